@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* The writing half of windows and distributions. Compiled for BPF and, for the unit tests, for user space; the
+ * including file provides window_copy(). The reading half is src/window.c. */
+
+#include "qos.h"
+
+#define WINDOW_INLINE static inline __attribute__((always_inline))
+
+WINDOW_INLINE void window_count(struct qos_unit *u, __u64 cell, __u32 n) {
+        __u32 old;
+
+        GRID_BOUND(cell, QOS_CELLS);
+        old = __sync_fetch_and_add(&u->cells[cell], n);
+        if (old + n < old)
+                __sync_fetch_and_add(&u->carry[cell], 1);
+}
+
+WINDOW_INLINE void window_uncount(struct qos_unit *u, __u64 cell, __u32 n) {
+        __u32 old;
+
+        GRID_BOUND(cell, QOS_CELLS);
+        old = __sync_fetch_and_add(&u->cells[cell], -n);
+        if (old < n)
+                __sync_fetch_and_add(&u->carry[cell], -1);
+}
+
+/* Writes the checkpoints that are due at epoch, for all levels. One program at a time: others that come meanwhile
+ * book what they have without waiting, and it counts for the earlier or the later sub-window. */
+static __attribute__((noinline)) int window_roll(struct qos_unit *u, __u64 epoch) {
+        if (!u)
+                return 0;
+        if (__sync_val_compare_and_swap(&u->rolling, 0, 1) != 0)
+                return 0;
+
+        __u64 old = *(volatile __u64*) &u->epoch;
+        if (epoch > old) {
+                for (__u32 level = 0; level < QOS_LEVELS; level++) {
+                        __u64 before = old / QOS_LEVEL_EPOCHS(level), now = epoch / QOS_LEVEL_EPOCHS(level);
+                        struct qos_checkpoint *c;
+                        __u32 i;
+
+                        if (now == before)
+                                break; /* the boundaries of a level are boundaries of all finer ones */
+
+                        i = QOS_LEVEL_FIRST_CHECKPOINT(level) + u->written[level] % QOS_LEVEL_CHECKPOINTS(level);
+                        if (i >= QOS_CHECKPOINTS)
+                                break;
+                        c = &u->checkpoints[i];
+
+                        /* A reader looks at last before and after it copies */
+                        __sync_lock_test_and_set(&c->last, 0);
+                        c->first = before + 1;
+                        c->in_flight = u->in_flight;
+                        c->open = u->open;
+                        window_copy(c->sums, u->sums, sizeof(c->sums));
+                        window_copy(c->cells, u->cells, sizeof(c->cells));
+                        __sync_lock_test_and_set(&c->last, now);
+
+                        u->written[level]++;
+                }
+
+                __sync_lock_test_and_set(&u->epoch, epoch);
+                __sync_lock_test_and_set(&u->epoch_end, (epoch + 1) * QOS_EPOCH_NSEC);
+        }
+
+        __sync_lock_test_and_set(&u->rolling, 0);
+        return 0;
+}
+
+/* To be called before anything is booked at this time. */
+WINDOW_INLINE void window_enter(struct qos_unit *u, __u64 now) {
+        if (now >= *(volatile __u64*) &u->epoch_end)
+                window_roll(u, now / QOS_EPOCH_NSEC);
+}
+
+WINDOW_INLINE void window_maximum(struct qos_unit *u, __u32 distribution, __u64 nsec) {
+        __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK, epoch = *(volatile __u64*) &u->epoch;
+
+        for (__u32 level = 0; level < QOS_LEVELS; level++) {
+                __u64 subwindow = epoch / QOS_LEVEL_EPOCHS(level), word, old;
+                __u32 i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
+                __u64 *p;
+
+                if (i >= QOS_MAXIMA)
+                        return;
+                p = &u->maxima[i][distribution];
+                word = subwindow << QOS_MAXIMUM_BITS | value;
+
+                /* Tries: one more than programs can nest or meet here in practice; who loses four times in a row
+                 * loses to larger values most likely */
+                for (int try = 0; try < 4; try++) {
+                        old = *(volatile __u64*) p;
+                        if (old >> QOS_MAXIMUM_BITS == word >> QOS_MAXIMUM_BITS && old >= word) {
+                                /* Coarser levels contain this sub-window: they have a value as large */
+                                return;
+                        }
+                        if (__sync_val_compare_and_swap(p, old, word) == old)
+                                break;
+                }
+        }
+
+        for (int try = 0; try < 4; try++) {
+                __u64 old = *(volatile __u64*) &u->maxima_total[distribution];
+
+                if (old >= nsec || __sync_val_compare_and_swap(&u->maxima_total[distribution], old, nsec) == old)
+                        break;
+        }
+}
+
+WINDOW_INLINE __u32 window_cell(__u32 distribution, __u64 nsec) {
+        __u32 bin = grid_fine_bin(nsec);
+
+        if (!QOS_DISTRIBUTION_IS_FINE(distribution))
+                bin = grid_coarse_bin(bin);
+
+        return QOS_DISTRIBUTION_FIRST_CELL(distribution) + bin;
+}
+
+/* Adds n equal samples to a distribution. */
+WINDOW_INLINE void window_add(struct qos_unit *u, __u32 distribution, __u64 nsec, __u32 n) {
+        /* The bin last: what is counted has its sum and its maximum */
+        window_maximum(u, distribution, nsec);
+        __sync_fetch_and_add(&u->sums[distribution], nsec * n);
+        window_count(u, window_cell(distribution, nsec), n);
+}
+
+/* n equal samples of this sub-window become others. */
+WINDOW_INLINE void window_shift(struct qos_unit *u, __u32 distribution, __u64 old_nsec, __u64 nsec, __u32 n) {
+        __u32 from = window_cell(distribution, old_nsec), to = window_cell(distribution, nsec);
+
+        if (from != to) {
+                /* This order, so that a reader in between sees one sample too many rather than a bin below zero */
+                window_count(u, to, n);
+                window_uncount(u, from, n);
+        }
+        __sync_fetch_and_add(&u->sums[distribution], (nsec - old_nsec) * n);
+        window_maximum(u, distribution, nsec);
+}
+
+/* A sample that was booked at booked_at has grown: it leaves the sub-window it was booked in and counts in the present
+ * one. Where checkpoints were written meanwhile they contain the old value and must forget it, or windows that begin
+ * there would count it as -1. */
+static __attribute__((noinline)) int window_forget(struct qos_unit *u, __u32 distribution, __u64 booked_at, __u64 nsec) {
+        __u32 cell = window_cell(distribution, nsec);
+        __u64 epoch = booked_at / QOS_EPOCH_NSEC;
+
+        if (!u || cell >= QOS_CELLS || distribution >= QOS_DISTRIBUTIONS)
+                return 0;
+
+        for (__u32 i = 0; i < QOS_CHECKPOINTS; i++) {
+                struct qos_checkpoint *c = &u->checkpoints[i];
+                __u32 epochs = i < 12 ? QOS_LEVEL_EPOCHS(0) : i < 24 ? QOS_LEVEL_EPOCHS(1) :
+                               i < 32 ? QOS_LEVEL_EPOCHS(2) : QOS_LEVEL_EPOCHS(3);
+
+                if (c->last >= c->first && c->first > epoch / epochs) {
+                        __sync_fetch_and_add(&c->cells[cell], -1);
+                        __sync_fetch_and_add(&c->sums[distribution], -nsec);
+                }
+        }
+        return 0;
+}
+
+WINDOW_INLINE void window_move(struct qos_unit *u, __u32 distribution, __u64 booked_at, __u64 old_nsec,
+                               __u64 now, __u64 nsec) {
+
+        if (booked_at / QOS_EPOCH_NSEC != now / QOS_EPOCH_NSEC)
+                window_forget(u, distribution, booked_at, old_nsec);
+        window_shift(u, distribution, old_nsec, nsec, 1);
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* The state machine of one TCP connection in the server role: which data is a question, when it came, when it was
+ * read, when its answer left.
+ *
+ * It advances in the application's own order, read and then departure: both happen under the socket's lock. Arrivals
+ * happen without that lock, early (data behind a question that is still being answered) and more than once
+ * (retransmissions). They therefore only leave marks on the stream, "up to this byte at this time", which the read of
+ * those bytes picks up. All positions are TCP sequence numbers, compared modulo 2^32.
+ *
+ * Pure: no map, no helper, time is an argument. Compiled for BPF, where the caller holds the connection's lock, and for
+ * the unit tests. */
+
+#include "qos.h"
+
+#define EXCHANGE_INLINE static inline __attribute__((always_inline))
+
+/* Arrivals apart that are remembered while unread. One question in flight needs two (its first and its last segment);
+ * what does not fit is merged into the last mark, whose beginning and end are kept. */
+#define EXCHANGE_MARKS 4
+
+/* How far beyond the advertised window a segment may end to be taken for data of this connection: a window that was
+ * shrunk meanwhile. What lies beyond is forged or broken, TCP drops it too. */
+#define EXCHANGE_WINDOW_SLACK (1 << 16)
+
+enum exchange_state {
+        EXCHANGE_IDLE,          /* nothing was asked yet */
+        EXCHANGE_ASKED,         /* the application has read, and not answered */
+        EXCHANGE_ANSWERING,     /* the answer has begun to leave, perhaps it is complete */
+};
+
+enum exchange_flag {
+        EXCHANGE_IN_KNOWN   = 1 << 0,   /* in_end is valid */
+        EXCHANGE_READ_KNOWN = 1 << 1,   /* read_end is valid */
+        EXCHANGE_OUT_KNOWN  = 1 << 2,   /* out_end is valid */
+        EXCHANGE_HOLE       = 1 << 3,   /* data is missing before hole_end */
+        EXCHANGE_OVERLAPPED = 1 << 4,   /* this question was already reported as overlapping */
+        EXCHANGE_DONE       = 1 << 5,   /* the unit has hung up: nothing that comes is a question */
+        EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct talk beside this one (talk.h) */
+};
+
+struct exchange {
+        __u8 state;             /* enum exchange_state */
+        __u8 flags;             /* enum exchange_flag */
+        __u8 n_marks;
+        __u8 tries;             /* how often the protocol was looked for in vain */
+        __u32 in_end;           /* highest byte that arrived */
+        __u32 read_end;         /* the application has read up to here */
+        __u32 out_end;          /* highest byte that left */
+        __u32 hole_end;
+        __u32 mark_end[EXCHANGE_MARKS];
+        __u64 mark_at[EXCHANGE_MARKS];
+        __u64 tail_at;          /* when the last byte of the last mark arrived */
+
+        __u64 open_at;          /* in flight since; 0: not in flight */
+        __u64 first_at;         /* arrival of the first byte of the question; 0: not seen */
+        __u64 last_at;          /* … of the last byte */
+        __u64 read_at;          /* the application read the last byte */
+        __u64 first_out_at;     /* the first byte of the answer left */
+        __u64 last_out_at;      /* the last byte so far did */
+};
+
+/* What an event means to the unit's counters. */
+struct exchange_effect {
+        __s32 in_flight;        /* -1, 0, 1 */
+        __u32 bytes;            /* new on the wire */
+        __u8 begun;             /* first answer byte: book a question */
+        __u8 grown;             /* later answer byte: move the sample … */
+        __u8 overlap;
+        __u32 unanswered;       /* so many questions are open when the connection ends */
+        __u64 grown_from;       /* … from what it was with this last_out_at */
+};
+
+EXCHANGE_INLINE __s32 exchange_distance(__u32 to, __u32 from) {
+        return (__s32) (to - from);
+}
+
+EXCHANGE_INLINE void exchange_open(struct exchange *x, __u64 at, struct exchange_effect *effect) {
+        if (x->open_at == 0)
+                effect->in_flight++;
+        x->open_at = at;
+}
+
+EXCHANGE_INLINE void exchange_shut(struct exchange *x, struct exchange_effect *effect) {
+        if (x->open_at != 0)
+                effect->in_flight--;
+        x->open_at = 0;
+}
+
+EXCHANGE_INLINE void exchange_mark(struct exchange *x, __u64 now, __u32 end) {
+        if (x->n_marks < EXCHANGE_MARKS) {
+                x->mark_end[x->n_marks & (EXCHANGE_MARKS - 1)] = end;
+                x->mark_at[x->n_marks & (EXCHANGE_MARKS - 1)] = now;
+                x->n_marks++;
+        } else
+                x->mark_end[EXCHANGE_MARKS - 1] = end;
+
+        x->tail_at = now;
+}
+
+/* The connection as TCP has it now: what came, was read and was sent before is not looked at. Without this call the
+ * positions are taken from the first events. */
+EXCHANGE_INLINE void exchange_begin(struct exchange *x, __u32 rcv_nxt, __u32 copied, __u32 snd_nxt) {
+        x->in_end = rcv_nxt;
+        x->read_end = copied;
+        x->out_end = snd_nxt;
+        x->flags |= EXCHANGE_IN_KNOWN | EXCHANGE_READ_KNOWN | EXCHANGE_OUT_KNOWN;
+}
+
+/* Payload [seq, end) reached the IP layer. rcv_nxt: what TCP has in order so far; window_end: what it would take. */
+EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, __u32 end, __u32 rcv_nxt, __u32 window_end,
+                                     struct exchange_effect *effect) {
+
+        if (!(x->flags & EXCHANGE_IN_KNOWN)) {
+                x->in_end = rcv_nxt;
+                x->flags |= EXCHANGE_IN_KNOWN;
+        }
+
+        if ((x->flags & EXCHANGE_HOLE) && exchange_distance(rcv_nxt, x->hole_end) >= 0)
+                x->flags &= ~EXCHANGE_HOLE;
+
+        if (exchange_distance(end, x->in_end) <= 0) {
+                /* Sent again, or late. If it closes a hole, what lies behind could not be read before now */
+                if ((x->flags & EXCHANGE_HOLE) && x->n_marks > 0 && exchange_distance(end, rcv_nxt) > 0 &&
+                    exchange_distance(seq, x->hole_end) < 0)
+                        x->tail_at = now;
+                return;
+        }
+
+        if (exchange_distance(end, window_end) > EXCHANGE_WINDOW_SLACK)
+                return;
+
+        if (exchange_distance(seq, x->in_end) > 0) {
+                x->flags |= EXCHANGE_HOLE;
+                x->hole_end = seq;
+        }
+
+        effect->bytes += end - x->in_end;
+        x->in_end = end;
+
+        if (x->flags & EXCHANGE_DONE)
+                return;
+
+        exchange_mark(x, now, end);
+        if (x->open_at == 0)
+                exchange_open(x, now, effect);
+}
+
+/* The application has read up to copied: forgets the marks before that. False if that is nothing new. ret_first_at,
+ * ret_last_at: when the first and the last byte came of what was read now, 0 if that was not seen. */
+EXCHANGE_INLINE int exchange_take(struct exchange *x, __u32 copied, __u64 *ret_first_at, __u64 *ret_last_at) {
+        __u64 first_at = 0, last_at = 0;
+
+        *ret_first_at = *ret_last_at = 0;
+        if ((x->flags & EXCHANGE_READ_KNOWN) && exchange_distance(copied, x->read_end) <= 0)
+                return 0;
+        x->read_end = copied;
+        x->flags |= EXCHANGE_READ_KNOWN;
+
+        if (x->flags & EXCHANGE_DONE)
+                return 0;
+
+        for (int i = 0; i < EXCHANGE_MARKS; i++) {
+                if (x->n_marks == 0)
+                        break;
+                if (first_at == 0)
+                        first_at = x->mark_at[0];
+
+                if (exchange_distance(copied, x->mark_end[0]) < 0) {
+                        /* Not all of it: when exactly the bytes read came is no longer known where arrivals were
+                         * merged, its beginning is the bound that is */
+                        last_at = x->mark_at[0];
+                        break;
+                }
+
+                last_at = x->n_marks == 1 ? x->tail_at : x->mark_at[0];
+                for (int j = 0; j < EXCHANGE_MARKS - 1; j++) {
+                        x->mark_end[j] = x->mark_end[j + 1];
+                        x->mark_at[j] = x->mark_at[j + 1];
+                }
+                x->n_marks--;
+        }
+
+        *ret_first_at = first_at;
+        *ret_last_at = last_at;
+        return 1;
+}
+
+/* When the byte before this position came; 0: not seen. last: the end of something, where merged arrivals count to their
+ * end. */
+EXCHANGE_INLINE __u64 exchange_when(const struct exchange *x, __u32 position, int last) {
+        for (int i = 0; i < EXCHANGE_MARKS; i++)
+                if (i < x->n_marks && exchange_distance(position, x->mark_end[i]) <= 0)
+                        return last && position == x->mark_end[i] && i == x->n_marks - 1 ? x->tail_at : x->mark_at[i];
+        return 0;
+}
+
+/* When all that is unread before this position came, if that was at once; otherwise 0. */
+EXCHANGE_INLINE __u64 exchange_came_at_once(const struct exchange *x, __u32 position) {
+        if (x->n_marks == 0 || exchange_distance(position, x->mark_end[0]) > 0)
+                return 0;
+        return x->n_marks > 1 || x->tail_at == x->mark_at[0] ? x->mark_at[0] : 0;
+}
+
+/* The application has read up to copied. unsent: bytes written by it that have not left. */
+EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, __u32 unsent, struct exchange_effect *effect) {
+        __u64 first_at, last_at;
+
+        if (!exchange_take(x, copied, &first_at, &last_at))
+                return;
+
+        if (x->state != EXCHANGE_ASKED) {
+                /* A new question. What the application wrote before and TCP still holds answers the one before: from
+                 * here on the two cannot be told apart */
+                if (x->state == EXCHANGE_ANSWERING && unsent > 0)
+                        effect->overlap = 1;
+
+                x->state = EXCHANGE_ASKED;
+                x->flags &= ~EXCHANGE_OVERLAPPED;
+                x->first_at = first_at;
+                x->last_at = 0;
+        }
+
+        if (last_at != 0)
+                x->last_at = last_at;
+        x->read_at = now;
+
+        if (x->open_at == 0)
+                exchange_open(x, now, effect);
+}
+
+/* Payload up to end leaves the IP layer: how much of it does so for the first time. */
+EXCHANGE_INLINE __u32 exchange_leave(struct exchange *x, __u32 end, __u32 snd_nxt) {
+        __u32 bytes;
+
+        if (!(x->flags & EXCHANGE_OUT_KNOWN)) {
+                x->out_end = snd_nxt;
+                x->flags |= EXCHANGE_OUT_KNOWN;
+        }
+
+        if (exchange_distance(end, x->out_end) <= 0)
+                return 0; /* sent again */
+        bytes = end - x->out_end;
+        x->out_end = end;
+        return bytes;
+}
+
+/* Payload up to end leaves, bytes of it for the first time. complete: it is all that the application has written. */
+EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes, int complete, struct exchange_effect *effect) {
+        effect->bytes = bytes;
+
+        if (x->state == EXCHANGE_ASKED) {
+                x->state = EXCHANGE_ANSWERING;
+                x->first_out_at = x->last_out_at = now;
+                effect->begun = 1;
+        } else if (x->state == EXCHANGE_ANSWERING) {
+                effect->grown = 1;
+                effect->grown_from = x->last_out_at;
+                x->last_out_at = now;
+        } else
+                return; /* the server speaks first: nothing was asked */
+
+        if (x->n_marks > 0 && !(x->flags & EXCHANGE_OVERLAPPED)) {
+                /* Unread data came before its predecessor was answered */
+                x->flags |= EXCHANGE_OVERLAPPED;
+                effect->overlap = 1;
+        }
+
+        if (!complete)
+                exchange_open(x, x->open_at ?: x->first_at ?: now, effect);
+        else if (x->n_marks > 0)
+                exchange_open(x, x->mark_at[0], effect);
+        else
+                exchange_shut(x, effect);
+}
+
+/* The unit hangs up (it sends its FIN), or the connection is gone. asked: questions that were read and whose answers have
+ * not begun to leave; unsent: bytes written by the application that have not left. */
+EXCHANGE_INLINE void exchange_end(struct exchange *x, int gone, __u32 asked, __u32 unsent, struct exchange_effect *effect) {
+        if (x->open_at != 0 && (gone || (asked > 0 && unsent == 0))) {
+                effect->unanswered = asked > 0 ? asked : 1;
+                exchange_shut(x, effect);
+        }
+
+        x->flags |= EXCHANGE_DONE;
+}
+
+EXCHANGE_INLINE __u64 exchange_between(__u64 from, __u64 to) {
+        return to > from ? to - from : 0;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* The kernel types and fields that the programs read, and nothing else. libbpf moves each access to where the running
+ * kernel has the field (CO-RE); a field that is not there refuses the program, which is then said in "qosctl probes". */
+
+#include <linux/bpf.h>
+#include <stdbool.h>
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct {
+        int counter;
+} atomic_t;
+
+/* ---- control groups ---- */
+
+struct kernfs_node {
+        __u64 id;
+};
+
+struct cgroup_root {
+        int hierarchy_id;               /* 0: the unified hierarchy */
+};
+
+struct cgroup {
+        struct kernfs_node *kn;
+        struct cgroup_root *root;
+        int level;
+        struct cgroup *ancestors[];     /* since 6.1; by level, itself the last */
+};
+
+struct css_set {
+        struct cgroup *dfl_cgrp;
+};
+
+struct task_struct {
+        unsigned int flags;
+        struct css_set *cgroups;
+};
+
+/* ---- sockets ---- */
+
+struct in6_addr {
+        __u8 bytes[16];                 /* the kernel calls them otherwise: only the whole is read */
+};
+
+struct sock_common {
+        __be32 skc_rcv_saddr;
+        unsigned short skc_family;
+        volatile unsigned char skc_state;
+        __be16 skc_dport;
+        __u16 skc_num;
+        struct in6_addr skc_v6_rcv_saddr;
+} __attribute__((preserve_access_index));
+
+struct sock;
+
+struct socket {
+        struct sock *sk;
+        void *file;
+};
+
+struct sock {
+        struct sock_common __sk_common;
+        __u16 sk_protocol;
+        __u32 sk_ack_backlog;
+        __u32 sk_max_ack_backlog;
+        atomic_t sk_drops;
+        int sk_err;
+        struct socket *sk_socket;
+};
+
+struct sk_buff {
+        struct sock *sk;
+        unsigned int len;
+        char cb[48];
+};
+
+struct tcp_sock {
+        __u32 rcv_nxt;
+        __u32 rcv_wnd;
+        __u32 rcv_wup;
+        __u32 copied_seq;
+        __u32 snd_nxt;
+        __u32 write_seq;
+        __u32 total_retrans;
+        __u64 bytes_received;
+        __u64 tcp_clock_cache;
+};
+
+/* ---- iterators ---- */
+
+struct seq_file;
+
+struct bpf_iter_meta {
+        struct seq_file *seq;
+        __u64 session_id;
+        __u64 seq_num;
+};
+
+struct file;
+
+struct bpf_iter__task_file {
+        struct bpf_iter_meta *meta;
+        struct task_struct *task;
+        __u32 fd;
+        struct file *file;
+};
+
+struct bpf_map;
+
+struct bpf_iter__bpf_sk_storage_map {
+        struct bpf_iter_meta *meta;
+        struct bpf_map *map;
+        struct sock *sk;
+        void *value;
+};
+
+#pragma clang attribute pop
+
+/* Constants that are part of the kernel's interface, but not of its headers for user space */
+
+#define AF_INET 2
+#define AF_INET6 10
+#define ETH_P_IP 0x0800
+#define ETH_P_IPV6 0x86dd
+
+/* TCP states as inet_sock_set_state gives them (include/net/tcp_states.h) */
+enum {
+        TCP_ESTABLISHED = 1,
+        TCP_SYN_SENT,
+        TCP_SYN_RECV,
+        TCP_FIN_WAIT1,
+        TCP_FIN_WAIT2,
+        TCP_TIME_WAIT,
+        TCP_CLOSE,
+        TCP_CLOSE_WAIT,
+        TCP_LAST_ACK,
+        TCP_LISTEN,
+        TCP_CLOSING,
+        TCP_NEW_SYN_RECV,
+};
+
+#define IPPROTO_TCP 6
+#define PF_KTHREAD 0x00200000
+#define ETIMEDOUT 110

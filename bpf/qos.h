@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* What the BPF programs and the daemon share: the map of one observed unit, and the small values of the other maps.
+ * A change of anything in here changes the object's checksum, so that a running daemon's maps are never taken over
+ * by one that reads them differently (probe.c). */
+
+#include <linux/types.h>
+
+#include "grid.h"
+
+/* ---- windows -------------------------------------------------------------------------------------------------- */
+
+/* The finest sub-window. All time in the map of a unit is counted in these, "epochs": CLOCK_MONOTONIC / 100 ms. */
+#define QOS_EPOCH_NSEC 100000000ULL
+
+/* A level keeps checkpoints of the unit's counters at the boundaries of its sub-windows:
+ *
+ *   level  sub-window  for windows up to
+ *     0      100 ms      1 s
+ *     1        1 s      10 s
+ *     2       10 s      60 s
+ *     3       50 s       5 min
+ *
+ * so that each of the windows 1 s, 10 s, 60 s and 5 min moves on in steps of at most a sixth. A window is the
+ * difference between the counters now and a checkpoint, therefore each event is booked once, not once per level. */
+#define QOS_LEVELS 4
+#define QOS_LEVEL_EPOCHS(level) ((level) == 0 ? 1U : (level) == 1 ? 10U : (level) == 2 ? 100U : 500U)
+
+/* One more than the windows reach back, and one that may be written while the others are read. */
+#define QOS_LEVEL_CHECKPOINTS(level) ((level) <= 1 ? 12U : 8U)
+#define QOS_LEVEL_FIRST_CHECKPOINT(level) ((level) == 0 ? 0U : (level) == 1 ? 12U : (level) == 2 ? 24U : 32U)
+#define QOS_CHECKPOINTS 40
+
+/* Maxima cannot be subtracted: they are kept per sub-window, in rings of these sizes. */
+#define QOS_LEVEL_MAXIMA(level) ((level) <= 1 ? 16U : 8U)
+#define QOS_LEVEL_FIRST_MAXIMUM(level) ((level) == 0 ? 0U : (level) == 1 ? 16U : (level) == 2 ? 32U : 40U)
+#define QOS_MAXIMA 48
+
+/* A maximum and the sub-window it belongs to in one word, so that it is replaced atomically: the sub-window's number
+ * in the upper 20 bits (distinct for 29 hours even at 100 ms), nanoseconds in the lower 44 (4.8 hours). */
+#define QOS_MAXIMUM_BITS 44
+#define QOS_MAXIMUM_MASK ((1ULL << QOS_MAXIMUM_BITS) - 1)
+
+/* ---- counters of a unit --------------------------------------------------------------------------------------- */
+
+/* The distributions, all in nanoseconds. Three of them are nearly always equal to another one, or all zero, and are kept
+ * as the difference (modulo 2^32 and 2^64), so that what a question costs is three samples and not six. A reader adds
+ * what is named in brackets, see window_complete() in src/window.c. */
+enum qos_distribution {
+        QOS_LATENCY,            /* first question byte at the IP layer to last answer byte leaving it [QOS_FIRST_BYTE] */
+        QOS_FIRST_BYTE,         /* … to first answer byte leaving it */
+        QOS_RECEIVE,            /* first to last question byte at the IP layer [as many zeros as QOS_QUEUE has samples] */
+        QOS_QUEUE,              /* … until the application has read the last one */
+        QOS_SERVICE,            /* … until the first answer byte leaves the IP layer */
+        QOS_ANSWER,             /* … until the last one does [as many zeros as QOS_SERVICE has samples] */
+        QOS_DISTRIBUTIONS,
+};
+
+#define QOS_DISTRIBUTION_IS_FINE(d) ((d) <= QOS_FIRST_BYTE)
+#define QOS_DISTRIBUTION_BINS(d) (QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_BINS : GRID_COARSE_BINS)
+#define QOS_DISTRIBUTION_FIRST_CELL(d)                                                                  \
+        ((d) <= QOS_FIRST_BYTE ? (d) * GRID_FINE_BINS : 2 * GRID_FINE_BINS + ((d) - 2) * GRID_COARSE_BINS)
+
+/* 32 bit cells: the bins of all distributions, then plain counters of events. */
+enum qos_cell {
+        QOS_CELL_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
+        QOS_CELL_REDIS,                 /* of these, the commands of RESP */
+        QOS_CELL_WAITS,                 /* of these, those that asked the unit to wait: in no distribution */
+        QOS_CELL_ANSWERED_LAST = QOS_CELL_WAITS, /* up to here: no longer known when questions overlap */
+        QOS_CELL_ERRORS_RESET,          /* connections that the unit ended with a question unanswered */
+        QOS_CELL_ERRORS_TIMEOUT,        /* … that timed out with a question unanswered */
+        QOS_CELL_CLIENT_ABORTS,         /* … that the client ended with its question unanswered */
+        QOS_CELL_OVERLAPS,              /* questions that came while one was open */
+        QOS_CELL_ACCEPTED,              /* handshakes completed (inet_sock_set_state) */
+        QOS_CELL_LISTEN_DROPS,          /* sk_drops of the listeners */
+        QOS_CELL_RETRANSMITS,           /* segments (tcp_retransmit_skb) */
+        QOS_CELL_DROPS,                 /* events of this unit that could not be booked */
+        QOS_CELLS,
+};
+_Static_assert(QOS_CELLS <= 2712, "the checkpoints are sized for it");
+
+/* 64 bit sums: one per distribution (nanoseconds), then bytes. */
+enum qos_sum {
+        QOS_SUM_BYTES_IN = QOS_DISTRIBUTIONS,   /* payload of questions, each byte once */
+        QOS_SUM_BYTES_OUT,                      /* payload of answers, each byte once */
+        QOS_SUMS,
+};
+
+/* The counters at the boundaries first … last (in sub-windows of the level): nothing happened between these. Whoever
+ * changes one of the gauges in here enters the sub-window first (window_enter()), as for the counters. */
+struct qos_checkpoint {
+        __u64 first;
+        __u64 last;             /* < first: being written, or never was */
+        __s64 in_flight;        /* the gauges, as they were then */
+        __s64 open;
+        __u64 sums[QOS_SUMS];
+        __u32 cells[2712];
+};
+
+/* The map of one unit: the only element of an mmapped, frozen array. Written by BPF programs alone, concurrently, with
+ * atomic operations on single words. A reader takes the count of a distribution from the sum of its bins, which are
+ * each added to once per sample: there is no second word that could disagree. */
+struct qos_unit {
+        __u32 generation;       /* set once, before the map is frozen */
+        __u32 rolling;          /* 1 while a program writes checkpoints */
+        __u64 epoch;            /* of the newest event */
+        __u64 epoch_end;        /* CLOCK_MONOTONIC ns when it ends: a comparison costs less than a division */
+        __s64 in_flight;        /* questions that began to arrive and whose answers have not all left */
+        __s64 open;             /* connections */
+
+        /* Written by the iterators, for the reading that started them */
+        __u64 listeners_session;
+        __u64 accept_queue;
+        __u64 accept_queue_max;
+        __u64 oldest_session;
+        __u64 oldest_at;        /* CLOCK_MONOTONIC ns when the oldest open question began to arrive */
+
+        __u64 sums[QOS_SUMS];
+        __u64 maxima_total[QOS_DISTRIBUTIONS];
+        __u64 maxima[QOS_MAXIMA][QOS_DISTRIBUTIONS];
+
+        __u32 cells[2712];      /* modulo 2^32 … */
+        __u32 carry[2712];      /* … and how often each has wrapped */
+
+        __u32 written[QOS_LEVELS]; /* checkpoints written so far, modulo 2^32 */
+        struct qos_checkpoint checkpoints[QOS_CHECKPOINTS];
+};
+
+/* ---- other maps ----------------------------------------------------------------------------------------------- */
+
+/* Whose control group (CGRP_STORAGE), and whose it will be when a group of this path is made (hash). */
+struct qos_owner {
+        __u32 slot;
+        __u32 generation;
+};
+
+/* A path in the control group tree, relative to the daemon's root, zero padded. Unit names have up to 255 bytes, so
+ * that a service of a user manager needs about 330. */
+#define QOS_PATH_SIZE 512
+struct qos_path {
+        char path[QOS_PATH_SIZE];
+};
+
+/* Where the service manager listens for a unit (hash): by this those of its sockets are recognised that it has already.
+ * What does not fit is found when the service has it open. */
+#define QOS_ADDRESSES 4096
+struct qos_address {
+        __u8 address[16];       /* IPv4: the first four */
+        __u16 port;             /* host byte order */
+        __u16 family;
+};
+
+/* A listening socket of the service manager's, as the iterator over its files writes them. */
+struct qos_passed {
+        __u64 cookie;
+        struct qos_address address;
+        __u32 _padding;
+};
+
+/* What a listener had dropped when it was last looked at (SK_STORAGE). */
+struct qos_listener {
+        struct qos_owner owner;
+        __s32 drops;
+        __u32 _padding;
+};
+
+/* Machine-wide counters (array). */
+enum qos_statistic {
+        QOS_STATISTIC_SOCKETS_LOST,     /* no storage for a socket: its questions are not seen */
+        QOS_STATISTIC_GROUPS_LOST,      /* no storage for a control group */
+        QOS_STATISTIC_SEGMENTS_LOST,    /* a segment whose headers could not be read */
+        QOS_STATISTICS,
+};
+
+/* What the iterators write when they are through. */
+struct qos_session {
+        __u64 id;
+};

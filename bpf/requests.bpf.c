@@ -1,0 +1,1474 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+/* The probe "requests": exchanges on TCP, server role. And the control groups it works for.
+ *
+ *   arrival     cgroup_skb/ingress           at the root: a unit's own group, and a program attached to it, die with
+ *                                            each restart (the group is made anew)
+ *   read        tcp_rcv_space_adjust         fires for every way to take bytes out of the socket, with copied_seq
+ *                                            already moved
+ *   content     skb_copy_datagram_iovec      the bytes on their way to the application, in order and once: in arrivals
+ *                                            they are neither. What is spliced does not pass here, and is not parsed
+ *   departure   cgroup_skb/egress            sock_send_length comes after the data left, and too late to order it
+ *   connection  inet_sock_set_state          listen(), accepted, closing, gone
+ *   ownership   cgroup_mkdir                 a new group is its parent's, or that of a unit that starts again
+ *
+ * Every program may be missing: without one its own figures are missing, and nothing else. */
+
+#include "kernel.h"
+
+#define window_copy(to, from, size) bpf_probe_read_kernel(to, size, from)
+#include "accumulate.h"
+#include "exchange.h"
+#include "talk.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+void* bpf_rdonly_cast(const void *object, __u32 type_id) __ksym;
+int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *ret) __ksym;
+
+/* The inode of the daemon's root control group. In a container it is not the hierarchy's root. */
+const volatile __u64 root_group_id = 1;
+
+enum conn_kind {
+        CONN_LISTENER = 1,
+        CONN_SERVER,            /* accepted from a listener */
+        CONN_OTHER,             /* the unit asked for the connection: not ours (yet), remembered so that it is looked at once */
+};
+
+/* Socket storage is charged to the application's own option memory (net.core.optmem_max, 128 KiB since 6.9, 20 KiB
+ * before): it has to stay small. */
+struct conn {
+        struct bpf_spin_lock lock;      /* of x: arrivals come without the socket's own lock */
+        struct qos_owner owner;
+        __u16 kind;                     /* enum conn_kind */
+        __u16 found;                    /* 1: nobody saw who opened the listener, who reads first shows whose it is */
+        __u32 counted;                  /* 1: in the unit's open connections */
+        __u32 retransmits;              /* total_retrans when it was last looked at */
+        struct exchange x;
+};
+
+/* Data that completes the handshake (deferred accept, a lost ACK) reaches the listener's ingress program and never the
+ * child's: kept here for the child, which is made on the same CPU right after. */
+struct handover {
+        __u64 at;
+        __u32 seq;
+        __u32 end;
+        __be16 client_port;
+        __u16 _padding;
+        __u32 _padding2;
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+        __uint(max_entries, 256);       /* UNITS_MAX_LIMIT in src/manager.h */
+        __type(key, __u32);
+        __array(values, struct {
+                __uint(type, BPF_MAP_TYPE_ARRAY);
+                __uint(map_flags, BPF_F_MMAPABLE);
+                __uint(max_entries, 1);
+                __type(key, __u32);
+                __uint(value_size, sizeof(struct qos_unit));
+        });
+} units SEC(".maps");
+
+/* Clones of a listener's entry come with the connections accepted from it. */
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+        __type(key, int);
+        __type(value, struct conn);
+} conns SEC(".maps");
+
+/* Connections whose protocol is parsed. */
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct talk);
+} talks SEC(".maps");
+
+/* Listeners alone, so that an iterator over them is short. */
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct qos_listener);
+} listeners SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct qos_owner);
+} groups SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __uint(max_entries, 1024);      /* of 256 units: also those of their sockets, or of their instances */
+        __type(key, struct qos_path);
+        __type(value, struct qos_owner);
+} paths SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __uint(max_entries, QOS_ADDRESSES);
+        __type(key, struct qos_address);
+        __type(value, struct qos_owner);
+} addresses SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct handover);
+} handovers SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct qos_path);
+} path_scratch SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, QOS_STATISTICS);
+        __type(key, __u32);
+        __type(value, __u64);
+} statistics SEC(".maps");
+
+static __always_inline void statistics_count(__u32 which) {
+        __u64 *n = bpf_map_lookup_elem(&statistics, &which);
+
+        if (n)
+                __sync_fetch_and_add(n, 1);
+}
+
+/* The unit's map, or NULL if it was detached (and the slot perhaps given to another). */
+static __always_inline struct qos_unit* unit_get(const struct qos_owner *owner) {
+        __u32 slot = owner->slot, zero = 0;
+        struct qos_unit *u;
+        void *map;
+
+        map = bpf_map_lookup_elem(&units, &slot);
+        if (!map)
+                return NULL;
+        u = bpf_map_lookup_elem(map, &zero);
+        if (!u || u->generation != owner->generation)
+                return NULL;
+        return u;
+}
+
+/* ---- booking -------------------------------------------------------------------------------------------------- */
+
+static __always_inline void unit_apply(struct qos_unit *u, const struct exchange_effect *effect) {
+        if (effect->in_flight != 0)
+                __sync_fetch_and_add(&u->in_flight, effect->in_flight);
+        if (effect->overlap)
+                window_count(u, QOS_CELL_OVERLAPS, 1);
+}
+
+/* The first byte of n answers has left: the questions count, with what their life was so far. Of the distributions that
+ * are kept as a difference (qos.h) only what differs is booked. */
+static __always_inline void unit_book(struct qos_unit *u, __u64 now, __u32 n, __u64 first_at, __u64 last_at, __u64 read_at) {
+        __u64 receive;
+
+        window_count(u, QOS_CELL_COUNT, n);
+        window_add(u, QOS_SERVICE, exchange_between(read_at, now), n);
+
+        if (first_at == 0 || last_at == 0)
+                return; /* it came before the unit was attached, or arrivals are not seen: no guess */
+
+        window_add(u, QOS_FIRST_BYTE, exchange_between(first_at, now), n);
+        window_add(u, QOS_QUEUE, exchange_between(last_at, read_at), n);
+        receive = exchange_between(first_at, last_at);
+        if (receive > 0)
+                window_shift(u, QOS_RECEIVE, 0, receive, n);
+}
+
+static __always_inline void unit_book_more(struct qos_unit *u, __u64 now, __u64 first_at, __u64 first_out_at, __u64 before) {
+        window_move(u, QOS_ANSWER, before, exchange_between(first_out_at, before),
+                    now, exchange_between(first_out_at, now));
+        if (first_at != 0)
+                window_move(u, QOS_LATENCY, before, exchange_between(first_at, before),
+                            now, exchange_between(first_at, now));
+}
+
+/* ---- connections ---------------------------------------------------------------------------------------------- */
+
+/* Makes a fresh connection of this owner out of storage that is new, was cloned from a listener, or belonged to a unit
+ * that was detached. Of several who try, one does it and gets true. Positions in the streams are taken from the first
+ * event, or set by the caller. */
+static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *owner, __u32 kind) {
+        struct qos_owner o = *owner;
+        struct exchange x = {};
+        bool fresh;
+
+        bpf_spin_lock(&c->lock);
+        fresh = c->kind != kind || c->owner.slot != o.slot || c->owner.generation != o.generation;
+        if (fresh) {
+                c->owner = o;
+                c->kind = kind;
+                c->counted = 0;
+                c->x = x;
+        }
+        bpf_spin_unlock(&c->lock);
+        return fresh;
+}
+
+static __always_inline void conn_opened(struct conn *c, struct qos_unit *u) {
+        if (__sync_lock_test_and_set(&c->counted, 1) == 0) {
+                window_enter(u, bpf_ktime_get_ns());
+                __sync_fetch_and_add(&u->open, 1);
+        }
+}
+
+static __always_inline void conn_closed(struct conn *c, struct qos_unit *u) {
+        if (__sync_lock_test_and_set(&c->counted, 0) != 0) {
+                window_enter(u, bpf_ktime_get_ns());
+                __sync_fetch_and_add(&u->open, -1);
+        }
+}
+
+/* Makes the entry that came from the listener that of the connection, whatever is seen of it first: the end of the
+ * handshake, or a segment on another CPU that overtakes it, or all that there is where inet_sock_set_state is not watched.
+ * begin: of the stream. What lies between it and rcv_nxt came with the handshake (fast open), or while we were at it. */
+static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit *u, struct tcp_sock *tp, __u32 begin,
+                                                 __u64 now) {
+        struct exchange_effect effect = {};
+        __u32 end, snd_nxt, retransmits;
+        struct exchange x = {};
+
+        if (!c || !u || !tp)
+                return 0;
+        end = tp->rcv_nxt;
+        snd_nxt = tp->snd_nxt;
+        retransmits = tp->total_retrans; /* SYN-ACKs */
+
+        bpf_spin_lock(&c->lock);
+        if (c->kind == CONN_LISTENER) {
+                c->kind = CONN_SERVER;
+                c->counted = 0;
+                c->retransmits = retransmits;
+                c->x = x;
+                exchange_begin(&c->x, begin, begin, snd_nxt);
+                if (end != begin)
+                        exchange_arrive(&c->x, now, begin, end, begin, end, &effect);
+        }
+        bpf_spin_unlock(&c->lock);
+
+        if (effect.bytes > 0) {
+                window_enter(u, now);
+                __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], effect.bytes);
+                unit_apply(u, &effect);
+        }
+        return 0;
+}
+
+/* The owner of a socket nobody has seen, by whose task uses it. Sockets that wait for accept() at attach, and those
+ * whose listener somebody else has opened, come this way. */
+static __always_inline bool task_owner(struct qos_owner *ret) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        struct qos_owner *owner;
+
+        owner = bpf_cgrp_storage_get(&groups, task->cgroups->dfl_cgrp, 0, 0);
+        if (!owner)
+                return false;
+
+        *ret = *owner;
+        return true;
+}
+
+/* A connection of a listener that was found and not seen being opened. The service manager opens them for others, and one
+ * socket may be passed to several services: the one that reads first has the connection. Returns its unit, NULL: none. */
+static __always_inline struct qos_unit* conn_claim(struct conn *c, struct qos_unit *u) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        struct qos_owner owner = {}, none = {};
+        struct qos_unit *to = NULL;
+        bool open;
+
+        if (task_owner(&owner)) {
+                if (owner.slot == c->owner.slot && owner.generation == c->owner.generation)
+                        return u;
+                to = unit_get(&owner);
+        } else if (task->flags & PF_KTHREAD)
+                return u; /* on behalf of whoever gave it the socket */
+
+        bpf_spin_lock(&c->lock);
+        if (to)
+                c->owner = owner;
+        else {
+                c->owner = none;
+                c->kind = CONN_OTHER;
+        }
+        open = c->x.open_at != 0;
+        bpf_spin_unlock(&c->lock);
+
+        if (open)
+                __sync_fetch_and_add(&u->in_flight, -1);
+        conn_closed(c, u);
+        if (to) {
+                if (open)
+                        __sync_fetch_and_add(&to->in_flight, 1);
+                conn_opened(c, to);
+        }
+        return to;
+}
+
+/* Only accepted sockets have a backlog limit: it is the listener's, copied with the rest of it. One that asked for the
+ * connection never had listen() called on it. */
+static __always_inline __u32 sock_kind(const struct sock *sk) {
+        return sk->sk_max_ack_backlog > 0 ? CONN_SERVER : CONN_OTHER;
+}
+
+struct segment {
+        __u32 seq;
+        __u32 offset;           /* of the payload, from the IP header on */
+        __u32 len;              /* of the payload */
+        __be16 source;
+        bool syn;
+};
+
+struct tcp_header {
+        __be16 source;
+        __be16 dest;
+        __be32 seq;
+        __be32 ack_seq;
+        __u8 offset;            /* upper four bits: length in words */
+        __u8 flags;
+};
+
+#define TCP_FLAG_SYN 0x02
+
+/* By the packet's protocol, not the socket's family: a v6 socket carries v4 packets. */
+static __always_inline bool segment_parse(struct __sk_buff *skb, struct segment *ret) {
+        struct tcp_header header;
+        __u32 offset, length;
+        __u8 next;
+
+        if (skb->protocol == bpf_htons(ETH_P_IP)) {
+                __u8 first;
+
+                if (bpf_skb_load_bytes(skb, 0, &first, 1) < 0 || bpf_skb_load_bytes(skb, 9, &next, 1) < 0)
+                        return false;
+                offset = (first & 0xf) * 4;
+
+        } else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+                if (bpf_skb_load_bytes(skb, 6, &next, 1) < 0)
+                        return false;
+                offset = 40;
+
+                /* Extension headers: hop-by-hop, routing, destination options. More than four of them in front of TCP
+                 * are no traffic that a server answers */
+                for (int i = 0; i < 4 && (next == 0 || next == 43 || next == 60); i++) {
+                        __u8 extension[2];
+
+                        if (bpf_skb_load_bytes(skb, offset, extension, 2) < 0)
+                                return false;
+                        next = extension[0];
+                        offset += (extension[1] + 1) * 8;
+                }
+        } else
+                return false;
+
+        if (next != IPPROTO_TCP)
+                return false;
+        if (bpf_skb_load_bytes(skb, offset, &header, sizeof(header)) < 0)
+                return false;
+
+        length = offset + (header.offset >> 4) * 4;
+        ret->seq = bpf_ntohl(header.seq);
+        ret->offset = length;
+        ret->len = skb->len > length ? skb->len - length : 0;
+        ret->source = header.source;
+        ret->syn = header.flags & TCP_FLAG_SYN;
+        return true;
+}
+
+/* The same for the usual case, where the headers lie in the packet's linear part: no helper call. */
+static __always_inline bool segment_read(struct __sk_buff *skb, struct segment *ret) {
+        void *data = (void*) (long) skb->data, *data_end = (void*) (long) skb->data_end;
+        struct tcp_header *header;
+        __u32 offset, length;
+
+        if (skb->protocol == bpf_htons(ETH_P_IP)) {
+                __u8 *ip = data;
+
+                if (data + 20 > data_end)
+                        return segment_parse(skb, ret);
+                if (ip[9] != IPPROTO_TCP)
+                        return false;
+                offset = (ip[0] & 0xf) * 4;
+        } else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+                __u8 *ip = data;
+
+                if (data + 40 > data_end || ip[6] != IPPROTO_TCP)
+                        return segment_parse(skb, ret);
+                offset = 40;
+        } else
+                return false;
+
+        header = data + offset;
+        if ((void*) (header + 1) > data_end)
+                return segment_parse(skb, ret);
+
+        length = offset + (header->offset >> 4) * 4;
+        ret->seq = bpf_ntohl(header->seq);
+        ret->offset = length;
+        ret->len = skb->len > length ? skb->len - length : 0;
+        ret->source = header->source;
+        ret->syn = header->flags & TCP_FLAG_SYN;
+        return true;
+}
+
+/* ---- arrival -------------------------------------------------------------------------------------------------- */
+
+static __always_inline void listener_account(struct sock *sk, struct qos_listener *l) {
+        struct qos_unit *u;
+        __s32 drops, old;
+
+        /* Two who look at once: one of them counts, or the next to come */
+        old = *(volatile __s32*) &l->drops;
+        drops = sk->sk_drops.counter;
+        if (drops - old <= 0 || __sync_val_compare_and_swap(&l->drops, old, drops) != old)
+                return;
+
+        u = unit_get(&l->owner);
+        if (!u)
+                return;
+        window_enter(u, bpf_ktime_get_ns());
+        window_count(u, QOS_CELL_LISTEN_DROPS, drops - old);
+}
+
+static __always_inline void listener_arrive(struct bpf_sock *sk, const struct segment *segment) {
+        struct qos_listener *l;
+        struct tcp_sock *tp;
+
+        if (segment->syn) {
+                /* Drops are noticed with the next attempt; the iterator sees what came after the last one */
+                l = bpf_sk_storage_get(&listeners, sk, 0, 0);
+                tp = l ? bpf_skc_to_tcp_sock(sk) : NULL;
+                if (tp)
+                        listener_account((struct sock*) tp, l);
+        }
+
+        if (segment->len > 0) {
+                __u32 zero = 0;
+                struct handover *h = bpf_map_lookup_elem(&handovers, &zero);
+
+                if (!h)
+                        return;
+                h->at = bpf_ktime_get_ns();
+                h->seq = segment->seq + segment->syn;
+                h->end = h->seq + segment->len;
+                h->client_port = segment->source;
+        }
+}
+
+SEC("cgroup_skb/ingress")
+int requests_ingress(struct __sk_buff *skb) {
+        struct exchange_effect effect = {};
+        struct segment segment;
+        struct qos_unit *u;
+        struct tcp_sock *tp;
+        struct bpf_sock *sk;
+        struct conn *c;
+        __u32 rcv_nxt, window_end;
+        __u64 now;
+
+        sk = skb->sk;
+        if (!sk)
+                return 1;
+        sk = bpf_sk_fullsock(sk);
+        if (!sk)
+                return 1;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || c->kind == CONN_OTHER)
+                return 1;
+        if (!segment_read(skb, &segment)) {
+                statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
+                return 1;
+        }
+
+        if (sk->state == TCP_LISTEN) {
+                listener_arrive(sk, &segment);
+                return 1;
+        }
+        if (segment.len == 0)
+                return 1;
+
+        u = unit_get(&c->owner);
+        if (!u)
+                return 1;
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 1;
+        now = bpf_ktime_get_ns();
+        if (c->kind == CONN_LISTENER)
+                conn_accept(c, u, tp, tp->copied_seq, now);
+
+        rcv_nxt = tp->rcv_nxt;
+        window_end = tp->rcv_wup + tp->rcv_wnd;
+
+        bpf_spin_lock(&c->lock);
+        exchange_arrive(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
+        bpf_spin_unlock(&c->lock);
+
+        if (effect.bytes > 0) {
+                window_enter(u, now);
+                __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], effect.bytes);
+                unit_apply(u, &effect);
+        }
+        return 1;
+}
+
+/* ---- content -------------------------------------------------------------------------------------------------- */
+
+/* No piece is larger: what skb->len and a TCP window allow at once (BIG TCP) */
+#define PIECE_MAX (1U << 20)
+
+/* A piece of a stream on its way through a parser, window by window. */
+struct feed {
+        struct talk *talk;
+        struct talk_piece piece;
+        __u32 at;               /* the next byte … */
+        __u32 end;              /* … of this many */
+        __u32 window_begin;     /* what the window shows of it */
+        __u32 window_end;
+};
+
+/* Takes what is skipped out of the way. False: there is no byte left. */
+static __always_inline bool feed_skip(struct feed *f, struct parser *p) {
+        if (p->skip > 0)
+                f->at = window_skip(p, f->at, f->end);
+        return f->at < f->end;
+}
+
+/* Moves the window, if it must be. Returns how much is to be loaded into it: 0 … WINDOW_SIZE. */
+static __always_inline __u32 feed_move(struct feed *f) {
+        if (f->at < f->window_end)
+                return 0;
+        f->window_begin = f->at;
+        f->window_end = f->end - f->at > WINDOW_SIZE ? f->at + WINDOW_SIZE : f->end;
+        return f->window_end - f->window_begin;
+}
+
+struct answer_feed {
+        struct feed f;
+        struct __sk_buff *skb;
+        __u32 offset;           /* of the piece in the packet */
+};
+
+static long answer_step(__u64 i, void *data) {
+        struct answer_feed *a = data;
+        struct feed *f = &a->f;
+        __u32 n;
+
+        if (!feed_skip(f, &f->talk->out))
+                return 1;
+        n = feed_move(f);
+        GRID_BOUND(n, WINDOW_SIZE + 1);
+        if (n > 0 && bpf_skb_load_bytes(a->skb, a->offset + f->window_begin, f->talk->window.bytes, n) < 0)
+                f->piece.lost = 1;
+        else
+                f->at += talk_answer_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+        return f->piece.lost != 0;
+}
+
+struct question_feed {
+        struct feed f;
+        struct bpf_dynptr *data;
+        __u32 offset;           /* of the piece in the buffer */
+        __u32 position;         /* of the piece in the stream */
+        struct talk_times times;
+};
+
+static long question_step(__u64 i, void *data) {
+        struct question_feed *q = data;
+        struct feed *f = &q->f;
+        __u32 n;
+
+        if (!feed_skip(f, &f->talk->in))
+                return 1;
+        n = feed_move(f);
+        GRID_BOUND(n, WINDOW_SIZE + 1);
+        if (n > 0 && bpf_dynptr_read(f->talk->window.bytes, n, q->data, q->offset + f->window_begin, 0) < 0)
+                f->piece.lost = 1;
+        else
+                f->at += talk_question_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &q->times,
+                                             q->position + f->at, &f->piece);
+        return f->piece.lost != 0;
+}
+
+/* How often the protocol of a connection is looked for, each time at the beginning of a question: a first one of a single
+ * byte tells nothing, and one that was open before the attach may be in the middle of something. */
+#define TRIES_MAX 4
+
+/* Apart, so that connections which are not parsed do not pay for the room that this takes on the stack. copied: where in
+ * the stream the piece begins, offset: where in the buffer. */
+static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied,
+                                                   __u64 piece) {
+
+        __u32 offset = piece >> 32, len = piece, parsed;
+        struct exchange_effect effect = {};
+        struct question_feed q = {};
+        struct bpf_dynptr data;
+        struct sock *sk;
+        struct talk *t;
+
+        if (!skb || !c || !u)
+                return 0;
+        sk = skb->sk;
+        if (!sk)
+                return 0;
+        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+                return 0;
+
+        t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : NULL;
+        if (!t) {
+                struct talk fresh = {};
+                __u64 first = 0;
+                __u32 n = len;
+
+                if (c->x.state == EXCHANGE_ASKED)
+                        return 0;
+                if (n > sizeof(first))
+                        n = sizeof(first);
+                GRID_BOUND(n, sizeof(first) + 1);
+                if (bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
+                        return 0;
+                fresh.protocol = protocol_detect(first, n);
+                if (fresh.protocol == PROTOCOL_PLAIN) {
+                        c->x.tries++;
+                        return 0;
+                }
+                t = bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+                if (!t) {
+                        c->x.tries = TRIES_MAX;
+                        return 0;
+                }
+                fresh.in_pos = copied;
+                fresh.flags = c->x.state == EXCHANGE_ANSWERING ? TALK_ANSWERED : 0;
+                *t = fresh;
+
+                bpf_spin_lock(&c->lock);
+                c->x.flags |= EXCHANGE_PARSED;
+                bpf_spin_unlock(&c->lock);
+        }
+
+        q.f.talk = t;
+        q.f.end = len;
+        q.data = &data;
+        q.offset = offset;
+        q.position = copied;
+        /* Looked at before (MSG_PEEK) */
+        parsed = t->in_pos - copied;
+        if ((__s32) parsed > 0)
+                q.f.at = q.f.window_begin = q.f.window_end = parsed;
+        if ((__s32) parsed < 0)
+                q.f.piece.lost = 1; /* something was taken out another way */
+
+        bpf_spin_lock(&c->lock);
+        q.times.marks = c->x;
+        bpf_spin_unlock(&c->lock);
+        q.times.came_at = exchange_came_at_once(&q.times.marks, copied + len);
+        if (!q.f.piece.lost && q.f.at < q.f.end)
+                bpf_loop(PIECE_MAX, question_step, &q, 0);
+
+        if (!q.f.piece.lost) {
+                if (q.f.at > parsed || (__s32) parsed <= 0)
+                        t->in_pos = copied + q.f.at;
+                effect.in_flight += talk_extra(t);
+        } else {
+                bpf_spin_lock(&c->lock);
+                c->x.tries = t->flags & TALK_UNDERSTOOD ? TRIES_MAX : c->x.tries + 1;
+                talk_give_up(t, &c->x, &effect);
+                bpf_spin_unlock(&c->lock);
+        }
+
+        if (effect.in_flight != 0 || effect.overlap) {
+                window_enter(u, bpf_ktime_get_ns());
+                unit_apply(u, &effect);
+        }
+        return 0;
+}
+
+SEC("tp_btf/skb_copy_datagram_iovec")
+int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
+        struct tcp_sock *tp;
+        struct qos_unit *u;
+        struct sock *sk;
+        struct conn *c;
+        __u32 copied, offset;
+
+        sk = skb->sk;
+        if (!sk)
+                return 0;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || c->kind != CONN_SERVER || c->x.tries >= TRIES_MAX)
+                return 0;
+        u = unit_get(&c->owner);
+        if (!u)
+                return 0;
+        if (c->found) {
+                c->found = 0;
+                u = conn_claim(c, u);
+                if (!u)
+                        return 0;
+        }
+        /* What has an entry as a server's connection is TCP. bpf_skc_to_tcp_sock() wants more trust than this has */
+        tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
+
+        /* Where in the stream, and so in the buffer: TCP_SKB_CB(skb)->seq. One further on is only looked at (MSG_PEEK) */
+        if (bpf_core_read(&offset, sizeof(offset), &skb->cb) < 0)
+                return 0;
+        copied = tp->copied_seq;
+        offset = copied - offset;
+        if (len <= 0 || offset >= skb->len || (__u32) len > skb->len - offset)
+                return 0;
+        return content_parse(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
+}
+
+/* ---- departure ------------------------------------------------------------------------------------------------ */
+
+struct departure {
+        __u64 now;
+        __u32 bytes;            /* that leave for the first time, at the end of the packet */
+        bool complete;          /* nothing is left to send */
+};
+
+/* Of a connection whose protocol is parsed. Apart, as content_parse(). What struct exchange has of the last answer is only
+ * touched here and under the socket's lock: ours is for what arrivals touch too. */
+static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
+                                                  const struct departure *d) {
+        struct exchange_effect effect = {};
+        struct answer_feed a = {};
+        struct talk_group group;
+        __u32 n, answers = 0;
+        struct talk *t;
+
+        if (!skb || !sk || !c || !u || !d)
+                return 0;
+        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        if (!t)
+                return 0;
+
+        if ((talk_is_more(t) || t->flags & TALK_ANSWERING) && t->flags & TALK_ANSWERED) {
+                unit_book_more(u, d->now, c->x.first_at, c->x.first_out_at, c->x.last_out_at);
+                c->x.last_out_at = d->now;
+        }
+
+        if (talk_is_whole(t, &c->x, d->bytes, d->complete))
+                answers = 1;
+        else if (!talk_is_more(t)) {
+                a.f.talk = t;
+                a.f.end = d->bytes;
+                a.skb = skb;
+                a.offset = skb->len - d->bytes;
+                bpf_loop(PIECE_MAX, answer_step, &a, 0);
+                answers = talk_answers(t, &a.f.piece, d->complete);
+                if (a.f.piece.lost)
+                        window_count(u, QOS_CELL_OVERLAPS, 1);
+        }
+
+        for (int i = 0; i < TALK_GROUPS; i++) {
+                n = talk_answer(t, answers, &group);
+                if (n == 0)
+                        break;
+                answers -= n;
+                window_count(u, QOS_CELL_REDIS, n);
+                if (group.waits) {
+                        window_count(u, QOS_CELL_COUNT, n);
+                        window_count(u, QOS_CELL_WAITS, n);
+                        t->flags &= ~TALK_ANSWERED;
+                        continue;
+                }
+                unit_book(u, d->now, n, group.first_at, group.last_at, group.read_at);
+                t->flags |= TALK_ANSWERED;
+                c->x.first_at = group.first_at;
+                c->x.first_out_at = c->x.last_out_at = d->now;
+        }
+
+        bpf_spin_lock(&c->lock);
+        talk_settle(t, &c->x, d->now, d->complete, &effect);
+        bpf_spin_unlock(&c->lock);
+        unit_apply(u, &effect);
+        return 0;
+}
+
+SEC("cgroup_skb/egress")
+int requests_egress(struct __sk_buff *skb) {
+        struct exchange_effect effect = {};
+        __u64 first_at, last_at, read_at, first_out_at;
+        struct departure d = {};
+        __u32 snd_nxt, written_end;
+        struct segment segment;
+        struct qos_unit *u;
+        struct tcp_sock *tp;
+        struct bpf_sock *sk;
+        struct conn *c;
+        bool parsed;
+
+        sk = skb->sk;
+        if (!sk)
+                return 1;
+        sk = bpf_sk_fullsock(sk);
+        if (!sk)
+                return 1;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || c->kind == CONN_OTHER || sk->state == TCP_LISTEN)
+                return 1;
+        if (!segment_read(skb, &segment)) {
+                statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
+                return 1;
+        }
+        if (segment.len == 0)
+                return 1;
+
+        u = unit_get(&c->owner);
+        if (!u)
+                return 1;
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 1;
+        if (c->kind == CONN_LISTENER)
+                conn_accept(c, u, tp, tp->copied_seq, tp->tcp_clock_cache);
+
+        snd_nxt = tp->snd_nxt;
+        /* After the unit has hung up the last position is that of the FIN */
+        written_end = tp->write_seq - (sk->state == TCP_FIN_WAIT1 || sk->state == TCP_LAST_ACK || sk->state == TCP_CLOSING);
+        d.complete = exchange_distance(segment.seq + segment.len, written_end) >= 0;
+        /* CLOCK_MONOTONIC ns, which TCP takes each time it begins to transmit (tcp_mstamp_refresh() in tcp_write_xmit(),
+         * tcp_write_timer_handler()), just before this. Reading the clock once more takes 24 ns, of some 300 that an
+         * exchange costs */
+        d.now = tp->tcp_clock_cache;
+
+        bpf_spin_lock(&c->lock);
+        d.bytes = exchange_leave(&c->x, segment.seq + segment.len, snd_nxt);
+        parsed = c->x.flags & EXCHANGE_PARSED;
+        if (d.bytes > 0 && !parsed)
+                exchange_depart(&c->x, d.now, d.bytes, d.complete, &effect);
+        first_at = c->x.first_at;
+        last_at = c->x.last_at;
+        read_at = c->x.read_at;
+        first_out_at = c->x.first_out_at;
+        bpf_spin_unlock(&c->lock);
+
+        if (d.bytes == 0)
+                return 1;
+
+        window_enter(u, d.now);
+        __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_OUT], d.bytes);
+        if (parsed) {
+                /* More than the packet: the position was unknown, and data left before it was */
+                if (d.bytes > segment.len)
+                        d.bytes = segment.len;
+                talk_departs(skb, sk, c, u, &d);
+                return 1;
+        }
+        unit_apply(u, &effect);
+        if (effect.begun)
+                unit_book(u, d.now, 1, first_at, last_at, read_at);
+        else if (effect.grown)
+                unit_book_more(u, d.now, first_at, first_out_at, effect.grown_from);
+        return 1;
+}
+
+/* ---- read ----------------------------------------------------------------------------------------------------- */
+
+/* A socket that is used by a task of the unit and was not known to be the unit's. */
+static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, const struct qos_owner *owner, struct qos_unit *u) {
+        struct conn *c;
+
+        c = bpf_sk_storage_get(&conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!c) {
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                window_count(u, QOS_CELL_DROPS, 1);
+                return NULL;
+        }
+
+        if (conn_adopt(c, owner, kind) && kind == CONN_SERVER) {
+                struct tcp_sock *tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
+
+                c->retransmits = tp->total_retrans;
+                conn_opened(c, u);
+        }
+        return c;
+}
+
+static __always_inline bool fin_received(const struct sock *sk) {
+        __u8 state = sk->__sk_common.skc_state;
+
+        return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK || state == TCP_CLOSING;
+}
+
+SEC("tp_btf/tcp_rcv_space_adjust")
+int BPF_PROG(requests_read, struct sock *sk) {
+        struct exchange_effect effect = {};
+        struct qos_owner owner;
+        struct tcp_sock *tp;
+        struct qos_unit *u;
+        struct talk *t = NULL;
+        struct conn *c;
+        __u32 copied, unsent;
+        __u64 now, first_at, last_at;
+
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        u = c ? unit_get(&c->owner) : NULL;
+        if (!u) {
+                /* No file: a socket of the kernel's own, whose reader may be any task */
+                if (!task_owner(&owner) || !sk->sk_socket || !sk->sk_socket->file)
+                        return 0;
+                u = unit_get(&owner);
+                if (!u)
+                        return 0;
+
+                c = conn_learn(sk, sock_kind(sk), &owner, u);
+                if (!c)
+                        return 0;
+        }
+        if (c->kind == CONN_OTHER)
+                return 0;
+
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 0;
+        now = bpf_ktime_get_ns();
+
+        if (c->kind == CONN_LISTENER)
+                /* Fast open: read before the handshake has ended. What came so far is all that ever came */
+                conn_accept(c, u, tp, tp->rcv_nxt - (__u32) tp->bytes_received, now);
+
+        if (c->found) {
+                c->found = 0;
+                u = conn_claim(c, u);
+                if (!u)
+                        return 0;
+        }
+
+        copied = tp->copied_seq;
+        /* Splice passes here once more for the FIN, which has a position but no byte. Where that is the first that is seen
+         * of a connection it was idle, or nothing tells that it was not */
+        if (copied == tp->rcv_nxt && fin_received(sk)) {
+                if (!(c->x.flags & EXCHANGE_READ_KNOWN))
+                        return 0;
+                copied--;
+        }
+        unsent = tp->write_seq - tp->snd_nxt;
+
+        if (c->x.flags & EXCHANGE_PARSED)
+                t = bpf_sk_storage_get(&talks, sk, 0, 0);
+
+        bpf_spin_lock(&c->lock);
+        /* Read without passing requests_content: spliced */
+        if (t && exchange_distance(copied, t->in_pos) > 0) {
+                talk_give_up(t, &c->x, &effect);
+                c->x.tries = TRIES_MAX;
+                t = NULL;
+        }
+        if (t) {
+                exchange_take(&c->x, copied, &first_at, &last_at);
+                talk_read(t, now);
+                talk_settle(t, &c->x, now, unsent == 0, &effect);
+        } else
+                exchange_read(&c->x, now, copied, unsent, &effect);
+        bpf_spin_unlock(&c->lock);
+
+        if (effect.in_flight != 0 || effect.overlap) {
+                window_enter(u, now);
+                unit_apply(u, &effect);
+        }
+        return 0;
+}
+
+/* The connection's own count, which has segments where a buffer that is sent again may be several. */
+static __always_inline void conn_count_retransmits(struct conn *c, __u32 total, struct qos_unit *u) {
+        __u32 old = *(volatile __u32*) &c->retransmits;
+
+        if ((__s32) (total - old) <= 0 || __sync_val_compare_and_swap(&c->retransmits, old, total) != old)
+                return;
+        window_count(u, QOS_CELL_RETRANSMITS, total - old);
+}
+
+/* ---- connections begin and end -------------------------------------------------------------------------------- */
+
+static __always_inline void listener_learn(struct sock *sk, const struct qos_owner *owner, struct qos_unit *u, bool found) {
+        struct qos_listener *l;
+        struct conn *c;
+
+        /* When it is called from inet_sock_set_state the socket is not in that state yet */
+        c = conn_learn(sk, CONN_LISTENER, owner, u);
+        if (!c)
+                return;
+        c->found = found;
+
+        l = bpf_sk_storage_get(&listeners, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!l) {
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                return;
+        }
+        if (l->owner.slot != owner->slot || l->owner.generation != owner->generation) {
+                l->owner = *owner;
+                l->drops = sk->sk_drops.counter;
+        }
+}
+
+/* What a connection that ends with a question open says about the unit. */
+static __always_inline __u32 end_cell(int error, int old_state) {
+        if (error == ETIMEDOUT)
+                return QOS_CELL_ERRORS_TIMEOUT;
+        if (error != 0)
+                return QOS_CELL_CLIENT_ABORTS; /* a reset has come */
+        if (old_state == TCP_CLOSE_WAIT || old_state == TCP_LAST_ACK || old_state == TCP_CLOSING)
+                return QOS_CELL_CLIENT_ABORTS; /* the client hung up first */
+        return QOS_CELL_ERRORS_RESET;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
+        struct exchange_effect effect = {};
+        struct qos_owner owner;
+        struct tcp_sock *tp;
+        struct qos_unit *u;
+        struct conn *c;
+        __u64 now;
+
+        if (new_state == TCP_LISTEN) {
+                if (!task_owner(&owner))
+                        return 0;
+                u = unit_get(&owner);
+                if (u)
+                        listener_learn(sk, &owner, u, false);
+                return 0;
+        }
+
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c)
+                return 0;
+
+        if (old_state == TCP_LISTEN) {
+                struct qos_listener *l;
+
+                if (new_state == TCP_CLOSE) {
+                        l = bpf_sk_storage_get(&listeners, sk, 0, 0);
+                        if (l)
+                                listener_account(sk, l);
+                }
+                return 0;
+        }
+
+        if (c->kind == CONN_OTHER)
+                return 0;
+        u = unit_get(&c->owner);
+        if (!u)
+                return 0;
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 0;
+
+        now = bpf_ktime_get_ns();
+
+        if (new_state == TCP_ESTABLISHED && old_state == TCP_SYN_RECV) {
+                __u32 zero = 0, copied = tp->copied_seq, window_end = tp->rcv_wup + tp->rcv_wnd;
+                struct handover *h = bpf_map_lookup_elem(&handovers, &zero);
+
+                window_enter(u, now);
+                window_count(u, QOS_CELL_ACCEPTED, 1);
+
+                /* Perhaps not the first of its data: segments overtake each other, and the acknowledgement */
+                if (h && (h->at == 0 || h->client_port != sk->__sk_common.skc_dport ||
+                          exchange_distance(h->seq, copied) < 0 || exchange_distance(window_end, h->end) < 0))
+                        h = NULL;
+
+                if (c->kind == CONN_LISTENER)
+                        conn_accept(c, u, tp, copied, h ? h->at : now);
+
+                /* Also where a segment on another CPU was faster than this one, and has made the connection ours */
+                if (h) {
+                        bpf_spin_lock(&c->lock);
+                        exchange_arrive(&c->x, h->at, h->seq, h->end, copied, window_end, &effect);
+                        bpf_spin_unlock(&c->lock);
+                        h->at = 0;
+
+                        __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], effect.bytes);
+                        unit_apply(u, &effect);
+                }
+
+                conn_opened(c, u);
+                return 0;
+        }
+
+        if (new_state == TCP_FIN_WAIT1 || new_state == TCP_LAST_ACK || new_state == TCP_CLOSE) {
+                __u32 unsent = tp->write_seq - tp->snd_nxt, asked;
+                bool gone = new_state == TCP_CLOSE;
+                struct talk *t = NULL;
+
+                if (c->x.flags & EXCHANGE_PARSED)
+                        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+
+                bpf_spin_lock(&c->lock);
+                asked = t ? t->asked : c->x.state == EXCHANGE_ASKED;
+                exchange_end(&c->x, gone, asked, unsent, &effect);
+                if (t && effect.unanswered) {
+                        t->asked = t->n_groups = t->flags = 0;
+                        effect.in_flight += talk_extra(t);
+                }
+                bpf_spin_unlock(&c->lock);
+
+                window_enter(u, now);
+                if (effect.unanswered)
+                        window_count(u, end_cell(sk->sk_err, old_state), effect.unanswered);
+                /* One that failed to leave is in the count, and is not traced by all kernels */
+                conn_count_retransmits(c, tp->total_retrans, u);
+                unit_apply(u, &effect);
+                if (gone)
+                        conn_closed(c, u);
+        }
+        return 0;
+}
+
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(requests_retransmit, struct sock *sk) {
+        struct tcp_sock *tp;
+        struct qos_unit *u;
+        struct conn *c;
+
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || c->kind != CONN_SERVER)
+                return 0;
+        u = unit_get(&c->owner);
+        tp = u ? bpf_skc_to_tcp_sock(sk) : NULL;
+        if (!tp)
+                return 0;
+
+        window_enter(u, bpf_ktime_get_ns());
+        conn_count_retransmits(c, tp->total_retrans, u);
+        return 0;
+}
+
+/* ---- control groups ------------------------------------------------------------------------------------------- */
+
+struct cgroup* bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
+void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
+
+static __always_inline __u64 group_id(const struct cgroup *group) {
+        return BPF_CORE_READ(group, kn, id);
+}
+
+/* Deeper than this no service manager builds (cgroup.max.depth is far above). */
+#define GROUP_DEPTH_MAX 32
+
+/* TRACE_CGROUP_PATH_LEN: what the tracepoint hands over at most */
+#define KERNEL_PATH_MAX 1024
+
+struct path_walk {
+        const char *path;
+        int parts;      /* to skip */
+        int offset;     /* of what remains; -1: nothing does */
+};
+
+static long path_step(__u64 i, void *data) {
+        struct path_walk *w = data;
+        char c;
+
+        if (bpf_probe_read_kernel(&c, 1, w->path + i) < 0 || c == 0)
+                return 1;
+        if (c == '/' && w->parts-- == 0) {
+                w->offset = i;
+                return 1;
+        }
+        return 0;
+}
+
+struct path_cut {
+        int at;         /* the "@" in the last part of the path; -1: none */
+};
+
+static long path_cut_step(__u64 i, void *data) {
+        struct path_cut *cut = data;
+        __u32 zero = 0;
+        struct qos_path *p = bpf_map_lookup_elem(&path_scratch, &zero);
+
+        if (!p || i >= sizeof(p->path) || p->path[i] == 0)
+                return 1;
+        if (p->path[i] == '/')
+                cut->at = -1;
+        else if (p->path[i] == '@' && cut->at < 0)
+                cut->at = i;
+        return 0;
+}
+
+static long path_clear_step(__u64 i, void *data) {
+        struct path_cut *cut = data;
+        __u32 zero = 0;
+        struct qos_path *p = bpf_map_lookup_elem(&path_scratch, &zero);
+
+        if (!p || i >= sizeof(p->path))
+                return 1;
+        if ((int) i > cut->at)
+                p->path[i] = 0;
+        return 0;
+}
+
+/* Runs before the directory is visible, so before any task can be in it. */
+SEC("tp_btf/cgroup_mkdir")
+int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
+        struct qos_owner *owner = NULL, *mine;
+        struct path_walk walk = { .offset = -1 };
+        int level, root_level = -1;
+        struct cgroup *parent;
+        struct qos_path *p;
+        __u32 zero = 0;
+
+        if (group->root->hierarchy_id != 0)
+                return 0;
+        level = group->level;
+        if (level < 1)
+                return 0;
+
+        parent = bpf_cgroup_ancestor(group, level - 1);
+        if (parent) {
+                struct qos_owner *inherited = bpf_cgrp_storage_get(&groups, parent, 0, 0);
+                struct qos_owner o;
+
+                if (inherited && unit_get(inherited)) {
+                        o = *inherited;
+                        mine = bpf_cgrp_storage_get(&groups, group, &o, BPF_LOCAL_STORAGE_GET_F_CREATE);
+                        if (!mine)
+                                statistics_count(QOS_STATISTIC_GROUPS_LOST);
+                        bpf_cgroup_release(parent);
+                        return 0;
+                }
+                bpf_cgroup_release(parent);
+        }
+
+        /* How deep the daemon's root lies: so many parts of the path are not the daemon's to see */
+        for (int i = 0; i < GROUP_DEPTH_MAX && i < level; i++) {
+                struct cgroup *ancestor;
+
+                if (bpf_core_read(&ancestor, sizeof(ancestor), &group->ancestors[i]) < 0)
+                        return 0;
+                if (group_id(ancestor) == root_group_id) {
+                        root_level = i;
+                        break;
+                }
+        }
+        if (root_level < 0)
+                return 0;
+
+        p = bpf_map_lookup_elem(&path_scratch, &zero);
+        if (!p)
+                return 0;
+        walk.path = path;
+        walk.parts = root_level;
+        bpf_loop(KERNEL_PATH_MAX, path_step, &walk, 0);
+        if (walk.offset < 0)
+                return 0;
+
+        for (int i = 0; i < QOS_PATH_SIZE / 8; i++)
+                ((volatile __u64*) p->path)[i] = 0;
+        if (bpf_probe_read_kernel_str(p->path, sizeof(p->path), path + walk.offset) < 0)
+                return 0;
+
+        owner = bpf_map_lookup_elem(&paths, p);
+        if (!owner) {
+                struct path_cut cut = { .at = -1 };
+
+                /* "foo@1.service": perhaps all "foo@" are one unit's */
+                bpf_loop(QOS_PATH_SIZE, path_cut_step, &cut, 0);
+                if (cut.at < 0)
+                        return 0;
+                bpf_loop(QOS_PATH_SIZE, path_clear_step, &cut, 0);
+                owner = bpf_map_lookup_elem(&paths, p);
+        }
+        if (!owner)
+                return 0;
+        mine = bpf_cgrp_storage_get(&groups, group, owner, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!mine)
+                statistics_count(QOS_STATISTIC_GROUPS_LOST);
+        return 0;
+}
+
+/* ---- iterators ------------------------------------------------------------------------------------------------ */
+
+/* The sockets that tasks of observed units have open already: run at attach, and when a unit has started. */
+SEC("iter/task_file")
+int units_find_sockets(struct bpf_iter__task_file *ctx) {
+        struct task_struct *task = ctx->task;
+        struct file *file = ctx->file;
+        struct exchange_effect effect = {};
+        __u32 rcv_nxt, copied, snd_nxt;
+        struct qos_owner *group, owner;
+        struct socket *socket;
+        struct tcp_sock *tp;
+        struct qos_unit *u;
+        struct sock *sk;
+        struct conn *c;
+        __u64 now;
+
+        if (!task || !file)
+                return 0;
+
+        group = bpf_cgrp_storage_get(&groups, task->cgroups->dfl_cgrp, 0, 0);
+        if (!group)
+                return 0;
+        owner = *group;
+        u = unit_get(&owner);
+        if (!u)
+                return 0;
+
+        socket = bpf_sock_from_file(file);
+        if (!socket)
+                return 0;
+        sk = socket->sk;
+        if (!sk)
+                return 0;
+
+        /* The listeners of MPTCP lie behind another socket, where the verifier lets no program go from here: their
+         * connections are learned when they are read */
+        if (sk->sk_protocol != IPPROTO_TCP)
+                return 0;
+        /* bpf_skc_to_tcp_sock() wants a pointer that the verifier trusts, which one read from a file is not */
+        tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
+
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (c && unit_get(&c->owner))
+                return 0;
+
+        if (sk->__sk_common.skc_state == TCP_LISTEN) {
+                listener_learn(sk, &owner, u, true);
+                return 0;
+        }
+        if (sk->__sk_common.skc_state != TCP_ESTABLISHED && sk->__sk_common.skc_state != TCP_CLOSE_WAIT)
+                return 0;
+
+        c = conn_learn(sk, sock_kind(sk), &owner, u);
+        if (!c || c->kind != CONN_SERVER)
+                return 0;
+
+        /* Nothing is in flight that was read before now: what was asked of the unit before the attach is not counted.
+         * What is unread came at the latest now */
+        now = bpf_ktime_get_ns();
+        copied = tp->copied_seq;
+        rcv_nxt = tp->rcv_nxt;
+        snd_nxt = tp->snd_nxt;
+
+        bpf_spin_lock(&c->lock);
+        if (!(c->x.flags & (EXCHANGE_IN_KNOWN | EXCHANGE_READ_KNOWN | EXCHANGE_OUT_KNOWN))) {
+                exchange_begin(&c->x, copied, copied, snd_nxt);
+                if (rcv_nxt != copied)
+                        exchange_arrive(&c->x, now, copied, rcv_nxt, copied, rcv_nxt, &effect);
+        }
+        bpf_spin_unlock(&c->lock);
+
+        unit_apply(u, &effect);
+        return 0;
+}
+
+static __always_inline void listener_address(const struct sock *sk, struct qos_address *ret) {
+        ret->family = sk->__sk_common.skc_family;
+        ret->port = sk->__sk_common.skc_num;
+        if (ret->family == AF_INET6)
+                bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_rcv_saddr);
+        else
+                *(volatile __be32*) ret->address = sk->__sk_common.skc_rcv_saddr;
+}
+
+/* The listeners that the service manager (the only task that is looked at) has opened: lists them all, and makes those at
+ * known addresses their unit's. */
+SEC("iter/task_file")
+int units_find_passed(struct bpf_iter__task_file *ctx) {
+        struct qos_passed passed = {};
+        struct file *file = ctx->file;
+        struct qos_owner *known, owner;
+        struct socket *socket;
+        struct qos_unit *u;
+        struct sock *sk;
+        struct conn *c;
+
+        if (!ctx->task || !file)
+                return 0;
+        socket = bpf_sock_from_file(file);
+        if (!socket)
+                return 0;
+        sk = socket->sk;
+        if (!sk || sk->sk_protocol != IPPROTO_TCP || sk->__sk_common.skc_state != TCP_LISTEN)
+                return 0;
+
+        passed.cookie = bpf_get_socket_cookie(sk);
+        listener_address(sk, &passed.address);
+
+        known = bpf_map_lookup_elem(&addresses, &passed.address);
+        if (known) {
+                owner = *known;
+                u = unit_get(&owner);
+                c = bpf_sk_storage_get(&conns, sk, 0, 0);
+                if (u && !(c && c->owner.slot == owner.slot && c->owner.generation == owner.generation))
+                        listener_learn(sk, &owner, u, true);
+        }
+        bpf_seq_write(ctx->meta->seq, &passed, sizeof(passed));
+        return 0;
+}
+
+/* Accept queues: their length and limit are only in the listeners. */
+SEC("iter/bpf_sk_storage_map")
+int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        struct qos_listener *l;
+        struct qos_unit *u;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        l = bpf_sk_storage_get(&listeners, sk, 0, 0);
+        if (!l || sk->__sk_common.skc_state != TCP_LISTEN)
+                return 0;
+        u = unit_get(&l->owner);
+        if (!u)
+                return 0;
+
+        listener_account(sk, l);
+        if (u->listeners_session != session.id) {
+                u->accept_queue = 0;
+                u->accept_queue_max = 0;
+                u->listeners_session = session.id;
+        }
+        u->accept_queue += sk->sk_ack_backlog;
+        u->accept_queue_max += sk->sk_max_ack_backlog;
+        return 0;
+}
+
+/* The oldest question of each unit that is in flight. */
+SEC("iter/bpf_sk_storage_map")
+int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        struct qos_unit *u;
+        struct conn *c;
+        __u64 at;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || c->kind != CONN_SERVER)
+                return 0;
+        at = *(volatile __u64*) &c->x.open_at;
+        if (at == 0)
+                return 0;
+        u = unit_get(&c->owner);
+        if (!u)
+                return 0;
+
+        if (u->oldest_session != session.id) {
+                u->oldest_at = at;
+                u->oldest_session = session.id;
+        } else if (at < u->oldest_at)
+                u->oldest_at = at;
+        return 0;
+}
