@@ -1,0 +1,853 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+
+#include "bus.h"
+#include "config-build.h"
+#include "log.h"
+#include "metric.h"
+#include "polkit.h"
+#include "unit-bus.h"
+#include "vtable-manager.h"
+
+#define BUS_NAME "org.qosd1"
+#define BUS_ERROR_PREFIX "org.qosd1.Error."
+#define POLKIT_ACTION "org.qosd1.attach"
+
+/* Clients that wait, subscribe or hold leases. Each is a match rule of ours, as each attached unit is, and a bus closes
+ * the connection of who asks for too many: dbus-daemon grants 512. */
+#define CLIENTS_MAX 200U
+
+/* Of these how many one user may have, root apart, and how many calls that wait for polkit or PID 1: enough for every
+ * program, and too few to keep others out. */
+#define CLIENTS_PER_UID_MAX 64U
+#define CALLS_PER_UID_MAX 32U
+
+/* Words in a list of probes. There are not that many. */
+#define PROBES_MAX 64U
+
+typedef struct Call Call;
+
+/* Who is followed by the name on the bus: exists as long as it waits, subscribes, or holds leases. */
+typedef struct Client {
+        BusServer *server;
+        struct Client *next;
+        sd_bus_track *track;
+        char *sender;           /* empty on a peer-to-peer connection */
+        uid_t uid;
+        bool subscribed;
+        Call *calls;
+} Client;
+
+/* An AttachUnit() or DetachUnit() that waits. */
+struct Call {
+        Client *client;
+        Call *next;
+        sd_bus_message *message;
+        AttachOperation *attach;
+        PolkitQuery *query;
+        bool detaching;
+        bool lease;
+        bool running;           /* within manager_attach() */
+        ProbeMask probes;
+        uint64_t duration_usec;
+        char *unit;
+};
+
+struct BusServer {
+        Manager *manager;
+        sd_bus *bus;
+        sd_bus_slot *slots[8];
+        size_t n_slots;
+        sd_event_source *tick;
+        UnitObjects *objects;
+        Client *clients;
+        unsigned n_clients;
+        unsigned n_subscribed;
+};
+
+static int error_to_bus(sd_bus_error *error, int errno_value, const QosError *e) {
+        char name[128];
+
+        if (!e || e->code == QOS_ERROR_NONE)
+                return sd_bus_error_set_errno(error, errno_value);
+
+        (void) snprintf(name, sizeof(name), BUS_ERROR_PREFIX "%s", qos_error_name(e->code));
+        return sd_bus_error_set(error, name, e->message);
+}
+
+static void reply_error(sd_bus_message *m, int errno_value, const QosError *e) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+
+        (void) error_to_bus(&error, errno_value, e);
+        (void) sd_bus_reply_method_error(m, &error);
+}
+
+/* ---- clients -------------------------------------------------------------------------------------------------- */
+
+static void call_free(Call *c) {
+        for (Call **p = &c->client->calls; *p; p = &(*p)->next)
+                if (*p == c) {
+                        *p = c->next;
+                        break;
+                }
+        attach_operation_cancel(c->attach);
+        polkit_query_free(c->query);
+        sd_bus_message_unref(c->message);
+        free(c->unit);
+        free(c);
+}
+
+static void client_free(Client *c) {
+        BusServer *b = c->server;
+
+        while (c->calls)
+                call_free(c->calls);
+        manager_release_lease(b->manager, c);
+
+        if (c->subscribed && --b->n_subscribed == 0)
+                unit_objects_set_subscribed(b->objects, false);
+
+        for (Client **p = &b->clients; *p; p = &(*p)->next)
+                if (*p == c) {
+                        *p = c->next;
+                        b->n_clients--;
+                        break;
+                }
+        sd_bus_track_unref(c->track);
+        free(c->sender);
+        free(c);
+}
+
+static bool client_has_lease(const Client *c) {
+        Manager *m = c->server->manager;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                for (Hold *h = m->units[i] ? m->units[i]->holds : NULL; h; h = h->next)
+                        if (h->lease_key == c)
+                                return true;
+        return false;
+}
+
+/* Something ended for which the client was followed. */
+static void client_settle(Client *c) {
+        if (!c->calls && !c->subscribed && !client_has_lease(c))
+                client_free(c);
+}
+
+static int on_client_gone(sd_bus_track *track, void *userdata) {
+        client_free(ASSERT_PTR(userdata));
+        return 0;
+}
+
+static Client* client_find(BusServer *b, sd_bus_message *m) {
+        const char *sender = strempty(sd_bus_message_get_sender(m));
+
+        for (Client *c = b->clients; c; c = c->next)
+                if (streq(c->sender, sender))
+                        return c;
+        return NULL;
+}
+
+static int sender_get_uid(sd_bus_message *m, uid_t *ret) {
+        _cleanup_(sd_bus_creds_unrefp) sd_bus_creds *creds = NULL;
+        int r;
+
+        r = sd_bus_query_sender_creds(m, SD_BUS_CREDS_EUID, &creds);
+        if (r < 0)
+                return r;
+        return sd_bus_creds_get_euid(creds, ret);
+}
+
+/* Finds the sender's, or makes it: end with client_settle(). */
+static int client_get(BusServer *b, sd_bus_message *m, Client **ret, sd_bus_error *error) {
+        const char *sender = strempty(sd_bus_message_get_sender(m));
+        unsigned n = 0;
+        uid_t uid = 0;
+        Client *c;
+        int r;
+
+        c = client_find(b, m);
+        if (c) {
+                *ret = c;
+                return 0;
+        }
+
+        r = sender_get_uid(m, &uid);
+        if (r < 0)
+                return r;
+        for (c = b->clients; c; c = c->next)
+                if (c->uid == uid)
+                        n++;
+        if (b->n_clients >= CLIENTS_MAX || (uid != 0 && n >= CLIENTS_PER_UID_MAX))
+                return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
+                                         "Too many clients are waiting, subscribed or hold leases: %u of user %u, %u together",
+                                         n, (unsigned) uid, b->n_clients);
+
+        c = new0(Client, 1);
+        if (!c)
+                return -ENOMEM;
+        *c = (Client) {
+                .server = b,
+                .next = b->clients,
+                .sender = strdup(sender),
+                .uid = uid,
+        };
+        b->clients = c;
+        b->n_clients++;
+
+        r = c->sender ? 0 : -ENOMEM;
+        if (r >= 0 && !isempty(sender)) {
+                r = sd_bus_track_new(b->bus, &c->track, on_client_gone, c);
+                if (r >= 0)
+                        r = sd_bus_track_add_sender(c->track, m);
+        }
+        if (r < 0) {
+                client_free(c);
+                return r;
+        }
+
+        *ret = c;
+        return 0;
+}
+
+/* ---- AttachUnit, DetachUnit ----------------------------------------------------------------------------------- */
+
+static void call_finish(Call *c) {
+        Client *client = c->client;
+
+        call_free(c);
+        client_settle(client);
+}
+
+static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
+        Call *c = ASSERT_PTR(userdata);
+        _cleanup_free_ char *path = NULL;
+
+        c->attach = NULL;
+        if (error >= 0)
+                error = unit_get_bus_path(u, &path);
+        if (error < 0)
+                reply_error(c->message, error, e);
+        else
+                (void) sd_bus_reply_method_return(c->message, "o", path);
+
+        if (c->running)
+                c->running = false; /* call_attach() goes on with it */
+        else
+                call_finish(c);
+}
+
+static void call_attach(Call *c) {
+        const AttachRequest request = {
+                .name = c->unit,
+                .probes = c->probes,
+                .type = c->lease ? HOLD_LEASE : HOLD_ADMINISTRATOR,
+                .uid = c->client->uid,
+                .owner = c->lease ? c->client->sender : NULL,
+                .lease_key = c->lease ? c->client : NULL,
+                .duration_usec = c->duration_usec,
+        };
+        AttachOperation *operation = NULL;
+        int r;
+
+        c->running = true;
+        r = manager_attach(c->client->server->manager, &request, on_attached, c, &operation);
+        if (r < 0) {
+                reply_error(c->message, r, NULL);
+                call_finish(c);
+        } else if (!c->running)
+                call_finish(c); /* the handler was called already */
+        else {
+                c->running = false;
+                c->attach = operation;
+        }
+}
+
+static void call_detach(Call *c) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        int r;
+
+        r = manager_detach(c->client->server->manager, c->unit, c->lease ? c->client : NULL, &e);
+        if (r < 0)
+                reply_error(c->message, r, &e);
+        else
+                (void) sd_bus_reply_method_return(c->message, NULL);
+        call_finish(c);
+}
+
+static void on_authorized(int result, void *userdata) {
+        Call *c = ASSERT_PTR(userdata);
+
+        c->query = NULL;
+
+        if (result > 0) {
+                if (c->detaching)
+                        call_detach(c);
+                else
+                        call_attach(c);
+                return;
+        }
+
+        if (result == POLKIT_NEEDS_INTERACTION)
+                (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED,
+                                                  "Interactive authorization is required (" POLKIT_ACTION ")");
+        else if (result == 0)
+                (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
+                                                  "Attaching and detaching units needs authorization (" POLKIT_ACTION ")");
+        else
+                (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
+                                                  "Attaching and detaching units needs authorization (" POLKIT_ACTION
+                                                  "), and polkit could not be asked: %s", strerror(-result));
+        call_finish(c);
+}
+
+static int call_new(BusServer *b, sd_bus_message *m, const char *unit, Call **ret, sd_bus_error *error) {
+        Client *client;
+        unsigned n = 0;
+        Call *c;
+        int r;
+
+        r = client_get(b, m, &client, error);
+        if (r < 0)
+                return r;
+
+        for (Client *i = b->clients; i; i = i->next)
+                for (c = i->uid == client->uid ? i->calls : NULL; c; c = c->next)
+                        n++;
+        if (client->uid != 0 && n >= CALLS_PER_UID_MAX)
+                return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "%u calls of user %u are waiting already", n, (unsigned) client->uid);
+
+        c = new0(Call, 1);
+        if (!c) {
+                client_settle(client);
+                return -ENOMEM;
+        }
+        *c = (Call) {
+                .client = client,
+                .next = client->calls,
+                .message = sd_bus_message_ref(m),
+                .unit = strdup(unit),
+        };
+        client->calls = c;
+        if (!c->unit) {
+                call_finish(c);
+                return -ENOMEM;
+        }
+
+        *ret = c;
+        return 0;
+}
+
+static void call_authorize(Call *c) {
+        Client *client = c->client;
+        int r;
+
+        if (client->uid == 0 || manager_uid_owns(client->server->manager, c->unit, client->uid)) {
+                on_authorized(1, c);
+                return;
+        }
+
+        r = polkit_query_bus(client->server->bus, c->message, POLKIT_ACTION, on_authorized, c, &c->query);
+        if (r < 0)
+                on_authorized(r, c);
+}
+
+static int read_probes(sd_bus_message *m, ProbeMask *ret, sd_bus_error *error) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        ProbeMask probes = 0;
+        const char *name;
+        unsigned n = 0;
+        int r;
+
+        r = sd_bus_message_enter_container(m, 'a', "s");
+        if (r < 0)
+                return r;
+        while ((r = sd_bus_message_read(m, "s", &name)) > 0) {
+                ProbeMask probe = probe_from_string(name);
+
+                if (probe == 0) {
+                        r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, name, "there is no probe '%.100s', expected 'requests'", name);
+                        return error_to_bus(error, r, &e);
+                }
+                if (++n > PROBES_MAX)
+                        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "More than %u probes are named", PROBES_MAX);
+                probes |= probe;
+        }
+        if (r < 0)
+                return r;
+
+        *ret = probes;
+        return sd_bus_message_exit_container(m);
+}
+
+static int manager_method_attach_unit(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        BusServer *b = ASSERT_PTR(userdata);
+        uint64_t duration_usec;
+        ProbeMask probes = 0;
+        const char *unit;
+        int r, lease;
+        Call *c;
+
+        r = sd_bus_message_read(m, "s", &unit);
+        if (r < 0)
+                return r;
+        r = read_probes(m, &probes, error);
+        if (r < 0)
+                return r;
+        r = sd_bus_message_read(m, "tb", &duration_usec, &lease);
+        if (r < 0)
+                return r;
+        if (lease && duration_usec != 0)
+                return sd_bus_error_set(error, SD_BUS_ERROR_INVALID_ARGS,
+                                        "A lease lasts as long as its owner is on the bus: duration_usec must be 0");
+
+        /* Before anybody is asked for a password */
+        if (!manager_get_unit(b->manager, unit, &e) && e.code == QOS_ERROR_INVALID_UNIT_NAME)
+                return error_to_bus(error, -EINVAL, &e);
+
+        r = call_new(b, m, unit, &c, error);
+        if (r < 0)
+                return r;
+        c->lease = lease;
+        c->probes = probes;
+        c->duration_usec = duration_usec == 0 ? USEC_INFINITY : duration_usec;
+        call_authorize(c);
+        return 1;
+}
+
+static int manager_method_detach_unit(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        BusServer *b = ASSERT_PTR(userdata);
+        const char *unit;
+        int r, lease;
+        Call *c;
+
+        r = sd_bus_message_read(m, "sb", &unit, &lease);
+        if (r < 0)
+                return r;
+
+        if (!manager_get_unit(b->manager, unit, &e))
+                return error_to_bus(error, -ENXIO, &e);
+        if (lease && !client_find(b, m)) {
+                r = qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, unit, "the caller has no lease of '%s'", unit);
+                return error_to_bus(error, r, &e);
+        }
+
+        r = call_new(b, m, unit, &c, error);
+        if (r < 0)
+                return r;
+        c->detaching = true;
+        c->lease = lease;
+        if (lease)
+                call_detach(c); /* one's own is one's own to give up */
+        else
+                call_authorize(c);
+        return 1;
+}
+
+/* ---- reading -------------------------------------------------------------------------------------------------- */
+
+static int manager_method_list_units(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+        BusServer *b = ASSERT_PTR(userdata);
+        int r;
+
+        r = sd_bus_message_new_method_return(m, &reply);
+        if (r >= 0)
+                r = sd_bus_message_open_container(reply, 'a', "(ssstasso)");
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++) {
+                _cleanup_free_ char *path = NULL;
+                Unit *u = b->manager->units[i];
+
+                if (!u)
+                        continue;
+                r = unit_get_bus_path(u, &path);
+                if (r >= 0)
+                        r = sd_bus_message_open_container(reply, 'r', "ssstasso");
+                if (r >= 0)
+                        r = sd_bus_message_append(reply, "ssst", u->name, strempty(u->control_group), u->active_state, u->attached_since);
+                if (r >= 0)
+                        r = append_probes(reply, u->probes);
+                if (r >= 0)
+                        r = sd_bus_message_append(reply, "so", strempty(unit_degraded_reason(u)), path);
+                if (r >= 0)
+                        r = sd_bus_message_close_container(reply);
+        }
+        if (r >= 0)
+                r = sd_bus_message_close_container(reply);
+        if (r < 0)
+                return r;
+        return sd_bus_send(NULL, reply, NULL);
+}
+
+static int manager_method_get_unit(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        BusServer *b = ASSERT_PTR(userdata);
+        _cleanup_free_ char *path = NULL;
+        const char *name;
+        Unit *u;
+        int r;
+
+        r = sd_bus_message_read(m, "s", &name);
+        if (r < 0)
+                return r;
+        u = manager_get_unit(b->manager, name, &e);
+        if (!u)
+                return error_to_bus(error, -ENXIO, &e);
+        r = unit_get_bus_path(u, &path);
+        if (r < 0)
+                return r;
+        return sd_bus_reply_method_return(m, "o", path);
+}
+
+static int append_metric(sd_bus_message *reply, const Metric *metric, const Metrics *values) {
+        const char *s;
+        uint64_t n;
+        double d;
+
+        switch (metric->type) {
+        case METRIC_INTEGER:
+                return metric_get_integer(metric, values, &n) ? sd_bus_message_append(reply, "{sv}", metric->name, "t", n) : 0;
+        case METRIC_REAL:
+                return metric_get_real(metric, values, &d) ? sd_bus_message_append(reply, "{sv}", metric->name, "d", d) : 0;
+        default:
+                return metric_get_string(metric, values, &s) ? sd_bus_message_append(reply, "{sv}", metric->name, "s", s) : 0;
+        }
+}
+
+static int manager_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        BusServer *b = ASSERT_PTR(userdata);
+        uint64_t window_usec, window;
+        const char *name;
+        Snapshot s;
+        Unit *u;
+        int r;
+
+        r = sd_bus_message_read(m, "st", &name, &window_usec);
+        if (r < 0)
+                return r;
+        if (window_usec == 0)
+                window = b->manager->config.default_window_nsec;
+        else if (window_usec == UINT64_MAX)
+                window = WINDOW_TOTAL;
+        else if (window_usec > UINT64_MAX / NSEC_PER_USEC || !window_is_valid(window_usec * NSEC_PER_USEC))
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                         "There is no window of %llu us, expected " WINDOW_EXPECTED, (unsigned long long) window_usec);
+        else
+                window = window_usec * NSEC_PER_USEC;
+
+        u = manager_get_unit(b->manager, name, &e);
+        if (!u)
+                return error_to_bus(error, -ENXIO, &e);
+        unit_get_snapshot(u, window, &s);
+
+        r = sd_bus_message_new_method_return(m, &reply);
+        if (r >= 0)
+                r = sd_bus_message_open_container(reply, 'a', "{sv}");
+        if (r >= 0)
+                r = sd_bus_message_append(reply, "{sv}{sv}{sv}{sv}{sv}{sv}{sv}{sv}",
+                                          "unit", "s", u->name,
+                                          "controlGroup", "s", strempty(u->control_group),
+                                          "activeState", "s", u->active_state,
+                                          "attachedSince", "t", u->attached_since,
+                                          "seq", "t", s.seq,
+                                          "timestamp", "t", s.timestamp,
+                                          "covered", "t", s.covered,
+                                          "drops", "t", s.drops);
+        if (r >= 0 && window != WINDOW_TOTAL)
+                r = sd_bus_message_append(reply, "{sv}", "window", "t", s.window);
+        if (r >= 0 && !sd_id128_is_null(u->invocation_id))
+                r = sd_bus_message_append(reply, "{sv}", "invocationId", "s", SD_ID128_TO_STRING(u->invocation_id));
+        if (r >= 0 && !__builtin_isnan(s.cost_share))
+                r = sd_bus_message_append(reply, "{sv}", "cost.share", "d", s.cost_share);
+        for (size_t i = 0; i < metric_table_size && r >= 0; i++)
+                r = append_metric(reply, metric_table + i, &s.metrics);
+        if (r >= 0)
+                r = sd_bus_message_close_container(reply);
+        if (r < 0)
+                return r;
+        return sd_bus_send(NULL, reply, NULL);
+}
+
+/* ---- Subscribe ------------------------------------------------------------------------------------------------ */
+
+/* At whole seconds of the clock, as varlink's streams: what is shown everywhere at that second is one reading. */
+static void bus_server_arm(BusServer *b) {
+        (void) sd_event_source_set_time(b->tick, (now_usec(CLOCK_MONOTONIC) / USEC_PER_SEC + 1) * USEC_PER_SEC);
+        (void) sd_event_source_set_enabled(b->tick, SD_EVENT_ONESHOT);
+}
+
+static int on_tick(sd_event_source *source, uint64_t usec, void *userdata) {
+        BusServer *b = ASSERT_PTR(userdata);
+        int r;
+
+        if (b->n_subscribed == 0)
+                return 0;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                if (!b->manager->units[i])
+                        continue;
+                r = unit_objects_emit_requests(b->objects, b->manager->units[i]);
+                if (r < 0)
+                        log_debug_errno(r, "Failed to signal the figures of '%s', ignoring: %m", b->manager->units[i]->name);
+        }
+
+        bus_server_arm(b);
+        return 0;
+}
+
+static int manager_method_subscribe(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        BusServer *b = ASSERT_PTR(userdata);
+        Client *c;
+        int r;
+
+        r = client_get(b, m, &c, error);
+        if (r < 0)
+                return r;
+        if (c->subscribed)
+                return sd_bus_error_set(error, BUS_ERROR_PREFIX "AlreadySubscribed", "The caller is subscribed already");
+
+        c->subscribed = true;
+        if (++b->n_subscribed == 1) {
+                unit_objects_set_subscribed(b->objects, true);
+                bus_server_arm(b);
+        }
+        return sd_bus_reply_method_return(m, NULL);
+}
+
+static int manager_method_unsubscribe(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        BusServer *b = ASSERT_PTR(userdata);
+        Client *c;
+
+        c = client_find(b, m);
+        if (!c || !c->subscribed)
+                return sd_bus_error_set(error, BUS_ERROR_PREFIX "NotSubscribed", "The caller is not subscribed");
+
+        c->subscribed = false;
+        if (--b->n_subscribed == 0) {
+                unit_objects_set_subscribed(b->objects, false);
+                (void) sd_event_source_set_enabled(b->tick, SD_EVENT_OFF);
+        }
+        client_settle(c);
+        return sd_bus_reply_method_return(m, NULL);
+}
+
+/* ---- properties ----------------------------------------------------------------------------------------------- */
+
+static int manager_property_get_version(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                        sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        return sd_bus_message_append(reply, "s", QOSD_VERSION);
+}
+
+static int manager_property_get_probes(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                       sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const char *name;
+        int r;
+
+        r = sd_bus_message_open_container(reply, 'a', "s");
+        for (unsigned i = 0; r >= 0 && (name = probe_name(i)); i++)
+                r = sd_bus_message_append(reply, "s", name);
+        return r < 0 ? r : sd_bus_message_close_container(reply);
+}
+
+static int manager_property_get_n_units(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                        sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        BusServer *b = ASSERT_PTR(userdata);
+
+        return sd_bus_message_append(reply, "u", (uint32_t) b->manager->n_units);
+}
+
+static int manager_property_get_units_max(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                          sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        BusServer *b = ASSERT_PTR(userdata);
+
+        return sd_bus_message_append(reply, "u", (uint32_t) b->manager->config.units_max);
+}
+
+static int manager_property_get_default_window_n_sec(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                                     sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        BusServer *b = ASSERT_PTR(userdata);
+
+        return sd_bus_message_append(reply, "t", b->manager->config.default_window_nsec);
+}
+
+/* ---- LogControl1: systemctl service-log-level qosd ------------------------------------------------------------ */
+
+static int log_property_get_level(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                  sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        return sd_bus_message_append(reply, "s", log_level_to_string(log_get_max_level()));
+}
+
+static int log_property_set_level(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                  sd_bus_message *value, void *userdata, sd_bus_error *error) {
+        const char *s;
+        int r;
+
+        r = sd_bus_message_read(value, "s", &s);
+        if (r < 0)
+                return r;
+        r = log_level_from_string(s);
+        if (r < 0)
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "There is no log level '%s', expected emerg … debug", s);
+        log_set_max_level(r);
+        return 0;
+}
+
+static int log_property_get_target(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                   sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        return sd_bus_message_append(reply, "s", "journal");
+}
+
+static int log_property_set_target(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                   sd_bus_message *value, void *userdata, sd_bus_error *error) {
+        return sd_bus_error_set(error, SD_BUS_ERROR_NOT_SUPPORTED, "qosd logs to the journal only");
+}
+
+static int log_property_get_identifier(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                       sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        return sd_bus_message_append(reply, "s", "qosd");
+}
+
+static const sd_bus_vtable log_control_vtable[] = {
+        SD_BUS_VTABLE_START(0),
+        SD_BUS_WRITABLE_PROPERTY("LogLevel", "s", log_property_get_level, log_property_set_level, 0, 0),
+        SD_BUS_WRITABLE_PROPERTY("LogTarget", "s", log_property_get_target, log_property_set_target, 0, 0),
+        SD_BUS_PROPERTY("SyslogIdentifier", "s", log_property_get_identifier, 0, SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_VTABLE_END
+};
+
+/* ---- what the manager tells ----------------------------------------------------------------------------------- */
+
+static void emit_n_units(BusServer *b) {
+        if (b->n_subscribed > 0)
+                (void) sd_bus_emit_properties_changed(b->bus, BUS_PATH, Manager_INTERFACE, "NUnits", NULL);
+}
+
+void bus_server_unit_attached(BusServer *b, Unit *u) {
+        _cleanup_free_ char *path = NULL;
+
+        if (!b || unit_get_bus_path(u, &path) < 0)
+                return;
+
+        (void) sd_bus_emit_interfaces_added(b->bus, path, BUS_UNIT_INTERFACES, NULL);
+        (void) sd_bus_emit_signal(b->bus, BUS_PATH, Manager_INTERFACE, "UnitAttached", "so", u->name, path);
+        emit_n_units(b);
+}
+
+void bus_server_unit_detached(BusServer *b, Unit *u) {
+        _cleanup_free_ char *path = NULL;
+
+        if (!b)
+                return;
+
+        if (unit_get_bus_path(u, &path) >= 0) {
+                (void) sd_bus_emit_interfaces_removed(b->bus, path, BUS_UNIT_INTERFACES, NULL);
+                (void) sd_bus_emit_signal(b->bus, BUS_PATH, Manager_INTERFACE, "UnitDetached", "so", u->name, path);
+        }
+        emit_n_units(b);
+        unit_objects_forget(b->objects, u);
+}
+
+void bus_server_unit_changed(BusServer *b, Unit *u) {
+        if (b)
+                (void) unit_objects_emit_unit(b->objects, u);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------ */
+
+BusServer* bus_server_free(BusServer *b) {
+        if (!b)
+                return NULL;
+
+        while (b->clients)
+                client_free(b->clients);
+        sd_event_source_disable_unref(b->tick);
+        for (size_t i = 0; i < b->n_slots; i++)
+                sd_bus_slot_unref(b->slots[i]);
+        unit_objects_free(b->objects);
+        sd_bus_unref(b->bus);
+        free(b);
+        return NULL;
+}
+
+int bus_server_new_peer(Manager *m, sd_bus *bus, BusServer **ret) {
+        BusServer *b;
+        int r;
+
+        b = new0(BusServer, 1);
+        if (!b)
+                return -ENOMEM;
+        b->manager = m;
+        b->bus = sd_bus_ref(bus);
+
+        r = sd_event_add_time(m->event, &b->tick, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_tick, b);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(b->tick, SD_EVENT_OFF);
+        if (r >= 0)
+                r = sd_bus_add_object_vtable(bus, b->slots + b->n_slots++, BUS_PATH, Manager_INTERFACE, manager_vtable, b);
+        if (r >= 0)
+                r = sd_bus_add_object_manager(bus, b->slots + b->n_slots++, BUS_PATH);
+        if (r >= 0)
+                r = sd_bus_add_object_vtable(bus, b->slots + b->n_slots++, "/org/freedesktop/LogControl1",
+                                             "org.freedesktop.LogControl1", log_control_vtable, b);
+        if (r >= 0)
+                r = unit_objects_new(m, bus, &b->objects);
+        if (r < 0) {
+                bus_server_free(b);
+                return r;
+        }
+
+        *ret = b;
+        return 0;
+}
+
+static int on_name_requested(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const sd_bus_error *e = sd_bus_message_get_error(m);
+        uint32_t answer;
+        int r;
+
+        if (e) {
+                log_warning("Failed to acquire the name '" BUS_NAME "', clients on D-Bus do not find us: %s", e->message);
+                return 0;
+        }
+
+        /* As in the specification: 1 primary owner, 4 it was already */
+        r = sd_bus_message_read(m, "u", &answer);
+        if (r < 0 || (answer != 1 && answer != 4))
+                log_warning("The name '" BUS_NAME "' belongs to somebody else, clients on D-Bus do not find us.");
+        else
+                log_debug("Acquired the name '" BUS_NAME "'.");
+        return 0;
+}
+
+static int on_name_lost(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const char *name;
+
+        if (sd_bus_message_read(m, "s", &name) >= 0 && streq(name, BUS_NAME))
+                log_warning("Lost the name '" BUS_NAME "', clients on D-Bus do not find us any more.");
+        return 0;
+}
+
+int bus_server_new(Manager *m, BusServer **ret) {
+        BusServer *b;
+        int r;
+
+        r = bus_server_new_peer(m, m->bus, &b);
+        if (r < 0)
+                return r;
+
+        r = sd_bus_match_signal_async(m->bus, b->slots + b->n_slots++, "org.freedesktop.DBus", "/org/freedesktop/DBus",
+                                      "org.freedesktop.DBus", "NameLost", on_name_lost, NULL, NULL);
+        if (r >= 0)
+                r = sd_bus_request_name_async(m->bus, b->slots + b->n_slots++, BUS_NAME, 0, on_name_requested, NULL);
+        if (r < 0) {
+                bus_server_free(b);
+                return r;
+        }
+
+        *ret = b;
+        return 0;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The D-Bus side: org.qosd1, its objects and signals, and LogControl1. */
+
+#include "manager.h"
+
+/* Puts the objects on m->bus and asks for the name. Must not fail the daemon: the caller logs and goes on. */
+int bus_server_new(Manager *m, BusServer **ret);
+BusServer* bus_server_free(BusServer *b);
+
+/* For tests: put the objects on a peer-to-peer connection, without asking for a name. */
+int bus_server_new_peer(Manager *m, sd_bus *bus, BusServer **ret);

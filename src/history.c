@@ -1,0 +1,787 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "history.h"
+
+/* A step as it is kept, in memory and in the file: a record.
+ *
+ *   length of the rest, schema - WINDOW_BINS_SCHEMA_MIN (one byte), index, timestamp in ms, length of the step - covered,
+ *   overlaps, bitmap of what is there (values, then distributions), bitmap of the values that are not 0, these values,
+ *   for each distribution its sum, its maximum, and its bins.
+ *
+ * All numbers have 7 bits in a byte, the lowest first, the highest bit says that there are more. A distribution is kept as
+ * its difference from the one before it: time to first byte and latency are the same where answers leave in one piece. */
+
+/* The longest one: 5 and HISTORY_VALUES_MAX numbers, two bitmaps, and for each distribution two numbers, and a number for
+ * each bin, for its run and for the gap before it. */
+#define RECORD_MAX (10 * (6 + HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS * (3 + 3 * WINDOW_BINS_MAX)) + 1 + 2 * BITMAP_SIZE)
+#define BITMAP_SIZE ((HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS + 7) / 8)
+
+/* Memory is taken in pieces of this size: most units are quiet. */
+#define ALLOCATION_STEP 4096U
+
+struct History {
+        uint8_t *data;                  /* the records of 10 s, then those of 5 min, each from old to new */
+        size_t allocated;
+        size_t size[_HISTORY_LEVEL_MAX];
+};
+
+typedef struct Header {
+        uint64_t magic;
+        uint64_t checksum;              /* of all that follows */
+        uint64_t catalogue;             /* the values are by their place in it */
+        uint32_t generation;
+        uint32_t size[_HISTORY_LEVEL_MAX];
+        uint32_t _padding;
+} Header;
+
+#define MAGIC UINT64_C(0x31747369486f5371) /* "qSoHist1" */
+#define DATA_MAX (HISTORY_SIZE_MAX - sizeof(Header) - sizeof(History))
+
+static const struct {
+        const char *name;
+        enum qos_distribution distribution;
+        size_t offset;
+} distributions[HISTORY_DISTRIBUTIONS] = {
+        { "requests.server.firstByte", QOS_FIRST_BYTE, offsetof(Metrics, requests.server.first_byte) },
+        { "requests.server.latency",   QOS_LATENCY,    offsetof(Metrics, requests.server.latency)    },
+};
+
+/* Gauges whose value at the end of a step is known. */
+static const size_t gauges[] = {
+        offsetof(Metrics, requests.server.in_flight),
+        offsetof(Metrics, requests.server.connections.open),
+};
+
+static const uint64_t level_nsec[_HISTORY_LEVEL_MAX] = {
+        [HISTORY_FINE]   = HISTORY_FINE_NSEC,
+        [HISTORY_COARSE] = HISTORY_COARSE_NSEC,
+};
+
+uint64_t history_level_nsec(HistoryLevel level) {
+        return level_nsec[level];
+}
+
+/* ---- which metrics -------------------------------------------------------------------------------------------- */
+
+/* Kept as a value. */
+static bool metric_is_kept(const Metric *metric) {
+        if (metric->type != METRIC_INTEGER)
+                return false;
+        if (metric->kind == METRIC_COUNTER)
+                return true;
+        for (size_t i = 0; i < ELEMENTSOF(gauges); i++)
+                if (metric->offset == gauges[i])
+                        return true;
+        return false;
+}
+
+bool history_has_metric(const Metric *metric) {
+        if (metric_is_kept(metric) ||
+            metric->offset == offsetof(Metrics, requests.quality) ||
+            metric->offset == offsetof(Metrics, requests.server.rate))
+                return true;
+        return history_find_count(metric);
+}
+
+const Metric* history_find_count(const Metric *metric) {
+        for (size_t i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
+                size_t offset = distributions[i].offset;
+
+                if (metric->offset < offset || metric->offset >= offset + sizeof(Distribution))
+                        continue;
+                for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
+                        if (m->offset == offset + offsetof(Distribution, count))
+                                return m;
+        }
+        return NULL;
+}
+
+int history_find_distribution(const char *name) {
+        for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++)
+                if (streq(name, distributions[i].name))
+                        return (int) i;
+        return -ENOENT;
+}
+
+const char* history_distribution_name(unsigned i) {
+        return distributions[i].name;
+}
+
+enum qos_distribution history_distribution(unsigned i) {
+        return distributions[i].distribution;
+}
+
+static uint64_t hash_bytes(uint64_t h, const void *data, size_t size) {
+        for (const uint8_t *p = data; size > 0; p++, size--)
+                h = (h ^ *p) * UINT64_C(0x100000001b3); /* FNV-1a */
+        return h;
+}
+#define HASH_INIT UINT64_C(0xcbf29ce484222325)
+
+/* Of the names, so that a build with another catalogue does not take one value for another. */
+static uint64_t catalogue_hash(void) {
+        uint64_t h = HASH_INIT;
+
+        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
+                if (metric_is_kept(m))
+                        h = hash_bytes(h, m->name, strlen(m->name) + 1);
+        return h;
+}
+
+/* ---- one step ------------------------------------------------------------------------------------------------- */
+
+void history_step_set_metrics(HistoryStep *s, const Metrics *metrics) {
+        size_t n = 0;
+
+        for (size_t i = 0; i < HISTORY_VALUES_MAX; i++)
+                s->values[i] = ABSENT;
+        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
+                if (metric_is_kept(m)) {
+                        assert(n < HISTORY_VALUES_MAX);
+                        if (!metric_get_integer(m, metrics, &s->values[n]))
+                                s->values[n] = ABSENT;
+                        n++;
+                }
+}
+
+/* The count, before it is decided whether it is shown. */
+static uint64_t step_count(const HistoryStep *s) {
+        size_t n = 0;
+
+        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
+                if (metric_is_kept(m)) {
+                        if (m->offset == offsetof(Metrics, requests.server.count))
+                                return s->values[n];
+                        n++;
+                }
+        return ABSENT;
+}
+
+bool history_step_has_distribution(const HistoryStep *s, unsigned i) {
+        uint64_t count = step_count(s);
+
+        return s->measured[i] && !(count != ABSENT && window_is_overlapping(s->overlaps, count));
+}
+
+void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Metrics *ret) {
+        Server *server = &ret->requests.server;
+        size_t n = 0;
+
+        metrics_set_absent(ret);
+        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
+                if (metric_is_kept(m))
+                        *(uint64_t*) ((char*) ret + m->offset) = s->values[n++];
+
+        if (server->count != ABSENT)
+                ret->requests.quality = window_get_quality(s->overlaps, server->count,
+                                                           server->protocol_redis == ABSENT ? 0 : server->protocol_redis);
+        if (ret->requests.quality == QUALITY_OVERLAPPING)
+                server->count = server->protocol_tcp = server->protocol_redis = server->blocking = ABSENT;
+
+        if (server->count != ABSENT && s->covered > 0)
+                server->rate = server->count * (double) NSEC_PER_SEC / s->covered;
+
+        for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++)
+                if (history_step_has_distribution(s, i))
+                        window_bins_get_distribution(&s->distributions[i], minimum_samples,
+                                                     (Distribution*) ((char*) ret + distributions[i].offset));
+}
+
+static void step_coarsen(HistoryStep *s) {
+        for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++)
+                window_bins_coarsen(&s->distributions[i]);
+}
+
+/* Adds a later step. */
+static void step_add(HistoryStep *s, const HistoryStep *later) {
+        size_t n = 0;
+
+        s->covered += later->covered;
+        s->overlaps += later->overlaps;
+
+        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++) {
+                if (!metric_is_kept(m))
+                        continue;
+                if (m->kind == METRIC_GAUGE)
+                        s->values[n] = later->values[n];
+                else if (s->values[n] == ABSENT || later->values[n] == ABSENT)
+                        s->values[n] = ABSENT; /* a sum of what is not all known */
+                else
+                        s->values[n] += later->values[n];
+                n++;
+        }
+
+        for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
+                s->measured[i] = s->measured[i] && later->measured[i];
+                window_bins_add(&s->distributions[i], &later->distributions[i]);
+        }
+}
+
+/* ---- records -------------------------------------------------------------------------------------------------- */
+
+static uint8_t* put_number(uint8_t *p, uint64_t n) {
+        for (; n >= 0x80; n >>= 7)
+                *p++ = n | 0x80;
+        *p++ = n;
+        return p;
+}
+
+/* Small numbers, also below zero, become small ones. */
+static uint8_t* put_difference(uint8_t *p, uint64_t n, uint64_t from) {
+        int64_t d = (int64_t) (n - from);
+
+        return put_number(p, (uint64_t) d << 1 ^ (uint64_t) (d >> 63));
+}
+
+typedef struct Parser {
+        const uint8_t *p, *end;
+        bool failed;
+} Parser;
+
+static uint8_t get_byte(Parser *in) {
+        if (in->p >= in->end) {
+                in->failed = true;
+                return 0;
+        }
+        return *in->p++;
+}
+
+static uint64_t get_number(Parser *in) {
+        uint64_t n = 0;
+
+        for (unsigned shift = 0; shift < 64; shift += 7) {
+                uint8_t byte = get_byte(in);
+
+                n |= (uint64_t) (byte & 0x7f) << shift;
+                if (!(byte & 0x80))
+                        return n;
+        }
+        in->failed = true;
+        return 0;
+}
+
+static uint64_t get_difference(Parser *in, uint64_t from) {
+        uint64_t n = get_number(in);
+
+        return from + (n >> 1 ^ -(n & 1));
+}
+
+/* Runs of bins, with at most one zero in a row in them: the number of runs, and for each the gap before it, its length and
+ * what it has. */
+static uint8_t* put_bins(uint8_t *p, const WindowBins *b, const WindowBins *from) {
+        unsigned n = window_bins_number(b->schema), n_runs = 0, end = 0;
+        struct {
+                uint8_t first, length;
+        } runs[WINDOW_BINS_MAX];
+
+        _Static_assert(WINDOW_BINS_MAX <= UINT8_MAX, "a bin's number is a byte");
+
+        for (unsigned i = 0; i < n; i++) {
+                if (b->count[i] == from->count[i])
+                        continue;
+                if (n_runs == 0 || i > end + 1)
+                        runs[n_runs++].first = i;
+                end = i + 1;
+                runs[n_runs - 1].length = end - runs[n_runs - 1].first;
+        }
+
+        p = put_number(p, n_runs);
+        end = 0;
+        for (unsigned r = 0; r < n_runs; r++) {
+                p = put_number(p, runs[r].first - end);
+                p = put_number(p, runs[r].length);
+                end = runs[r].first + runs[r].length;
+                for (unsigned i = runs[r].first; i < end; i++)
+                        p = put_difference(p, b->count[i], from->count[i]);
+        }
+        return p;
+}
+
+static void get_bins(Parser *in, const WindowBins *from, WindowBins *ret) {
+        unsigned n = window_bins_number(ret->schema), i = 0;
+        uint64_t n_runs;
+
+        memcpy(ret->count, from->count, sizeof(ret->count));
+        n_runs = get_number(in);
+        for (; n_runs > 0 && !in->failed; n_runs--) {
+                uint64_t gap = get_number(in), length = get_number(in);
+
+                if (gap > n - i || length > n - i - gap) {
+                        in->failed = true;
+                        return;
+                }
+                for (i += gap; length > 0; length--, i++)
+                        ret->count[i] = get_difference(in, from->count[i]);
+        }
+}
+
+static size_t kept_number(void) {
+        size_t n = 0;
+
+        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
+                n += metric_is_kept(m);
+        return n;
+}
+
+/* Returns the length. */
+static size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
+        static const WindowBins nothing = {};
+        uint8_t rest[RECORD_MAX], present[BITMAP_SIZE] = {}, not_zero[BITMAP_SIZE] = {}, *p = rest, *q;
+        size_t n = kept_number();
+        const WindowBins *from = &nothing;
+
+        for (size_t i = 0; i < n; i++) {
+                if (s->values[i] == ABSENT)
+                        continue;
+                present[i / 8] |= 1U << i % 8;
+                if (s->values[i] != 0)
+                        not_zero[i / 8] |= 1U << i % 8;
+        }
+        for (size_t i = 0; i < HISTORY_DISTRIBUTIONS; i++)
+                if (s->measured[i])
+                        present[(n + i) / 8] |= 1U << (n + i) % 8;
+
+        *p++ = s->distributions[0].schema - WINDOW_BINS_SCHEMA_MIN;
+        p = put_number(p, s->index);
+        p = put_number(p, s->timestamp / NSEC_PER_MSEC);
+        p = put_number(p, level_nsec[level] - s->covered);
+        p = put_number(p, s->overlaps);
+        p = mempcpy(p, present, (n + HISTORY_DISTRIBUTIONS + 7) / 8);
+        p = mempcpy(p, not_zero, (n + 7) / 8);
+        for (size_t i = 0; i < n; i++)
+                if (not_zero[i / 8] & 1U << i % 8)
+                        p = put_number(p, s->values[i]);
+
+        for (size_t i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
+                if (!s->measured[i])
+                        continue;
+                p = put_difference(p, s->distributions[i].sum, from->sum);
+                p = put_difference(p, s->distributions[i].max, from->max);
+                p = put_bins(p, &s->distributions[i], from);
+                from = &s->distributions[i];
+        }
+
+        q = put_number(ret, p - rest);
+        q = mempcpy(q, rest, p - rest);
+        return q - ret;
+}
+
+/* The record at data, which has a length: that of the whole, and where its rest begins. 0 if it does not lie within size. */
+static size_t record_length(const uint8_t *data, size_t size, const uint8_t **ret_rest) {
+        Parser in = { .p = data, .end = data + size };
+        uint64_t n;
+
+        n = get_number(&in);
+        if (in.failed || n == 0 || n > (size_t) (in.end - in.p))
+                return 0;
+        *ret_rest = in.p;
+        return in.p + n - data;
+}
+
+/* Believes nothing: records may come from a file. */
+static int record_read(const uint8_t *rest, size_t size, HistoryLevel level, HistoryStep *ret) {
+        static const WindowBins nothing = {};
+        Parser in = { .p = rest, .end = rest + size };
+        uint8_t present[BITMAP_SIZE] = {}, not_zero[BITMAP_SIZE] = {};
+        const WindowBins *from = &nothing;
+        size_t n = kept_number();
+        uint64_t missing, msec;
+        int schema;
+
+        *ret = (HistoryStep) {};
+
+        schema = get_byte(&in) + WINDOW_BINS_SCHEMA_MIN;
+        ret->index = get_number(&in);
+        msec = get_number(&in);
+        missing = get_number(&in);
+        ret->overlaps = get_number(&in);
+        if (in.failed || schema > WINDOW_BINS_SCHEMA_MAX || missing > level_nsec[level] ||
+            msec > INT64_MAX / NSEC_PER_MSEC || ret->index > UINT64_MAX / level_nsec[level])
+                return -EBADMSG;
+        ret->timestamp = msec * NSEC_PER_MSEC;
+        ret->covered = level_nsec[level] - missing;
+
+        for (size_t i = 0; i < (n + HISTORY_DISTRIBUTIONS + 7) / 8; i++)
+                present[i] = get_byte(&in);
+        for (size_t i = 0; i < (n + 7) / 8; i++)
+                not_zero[i] = get_byte(&in);
+        for (size_t i = 0; i < HISTORY_VALUES_MAX; i++)
+                ret->values[i] = i >= n || !(present[i / 8] & 1U << i % 8) ? ABSENT :
+                                 not_zero[i / 8] & 1U << i % 8 ? get_number(&in) : 0;
+
+        for (size_t i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
+                WindowBins *b = &ret->distributions[i];
+
+                b->schema = schema;
+                ret->measured[i] = present[(n + i) / 8] & 1U << (n + i) % 8;
+                if (!ret->measured[i])
+                        continue;
+                b->sum = get_difference(&in, from->sum);
+                b->max = get_difference(&in, from->max);
+                get_bins(&in, from, b);
+                from = b;
+        }
+
+        return in.failed || in.p != in.end ? -EBADMSG : 0;
+}
+
+/* ---- all of them ---------------------------------------------------------------------------------------------- */
+
+int history_new(History **ret) {
+        History *h;
+
+        h = new0(History, 1);
+        if (!h)
+                return -ENOMEM;
+        *ret = h;
+        return 0;
+}
+
+History* history_free(History *h) {
+        if (!h)
+                return NULL;
+
+        free(h->data);
+        free(h);
+        return NULL;
+}
+
+static size_t level_begin(const History *h, HistoryLevel level) {
+        return level == HISTORY_FINE ? 0 : h->size[HISTORY_FINE];
+}
+
+/* One of the records, and where it lies. */
+typedef struct Position {
+        HistoryLevel level;
+        size_t offset, length;
+        const uint8_t *rest;
+        size_t rest_size;
+} Position;
+
+static void position_begin(const History *h, HistoryLevel level, Position *p) {
+        *p = (Position) {
+                .level = level,
+                .offset = level_begin(h, level),
+        };
+}
+
+/* Moves on to the next one, or the first. They have been looked at when they came in. */
+static bool position_next(const History *h, Position *p) {
+        size_t end = level_begin(h, p->level) + h->size[p->level];
+
+        p->offset += p->length;
+        if (p->offset >= end)
+                return false;
+        p->length = record_length(h->data + p->offset, end - p->offset, &p->rest);
+        assert(p->length > 0);
+        p->rest_size = h->data + p->offset + p->length - p->rest;
+        return true;
+}
+
+static void position_read(const Position *p, HistoryStep *ret) {
+        int r;
+
+        r = record_read(p->rest, p->rest_size, p->level, ret);
+        assert(r >= 0);
+}
+
+static uint64_t position_index(const Position *p) {
+        Parser in = { .p = p->rest + 1, .end = p->rest + p->rest_size };
+
+        return get_number(&in);
+}
+
+static unsigned position_schema(const Position *p) {
+        return p->rest[0];
+}
+
+/* Puts data in the place of what is there. */
+static int history_splice(History *h, HistoryLevel level, size_t offset, size_t length, const uint8_t *data, size_t size) {
+        size_t all = h->size[HISTORY_FINE] + h->size[HISTORY_COARSE], need = all - length + size;
+
+        assert(need <= DATA_MAX);
+        if (need > h->allocated) {
+                size_t n = MIN((need + ALLOCATION_STEP - 1) / ALLOCATION_STEP * ALLOCATION_STEP, DATA_MAX);
+                uint8_t *p = realloc(h->data, n);
+
+                if (!p)
+                        return -ENOMEM;
+                h->data = p;
+                h->allocated = n;
+        }
+
+        if (all > offset + length)
+                memmove(h->data + offset + size, h->data + offset + length, all - offset - length);
+        if (size > 0)
+                memcpy(h->data + offset, data, size);
+        h->size[level] += size - length;
+        return 0;
+}
+
+/* The largest record that can become coarser, the oldest if there are several. */
+static bool history_find_largest(const History *h, Position *ret) {
+        Position p;
+
+        *ret = (Position) {};
+        for (HistoryLevel level = 0; level < _HISTORY_LEVEL_MAX; level++)
+                for (position_begin(h, level, &p); position_next(h, &p); )
+                        if (position_schema(&p) > 0 && p.length > ret->length)
+                                *ret = p;
+        return ret->length > 0;
+}
+
+/* Makes room: the largest record gets coarser, or if none can the oldest one goes. Records become no longer when bins
+ * are merged: two that are not 0 become one number, of at most one bit more than the larger. */
+static void history_shrink(History *h, const Position *largest) {
+        Position p;
+
+        if (largest) {
+                uint8_t record[RECORD_MAX];
+                HistoryStep s;
+                size_t n;
+
+                position_read(largest, &s);
+                step_coarsen(&s);
+                n = record_write(&s, largest->level, record);
+                assert(n <= largest->length);
+                (void) history_splice(h, largest->level, largest->offset, largest->length, record, n);
+                return;
+        }
+
+        position_begin(h, h->size[HISTORY_FINE] > 0 ? HISTORY_FINE : HISTORY_COARSE, &p);
+        if (position_next(h, &p))
+                (void) history_splice(h, p.level, p.offset, p.length, NULL, 0);
+}
+
+static size_t history_size(const History *h) {
+        return h->size[HISTORY_FINE] + h->size[HISTORY_COARSE];
+}
+
+static int level_put(History *h, HistoryLevel level, const HistoryStep *step) {
+        uint8_t record[RECORD_MAX];
+        HistoryStep s = *step;
+        Position p;
+        size_t n;
+
+        _Static_assert(RECORD_MAX < DATA_MAX, "one always fits");
+
+        for (position_begin(h, level, &p); position_next(h, &p); )
+                if (position_index(&p) == s.index) {
+                        HistoryStep before;
+
+                        /* The sooner it was said when that was, the less has the clock been set meanwhile */
+                        position_read(&p, &before);
+                        s.timestamp = before.timestamp;
+                        (void) history_splice(h, level, p.offset, p.length, NULL, 0);
+                        break;
+                }
+
+        n = record_write(&s, level, record);
+        while (history_size(h) + n > DATA_MAX) {
+                Position largest;
+                bool any = history_find_largest(h, &largest);
+
+                if (n >= largest.length && s.distributions[0].schema > WINDOW_BINS_SCHEMA_MIN) {
+                        step_coarsen(&s);
+                        n = record_write(&s, level, record);
+                } else
+                        history_shrink(h, any ? &largest : NULL);
+        }
+
+        for (position_begin(h, level, &p); position_next(h, &p); )
+                if (position_index(&p) > s.index)
+                        break;
+        return history_splice(h, level, p.offset, 0, record, n);
+}
+
+int history_put(History *h, const HistoryStep *step) {
+        return level_put(h, HISTORY_FINE, step);
+}
+
+/* The steps of 10 s within one of 5 min, as one. False if there are none. */
+static bool history_merge(const History *h, uint64_t index, HistoryStep *ret) {
+        bool any = false;
+        Position p;
+
+        for (position_begin(h, HISTORY_FINE, &p); position_next(h, &p); ) {
+                uint64_t i = position_index(&p);
+                HistoryStep s;
+
+                if (i / (HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC) != index)
+                        continue;
+                position_read(&p, &s);
+                if (any)
+                        step_add(ret, &s);
+                else {
+                        *ret = s;
+                        ret->index = index;
+                        /* When the whole of it began, also if nobody looked then */
+                        ret->timestamp -= MIN(ret->timestamp, i * HISTORY_FINE_NSEC - index * HISTORY_COARSE_NSEC);
+                        any = true;
+                }
+        }
+        return any;
+}
+
+/* The first step of 5 min that has not been made. */
+static uint64_t history_next_coarse(const History *h) {
+        uint64_t next = 0;
+        Position p;
+
+        for (position_begin(h, HISTORY_COARSE, &p); position_next(h, &p); )
+                next = position_index(&p) + 1;
+        return next;
+}
+
+static void level_expire(History *h, HistoryLevel level, uint64_t first) {
+        Position p;
+
+        for (;;) {
+                position_begin(h, level, &p);
+                if (!position_next(h, &p) || position_index(&p) >= first)
+                        return;
+                (void) history_splice(h, level, p.offset, p.length, NULL, 0);
+        }
+}
+
+int history_roll(History *h, uint64_t newest) {
+        const uint64_t steps = HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC;
+        uint64_t next = history_next_coarse(h);
+        Position p;
+
+        for (;;) {
+                HistoryStep s;
+                bool found = false;
+                uint64_t index = 0;
+                int r;
+
+                for (position_begin(h, HISTORY_FINE, &p); !found && position_next(h, &p); ) {
+                        index = position_index(&p) / steps;
+                        found = index >= next;
+                }
+                /* Those that the kernel still knows may change */
+                if (!found || (index + 1) * steps + WINDOW_STEPS > newest + 1)
+                        break;
+
+                (void) history_merge(h, index, &s);
+                r = level_put(h, HISTORY_COARSE, &s);
+                if (r < 0)
+                        return r;
+                next = index + 1;
+        }
+
+        if (newest >= HISTORY_FINE_STEPS)
+                level_expire(h, HISTORY_FINE, newest - HISTORY_FINE_STEPS + 1);
+        if (newest / steps >= HISTORY_COARSE_STEPS)
+                level_expire(h, HISTORY_COARSE, newest / steps - HISTORY_COARSE_STEPS + 1);
+        return 0;
+}
+
+int history_foreach(const History *h, HistoryLevel level, int (*each)(const HistoryStep *s, void *userdata), void *userdata) {
+        const uint64_t steps = HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC;
+        uint64_t next;
+        HistoryStep s;
+        Position p;
+        int r;
+
+        for (position_begin(h, level, &p); position_next(h, &p); ) {
+                position_read(&p, &s);
+                r = each(&s, userdata);
+                if (r < 0)
+                        return r;
+        }
+        if (level == HISTORY_FINE)
+                return 0;
+
+        next = history_next_coarse(h);
+        for (position_begin(h, HISTORY_FINE, &p); position_next(h, &p); ) {
+                uint64_t index = position_index(&p) / steps;
+
+                if (index < next)
+                        continue;
+                next = index + 1;
+                (void) history_merge(h, index, &s);
+                r = each(&s, userdata);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+/* ---- the file ------------------------------------------------------------------------------------------------- */
+
+static uint64_t header_checksum(const Header *header, const void *data, size_t size) {
+        size_t begin = offsetof(Header, catalogue);
+
+        return hash_bytes(hash_bytes(HASH_INIT, (const uint8_t*) header + begin, sizeof(Header) - begin), data, size);
+}
+
+int history_serialize(const History *h, uint32_t generation, void **ret, size_t *ret_size) {
+        Header header = {
+                .magic = MAGIC,
+                .catalogue = catalogue_hash(),
+                .generation = generation,
+                .size = { h->size[HISTORY_FINE], h->size[HISTORY_COARSE] },
+        };
+        size_t size = history_size(h);
+        uint8_t *data;
+
+        data = malloc(sizeof(Header) + size);
+        if (!data)
+                return -ENOMEM;
+        header.checksum = header_checksum(&header, h->data, size);
+        memcpy(data, &header, sizeof(Header));
+        if (size > 0)
+                memcpy(data + sizeof(Header), h->data, size);
+
+        *ret = data;
+        *ret_size = sizeof(Header) + size;
+        return 0;
+}
+
+int history_deserialize(const void *data, size_t size, uint32_t generation, History **ret) {
+        _cleanup_history_ History *h = NULL;
+        Header header;
+        int r;
+
+        if (size < sizeof(Header) || size > HISTORY_SIZE_MAX)
+                return -EBADMSG;
+        memcpy(&header, data, sizeof(Header));
+        size -= sizeof(Header);
+        data = (const uint8_t*) data + sizeof(Header);
+        if (header.magic != MAGIC || header.catalogue != catalogue_hash() || header.generation != generation ||
+            size > DATA_MAX || header.size[HISTORY_FINE] > size || header.size[HISTORY_COARSE] != size - header.size[HISTORY_FINE] ||
+            header.checksum != header_checksum(&header, data, size))
+                return -EBADMSG;
+
+        r = history_new(&h);
+        if (r < 0)
+                return r;
+
+        for (HistoryLevel level = 0; level < _HISTORY_LEVEL_MAX; level++) {
+                size_t left = header.size[level], length;
+                const uint8_t *p = data, *rest;
+                unsigned n = 0;
+                uint64_t next = 0;
+                HistoryStep s;
+
+                if (level == HISTORY_COARSE)
+                        p += header.size[HISTORY_FINE];
+                for (; left > 0; left -= length, p += length) {
+                        length = record_length(p, left, &rest);
+                        if (length == 0 || record_read(rest, p + length - rest, level, &s) < 0 || s.index < next ||
+                            ++n > (level == HISTORY_FINE ? HISTORY_FINE_STEPS : HISTORY_COARSE_STEPS))
+                                return -EBADMSG;
+                        next = s.index + 1;
+                }
+        }
+
+        r = history_splice(h, HISTORY_FINE, 0, 0, data, size);
+        if (r < 0)
+                return r;
+        h->size[HISTORY_FINE] = header.size[HISTORY_FINE];
+        h->size[HISTORY_COARSE] = header.size[HISTORY_COARSE];
+
+        *ret = TAKE_PTR(h);
+        return 0;
+}

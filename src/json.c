@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "json.h"
+#include "metric.h"
+
+/* The most keys that one object of a snapshot has. More would be a bug, that test-json finds: it is a matter of
+ * dbus/ alone. */
+#define KEYS_MAX 64
+
+typedef struct Object {
+        sd_json_variant *pairs[KEYS_MAX * 2];
+        size_t n;
+} Object;
+
+static void object_done(Object *o) {
+        json_unref_all(o->pairs, o->n);
+}
+#define _cleanup_object_ _cleanup_(object_done)
+
+/* Consumes value. */
+static int object_add(Object *o, const char *key, size_t key_length, sd_json_variant *value) {
+        int r;
+
+        assert(o->n < ELEMENTSOF(o->pairs));
+
+        r = sd_json_variant_new_stringn(o->pairs + o->n, key, key_length);
+        if (r < 0) {
+                sd_json_variant_unref(value);
+                return r;
+        }
+
+        o->pairs[o->n + 1] = value;
+        o->n += 2;
+        return 0;
+}
+
+static int object_add_unsigned(Object *o, const char *key, uint64_t value) {
+        sd_json_variant *v;
+        int r;
+
+        r = sd_json_variant_new_unsigned(&v, value);
+        if (r < 0)
+                return r;
+
+        return object_add(o, key, strlen(key), v);
+}
+
+static int object_add_string(Object *o, const char *key, const char *value) {
+        sd_json_variant *v;
+        int r;
+
+        r = sd_json_variant_new_string(&v, value);
+        if (r < 0)
+                return r;
+
+        return object_add(o, key, strlen(key), v);
+}
+
+/* Adds the object under the key, unless it is empty. */
+static int object_add_object(Object *o, const char *key, size_t key_length, Object *value) {
+        sd_json_variant *v;
+        int r;
+
+        if (value->n == 0)
+                return 0;
+
+        r = sd_json_variant_new_object(&v, value->pairs, value->n);
+        if (r < 0)
+                return r;
+
+        return object_add(o, key, key_length, v);
+}
+
+/* Leaves *ret alone and returns 0 if the value is absent. */
+static int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret) {
+        const char *s;
+        uint64_t u;
+        double d;
+        int r;
+
+        switch (metric->type) {
+
+        case METRIC_INTEGER:
+                if (!metric_get_integer(metric, values, &u))
+                        return 0;
+                r = sd_json_variant_new_unsigned(ret, u);
+                break;
+
+        case METRIC_REAL:
+                if (!metric_get_real(metric, values, &d))
+                        return 0;
+                r = sd_json_variant_new_real(ret, d);
+                break;
+
+        case METRIC_QUALITY:
+                if (!metric_get_string(metric, values, &s))
+                        return 0;
+                r = sd_json_variant_new_string(ret, s);
+                break;
+
+        default:
+                abort();
+        }
+
+        return r < 0 ? r : 1;
+}
+
+/* Adds all metrics whose names begin with the first prefix_length characters of that of *index, as a tree: "a.b" goes
+ * into the object "a" as "b". They stand together in the table, *index is moved past them. */
+static int object_add_metrics(Object *o, const Metrics *values, size_t prefix_length, size_t *index) {
+        const char *prefix = metric_table[*index].name;
+        int r;
+
+        while (*index < metric_table_size && strncmp(metric_table[*index].name, prefix, prefix_length) == 0) {
+                const Metric *metric = metric_table + *index;
+                const char *key = metric->name + prefix_length, *dot = strchr(key, '.');
+
+                if (dot) {
+                        _cleanup_object_ Object child = {};
+
+                        r = object_add_metrics(&child, values, dot + 1 - metric->name, index);
+                        if (r < 0)
+                                return r;
+
+                        r = object_add_object(o, key, dot - key, &child);
+                } else {
+                        sd_json_variant *v;
+
+                        r = metric_to_json(metric, values, &v);
+                        if (r > 0)
+                                r = object_add(o, key, strlen(key), v);
+
+                        (*index)++;
+                }
+                if (r < 0)
+                        return r;
+        }
+
+        return 0;
+}
+
+static int object_add_totals(Object *o, const Metrics *totals) {
+        _cleanup_object_ Object child = {};
+        int r;
+
+        for (const Metric *metric = metric_table; metric < metric_table + metric_table_size; metric++) {
+                sd_json_variant *v;
+
+                if (metric->kind != METRIC_COUNTER)
+                        continue;
+
+                r = metric_to_json(metric, totals, &v);
+                if (r > 0)
+                        r = object_add(&child, metric->name, strlen(metric->name), v);
+                if (r < 0)
+                        return r;
+        }
+
+        return object_add_object(o, "totals", strlen("totals"), &child);
+}
+
+static int object_add_cost(Object *o, double share) {
+        _cleanup_object_ Object child = {};
+        sd_json_variant *v;
+        int r;
+
+        /* The only figure that is not a number is the one that there is none of */
+        if (__builtin_isnan(share))
+                return 0;
+
+        r = sd_json_variant_new_real(&v, share);
+        if (r < 0)
+                return r;
+
+        r = object_add(&child, "share", strlen("share"), v);
+        if (r < 0)
+                return r;
+
+        return object_add_object(o, "cost", strlen("cost"), &child);
+}
+
+int snapshot_to_json(const Unit *u, const Snapshot *s, sd_json_variant **ret) {
+        _cleanup_object_ Object o = {};
+        size_t index = 0;
+        int r;
+
+        r = object_add_string(&o, "unit", u->name);
+        if (r < 0)
+                return r;
+
+        if (u->control_group) {
+                r = object_add_string(&o, "controlGroup", u->control_group);
+                if (r < 0)
+                        return r;
+        }
+
+        if (!sd_id128_is_null(u->invocation_id)) {
+                r = object_add_string(&o, "invocationId", SD_ID128_TO_STRING(u->invocation_id));
+                if (r < 0)
+                        return r;
+        }
+
+        r = object_add_string(&o, "activeState", u->active_state);
+        if (r < 0)
+                return r;
+
+        r = object_add_unsigned(&o, "attachedSince", u->attached_since);
+        if (r < 0)
+                return r;
+
+        r = object_add_unsigned(&o, "seq", s->seq);
+        if (r < 0)
+                return r;
+
+        r = object_add_unsigned(&o, "timestamp", s->timestamp);
+        if (r < 0)
+                return r;
+
+        if (s->window != WINDOW_TOTAL) {
+                r = object_add_unsigned(&o, "window", s->window);
+                if (r < 0)
+                        return r;
+        }
+
+        r = object_add_unsigned(&o, "covered", s->covered);
+        if (r < 0)
+                return r;
+
+        r = object_add_metrics(&o, &s->metrics, 0, &index);
+        if (r < 0)
+                return r;
+
+        r = object_add_totals(&o, &s->totals);
+        if (r < 0)
+                return r;
+
+        r = object_add_cost(&o, s->cost_share);
+        if (r < 0)
+                return r;
+
+        r = object_add_unsigned(&o, "drops", s->drops);
+        if (r < 0)
+                return r;
+
+        return sd_json_variant_new_object(ret, o.pairs, o.n);
+}
+
+static int buckets_to_json(const Histogram *h, sd_json_variant **ret) {
+        sd_json_variant **buckets;
+        size_t n = 0;
+        int r = 0;
+
+        /* One array made at once: appending to one would copy it each time */
+        buckets = new0(sd_json_variant*, h->n_buckets);
+        if (!buckets)
+                return -ENOMEM;
+
+        for (; n < h->n_buckets; n++) {
+                const HistogramBucket *b = h->buckets + n;
+
+                r = sd_json_buildo(buckets + n,
+                                   SD_JSON_BUILD_PAIR_UNSIGNED("lower", b->lower),
+                                   SD_JSON_BUILD_PAIR_CONDITION(b->upper != UINT64_MAX, "upper", SD_JSON_BUILD_UNSIGNED(b->upper)),
+                                   SD_JSON_BUILD_PAIR_UNSIGNED("count", b->count));
+                if (r < 0)
+                        break;
+        }
+        if (r >= 0)
+                r = sd_json_variant_new_array(ret, buckets, n);
+
+        json_unref_all(buckets, n);
+        free(buckets);
+        return r;
+}
+
+int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *buckets = NULL;
+        int r;
+
+        r = buckets_to_json(h, &buckets);
+        if (r < 0)
+                return r;
+
+        return sd_json_buildo(ret,
+                              SD_JSON_BUILD_PAIR_STRING("unit", u->name),
+                              SD_JSON_BUILD_PAIR_STRING("metric", metric),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("seq", h->seq),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", h->timestamp),
+                              SD_JSON_BUILD_PAIR_CONDITION(h->window != WINDOW_TOTAL, "window", SD_JSON_BUILD_UNSIGNED(h->window)),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("covered", h->covered),
+                              SD_JSON_BUILD_PAIR_INTEGER("schema", h->schema),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("count", h->count),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("sum", h->sum),
+                              SD_JSON_BUILD_PAIR_VARIANT("buckets", buckets));
+}
+
+static int bins_to_json(const char *metric, const WindowBins *b, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        sd_json_variant *counts[WINDOW_BINS_MAX];
+        unsigned first = WINDOW_BINS_MAX, last = 0;
+        uint64_t count = 0;
+        size_t n = 0;
+        int r = 0;
+
+        for (unsigned i = 0; i < window_bins_number(b->schema); i++)
+                if (b->count[i] > 0) {
+                        first = MIN(first, i);
+                        last = i;
+                        count += b->count[i];
+                }
+
+        for (unsigned i = first; i <= last && r >= 0; i++) {
+                r = sd_json_variant_new_unsigned(counts + n, b->count[i]);
+                if (r >= 0)
+                        n++;
+        }
+        if (r >= 0)
+                r = sd_json_variant_new_array(&array, counts, n);
+        json_unref_all(counts, n);
+        if (r < 0)
+                return r;
+
+        return sd_json_buildo(ret,
+                              SD_JSON_BUILD_PAIR_STRING("metric", metric),
+                              SD_JSON_BUILD_PAIR_INTEGER("schema", b->schema),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("count", count),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("sum", b->sum),
+                              SD_JSON_BUILD_PAIR_CONDITION(n > 0, "offset", SD_JSON_BUILD_INTEGER(window_bins_get_index(b->schema, first))),
+                              SD_JSON_BUILD_PAIR_VARIANT("counts", array));
+}
+
+int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned wanted, sd_json_variant **ret) {
+        sd_json_variant *histograms[HISTORY_DISTRIBUTIONS];
+        _cleanup_object_ Object o = {};
+        size_t index = 0, n = 0;
+        int r;
+
+        r = object_add_unsigned(&o, "timestamp", s->timestamp);
+        if (r >= 0)
+                r = object_add_unsigned(&o, "covered", s->covered);
+        if (r >= 0)
+                r = object_add_metrics(&o, metrics, 0, &index);
+
+        for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS && r >= 0; i++) {
+                if (!(wanted & 1U << i) || !history_step_has_distribution(s, i))
+                        continue;
+                r = bins_to_json(history_distribution_name(i), &s->distributions[i], histograms + n);
+                if (r >= 0)
+                        n++;
+        }
+        if (r >= 0 && n > 0) {
+                sd_json_variant *v;
+
+                r = sd_json_variant_new_array(&v, histograms, n);
+                if (r >= 0)
+                        r = object_add(&o, "histograms", strlen("histograms"), v);
+        }
+        json_unref_all(histograms, n);
+        if (r < 0)
+                return r;
+
+        return sd_json_variant_new_object(ret, o.pairs, o.n);
+}
+
+static int probes_to_json(ProbeMask probes, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        const char *name;
+        int r;
+
+        r = sd_json_variant_new_array(&array, NULL, 0);
+        if (r < 0)
+                return r;
+
+        for (unsigned i = 0; (name = probe_name(i)); i++) {
+                if (!(probes & probe_from_string(name)))
+                        continue;
+
+                r = sd_json_variant_append_arrayb(&array, SD_JSON_BUILD_STRING(name));
+                if (r < 0)
+                        return r;
+        }
+
+        *ret = TAKE_PTR(array);
+        return 0;
+}
+
+int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        int r;
+
+        r = sd_json_variant_new_array(&array, NULL, 0);
+        if (r < 0)
+                return r;
+
+        for (const Hold *h = u->holds; h; h = h->next) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *probes = NULL;
+
+                r = probes_to_json(h->probes, &probes);
+                if (r < 0)
+                        return r;
+
+                r = sd_json_variant_append_arraybo(
+                                &array,
+                                SD_JSON_BUILD_PAIR_STRING("type", hold_type_to_string(h->type)),
+                                SD_JSON_BUILD_PAIR_VARIANT("probes", probes),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("uid", h->uid),
+                                SD_JSON_BUILD_PAIR_CONDITION(!!h->owner, "owner", SD_JSON_BUILD_STRING(h->owner)),
+                                SD_JSON_BUILD_PAIR_CONDITION(h->expires != USEC_INFINITY, "remaining",
+                                                             SD_JSON_BUILD_UNSIGNED((h->expires - MIN(h->expires, now)) * NSEC_PER_USEC)));
+                if (r < 0)
+                        return r;
+        }
+
+        *ret = TAKE_PTR(array);
+        return 0;
+}

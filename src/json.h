@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What the varlink interface shows, as JSON. An absent value is an absent key, never null and never 0, and an object
+ * in which nothing is left is absent, too. */
+
+#include <systemd/sd-json.h>
+
+#include "history.h"
+#include "unit.h"
+
+int snapshot_to_json(const Unit *u, const Snapshot *s, sd_json_variant **ret);
+
+int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_json_variant **ret);
+
+/* Of the metrics only what is there, and of the distributions (bits by their number in history.h) their buckets. */
+int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned distributions, sd_json_variant **ret);
+
+/* now: CLOCK_BOOTTIME, in usec */
+int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret);
+
+/* sd_json_variant_unref_many() also frees the array, which here lies on the stack or has another owner. */
+static inline void json_unref_all(sd_json_variant **array, size_t n) {
+        for (size_t i = 0; i < n; i++)
+                sd_json_variant_unref(array[i]);
+}

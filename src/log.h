@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Messages for the administrator: to the journal when standard error is connected to it, else to standard error.
+ * log_*_errno() return the (negative) error they were given. */
+
+#include <syslog.h>
+
+#include "util.h"
+
+void log_set_max_level(int level);
+int log_get_max_level(void);
+int log_level_from_string(const char *s);       /* "debug".."emerg", or a number; -EINVAL */
+const char* log_level_to_string(int level);
+
+/* unit (may be NULL) becomes the structured field UNIT=, so that "journalctl -u UNIT" shows it too. */
+int log_internal(int level, int error, const char *unit, const char *file, int line, const char *func,
+                 const char *format, ...) _printf_(7, 8);
+
+#define log_full_errno(level, error, ...)                                                               \
+        ({                                                                                              \
+                int _l = (level), _e = (error);                                                         \
+                _l <= log_get_max_level() ? log_internal(_l, _e, NULL, __FILE__, __LINE__, __func__, __VA_ARGS__) : -abs(_e); \
+        })
+#define log_unit_full_errno(unit, level, error, ...)                                                    \
+        ({                                                                                              \
+                int _l = (level), _e = (error);                                                         \
+                _l <= log_get_max_level() ? log_internal(_l, _e, unit, __FILE__, __LINE__, __func__, __VA_ARGS__) : -abs(_e); \
+        })
+
+#define log_debug(...) ((void) log_full_errno(LOG_DEBUG, 0, __VA_ARGS__))
+#define log_info(...) ((void) log_full_errno(LOG_INFO, 0, __VA_ARGS__))
+#define log_notice(...) ((void) log_full_errno(LOG_NOTICE, 0, __VA_ARGS__))
+#define log_warning(...) ((void) log_full_errno(LOG_WARNING, 0, __VA_ARGS__))
+#define log_debug_errno(error, ...) log_full_errno(LOG_DEBUG, error, __VA_ARGS__)
+#define log_warning_errno(error, ...) log_full_errno(LOG_WARNING, error, __VA_ARGS__)
+#define log_error_errno(error, ...) log_full_errno(LOG_ERR, error, __VA_ARGS__)
+#define log_oom() log_error_errno(-ENOMEM, "Out of memory.")
+#define log_unit_info(unit, ...) ((void) log_unit_full_errno(unit, LOG_INFO, 0, __VA_ARGS__))
+#define log_unit_warning_errno(unit, error, ...) log_unit_full_errno(unit, LOG_WARNING, error, __VA_ARGS__)

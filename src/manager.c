@@ -1,0 +1,1565 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+
+#include <systemd/sd-daemon.h>
+#include <systemd/sd-json.h>
+
+#include "bus.h"
+#include "history-file.h"
+#include "log.h"
+#include "manager.h"
+#include "probe.h"
+#include "qos.h"
+#include "systemd.h"
+#include "varlink.h"
+
+#define CGROUP_ROOT "/sys/fs/cgroup"
+
+/* Control groups of a unit that are taken over at attach, and how deep: those made later inherit in the kernel. A unit
+ * with more is a container host whose containers want attaches of their own. */
+#define GROUPS_MAX 16384U
+#define GROUP_DEPTH_MAX 32U
+
+/* How long to wait before the system bus is tried again. */
+#define RECONNECT_USEC USEC_PER_SEC
+
+/* Attaches that wait for PID 1 at a time: each holds some memory, and PID 1 answers in a millisecond. */
+#define OPERATIONS_MAX 1024U
+
+/* How often the history takes over what the kernel has: it keeps WINDOW_STEPS steps, and a late wake-up or a crash of ours
+ * must not cost any. */
+#define HISTORY_USEC (5 * (HISTORY_FINE_NSEC / NSEC_PER_USEC))
+
+/* Programs that were about to book something when a step ended have done so by then. */
+#define HISTORY_DELAY_USEC (100 * USEC_PER_MSEC)
+
+struct AttachOperation {
+        Manager *manager;
+        AttachOperation *next;
+        ServiceManagerCall *call;
+
+        char *written;                  /* the name as the client wrote it */
+        char *name;                     /* mangled */
+        char *owner;
+        AttachRequest request;          /* the strings above instead of the client's */
+        QosErrorCode suggest_code;
+        char *suggest_message;
+
+        manager_attach_handler_t handler;
+        void *userdata;
+};
+
+const char* program_state_to_string(ProgramState s) {
+        static const char *const table[_PROGRAM_STATE_MAX] = {
+                [PROGRAM_IDLE]        = "idle",
+                [PROGRAM_ATTACHED]    = "attached",
+                [PROGRAM_UNAVAILABLE] = "unavailable",
+        };
+
+        return table[s];
+}
+
+static void state_save(Manager *m);
+static void manager_on_unit_changed(const char *name, void *userdata);
+
+/* ---- history -------------------------------------------------------------------------------------------------- */
+
+static int history_path(const Manager *m, unsigned slot, char **ret) {
+        if (!m->history_prefix)
+                return -ENOENT;
+        if (asprintf(ret, "%s%u", m->history_prefix, slot) < 0) {
+                *ret = NULL;
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+static void history_forget(Manager *m, unsigned slot) {
+        _cleanup_free_ char *path = NULL;
+
+        if (history_path(m, slot, &path) >= 0)
+                (void) unlink(path);
+}
+
+/* Takes over what the kernel knows, and keeps it for the next run. */
+static void manager_collect_history(Manager *m) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                _cleanup_free_ char *path = NULL;
+                Unit *u = m->units[i];
+                int r;
+
+                if (!u)
+                        continue;
+                r = unit_collect_history(u);
+                if (r >= 0)
+                        r = history_path(m, i, &path);
+                if (r >= 0)
+                        r = history_save(u->history, u->generation, path);
+                if (r == -ENOENT)
+                        continue;
+                if (r < 0 && !u->history_unsaved)
+                        log_unit_warning_errno(u->name, r, "Failed to keep the history of '%s': %m", u->name);
+                u->history_unsaved = r < 0;
+        }
+}
+
+static int on_history(sd_event_source *source, uint64_t usec, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+        uint64_t now = now_usec(CLOCK_MONOTONIC);
+
+        manager_collect_history(m);
+
+        (void) sd_event_source_set_time(source, (now / HISTORY_USEC + 1) * HISTORY_USEC + HISTORY_DELAY_USEC);
+        (void) sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+        return 0;
+}
+
+/* At once, as the previous run may not have been there when it was time; then at multiples of the interval. */
+static void manager_begin_history(Manager *m) {
+        int r;
+
+        if (m->history)
+                return;
+        r = sd_event_add_time(m->event, &m->history, CLOCK_MONOTONIC, 0, 0, on_history, m);
+        if (r < 0)
+                (void) log_warning_errno(r, "Nothing will be known of the past: %m");
+}
+
+static void unit_load_history(Unit *u, uint32_t generation) {
+        _cleanup_free_ char *path = NULL;
+        History *h;
+        int r;
+
+        r = history_path(u->manager, u->index, &path);
+        if (r >= 0)
+                r = history_load(path, generation, &h);
+        if (r >= 0) {
+                history_free(u->history);
+                u->history = h;
+        } else if (r != -ENOENT)
+                log_unit_warning_errno(u->name, r, "Failed to read the history of '%s', it begins anew: %m", u->name);
+}
+
+/* ---- observing ------------------------------------------------------------------------------------------------ */
+
+/* Makes the group and those below it the unit's, or nobody's. Depth first: a group that is made meanwhile inherits from one
+ * that is done, or is found by the walk. */
+static void group_give(Unit *u, bool own, int fd, unsigned depth, unsigned *n) {
+        Manager *m = u->manager;
+        DIR *d;
+        int r;
+
+        if (++*n > GROUPS_MAX || depth > GROUP_DEPTH_MAX)
+                return;
+
+        if (own) {
+                r = probe_own_group(m->probe, fd, u->index, u->generation);
+                if (r < 0) {
+                        log_unit_warning_errno(u->name, r, "Failed to observe a control group of '%s', its sockets are not seen: %m", u->name);
+                        return;
+                }
+        } else
+                probe_disown_group(m->probe, fd);
+
+        fd = openat(fd, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+        if (fd < 0)
+                return;
+        d = fdopendir(fd);
+        if (!d) {
+                close_fd(fd);
+                return;
+        }
+
+        for (struct dirent *de; (de = readdir(d)); ) {
+                _cleanup_close_ int child = -EBADF;
+
+                if (de->d_type != DT_DIR || de->d_name[0] == '.')
+                        continue;
+                child = openat(dirfd(d), de->d_name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+                if (child >= 0)
+                        group_give(u, own, child, depth + 1, n);
+        }
+
+        (void) closedir(d);
+}
+
+static int group_open(const char *control_group) {
+        _cleanup_free_ char *path = NULL;
+        int fd;
+
+        if (asprintf(&path, CGROUP_ROOT "%s", control_group) < 0)
+                return -ENOMEM;
+        fd = open(path, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+        return fd < 0 ? -errno : fd;
+}
+
+/* The groups that the unit has now: its own, or those of its instances, which lie beside each other. Returns how many. */
+static unsigned unit_give_groups(Unit *u, bool own) {
+        _cleanup_close_ int fd = group_open(u->control_group);
+        _cleanup_free_ char *parent = NULL;
+        unsigned n = 0;
+        const char *stem;
+        DIR *d;
+        int f;
+
+        if (fd >= 0)
+                group_give(u, own, fd, 0, &n);
+        if (!u->instances)
+                return n;
+
+        stem = strrchr(u->instances, '/') + 1;
+        parent = strndup(u->instances, stem - u->instances);
+        f = parent ? group_open(parent) : -ENOMEM;
+        if (f < 0)
+                return n;
+        d = fdopendir(f);
+        if (!d) {
+                close_fd(f);
+                return n;
+        }
+        for (struct dirent *de; (de = readdir(d)); ) {
+                _cleanup_close_ int child = -EBADF;
+
+                if (de->d_type != DT_DIR || !startswith(de->d_name, stem))
+                        continue;
+                child = openat(dirfd(d), de->d_name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+                if (child >= 0)
+                        group_give(u, own, child, 0, &n);
+        }
+        (void) closedir(d);
+        return n;
+}
+
+/* Tells the kernel whose the unit's control group is, now or when it is made. */
+static void unit_own_control_group(Unit *u) {
+        Manager *m = u->manager;
+        unsigned n;
+        int r;
+
+        if (!u->view || isempty(u->control_group))
+                return;
+
+        /* The path first: a group made between the two is found by one or the other */
+        r = probe_own_path(m->probe, u->control_group, u->index, u->generation);
+        if (r >= 0 && u->instances)
+                r = probe_own_path(m->probe, u->instances, u->index, u->generation);
+        if (r < 0)
+                log_unit_warning_errno(u->name, r, "Restarts of '%s' cannot be recognised in the kernel, requests may be missed then: %m", u->name);
+
+        n = unit_give_groups(u, true);
+        if (n == 0)
+                return; /* not running */
+        if (n > GROUPS_MAX)
+                log_warning("'%s' has more than %u control groups, the rest is not observed.", u->name, GROUPS_MAX);
+
+        r = probe_find_sockets(m->probe);
+        if (r < 0 && r != -EOPNOTSUPP)
+                log_unit_warning_errno(u->name, r, "Failed to look for the open sockets of '%s': %m", u->name);
+}
+
+static bool unit_listens_on(const Unit *u, const struct qos_address *address) {
+        for (size_t i = 0; i < u->n_listen; i++)
+                if (memcmp(u->listen + i, address, sizeof(*address)) == 0)
+                        return true;
+        return false;
+}
+
+/* Tells the kernel for whom PID 1 listens. Sockets are recognised by their address: where two units share one, or PID 1
+ * has two sockets with the same (in other namespaces, on other interfaces), they are left alone, and become the unit's
+ * when it reads from them. */
+static void manager_mark_listeners(Manager *m) {
+        _cleanup_free_ struct qos_passed *passed = NULL;
+        size_t n_passed = 0;
+        int r;
+
+        r = probe_find_passed(m->probe, &passed, &n_passed);
+        if (r == -EOPNOTSUPP)
+                return;
+        if (r < 0) {
+                (void) log_warning_errno(r, "Failed to look at the service manager's sockets, arrivals on them may be missed: %m");
+                return;
+        }
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                _cleanup_free_ struct qos_address *own = NULL;
+                Unit *u = m->units[i];
+                size_t n = 0;
+
+                if (!u || !u->view)
+                        continue;
+                own = new0(struct qos_address, u->n_listen);
+                if (!own) {
+                        (void) log_oom();
+                        return;
+                }
+
+                for (size_t k = 0; k < u->n_listen; k++) {
+                        uint64_t cookie = 0;
+                        bool shared = false;
+
+                        for (unsigned j = 0; j < UNITS_MAX_LIMIT; j++)
+                                shared = shared || (m->units[j] && j != i && unit_listens_on(m->units[j], u->listen + k));
+                        for (size_t j = 0; j < n_passed; j++) {
+                                if (memcmp(&passed[j].address, u->listen + k, sizeof(struct qos_address)) != 0)
+                                        continue;
+                                shared = shared || (cookie != 0 && cookie != passed[j].cookie);
+                                cookie = passed[j].cookie;
+                        }
+                        if (!shared)
+                                own[n++] = u->listen[k];
+                }
+
+                r = probe_set_addresses(m->probe, u->index, u->generation, own, n);
+                if (r < 0)
+                        log_unit_warning_errno(u->name, r, "The sockets that the service manager has opened for '%s' cannot be recognised: %m", u->name);
+        }
+
+        free(TAKE_PTR(passed));
+        (void) probe_find_passed(m->probe, &passed, &n_passed);
+}
+
+/* The group of a socket's unit belongs to the service: in there PID 1 calls listen(). */
+static void unit_own_socket_groups(Unit *u) {
+        size_t l;
+
+        for (const char *s = u->view ? strempty(u->socket_groups) : ""; *s; s += l, s += strspn(s, " ")) {
+                _cleanup_free_ char *path = NULL;
+                _cleanup_close_ int fd = -EBADF;
+                int r;
+
+                l = strcspn(s, " ");
+                path = strndup(s, l);
+                if (!path) {
+                        (void) log_oom();
+                        return;
+                }
+
+                r = probe_own_path(u->manager->probe, path, u->index, u->generation);
+                fd = group_open(path);
+                if (r >= 0 && fd >= 0)
+                        r = probe_own_group(u->manager->probe, fd, u->index, u->generation);
+                if (r < 0)
+                        log_unit_warning_errno(u->name, r, "When '%s' listens for '%s' cannot be seen, arrivals may be missed then: %m", path, u->name);
+        }
+}
+
+/* Those that are not among keep. */
+static void unit_disown_socket_groups(Unit *u, const char *keep) {
+        size_t l;
+
+        for (const char *s = u->view ? strempty(u->socket_groups) : ""; *s; s += l, s += strspn(s, " ")) {
+                _cleanup_free_ char *path = NULL;
+                _cleanup_close_ int fd = -EBADF;
+
+                l = strcspn(s, " ");
+                path = strndup(s, l);
+                if (!path || names_contain(keep, path))
+                        continue;
+
+                probe_disown_path(u->manager->probe, path);
+                fd = group_open(path);
+                if (fd >= 0)
+                        probe_disown_group(u->manager->probe, fd);
+        }
+}
+
+/* What PID 1 says of the unit's sockets. */
+static void unit_set_sockets(Unit *u, const UnitInfo *info) {
+        bool listened = u->n_listen > 0;
+        struct qos_address *listen;
+
+        if (!streq_ptr(u->socket_groups, info->socket_groups)) {
+                unit_disown_socket_groups(u, info->socket_groups);
+                if (free_and_strdup(&u->socket_groups, info->socket_groups) < 0)
+                        (void) log_oom();
+        }
+        unit_own_socket_groups(u);
+
+        if (!streq_ptr(u->instances, info->instances) && info->instances) {
+                if (u->instances && u->view)
+                        probe_disown_path(u->manager->probe, u->instances);
+                if (free_and_strdup(&u->instances, info->instances) < 0)
+                        (void) log_oom();
+                unit_own_control_group(u);
+        }
+
+        if (!listened && info->n_listen == 0)
+                return;
+        listen = new0(struct qos_address, info->n_listen);
+        if (!listen) {
+                (void) log_oom();
+                return;
+        }
+        if (info->n_listen > 0)
+                memcpy(listen, info->listen, info->n_listen * sizeof(struct qos_address));
+        free(u->listen);
+        u->listen = listen;
+        u->n_listen = info->n_listen;
+        manager_mark_listeners(u->manager);
+}
+
+/* Begins to count, if the kernel lets us. Otherwise the unit stays attached, without figures and with the reason. */
+static void unit_observe(Unit *u) {
+        Manager *m = u->manager;
+        uint64_t now;
+        int r;
+
+        if (u->view || !probe_is_started(m->probe))
+                return;
+
+        now = now_nsec(CLOCK_MONOTONIC);
+        r = probe_add_unit(m->probe, u->index, u->generation, now, &u->view);
+        if (r < 0) {
+                log_unit_warning_errno(u->name, r, "Failed to make the map of '%s', it has no figures: %m", u->name);
+                return;
+        }
+
+        u->attached_since = now_nsec(CLOCK_REALTIME);
+        u->attached_since_monotonic = now;
+        unit_own_control_group(u);
+        unit_own_socket_groups(u);
+        if (u->n_listen > 0)
+                manager_mark_listeners(m);
+        manager_begin_history(m);
+}
+
+static void manager_start_probe(Manager *m) {
+        int r;
+
+        if (probe_is_started(m->probe))
+                return;
+
+        r = probe_start(m->probe);
+        if (r < 0) {
+                (void) log_warning_errno(r, "Nothing can be measured for now. %s.", probe_get_failure(m->probe) ?: "Out of memory");
+                return;
+        }
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i])
+                        unit_observe(m->units[i]);
+}
+
+/* ---- holds ---------------------------------------------------------------------------------------------------- */
+
+static void hold_free(Hold *h) {
+        Unit *u = h->unit;
+
+        for (Hold **p = &u->holds; *p; p = &(*p)->next)
+                if (*p == h) {
+                        *p = h->next;
+                        break;
+                }
+
+        u->probes = 0;
+        for (Hold *i = u->holds; i; i = i->next)
+                u->probes |= i->probes;
+
+        sd_event_source_disable_unref(h->expiry);
+        free(h->owner);
+        free(h);
+}
+
+static void unit_free(Unit *u) {
+        while (u->holds)
+                hold_free(u->holds);
+
+        free(u->name);
+        free(u->control_group);
+        free(u->instances);
+        free(u->socket_groups);
+        free(u->listen);
+        free(u->active_state);
+        free(u->degraded);
+        free(u->aliases);
+        history_free(u->history);
+        free(u);
+}
+
+/* The last hold is gone. */
+static void unit_detach(Unit *u) {
+        Manager *m = u->manager;
+        bool listened = u->n_listen > 0;
+
+        bus_server_unit_detached(m->bus_server, u);
+        varlink_server_unit_detached(m->varlink_server, u);
+        if (u->name[0] != '/')
+                service_manager_unwatch(m->service_manager, u->name);
+
+        if (u->view) {
+                probe_disown_path(m->probe, u->control_group);
+                if (u->instances)
+                        probe_disown_path(m->probe, u->instances);
+                (void) unit_give_groups(u, false);
+                unit_disown_socket_groups(u, NULL);
+                (void) probe_set_addresses(m->probe, u->index, u->generation, NULL, 0);
+                probe_remove_unit(m->probe, u->index);
+                u->view = NULL;
+        }
+
+        log_unit_info(u->name, "No longer observing '%s'.", u->name);
+        history_forget(m, u->index);
+        m->units[u->index] = NULL;
+        m->n_units--;
+        unit_free(u);
+
+        if (m->n_units == 0) {
+                probe_stop(m->probe);
+                m->history = sd_event_source_disable_unref(m->history);
+        } else if (listened)
+                manager_mark_listeners(m); /* perhaps another unit has these addresses to itself now */
+        manager_notify_status(m);
+}
+
+static void hold_release(Hold *h) {
+        Unit *u = h->unit;
+        Manager *m = u->manager;
+
+        hold_free(h);
+        if (!u->holds)
+                unit_detach(u);
+        else
+                bus_server_unit_changed(m->bus_server, u);
+        state_save(m);
+}
+
+static int on_hold_expired(sd_event_source *source, uint64_t usec, void *userdata) {
+        Hold *h = ASSERT_PTR(userdata);
+
+        log_unit_info(h->unit->name, "The time for which '%s' was attached is over.", h->unit->name);
+        hold_release(h);
+        return 0;
+}
+
+static Hold* unit_find_hold(Unit *u, HoldType type, const void *lease_key) {
+        for (Hold *h = u->holds; h; h = h->next)
+                if (h->type == type && h->lease_key == lease_key)
+                        return h;
+        return NULL;
+}
+
+/* Takes a hold, or renews the one that is there. */
+static int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
+        sd_event_source *expiry = NULL;
+        char *owner = NULL;
+        Hold *h;
+        int r;
+
+        h = unit_find_hold(u, request->type, request->lease_key);
+        if (!h) {
+                h = new0(Hold, 1);
+                if (!h)
+                        return -ENOMEM;
+                h->unit = u;
+                h->type = request->type;
+                h->lease_key = request->lease_key;
+                h->next = u->holds;
+                u->holds = h;
+        }
+
+        if (request->owner) {
+                owner = strdup(request->owner);
+                if (!owner)
+                        return -ENOMEM;
+        }
+        if (expires != USEC_INFINITY) {
+                r = sd_event_add_time(u->manager->event, &expiry, CLOCK_BOOTTIME, expires, USEC_PER_SEC, on_hold_expired, h);
+                if (r < 0) {
+                        free(owner);
+                        return r;
+                }
+        }
+
+        free(h->owner);
+        h->owner = owner;
+        h->uid = request->uid;
+        h->probes = request->probes;
+        h->expires = expires;
+        sd_event_source_disable_unref(h->expiry);
+        h->expiry = expiry;
+
+        u->probes = 0;
+        for (Hold *i = u->holds; i; i = i->next)
+                u->probes |= i->probes;
+        return 0;
+}
+
+unsigned manager_count_leases(Manager *m, uid_t uid) {
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i])
+                        for (Hold *h = m->units[i]->holds; h; h = h->next)
+                                if (h->type == HOLD_LEASE && h->uid == uid)
+                                        n++;
+        return n;
+}
+
+static unsigned manager_count_units(Manager *m, uid_t uid) {
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i])
+                        for (Hold *h = m->units[i]->holds; h; h = h->next)
+                                if (h->uid == uid) {
+                                        n++;
+                                        break;
+                                }
+        return n;
+}
+
+/* ---- attaching ------------------------------------------------------------------------------------------------ */
+
+/* Is one the other, or above it? */
+static bool control_group_contains(const char *outer, const char *inner) {
+        const char *rest;
+
+        if (streq(outer, "/"))
+                return true;
+        rest = startswith(inner, outer);
+        return rest && (*rest == 0 || *rest == '/');
+}
+
+/* Would groups be of both? With instances: all whose paths begin so. */
+static bool control_groups_overlap(const char *a, const char *a_instances, const char *b, const char *b_instances) {
+        return control_group_contains(a, b) || control_group_contains(b, a) ||
+                (a_instances && (startswith(b, a_instances) || control_group_contains(b, a_instances))) ||
+                (b_instances && (startswith(a, b_instances) || control_group_contains(a, b_instances))) ||
+                (a_instances && b_instances && streq(a_instances, b_instances));
+}
+
+static bool unit_has_name(const Unit *u, const char *name) {
+        return streq(u->name, name) || names_contain(u->aliases, name);
+}
+
+static Unit* manager_find_unit(Manager *m, const char *name) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && unit_has_name(m->units[i], name))
+                        return m->units[i];
+        return NULL;
+}
+
+static int unit_new(Manager *m, const char *name, const char *control_group, const char *active_state,
+                    sd_id128_t invocation_id, unsigned slot, Unit **ret) {
+        Unit *u;
+
+        u = new0(Unit, 1);
+        if (!u)
+                return -ENOMEM;
+
+        *u = (Unit) {
+                .manager = m,
+                .index = slot,
+                .generation = m->generation + 1,
+                .name = strdup(name),
+                .control_group = strdup(control_group),
+                .active_state = strdup(active_state),
+                .invocation_id = invocation_id,
+                .attached_since = now_nsec(CLOCK_REALTIME),
+                .attached_since_monotonic = now_nsec(CLOCK_MONOTONIC),
+        };
+        if (!u->name || !u->control_group || !u->active_state || history_new(&u->history) < 0) {
+                unit_free(u);
+                return -ENOMEM;
+        }
+
+        m->generation++;
+        m->units[slot] = u;
+        m->n_units++;
+        *ret = u;
+        return 0;
+}
+
+static int manager_attach_unit(Manager *m, const AttachRequest *request, const char *name, const char *control_group,
+                               const char *instances, const char *active_state, sd_id128_t invocation_id, Unit **ret, QosError *e) {
+        uint64_t now, expires = USEC_INFINITY;
+        unsigned slot = UNITS_MAX_LIMIT;
+        bool held, is_new = false;
+        Unit *u = NULL;
+        char limit[16];
+        int r;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                Unit *other = m->units[i];
+
+                if (!other) {
+                        slot = MIN(slot, i);
+                        continue;
+                }
+                if (streq(other->control_group, control_group)) {
+                        u = other;
+                        break;
+                }
+                if (control_groups_overlap(other->control_group, other->instances, control_group, instances))
+                        return qos_error_set(e, QOS_ERROR_NESTED_UNIT, name,
+                                             "'%s' and the attached '%s' lie within each other, attach one of them", name, other->name);
+        }
+
+        held = u && unit_find_hold(u, request->type, request->lease_key);
+
+        if (request->type == HOLD_LEASE && !held && request->uid != 0 &&
+            manager_count_leases(m, request->uid) >= m->config.leases_per_uid_max) {
+                (void) snprintf(limit, sizeof(limit), "%u", m->config.leases_per_uid_max);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_LEASES, limit, "user %u has %s leases, more are not allowed (LeasesPerUserMax=)", (unsigned) request->uid, limit);
+        }
+        if (!held && request->uid != 0 && manager_count_units(m, request->uid) >= m->config.units_per_uid_max) {
+                (void) snprintf(limit, sizeof(limit), "%u", m->config.units_per_uid_max);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "user %u keeps %s units attached, more are not allowed (UnitsPerUserMax=)", (unsigned) request->uid, limit);
+        }
+
+        if (request->type == HOLD_ADMINISTRATOR && request->duration_usec != USEC_INFINITY) {
+                now = now_usec(CLOCK_BOOTTIME);
+                expires = request->duration_usec < USEC_INFINITY - now ? now + request->duration_usec : USEC_INFINITY;
+        }
+
+        if (!u) {
+                if (m->n_units >= m->config.units_max || slot >= UNITS_MAX_LIMIT) {
+                        (void) snprintf(limit, sizeof(limit), "%u", m->config.units_max);
+                        return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "%s units are attached, more are not allowed (UnitsMax=)", limit);
+                }
+                if (strlen(control_group) >= QOS_PATH_SIZE)
+                        return qos_error_set(e, QOS_ERROR_NO_CONTROL_GROUP, name, "the path of the control group of '%s' is longer than %u bytes", name, QOS_PATH_SIZE - 1);
+
+                r = unit_new(m, name, control_group, active_state, invocation_id, slot, &u);
+                if (r < 0)
+                        return r;
+                is_new = true;
+        }
+
+        r = unit_hold(u, request, expires);
+        if (r < 0) {
+                if (is_new) {
+                        m->units[u->index] = NULL;
+                        m->n_units--;
+                        unit_free(u);
+                }
+                return r;
+        }
+
+        manager_start_probe(m);
+        if (is_new) {
+                unit_observe(u);
+                if (name[0] != '/') {
+                        r = service_manager_watch(m->service_manager, u->name);
+                        if (r < 0)
+                                log_unit_warning_errno(u->name, r, "Failed to watch '%s', stops and starts will be noticed late: %m", u->name);
+                }
+                log_unit_info(u->name, "Observing '%s' (%s).", u->name, u->active_state);
+                bus_server_unit_attached(m->bus_server, u);
+                manager_notify_status(m);
+        } else
+                bus_server_unit_changed(m->bus_server, u);
+
+        state_save(m);
+        *ret = u;
+        return 0;
+}
+
+static AttachOperation* attach_operation_free(AttachOperation *o) {
+        if (!o)
+                return NULL;
+
+        for (AttachOperation **p = &o->manager->operations; *p; p = &(*p)->next)
+                if (*p == o) {
+                        *p = o->next;
+                        break;
+                }
+        service_manager_call_free(o->call);
+        free(o->written);
+        free(o->name);
+        free(o->owner);
+        free(o->suggest_message);
+        free(o);
+        return NULL;
+}
+
+AttachOperation* attach_operation_cancel(AttachOperation *o) {
+        return attach_operation_free(o);
+}
+
+/* The one place that calls the handler; o is gone afterwards. */
+static void attach_operation_finish(AttachOperation *o, int error, const QosError *e, Unit *u) {
+        manager_attach_handler_t handler = o->handler;
+        void *userdata = o->userdata;
+        Manager *m = o->manager;
+
+        attach_operation_free(o);
+        handler(m, error, e, u, userdata);
+}
+
+static void on_suggestions(const char *names, void *userdata) {
+        AttachOperation *o = ASSERT_PTR(userdata);
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        int r;
+
+        o->call = NULL;
+        if (isempty(names))
+                r = qos_error_set(&e, o->suggest_code, o->name, "%s", o->suggest_message);
+        else
+                r = qos_error_set(&e, o->suggest_code, o->name, "%s. Did you mean %s?", o->suggest_message, names);
+        attach_operation_finish(o, r, &e, NULL);
+}
+
+/* The unit is only a name for others: looks which. pattern as in systemctl. */
+static void attach_operation_suggest(AttachOperation *o, QosErrorCode code, const char *message) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_free_ char *stem = NULL, *pattern = NULL;
+        int r;
+
+        stem = strndup(o->name, strcspn(o->name, "@."));
+        o->suggest_message = strdup(message);
+        o->suggest_code = code;
+        if (!stem || !o->suggest_message || asprintf(&pattern, "%s@*.service", stem) < 0) {
+                pattern = NULL;
+                attach_operation_finish(o, -ENOMEM, &e, NULL);
+                return;
+        }
+
+        r = service_manager_list(o->manager->service_manager, pattern, on_suggestions, o, &o->call);
+        if (r < 0)
+                on_suggestions("", o);
+}
+
+static void on_unit_resolved(int error, const char *message, const UnitInfo *info, void *userdata) {
+        static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket" };
+        AttachOperation *o = ASSERT_PTR(userdata);
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_free_ char *control_group = NULL;
+        bool has_group = false;
+        Unit *u = NULL;
+        int r;
+
+        o->call = NULL;
+
+        if (error < 0) {
+                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER, o->name, "the service manager could not be asked about '%s': %s", o->name, message);
+                attach_operation_finish(o, r, &e, NULL);
+                return;
+        }
+
+        if (!streq(info->load_state, "loaded") && !streq(info->load_state, "masked")) {
+                r = qos_error_set(&e, QOS_ERROR_NO_SUCH_UNIT, o->written, "there is no unit '%s' (%s)", o->name, info->load_state);
+                attach_operation_finish(o, r, &e, NULL);
+                return;
+        }
+
+        for (size_t i = 0; i < ELEMENTSOF(suffixes); i++)
+                has_group = has_group || endswith(info->id, suffixes[i]);
+        if (!has_group) {
+                r = qos_error_set(&e, QOS_ERROR_NO_CONTROL_GROUP, info->id, "'%s' has no control group, expected a service, scope, slice or socket", info->id);
+                attach_operation_finish(o, r, &e, NULL);
+                return;
+        }
+
+        if (endswith(info->id, ".socket") && !info->accept && info->triggers) {
+                r = qos_error_set(&e, QOS_ERROR_NO_CONTROL_GROUP, info->id, "'%s' starts '%s', which serves its requests, attach that", info->id, info->triggers);
+                attach_operation_finish(o, r, &e, NULL);
+                return;
+        }
+
+        if (streq(info->active_state, "active") && streq_ptr(info->sub_state, "exited")) {
+                _cleanup_free_ char *text = NULL;
+
+                if (asprintf(&text, "'%s' is active (exited) and runs no process", info->id) < 0)
+                        text = NULL;
+                attach_operation_suggest(o, QOS_ERROR_NO_CONTROL_GROUP, text ?: "");
+                return;
+        }
+
+        r = 0;
+        if (!isempty(info->control_group)) {
+                control_group = strdup(info->control_group);
+                if (!control_group)
+                        r = -ENOMEM;
+        } else
+                r = unit_get_default_control_group(info->id, info->slice, &control_group);
+        if (r == -EINVAL)
+                r = qos_error_set(&e, QOS_ERROR_NO_CONTROL_GROUP, info->id, "'%s' has no control group (%s)", info->id, info->load_state);
+        if (r >= 0)
+                r = manager_attach_unit(o->manager, &o->request, info->id, control_group, info->instances, info->active_state,
+                                        info->invocation_id, &u, &e);
+        if (r >= 0) {
+                if (free_and_strdup(&u->aliases, info->names) < 0)
+                        (void) log_oom();
+                unit_set_sockets(u, info);
+        }
+        attach_operation_finish(o, r < 0 ? r : 0, &e, r < 0 ? NULL : u);
+}
+
+/* As /proc/PID/cgroup shows it: "/a/b", and nothing that leads elsewhere. The root is everybody's. */
+static int path_check(const char *path) {
+        const char *s = path;
+
+        if (strlen(path) >= PATH_MAX)
+                return -EINVAL; /* nothing that can be opened */
+
+        do {
+                size_t l;
+
+                s++;
+                l = strcspn(s, "/");
+                if (l == 0 || l > 255 || (l == 1 && s[0] == '.') || (l == 2 && s[0] == '.' && s[1] == '.'))
+                        return -EINVAL;
+                for (size_t i = 0; i < l; i++)
+                        if ((unsigned char) s[i] < ' ' || s[i] == 0x7f)
+                                return -EINVAL;
+                s += l;
+        } while (*s == '/');
+
+        return 0;
+}
+
+/* From what a client wrote to how units are called in here. */
+static int name_normalise(const char *written, char **ret, QosError *e) {
+        int r;
+
+        if (written[0] == '/') {
+                r = path_check(written);
+                if (r >= 0) {
+                        *ret = strdup(written);
+                        r = *ret ? 0 : -ENOMEM;
+                }
+        } else
+                r = unit_name_mangle(written, ret);
+        if (r == -EINVAL)
+                return qos_error_set(e, QOS_ERROR_INVALID_UNIT_NAME, written,
+                                     "'%.*s%s' is neither a unit's name nor the path of a control group",
+                                     300, written, strlen(written) > 300 ? "..." : "");
+        return r;
+}
+
+static void attach_path(AttachOperation *o) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_close_ int fd = -EBADF;
+        Unit *u = NULL;
+        int r;
+
+        fd = group_open(o->name);
+        if (fd < 0)
+                r = qos_error_set(&e, QOS_ERROR_NO_SUCH_UNIT, o->written, "there is no control group '%s'", o->name);
+        else
+                r = manager_attach_unit(o->manager, &o->request, o->name, o->name, NULL, "active", SD_ID128_NULL, &u, &e);
+        attach_operation_finish(o, r < 0 ? r : 0, &e, r < 0 ? NULL : u);
+}
+
+int manager_attach(Manager *m, const AttachRequest *request, manager_attach_handler_t handler, void *userdata,
+                   AttachOperation **ret_operation) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        AttachOperation *o;
+        unsigned n = 0;
+        const char *at;
+        int r;
+
+        if (ret_operation)
+                *ret_operation = NULL;
+
+        for (AttachOperation *i = m->operations; i; i = i->next)
+                n++;
+        if (n >= OPERATIONS_MAX) {
+                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER, request->name, "%u attaches are waiting for the service manager already", n);
+                handler(m, r, &e, NULL, userdata);
+                return 0;
+        }
+
+        o = new0(AttachOperation, 1);
+        if (!o)
+                return -ENOMEM;
+        *o = (AttachOperation) {
+                .manager = m,
+                .next = m->operations,
+                .handler = handler,
+                .userdata = userdata,
+                .request = *request,
+                .written = strdup(request->name),
+                .owner = request->owner ? strdup(request->owner) : NULL,
+        };
+        m->operations = o;
+        if (!o->written || (request->owner && !o->owner)) {
+                attach_operation_free(o);
+                return -ENOMEM;
+        }
+        o->request.name = o->written;
+        o->request.owner = o->owner;
+        if (o->request.probes == 0)
+                o->request.probes = m->config.default_probes;
+
+        r = name_normalise(o->written, &o->name, &e);
+        if (r < 0) {
+                attach_operation_finish(o, r, &e, NULL);
+                return 0;
+        }
+
+        if (o->name[0] == '/') {
+                attach_path(o);
+                return 0;
+        }
+
+        at = strchr(o->name, '@');
+        if (at && at[1] == '.' && !strchr(at + 2, '@')) {
+                if (ret_operation)
+                        *ret_operation = o;
+                attach_operation_suggest(o, QOS_ERROR_NO_SUCH_UNIT, "a template is not a unit, name an instance of it");
+                return 0;
+        }
+
+        if (ret_operation)
+                *ret_operation = o;
+        r = service_manager_load(m->service_manager, o->name, on_unit_resolved, o, &o->call);
+        if (r < 0) {
+                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER, o->name, "the service manager could not be asked about '%s': %s", o->name, strerror(-r));
+                if (ret_operation)
+                        *ret_operation = NULL;
+                attach_operation_finish(o, r, &e, NULL);
+        }
+        return 0;
+}
+
+Unit* manager_get_unit(Manager *m, const char *name, QosError *e) {
+        _cleanup_free_ char *n = NULL;
+        Unit *u;
+
+        if (name_normalise(name, &n, e) < 0)
+                return NULL;
+
+        u = manager_find_unit(m, n);
+        if (!u)
+                (void) qos_error_set(e, QOS_ERROR_NOT_ATTACHED, n, "'%s' is not attached", n);
+        return u;
+}
+
+int manager_detach(Manager *m, const char *name, void *lease_key, QosError *e) {
+        Unit *u;
+        Hold *h;
+
+        u = manager_get_unit(m, name, e);
+        if (!u)
+                return e && e->code == QOS_ERROR_INVALID_UNIT_NAME ? -EINVAL : -ENXIO;
+
+        h = unit_find_hold(u, lease_key ? HOLD_LEASE : HOLD_ADMINISTRATOR, lease_key);
+        if (!h)
+                return qos_error_set(e, QOS_ERROR_NOT_ATTACHED, u->name, "'%s' is attached, but by others only", u->name);
+
+        hold_release(h);
+        return 0;
+}
+
+void manager_release_lease(Manager *m, void *lease_key) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                Hold *h = m->units[i] ? unit_find_hold(m->units[i], HOLD_LEASE, lease_key) : NULL;
+
+                if (h)
+                        hold_release(h);
+        }
+}
+
+bool manager_uid_owns(Manager *m, const char *name, uid_t uid) {
+        _cleanup_close_ int fd = -EBADF;
+        struct stat st;
+
+        if (name[0] != '/' || path_check(name) < 0)
+                return false;
+        fd = group_open(name);
+        return fd >= 0 && fstat(fd, &st) >= 0 && st.st_uid == uid;
+}
+
+int manager_get_probes(Manager *m, ProbesInfo *ret) {
+        return probe_get_info(m->probe, ret);
+}
+
+void probes_info_done(ProbesInfo *i) {
+        for (size_t k = 0; k < i->n_programs; k++)
+                free(i->programs[k].reason);
+        free(i->programs);
+        *i = (ProbesInfo) {};
+}
+
+/* ---- PID 1 says that something changed ------------------------------------------------------------------------ */
+
+static void unit_refresh(Unit *u);
+
+static void on_unit_refreshed(int error, const char *message, const UnitInfo *info, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+        const char *state, *group;
+        bool changed = false;
+        Unit *u = NULL;
+
+        /* The unit may be gone by now: the answer says which one it is about */
+        if (error < 0) {
+                log_debug("The service manager could not be asked: %s", strempty(message));
+                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                        if (m->units[i])
+                                m->units[i]->refreshing = false;
+                return;
+        }
+        u = manager_find_unit(m, info->id);
+        if (!u)
+                return;
+        u->refreshing = false;
+
+        state = info->active_state;
+        group = strempty(info->control_group);
+
+        if (!streq(u->active_state, state)) {
+                log_unit_info(u->name, "'%s' is %s.", u->name, state);
+                (void) free_and_strdup(&u->active_state, state);
+                changed = true;
+        }
+        if (!sd_id128_equal(u->invocation_id, info->invocation_id)) {
+                u->invocation_id = info->invocation_id;
+                changed = true;
+        }
+        if (!isempty(group) && !streq(u->control_group, group)) {
+                if (u->view)
+                        probe_disown_path(m->probe, u->control_group);
+                (void) free_and_strdup(&u->control_group, group);
+                changed = true;
+        }
+
+        if (free_and_strdup(&u->aliases, info->names) < 0)
+                (void) log_oom();
+
+        unit_set_sockets(u, info);
+        if (changed) {
+                /* Known in the kernel already, but for sockets that somebody else opened for the unit */
+                if (!isempty(group))
+                        unit_own_control_group(u);
+                bus_server_unit_changed(m->bus_server, u);
+                state_save(m);
+        }
+
+        if (u->refresh_again) {
+                u->refresh_again = false;
+                unit_refresh(u);
+        }
+}
+
+static void unit_refresh(Unit *u) {
+        if (u->name[0] == '/')
+                return;
+        if (u->refreshing) {
+                u->refresh_again = true;
+                return;
+        }
+
+        if (service_manager_load(u->manager->service_manager, u->name, on_unit_refreshed, u->manager, NULL) >= 0)
+                u->refreshing = true;
+}
+
+/* A socket has been started or stopped: perhaps it is one of an attached service, that PID 1 had not loaded before. */
+static void on_socket_loaded(int error, const char *message, const UnitInfo *info, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+
+        for (unsigned i = 0; error >= 0 && i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && names_contain(info->triggers, m->units[i]->name))
+                        unit_refresh(m->units[i]);
+}
+
+static void manager_on_unit_changed(const char *name, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && (!name || streq(m->units[i]->name, name)))
+                        unit_refresh(m->units[i]);
+
+        if (name && endswith(name, ".socket"))
+                (void) service_manager_load(m->service_manager, name, on_socket_loaded, m, NULL);
+}
+
+/* ---- what a restart of qosd must know ------------------------------------------------------------------------- */
+
+static int hold_to_json(const Hold *h, sd_json_variant **ret) {
+        return sd_json_buildo(ret,
+                              SD_JSON_BUILD_PAIR_UNSIGNED("probes", h->probes),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("uid", h->uid),
+                              SD_JSON_BUILD_PAIR_CONDITION(h->expires != USEC_INFINITY, "expires", SD_JSON_BUILD_UNSIGNED(h->expires)));
+}
+
+static int unit_to_json(const Unit *u, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL;
+        int r;
+
+        for (Hold *h = u->holds; h; h = h->next)
+                if (h->type == HOLD_ADMINISTRATOR) {
+                        r = hold_to_json(h, &hold);
+                        if (r < 0)
+                                return r;
+                }
+
+        return sd_json_buildo(ret,
+                              SD_JSON_BUILD_PAIR_STRING("name", u->name),
+                              SD_JSON_BUILD_PAIR_STRING("controlGroup", u->control_group),
+                              SD_JSON_BUILD_PAIR_STRING("activeState", u->active_state),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("slot", u->index),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("generation", u->generation),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("attachedSince", u->attached_since),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("attachedSinceMonotonic", u->attached_since_monotonic),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!hold, "hold", SD_JSON_BUILD_VARIANT(hold)));
+}
+
+static int state_write(Manager *m) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *units = NULL, *v = NULL;
+        _cleanup_free_ char *temporary = NULL;
+        _cleanup_fclose_ FILE *f = NULL;
+        int r;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *unit = NULL;
+
+                if (!m->units[i])
+                        continue;
+                r = unit_to_json(m->units[i], &unit);
+                if (r < 0)
+                        return r;
+                r = sd_json_variant_append_array(&units, unit);
+                if (r < 0)
+                        return r;
+        }
+
+        r = sd_json_buildo(&v,
+                           SD_JSON_BUILD_PAIR_STRING("checksum", probe_get_checksum(m->probe)),
+                           SD_JSON_BUILD_PAIR_UNSIGNED("generation", m->generation),
+                           SD_JSON_BUILD_PAIR_CONDITION(!!units, "units", SD_JSON_BUILD_VARIANT(units)));
+        if (r < 0)
+                return r;
+
+        if (asprintf(&temporary, "%s.new", m->state_path) < 0)
+                return -ENOMEM;
+        f = fopen(temporary, "we");
+        if (!f)
+                return -errno;
+        (void) sd_json_variant_dump(v, 0, f, NULL);
+        if (fflush(f) != 0 || ferror(f))
+                return errno_or_else(EIO);
+        if (rename(temporary, m->state_path) < 0)
+                return -errno;
+        return 0;
+}
+
+static void state_save(Manager *m) {
+        int r;
+
+        if (!m->state_path)
+                return;
+        r = state_write(m);
+        if (r < 0)
+                (void) log_warning_errno(r, "Failed to write '%s', a restart of qosd will forget what is attached: %m", m->state_path);
+}
+
+typedef struct SavedUnit {
+        const char *name, *control_group, *active_state;
+        uint32_t slot, generation;
+        uint64_t attached_since, attached_since_monotonic;
+        sd_json_variant *hold;
+} SavedUnit;
+
+typedef struct SavedHold {
+        uint32_t probes;
+        uid_t uid;
+        uint64_t expires;
+} SavedHold;
+
+static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
+        static const sd_json_dispatch_field unit_table[] = {
+                { "name",                   SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedUnit, name),                     SD_JSON_MANDATORY },
+                { "controlGroup",           SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedUnit, control_group),            SD_JSON_MANDATORY },
+                { "activeState",            SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedUnit, active_state),             SD_JSON_MANDATORY },
+                { "slot",                   SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,       offsetof(SavedUnit, slot),                     SD_JSON_MANDATORY },
+                { "generation",             SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,       offsetof(SavedUnit, generation),               SD_JSON_MANDATORY },
+                { "attachedSince",          SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, attached_since),           SD_JSON_MANDATORY },
+                { "attachedSinceMonotonic", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, attached_since_monotonic), SD_JSON_MANDATORY },
+                { "hold",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, hold),                    0                 },
+                {}
+        };
+        static const sd_json_dispatch_field hold_table[] = {
+                { "probes",  SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,  offsetof(SavedHold, probes),  SD_JSON_MANDATORY },
+                { "uid",     SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid, offsetof(SavedHold, uid),     SD_JSON_MANDATORY },
+                { "expires", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,  offsetof(SavedHold, expires), 0                 },
+                {}
+        };
+        SavedHold hold = { .expires = USEC_INFINITY };
+        SavedUnit saved = {};
+        Unit *u;
+        int r;
+
+        r = sd_json_dispatch(v, unit_table, 0, &saved);
+        if (r < 0)
+                return r;
+        if (saved.slot >= UNITS_MAX_LIMIT || m->units[saved.slot])
+                return -EBADMSG;
+
+        if (!saved.hold) {
+                /* Leases only: their connections ended with the previous run */
+                if (adopted)
+                        probe_remove_unit(m->probe, saved.slot);
+                return 0;
+        }
+        r = sd_json_dispatch(saved.hold, hold_table, 0, &hold);
+        if (r < 0)
+                return r;
+
+        r = unit_new(m, saved.name, saved.control_group, saved.active_state, SD_ID128_NULL, saved.slot, &u);
+        if (r < 0)
+                return r;
+
+        r = unit_hold(u, &(AttachRequest) { .type = HOLD_ADMINISTRATOR, .probes = hold.probes & _PROBE_ALL, .uid = hold.uid }, hold.expires);
+        if (r < 0)
+                return r;
+
+        unit_load_history(u, saved.generation);
+        if (adopted) {
+                r = probe_adopt_unit(m->probe, saved.slot, saved.generation, &u->view);
+                if (r >= 0) {
+                        u->generation = saved.generation;
+                        u->attached_since = saved.attached_since;
+                        u->attached_since_monotonic = saved.attached_since_monotonic;
+                        /* Above all that the previous run has given */
+                        u->seq = now_usec(CLOCK_BOOTTIME);
+                        manager_begin_history(m);
+                } else {
+                        log_unit_warning_errno(u->name, r, "The map of '%s' was lost, its totals begin anew: %m", u->name);
+                        probe_remove_unit(m->probe, saved.slot);
+                }
+        }
+
+        if (u->name[0] != '/')
+                (void) service_manager_watch(m->service_manager, u->name);
+        return 0;
+}
+
+/* Goes on where the previous run ended. */
+static void state_restore(Manager *m) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        sd_json_variant *units, *generation;
+        const char *checksum;
+        bool same, adopted;
+        int r;
+
+        r = m->state_path ? sd_json_parse_file(NULL, m->state_path, 0, &v, NULL, NULL) : -ENOENT;
+        if (r < 0) {
+                if (r != -ENOENT)
+                        (void) log_warning_errno(r, "Failed to read '%s', nothing is attached: %m", m->state_path);
+                (void) probe_adopt(m->probe, /* discard= */ true);
+                return;
+        }
+
+        checksum = sd_json_variant_string(sd_json_variant_by_key(v, "checksum"));
+        units = sd_json_variant_by_key(v, "units");
+        generation = sd_json_variant_by_key(v, "generation");
+        if (sd_json_variant_is_unsigned(generation))
+                m->generation = sd_json_variant_unsigned(generation);
+
+        same = streq_ptr(checksum, probe_get_checksum(m->probe));
+        r = probe_adopt(m->probe, !same || !units);
+        adopted = r >= 0 && same && units;
+        if (units && !adopted)
+                (void) log_full_errno(LOG_NOTICE, r,
+                                      !same ? "This build of qosd measures with other programs than the one before: totals begin anew." :
+                                              "The programs of the previous run cannot be taken over: totals begin anew (%m).");
+
+        for (size_t i = 0; units && i < sd_json_variant_elements(units); i++) {
+                r = unit_restore(m, sd_json_variant_by_index(units, i), adopted);
+                if (r < 0)
+                        (void) log_warning_errno(r, "Entry %zu in '%s' makes no sense, ignoring: %m", i, m->state_path);
+        }
+
+        /* Those of units that only leases held */
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (!m->units[i])
+                        history_forget(m, i);
+
+        if (m->n_units == 0) {
+                probe_stop(m->probe);
+                return;
+        }
+
+        manager_start_probe(m);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i])
+                        unit_observe(m->units[i]);
+        state_save(m);
+        log_info("Observing %u units as before.", m->n_units);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------ */
+
+/* What the service manager passed: our socket, and what the previous run has put into the descriptor store. */
+static void manager_take_fds(Manager *m) {
+        char **names = NULL;
+        int n;
+
+        n = sd_listen_fds_with_names(/* unset_environment= */ true, &names);
+        if (n < 0)
+                (void) log_warning_errno(n, "Failed to take over descriptors from the service manager: %m");
+
+        for (int i = 0; i < n; i++) {
+                int fd = SD_LISTEN_FDS_START + i;
+
+                if (streq(names[i], "varlink") && m->listen_fd < 0)
+                        m->listen_fd = fd;
+                else if (!probe_take_fd(m->probe, names[i], fd)) {
+                        log_warning("The service manager has passed '%s', which is not known, ignoring.", names[i]);
+                        close_fd(fd);
+                }
+                free(names[i]);
+        }
+        free(names);
+}
+
+int manager_new(sd_event *event, Manager **ret) {
+        const char *directory;
+        Manager *m;
+        int r;
+
+        m = new0(Manager, 1);
+        if (!m)
+                return -ENOMEM;
+        m->event = sd_event_ref(event);
+        m->listen_fd = -EBADF;
+
+        r = config_load("", &m->config);
+        if (r >= 0)
+                r = probe_new(&m->probe);
+        if (r >= 0)
+                r = service_manager_new(manager_on_unit_changed, m, &m->service_manager);
+        if (r >= 0) {
+                directory = getenv("RUNTIME_DIRECTORY");
+                if (directory && asprintf(&m->state_path, "%.*s/units", (int) strcspn(directory, ":"), directory) < 0) {
+                        m->state_path = NULL;
+                        r = -ENOMEM;
+                }
+                if (directory && asprintf(&m->history_prefix, "%.*s/history-", (int) strcspn(directory, ":"), directory) < 0) {
+                        m->history_prefix = NULL;
+                        r = -ENOMEM;
+                }
+        }
+        if (r < 0) {
+                manager_free(m);
+                return r;
+        }
+
+        manager_take_fds(m);
+        state_restore(m);
+
+        *ret = m;
+        return 0;
+}
+
+Manager* manager_free(Manager *m) {
+        if (!m)
+                return NULL;
+
+        while (m->operations)
+                attach_operation_free(m->operations);
+
+        m->varlink_server = varlink_server_free(m->varlink_server);
+        m->bus_server = bus_server_free(m->bus_server);
+        sd_event_source_disable_unref(m->reconnect);
+
+        manager_collect_history(m);
+        sd_event_source_disable_unref(m->history);
+
+        /* Without the notes on what is attached: they are for the next run. What is in the kernel goes with our
+         * descriptors, if the service manager does not keep others */
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i])
+                        unit_free(TAKE_PTR(m->units[i])); /* questions about them end with the service manager */
+
+        service_manager_free(m->service_manager);
+        probe_free(m->probe);
+        sd_bus_flush_close_unref(m->bus);
+        close_fd(m->listen_fd);
+        free(m->state_path);
+        free(m->history_prefix);
+        sd_event_unref(m->event);
+        free(m);
+        return NULL;
+}
+
+void manager_reload(Manager *m) {
+        int r;
+
+        r = config_load("", &m->config);
+        if (r < 0) {
+                (void) log_error_errno(r, "Failed to read the configuration, the previous one stays in force: %m");
+                return;
+        }
+        log_info("Configuration read.");
+}
+
+void manager_notify_status(Manager *m) {
+        if (m->n_units == 0)
+                (void) sd_notify(false, "STATUS=Nothing is attached.");
+        else
+                (void) sd_notifyf(false, "STATUS=Observing %u unit%s.", m->n_units, m->n_units == 1 ? "" : "s");
+}
+
+static int on_reconnect(sd_event_source *source, uint64_t usec, void *userdata) {
+        (void) manager_connect_bus(ASSERT_PTR(userdata));
+        return 0;
+}
+
+static void manager_schedule_reconnect(Manager *m) {
+        int r;
+
+        m->reconnect = sd_event_source_disable_unref(m->reconnect);
+        r = sd_event_add_time_relative(m->event, &m->reconnect, CLOCK_MONOTONIC, RECONNECT_USEC, 0, on_reconnect, m);
+        if (r < 0)
+                (void) log_error_errno(r, "Failed to wait for the system bus: %m");
+}
+
+static int on_bus_disconnected(sd_bus_message *message, void *userdata, sd_bus_error *error) {
+        Manager *m = ASSERT_PTR(userdata);
+
+        log_notice("The system bus has gone, trying again.");
+        (void) manager_set_bus(m, NULL);
+        manager_schedule_reconnect(m);
+        return 0;
+}
+
+int manager_set_bus(Manager *m, sd_bus *bus) {
+        int r;
+
+        m->bus_server = bus_server_free(m->bus_server);
+        (void) service_manager_set_bus(m->service_manager, NULL);
+        if (m->bus) {
+                sd_bus_detach_event(m->bus);
+                m->bus = sd_bus_close_unref(m->bus);
+        }
+        if (!bus)
+                return 0;
+
+        m->bus = sd_bus_ref(bus);
+        r = service_manager_set_bus(m->service_manager, bus);
+        if (r < 0)
+                return log_warning_errno(r, "Failed to listen to the service manager: %m");
+        return 0;
+}
+
+int manager_connect_bus(Manager *m) {
+        _cleanup_(sd_bus_unrefp) sd_bus *bus = NULL;
+        int r;
+
+        r = sd_bus_open_system_with_description(&bus, "qosd");
+        if (r < 0) {
+                (void) log_full_errno(m->reconnect ? LOG_DEBUG : LOG_NOTICE, r, "The system bus is not there yet (%m), going on without it.");
+                manager_schedule_reconnect(m);
+                return r;
+        }
+        m->reconnect = sd_event_source_disable_unref(m->reconnect);
+
+        r = sd_bus_attach_event(bus, m->event, SD_EVENT_PRIORITY_NORMAL);
+        if (r >= 0)
+                r = sd_bus_match_signal_async(bus, NULL, "org.freedesktop.DBus.Local", NULL, "org.freedesktop.DBus.Local",
+                                              "Disconnected", on_bus_disconnected, NULL, m);
+        if (r >= 0)
+                r = manager_set_bus(m, bus);
+        if (r >= 0)
+                r = bus_server_new(m, &m->bus_server);
+        if (r < 0)
+                (void) log_error_errno(r, "Failed to offer org.qosd1 on the system bus: %m");
+        return r;
+}

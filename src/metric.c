@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <math.h>
+
+#include "metric.h"
+#include "util.h"
+
+#include "metric-table.h"
+
+const Metric* metric_find(const char *name) {
+        for (size_t i = 0; i < metric_table_size; i++)
+                if (streq(metric_table[i].name, name))
+                        return metric_table + i;
+        return NULL;
+}
+
+void metrics_set_absent(Metrics *m) {
+        Server *s = &m->requests.server;
+
+        /* All integers, all bits set; then what is not an integer */
+        memset(m, 0xff, sizeof(*m));
+        m->requests.quality = QUALITY_ABSENT;
+        s->rate = NAN;
+}
+
+void metric_set_absent(const Metric *metric, Metrics *values) {
+        void *field = (char*) values + metric->offset;
+
+        switch (metric->type) {
+
+        case METRIC_INTEGER:
+                *(uint64_t*) field = ABSENT;
+                break;
+
+        case METRIC_REAL:
+                *(double*) field = NAN;
+                break;
+
+        case METRIC_QUALITY:
+                *(Quality*) field = QUALITY_ABSENT;
+                break;
+
+        default:
+                abort();
+        }
+}
+
+static const void* metric_field(const Metric *metric, const Metrics *values) {
+        return (const char*) values + metric->offset;
+}
+
+bool metric_get_integer(const Metric *metric, const Metrics *values, uint64_t *ret) {
+        uint64_t v;
+
+        assert(metric->type == METRIC_INTEGER);
+
+        v = *(const uint64_t*) metric_field(metric, values);
+        if (v == ABSENT)
+                return false;
+        *ret = v;
+        return true;
+}
+
+bool metric_get_real(const Metric *metric, const Metrics *values, double *ret) {
+        double v;
+
+        assert(metric->type == METRIC_REAL);
+
+        v = *(const double*) metric_field(metric, values);
+        if (isnan(v))
+                return false;
+        *ret = v;
+        return true;
+}
+
+bool metric_get_string(const Metric *metric, const Metrics *values, const char **ret) {
+        const char *v;
+
+        assert(metric->type == METRIC_QUALITY);
+
+        v = quality_to_string(*(const Quality*) metric_field(metric, values));
+        if (!v)
+                return false;
+        *ret = v;
+        return true;
+}

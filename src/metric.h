@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The catalogue, generated from dbus/org.qosd1.Requests.xml (metric-table.h). A metric's name is its path in the
+ * JSON of the snapshot. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "snapshot.h"
+
+typedef enum MetricType {
+        METRIC_INTEGER,         /* uint64_t, absent: ABSENT */
+        METRIC_REAL,            /* double, absent: NaN */
+        METRIC_QUALITY,         /* Quality, absent: QUALITY_ABSENT; shown as a string */
+} MetricType;
+
+typedef enum MetricKind {
+        METRIC_GAUGE,           /* a level, or a value over the window */
+        METRIC_COUNTER,         /* events or bytes in the window; also in "totals" */
+} MetricKind;
+
+typedef struct Metric {
+        const char *name;               /* "requests.server.latency.p99" */
+        const char *property;           /* D-Bus property, "ServerLatencyP99NSec" */
+        const char *interface;          /* "org.qosd1.Requests" */
+        const char *probe;              /* "requests" */
+        size_t offset;                  /* in struct Metrics */
+        MetricType type;
+        MetricKind kind;
+        const char *unit;               /* "ns", "bytes", "1/s", "1" (a pure number) or "" (a word) */
+        const char *description;        /* one sentence */
+} Metric;
+
+extern const Metric metric_table[];
+extern const size_t metric_table_size;
+
+const Metric* metric_find(const char *name);
+
+/* Makes one of them absent, or all. */
+void metric_set_absent(const Metric *metric, Metrics *values);
+void metrics_set_absent(Metrics *m);
+
+/* Reads one metric; false when absent. */
+bool metric_get_integer(const Metric *metric, const Metrics *values, uint64_t *ret);
+bool metric_get_real(const Metric *metric, const Metrics *values, double *ret);
+bool metric_get_string(const Metric *metric, const Metrics *values, const char **ret);

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "log.h"
+#include "polkit.h"
+#include "util.h"
+
+/* Questions that may wait for an answer at a time: one that asks a person may wait for minutes. */
+#define QUERIES_MAX 256U
+
+#define POLKIT_NAME "org.freedesktop.PolicyKit1"
+#define POLKIT_PATH "/org/freedesktop/PolicyKit1/Authority"
+#define POLKIT_INTERFACE "org.freedesktop.PolicyKit1.Authority"
+
+#define FLAG_INTERACTIVE 1U
+
+struct PolkitQuery {
+        sd_bus_slot *slot;
+        polkit_handler_t handler;
+        void *userdata;
+        char id[32];            /* how polkit calls it, for cancelling */
+};
+
+static unsigned n_queries = 0;
+static uint64_t last_id = 0;
+static bool unavailable = false;        /* and the administrator has been told */
+
+PolkitQuery* polkit_query_free(PolkitQuery *q) {
+        if (!q)
+                return NULL;
+
+        /* Or somebody will be asked for a password that nobody waits for */
+        if (q->slot)
+                (void) sd_bus_call_method_async(sd_bus_slot_get_bus(q->slot), NULL, POLKIT_NAME, POLKIT_PATH, POLKIT_INTERFACE,
+                                                "CancelCheckAuthorization", NULL, NULL, "s", q->id);
+
+        n_queries--;
+        sd_bus_slot_unref(q->slot);
+        free(q);
+        return NULL;
+}
+
+static int on_answer(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        PolkitQuery *q = ASSERT_PTR(userdata);
+        polkit_handler_t handler = q->handler;
+        void *data = q->userdata;
+        int r, authorized = false, challenge = false;
+
+        if (sd_bus_message_is_method_error(m, NULL)) {
+                const sd_bus_error *e = sd_bus_message_get_error(m);
+
+                r = -sd_bus_error_get_errno(e);
+                if (!unavailable)
+                        log_warning("polkit cannot be asked, which is taken for no: %s", e->message);
+                unavailable = true;
+        } else {
+                r = sd_bus_message_enter_container(m, 'r', "bba{ss}");
+                if (r >= 0)
+                        r = sd_bus_message_read(m, "bb", &authorized, &challenge);
+                unavailable = false;
+        }
+
+        q->slot = sd_bus_slot_unref(q->slot);
+        polkit_query_free(q);
+        handler(r < 0 ? r : authorized ? 1 : challenge ? POLKIT_NEEDS_INTERACTION : 0, data);
+        return 0;
+}
+
+static int query_new(sd_bus *bus, sd_bus_message **ret) {
+        if (n_queries >= QUERIES_MAX)
+                return -EBUSY;
+
+        return sd_bus_message_new_method_call(bus, ret, POLKIT_NAME, POLKIT_PATH, POLKIT_INTERFACE, "CheckAuthorization");
+}
+
+static int query_send(sd_bus *bus, sd_bus_message *m, const char *action, bool interactive, polkit_handler_t handler,
+                      void *userdata, PolkitQuery **ret) {
+        PolkitQuery *q;
+        int r;
+
+        q = new0(PolkitQuery, 1);
+        if (!q)
+                return -ENOMEM;
+        q->handler = handler;
+        q->userdata = userdata;
+        (void) snprintf(q->id, sizeof(q->id), "qosd-%llu", (unsigned long long) ++last_id);
+        n_queries++;
+
+        /* A person may take a while */
+        r = sd_bus_message_append(m, "sa{ss}us", action, 0, interactive ? FLAG_INTERACTIVE : 0, q->id);
+        if (r >= 0)
+                r = sd_bus_call_async(bus, &q->slot, m, on_answer, q, interactive ? UINT64_MAX : 0);
+        if (r < 0) {
+                polkit_query_free(q);
+                return r;
+        }
+
+        *ret = q;
+        return 0;
+}
+
+int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, const char *action, polkit_handler_t handler, void *userdata,
+                     PolkitQuery **ret) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        const char *sender;
+        int r;
+
+        sender = sd_bus_message_get_sender(caller);
+        if (!sender)
+                return -EBADMSG;
+
+        r = query_new(bus, &m);
+        if (r < 0)
+                return r;
+        r = sd_bus_message_append(m, "(sa{sv})", "system-bus-name", 1, "name", "s", sender);
+        if (r < 0)
+                return r;
+        return query_send(bus, m, action, sd_bus_message_get_allow_interactive_authorization(caller) > 0, handler, userdata, ret);
+}
+
+int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool interactive, polkit_handler_t handler,
+                         void *userdata, PolkitQuery **ret) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        int r, pidfd;
+        uid_t uid;
+
+        r = sd_varlink_get_peer_uid(link, &uid);
+        if (r < 0)
+                return r;
+        /* A pid alone may be another process by the time polkit looks at it */
+        pidfd = sd_varlink_get_peer_pidfd(link);
+        if (pidfd < 0)
+                return pidfd;
+
+        r = query_new(bus, &m);
+        if (r < 0)
+                return r;
+        r = sd_bus_message_append(m, "(sa{sv})", "unix-process", 2, "pidfd", "h", pidfd, "uid", "i", (int32_t) uid);
+        if (r < 0)
+                return r;
+        return query_send(bus, m, action, interactive, handler, userdata, ret);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Asynchronous questions to polkit, for callers on D-Bus and on varlink. */
+
+#include <systemd/sd-bus.h>
+#include <systemd/sd-varlink.h>
+
+typedef struct PolkitQuery PolkitQuery;
+
+/* result: > 0 yes, 0 no (interaction could not help), -EINTERACTIVE-like: see below, other negative: polkit could
+ * not be asked (treated as no by callers, with the reason logged once). */
+#define POLKIT_NEEDS_INTERACTION (-EAGAIN)
+typedef void (*polkit_handler_t)(int result, void *userdata);
+
+/* Asks about the sender of a D-Bus message; interaction as the message's flag says. */
+int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, const char *action, polkit_handler_t handler, void *userdata,
+                     PolkitQuery **ret);
+
+/* Asks about the peer of a varlink connection, by pidfd (refused without one). */
+int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool interactive, polkit_handler_t handler,
+                         void *userdata, PolkitQuery **ret);
+
+/* Forgets the query: the handler will not run (the caller went away). */
+PolkitQuery* polkit_query_free(PolkitQuery *q);

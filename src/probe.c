@@ -1,0 +1,867 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <systemd/sd-daemon.h>
+
+#include "log.h"
+#include "probe.h"
+#include "requests.skel.h"
+
+typedef enum Map {
+        MAP_UNITS,
+        MAP_CONNS,
+        MAP_TALKS,
+        MAP_LISTENERS,
+        MAP_GROUPS,
+        MAP_PATHS,
+        MAP_ADDRESSES,
+        MAP_HANDOVERS,
+        MAP_PATH_SCRATCH,
+        MAP_STATISTICS,
+        _MAP_MAX,
+} Map;
+
+static const char *const map_table[_MAP_MAX] = {
+        [MAP_UNITS]        = "units",
+        [MAP_CONNS]        = "conns",
+        [MAP_TALKS]        = "talks",
+        [MAP_LISTENERS]    = "listeners",
+        [MAP_GROUPS]       = "groups",
+        [MAP_PATHS]        = "paths",
+        [MAP_ADDRESSES]    = "addresses",
+        [MAP_HANDOVERS]    = "handovers",
+        [MAP_PATH_SCRATCH] = "path_scratch",
+        [MAP_STATISTICS]   = "statistics",
+};
+
+/* How a program gets to its hook. */
+typedef enum HookType {
+        HOOK_TRACEPOINT,
+        HOOK_CGROUP_INGRESS,
+        HOOK_CGROUP_EGRESS,
+        HOOK_ITERATOR,          /* over tasks' files: run when called for */
+        HOOK_ITERATOR_MANAGER,  /* over the service manager's files */
+        HOOK_ITERATOR_MAP,      /* over the sockets of a map */
+} HookType;
+
+static const struct {
+        const char *name;
+        const char *probe;
+        const char *hook;
+        HookType type;
+        Map map;                /* HOOK_ITERATOR_MAP: which */
+        const char *provides;
+} program_table[_PROGRAM_MAX] = {
+        [PROGRAM_MKDIR]        = { "units_mkdir",         "units",    "tp_btf/cgroup_mkdir",          HOOK_TRACEPOINT,     0,
+                                   "control groups made after the attach, restarts without a gap" },
+        [PROGRAM_STATE]        = { "requests_state",      "requests", "tp_btf/inet_sock_set_state",   HOOK_TRACEPOINT,     0,
+                                   "connections, errors, requests in flight" },
+        [PROGRAM_READ]         = { "requests_read",       "requests", "tp_btf/tcp_rcv_space_adjust",  HOOK_TRACEPOINT,     0,
+                                   "when requests are read: all counts and durations" },
+        [PROGRAM_CONTENT]      = { "requests_content",    "requests", "tp_btf/skb_copy_datagram_iovec", HOOK_TRACEPOINT,   0,
+                                   "what requests are made of: protocols, exact counts of pipelined requests" },
+        [PROGRAM_EGRESS]       = { "requests_egress",     "requests", "cgroup_skb/egress",            HOOK_CGROUP_EGRESS,  0,
+                                   "when answers leave: all counts and durations, bytes out" },
+        [PROGRAM_INGRESS]      = { "requests_ingress",    "requests", "cgroup_skb/ingress",           HOOK_CGROUP_INGRESS, 0,
+                                   "when requests arrive: receive, queue, firstByte, latency, in flight, bytes in" },
+        [PROGRAM_RETRANSMIT]   = { "requests_retransmit", "requests", "tp_btf/tcp_retransmit_skb",    HOOK_TRACEPOINT,     0,
+                                   "retransmits" },
+        [PROGRAM_FIND_SOCKETS] = { "units_find_sockets",  "units",    "iter/task_file",               HOOK_ITERATOR,       0,
+                                   "connections and listeners older than the attach: accepted, accept queue, listen drops, bytes in" },
+        [PROGRAM_FIND_PASSED]  = { "units_find_passed",   "units",    "iter/task_file",               HOOK_ITERATOR_MANAGER, 0,
+                                   "sockets that the service manager has opened for a unit: when the first requests arrive" },
+        [PROGRAM_LISTENERS]    = { "requests_listeners",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_LISTENERS,
+                                   "accept queue and its limit, the newest listen drops" },
+        [PROGRAM_OLDEST]       = { "requests_oldest",     "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
+                                   "age of the oldest request in flight" },
+};
+
+struct Probe {
+        char checksum[17];
+        int map_fds[_MAP_MAX];
+        int program_fds[_PROGRAM_MAX];
+        int link_fds[_PROGRAM_MAX];
+        char *reasons[_PROGRAM_MAX];            /* why a program does not work */
+        char *failure;                          /* why nothing does */
+        bool started;
+        bool store_complained;
+
+        int unit_fds[UNITS_MAX_LIMIT];
+        struct qos_unit *views[UNITS_MAX_LIMIT];
+};
+
+/* The last thing libbpf complained of: its return values say too little ("Operation not permitted"), its messages too
+ * much for the journal. */
+static char libbpf_complaint[256];
+
+_printf_(2, 0) static int on_libbpf_print(enum libbpf_print_level level, const char *format, va_list ap) {
+        char buffer[1024];
+        va_list copy;
+
+        va_copy(copy, ap);
+        (void) vsnprintf(buffer, sizeof(buffer), format, copy);
+        va_end(copy);
+        buffer[strcspn(buffer, "\n")] = 0;
+
+        log_debug("%s", buffer);
+        if (level == LIBBPF_WARN && strstr(buffer, "failed"))
+                (void) snprintf(libbpf_complaint, sizeof(libbpf_complaint), "%.*s", (int) sizeof(libbpf_complaint) - 1, buffer);
+        return 0;
+}
+
+/* FNV-1a over the object file: the programs, the maps' layout and the types are all in there. */
+static void checksum_object(char ret[static 17]) {
+        uint64_t h = UINT64_C(0xcbf29ce484222325);
+        const unsigned char *elf;
+        size_t size;
+
+        elf = requests_bpf__elf_bytes(&size);
+        for (size_t i = 0; i < size; i++)
+                h = (h ^ elf[i]) * UINT64_C(0x100000001b3);
+
+        (void) snprintf(ret, 17, "%016llx", (unsigned long long) h);
+}
+
+int probe_new(Probe **ret) {
+        Probe *p;
+
+        p = new0(Probe, 1);
+        if (!p)
+                return -ENOMEM;
+
+        for (unsigned i = 0; i < _MAP_MAX; i++)
+                p->map_fds[i] = -EBADF;
+        for (unsigned i = 0; i < _PROGRAM_MAX; i++)
+                p->program_fds[i] = p->link_fds[i] = -EBADF;
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                p->unit_fds[i] = -EBADF;
+
+        checksum_object(p->checksum);
+        libbpf_set_print(on_libbpf_print);
+
+        *ret = p;
+        return 0;
+}
+
+static void probe_close(Probe *p) {
+        /* Links first: no program may run on maps that go away piece by piece */
+        for (unsigned i = 0; i < _PROGRAM_MAX; i++)
+                p->link_fds[i] = close_fd(p->link_fds[i]);
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                if (p->views[i])
+                        (void) munmap(p->views[i], sizeof(struct qos_unit));
+                p->views[i] = NULL;
+                p->unit_fds[i] = close_fd(p->unit_fds[i]);
+        }
+        for (unsigned i = 0; i < _PROGRAM_MAX; i++)
+                p->program_fds[i] = close_fd(p->program_fds[i]);
+        for (unsigned i = 0; i < _MAP_MAX; i++)
+                p->map_fds[i] = close_fd(p->map_fds[i]);
+
+        p->started = false;
+}
+
+Probe* probe_free(Probe *p) {
+        if (!p)
+                return NULL;
+
+        probe_close(p);
+        for (unsigned i = 0; i < _PROGRAM_MAX; i++)
+                free(p->reasons[i]);
+        free(p->failure);
+        free(p);
+        return NULL;
+}
+
+bool probe_is_started(Probe *p) {
+        return p->started;
+}
+
+const char* probe_get_failure(Probe *p) {
+        return p->failure;
+}
+
+const char* probe_get_checksum(Probe *p) {
+        return p->checksum;
+}
+
+uint32_t probe_get_programs(Probe *p) {
+        uint32_t bits = 0;
+
+        for (Program i = 0; i < _PROGRAM_MAX; i++)
+                if (p->link_fds[i] >= 0)
+                        bits |= PROGRAM_BIT(i);
+        return bits;
+}
+
+/* ---- the descriptor store ------------------------------------------------------------------------------------- */
+
+/* Names: "map-units", "prog-requests_read", "link-requests_read", "unit-17". */
+static void store_push(Probe *p, const char *kind, const char *name, int fd) {
+        char state[128];
+        int r;
+
+        (void) snprintf(state, sizeof(state), "FDSTORE=1\nFDPOLL=0\nFDNAME=%s-%s", kind, name);
+        r = sd_pid_notify_with_fds(0, /* unset_environment= */ false, state, &fd, 1);
+        if (r < 0 && !p->store_complained) {
+                p->store_complained = true;
+                (void) log_warning_errno(r, "Failed to hand '%s-%s' to the service manager, a restart of qosd will start afresh: %m", kind, name);
+        }
+}
+
+static void store_drop(const char *kind, const char *name) {
+        char state[128];
+
+        (void) snprintf(state, sizeof(state), "FDSTOREREMOVE=1\nFDNAME=%s-%s", kind, name);
+        (void) sd_notify(/* unset_environment= */ false, state);
+}
+
+static void store_drop_all(void) {
+        for (Program i = 0; i < _PROGRAM_MAX; i++) {
+                store_drop("link", program_table[i].name);
+                store_drop("prog", program_table[i].name);
+        }
+        for (Map i = 0; i < _MAP_MAX; i++)
+                store_drop("map", map_table[i]);
+}
+
+static void store_drop_unit(unsigned slot) {
+        char name[16];
+
+        (void) snprintf(name, sizeof(name), "%u", slot);
+        store_drop("unit", name);
+}
+
+/* ---- loading -------------------------------------------------------------------------------------------------- */
+
+static uint64_t root_group_id(void) {
+        struct stat st;
+
+        /* A control group's id is its directory's inode */
+        return stat("/sys/fs/cgroup", &st) >= 0 ? st.st_ino : 1;
+}
+
+static int dup_cloexec(int fd) {
+        int r = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+        return r < 0 ? -errno : r;
+}
+
+/* Opens the object, lets it use the maps that are there already, and loads the given programs (none: makes the maps). */
+static int object_load(Probe *p, uint32_t programs) {
+        struct requests_bpf *skeleton;
+        int r = 0;
+
+        libbpf_complaint[0] = 0;
+
+        skeleton = requests_bpf__open();
+        if (!skeleton)
+                return errno_or_else(ENOMEM);
+
+        skeleton->rodata->root_group_id = root_group_id();
+
+        for (Program i = 0; i < _PROGRAM_MAX; i++) {
+                struct bpf_program *program = bpf_object__find_program_by_name(skeleton->obj, program_table[i].name);
+
+                assert(program);
+                (void) bpf_program__set_autoload(program, programs & PROGRAM_BIT(i));
+                (void) bpf_program__set_autoattach(program, false);
+        }
+
+        for (Map i = 0; i < _MAP_MAX; i++) {
+                struct bpf_map *map = bpf_object__find_map_by_name(skeleton->obj, map_table[i]);
+
+                assert(map);
+                if (p->map_fds[i] >= 0) {
+                        r = bpf_map__reuse_fd(map, p->map_fds[i]);
+                        if (r < 0)
+                                goto finish;
+                }
+        }
+
+        r = requests_bpf__load(skeleton);
+        if (r < 0)
+                goto finish;
+
+        for (Map i = 0; i < _MAP_MAX; i++)
+                if (p->map_fds[i] < 0) {
+                        r = dup_cloexec(bpf_map__fd(bpf_object__find_map_by_name(skeleton->obj, map_table[i])));
+                        if (r < 0)
+                                goto finish;
+                        p->map_fds[i] = r;
+                }
+
+        for (Program i = 0; i < _PROGRAM_MAX; i++)
+                if (programs & PROGRAM_BIT(i)) {
+                        r = dup_cloexec(bpf_program__fd(bpf_object__find_program_by_name(skeleton->obj, program_table[i].name)));
+                        if (r < 0)
+                                goto finish;
+                        p->program_fds[i] = r;
+                }
+
+        r = 0;
+finish:
+        requests_bpf__destroy(skeleton);
+        return r;
+}
+
+static int program_attach(Probe *p, Program i) {
+        union bpf_iter_link_info info = {};
+        LIBBPF_OPTS(bpf_link_create_opts, options);
+        _cleanup_close_ int group = -EBADF;
+        int fd;
+
+        switch (program_table[i].type) {
+
+        case HOOK_TRACEPOINT:
+                fd = bpf_raw_tracepoint_open(NULL, p->program_fds[i]);
+                break;
+
+        case HOOK_CGROUP_INGRESS:
+        case HOOK_CGROUP_EGRESS:
+                group = open("/sys/fs/cgroup", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+                if (group < 0)
+                        return -errno;
+                fd = bpf_link_create(p->program_fds[i], group,
+                                     program_table[i].type == HOOK_CGROUP_INGRESS ? BPF_CGROUP_INET_INGRESS : BPF_CGROUP_INET_EGRESS,
+                                     NULL);
+                break;
+
+        case HOOK_ITERATOR_MAP:
+                info.map.map_fd = p->map_fds[program_table[i].map];
+                options.iter_info = &info;
+                options.iter_info_len = sizeof(info);
+                fd = bpf_link_create(p->program_fds[i], 0, BPF_TRACE_ITER, &options);
+                break;
+
+        case HOOK_ITERATOR_MANAGER:
+                info.task.pid = 1;
+                options.iter_info = &info;
+                options.iter_info_len = sizeof(info);
+                fd = bpf_link_create(p->program_fds[i], 0, BPF_TRACE_ITER, &options);
+                break;
+
+        case HOOK_ITERATOR:
+                fd = bpf_link_create(p->program_fds[i], 0, BPF_TRACE_ITER, NULL);
+                break;
+
+        default:
+                assert(false);
+                return -EINVAL;
+        }
+
+        if (fd < 0)
+                return fd;
+        p->link_fds[i] = fd;
+        return 0;
+}
+
+static void program_refuse(Probe *p, Program i, int error, const char *step) {
+        free(p->reasons[i]);
+        if (asprintf(&p->reasons[i], "%s: %s%s%s", step, strerror(-error),
+                     isempty(libbpf_complaint) ? "" : " - ", libbpf_complaint) < 0)
+                p->reasons[i] = NULL;
+
+        (void) log_warning_errno(error, "BPF program '%s' (%s) is not available, %s failed: %m. Without it there is no word of: %s.",
+                                 program_table[i].name, program_table[i].hook, step, program_table[i].provides);
+}
+
+int probe_start(Probe *p) {
+        const uint32_t all = PROGRAM_BIT(_PROGRAM_MAX) - 1;
+        int r;
+
+        if (p->started)
+                return 0;
+
+        for (Program i = 0; i < _PROGRAM_MAX; i++) {
+                free(p->reasons[i]);
+                p->reasons[i] = NULL;
+        }
+        free(p->failure);
+        p->failure = NULL;
+
+        r = object_load(p, 0);
+        if (r < 0) {
+                (void) asprintf(&p->failure, "BPF maps cannot be made: %s%s%s", strerror(-r),
+                                isempty(libbpf_complaint) ? "" : " - ", libbpf_complaint);
+                probe_close(p);
+                return r;
+        }
+
+        /* All at once is fast; what remains is found out one by one */
+        r = object_load(p, all);
+        if (r < 0)
+                for (Program i = 0; i < _PROGRAM_MAX; i++) {
+                        r = object_load(p, PROGRAM_BIT(i));
+                        if (r < 0)
+                                program_refuse(p, i, r, "loading");
+                }
+
+        for (Program i = 0; i < _PROGRAM_MAX; i++) {
+                if (p->program_fds[i] < 0)
+                        continue;
+
+                libbpf_complaint[0] = 0;
+                r = program_attach(p, i);
+                if (r < 0)
+                        program_refuse(p, i, r, "attaching");
+        }
+
+        p->started = true;
+
+        for (Map i = 0; i < _MAP_MAX; i++)
+                store_push(p, "map", map_table[i], p->map_fds[i]);
+        for (Program i = 0; i < _PROGRAM_MAX; i++)
+                if (p->link_fds[i] >= 0) {
+                        store_push(p, "prog", program_table[i].name, p->program_fds[i]);
+                        store_push(p, "link", program_table[i].name, p->link_fds[i]);
+                }
+
+        /* libbpf has read the kernel's types, some 10 MiB, and has freed them again */
+        (void) malloc_trim(0);
+        return 0;
+}
+
+void probe_stop(Probe *p) {
+        if (p->started)
+                store_drop_all();
+        probe_close(p);
+}
+
+/* ---- units ---------------------------------------------------------------------------------------------------- */
+
+static int unit_map_view(int fd, struct qos_unit **ret) {
+        void *view;
+
+        view = mmap(NULL, sizeof(struct qos_unit), PROT_READ, MAP_SHARED, fd, 0);
+        if (view == MAP_FAILED)
+                return -errno;
+
+        *ret = view;
+        return 0;
+}
+
+int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, const struct qos_unit **ret_view) {
+        LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
+        _cleanup_free_ struct qos_unit *initial = NULL;
+        _cleanup_close_ int fd = -EBADF;
+        struct qos_unit *view = NULL;
+        uint32_t zero = 0;
+        char name[16];
+        int r;
+
+        assert(p->started);
+        assert(slot < UNITS_MAX_LIMIT);
+        assert(p->unit_fds[slot] < 0);
+
+        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_unit", sizeof(uint32_t), sizeof(struct qos_unit), 1, &options);
+        if (fd < 0)
+                return fd;
+
+        initial = new0(struct qos_unit, 1);
+        if (!initial)
+                return -ENOMEM;
+        initial->generation = generation;
+        initial->epoch = now / QOS_EPOCH_NSEC;
+        initial->epoch_end = (initial->epoch + 1) * QOS_EPOCH_NSEC;
+
+        r = bpf_map_update_elem(fd, &zero, initial, BPF_ANY);
+        if (r < 0)
+                return r;
+
+        /* From here on only programs write */
+        r = bpf_map_freeze(fd);
+        if (r < 0)
+                return r;
+
+        r = unit_map_view(fd, &view);
+        if (r < 0)
+                return r;
+
+        r = bpf_map_update_elem(p->map_fds[MAP_UNITS], &slot, &(int) { fd }, BPF_ANY);
+        if (r < 0) {
+                (void) munmap(view, sizeof(struct qos_unit));
+                return r;
+        }
+
+        (void) snprintf(name, sizeof(name), "%u", slot);
+        store_push(p, "unit", name, fd);
+
+        p->unit_fds[slot] = TAKE_FD(fd);
+        p->views[slot] = view;
+        *ret_view = view;
+        return 0;
+}
+
+void probe_remove_unit(Probe *p, unsigned slot) {
+        assert(slot < UNITS_MAX_LIMIT);
+
+        if (p->unit_fds[slot] < 0)
+                return;
+
+        (void) bpf_map_delete_elem(p->map_fds[MAP_UNITS], &slot);
+        store_drop_unit(slot);
+        (void) munmap(p->views[slot], sizeof(struct qos_unit));
+        p->views[slot] = NULL;
+        p->unit_fds[slot] = close_fd(p->unit_fds[slot]);
+}
+
+int probe_own_group(Probe *p, int fd, unsigned slot, uint32_t generation) {
+        struct qos_owner owner = { .slot = slot, .generation = generation };
+
+        assert(p->started);
+        return bpf_map_update_elem(p->map_fds[MAP_GROUPS], &fd, &owner, BPF_ANY);
+}
+
+void probe_disown_group(Probe *p, int fd) {
+        if (p->started)
+                (void) bpf_map_delete_elem(p->map_fds[MAP_GROUPS], &fd);
+}
+
+static int path_key(const char *path, struct qos_path *ret) {
+        if (strlen(path) >= sizeof(ret->path))
+                return -ENAMETOOLONG;
+
+        *ret = (struct qos_path) {};
+        memcpy(ret->path, path, strlen(path));
+        return 0;
+}
+
+int probe_own_path(Probe *p, const char *path, unsigned slot, uint32_t generation) {
+        struct qos_owner owner = { .slot = slot, .generation = generation };
+        struct qos_path key;
+        int r;
+
+        assert(p->started);
+
+        r = path_key(path, &key);
+        if (r < 0)
+                return r;
+        return bpf_map_update_elem(p->map_fds[MAP_PATHS], &key, &owner, BPF_ANY);
+}
+
+void probe_disown_path(Probe *p, const char *path) {
+        struct qos_path key;
+
+        if (p->started && path_key(path, &key) >= 0)
+                (void) bpf_map_delete_elem(p->map_fds[MAP_PATHS], &key);
+}
+
+/* ---- iterators ------------------------------------------------------------------------------------------------ */
+
+/* Runs an iterator to its end; what it writes last is the session. */
+static int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
+        struct qos_session session = {};
+        _cleanup_close_ int fd = -EBADF;
+
+        if (p->link_fds[i] < 0)
+                return -EOPNOTSUPP;
+
+        fd = bpf_iter_create(p->link_fds[i]);
+        if (fd < 0)
+                return fd;
+
+        for (;;) {
+                ssize_t n;
+
+                n = read(fd, &session, sizeof(session));
+                if (n < 0) {
+                        if (errno == EAGAIN || errno == EINTR) /* the kernel pauses after a million objects */
+                                continue;
+                        return -errno;
+                }
+                if (n == 0)
+                        break;
+        }
+
+        if (ret_session)
+                *ret_session = session.id;
+        return 0;
+}
+
+int probe_find_sockets(Probe *p) {
+        return iterator_run(p, PROGRAM_FIND_SOCKETS, NULL);
+}
+
+static bool address_equal(const struct qos_address *a, const struct qos_address *b) {
+        return memcmp(a, b, sizeof(struct qos_address)) == 0;
+}
+
+int probe_set_addresses(Probe *p, unsigned slot, uint32_t generation, const struct qos_address *addresses, size_t n) {
+        struct qos_owner owner = { .slot = slot, .generation = generation };
+        struct qos_address key, next;
+        int fd = p->map_fds[MAP_ADDRESSES], r;
+        bool more;
+
+        if (!p->started)
+                return 0;
+
+        more = bpf_map_get_next_key(fd, NULL, &next) >= 0;
+        while (more) {
+                struct qos_owner other;
+                bool keep = false;
+
+                key = next;
+                more = bpf_map_get_next_key(fd, &key, &next) >= 0;
+                if (bpf_map_lookup_elem(fd, &key, &other) < 0 || other.slot != slot)
+                        continue;
+                for (size_t i = 0; i < n; i++)
+                        keep = keep || address_equal(addresses + i, &key);
+                if (!keep)
+                        (void) bpf_map_delete_elem(fd, &key);
+        }
+
+        for (size_t i = 0; i < n; i++) {
+                r = bpf_map_update_elem(fd, addresses + i, &owner, BPF_ANY);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n) {
+        _cleanup_free_ struct qos_passed *passed = NULL;
+        _cleanup_close_ int fd = -EBADF;
+        size_t size = 0, allocated = 0;
+
+        if (p->link_fds[PROGRAM_FIND_PASSED] < 0)
+                return -EOPNOTSUPP;
+
+        fd = bpf_iter_create(p->link_fds[PROGRAM_FIND_PASSED]);
+        if (fd < 0)
+                return fd;
+
+        for (;;) {
+                ssize_t n;
+
+                if (size == allocated) {
+                        struct qos_passed *more;
+
+                        allocated += 64 * sizeof(struct qos_passed);
+                        more = realloc(passed, allocated);
+                        if (!more)
+                                return -ENOMEM;
+                        passed = more;
+                }
+
+                n = read(fd, (char*) passed + size, allocated - size);
+                if (n < 0) {
+                        if (errno == EAGAIN || errno == EINTR)
+                                continue;
+                        return -errno;
+                }
+                if (n == 0)
+                        break;
+                size += n;
+        }
+
+        *ret = TAKE_PTR(passed);
+        *ret_n = size / sizeof(struct qos_passed);
+        return 0;
+}
+
+int probe_read_listeners(Probe *p, uint64_t *ret_session) {
+        return iterator_run(p, PROGRAM_LISTENERS, ret_session);
+}
+
+int probe_read_oldest(Probe *p, uint64_t *ret_session) {
+        return iterator_run(p, PROGRAM_OLDEST, ret_session);
+}
+
+/* ---- what it costs -------------------------------------------------------------------------------------------- */
+
+/* The kernel's own account of a map's memory. */
+static uint64_t map_get_memory(int fd) {
+        _cleanup_fclose_ FILE *f = NULL;
+        char path[64], line[128];
+        unsigned long long n;
+
+        (void) snprintf(path, sizeof(path), "/proc/self/fdinfo/%i", fd);
+        f = fopen(path, "re");
+        if (!f)
+                return 0;
+
+        while (fgets(line, sizeof(line), f))
+                if (sscanf(line, "memlock: %llu", &n) == 1)
+                        return n;
+        return 0;
+}
+
+static bool statistics_are_enabled(void) {
+        _cleanup_fclose_ FILE *f = NULL;
+
+        f = fopen("/proc/sys/kernel/bpf_stats_enabled", "re");
+        return f && fgetc(f) == '1';
+}
+
+int probe_get_info(Probe *p, ProbesInfo *ret) {
+        ProbesInfo info = {
+                .statistics_enabled = statistics_are_enabled(),
+                .map_memory_per_unit = (sizeof(struct qos_unit) + 4095) / 4096 * 4096,
+        };
+
+        info.programs = new0(ProgramInfo, _PROGRAM_MAX);
+        if (!info.programs)
+                return -ENOMEM;
+        info.n_programs = _PROGRAM_MAX;
+
+        for (Program i = 0; i < _PROGRAM_MAX; i++) {
+                ProgramInfo *program = info.programs + i;
+
+                *program = (ProgramInfo) {
+                        .name = program_table[i].name,
+                        .probe = program_table[i].probe,
+                        .hook = program_table[i].hook,
+                        .provides = program_table[i].provides,
+                        .state = PROGRAM_IDLE,
+                        .runs = ABSENT,
+                        .run_nsec = ABSENT,
+                        .recursion_misses = ABSENT,
+                };
+
+                if (p->link_fds[i] >= 0) {
+                        struct bpf_prog_info bpf = {};
+                        uint32_t size = sizeof(bpf);
+
+                        program->state = PROGRAM_ATTACHED;
+                        if (bpf_prog_get_info_by_fd(p->program_fds[i], &bpf, &size) >= 0) {
+                                program->recursion_misses = bpf.recursion_misses;
+                                if (bpf.run_cnt > 0) {
+                                        program->runs = bpf.run_cnt;
+                                        program->run_nsec = bpf.run_time_ns;
+                                }
+                        }
+                } else if (p->failure || p->reasons[i]) {
+                        program->state = PROGRAM_UNAVAILABLE;
+                        program->reason = strdup(p->reasons[i] ?: p->failure);
+                }
+        }
+
+        for (Map i = 0; i < _MAP_MAX; i++)
+                if (p->map_fds[i] >= 0) {
+                        struct bpf_map_info map = {};
+                        uint32_t size = sizeof(map);
+
+                        info.map_memory += map_get_memory(p->map_fds[i]);
+                        if ((i == MAP_CONNS || i == MAP_TALKS) && bpf_map_get_info_by_fd(p->map_fds[i], &map, &size) >= 0)
+                                info.memory_per_socket += map.value_size;
+                }
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (p->unit_fds[i] >= 0)
+                        info.map_memory += map_get_memory(p->unit_fds[i]);
+
+        if (p->map_fds[MAP_STATISTICS] >= 0)
+                for (uint32_t i = 0; i < QOS_STATISTICS; i++) {
+                        uint64_t n = 0;
+
+                        if (bpf_map_lookup_elem(p->map_fds[MAP_STATISTICS], &i, &n) >= 0)
+                                info.drops += n;
+                }
+
+        *ret = info;
+        return 0;
+}
+
+/* ---- over a restart ------------------------------------------------------------------------------------------- */
+
+bool probe_take_fd(Probe *p, const char *name, int fd) {
+        const char *rest;
+
+        rest = startswith(name, "map-");
+        if (rest)
+                for (Map i = 0; i < _MAP_MAX; i++)
+                        if (streq(rest, map_table[i]) && p->map_fds[i] < 0) {
+                                p->map_fds[i] = fd;
+                                return true;
+                        }
+
+        for (Program i = 0; i < _PROGRAM_MAX; i++) {
+                rest = startswith(name, "prog-");
+                if (rest && streq(rest, program_table[i].name) && p->program_fds[i] < 0) {
+                        p->program_fds[i] = fd;
+                        return true;
+                }
+                rest = startswith(name, "link-");
+                if (rest && streq(rest, program_table[i].name) && p->link_fds[i] < 0) {
+                        p->link_fds[i] = fd;
+                        return true;
+                }
+        }
+
+        rest = startswith(name, "unit-");
+        if (rest) {
+                char *end;
+                unsigned long slot = strtoul(rest, &end, 10);
+
+                if (end != rest && *end == 0 && slot < UNITS_MAX_LIMIT && p->unit_fds[slot] < 0) {
+                        p->unit_fds[slot] = fd;
+                        return true;
+                }
+        }
+
+        return false;
+}
+
+int probe_adopt(Probe *p, bool discard) {
+        bool found = false;
+        int r = 0;
+
+        for (Map i = 0; i < _MAP_MAX; i++)
+                found = found || p->map_fds[i] >= 0;
+        for (Program i = 0; i < _PROGRAM_MAX; i++)
+                found = found || p->program_fds[i] >= 0 || p->link_fds[i] >= 0;
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                found = found || p->unit_fds[i] >= 0;
+        if (!found)
+                return -ENOENT;
+
+        if (!discard) {
+                for (Map i = 0; i < _MAP_MAX; i++)
+                        if (p->map_fds[i] < 0)
+                                discard = true;
+
+                for (Program i = 0; i < _PROGRAM_MAX; i++)
+                        if ((p->link_fds[i] >= 0) != (p->program_fds[i] >= 0))
+                                discard = true;
+                        else if (p->link_fds[i] < 0 && !p->reasons[i])
+                                p->reasons[i] = strdup("was not available when the programs were loaded");
+                r = discard ? -ESTALE : 0;
+        }
+
+        if (discard) {
+                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                        if (p->unit_fds[i] >= 0)
+                                store_drop_unit(i);
+                store_drop_all();
+                probe_close(p);
+                return r;
+        }
+
+        p->started = true;
+        return 0;
+}
+
+int probe_adopt_unit(Probe *p, unsigned slot, uint32_t generation, const struct qos_unit **ret_view) {
+        int r;
+
+        if (!p->started || slot >= UNITS_MAX_LIMIT || p->unit_fds[slot] < 0)
+                return -ENOENT;
+
+        if (!p->views[slot]) {
+                r = unit_map_view(p->unit_fds[slot], &p->views[slot]);
+                if (r < 0)
+                        return r;
+        }
+        if (p->views[slot]->generation != generation)
+                return -ESTALE;
+
+        *ret_view = p->views[slot];
+        return 0;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The only file that knows libbpf: loading, attaching, the maps, and handing all of it to the service manager's
+ * descriptor store so that a restart of qosd misses nothing. Control groups come in as descriptors, units as slots. */
+
+#include "manager.h"
+#include "qos.h"
+
+/* The programs, in the order in which they are attached: who is whose is known before anything is counted. */
+typedef enum Program {
+        PROGRAM_MKDIR,
+        PROGRAM_STATE,
+        PROGRAM_READ,
+        PROGRAM_CONTENT,
+        PROGRAM_EGRESS,
+        PROGRAM_INGRESS,
+        PROGRAM_RETRANSMIT,
+        PROGRAM_FIND_SOCKETS,
+        PROGRAM_FIND_PASSED,
+        PROGRAM_LISTENERS,
+        PROGRAM_OLDEST,
+        _PROGRAM_MAX,
+} Program;
+
+#define PROGRAM_BIT(p) (UINT32_C(1) << (p))
+
+int probe_new(Probe **ret);
+Probe* probe_free(Probe *p);
+
+/* Loads and attaches everything that the kernel lets through. Programs it does not are remembered with the reason;
+ * fails (and nothing is loaded then) only when not even the maps could be made. */
+int probe_start(Probe *p);
+
+/* Unloads everything, here and in the descriptor store. */
+void probe_stop(Probe *p);
+
+bool probe_is_started(Probe *p);
+
+/* Bits of the programs that work. */
+uint32_t probe_get_programs(Probe *p);
+
+/* Why nothing could be loaded at all; NULL: something could. */
+const char* probe_get_failure(Probe *p);
+
+/* The map of a unit. ret_view is mapped read-only and valid until probe_remove_unit(). */
+int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, const struct qos_unit **ret_view);
+void probe_remove_unit(Probe *p, unsigned slot);
+
+/* Whose control group this is now (by descriptor of its directory), and whose a group that is made at this path will
+ * be. -ENAMETOOLONG: no program could recognise the path. */
+int probe_own_group(Probe *p, int fd, unsigned slot, uint32_t generation);
+void probe_disown_group(Probe *p, int fd);
+int probe_own_path(Probe *p, const char *path, unsigned slot, uint32_t generation);
+void probe_disown_path(Probe *p, const char *path);
+
+/* Looks for the sockets that the units' tasks have open. */
+int probe_find_sockets(Probe *p);
+
+/* The addresses on which the service manager listens for this unit, and for no other: all of them, none of before. */
+int probe_set_addresses(Probe *p, unsigned slot, uint32_t generation, const struct qos_address *addresses, size_t n);
+/* Looks for these among the service manager's sockets. Returns all TCP listeners that it has. */
+int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n);
+
+/* Lets the kernel fill in the gauges that only it can see, qos_unit.accept_queue* and .oldest_at: those of a unit are
+ * valid when its session is the one returned. */
+int probe_read_listeners(Probe *p, uint64_t *ret_session);
+int probe_read_oldest(Probe *p, uint64_t *ret_session);
+
+int probe_get_info(Probe *p, ProbesInfo *ret);
+
+/* ---- over a restart ------------------------------------------------------------------------------------------- */
+
+/* What the programs and the layout of the maps are, as 16 hexadecimal digits: descriptors of another build are not
+ * taken over. */
+const char* probe_get_checksum(Probe *p);
+
+/* A descriptor that the service manager kept for us, by its name in the store: false if it has no place (the caller
+ * keeps it then). */
+bool probe_take_fd(Probe *p, const char *name, int fd);
+
+/* Goes on with what was taken. -ENOENT: nothing was there; -ESTALE: it is not complete, and all of it was let go.
+ * discard: let go in any case. */
+int probe_adopt(Probe *p, bool discard);
+
+/* After probe_adopt(): the view of a unit that was there, as probe_add_unit() gives it. */
+int probe_adopt_unit(Probe *p, unsigned slot, uint32_t generation, const struct qos_unit **ret_view);

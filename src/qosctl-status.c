@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdarg.h>
+
+#include "qosctl.h"
+#include "qosctl-format.h"
+#include "qosctl-histogram.h"
+#include "qosctl-reading.h"
+#include "qosctl-units.h"
+#include "qosctl-value.h"
+
+#define SERVER "requests.server."
+#define KEY_WIDTH 11
+/* Enough to see two modes of a distribution, few enough for the page to stay on a screen. */
+#define HISTOGRAM_ROWS 12U
+
+static void print_key(const char *key) {
+        (void) printf("%*s%s", KEY_WIDTH, key, *key ? ": " : "  ");
+}
+
+_printf_(2, 3) static void print_line(const char *key, const char *format, ...) {
+        va_list ap;
+
+        print_key(key);
+        va_start(ap, format);
+        (void) vprintf(format, ap);
+        va_end(ap);
+        (void) printf("\n");
+}
+
+/* Text from outside, in a colour. */
+static void print_text(Color color, const char *s) {
+        const Style *style = terminal_style();
+        _cleanup_free_ char *clean = text_clean(s, style->utf8);
+
+        (void) printf("%s%s%s", color_on(style, color), strempty(clean), color == COLOR_NONE ? "" : color_off(style));
+}
+
+/* "3 reset", as part of a list; says whether there was something to say. */
+static bool print_item(const Reading *r, const char *metric, const char *separator, const char *what, Color color, bool zero) {
+        const Style *style = terminal_style();
+        char buf[FORMAT_MAX];
+        uint64_t n;
+
+        if (!reading_unsigned(r, metric, &n) || (n == 0 && !zero))
+                return false;
+
+        (void) printf("%s%s%s %s%s", separator, n > 0 ? color_on(style, color) : "", format_count(buf, n), what,
+                      n > 0 && color != COLOR_NONE ? color_off(style) : "");
+        return true;
+}
+
+static void print_heading(const Reading *r) {
+        const Style *style = terminal_style();
+        const char *state = value_string(r->snapshot, "activeState"), *dot;
+        Color color = active_state_color(state);
+
+        if (streq_ptr(state, "failed"))
+                dot = style->utf8 ? "\xc3\x97" : "x";
+        else if (streq_ptr(state, "inactive"))
+                dot = style->utf8 ? "\xe2\x97\x8b" : "o";
+        else
+                dot = style->utf8 ? "\xe2\x97\x8f" : "*";
+
+        (void) printf("%s%s%s ", color_on(style, color), dot, color_off(style));
+        print_text(COLOR_BOLD, r->unit);
+        (void) printf("\n");
+
+        print_key("Active");
+        print_text(color == COLOR_GREY ? COLOR_NONE : color, state ?: "unknown");
+        if (streq_ptr(state, "inactive") || streq_ptr(state, "failed"))
+                (void) printf(" (counting goes on when it is started)");
+        (void) printf("\n");
+}
+
+static void print_hold(sd_json_variant *hold) {
+        const char *type = value_string(hold, "type") ?: "?", *owner = value_string(hold, "owner");
+        uint64_t uid, remaining;
+        char buf[FORMAT_MAX];
+
+        print_text(COLOR_NONE, type);
+        if (owner) {
+                (void) printf(" of ");
+                print_text(COLOR_NONE, owner);
+        }
+
+        if (value_unsigned(hold, "uid", &uid)) {
+                /* The names of users are those of the other host, which nobody here knows. */
+                struct passwd *p = arg_host ? NULL : getpwuid((uid_t) uid);
+
+                (void) printf(owner ? ", " : " (");
+                if (p)
+                        print_text(COLOR_NONE, p->pw_name);
+                else
+                        (void) printf("uid %" PRIu64, uid);
+                (void) printf(owner ? "" : ")");
+        }
+
+        if (value_unsigned(hold, "remaining", &remaining))
+                (void) printf(", for another %s", format_span(buf, remaining));
+}
+
+static void print_attachment(const Reading *r) {
+        sd_json_variant *holds = value_find(r->item, "holds");
+        const char *group = value_string(r->snapshot, "controlGroup"), *degraded = value_string(r->item, "degraded");
+        const Style *style = terminal_style();
+        char at[FORMAT_MAX], ago[FORMAT_MAX];
+        uint64_t since, now, drops;
+        double share;
+
+        if (reading_unsigned(r, "attachedSince", &since)) {
+                print_key("Attached");
+                (void) printf("since %s", format_timestamp(at, since));
+                if (reading_unsigned(r, "timestamp", &now) && now > since)
+                        (void) printf("; %s ago", format_span(ago, now - since));
+                (void) printf("\n");
+        }
+
+        for (size_t i = 0; holds && i < sd_json_variant_elements(holds); i++) {
+                print_key(i == 0 ? "Held by" : "");
+                print_hold(sd_json_variant_by_index(holds, i));
+                (void) printf("\n");
+        }
+
+        if (group) {
+                print_key("CGroup");
+                print_text(COLOR_NONE, group);
+                (void) printf("\n");
+        }
+
+        if (reading_real(r, "cost.share", &share))
+                print_line("Cost", "%s of a CPU", format_percent(ago, share));
+
+        if (degraded) {
+                print_key("Degraded");
+                print_text(COLOR_YELLOW, degraded);
+                (void) printf("\n");
+        }
+
+        if (reading_unsigned(r, "drops", &drops) && drops > 0)
+                print_line("Drops", "%s%s events could not be counted%s", color_on(style, COLOR_RED),
+                           format_count(ago, drops), color_off(style));
+}
+
+static int add_errors(const char *path, sd_json_variant *value, void *userdata) {
+        if (startswith(path, SERVER "errors.") && sd_json_variant_is_unsigned(value))
+                *(uint64_t*) userdata += sd_json_variant_unsigned(value);
+        return 0;
+}
+
+void reading_print_requests(const Reading *r) {
+        const char *quality = value_string(r->snapshot, "requests.quality");
+        const Style *style = terminal_style();
+        uint64_t n, in, out, covered = 0;
+        char a[FORMAT_MAX], b[FORMAT_MAX], over[FORMAT_MAX];
+        bool some;
+        double rate;
+
+        /* A window begins at a step of its own and with the attach, so it seldom covers exactly its length. */
+        (void) reading_unsigned(r, "covered", &covered);
+
+        print_key("Requests");
+        if (streq_ptr(quality, "overlapping"))
+                (void) printf("%scannot be counted: questions come while others are open%s\n",
+                              color_on(style, COLOR_YELLOW), color_off(style));
+        else if (reading_unsigned(r, SERVER "count", &n) && reading_real(r, SERVER "rate", &rate))
+                (void) printf("%s%s%s (%s in %s%s)\n", color_on(style, COLOR_BOLD), format_rate(a, rate), color_off(style),
+                              format_count(b, n), format_duration(over, covered),
+                              streq_ptr(quality, "exchanges") ? "; one answer per question assumed" : "");
+        else
+                (void) printf("not measured\n");
+
+        if (reading_unsigned(r, SERVER "inFlight", &n)) {
+                print_key("In flight");
+                (void) printf("%s", format_count(a, n));
+                if (reading_unsigned(r, SERVER "oldestInFlight", &n))
+                        (void) printf(", the oldest for %s", format_duration(a, n));
+                (void) printf("\n");
+        }
+
+        if (reading_errors(r, &n, &rate)) {
+                print_key("Errors");
+                (void) printf("%s%s%s", n > 0 ? color_on(style, COLOR_RED) : "", format_rate(a, rate), n > 0 ? color_off(style) : "");
+                some = print_item(r, SERVER "errors.reset", " (", "reset", COLOR_NONE, false);
+                some = print_item(r, SERVER "errors.timeout", some ? ", " : " (", "timed out", COLOR_NONE, false) || some;
+                (void) printf("%s", some ? ")" : "");
+                (void) print_item(r, SERVER "clientAborts", "; ", "given up by clients", COLOR_NONE, true);
+                (void) printf("\n");
+        }
+
+        if (covered > 0 && reading_unsigned(r, SERVER "bytesIn", &in) && reading_unsigned(r, SERVER "bytesOut", &out)) {
+                double s = (double) covered / (double) NSEC_PER_SEC;
+
+                print_line("Traffic", "%s/s in, %s/s out", format_bytes(a, (uint64_t) ((double) in / s)),
+                           format_bytes(b, (uint64_t) ((double) out / s)));
+        }
+
+        if (value_find(r->snapshot, SERVER "connections")) {
+                print_key("Connections");
+                some = print_item(r, SERVER "connections.open", "", "open", COLOR_NONE, true);
+                some = print_item(r, SERVER "connections.accepted", some ? ", " : "", "new", COLOR_NONE, true) || some;
+                some = print_item(r, SERVER "connections.retransmits", some ? ", " : "", "segments sent again", COLOR_YELLOW, true) || some;
+                (void) printf("\n");
+                if (reading_unsigned(r, SERVER "connections.acceptQueue", &n)) {
+                        uint64_t max = 0;
+                        bool full;
+
+                        full = reading_unsigned(r, SERVER "connections.acceptQueueMax", &max) && max > 0 && n >= max;
+                        print_key("Waiting");
+                        (void) printf("%s%s%s", full ? color_on(style, COLOR_RED) : "", format_count(a, n),
+                                      full ? color_off(style) : "");
+                        if (max > 0)
+                                (void) printf(" of at most %s", format_count(a, max));
+                        (void) printf(" to be accepted");
+                        (void) print_item(r, SERVER "connections.listenDrops", ", ", "turned away", COLOR_RED, true);
+                        (void) printf("\n");
+                }
+        }
+
+}
+
+static void print_totals(const Reading *r) {
+        sd_json_variant *totals = value_find(r->snapshot, "totals");
+        const Style *style = terminal_style();
+        char a[FORMAT_MAX], b[FORMAT_MAX];
+        uint64_t n, errors = 0;
+
+        if (!value_unsigned(totals, SERVER "count", &n))
+                return;
+        (void) value_walk(totals, add_errors, &errors);
+        print_line("Total", "%s requests and %s%s errors%s since attached", format_count(a, n),
+                   errors > 0 ? color_on(style, COLOR_RED) : "", format_count(b, errors), errors > 0 ? color_off(style) : "");
+}
+
+/* ---- the table of phases ---------------------------------------------------------------------------------------- */
+
+static const struct {
+        const char *name, *key;
+        bool phase;             /* the phases add up to the latency */
+} distributions[] = {
+        { "Latency",    "latency",   false },
+        { "First byte", "firstByte", false },
+        { "Receive",    "receive",   true  },
+        { "Queue",      "queue",     true  },
+        { "Service",    "service",   true  },
+        { "Answer",     "answer",    true  },
+};
+
+static const struct {
+        const char *header, *key;
+        uint64_t needed;
+} quantiles[] = {
+        { "P50",   "p50",  10   },
+        { "P90",   "p90",  50   },
+        { "P95",   "p95",  100  },
+        { "P99",   "p99",  500  },
+        { "P99.9", "p999", 5000 },
+};
+
+int reading_print_phases(Reading *r, Client *c) {
+        Column columns[4 + ELEMENTSOF(quantiles)] = { [0] = { "" } };
+        char headers[ELEMENTSOF(quantiles)][16], buf[FORMAT_MAX];
+        sd_json_variant *from[ELEMENTSOF(quantiles)] = {};
+        _cleanup_(table_freep) Table *t = NULL;
+        size_t n = 1, missing = SIZE_MAX;
+        uint64_t value, window, asked = 0, seen = 0;
+        double whole = 0;
+        int k;
+
+        /* Nothing to tell about before the first request */
+        if (!value_find(r->snapshot, SERVER "latency") ||
+            (value_unsigned(value_find(r->snapshot, "totals"), SERVER "count", &value) && value == 0))
+                return 0;
+        (void) reading_unsigned(r, "window", &asked);
+        (void) reading_real(r, SERVER "latency.mean", &whole);
+
+        columns[n++] = (Column) { "MEAN", .right = true };
+        for (size_t q = 0; q < ELEMENTSOF(quantiles); q++) {
+                k = reading_complete(r, c, SERVER "latency", quantiles[q].key);
+                if (k < 0)
+                        return k;
+
+                /* All of a column is over one window: the shortest that carries the quantile of the latency. */
+                if (!reading_quantile(r, SERVER "latency", quantiles[q].key, &value, &window)) {
+                        window = asked;
+                        missing = MIN(missing, q);
+                }
+                from[q] = r->snapshot;
+                for (size_t w = 0; window != asked && w < READING_WIDER_MAX; w++)
+                        if (reading_wider_window(w) == window)
+                                from[q] = r->wider[w].snapshot;
+
+                if (window == asked)
+                        (void) snprintf(headers[q], sizeof(headers[q]), "%s", quantiles[q].header);
+                else
+                        (void) snprintf(headers[q], sizeof(headers[q]), "%s (%s)", quantiles[q].header, format_window(buf, window));
+                columns[n++] = (Column) { headers[q], .right = true, .rank = streq(quantiles[q].key, "p95") ? 2 : 0 };
+        }
+        columns[n++] = (Column) { "MAX", .right = true };
+        columns[n++] = (Column) { "SHARE", .right = true, .rank = 1 };
+        assert(n == ELEMENTSOF(columns));
+
+        t = table_new(columns, n);
+        if (!t)
+                return complain_oom();
+
+        for (size_t d = 0; d < ELEMENTSOF(distributions); d++) {
+                char path[64];
+                double mean;
+
+                (void) snprintf(path, sizeof(path), SERVER "%s", distributions[d].key);
+                if (!value_find(r->snapshot, path))
+                        continue;
+
+                table_add(t, distributions[d].phase ? COLOR_NONE : COLOR_BOLD, "%*s", KEY_WIDTH, distributions[d].name);
+
+                if (value_unsigned(value_find(r->snapshot, path), "mean", &value))
+                        table_add(t, COLOR_NONE, "%s", format_duration(buf, value));
+                else
+                        table_add_absent(t);
+                for (size_t q = 0; q < ELEMENTSOF(quantiles); q++)
+                        if (value_unsigned(value_find(from[q], path), quantiles[q].key, &value))
+                                table_add(t, COLOR_NONE, "%s", format_duration(buf, value));
+                        else
+                                table_add_absent(t);
+                if (value_unsigned(value_find(r->snapshot, path), "count", &value) && value > 0 &&
+                    value_unsigned(value_find(r->snapshot, path), "max", &value))
+                        table_add(t, COLOR_NONE, "%s", format_duration(buf, value));
+                else
+                        table_add_absent(t);
+
+                if (distributions[d].phase && whole > 0 && value_real(value_find(r->snapshot, path), "mean", &mean))
+                        table_add(t, COLOR_NONE, "%s", format_percent(buf, mean / whole));
+                else
+                        table_add(t, COLOR_NONE, " ");
+        }
+
+        (void) printf("\n");
+        k = table_print(t, stdout, terminal_style(), true, 0);
+        if (k < 0)
+                return complain_oom();
+
+        if (missing < ELEMENTSOF(quantiles)) {
+                const Style *style = terminal_style();
+
+                /* How many there are to take a quantile from, in the longest window that was looked into */
+                if (arg_window != WINDOW_UNSET)
+                        (void) reading_unsigned(r, SERVER "latency.count", &seen);
+                else
+                        (void) value_unsigned(value_find(r->snapshot, "totals"), SERVER "count", &seen);
+
+                (void) printf("%*s%s", KEY_WIDTH + 1, "", color_on(style, COLOR_GREY));
+                if (seen == 0)
+                        (void) printf("-: no requests");
+                else
+                        (void) printf("-: too few requests, %s takes %" PRIu64, quantiles[missing].header, quantiles[missing].needed);
+                (void) printf("%s\n", color_off(style));
+        }
+
+        return 0;
+}
+
+static int print_histogram(Reading *r, Client *c) {
+        _cleanup_replies_ Replies replies = REPLIES_INIT;
+        uint64_t n, value, window = WINDOW_UNSET;
+        char buf[FORMAT_MAX];
+        int k;
+
+        /* Over a window that has enough for a shape to be seen, which is the one the P90 comes from; else the one
+         * that was asked for. */
+        if (!reading_quantile(r, SERVER "latency", "p90", &value, &window) &&
+            (!reading_unsigned(r, SERVER "latency.count", &n) || n == 0))
+                return 0;
+        if (window == WINDOW_UNSET)
+                window = arg_window;
+
+        k = client_callbo(c, QOS_METHOD("Histogram"), &replies,
+                          SD_JSON_BUILD_PAIR_STRING("unit", r->unit),
+                          SD_JSON_BUILD_PAIR_STRING("metric", SERVER "latency"),
+                          SD_JSON_BUILD_PAIR_CONDITION(window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(window)));
+        if (k < 0)
+                return client_fail(k, &replies, "read the latencies of '%s'", r->unit);
+        /* Gone between one call and the other, or empty by now */
+        if (k > 0 || !value_unsigned(replies.items[0], "count", &n) || n == 0)
+                return 0;
+
+        (void) printf("\n");
+        if (value_unsigned(replies.items[0], "window", &window))
+                print_line("Histogram", "latency of the requests in %s", format_window(buf, window));
+        else
+                print_line("Histogram", "latency of the requests since attached");
+
+        k = histogram_print(stdout, terminal_style(), replies.items[0], HISTOGRAM_ROWS, false, KEY_WIDTH - 9);
+        return k < 0 ? client_fail(k, &replies, "draw the latencies of '%s'", r->unit) : 0;
+}
+
+static int print_not_attached(const char *unit) {
+        const Style *style = terminal_style();
+
+        (void) printf("%s%s%s ", color_on(style, COLOR_GREY), style->utf8 ? "\xe2\x97\x8b" : "o", color_off(style));
+        print_text(COLOR_BOLD, unit);
+        (void) printf("\n");
+        print_key("Attached");
+        (void) printf("no; to attach it: qosctl attach ");
+        print_text(COLOR_NONE, unit);
+        (void) printf("\n");
+        return STATUS_NOT_ATTACHED;
+}
+
+static int status_unit(Client *c, const char *unit, bool first) {
+        _cleanup_(reading_done) Reading reading = {};
+        _cleanup_replies_ Replies replies = REPLIES_INIT;
+        int r;
+
+        if (arg_json != JSON_OFF) {
+                r = client_callbo(c, QOS_METHOD("Get"), &replies,
+                                  SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                                  SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+                return r != 0 ? unit_read_fail(r, &replies, unit) : json_print(replies.items[0]);
+        }
+
+        r = client_call_morebo(c, QOS_METHOD("List"), &replies,
+                               SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                               SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+        if (r != 0 && !unit_is_detached(r, &replies))
+                return unit_read_fail(r, &replies, unit);
+        if (!first)
+                (void) printf("\n");
+        if (r > 0)
+                return print_not_attached(value_string(replies.parameters, "unit") ?: unit);
+        if (replies.n != 1 || !value_find(replies.items[0], "snapshot"))
+                return print_not_attached(unit);
+
+        reading_set(&reading, replies.items[0]);
+        print_heading(&reading);
+        print_attachment(&reading);
+        (void) printf("\n");
+        reading_print_requests(&reading);
+        print_totals(&reading);
+        r = reading_print_phases(&reading, c);
+        if (r >= 0)
+                r = print_histogram(&reading, c);
+        return r;
+}
+
+int verb_status(int argc, char **argv) {
+        _cleanup_client_ Client *c = NULL;
+        _cleanup_names_ Names names = NAMES_INIT;
+        int r, status;
+
+        r = client_connect(&c);
+        if (r < 0)
+                return r;
+
+        status = names_expand_attached(c, argc, argv, &names);
+        if (status < 0)
+                return status;
+
+        pager_open();
+        for (size_t i = 0; i < names.n; i++)
+                status = status_combine(status, status_unit(c, names.items[i], i == 0));
+
+        return status;
+}

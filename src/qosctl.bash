@@ -1,0 +1,133 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# Completion for qosctl
+
+__qosctl_attached() {
+        qosctl --no-legend --no-pager "${remote[@]}" list 2>/dev/null | { while read -r unit _; do printf '%s\n' "$unit"; done; }
+}
+
+# What can serve requests; other hosts are not asked, as that may take long
+__qosctl_loaded() {
+        systemctl list-units --type=service,scope,socket --no-legend --no-pager --plain --full 2>/dev/null |
+                { while read -r unit _; do printf '%s\n' "$unit"; done; }
+}
+
+__qosctl_metrics() {
+        qosctl --no-legend --no-pager "${remote[@]}" list-metrics 2>/dev/null | { while read -r metric _; do printf '%s\n' "$metric"; done; }
+}
+
+# Those with a histogram
+__qosctl_distributions() {
+        __qosctl_metrics | { while read -r metric; do [[ $metric == *.max ]] && printf '%s\n' "${metric%.max}"; done; }
+}
+
+_qosctl() {
+        local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} before=${COMP_WORDS[COMP_CWORD - 2]:-}
+        local verb='' words='' i n=0
+        local -a remote=()
+        local common='-h --help --version -H --host= --json= -j --no-pager --no-legend --no-ask-password'
+        local -A options=(
+                [list]='-a --all --window='
+                [attach]='--probes= --for='
+                [detach]='-a --all'
+                [status]='--window='
+                [show]='-P --value --window='
+                [top]='-b --batch -n --iterations= -d --delay= --window='
+                [histogram]='--window='
+                [history]='--since='
+                [heatmap]='--since='
+                [measure]=''
+                [probes]=''
+                [list-metrics]=''
+        )
+
+        # "=" is a word of its own to bash
+        if [[ $cur == = ]]; then
+                cur='' prev=${prev}=
+        elif [[ $prev == = ]]; then
+                prev=${before}=
+        fi
+
+        for (( i = 1; i < COMP_CWORD; i++ )); do
+                case ${COMP_WORDS[i]} in
+                        -H|--host)
+                                [[ ${COMP_WORDS[i + 1]:-} == = ]] && (( i++ ))
+                                (( i++ ))
+                                (( i < COMP_CWORD )) && remote=(--host="${COMP_WORDS[i]}")
+                                ;;
+                        -P|-n|-d) (( i++ )) ;;
+                        --*) [[ ${COMP_WORDS[i + 1]:-} == = ]] && (( i += 2 )) ;;
+                        -*) ;;
+                        *)
+                                if [[ -n $verb ]]; then
+                                        (( ++n ))
+                                elif [[ -v options[${COMP_WORDS[i]}] ]]; then
+                                        verb=${COMP_WORDS[i]}
+                                fi
+                                ;;
+                esac
+        done
+
+        case $prev in
+                -H|--host=) mapfile -t COMPREPLY < <(compgen -A hostname -- "$cur"); return ;;
+                --json=) words='short pretty off' ;;
+                --window=) words='100ms 500ms 1s 10s 60s 5min total' ;;
+                --since=) words='5min 10min 1h 6h today yesterday' ;;
+                --for=) words='1min 10min 1h 1d' ;;
+                -d|--delay=) words='100ms 1s 5s' ;;
+                -n|--iterations=) return ;;
+                --probes=) words='requests' ;;
+                -P) words=$(__qosctl_metrics) ;;
+                *)
+                        if [[ $cur == -* ]]; then
+                                if [[ -n $verb ]]; then
+                                        words="$common ${options[$verb]}"
+                                else
+                                        words="$common ${options[*]}"
+                                fi
+                        elif [[ -z $verb ]]; then
+                                words=${!options[*]}
+                        else
+                                case $verb in
+                                        attach|top) words=$(__qosctl_loaded) ;;
+                                        measure)
+                                                if (( n == 0 )); then
+                                                        words=$(__qosctl_loaded)
+                                                else
+                                                        mapfile -t COMPREPLY < <(compgen -c -- "$cur"; compgen -f -- "$cur")
+                                                        compopt -o filenames
+                                                        return
+                                                fi
+                                                ;;
+                                        list|detach|status|show) words=$(__qosctl_attached) ;;
+                                        history)
+                                                if (( n == 0 )); then
+                                                        words=$(__qosctl_attached)
+                                                else
+                                                        words=$(__qosctl_metrics)
+                                                fi
+                                                ;;
+                                        histogram|heatmap)
+                                                if (( n == 0 )); then
+                                                        words=$(__qosctl_attached)
+                                                elif (( n == 1 )); then
+                                                        words=$(__qosctl_distributions)
+                                                fi
+                                                ;;
+                                esac
+                        fi
+                        ;;
+        esac
+
+        # Not expanded by us, so that the backslashes in escaped unit names stay
+        mapfile -t COMPREPLY < <(compgen -W '$words' -- "$cur")
+        if [[ ${COMPREPLY[0]:-} == -*= ]]; then
+                # Its value comes next
+                compopt -o nospace
+        elif [[ $cur != -* ]]; then
+                compopt -o filenames
+        fi
+        return 0
+}
+
+complete -F _qosctl qosctl

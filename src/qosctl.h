@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What the verbs of qosctl share: the command line, and what it exits with. */
+
+#include <systemd/sd-json.h>
+
+#include "util.h"
+
+/* The exit status, as qosctl(1) promises it. */
+enum {
+        STATUS_FINE,
+        STATUS_FAILED,
+        STATUS_USAGE,
+        STATUS_NOT_ATTACHED,
+        STATUS_NO_SUCH_UNIT,
+};
+
+typedef enum JsonMode {
+        JSON_OFF,
+        JSON_SHORT,
+        JSON_PRETTY,
+} JsonMode;
+
+#define WINDOW_UNSET UINT64_MAX
+#define SINCE_UNSET UINT64_MAX
+
+extern JsonMode arg_json;
+extern bool arg_no_pager, arg_legend, arg_ask_password;
+extern bool arg_all, arg_value, arg_batch;
+extern const char *arg_host;
+extern char **arg_probes;               /* NULL: the daemon's default */
+extern char **arg_metrics;              /* NULL: all */
+extern uint64_t arg_window;             /* ns; WINDOW_UNSET: the daemon's default */
+extern uint64_t arg_since;              /* CLOCK_REALTIME, ns; SINCE_UNSET: the daemon's default */
+extern uint64_t arg_for;                /* ns; 0: no limit */
+extern uint64_t arg_delay;              /* ns */
+extern uint64_t arg_iterations;         /* 0: no limit */
+
+/* The verbs get the arguments after their name and return an exit status, or a negative errno that is logged. */
+int verb_list(int argc, char **argv);
+int verb_attach(int argc, char **argv);
+int verb_detach(int argc, char **argv);
+int verb_status(int argc, char **argv);
+int verb_show(int argc, char **argv);
+int verb_top(int argc, char **argv);
+int verb_histogram(int argc, char **argv);
+int verb_history(int argc, char **argv);
+int verb_heatmap(int argc, char **argv);
+int verb_measure(int argc, char **argv);
+int verb_probes(int argc, char **argv);
+int verb_list_metrics(int argc, char **argv);
+
+/* The status of doing something several times: one's own kind of failure, or "failed" when they are of two kinds. */
+int status_combine(int a, int b);
+
+/* CLOCK_REALTIME, ns */
+uint64_t now_realtime(void);
+
+/* One object of --json=. */
+int json_print(sd_json_variant *v);
+
+/* Puts a pager between standard output and the terminal, if there is one and nobody forbade it. */
+void pager_open(void);
+/* Waits until whoever reads has had enough. */
+void pager_close(void);
+
+static inline void json_unrefp(sd_json_variant **v) {
+        (void) sd_json_variant_unref(*v);
+}
+#define _cleanup_json_ _cleanup_(json_unrefp)

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <getopt.h>
+#include <signal.h>
+#include <time.h>
+
+#include <systemd/sd-daemon.h>
+#include <systemd/sd-event.h>
+
+#include "config-build.h"
+#include "log.h"
+#include "manager.h"
+#include "varlink.h"
+
+static int on_reload(sd_event_source *source, const struct signalfd_siginfo *si, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+        struct timespec ts;
+
+        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+        (void) sd_notifyf(false, "RELOADING=1\nMONOTONIC_USEC=%llu",
+                          (unsigned long long) ts.tv_sec * USEC_PER_SEC + ts.tv_nsec / NSEC_PER_USEC);
+        manager_reload(m);
+        (void) sd_notify(false, "READY=1");
+        return 0;
+}
+
+static int help(void) {
+        printf("qosd [OPTIONS...]\n\n"
+               "Measures how well systemd units serve their requests.\n\n"
+               "  -h --help      Show this help\n"
+               "     --version   Show the version\n\n"
+               "See qosd(8), qosctl(1).\n");
+        return 0;
+}
+
+static int parse_argv(int argc, char *argv[]) {
+        enum { ARG_VERSION = 0x100 };
+        static const struct option options[] = {
+                { "help",    no_argument, NULL, 'h'         },
+                { "version", no_argument, NULL, ARG_VERSION },
+                {}
+        };
+        int c;
+
+        while ((c = getopt_long(argc, argv, "h", options, NULL)) >= 0)
+                switch (c) {
+                case 'h':
+                        return help();
+                case ARG_VERSION:
+                        printf("qosd %s\n", QOSD_VERSION);
+                        return 0;
+                default:
+                        return -EINVAL;
+                }
+
+        if (optind < argc)
+                return log_error_errno(-EINVAL, "qosd takes no arguments, got '%s'.", argv[optind]);
+        return 1;
+}
+
+static void manager_freep(Manager **m) {
+        manager_free(*m);
+}
+
+static int run(int argc, char *argv[]) {
+        _cleanup_(sd_event_unrefp) sd_event *event = NULL;
+        _cleanup_(manager_freep) Manager *m = NULL;
+        int r;
+
+        r = parse_argv(argc, argv);
+        if (r <= 0)
+                return r;
+
+        r = sd_event_default(&event);
+        if (r < 0)
+                return log_error_errno(r, "Failed to make an event loop: %m");
+        (void) sd_event_set_watchdog(event, true);
+        r = sd_event_set_signal_exit(event, true);
+        if (r < 0)
+                return log_error_errno(r, "Failed to watch for signals: %m");
+
+        r = manager_new(event, &m);
+        if (r < 0)
+                return log_error_errno(r, "Failed to start: %m");
+
+        r = sd_event_add_signal(event, NULL, SIGHUP|SD_EVENT_SIGNAL_PROCMASK, on_reload, m);
+        if (r < 0)
+                return log_error_errno(r, "Failed to watch for SIGHUP: %m");
+
+        (void) manager_connect_bus(m);
+
+        r = varlink_server_new(m, &m->varlink_server);
+        if (r < 0)
+                return log_error_errno(r, "Failed to listen for varlink connections: %m");
+
+        manager_notify_status(m);
+        (void) sd_notify(false, "READY=1");
+
+        r = sd_event_loop(event);
+        (void) sd_notify(false, "STOPPING=1");
+        if (r < 0)
+                return log_error_errno(r, "Event loop failed: %m");
+        return 0;
+}
+
+int main(int argc, char *argv[]) {
+        return run(argc, argv) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

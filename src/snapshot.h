@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* One consistent reading of one unit over one window. Every view (D-Bus, varlink, qosctl, metrics) shows this
+ * struct and computes nothing of its own. The catalogue in dbus/ names the fields; the generated metric
+ * table (metric.h) leads from a metric's name to its offset in here.
+ *
+ * What was not measured, or does not apply, is UINT64_MAX in integers and NaN in doubles, never 0. All durations
+ * are nanoseconds, sizes bytes. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ABSENT UINT64_MAX
+
+/* The default of DefaultWindow= in qosd.conf. */
+#define WINDOW_DEFAULT_NSEC UINT64_C(10000000000)
+
+/* The window "since attach". */
+#define WINDOW_TOTAL UINT64_C(0)
+
+typedef enum Quality {
+        QUALITY_ABSENT,         /* the probe "requests" does not run for this unit, or nothing was counted */
+        QUALITY_EXACT,          /* a parser knows the protocol */
+        QUALITY_EXCHANGES,      /* one answer per question assumed */
+        QUALITY_OVERLAPPING,    /* questions came while one was open: counts and quantiles are absent */
+        _QUALITY_MAX,
+} Quality;
+
+const char* quality_to_string(Quality q);       /* "exact", "exchanges", "overlapping"; NULL for absent */
+
+/* The distribution of a duration. count and max are there whenever the distribution is measured; mean when count
+ * is not 0; a quantile q when count * min(q, 1-q) >= 5. */
+typedef struct Distribution {
+        uint64_t count;
+        uint64_t mean;
+        uint64_t p50, p90, p95, p99, p999;
+        uint64_t max;
+} Distribution;
+
+typedef struct Connections {
+        uint64_t open;                  /* gauge: established connections that were accepted from a listener */
+        uint64_t accepted;              /* handshakes completed */
+        uint64_t accept_queue;          /* gauge: established, not yet taken by accept(); all listeners together */
+        uint64_t accept_queue_max;      /* gauge: the backlog limits of all listeners together */
+        uint64_t listen_drops;          /* connection attempts the kernel dropped at the listeners */
+        uint64_t retransmits;           /* segments sent again */
+} Connections;
+
+typedef struct Server {
+        uint64_t count;                 /* requests whose first answer byte left in the window */
+        double rate;                    /* count per second of covered time */
+        uint64_t errors_reset;          /* the unit ended a connection with a question unanswered */
+        uint64_t errors_timeout;        /* the connection timed out with a question unanswered */
+        uint64_t client_aborts;         /* the client ended a connection with its question unanswered */
+        uint64_t in_flight;             /* gauge: questions that have begun to arrive, answers not all left */
+        uint64_t oldest_in_flight;      /* gauge: age of the oldest of these; absent while there is none */
+        Distribution latency;
+        Distribution first_byte;
+        Distribution receive;
+        Distribution queue;
+        Distribution service;
+        Distribution answer;
+        uint64_t protocol_tcp;          /* plain exchanges on TCP, part of count */
+        uint64_t protocol_redis;        /* commands of RESP, part of count */
+        uint64_t blocking;              /* those that asked the unit to wait, part of count and of no distribution */
+        uint64_t bytes_in;
+        uint64_t bytes_out;
+        Connections connections;
+} Server;
+
+typedef struct Requests {
+        Quality quality;
+        Server server;
+} Requests;
+
+/* What the metric table points into. */
+typedef struct Metrics {
+        Requests requests;
+} Metrics;
+
+typedef struct Snapshot {
+        uint64_t seq;           /* grows by one with each new reading of the unit; equal seq means equal content */
+        uint64_t timestamp;     /* CLOCK_REALTIME, ns since 1970 */
+        uint64_t window;        /* ns; WINDOW_TOTAL for since attach */
+        uint64_t covered;       /* ns of the window in which the unit was attached */
+        Metrics metrics;        /* over the window */
+        Metrics totals;         /* since attach; only what the catalogue calls a counter is meaningful */
+        double cost_share;      /* qosd's BPF run time for this unit per second of one CPU; NaN: not measured */
+        uint64_t drops;         /* since attach: events of this unit that could not be booked */
+} Snapshot;
+
+/* A window that can be asked for: WINDOW_TOTAL, 60 s, 300 s, multiples of 100 ms up to 1 s and of 1 s up to 10 s. */
+bool window_is_valid(uint64_t window_nsec);
+#define WINDOW_EXPECTED "a multiple of 100ms up to 1s, of 1s up to 10s, 60s, 5min, or total"

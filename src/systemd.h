@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The only file that knows PID 1: what a unit is, where its control group is or will be, and when that changes. All
+ * questions are asynchronous. */
+
+#include <systemd/sd-bus.h>
+#include <systemd/sd-id128.h>
+
+#include "qos.h"
+#include "unit.h"
+
+typedef struct ServiceManager ServiceManager;
+typedef struct ServiceManagerCall ServiceManagerCall;
+
+typedef struct UnitInfo {
+        const char *id;                 /* canonical name, aliases resolved */
+        const char *names;              /* all of them, space separated */
+        const char *load_state;         /* "loaded", "not-found", "masked"... */
+        const char *active_state;       /* "active", "inactive"... */
+        const char *sub_state;          /* "running", "exited"... */
+        const char *control_group;      /* empty while it has none */
+        const char *slice;              /* the slice it lives in; NULL for units without control group */
+        bool accept;                    /* a socket of which each connection is a service of its own */
+        const char *triggers;           /* of a socket: the units it starts, space separated; NULL: none */
+        const char *instances;          /* with accept: how the paths of their control groups begin; NULL: not known */
+        const char *socket_groups;      /* control groups of the sockets that start this service and no other, space separated; or NULL */
+        const struct qos_address *listen; /* TCP: of the socket, or of all sockets that start the service */
+        size_t n_listen;
+        sd_id128_t invocation_id;
+} UnitInfo;
+
+/* error < 0: message is PID 1's, or says that it could not be asked; info is NULL. Valid during the call. */
+typedef void (*service_manager_unit_handler_t)(int error, const char *message, const UnitInfo *info, void *userdata);
+/* names: space separated, at most a few; empty when there are none. */
+typedef void (*service_manager_list_handler_t)(const char *names, void *userdata);
+/* Something about this unit may have changed (name NULL: about any). A socket is named when it was started or stopped,
+ * also one that is not watched. */
+typedef void (*service_manager_changed_t)(const char *name, void *userdata);
+
+int service_manager_new(service_manager_changed_t changed, void *userdata, ServiceManager **ret);
+ServiceManager* service_manager_free(ServiceManager *s);
+
+/* The bus to ask on; NULL while it is away. Pending questions are answered with an error. */
+int service_manager_set_bus(ServiceManager *s, sd_bus *bus);
+
+int service_manager_load(ServiceManager *s, const char *name, service_manager_unit_handler_t handler, void *userdata,
+                         ServiceManagerCall **ret);
+/* The active units that match a pattern. */
+int service_manager_list(ServiceManager *s, const char *pattern, service_manager_list_handler_t handler, void *userdata,
+                         ServiceManagerCall **ret);
+ServiceManagerCall* service_manager_call_free(ServiceManagerCall *c);
+
+/* Reports changes of this unit through the handler until unwatched. */
+int service_manager_watch(ServiceManager *s, const char *name);
+void service_manager_unwatch(ServiceManager *s, const char *name);
+
+/* Is it in a space separated list? names may be NULL. */
+bool names_contain(const char *names, const char *name);
+
+/* As systemctl does: appends ".service" where there is no suffix. -EINVAL for what cannot be a unit's name. */
+int unit_name_mangle(const char *name, char **ret);
+
+/* "127.0.0.1:80", "[::]:80", as PID 1 writes them. -EAFNOSUPPORT for what is no TCP address. */
+int listen_address_parse(const char *s, struct qos_address *ret);
+
+/* Where PID 1 puts the control group of a unit that is not running: "/system.slice/nginx.service". */
+int unit_get_default_control_group(const char *name, const char *slice, char **ret);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The objects of the attached units on D-Bus: org.qosd1.Unit and org.qosd1.Requests. */
+
+#include "manager.h"
+
+#define BUS_PATH "/org/qosd1"
+#define BUS_UNIT_PATH BUS_PATH "/unit"
+#define BUS_UNIT_INTERFACES "org.qosd1.Unit", "org.qosd1.Requests"
+
+typedef struct UnitObjects UnitObjects;
+
+int unit_objects_new(Manager *m, sd_bus *bus, UnitObjects **ret);
+UnitObjects* unit_objects_free(UnitObjects *o);
+
+/* While somebody subscribed, it is remembered what has been shown of each unit, so that signals carry what differs from
+ * that and nothing else. */
+void unit_objects_set_subscribed(UnitObjects *o, bool subscribed);
+
+int unit_objects_emit_requests(UnitObjects *o, Unit *u);
+int unit_objects_emit_unit(UnitObjects *o, Unit *u);
+
+/* The unit is going to be freed. */
+void unit_objects_forget(UnitObjects *o, Unit *u);
+
+int unit_get_bus_path(Unit *u, char **ret);
+int append_probes(sd_bus_message *m, ProbeMask probes);

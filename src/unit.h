@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* One observed unit: who it is, who holds it, and its readings. */
+
+#include <sys/types.h>
+
+#include <systemd/sd-bus.h>
+#include <systemd/sd-event.h>
+#include <systemd/sd-id128.h>
+
+#include "error.h"
+#include "snapshot.h"
+
+typedef struct Manager Manager;
+typedef struct Unit Unit;
+typedef struct Hold Hold;
+struct qos_address;
+typedef struct History History;
+typedef struct WindowMark WindowMark;
+struct qos_unit;
+
+/* The probes, as bits: what a hold asks for. */
+typedef enum ProbeMask {
+        PROBE_REQUESTS = 1 << 0,
+        _PROBE_ALL     = (1 << 1) - 1,
+} ProbeMask;
+
+/* "requests" → PROBE_REQUESTS; 0 if there is no such probe. */
+ProbeMask probe_from_string(const char *s);
+/* Iterates over the names of the probes; NULL after the last. */
+const char* probe_name(unsigned i);
+
+typedef enum HoldType {
+        HOLD_ADMINISTRATOR,     /* "qosctl attach": until detach, an expiry, or the next boot */
+        HOLD_LEASE,             /* lives as long as the connection (varlink) or bus name (D-Bus) of who asked */
+        _HOLD_TYPE_MAX,
+} HoldType;
+
+const char* hold_type_to_string(HoldType t);    /* "administrator", "lease" */
+
+struct Hold {
+        Unit *unit;
+        HoldType type;
+        ProbeMask probes;
+        uid_t uid;                      /* who asked */
+        char *owner;                    /* for people: "varlink 1234 (qosctl)", ":1.42"; NULL for the administrator's */
+        uint64_t expires;               /* CLOCK_BOOTTIME usec, or USEC_INFINITY */
+        sd_event_source *expiry;
+        void *lease_key;                /* identifies the connection a lease belongs to */
+        Hold *next;
+};
+
+struct Unit {
+        Manager *manager;
+        unsigned index;                 /* of the slot, 0 … units_max - 1 */
+        uint32_t generation;            /* distinguishes users of the same slot over time */
+
+        char *name;                     /* "nginx.service", or the control group's path if it was attached by path */
+        char *aliases;                  /* PID 1's names for it, space separated; NULL: not known (yet) */
+        char *control_group;            /* as PID 1 shows it, "/system.slice/nginx.service"; expected one while it is not running */
+        char *instances;                /* a socket that stands for its instances: how the paths of their groups begin; or NULL */
+        char *socket_groups;            /* of the sockets that start it alone, space separated; or NULL */
+        struct qos_address *listen;     /* where PID 1 listens for it (TCP) */
+        size_t n_listen;
+        sd_id128_t invocation_id;       /* null if unknown */
+        char *active_state;             /* PID 1's word: "active", "inactive", "failed"... never NULL */
+
+        uint64_t attached_since;        /* CLOCK_REALTIME, ns */
+        uint64_t attached_since_monotonic; /* CLOCK_MONOTONIC, ns */
+
+        Hold *holds;
+        ProbeMask probes;               /* the union over the holds */
+
+        const struct qos_unit *view;    /* the mmapped slot; NULL when the probe could not be loaded */
+
+        uint64_t seq;
+        Snapshot cached;                /* the last reading, so that equal seq means equal content */
+        uint64_t cached_at;             /* CLOCK_MONOTONIC, ns; 0: none */
+        uint64_t cached_signature;      /* of the counters, and where the window began */
+        uint64_t cached_boundary;
+
+        History *history;               /* history.h */
+        struct {
+                uint64_t index;
+                uint64_t signature;
+        } collected[8];                 /* steps that went there, by index; one more than the kernel keeps */
+
+        bool history_unsaved;           /* the last attempt failed, which was said */
+
+        char *degraded;                 /* see unit_get_degraded_reason() */
+        bool refreshing;                /* PID 1 is being asked about it */
+        bool refresh_again;             /* … and something has changed since */
+};
+
+/* Takes a reading over the window (WINDOW_TOTAL or window_is_valid()). Never fails: what cannot be had is absent.
+ * While nothing happened to the unit the last reading is given again, with its seq. */
+void unit_get_snapshot(Unit *u, uint64_t window_nsec, Snapshot *ret);
+
+/* Remembers the present moment, of a unit with a view. */
+void unit_mark(Unit *u, WindowMark *ret);
+/* Takes a reading of what happened since. */
+void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret);
+
+/* The buckets behind a distribution metric ("requests.server.latency"). */
+typedef struct HistogramBucket {
+        uint64_t lower, upper;          /* ns, (lower, upper]; upper UINT64_MAX: overflow */
+        uint64_t count;
+} HistogramBucket;
+
+typedef struct Histogram {
+        uint64_t seq, timestamp, window, covered;
+        int schema;                     /* OpenTelemetry / Prometheus exponential scale, 5 or 3 */
+        uint64_t count, sum;
+        HistogramBucket *buckets;       /* those that are not empty, ascending */
+        size_t n_buckets;
+} Histogram;
+
+void histogram_done(Histogram *h);
+#define _cleanup_histogram_ _cleanup_(histogram_done)
+
+/* -ENOENT with NoSuchMetric for a name that is no distribution, -ENODATA when it is not measured now. */
+int unit_get_histogram(Unit *u, const char *metric, uint64_t window_nsec, Histogram *ret, QosError *e);
+
+/* Takes over what the kernel knows of the steps that have passed. */
+int unit_collect_history(Unit *u);
+
+/* Probes that a unit is observed with but that do not work, "requests: reason"; NULL if all is well. */
+const char* unit_degraded_reason(Unit *u);

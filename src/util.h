@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The few idioms of systemd's code base that libsystemd does not export. Nothing enters here without a second user. */
+
+#include <assert.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define _cleanup_(f) __attribute__((cleanup(f)))
+#define _printf_(a, b) __attribute__((format(printf, a, b)))
+
+#define NSEC_PER_USEC UINT64_C(1000)
+#define NSEC_PER_MSEC UINT64_C(1000000)
+#define NSEC_PER_SEC UINT64_C(1000000000)
+#define USEC_PER_MSEC UINT64_C(1000)
+#define USEC_PER_SEC UINT64_C(1000000)
+#define USEC_INFINITY UINT64_MAX
+
+#define ELEMENTSOF(x) (sizeof(x) / sizeof((x)[0]))
+
+#define MIN(a, b)                                                               \
+        ({                                                                      \
+                __typeof__(a) _a = (a);                                         \
+                __typeof__(b) _b = (b);                                         \
+                _a < _b ? _a : _b;                                              \
+        })
+
+#define MAX(a, b)                                                               \
+        ({                                                                      \
+                __typeof__(a) _a = (a);                                         \
+                __typeof__(b) _b = (b);                                         \
+                _a > _b ? _a : _b;                                              \
+        })
+
+#define TAKE_GENERIC(var, type, nullvalue)                                      \
+        ({                                                                      \
+                type *_p = &(var);                                              \
+                type _v = *_p;                                                  \
+                *_p = nullvalue;                                                \
+                _v;                                                             \
+        })
+#define TAKE_PTR(ptr) TAKE_GENERIC(ptr, __typeof__(ptr), NULL)
+#define TAKE_FD(fd) TAKE_GENERIC(fd, int, -EBADF)
+
+#define ASSERT_PTR(p)                                                           \
+        ({                                                                      \
+                __typeof__(p) _p = (p);                                         \
+                assert(_p);                                                     \
+                _p;                                                             \
+        })
+
+#define new0(t, n) ((t*) calloc((n) ?: 1, sizeof(t)))
+
+static inline uint64_t now_nsec(clockid_t clock) {
+        struct timespec ts;
+
+        (void) clock_gettime(clock, &ts);
+        return (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec;
+}
+
+static inline uint64_t now_usec(clockid_t clock) {
+        return now_nsec(clock) / NSEC_PER_USEC;
+}
+
+static inline void freep(void *p) {
+        free(*(void**) p);
+}
+#define _cleanup_free_ _cleanup_(freep)
+
+static inline int close_fd(int fd) {
+        if (fd >= 0)
+                (void) close(fd);
+        return -EBADF;
+}
+
+static inline void closep(int *fd) {
+        (void) close_fd(*fd);
+}
+#define _cleanup_close_ _cleanup_(closep)
+
+static inline void fclosep(FILE **f) {
+        if (*f)
+                (void) fclose(*f);
+}
+#define _cleanup_fclose_ _cleanup_(fclosep)
+
+static inline bool streq(const char *a, const char *b) {
+        return strcmp(a, b) == 0;
+}
+
+static inline bool streq_ptr(const char *a, const char *b) {
+        return a && b ? streq(a, b) : a == b;
+}
+
+static inline const char* startswith(const char *s, const char *prefix) {
+        size_t l = strlen(prefix);
+
+        return strncmp(s, prefix, l) == 0 ? s + l : NULL;
+}
+
+static inline const char* endswith(const char *s, const char *suffix) {
+        size_t a = strlen(s), b = strlen(suffix);
+
+        return a >= b && streq(s + a - b, suffix) ? s + a - b : NULL;
+}
+
+static inline bool isempty(const char *s) {
+        return !s || !*s;
+}
+
+static inline const char* strempty(const char *s) {
+        return s ?: "";
+}
+
+/* Replaces *p by a copy of s (which may be NULL); leaves it alone when memory runs out. */
+static inline int free_and_strdup(char **p, const char *s) {
+        char *t = NULL;
+
+        if (s) {
+                t = strdup(s);
+                if (!t)
+                        return -ENOMEM;
+        }
+
+        free(*p);
+        *p = t;
+        return 0;
+}
+
+/* As systemd's: turns errno-less failures into a negative errno in one expression. */
+static inline int errno_or_else(int fallback) {
+        return errno > 0 ? -errno : -abs(fallback);
+}

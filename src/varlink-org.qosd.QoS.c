@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "varlink-org.qosd.QoS.h"
+
+#define FIELD_COMMENT(text) SD_VARLINK_FIELD_COMMENT(text)
+#define SYMBOL_COMMENT(text) SD_VARLINK_SYMBOL_COMMENT(text)
+
+#define DEFINE_INPUT_UNIT \
+        FIELD_COMMENT("The unit: its name, with \".service\" added if it has no suffix, or the path of a control group"), \
+        SD_VARLINK_DEFINE_INPUT(unit, SD_VARLINK_STRING, 0)
+
+#define DEFINE_INPUT_WINDOW \
+        FIELD_COMMENT("The window in nanoseconds: a multiple of 100 ms up to 1 s, of 1 s up to 10 s, 60 s or 5 min; 0 for everything since the attach. Default: the configured one"), \
+        SD_VARLINK_DEFINE_INPUT(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE)
+
+#define DEFINE_INPUT_POLKIT \
+        FIELD_COMMENT("Whether somebody may be asked for authorization while the call waits. Default: no"), \
+        SD_VARLINK_DEFINE_INPUT(allowInteractiveAuthentication, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE)
+
+static SD_VARLINK_DEFINE_ENUM_TYPE(
+                Quality,
+                FIELD_COMMENT("The protocol was parsed: each request counts once"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(exact),
+                FIELD_COMMENT("One answer per question is assumed"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(exchanges),
+                FIELD_COMMENT("Questions came while one was open, and no parser knows the protocol: counts and quantiles are left out"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(overlapping));
+
+static SD_VARLINK_DEFINE_ENUM_TYPE(
+                HoldType,
+                FIELD_COMMENT("Until it is detached, its time is over, or the next boot"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(administrator),
+                FIELD_COMMENT("For as long as the connection of who asked for it"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(lease));
+
+static SD_VARLINK_DEFINE_ENUM_TYPE(
+                ProgramState,
+                FIELD_COMMENT("Not loaded, as nothing needs it"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(idle),
+                FIELD_COMMENT("Loaded and running"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(attached),
+                FIELD_COMMENT("Needed, but it cannot be had"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(unavailable));
+
+static SD_VARLINK_DEFINE_ENUM_TYPE(
+                MetricKind,
+                FIELD_COMMENT("A level, or a value over the window"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(gauge),
+                FIELD_COMMENT("Events or bytes within the window; also to be found in the totals"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(counter));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Hold,
+                FIELD_COMMENT("How long it lasts"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(type, HoldType, 0),
+                FIELD_COMMENT("The probes it asks for"),
+                SD_VARLINK_DEFINE_FIELD(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY),
+                FIELD_COMMENT("The user who asked"),
+                SD_VARLINK_DEFINE_FIELD(uid, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Who holds it, in words"),
+                SD_VARLINK_DEFINE_FIELD(owner, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Nanoseconds until it ends by itself"),
+                SD_VARLINK_DEFINE_FIELD(remaining, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Distribution,
+                FIELD_COMMENT("How many durations were measured"),
+                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Their mean, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(mean, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The median, in nanoseconds. This and the other quantiles are left out while there are too few durations to tell"),
+                SD_VARLINK_DEFINE_FIELD(p50, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The 90th percentile, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(p90, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The 95th percentile, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(p95, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The 99th percentile, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(p99, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The 99.9th percentile, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(p999, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The longest, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(max, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Errors,
+                FIELD_COMMENT("Connections that the unit ended with a request unanswered"),
+                SD_VARLINK_DEFINE_FIELD(reset, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that timed out with a request unanswered"),
+                SD_VARLINK_DEFINE_FIELD(timeout, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Protocols,
+                FIELD_COMMENT("Plain exchanges on TCP"),
+                SD_VARLINK_DEFINE_FIELD(tcp, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Commands of RESP, the protocol of Redis"),
+                SD_VARLINK_DEFINE_FIELD(redis, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Connections,
+                FIELD_COMMENT("Established connections that came in through a listening socket"),
+                SD_VARLINK_DEFINE_FIELD(open, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Handshakes completed in the window"),
+                SD_VARLINK_DEFINE_FIELD(accepted, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Established connections that wait to be accepted, all listening sockets together"),
+                SD_VARLINK_DEFINE_FIELD(acceptQueue, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How many may wait, all listening sockets together"),
+                SD_VARLINK_DEFINE_FIELD(acceptQueueMax, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Attempts to connect that the kernel dropped in the window"),
+                SD_VARLINK_DEFINE_FIELD(listenDrops, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Segments sent again in the window"),
+                SD_VARLINK_DEFINE_FIELD(retransmits, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Server,
+                FIELD_COMMENT("Requests whose first answer byte left in the window"),
+                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The count, per second of what the window covers"),
+                SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that were not answered"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that the client ended with its request unanswered"),
+                SD_VARLINK_DEFINE_FIELD(clientAborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that have begun to arrive and whose answers have not all left"),
+                SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The age of the oldest of these, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(oldestInFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From the first byte of the request to the last of the answer"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From the first byte of the request to the first of the answer: receive, queue and service together"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(firstByte, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From the first to the last byte of the request reaching the kernel"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(receive, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From there until the application has read the request"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(queue, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From there until the first byte of the answer leaves"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(service, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From there until the last byte of the answer leaves"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(answer, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The count, split up by protocol"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(protocols, Protocols, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Of the count, those that asked the unit to wait for something (BLPOP, XREAD BLOCK): in no distribution"),
+                SD_VARLINK_DEFINE_FIELD(blocking, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of requests in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of answers in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The connections the requests come in on"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(connections, Connections, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Requests,
+                FIELD_COMMENT("What is known of the figures"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(quality, Quality, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that the unit answers"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(server, Server, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Cost,
+                FIELD_COMMENT("Run time of qosd's BPF programs for this unit, as a share of one CPU"),
+                SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
+
+/* Get() replies with it, List() and Subscribe() with others of its like */
+#define DEFINE_SNAPSHOT(DEFINE, DEFINE_BY_TYPE) \
+        FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by that"), \
+        DEFINE(unit, SD_VARLINK_STRING, 0), \
+        FIELD_COMMENT("The control group it has, or will have when it runs"), \
+        DEFINE(controlGroup, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("Identifies the present run of the unit"), \
+        DEFINE(invocationId, SD_VARLINK_STRING, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("The service manager's word for its state: \"active\", \"inactive\", \"failed\" and so on"), \
+        DEFINE(activeState, SD_VARLINK_STRING, 0), \
+        FIELD_COMMENT("When it was attached, in nanoseconds since 1970 UTC"), \
+        DEFINE(attachedSince, SD_VARLINK_INT, 0), \
+        FIELD_COMMENT("Counts the readings of this unit: readings with equal numbers are equal"), \
+        DEFINE(seq, SD_VARLINK_INT, 0), \
+        FIELD_COMMENT("When the reading was taken, in nanoseconds since 1970 UTC"), \
+        DEFINE(timestamp, SD_VARLINK_INT, 0), \
+        FIELD_COMMENT("The window in nanoseconds, which ends with the timestamp; left out for everything since the attach, or since a mark"), \
+        DEFINE(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("How much of the window the unit was attached for, in nanoseconds"), \
+        DEFINE(covered, SD_VARLINK_INT, 0), \
+        FIELD_COMMENT("What the probe \"requests\" has measured. All that was not measured or would mislead is left out, in here and in the rest"), \
+        DEFINE_BY_TYPE(requests, Requests, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("All counters since the attach, by the name of the metric"), \
+        DEFINE(totals, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("What observing the unit costs; left out where it is not measured: the kernel books the time of programs for all units together"), \
+        DEFINE_BY_TYPE(cost, Cost, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("Events of this unit that could not be booked, since the attach"), \
+        DEFINE(drops, SD_VARLINK_INT, 0)
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Snapshot,
+                DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_FIELD, SD_VARLINK_DEFINE_FIELD_BY_TYPE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Bucket,
+                FIELD_COMMENT("Durations in the bucket are longer than this, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(lower, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Durations in the bucket are no longer than this, in nanoseconds; left out for the last bucket, which has no end"),
+                SD_VARLINK_DEFINE_FIELD(upper, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How many durations are in it"),
+                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                StepHistogram,
+                FIELD_COMMENT("The distribution"),
+                SD_VARLINK_DEFINE_FIELD(metric, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("The grid the buckets lie on, see Histogram(). The less room there is, the coarser: 3 at most, -2 at least"),
+                SD_VARLINK_DEFINE_FIELD(schema, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("How many durations were measured"),
+                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Their sum, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(sum, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("The number of the first bucket. Bucket i has the durations longer than 2^((i-1)/2^schema) ns and no longer than 2^(i/2^schema) ns; the one that ends at 256 ns also all that are shorter, the one that begins at 2^36 ns (68.7 s) all that are longer"),
+                SD_VARLINK_DEFINE_FIELD(offset, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How many durations are in the first bucket, the next one, and so on; the buckets before and behind these are empty"),
+                SD_VARLINK_DEFINE_FIELD(counts, SD_VARLINK_INT, SD_VARLINK_ARRAY));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                HistoryStep,
+                FIELD_COMMENT("When it began, in nanoseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("How much of it the unit was observed for, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Counters, rates and distributions in the step, gauges at its end. Of a distribution the count is there with any other figure of it"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(requests, Requests, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The buckets of the distributions that were asked for and could be measured"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(histograms, StepHistogram, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_METHOD(
+                Attach,
+                DEFINE_INPUT_UNIT,
+                FIELD_COMMENT("The probes to observe it with. Default: the configured ones"),
+                SD_VARLINK_DEFINE_INPUT(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Observe it for as long as this connection is open, instead of until it is detached. Default: no"),
+                SD_VARLINK_DEFINE_INPUT(lease, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Detach it by itself after this many nanoseconds; not for leases"),
+                SD_VARLINK_DEFINE_INPUT(duration, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                DEFINE_INPUT_POLKIT,
+                FIELD_COMMENT("The name of the unit, which is another than the one that was asked for if that was an alias or lacked the suffix"),
+                SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("What cannot be measured, and why"),
+                SD_VARLINK_DEFINE_OUTPUT(degraded, SD_VARLINK_STRING, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_METHOD(
+                Detach,
+                DEFINE_INPUT_UNIT,
+                FIELD_COMMENT("Give up the lease of this connection instead. Default: no"),
+                SD_VARLINK_DEFINE_INPUT(lease, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
+                DEFINE_INPUT_POLKIT);
+
+static SD_VARLINK_DEFINE_METHOD_FULL(
+                List,
+                SD_VARLINK_REQUIRES_MORE,
+                FIELD_COMMENT("Only this unit"),
+                SD_VARLINK_DEFINE_INPUT(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                DEFINE_INPUT_WINDOW,
+                FIELD_COMMENT("Whether the unit is observed"),
+                SD_VARLINK_DEFINE_OUTPUT(attached, SD_VARLINK_BOOL, 0),
+                FIELD_COMMENT("Why it is observed"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(holds, Hold, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("What cannot be measured, and why"),
+                SD_VARLINK_DEFINE_OUTPUT(degraded, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("A reading of it"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshot, Snapshot, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The name of the unit, or the path of a control group"),
+                SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0));
+
+static SD_VARLINK_DEFINE_METHOD(
+                Get,
+                DEFINE_INPUT_UNIT,
+                DEFINE_INPUT_WINDOW,
+                FIELD_COMMENT("Show what happened since Mark() was called for the unit on this connection, instead of a window. Default: no"),
+                SD_VARLINK_DEFINE_INPUT(sinceMark, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
+                DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_OUTPUT, SD_VARLINK_DEFINE_OUTPUT_BY_TYPE));
+
+static SD_VARLINK_DEFINE_METHOD(
+                Mark,
+                DEFINE_INPUT_UNIT,
+                FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by that"),
+                SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0));
+
+static SD_VARLINK_DEFINE_METHOD(
+                Histogram,
+                DEFINE_INPUT_UNIT,
+                FIELD_COMMENT("A distribution, for instance \"requests.server.latency\""),
+                SD_VARLINK_DEFINE_INPUT(metric, SD_VARLINK_STRING, 0),
+                DEFINE_INPUT_WINDOW,
+                FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by that"),
+                SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("The distribution"),
+                SD_VARLINK_DEFINE_OUTPUT(metric, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("The reading it is from"),
+                SD_VARLINK_DEFINE_OUTPUT(seq, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("When the reading was taken, in nanoseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("The window in nanoseconds, which ends with the timestamp; left out for everything since the attach"),
+                SD_VARLINK_DEFINE_OUTPUT(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How much of the window the unit was attached for, in nanoseconds"),
+                SD_VARLINK_DEFINE_OUTPUT(covered, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("The grid the buckets lie on: the scale of exponential histograms in OpenTelemetry, the schema of native ones in Prometheus"),
+                SD_VARLINK_DEFINE_OUTPUT(schema, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("How many durations were measured"),
+                SD_VARLINK_DEFINE_OUTPUT(count, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Their sum, in nanoseconds"),
+                SD_VARLINK_DEFINE_OUTPUT(sum, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("The buckets that are not empty, from short to long"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(buckets, Bucket, SD_VARLINK_ARRAY));
+
+static SD_VARLINK_DEFINE_METHOD(
+                History,
+                DEFINE_INPUT_UNIT,
+                FIELD_COMMENT("What is wanted: metrics, or distributions like \"requests.server.latency\", whose buckets are shown then. Default, also if empty: all metrics"),
+                SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Only steps that end later than this, in nanoseconds since 1970 UTC. Default: an hour ago"),
+                SD_VARLINK_DEFINE_INPUT(since, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The length of the steps in nanoseconds: 10 s, which are kept for an hour, or 5 min, which are kept for a day. Default: 10 s if that goes back far enough"),
+                SD_VARLINK_DEFINE_INPUT(step, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by that"),
+                SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("The length of the steps, in nanoseconds"),
+                SD_VARLINK_DEFINE_OUTPUT(step, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("The steps, from old to new. Those in which the unit was not observed are left out"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(steps, HistoryStep, SD_VARLINK_ARRAY));
+
+static SD_VARLINK_DEFINE_METHOD_FULL(
+                Subscribe,
+                SD_VARLINK_REQUIRES_MORE,
+                FIELD_COMMENT("The units. Default, also if empty: all that are attached, or will be"),
+                SD_VARLINK_DEFINE_INPUT(units, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                DEFINE_INPUT_WINDOW,
+                FIELD_COMMENT("The time between two readings, in nanoseconds. Default: one second"),
+                SD_VARLINK_DEFINE_INPUT(interval, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("A reading"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshot, Snapshot, 0),
+                FIELD_COMMENT("How many readings were left out before this one, as the earlier ones had not been fetched"),
+                SD_VARLINK_DEFINE_OUTPUT(skipped, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_METHOD_FULL(
+                ListMetrics,
+                SD_VARLINK_REQUIRES_MORE,
+                FIELD_COMMENT("The name: the path of the metric in a reading"),
+                SD_VARLINK_DEFINE_OUTPUT(name, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("How it behaves over time"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(kind, MetricKind, 0),
+                FIELD_COMMENT("What it is counted in: \"ns\", \"bytes\", \"1/s\", \"1\" for a mere number, nothing for a word"),
+                SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("The probe that measures it"),
+                SD_VARLINK_DEFINE_OUTPUT(probe, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("What it tells"),
+                SD_VARLINK_DEFINE_OUTPUT(description, SD_VARLINK_STRING, 0));
+
+static SD_VARLINK_DEFINE_METHOD_FULL(
+                Probes,
+                SD_VARLINK_REQUIRES_MORE,
+                FIELD_COMMENT("The name of the BPF program"),
+                SD_VARLINK_DEFINE_OUTPUT(program, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("The probe it is part of"),
+                SD_VARLINK_DEFINE_OUTPUT(probe, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Where in the kernel it runs"),
+                SD_VARLINK_DEFINE_OUTPUT(hook, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("What there would not be without it"),
+                SD_VARLINK_DEFINE_OUTPUT(provides, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("What became of it"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(state, ProgramState, 0),
+                FIELD_COMMENT("Why it is unavailable"),
+                SD_VARLINK_DEFINE_OUTPUT(reason, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How often it ran, while the kernel measured that (sysctl kernel.bpf_stats_enabled)"),
+                SD_VARLINK_DEFINE_OUTPUT(runs, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How long these runs took altogether, in nanoseconds"),
+                SD_VARLINK_DEFINE_OUTPUT(runTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How long one of them took on average, in nanoseconds"),
+                SD_VARLINK_DEFINE_OUTPUT(runTimeMean, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How often it could not run, as it was running on that CPU already"),
+                SD_VARLINK_DEFINE_OUTPUT(recursionMisses, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_METHOD(
+                GetStatus,
+                FIELD_COMMENT("The version of qosd"),
+                SD_VARLINK_DEFINE_OUTPUT(version, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("How many units are attached"),
+                SD_VARLINK_DEFINE_OUTPUT(units, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("How many may be (UnitsMax=)"),
+                SD_VARLINK_DEFINE_OUTPUT(unitsMax, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Whether the kernel measures the run time of BPF programs now (sysctl kernel.bpf_stats_enabled)"),
+                SD_VARLINK_DEFINE_OUTPUT(statisticsEnabled, SD_VARLINK_BOOL, 0),
+                FIELD_COMMENT("Memory of all BPF maps of qosd, in bytes"),
+                SD_VARLINK_DEFINE_OUTPUT(mapMemory, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Memory of the map that each attached unit has, in bytes"),
+                SD_VARLINK_DEFINE_OUTPUT(mapMemoryPerUnit, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Memory for each open connection of attached units, in bytes"),
+                SD_VARLINK_DEFINE_OUTPUT(memoryPerSocket, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Events that could not be booked, for all units together"),
+                SD_VARLINK_DEFINE_OUTPUT(drops, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+#define DEFINE_ERROR(name, argument, type, text) \
+        SD_VARLINK_DEFINE_ERROR( \
+                name, \
+                FIELD_COMMENT(text), \
+                SD_VARLINK_DEFINE_FIELD(argument, type, 0), \
+                FIELD_COMMENT("The same in a sentence"), \
+                SD_VARLINK_DEFINE_FIELD(message, SD_VARLINK_STRING, 0))
+
+static DEFINE_ERROR(NoSuchUnit, unit, SD_VARLINK_STRING, "The unit as it was asked for");
+static DEFINE_ERROR(InvalidUnitName, unit, SD_VARLINK_STRING, "The name as it was asked for");
+static DEFINE_ERROR(NotAttached, unit, SD_VARLINK_STRING, "The unit");
+static DEFINE_ERROR(NoControlGroup, unit, SD_VARLINK_STRING, "The unit");
+static DEFINE_ERROR(NestedUnit, unit, SD_VARLINK_STRING, "The unit");
+static DEFINE_ERROR(NoSuchProbe, probe, SD_VARLINK_STRING, "The probe as it was asked for");
+static DEFINE_ERROR(ProbeUnavailable, probe, SD_VARLINK_STRING, "The probe");
+static DEFINE_ERROR(TooManyUnits, limit, SD_VARLINK_INT, "How many there may be");
+static DEFINE_ERROR(TooManyLeases, limit, SD_VARLINK_INT, "How many there may be");
+static DEFINE_ERROR(NoSuchMetric, metric, SD_VARLINK_STRING, "The metric as it was asked for");
+static DEFINE_ERROR(NoHistory, metric, SD_VARLINK_STRING, "The metric");
+static DEFINE_ERROR(NotMarked, unit, SD_VARLINK_STRING, "The unit");
+static DEFINE_ERROR(TooManyMarks, limit, SD_VARLINK_INT, "How many there may be");
+static DEFINE_ERROR(NotMeasured, metric, SD_VARLINK_STRING, "The metric");
+static DEFINE_ERROR(ServiceManager, unit, SD_VARLINK_STRING, "The unit");
+static SD_VARLINK_DEFINE_ERROR(NothingToList);
+
+SD_VARLINK_DEFINE_INTERFACE(
+                org_qosd_QoS,
+                "org.qosd.QoS",
+                SD_VARLINK_INTERFACE_COMMENT("How well systemd units serve their requests, measured in the kernel"),
+                SYMBOL_COMMENT("What is known of the figures"),
+                &vl_type_Quality,
+                SYMBOL_COMMENT("How long a unit is observed"),
+                &vl_type_HoldType,
+                SYMBOL_COMMENT("What became of a BPF program"),
+                &vl_type_ProgramState,
+                SYMBOL_COMMENT("How a metric behaves over time"),
+                &vl_type_MetricKind,
+                SYMBOL_COMMENT("A reason to observe a unit; it is observed until the last one is gone"),
+                &vl_type_Hold,
+                SYMBOL_COMMENT("A distribution of durations"),
+                &vl_type_Distribution,
+                SYMBOL_COMMENT("Requests that were not answered in the window"),
+                &vl_type_Errors,
+                SYMBOL_COMMENT("Requests by protocol"),
+                &vl_type_Protocols,
+                SYMBOL_COMMENT("The connections to a unit"),
+                &vl_type_Connections,
+                SYMBOL_COMMENT("A unit in the role of the one who answers"),
+                &vl_type_Server,
+                SYMBOL_COMMENT("What the probe \"requests\" measures"),
+                &vl_type_Requests,
+                SYMBOL_COMMENT("What observing costs"),
+                &vl_type_Cost,
+                SYMBOL_COMMENT("A reading: all that is known of one unit over one window, at one moment"),
+                &vl_type_Snapshot,
+                SYMBOL_COMMENT("A part of a histogram"),
+                &vl_type_Bucket,
+                SYMBOL_COMMENT("A distribution in a step of the history"),
+                &vl_type_StepHistogram,
+                SYMBOL_COMMENT("A step of the history: what happened in ten seconds, or five minutes"),
+                &vl_type_HistoryStep,
+                SYMBOL_COMMENT("Begins to observe a unit. One that does not run yet is waited for. Who has attached it before changes what was asked for then"),
+                &vl_method_Attach,
+                SYMBOL_COMMENT("Ends what Attach() began; the unit is observed further if others have attached it, too"),
+                &vl_method_Detach,
+                SYMBOL_COMMENT("Shows the attached units, one with each reply"),
+                &vl_method_List,
+                SYMBOL_COMMENT("Takes a reading of one attached unit"),
+                &vl_method_Get,
+                SYMBOL_COMMENT("Remembers the present moment, for Get() with sinceMark; once more forgets the one before. Marks go with the connection, or the unit's last hold"),
+                &vl_method_Mark,
+                SYMBOL_COMMENT("Shows how the durations are distributed that a metric is made from"),
+                &vl_method_Histogram,
+                SYMBOL_COMMENT("Shows what one attached unit did over time. The history begins with the attach, and ends with it"),
+                &vl_method_History,
+                SYMBOL_COMMENT("Takes a reading of each of the units at once, and then at each multiple of the interval. Who does not fetch the replies misses some, and then loses the connection"),
+                &vl_method_Subscribe,
+                SYMBOL_COMMENT("Shows what there is to measure, one metric with each reply"),
+                &vl_method_ListMetrics,
+                SYMBOL_COMMENT("Shows the BPF programs, one with each reply"),
+                &vl_method_Probes,
+                SYMBOL_COMMENT("Shows what qosd itself is up to"),
+                &vl_method_GetStatus,
+                SYMBOL_COMMENT("The service manager knows no unit of that name"),
+                &vl_error_NoSuchUnit,
+                SYMBOL_COMMENT("No unit can have that name, no control group that path"),
+                &vl_error_InvalidUnitName,
+                SYMBOL_COMMENT("The unit is not attached, or not by who asks"),
+                &vl_error_NotAttached,
+                SYMBOL_COMMENT("The unit is of a kind that never has processes of its own"),
+                &vl_error_NoControlGroup,
+                SYMBOL_COMMENT("The unit lies within an attached one, or the other way around"),
+                &vl_error_NestedUnit,
+                SYMBOL_COMMENT("There is no probe of that name"),
+                &vl_error_NoSuchProbe,
+                SYMBOL_COMMENT("The probe does not work on this system"),
+                &vl_error_ProbeUnavailable,
+                SYMBOL_COMMENT("As many units are attached as may be, or as this user may attach"),
+                &vl_error_TooManyUnits,
+                SYMBOL_COMMENT("This user has as many leases as may be"),
+                &vl_error_TooManyLeases,
+                SYMBOL_COMMENT("There is no metric of that name, or it is no distribution"),
+                &vl_error_NoSuchMetric,
+                SYMBOL_COMMENT("There is such a metric, but no history of it"),
+                &vl_error_NoHistory,
+                SYMBOL_COMMENT("Mark() was not called for the unit on this connection"),
+                &vl_error_NotMarked,
+                SYMBOL_COMMENT("This connection has marks in as many units as it may"),
+                &vl_error_TooManyMarks,
+                SYMBOL_COMMENT("There is no reading of that metric now"),
+                &vl_error_NotMeasured,
+                SYMBOL_COMMENT("The service manager could not be asked about the unit"),
+                &vl_error_ServiceManager,
+                SYMBOL_COMMENT("There is nothing to list"),
+                &vl_error_NothingToList);

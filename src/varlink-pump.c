@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "log.h"
+#include "varlink-pump.h"
+
+struct VarlinkPump {
+        sd_varlink *link;               /* no reference: the pump ends with the connection */
+        int fd;                         /* the link's */
+        sd_event_source *io;
+        sd_event_source *again;
+        size_t unfinished;              /* bytes of the message whose end has not been seen */
+        bool *freed;                    /* set when the pump ends within its own callback */
+};
+
+VarlinkPump* varlink_pump_free(VarlinkPump *p) {
+        if (!p)
+                return NULL;
+
+        if (p->freed)
+                *p->freed = true;
+        sd_event_source_disable_unref(p->io);
+        sd_event_source_disable_unref(p->again);
+        free(p);
+        return NULL;
+}
+
+/* Looks at what has come in since the last time: the socket keeps a position for those who only look. What comes in
+ * between this and the library's read is not seen, which is too short a time to make much of. */
+static int pump_measure(VarlinkPump *p) {
+        char buffer[4096];
+
+        for (;;) {
+                const char *end;
+                ssize_t n;
+
+                n = recv(p->fd, buffer, sizeof(buffer), MSG_PEEK|MSG_DONTWAIT);
+                if (n < 0)
+                        return errno == EAGAIN ? 0 : -errno;
+                if (n == 0)
+                        return 0;
+
+                end = memrchr(buffer, 0, n);
+                p->unfinished = end ? (size_t) (buffer + n - (end + 1)) : p->unfinished + n;
+                if (p->unfinished > VARLINK_MESSAGE_MAX)
+                        return -EMSGSIZE;
+        }
+}
+
+/* 0: not before something happens on the socket. */
+static int pump_may_process(VarlinkPump *p) {
+        struct pollfd pollfd = { .fd = p->fd, .events = POLLOUT };
+        int events, r;
+
+        events = sd_varlink_get_events(p->link);
+        if (events < 0)
+                return events;
+
+        if (poll(&pollfd, 1, 0) < 0)
+                return -errno;
+
+        if (pollfd.revents & (POLLHUP|POLLERR)) {
+                /* Tells the library; it waits for nothing now */
+                (void) sd_varlink_wait(p->link, 0);
+                return 1;
+        }
+
+        /* Replies first. If they cannot be written, then the library would go on and read */
+        if (events & EPOLLOUT)
+                return pollfd.revents & POLLOUT ? 1 : 0;
+
+        r = pump_measure(p);
+        return r < 0 ? r : 1;
+}
+
+static int pump_process(VarlinkPump *p) {
+        _cleanup_(sd_varlink_unrefp) sd_varlink *link = sd_varlink_ref(p->link);
+        bool freed = false;
+        int r;
+
+        r = pump_may_process(p);
+        if (r == 0)
+                return 0;
+        if (r > 0) {
+                p->freed = &freed;
+                r = sd_varlink_process(link);
+                if (freed)
+                        return 0;
+                p->freed = NULL;
+        }
+        if (r < 0) {
+                (void) log_debug_errno(r, "Ending a varlink connection: %m");
+                (void) sd_varlink_close(link);
+                return 0;
+        }
+
+        /* One step at a time, so that a busy client does not keep the others waiting */
+        if (r > 0)
+                return sd_event_source_set_enabled(p->again, SD_EVENT_ONESHOT);
+        return 0;
+}
+
+static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
+        return pump_process(ASSERT_PTR(userdata));
+}
+
+static int on_again(sd_event_source *s, void *userdata) {
+        return pump_process(ASSERT_PTR(userdata));
+}
+
+static int on_prepare(sd_event_source *s, void *userdata) {
+        VarlinkPump *p = ASSERT_PTR(userdata);
+        int events;
+
+        events = sd_varlink_get_events(p->link);
+        if (events < 0)
+                return events;
+
+        /* What is not to be handled yet must not wake us up */
+        return sd_event_source_set_io_events(s, events & EPOLLOUT ? EPOLLOUT : (uint32_t) events);
+}
+
+int varlink_pump_new(sd_event *event, sd_varlink *link, VarlinkPump **ret) {
+        const int start = 0;
+        VarlinkPump *p;
+        int fd, r;
+
+        fd = sd_varlink_get_fd(link);
+        if (fd < 0)
+                return fd;
+        if (setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &start, sizeof(start)) < 0)
+                return -errno;
+
+        p = new0(VarlinkPump, 1);
+        if (!p)
+                return -ENOMEM;
+        *p = (VarlinkPump) {
+                .link = link,
+                .fd = fd,
+        };
+
+        sd_varlink_detach_event(link);
+        r = sd_event_add_io(event, &p->io, fd, 0, on_io, p);
+        if (r >= 0)
+                r = sd_event_source_set_prepare(p->io, on_prepare);
+        if (r >= 0)
+                r = sd_event_add_defer(event, &p->again, on_again, p);
+        if (r < 0) {
+                varlink_pump_free(p);
+                return r;
+        }
+
+        *ret = p;
+        return 0;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Moves the messages of one connection, in place of sd_varlink_attach_event(). That lets each client make us keep
+ * 16 MiB of an unfinished message, and 16 MiB of replies that it does not read; and when the event loop ends it waits,
+ * for as long as it takes, until all of them have read their replies. Here
+ *
+ *   - a message that is longer than VARLINK_MESSAGE_MAX ends the connection before it is all read;
+ *   - no message is handled while the replies to the one before have not left;
+ *   - the end of the event loop waits for nobody. */
+
+#include <systemd/sd-event.h>
+#include <systemd/sd-varlink.h>
+
+#include "util.h"
+
+/* Longer than any sensible call: Subscribe() with the names of 256 units. */
+#define VARLINK_MESSAGE_MAX (128U * 1024U)
+
+typedef struct VarlinkPump VarlinkPump;
+
+/* For a connection of a server; it is taken away from the library's own event sources. */
+int varlink_pump_new(sd_event *event, sd_varlink *link, VarlinkPump **ret);
+
+/* To be called when the connection ends, at the latest. */
+VarlinkPump* varlink_pump_free(VarlinkPump *p);

@@ -1,0 +1,1179 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include "config-build.h"
+#include "history.h"
+#include "json.h"
+#include "log.h"
+#include "metric.h"
+#include "polkit.h"
+#include "varlink.h"
+#include "varlink-org.qosd.QoS.h"
+#include "varlink-pump.h"
+#include "window.h"
+
+#define INTERFACE "org.qosd.QoS"
+#define LISTEN_PATH "/run/qosd/org.qosd.QoS"
+#define POLKIT_ACTION "org.qosd1.attach"
+
+/* Connections of everybody together, and of root: more than a fleet of tools opens, less than the descriptors we have
+ * (LimitNOFILE= in the unit). Others have ConnectionsPerUserMax=. */
+#define CONNECTIONS_MAX 4096U
+
+/* What a subscriber may leave unread before readings are skipped: some tens of them. Behind it is the socket's own
+ * buffer, and what the library queues is then at most one round. */
+#define UNREAD_MAX (32 * 1024)
+
+/* How long a subscriber may leave it so before it is cut off. */
+#define UNREAD_USEC (15 * USEC_PER_SEC)
+
+/* Units that one subscription may name. */
+#define STREAM_UNITS_MAX UNITS_MAX_LIMIT
+
+typedef struct Stream {
+        char **units;                   /* NULL: all that are attached */
+        uint64_t window;
+        uint64_t interval_usec;
+        sd_event_source *timer;
+        uint64_t skipped;
+        uint64_t unread_since;          /* CLOCK_MONOTONIC usec; 0: it reads */
+} Stream;
+
+/* How often it is said that somebody has too many connections. */
+#define REFUSED_USEC (60 * USEC_PER_SEC)
+
+/* Units that one connection may have a mark in. A mark takes 22 KiB, and a user may have a hundred connections. */
+#define MARKS_MAX 4U
+
+typedef struct Mark {
+        Unit *unit;
+        WindowMark mark;
+} Mark;
+
+typedef struct Connection {
+        VarlinkServer *server;
+        sd_varlink *link;
+        VarlinkPump *pump;
+        uid_t uid;
+        struct Connection *next;
+
+        /* The one method that waits for polkit or PID 1: sd-varlink dispatches no other meanwhile */
+        AttachOperation *attach;
+        PolkitQuery *query;
+        bool detaching;
+        char *unit;
+        ProbeMask probes;
+        bool lease;
+        uint64_t duration_usec;
+
+        Stream *stream;
+        Mark *marks[MARKS_MAX];         /* in no order; NULL: free */
+} Connection;
+
+struct VarlinkServer {
+        Manager *manager;
+        sd_varlink_server *server;
+        Connection *connections;
+        uint64_t refused_at;            /* CLOCK_MONOTONIC usec; 0: never */
+};
+
+static void strv_free(char **l) {
+        for (char **i = l; i && *i; i++)
+                free(*i);
+        free(l);
+}
+
+static void strv_freep(char ***l) {
+        strv_free(*l);
+}
+
+static Stream* stream_free(Stream *s) {
+        if (!s)
+                return NULL;
+
+        sd_event_source_disable_unref(s->timer);
+        strv_free(s->units);
+        free(s);
+        return NULL;
+}
+
+/* ---- errors --------------------------------------------------------------------------------------------------- */
+
+static int reply_error(sd_varlink *link, int error, const QosError *e) {
+        _cleanup_free_ char *id = NULL;
+
+        if (!e || e->code == QOS_ERROR_NONE)
+                return sd_varlink_error_errno(link, error);
+
+        if (asprintf(&id, INTERFACE ".%s", qos_error_name(e->code)) < 0)
+                return -ENOMEM;
+
+        if (streq(qos_error_field(e->code), "limit"))
+                return sd_varlink_errorbo(link, id,
+                                          SD_JSON_BUILD_PAIR_UNSIGNED("limit", strtoul(e->argument, NULL, 10)),
+                                          SD_JSON_BUILD_PAIR_STRING("message", e->message));
+
+        return sd_varlink_errorbo(link, id,
+                                  SD_JSON_BUILD_PAIR_STRING(qos_error_field(e->code), e->argument),
+                                  SD_JSON_BUILD_PAIR_STRING("message", e->message));
+}
+
+/* ---- parameters that several methods have --------------------------------------------------------------------- */
+
+typedef struct Parameters {
+        const char *unit;
+        const char *metric;
+        uint64_t window;                /* ABSENT: the default */
+        uint64_t interval;
+        uint64_t duration;
+        uint64_t since, step;           /* ABSENT: the default */
+        char **names;                   /* units, probes or metrics */
+        bool lease, interactive, since_mark;
+} Parameters;
+
+static void parameters_done(Parameters *p) {
+        strv_free(p->names);
+}
+#define _cleanup_parameters_ _cleanup_(parameters_done)
+#define PARAMETERS_INIT { .window = ABSENT, .interval = NSEC_PER_SEC, .duration = ABSENT, .since = ABSENT, .step = ABSENT }
+
+/* null is as good as nothing, which the library's own do not know */
+static int dispatch_bool(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata) {
+        return sd_json_variant_is_null(v) ? 0 : sd_json_dispatch_stdbool(name, v, flags, userdata);
+}
+
+static int dispatch_number(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata) {
+        uint64_t n;
+        int r;
+
+        if (sd_json_variant_is_null(v))
+                return 0;
+
+        r = sd_json_dispatch_uint64(name, v, flags, &n);
+        if (r < 0)
+                return r;
+        if (n == ABSENT) /* which stands for "not given" */
+                return -ERANGE;
+
+        *(uint64_t*) userdata = n;
+        return 0;
+}
+
+/* 1: an error was sent. */
+static int parameters_check_window(Manager *m, sd_varlink *link, Parameters *p) {
+        if (p->window == ABSENT)
+                p->window = m->config.default_window_nsec;
+        if (!window_is_valid(p->window)) {
+                int r = sd_varlink_error_invalid_parameter_name(link, "window");
+
+                return r < 0 ? r : 1;
+        }
+        return 0;
+}
+
+/* ---- Attach, Detach ------------------------------------------------------------------------------------------- */
+
+static void connection_forget_call(Connection *c) {
+        c->attach = NULL;
+        c->query = polkit_query_free(c->query);
+        free(c->unit);
+        c->unit = NULL;
+}
+
+static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
+        Connection *c = ASSERT_PTR(userdata);
+        const char *degraded;
+
+        connection_forget_call(c);
+        if (error < 0) {
+                (void) reply_error(c->link, error, e);
+                return;
+        }
+
+        degraded = unit_degraded_reason(u);
+        (void) sd_varlink_replybo(c->link,
+                                  SD_JSON_BUILD_PAIR_STRING("unit", u->name),
+                                  SD_JSON_BUILD_PAIR_CONDITION(!!degraded, "degraded", SD_JSON_BUILD_STRING(degraded)));
+}
+
+static int connection_attach(Connection *c) {
+        _cleanup_free_ char *owner = NULL;
+        AttachOperation *operation = NULL;
+        pid_t pid = 0;
+
+        (void) sd_varlink_get_peer_pid(c->link, &pid);
+        if (c->lease && asprintf(&owner, "varlink, process %i", (int) pid) < 0)
+                return -ENOMEM;
+
+        AttachRequest request = {
+                .name = c->unit,
+                .probes = c->probes,
+                .type = c->lease ? HOLD_LEASE : HOLD_ADMINISTRATOR,
+                .uid = c->uid,
+                .owner = owner,
+                .lease_key = c->lease ? c : NULL,
+                .duration_usec = c->duration_usec,
+        };
+        int r;
+
+        r = manager_attach(c->server->manager, &request, on_attached, c, &operation);
+        if (r < 0)
+                return r;
+        if (c->unit) /* the handler was not called yet */
+                c->attach = operation;
+        return 0;
+}
+
+static int connection_detach(Connection *c) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        int r;
+
+        r = manager_detach(c->server->manager, c->unit, c->lease ? c : NULL, &e);
+        connection_forget_call(c);
+        if (r < 0)
+                return reply_error(c->link, r, &e);
+        return sd_varlink_reply(c->link, NULL);
+}
+
+static int connection_go_on(Connection *c) {
+        return c->detaching ? connection_detach(c) : connection_attach(c);
+}
+
+static void on_authorized(int result, void *userdata) {
+        Connection *c = ASSERT_PTR(userdata);
+        int r;
+
+        c->query = NULL;
+        if (result <= 0) {
+                connection_forget_call(c);
+                (void) sd_varlink_error(c->link,
+                                        result == POLKIT_NEEDS_INTERACTION ? SD_VARLINK_ERROR_INTERACTIVE_AUTHENTICATION_REQUIRED :
+                                                                             SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
+                return;
+        }
+
+        r = connection_go_on(c);
+        if (r < 0) /* without effect if that was the error that it has sent */
+                (void) sd_varlink_error_errno(c->link, r);
+}
+
+static int connection_authorize(Connection *c, bool interactive) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        Manager *m = c->server->manager;
+        int r;
+
+        if (c->uid == 0 || manager_uid_owns(m, c->unit, c->uid))
+                return connection_go_on(c);
+
+        /* Nobody types a password to be told of a typing error */
+        if (!manager_get_unit(m, c->unit, &e) && (c->detaching || e.code == QOS_ERROR_INVALID_UNIT_NAME)) {
+                connection_forget_call(c);
+                return reply_error(c->link, -ENXIO, &e);
+        }
+
+        r = m->bus ? polkit_query_varlink(m->bus, c->link, POLKIT_ACTION, interactive, on_authorized, c, &c->query) : -ENOTCONN;
+        if (r < 0) {
+                connection_forget_call(c);
+                return sd_varlink_error(c->link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
+        }
+        return 0;
+}
+
+/* 1: an error was sent. */
+static int parse_probes(sd_varlink *link, char **names, ProbeMask *ret) {
+        ProbeMask mask = 0;
+
+        for (char **i = names; i && *i; i++) {
+                ProbeMask probe = probe_from_string(*i);
+
+                if (probe == 0) {
+                        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+                        int r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, *i, "there is no probe '%s', expected 'requests'", *i);
+
+                        r = reply_error(link, r, &e);
+                        return r < 0 ? r : 1;
+                }
+                mask |= probe;
+        }
+
+        *ret = mask;
+        return 0;
+}
+
+static int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit",                           SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
+                { "probes",                         SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,         offsetof(Parameters, names),       SD_JSON_NULLABLE  },
+                { "lease",                          SD_JSON_VARIANT_BOOLEAN,       dispatch_bool,                 offsetof(Parameters, lease),       SD_JSON_NULLABLE  },
+                { "duration",                       _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,               offsetof(Parameters, duration),    SD_JSON_NULLABLE  },
+                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN,       dispatch_bool,                 offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
+                {}
+        };
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        ProbeMask probes;
+        int r;
+
+        /* Nobody waits for the end of it, so another call could come in between */
+        if (flags & SD_VARLINK_METHOD_ONEWAY)
+                return -EOPNOTSUPP;
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        if (p.duration != ABSENT && (p.duration < NSEC_PER_USEC || p.lease))
+                return sd_varlink_error_invalid_parameter_name(link, "duration");
+        r = parse_probes(link, p.names, &probes);
+        if (r != 0)
+                return r;
+
+        c->unit = strdup(p.unit);
+        if (!c->unit)
+                return -ENOMEM;
+        c->detaching = false;
+        c->probes = probes;
+        c->lease = p.lease;
+        c->duration_usec = p.duration == ABSENT ? USEC_INFINITY : p.duration / NSEC_PER_USEC;
+        return connection_authorize(c, p.interactive);
+}
+
+static int vl_method_detach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit",                           SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
+                { "lease",                          SD_JSON_VARIANT_BOOLEAN, dispatch_bool,                 offsetof(Parameters, lease),       SD_JSON_NULLABLE  },
+                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN, dispatch_bool,                 offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
+                {}
+        };
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        int r;
+
+        /* Nobody waits for the end of it, so another call could come in between */
+        if (flags & SD_VARLINK_METHOD_ONEWAY)
+                return -EOPNOTSUPP;
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+
+        c->unit = strdup(p.unit);
+        if (!c->unit)
+                return -ENOMEM;
+        c->detaching = true;
+        c->lease = p.lease;
+
+        /* One's own lease is one's own to give up */
+        return c->lease ? connection_detach(c) : connection_authorize(c, p.interactive);
+}
+
+/* ---- Get, Mark, List, Histogram ------------------------------------------------------------------------------- */
+
+/* Where the mark in the unit is, or one more could be (NULL). */
+static Mark** connection_find_mark(Connection *c, const Unit *u) {
+        for (unsigned i = 0; i < MARKS_MAX; i++)
+                if ((c->marks[i] ? c->marks[i]->unit : NULL) == u)
+                        return c->marks + i;
+        return NULL;
+}
+
+static int unit_to_snapshot(Unit *u, uint64_t window, sd_json_variant **ret) {
+        Snapshot s;
+
+        unit_get_snapshot(u, window, &s);
+        return snapshot_to_json(u, &s, ret);
+}
+
+static int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit",      SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),       SD_JSON_MANDATORY },
+                { "window",    _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,               offsetof(Parameters, window),     SD_JSON_NULLABLE  },
+                { "sinceMark", SD_JSON_VARIANT_BOOLEAN,       dispatch_bool,                 offsetof(Parameters, since_mark), SD_JSON_NULLABLE  },
+                {}
+        };
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        Unit *u;
+        int r;
+
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        if (p.since_mark && p.window != ABSENT)
+                return sd_varlink_error_invalid_parameter_name(link, "window");
+        r = parameters_check_window(c->server->manager, link, &p);
+        if (r != 0)
+                return r;
+
+        u = manager_get_unit(c->server->manager, p.unit, &e);
+        if (!u)
+                return reply_error(link, -ENXIO, &e);
+
+        if (p.since_mark) {
+                Mark **mark = connection_find_mark(c, u);
+                Snapshot s;
+
+                if (!mark) {
+                        r = qos_error_set(&e, QOS_ERROR_NOT_MARKED, u->name, "'%s' was not marked on this connection", u->name);
+                        return reply_error(link, r, &e);
+                }
+                unit_get_snapshot_since(u, &(*mark)->mark, &s);
+                r = snapshot_to_json(u, &s, &v);
+        } else
+                r = unit_to_snapshot(u, p.window, &v);
+        if (r < 0)
+                return r;
+        return sd_varlink_reply(link, v);
+}
+
+static int vl_method_mark(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit), SD_JSON_MANDATORY },
+                {}
+        };
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        Mark **mark;
+        Unit *u;
+        int r;
+
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+
+        u = manager_get_unit(c->server->manager, p.unit, &e);
+        if (!u)
+                return reply_error(link, -ENXIO, &e);
+
+        mark = connection_find_mark(c, u) ?: connection_find_mark(c, NULL);
+        if (!mark) {
+                char limit[16];
+
+                (void) snprintf(limit, sizeof(limit), "%u", MARKS_MAX);
+                r = qos_error_set(&e, QOS_ERROR_TOO_MANY_MARKS, limit, "this connection has marks in %s units, more are not allowed", limit);
+                return reply_error(link, r, &e);
+        }
+        if (!u->view) {
+                r = qos_error_set(&e, QOS_ERROR_PROBE_UNAVAILABLE, probe_name(0), "nothing can be measured of '%s' (%s)",
+                                  u->name, unit_degraded_reason(u));
+                return reply_error(link, r, &e);
+        }
+
+        if (!*mark) {
+                *mark = new0(Mark, 1);
+                if (!*mark)
+                        return -ENOMEM;
+                (*mark)->unit = u;
+        }
+        unit_mark(u, &(*mark)->mark);
+        return sd_varlink_replybo(link, SD_JSON_BUILD_PAIR_STRING("unit", u->name));
+}
+
+/* Sends replies one by one, the last one as such. Consumes the variants. */
+static int reply_many(sd_varlink *link, sd_json_variant **replies, size_t n) {
+        int r = 0;
+
+        if (n == 0)
+                return sd_varlink_error(link, INTERFACE ".NothingToList", NULL);
+
+        for (size_t i = 0; i < n && r >= 0; i++)
+                r = i + 1 < n ? sd_varlink_notify(link, replies[i]) : sd_varlink_reply(link, replies[i]);
+        json_unref_all(replies, n);
+        return r;
+}
+
+static int unit_to_list_entry(Unit *u, uint64_t window, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *snapshot = NULL, *holds = NULL;
+        const char *degraded = unit_degraded_reason(u);
+        int r;
+
+        r = unit_to_snapshot(u, window, &snapshot);
+        if (r < 0)
+                return r;
+        r = holds_to_json(u, now_usec(CLOCK_BOOTTIME), &holds);
+        if (r < 0)
+                return r;
+
+        return sd_json_buildo(ret,
+                              SD_JSON_BUILD_PAIR_BOOLEAN("attached", true),
+                              SD_JSON_BUILD_PAIR_VARIANT("holds", holds),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!degraded, "degraded", SD_JSON_BUILD_STRING(degraded)),
+                              SD_JSON_BUILD_PAIR_VARIANT("snapshot", snapshot),
+                              SD_JSON_BUILD_PAIR_STRING("unit", u->name));
+}
+
+static int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit",   SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),   SD_JSON_NULLABLE },
+                { "window", _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,               offsetof(Parameters, window), SD_JSON_NULLABLE },
+                {}
+        };
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        sd_json_variant *replies[UNITS_MAX_LIMIT];
+        Unit *only = NULL;
+        size_t n = 0;
+        int r;
+
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        if (!(flags & SD_VARLINK_METHOD_MORE))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_EXPECTED_MORE, NULL);
+        r = parameters_check_window(c->server->manager, link, &p);
+        if (r != 0)
+                return r;
+
+        if (p.unit) {
+                only = manager_get_unit(c->server->manager, p.unit, &e);
+                if (!only)
+                        return reply_error(link, -ENXIO, &e);
+        }
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                Unit *u = c->server->manager->units[i];
+
+                if (!u || (only && u != only))
+                        continue;
+                r = unit_to_list_entry(u, p.window, replies + n);
+                if (r < 0) {
+                        json_unref_all(replies, n);
+                        return r;
+                }
+                n++;
+        }
+
+        return reply_many(link, replies, n);
+}
+
+static int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit",   SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),   SD_JSON_MANDATORY },
+                { "metric", SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, metric), SD_JSON_MANDATORY },
+                { "window", _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,               offsetof(Parameters, window), SD_JSON_NULLABLE  },
+                {}
+        };
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        _cleanup_histogram_ Histogram h = {};
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        Unit *u;
+        int r;
+
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        r = parameters_check_window(c->server->manager, link, &p);
+        if (r != 0)
+                return r;
+
+        u = manager_get_unit(c->server->manager, p.unit, &e);
+        if (!u)
+                return reply_error(link, -ENXIO, &e);
+
+        r = unit_get_histogram(u, p.metric, p.window, &h, &e);
+        if (r == -ENODATA)
+                return sd_varlink_errorbo(link, INTERFACE ".NotMeasured",
+                                          SD_JSON_BUILD_PAIR_STRING("metric", p.metric),
+                                          SD_JSON_BUILD_PAIR_STRING("message", "there is no reading of it now, 'qosctl status' and 'qosctl probes' say why"));
+        if (r < 0)
+                return reply_error(link, r, &e);
+
+        r = histogram_to_json(u, p.metric, &h, &v);
+        if (r < 0)
+                return r;
+        return sd_varlink_reply(link, v);
+}
+
+/* ---- History -------------------------------------------------------------------------------------------------- */
+
+/* Steps in one answer: as many as there are of 10 s, or of 5 min. */
+#define HISTORY_STEPS_MAX MAX(HISTORY_FINE_STEPS, HISTORY_COARSE_STEPS)
+
+typedef struct HistoryQuery {
+        uint64_t since, step;
+        unsigned minimum_samples;
+        bool *metrics;                  /* of the catalogue, which are wanted */
+        unsigned distributions;         /* bits by their number */
+
+        sd_json_variant **steps;
+        size_t n;
+} HistoryQuery;
+
+static void history_query_done(HistoryQuery *q) {
+        json_unref_all(q->steps, q->n);
+        free(q->steps);
+        free(q->metrics);
+}
+
+static int history_query_add(const HistoryStep *s, void *userdata) {
+        HistoryQuery *q = ASSERT_PTR(userdata);
+        Metrics metrics;
+        int r;
+
+        if (s->timestamp + q->step <= q->since)
+                return 0;
+
+        history_step_get_metrics(s, q->minimum_samples, &metrics);
+        for (size_t i = 0; i < metric_table_size; i++)
+                if (!q->metrics[i])
+                        metric_set_absent(metric_table + i, &metrics);
+
+        if (q->n >= HISTORY_STEPS_MAX)
+                return -E2BIG;
+        r = history_step_to_json(s, &metrics, q->distributions, q->steps + q->n);
+        if (r >= 0)
+                q->n++;
+        return r;
+}
+
+static void history_query_want(HistoryQuery *q, const Metric *metric) {
+        const Metric *count = history_find_count(metric);
+
+        q->metrics[metric - metric_table] = true;
+        if (count)
+                q->metrics[count - metric_table] = true;
+}
+
+static bool is_distribution(const char *name) {
+        for (size_t i = 0; i < metric_table_size; i++)
+                if (streq_ptr(startswith(metric_table[i].name, name), ".max"))
+                        return true;
+        return false;
+}
+
+static int history_query_parse(HistoryQuery *q, char **names, QosError *e) {
+        for (size_t i = 0; i < metric_table_size && !(names && *names); i++)
+                q->metrics[i] = history_has_metric(metric_table + i);
+
+        for (char **name = names; name && *name; name++) {
+                const Metric *metric = metric_find(*name);
+                int d = history_find_distribution(*name);
+
+                if (d >= 0)
+                        q->distributions |= 1U << d;
+                else if (metric && history_has_metric(metric))
+                        history_query_want(q, metric);
+                else if (metric || is_distribution(*name))
+                        return qos_error_set(e, QOS_ERROR_NO_HISTORY, *name, "no history is kept of '%s', only of counters, rates, latency and time to first byte, "
+                                             "requests in flight and open connections", *name);
+                else
+                        return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, *name, "there is no metric '%s', see 'qosctl list-metrics'", *name);
+        }
+        return 0;
+}
+
+static int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit",    SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),  SD_JSON_MANDATORY },
+                { "metrics", SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,         offsetof(Parameters, names), SD_JSON_NULLABLE  },
+                { "since",   _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,               offsetof(Parameters, since), SD_JSON_NULLABLE  },
+                { "step",    _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,               offsetof(Parameters, step),  SD_JSON_NULLABLE  },
+                {}
+        };
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *steps = NULL;
+        uint64_t now = now_usec(CLOCK_REALTIME) * NSEC_PER_USEC, kept = HISTORY_FINE_STEPS * HISTORY_FINE_NSEC;
+        _cleanup_(history_query_done) HistoryQuery q = {};
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        HistoryLevel level;
+        Unit *u;
+        int r;
+
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+
+        if (p.since == ABSENT)
+                p.since = now - MIN(now, kept);
+        if (p.since > now)
+                return sd_varlink_error_invalid_parameter_name(link, "since");
+        if (p.step == ABSENT)
+                p.step = now - p.since <= kept ? HISTORY_FINE_NSEC : HISTORY_COARSE_NSEC;
+        for (level = 0; level < _HISTORY_LEVEL_MAX; level++)
+                if (history_level_nsec(level) == p.step)
+                        break;
+        if (level >= _HISTORY_LEVEL_MAX)
+                return sd_varlink_error_invalid_parameter_name(link, "step");
+
+        u = manager_get_unit(c->server->manager, p.unit, &e);
+        if (!u)
+                return reply_error(link, -ENXIO, &e);
+
+        q = (HistoryQuery) {
+                .since = p.since,
+                .step = p.step,
+                .minimum_samples = c->server->manager->config.minimum_samples,
+                .metrics = new0(bool, metric_table_size),
+                .steps = new0(sd_json_variant*, HISTORY_STEPS_MAX),
+        };
+        if (!q.metrics || !q.steps)
+                return -ENOMEM;
+        r = history_query_parse(&q, p.names, &e);
+        if (r < 0)
+                return reply_error(link, r, &e);
+
+        r = unit_collect_history(u);
+        if (r >= 0)
+                r = history_foreach(u->history, level, history_query_add, &q);
+        if (r >= 0)
+                r = sd_json_variant_new_array(&steps, q.steps, q.n);
+        if (r < 0)
+                return r;
+
+        return sd_varlink_replybo(link,
+                                  SD_JSON_BUILD_PAIR_STRING("unit", u->name),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("step", p.step),
+                                  SD_JSON_BUILD_PAIR_VARIANT("steps", steps));
+}
+
+/* ---- Subscribe ------------------------------------------------------------------------------------------------ */
+
+/* Whether so much waits for the client that it does not need more. */
+static bool connection_is_behind(Connection *c) {
+        int fd, n;
+
+        fd = sd_varlink_get_fd(c->link);
+        return fd >= 0 && ioctl(fd, SIOCOUTQ, &n) >= 0 && n > UNREAD_MAX;
+}
+
+static int connection_send_round(Connection *c) {
+        Manager *m = c->server->manager;
+        Stream *s = c->stream;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+                Unit *u = m->units[i];
+                bool wanted = !s->units;
+                int r;
+
+                if (!u)
+                        continue;
+                for (char **name = s->units; name && *name; name++)
+                        wanted = wanted || streq(*name, u->name);
+                if (!wanted)
+                        continue;
+
+                r = unit_to_snapshot(u, s->window, &v);
+                if (r < 0)
+                        return r;
+                r = sd_varlink_notifybo(c->link,
+                                        SD_JSON_BUILD_PAIR_VARIANT("snapshot", v),
+                                        SD_JSON_BUILD_PAIR_CONDITION(s->skipped > 0, "skipped", SD_JSON_BUILD_UNSIGNED(s->skipped)));
+                if (r < 0)
+                        return r;
+        }
+
+        s->skipped = 0;
+        return 0;
+}
+
+static int on_stream_tick(sd_event_source *source, uint64_t usec, void *userdata) {
+        Connection *c = ASSERT_PTR(userdata);
+        uint64_t now = now_usec(CLOCK_MONOTONIC);
+        Stream *s = c->stream;
+        int r;
+
+        /* At multiples of the interval: all that is shown at this second is one reading */
+        (void) sd_event_source_set_time(source, (now / s->interval_usec + 1) * s->interval_usec);
+        (void) sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+
+        if (connection_is_behind(c)) {
+                s->skipped++;
+                if (s->unread_since == 0)
+                        s->unread_since = now;
+                if (now > s->unread_since + UNREAD_USEC) {
+                        log_notice("A subscriber of user %u has not read for %llu s, it is cut off.", (unsigned) c->uid,
+                                   (unsigned long long) (UNREAD_USEC / USEC_PER_SEC));
+                        (void) sd_varlink_close(c->link);
+                }
+                return 0;
+        }
+        s->unread_since = 0;
+
+        r = connection_send_round(c);
+        if (r < 0) {
+                (void) log_debug_errno(r, "Failed to send to a subscriber, it is cut off: %m");
+                (void) sd_varlink_close(c->link);
+        }
+        return 0;
+}
+
+static int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "units",    SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,   offsetof(Parameters, names),    SD_JSON_NULLABLE },
+                { "window",   _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,         offsetof(Parameters, window),   SD_JSON_NULLABLE },
+                { "interval", _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,         offsetof(Parameters, interval), SD_JSON_NULLABLE },
+                {}
+        };
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        _cleanup_(strv_freep) char **units = NULL;
+        Connection *c = ASSERT_PTR(userdata);
+        Manager *m = c->server->manager;
+        uint64_t now;
+        size_t n = 0;
+        int r;
+
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        if (!(flags & SD_VARLINK_METHOD_MORE))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_EXPECTED_MORE, NULL);
+        r = parameters_check_window(m, link, &p);
+        if (r != 0)
+                return r;
+        if (p.interval < m->config.interval_min_usec * NSEC_PER_USEC || p.interval / NSEC_PER_USEC > 24 * 3600 * USEC_PER_SEC)
+                return sd_varlink_error_invalid_parameter_name(link, "interval");
+
+        while (p.names && p.names[n])
+                n++;
+        if (n > STREAM_UNITS_MAX)
+                return sd_varlink_error_invalid_parameter_name(link, "units");
+
+        units = new0(char*, n + 1);
+        if (!units)
+                return -ENOMEM;
+        for (size_t i = 0; i < n; i++) {
+                _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+                Unit *u = manager_get_unit(m, p.names[i], &e);
+
+                if (!u)
+                        return reply_error(link, -ENXIO, &e);
+                units[i] = strdup(u->name);
+                if (!units[i])
+                        return -ENOMEM;
+        }
+
+        c->stream = new0(Stream, 1);
+        if (!c->stream)
+                return -ENOMEM;
+        c->stream->window = p.window;
+        c->stream->interval_usec = p.interval / NSEC_PER_USEC;
+        if (n > 0)
+                c->stream->units = TAKE_PTR(units);
+
+        now = now_usec(CLOCK_MONOTONIC);
+        r = sd_event_add_time(m->event, &c->stream->timer, CLOCK_MONOTONIC,
+                              (now / c->stream->interval_usec + 1) * c->stream->interval_usec, USEC_PER_MSEC, on_stream_tick, c);
+        if (r >= 0)
+                r = connection_send_round(c);
+        if (r < 0)
+                c->stream = stream_free(c->stream);
+        return r;
+}
+
+void varlink_server_unit_detached(VarlinkServer *v, Unit *u) {
+        if (!v)
+                return;
+
+        for (Connection *c = v->connections; c; c = c->next) {
+                char **units = c->stream ? c->stream->units : NULL;
+                Mark **mark = connection_find_mark(c, u);
+                size_t n = 0;
+
+                if (mark) {
+                        free(*mark);
+                        *mark = NULL;
+                }
+
+                if (!units)
+                        continue;
+                for (char **i = units; *i; i++)
+                        if (streq(*i, u->name))
+                                free(*i);
+                        else
+                                units[n++] = *i;
+                units[n] = NULL;
+
+                if (n == 0) {
+                        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+                        int r = qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, u->name, "'%s' is no longer attached", u->name);
+
+                        c->stream = stream_free(c->stream);
+                        (void) reply_error(c->link, r, &e);
+                }
+        }
+}
+
+/* ---- ListMetrics, Probes, GetStatus --------------------------------------------------------------------------- */
+
+static int dispatch_none(sd_varlink *link, sd_json_variant *parameters) {
+        static const sd_json_dispatch_field table[] = { {} }; /* NULL is refused by 257 */
+
+        return sd_varlink_dispatch(link, parameters, table, NULL);
+}
+
+static int vl_method_list_metrics(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        _cleanup_free_ sd_json_variant **replies = NULL;
+        int r;
+
+        r = dispatch_none(link, parameters);
+        if (r != 0)
+                return r;
+        if (!(flags & SD_VARLINK_METHOD_MORE))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_EXPECTED_MORE, NULL);
+
+        replies = new0(sd_json_variant*, metric_table_size);
+        if (!replies)
+                return -ENOMEM;
+        for (size_t i = 0; i < metric_table_size; i++) {
+                const Metric *metric = metric_table + i;
+
+                r = sd_json_buildo(replies + i,
+                                   SD_JSON_BUILD_PAIR_STRING("name", metric->name),
+                                   SD_JSON_BUILD_PAIR_STRING("kind", metric->kind == METRIC_COUNTER ? "counter" : "gauge"),
+                                   SD_JSON_BUILD_PAIR_STRING("unit", metric->unit),
+                                   SD_JSON_BUILD_PAIR_STRING("probe", metric->probe),
+                                   SD_JSON_BUILD_PAIR_STRING("description", metric->description));
+                if (r < 0) {
+                        json_unref_all(replies, i);
+                        return r;
+                }
+        }
+        return reply_many(link, replies, metric_table_size);
+}
+
+static int vl_method_probes(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        _cleanup_probes_info_ ProbesInfo info = {};
+        _cleanup_free_ sd_json_variant **replies = NULL;
+        Connection *c = ASSERT_PTR(userdata);
+        int r;
+
+        r = dispatch_none(link, parameters);
+        if (r != 0)
+                return r;
+        if (!(flags & SD_VARLINK_METHOD_MORE))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_EXPECTED_MORE, NULL);
+
+        r = manager_get_probes(c->server->manager, &info);
+        if (r < 0)
+                return r;
+        replies = new0(sd_json_variant*, info.n_programs);
+        if (!replies)
+                return -ENOMEM;
+        for (size_t i = 0; i < info.n_programs; i++) {
+                const ProgramInfo *p = info.programs + i;
+
+                r = sd_json_buildo(replies + i,
+                                   SD_JSON_BUILD_PAIR_STRING("program", p->name),
+                                   SD_JSON_BUILD_PAIR_STRING("probe", p->probe),
+                                   SD_JSON_BUILD_PAIR_STRING("hook", p->hook),
+                                   SD_JSON_BUILD_PAIR_STRING("provides", p->provides),
+                                   SD_JSON_BUILD_PAIR_STRING("state", program_state_to_string(p->state)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(!!p->reason, "reason", SD_JSON_BUILD_STRING(p->reason)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(p->runs != ABSENT, "runs", SD_JSON_BUILD_UNSIGNED(p->runs)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(p->run_nsec != ABSENT, "runTime", SD_JSON_BUILD_UNSIGNED(p->run_nsec)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(p->runs != ABSENT && p->runs > 0, "runTimeMean",
+                                                                SD_JSON_BUILD_UNSIGNED(p->runs != ABSENT && p->runs > 0 ? p->run_nsec / p->runs : 0)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(p->recursion_misses != ABSENT, "recursionMisses", SD_JSON_BUILD_UNSIGNED(p->recursion_misses)));
+                if (r < 0) {
+                        json_unref_all(replies, i);
+                        return r;
+                }
+        }
+        return reply_many(link, replies, info.n_programs);
+}
+
+static int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        _cleanup_probes_info_ ProbesInfo info = {};
+        Connection *c = ASSERT_PTR(userdata);
+        Manager *m = c->server->manager;
+        int r;
+
+        r = dispatch_none(link, parameters);
+        if (r != 0)
+                return r;
+        r = manager_get_probes(m, &info);
+        if (r < 0)
+                return r;
+
+        return sd_varlink_replybo(link,
+                                  SD_JSON_BUILD_PAIR_STRING("version", QOSD_VERSION),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("units", m->n_units),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("unitsMax", m->config.units_max),
+                                  SD_JSON_BUILD_PAIR_BOOLEAN("statisticsEnabled", info.statistics_enabled),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("mapMemory", info.map_memory),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("mapMemoryPerUnit", info.map_memory_per_unit),
+                                  SD_JSON_BUILD_PAIR_CONDITION(info.memory_per_socket > 0, "memoryPerSocket", SD_JSON_BUILD_UNSIGNED(info.memory_per_socket)),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("drops", info.drops));
+}
+
+/* ---- connections ---------------------------------------------------------------------------------------------- */
+
+static void connection_free(Connection *c) {
+        VarlinkServer *v = c->server;
+
+        for (Connection **p = &v->connections; *p; p = &(*p)->next)
+                if (*p == c) {
+                        *p = c->next;
+                        break;
+                }
+
+        attach_operation_cancel(c->attach);
+        connection_forget_call(c);
+        stream_free(c->stream);
+        for (unsigned i = 0; i < MARKS_MAX; i++)
+                free(c->marks[i]);
+        varlink_pump_free(c->pump);
+        manager_release_lease(v->manager, c);
+        free(c);
+}
+
+static int on_connect(sd_varlink_server *server, sd_varlink *link, void *userdata) {
+        VarlinkServer *v = ASSERT_PTR(userdata);
+        unsigned n = 0;
+        Connection *c;
+        uid_t uid;
+        int r;
+
+        r = sd_varlink_get_peer_uid(link, &uid);
+        if (r < 0)
+                return r;
+
+        for (c = v->connections; c; c = c->next)
+                if (c->uid == uid)
+                        n++;
+        if (uid != 0 && n >= v->manager->config.connections_per_uid_max) {
+                uint64_t now = now_usec(CLOCK_MONOTONIC);
+
+                if (v->refused_at == 0 || now >= v->refused_at + REFUSED_USEC) {
+                        v->refused_at = now;
+                        log_notice("User %u has %u connections, more are not accepted (ConnectionsPerUserMax=).", (unsigned) uid, n);
+                }
+                return -EUSERS;
+        }
+
+        c = new0(Connection, 1);
+        if (!c)
+                return -ENOMEM;
+        *c = (Connection) {
+                .server = v,
+                .link = link,
+                .uid = uid,
+                .next = v->connections,
+        };
+        v->connections = c;
+        (void) sd_varlink_set_userdata(link, c);
+
+        /* If it fails, the caller closes the link, and on_disconnect() does the rest */
+        return varlink_pump_new(v->manager->event, link, &c->pump);
+}
+
+static void on_disconnect(sd_varlink_server *server, sd_varlink *link, void *userdata) {
+        VarlinkServer *v = ASSERT_PTR(userdata);
+
+        for (Connection *c = v->connections; c; c = c->next)
+                if (c->link == link) {
+                        connection_free(c);
+                        break;
+                }
+}
+
+int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
+        VarlinkServer *v;
+        int r;
+
+        v = new0(VarlinkServer, 1);
+        if (!v)
+                return -ENOMEM;
+        v->manager = m;
+
+        r = sd_varlink_server_new(&v->server, SD_VARLINK_SERVER_ACCOUNT_UID);
+        if (r < 0)
+                goto fail;
+        (void) sd_varlink_server_set_userdata(v->server, v);
+
+        r = sd_varlink_server_set_info(v->server, "qosd", "qosd", QOSD_VERSION, NULL);
+        if (r >= 0)
+                r = sd_varlink_server_add_interface(v->server, &vl_interface_org_qosd_QoS);
+        if (r >= 0)
+                r = sd_varlink_server_bind_method_many(
+                                v->server,
+                                INTERFACE ".Attach",      vl_method_attach,
+                                INTERFACE ".Detach",      vl_method_detach,
+                                INTERFACE ".List",        vl_method_list,
+                                INTERFACE ".Get",         vl_method_get,
+                                INTERFACE ".Mark",        vl_method_mark,
+                                INTERFACE ".Histogram",   vl_method_histogram,
+                                INTERFACE ".History",     vl_method_history,
+                                INTERFACE ".Subscribe",   vl_method_subscribe,
+                                INTERFACE ".ListMetrics", vl_method_list_metrics,
+                                INTERFACE ".Probes",      vl_method_probes,
+                                INTERFACE ".GetStatus",   vl_method_get_status);
+        if (r >= 0)
+                r = sd_varlink_server_bind_connect(v->server, on_connect);
+        if (r >= 0)
+                r = sd_varlink_server_bind_disconnect(v->server, on_disconnect);
+        /* Less where there are fewer descriptors: the library stops to accept for good when they run out */
+        if (r >= 0)
+                r = sd_varlink_server_set_connections_max(v->server, MIN(CONNECTIONS_MAX, sd_varlink_server_connections_max(NULL)));
+        if (r >= 0)
+                r = sd_varlink_server_set_connections_per_uid_max(v->server, CONNECTIONS_MAX);
+        if (r >= 0)
+                r = sd_varlink_server_attach_event(v->server, m->event, SD_EVENT_PRIORITY_NORMAL);
+        if (r < 0)
+                goto fail;
+
+        *ret = v;
+        return 0;
+
+fail:
+        varlink_server_free(v);
+        return r;
+}
+
+int varlink_server_new(Manager *m, VarlinkServer **ret) {
+        VarlinkServer *v;
+        int r;
+
+        r = varlink_server_new_peer(m, &v);
+        if (r < 0)
+                return r;
+
+        if (m->listen_fd >= 0) {
+                r = sd_varlink_server_listen_fd(v->server, m->listen_fd);
+                if (r >= 0)
+                        TAKE_FD(m->listen_fd);
+        } else
+                r = sd_varlink_server_listen_address(v->server, LISTEN_PATH, 0666);
+        if (r < 0) {
+                varlink_server_free(v);
+                return r;
+        }
+
+        *ret = v;
+        return 0;
+}
+
+int varlink_server_add_connection(VarlinkServer *v, int fd) {
+        sd_varlink *link;
+        int r;
+
+        r = sd_varlink_server_add_connection(v->server, fd, &link);
+        if (r < 0)
+                return r;
+
+        /* The callback is for connections that were accepted */
+        r = on_connect(v->server, link, v);
+        if (r < 0)
+                (void) sd_varlink_close(link);
+        return r;
+}
+
+VarlinkServer* varlink_server_free(VarlinkServer *v) {
+        if (!v)
+                return NULL;
+
+        if (v->server)
+                (void) sd_varlink_server_shutdown(v->server);
+        while (v->connections)
+                (void) sd_varlink_close(v->connections->link); /* on_disconnect() frees it */
+        sd_varlink_server_unref(v->server);
+        free(v);
+        return NULL;
+}

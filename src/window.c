@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <math.h>
+
+#include "util.h"
+#include "window.h"
+
+/* How often a reader starts anew because a checkpoint was overwritten while it was copied: that takes a program that
+ * rolls on in just these microseconds, which it does ten times a second at most. */
+#define TRIES_MAX 16
+
+/* Of a hundred questions, how many may come while one is open before "one answer per question" is not true. */
+#define OVERLAP_PERCENT 1
+
+bool window_is_valid(uint64_t window) {
+        if (window == WINDOW_TOTAL || window == 60 * NSEC_PER_SEC || window == 300 * NSEC_PER_SEC)
+                return true;
+        if (window <= NSEC_PER_SEC)
+                return window % (100 * NSEC_PER_MSEC) == 0;
+        return window <= 10 * NSEC_PER_SEC && window % NSEC_PER_SEC == 0;
+}
+
+static unsigned window_level(uint64_t window) {
+        return window <= NSEC_PER_SEC ? 0 : window <= 10 * NSEC_PER_SEC ? 1 : window <= 60 * NSEC_PER_SEC ? 2 : 3;
+}
+
+static uint64_t load(const __u64 *p) {
+        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static uint32_t load32(const __u32 *p) {
+        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+/* The counters as they are now, 64 bit wide. */
+static void counters_read(const struct qos_unit *u, uint64_t *cells, uint64_t *sums) {
+        for (unsigned i = 0; i < QOS_CELLS; i++) {
+                uint32_t carry, low, again;
+
+                carry = load32(&u->carry[i]);
+                for (;;) {
+                        low = load32(&u->cells[i]);
+                        again = load32(&u->carry[i]);
+                        if (again == carry)
+                                break;
+                        carry = again;
+                }
+                cells[i] = (uint64_t) carry << 32 | low;
+        }
+
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                sums[i] = load(&u->sums[i]);
+}
+
+/* A bin and the sum beside it are two words: while programs run a sample may be in the one already and not in the other.
+ * Two equal readings in a row have no sample between. Under constant load none may be found; then what is off is one
+ * sample per CPU out of very many. */
+static void counters_read_settled(const struct qos_unit *u, uint64_t *cells, uint64_t *sums) {
+        uint64_t cells_before[QOS_CELLS], sums_before[QOS_SUMS];
+
+        counters_read(u, cells, sums);
+        for (unsigned try = 0; try < 4; try++) {
+                memcpy(cells_before, cells, sizeof(cells_before));
+                memcpy(sums_before, sums, sizeof(sums_before));
+                counters_read(u, cells, sums);
+                if (memcmp(cells_before, cells, sizeof(cells_before)) == 0 &&
+                    memcmp(sums_before, sums, sizeof(sums_before)) == 0)
+                        return;
+        }
+}
+
+/* The counters as a checkpoint has them: modulo 2^32. */
+typedef struct Checkpoint {
+        uint32_t cells[QOS_CELLS];
+        uint64_t sums[QOS_SUMS];
+        int64_t in_flight, open;
+} Checkpoint;
+
+/* -ENOENT: there is none for the boundary. */
+static int checkpoint_read(const struct qos_unit *u, unsigned level, uint64_t boundary, Checkpoint *ret) {
+        for (unsigned i = 0; i < QOS_LEVEL_CHECKPOINTS(level); i++) {
+                const struct qos_checkpoint *c = &u->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) + i];
+                uint64_t first, last;
+
+                last = load(&c->last);
+                first = load(&c->first);
+                if (boundary < first || boundary > last)
+                        continue;
+
+                for (unsigned k = 0; k < QOS_CELLS; k++)
+                        ret->cells[k] = __atomic_load_n(&c->cells[k], __ATOMIC_RELAXED);
+                for (unsigned k = 0; k < QOS_SUMS; k++)
+                        ret->sums[k] = __atomic_load_n(&c->sums[k], __ATOMIC_RELAXED);
+                ret->in_flight = __atomic_load_n(&c->in_flight, __ATOMIC_RELAXED);
+                ret->open = __atomic_load_n(&c->open, __ATOMIC_RELAXED);
+
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (load(&c->last) != last || load(&c->first) != first)
+                        return -ENOENT;
+                return 0;
+        }
+
+        return -ENOENT;
+}
+
+/* Modulo 2^32, and below zero where what is kept is a difference */
+static void checkpoint_subtract(const Checkpoint *c, uint64_t *cells, uint64_t *sums) {
+        for (unsigned k = 0; k < QOS_CELLS; k++)
+                cells[k] = (uint64_t) (int64_t) (int32_t) ((uint32_t) cells[k] - c->cells[k]);
+        for (unsigned k = 0; k < QOS_SUMS; k++)
+                sums[k] -= c->sums[k];
+}
+
+static void maxima_read(const struct qos_unit *u, unsigned level, uint64_t first, uint64_t last, uint64_t *ret) {
+        for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
+                unsigned i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
+
+                for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++) {
+                        uint64_t word = load(&u->maxima[i][d]);
+
+                        if (word >> QOS_MAXIMUM_BITS == (subwindow & (UINT64_MAX >> QOS_MAXIMUM_BITS)))
+                                ret[d] = MAX(ret[d], word & QOS_MAXIMUM_MASK);
+                }
+        }
+}
+
+/* A sample that moves on is one more in a bin and one less in one below. If it was not in the latter to begin with (it
+ * moves just now, or was there before a mark), that is below zero: the one is taken from the next bin above that has some,
+ * so that the number of samples stays what it is. */
+static void bins_settle(uint64_t *bins, unsigned n) {
+        int64_t missing = 0;
+
+        for (unsigned i = 0; i < n; i++) {
+                missing += (int64_t) bins[i];
+                bins[i] = missing > 0 ? (uint64_t) missing : 0;
+                missing = MIN(missing, INT64_C(0));
+        }
+}
+
+/* From what is kept to what is meant: distributions that are kept as their difference from another (qos.h) get that
+ * added. The differences add up to zero, therefore they have as many samples as the other, whatever is torn. */
+static void window_complete(WindowReading *r) {
+        for (unsigned i = 0; i < GRID_FINE_BINS; i++)
+                r->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_LATENCY) + i] += r->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_FIRST_BYTE) + i];
+        r->sums[QOS_LATENCY] += r->sums[QOS_FIRST_BYTE];
+        r->maxima[QOS_LATENCY] = MAX(r->maxima[QOS_LATENCY], r->maxima[QOS_FIRST_BYTE]);
+
+        r->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_RECEIVE)] += window_get_count(r, QOS_QUEUE);
+        r->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_ANSWER)] += window_get_count(r, QOS_SERVICE);
+
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
+                bins_settle(r->cells + QOS_DISTRIBUTION_FIRST_CELL(d), QOS_DISTRIBUTION_BINS(d));
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                if ((int64_t) r->sums[i] < 0)
+                        r->sums[i] = 0;
+}
+
+static uint64_t signature_of(const uint64_t *cells, const uint64_t *sums) {
+        uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a, word by word */
+
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                h = (h ^ cells[i]) * UINT64_C(0x100000001b3);
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                h = (h ^ sums[i]) * UINT64_C(0x100000001b3);
+        return h;
+}
+
+static int window_read_kept(const struct qos_unit *u, uint64_t now, uint64_t attached_at, uint64_t window, WindowReading *ret) {
+        unsigned level, n;
+        uint64_t step, current, boundary;
+        Checkpoint checkpoint;
+
+        if (window == WINDOW_TOTAL) {
+                counters_read_settled(u, ret->cells, ret->sums);
+                for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
+                        ret->maxima[d] = load(&u->maxima_total[d]);
+                ret->signature = signature_of(ret->cells, ret->sums);
+                ret->boundary = attached_at;
+                ret->covered = now > attached_at ? now - attached_at : 0;
+                return 0;
+        }
+
+        level = window_level(window);
+        step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
+        n = window / step;
+
+        /* The window ends now, within a sub-window. It begins with one: of six and more sub-windows the oldest is left
+         * out, so that not more than the window is covered; of fewer it is kept, or too little would be */
+        current = now / step;
+        boundary = current - n + (n >= 6);
+
+        for (unsigned try = 0; try < TRIES_MAX; try++) {
+                memset(ret->maxima, 0, sizeof(ret->maxima));
+
+                /* Before the counters: an event in between can then only be in both */
+                bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary;
+
+                counters_read_settled(u, ret->cells, ret->sums);
+                ret->signature = signature_of(ret->cells, ret->sums);
+
+                if (boundary * step <= attached_at) {
+                        maxima_read(u, level, attached_at / step, current, ret->maxima);
+                        ret->boundary = attached_at;
+                        ret->covered = now > attached_at ? now - attached_at : 0;
+                        return 0;
+                }
+
+                ret->boundary = boundary * step;
+                ret->covered = now - boundary * step;
+
+                if (checkpoint_read(u, level, boundary, &checkpoint) >= 0) {
+                        checkpoint_subtract(&checkpoint, ret->cells, ret->sums);
+                        maxima_read(u, level, boundary, current, ret->maxima);
+                        return 0;
+                }
+
+                if (quiet && load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
+                        /* The newest event is older than the window */
+                        memset(ret->cells, 0, sizeof(ret->cells));
+                        memset(ret->sums, 0, sizeof(ret->sums));
+                        return 0;
+                }
+        }
+
+        return -EAGAIN;
+}
+
+int window_read(const struct qos_unit *u, uint64_t now, uint64_t attached_at, uint64_t window, WindowReading *ret) {
+        int r;
+
+        assert(u);
+        assert(ret);
+        assert(window_is_valid(window));
+
+        r = window_read_kept(u, now, attached_at, window, ret);
+        if (r < 0)
+                return r;
+
+        window_complete(ret);
+        return 0;
+}
+
+void window_mark(const struct qos_unit *u, uint64_t now, WindowMark *ret) {
+        assert(u);
+        assert(ret);
+
+        ret->at = now;
+        for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
+                ret->maxima[d] = load(&u->maxima_total[d]);
+        counters_read_settled(u, ret->cells, ret->sums);
+}
+
+/* The largest samples since a mark: exact if they are the largest since the attach, or no larger ones were in the sub-window
+ * before the mark. */
+static void maxima_read_since(const struct qos_unit *u, uint64_t now, const WindowMark *mark, uint64_t *ret) {
+        uint64_t maxima[QOS_DISTRIBUTIONS] = {};
+        bool known = false;
+
+        for (unsigned level = 0; level < QOS_LEVELS && !known; level++) {
+                uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
+
+                known = now / step - mark->at / step < QOS_LEVEL_MAXIMA(level) - 1;
+                if (known)
+                        maxima_read(u, level, mark->at / step, now / step, maxima);
+        }
+
+        for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++) {
+                uint64_t total = load(&u->maxima_total[d]);
+
+                ret[d] = total > mark->maxima[d] || !known ? total : maxima[d];
+        }
+}
+
+void window_read_since(const struct qos_unit *u, uint64_t now, const WindowMark *mark, WindowReading *ret) {
+        assert(u);
+        assert(mark);
+        assert(ret);
+
+        counters_read_settled(u, ret->cells, ret->sums);
+        ret->signature = signature_of(ret->cells, ret->sums);
+        ret->boundary = mark->at;
+        ret->covered = now > mark->at ? now - mark->at : 0;
+
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                ret->cells[i] -= mark->cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                ret->sums[i] -= mark->sums[i];
+        maxima_read_since(u, now, mark, ret->maxima);
+        window_complete(ret);
+
+        /* No larger than the bins say */
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
+                for (unsigned bin = QOS_DISTRIBUTION_BINS(d); bin-- > 0;) {
+                        uint64_t lower, upper;
+
+                        if (ret->cells[QOS_DISTRIBUTION_FIRST_CELL(d) + bin] == 0)
+                                continue;
+                        window_get_bounds(d, bin, &lower, &upper);
+                        ret->maxima[d] = MIN(ret->maxima[d], upper);
+                        break;
+                }
+}
+
+/* The counters at a boundary of level 2 that has passed. */
+static int boundary_read(const struct qos_unit *u, uint64_t attached_at, uint64_t boundary, Checkpoint *ret) {
+        uint64_t cells[QOS_CELLS];
+
+        if (boundary * WINDOW_STEP_NSEC <= attached_at) {
+                *ret = (Checkpoint) {};
+                return 0;
+        }
+
+        for (unsigned try = 0; try < TRIES_MAX; try++) {
+                if (checkpoint_read(u, 2, boundary, ret) >= 0)
+                        return 0;
+
+                /* Nobody has come since, so there is none yet: it would be what is there now */
+                if (load(&u->epoch) / QOS_LEVEL_EPOCHS(2) >= boundary) {
+                        if (load32(&u->rolling) == 0 && checkpoint_read(u, 2, boundary, ret) < 0)
+                                return -ENODATA;
+                        continue;
+                }
+                counters_read_settled(u, cells, ret->sums);
+                for (unsigned i = 0; i < QOS_CELLS; i++)
+                        ret->cells[i] = (uint32_t) cells[i];
+                ret->in_flight = __atomic_load_n(&u->in_flight, __ATOMIC_RELAXED);
+                ret->open = __atomic_load_n(&u->open, __ATOMIC_RELAXED);
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (load(&u->epoch) / QOS_LEVEL_EPOCHS(2) < boundary)
+                        return 0;
+        }
+
+        return -EAGAIN;
+}
+
+int window_read_step(const struct qos_unit *u, uint64_t attached_at, uint64_t n, WindowReading *ret, WindowGauges *ret_gauges) {
+        uint64_t begin = n * WINDOW_STEP_NSEC, end = begin + WINDOW_STEP_NSEC;
+        Checkpoint from, to, again;
+        int r;
+
+        assert(u);
+        assert(ret);
+        assert(ret_gauges);
+
+        if (end <= attached_at)
+                return -ENODATA;
+
+        /* A sample that moves on leaves the checkpoints one after the other: nothing has if the later one has not changed
+         * while the earlier one was read */
+        for (unsigned try = 0; ; try++) {
+                r = boundary_read(u, attached_at, n + 1, &to);
+                if (r >= 0)
+                        r = boundary_read(u, attached_at, n, &from);
+                if (r >= 0)
+                        r = boundary_read(u, attached_at, n + 1, &again);
+                if (r < 0)
+                        return r;
+                if (memcmp(to.cells, again.cells, sizeof(to.cells)) == 0 && memcmp(to.sums, again.sums, sizeof(to.sums)) == 0)
+                        break;
+                if (try >= TRIES_MAX)
+                        return -EAGAIN;
+        }
+
+        *ret = (WindowReading) {
+                .boundary = MAX(begin, attached_at),
+                .covered = end - MAX(begin, attached_at),
+        };
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                ret->cells[i] = to.cells[i];
+        memcpy(ret->sums, to.sums, sizeof(ret->sums));
+        checkpoint_subtract(&from, ret->cells, ret->sums);
+        ret->signature = signature_of(ret->cells, ret->sums);
+        maxima_read(u, 2, n, n, ret->maxima);
+        window_complete(ret);
+
+        *ret_gauges = (WindowGauges) {
+                .in_flight = (uint64_t) MAX(to.in_flight, INT64_C(0)),
+                .open = (uint64_t) MAX(to.open, INT64_C(0)),
+        };
+        return 0;
+}
+
+bool window_is_overlapping(uint64_t overlaps, uint64_t count) {
+        return overlaps * 100 > count * OVERLAP_PERCENT;
+}
+
+Quality window_get_quality(uint64_t overlaps, uint64_t count, uint64_t parsed) {
+        if (window_is_overlapping(overlaps, count))
+                return QUALITY_OVERLAPPING;
+        return count > 0 && parsed >= count ? QUALITY_EXACT : QUALITY_EXCHANGES;
+}
+
+uint64_t window_get_count(const WindowReading *reading, enum qos_distribution d) {
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i < QOS_DISTRIBUTION_BINS(d); i++)
+                n += reading->cells[QOS_DISTRIBUTION_FIRST_CELL(d) + i];
+        return n;
+}
+
+/* A distribution, wherever its bins lie. */
+typedef struct Bins {
+        int schema;
+        unsigned n;
+        const uint64_t *count;
+        uint64_t sum, max;
+} Bins;
+
+static Bins reading_get_bins(const WindowReading *reading, enum qos_distribution d) {
+        return (Bins) {
+                .schema = QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_SCHEMA : GRID_COARSE_SCHEMA,
+                .n = QOS_DISTRIBUTION_BINS(d),
+                .count = reading->cells + QOS_DISTRIBUTION_FIRST_CELL(d),
+                .sum = reading->sums[d],
+                .max = reading->maxima[d],
+        };
+}
+
+/* Where a bin but the last one ends */
+static double bin_bound(int schema, unsigned bin) {
+        return exp2(GRID_MIN_EXPONENT + ldexp(bin, -schema));
+}
+
+static void bin_get_bounds(int schema, unsigned n, unsigned bin, uint64_t *ret_lower, uint64_t *ret_upper) {
+        assert(bin < n);
+
+        *ret_lower = bin == 0 ? 0 : (uint64_t) bin_bound(schema, bin - 1);
+        *ret_upper = bin == n - 1 ? UINT64_MAX : (uint64_t) bin_bound(schema, bin);
+}
+
+void window_get_bounds(enum qos_distribution d, unsigned bin, uint64_t *ret_lower, uint64_t *ret_upper) {
+        bin_get_bounds(QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_SCHEMA : GRID_COARSE_SCHEMA, QOS_DISTRIBUTION_BINS(d), bin,
+                       ret_lower, ret_upper);
+}
+
+/* The value that stands for a bin: its relative distance to both bounds is the same, (upper - lower) / (upper + lower). */
+static uint64_t bin_value(const Bins *b, unsigned bin, uint64_t maximum) {
+        double lower, upper;
+
+        if (bin == 0)
+                return 0; /* less than the clock can tell */
+        if (bin == b->n - 1)
+                return maximum;
+
+        lower = bin_bound(b->schema, bin - 1);
+        upper = bin_bound(b->schema, bin);
+        return MIN((uint64_t) llround(2 * lower * upper / (lower + upper)), maximum);
+}
+
+/* The largest sample. It is kept in another word than the bins, per sub-window: a reader that was held up between the
+ * two may find it missing or overwritten, and then the highest bin that is not empty is what is known. */
+static uint64_t maximum_of(const Bins *b) {
+        for (unsigned bin = b->n; bin-- > 0;) {
+                uint64_t lower, upper;
+
+                if (b->count[bin] == 0)
+                        continue;
+                bin_get_bounds(b->schema, b->n, bin, &lower, &upper);
+                return b->max >= lower ? b->max : bin_value(b, bin, upper == UINT64_MAX ? lower : upper);
+        }
+        return 0;
+}
+
+static uint64_t quantile(const Bins *b, uint64_t n, uint64_t maximum, double q, unsigned minimum_samples) {
+        uint64_t rank, seen = 0;
+
+        /* The nearest-rank quantile; + 1e-9 because 0.1 * 50 may be a little less than 5 */
+        if (n * MIN(q, 1 - q) + 1e-9 < minimum_samples)
+                return ABSENT;
+        rank = MAX((uint64_t) ceil(n * q - 1e-9), UINT64_C(1));
+
+        for (unsigned i = 0; i < b->n; i++) {
+                seen += b->count[i];
+                if (seen >= rank)
+                        return bin_value(b, i, maximum);
+        }
+
+        return maximum;
+}
+
+static void bins_get_distribution(const Bins *b, unsigned minimum_samples, Distribution *ret) {
+        uint64_t n = 0, maximum = maximum_of(b);
+
+        for (unsigned i = 0; i < b->n; i++)
+                n += b->count[i];
+
+        *ret = (Distribution) {
+                .count = n,
+                .mean = n > 0 ? MIN(b->sum / n, maximum) : ABSENT,
+                .max = n > 0 ? maximum : ABSENT,
+                .p50 = quantile(b, n, maximum, 0.5, minimum_samples),
+                .p90 = quantile(b, n, maximum, 0.9, minimum_samples),
+                .p95 = quantile(b, n, maximum, 0.95, minimum_samples),
+                .p99 = quantile(b, n, maximum, 0.99, minimum_samples),
+                .p999 = quantile(b, n, maximum, 0.999, minimum_samples),
+        };
+}
+
+void window_get_distribution(const WindowReading *reading, enum qos_distribution d, unsigned minimum_samples, Distribution *ret) {
+        Bins b = reading_get_bins(reading, d);
+
+        bins_get_distribution(&b, minimum_samples, ret);
+}
+
+/* ---- distributions by themselves ------------------------------------------------------------------------------ */
+
+unsigned window_bins_number(int schema) {
+        return (unsigned) ldexp(GRID_OCTAVES, schema) + 2;
+}
+
+int window_bins_get_index(int schema, unsigned bin) {
+        return (int) ldexp(GRID_MIN_EXPONENT, schema) + (int) bin;
+}
+
+void window_get_bins(const WindowReading *reading, enum qos_distribution d, WindowBins *ret) {
+        Bins b = reading_get_bins(reading, d);
+
+        *ret = (WindowBins) {
+                .schema = WINDOW_BINS_SCHEMA_MAX,
+                .sum = b.sum,
+        };
+        for (unsigned i = 0; i < b.n; i++)
+                ret->count[QOS_DISTRIBUTION_IS_FINE(d) ? grid_coarse_bin(i) : i] += b.count[i];
+        /* As the finer bins know it, should it be missing */
+        ret->max = maximum_of(&b);
+}
+
+void window_bins_coarsen(WindowBins *b) {
+        unsigned n = window_bins_number(b->schema), last = window_bins_number(b->schema - 1) - 1;
+        uint64_t count[WINDOW_BINS_MAX] = {};
+
+        assert(b->schema > WINDOW_BINS_SCHEMA_MIN);
+
+        for (unsigned i = 0; i < n; i++)
+                count[i == n - 1 ? last : (i + 1) / 2] += b->count[i];
+        memcpy(b->count, count, sizeof(count));
+        b->schema--;
+}
+
+void window_bins_add(WindowBins *b, const WindowBins *other) {
+        WindowBins o = *other;
+
+        while (b->schema > o.schema)
+                window_bins_coarsen(b);
+        while (o.schema > b->schema)
+                window_bins_coarsen(&o);
+
+        for (unsigned i = 0; i < WINDOW_BINS_MAX; i++)
+                b->count[i] += o.count[i];
+        b->sum += o.sum;
+        b->max = MAX(b->max, o.max);
+}
+
+void window_bins_get_distribution(const WindowBins *b, unsigned minimum_samples, Distribution *ret) {
+        Bins bins = {
+                .schema = b->schema,
+                .n = window_bins_number(b->schema),
+                .count = b->count,
+                .sum = b->sum,
+                .max = b->max,
+        };
+
+        bins_get_distribution(&bins, minimum_samples, ret);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The reading half of windows and distributions: arithmetic on the map of one unit, no I/O, no clock. The writing half
+ * is bpf/accumulate.h. */
+
+#include "qos.h"
+#include "snapshot.h"
+
+typedef struct WindowReading {
+        uint64_t covered;                       /* ns */
+        uint64_t boundary;                      /* where the window begins, CLOCK_MONOTONIC ns: equal for readings of the same window */
+        uint64_t cells[QOS_CELLS];
+        uint64_t sums[QOS_SUMS];
+        uint64_t maxima[QOS_DISTRIBUTIONS];
+        uint64_t signature;                     /* of the counters since attach: equal while nothing happened; of a step: of those in it */
+} WindowReading;
+
+/* The steps of the history: the sub-windows of level 2, of which the map keeps the last ones. */
+#define WINDOW_STEP_NSEC (QOS_LEVEL_EPOCHS(2) * QOS_EPOCH_NSEC)
+/* Boundaries that can be read for sure: one checkpoint is the next to be overwritten. */
+#define WINDOW_STEPS (QOS_LEVEL_CHECKPOINTS(2) - 1)
+
+typedef struct WindowGauges {
+        uint64_t in_flight;
+        uint64_t open;
+} WindowGauges;
+
+/* A distribution by itself, for figures that outlive the map: the bins of schema 3, or of a coarser one into which they
+ * were merged, which is exact. Down to schema -2, with which 4 octaves are one bin: both ends of the grid (grid.h) are
+ * bounds of that, too, and of no coarser one. */
+#define WINDOW_BINS_SCHEMA_MAX GRID_COARSE_SCHEMA
+#define WINDOW_BINS_SCHEMA_MIN (-2)
+#define WINDOW_BINS_MAX GRID_COARSE_BINS
+
+typedef struct WindowBins {
+        int schema;
+        uint64_t count[WINDOW_BINS_MAX];
+        uint64_t sum, max;
+} WindowBins;
+
+/* now and attached_at: CLOCK_MONOTONIC ns; window: WINDOW_TOTAL or one that window_is_valid(). -EAGAIN when the unit's
+ * programs overtook the reader again and again. */
+int window_read(const struct qos_unit *unit, uint64_t now, uint64_t attached_at, uint64_t window, WindowReading *ret);
+
+/* What happened from n * WINDOW_STEP_NSEC to the end of that step, which must have passed, and the gauges at the end.
+ * -ENODATA when the map no longer knows, -EAGAIN as above.
+ *
+ * The answer is not final for as long as the map knows the step: a sample whose answer still leaves (window_move()) goes
+ * on to a later step, and is then in neither this nor any other. Who keeps steps asks again, and has after WINDOW_STEPS
+ * what remains; an answer that takes longer than these to leave is in the latency and in the answer time of two steps
+ * then, as it was known at each. What is counted (requests, bytes, time to first byte) does not move. */
+int window_read_step(const struct qos_unit *unit, uint64_t attached_at, uint64_t n, WindowReading *ret, WindowGauges *ret_gauges);
+
+/* Whether so many questions came while one was open that "one answer per question" is not true. */
+bool window_is_overlapping(uint64_t overlaps, uint64_t count);
+
+/* What is known of count requests, of which a parser understood parsed. */
+Quality window_get_quality(uint64_t overlaps, uint64_t count, uint64_t parsed);
+
+/* The counters at a moment, and what happened since. A window begins at a checkpoint, which samples leave that move on; they
+ * do not leave a mark: of an answer that was leaving at the mark and still does, the distribution of the latency and that of
+ * the answer time have one sample further up, and none more. All that is counted is exact. */
+typedef struct WindowMark {
+        uint64_t at;                            /* CLOCK_MONOTONIC ns */
+        uint64_t cells[QOS_CELLS];
+        uint64_t sums[QOS_SUMS];
+        uint64_t maxima[QOS_DISTRIBUTIONS];     /* since attach */
+} WindowMark;
+
+void window_mark(const struct qos_unit *unit, uint64_t now, WindowMark *ret);
+void window_read_since(const struct qos_unit *unit, uint64_t now, const WindowMark *mark, WindowReading *ret);
+
+/* The distribution out of a reading. minimum_samples: what n * min(q, 1-q) must reach for the quantile q. */
+void window_get_distribution(const WindowReading *reading, enum qos_distribution d, unsigned minimum_samples, Distribution *ret);
+
+void window_get_bins(const WindowReading *reading, enum qos_distribution d, WindowBins *ret);
+unsigned window_bins_number(int schema);
+/* To the next coarser schema. */
+void window_bins_coarsen(WindowBins *b);
+/* Adds other, on the coarser grid of the two. */
+void window_bins_add(WindowBins *b, const WindowBins *other);
+void window_bins_get_distribution(const WindowBins *b, unsigned minimum_samples, Distribution *ret);
+/* The number of a bin as native histograms count: it ends at 2^(number / 2^schema) ns. */
+int window_bins_get_index(int schema, unsigned bin);
+
+uint64_t window_get_count(const WindowReading *reading, enum qos_distribution d);
+
+/* The bounds (lower, upper] of a bin in ns; the last one's upper is UINT64_MAX. */
+void window_get_bounds(enum qos_distribution d, unsigned bin, uint64_t *ret_lower, uint64_t *ret_upper);
