@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What qosd says of a load against what a packet capture and the load generator say of it."""
+
+import math
+from bisect import bisect_left
+
+import qosd
+from capture import Capture, Void, pair
+from workload import LARGE, Known, Network, Nginx, Redis, load, redis_benchmark, wrk
+
+ATTEMPTS = 4
+STATISTICS = ("mean", "p50", "p90", "p99")
+QUANTILES = {"p50": .5, "p90": .9, "p99": .99}
+# Whichever is larger
+TOLERANCE_NSEC = 5000
+TOLERANCE_SHARE = {"mean": .02, "p50": .03, "p90": .03, "p99": .03}
+# These are kept in buckets of 9 %, for whose middle a quantile is off by up to 4.4 % by construction
+COARSE_SHARE = .05
+PHASES = ("receive", "queue", "service", "answer")
+# What the load generators know too, and what is published bucket by bucket
+BINNED = ("firstByte", "latency")
+
+
+def levels(quick):
+    """Name, what it is, server, load."""
+    scale = .3 if quick else 1
+
+    def n(requests):
+        # Enough for p99 in any case
+        return max(600, int(requests * scale))
+
+    seconds = 1 if quick else 3
+    ms = 1000000
+
+    def http(rate, connections, duration, path="/", options=()):
+        return load("http", path, n(rate * duration), connections, rate, options)
+
+    def redis(rate, connections, duration):
+        return load("redis", "bench", n(rate * duration), connections, rate)
+
+    def known(*options):
+        return lambda directory: Known(directory, *options)
+
+    yield "nginx-1k", "nginx, 1,000/s, 16 connections", Nginx, http(1000, 16, 5)
+    yield "nginx-8k", "nginx, 8,000/s, 32 connections", Nginx, http(8000, 32, 4)
+    yield "nginx-conn", "nginx, 1,000/s, a connection per request", Nginx, \
+        http(1000, 16, 4, options=("--per-connection", "1"))
+    yield "nginx-large", f"nginx, 500/s, {LARGE // 1024} KiB answers", Nginx, http(500, 8, 4, "/large")
+    yield "nginx-c1", "nginx, as fast as 1 connection can", Nginx, wrk(1, seconds)
+    yield "nginx-c16", "nginx, saturated, 16 connections", Nginx, wrk(16, seconds)
+    yield "nginx-c128", "nginx, saturated, 128 connections", Nginx, wrk(128, seconds)
+
+    yield "redis-1k", "Redis, 1,000/s, 16 connections", Redis, redis(1000, 16, 5)
+    yield "redis-8k", "Redis, 8,000/s, 32 connections", Redis, redis(8000, 32, 4)
+    yield "redis-c1", "Redis, as fast as 1 connection can", Redis, redis_benchmark(1, n(60000))
+    yield "redis-c50", "Redis, saturated, 50 connections", Redis, redis_benchmark(50, n(250000))
+    yield "redis-p16", "Redis, saturated, 50 connections, 16 GETs at once", Redis, \
+        redis_benchmark(50, 16 * n(100000), 16)
+
+    raw = "--request", "64", "--answer", "64"
+
+    def client(requests, connections, options=()):
+        return load("raw", "64", n(requests), connections, options=("--answer", "64", *options))
+
+    yield "known-1ms", "server that takes 1 ms, 4 threads", \
+        known("--threads", "--delay", str(ms), *raw), client(4000, 4)
+    yield "known-10ms", "server that takes 10 ms, 8 threads", \
+        known("--threads", "--delay", str(10 * ms), *raw), client(2400, 8)
+    yield "known-bimodal", "server that takes 1 ms or (20 %) 20 ms, 8 threads", \
+        known("--threads", "--delay", str(ms), "--slow-delay", str(20 * ms), "--slow-percent", "20", *raw), \
+        client(4000, 8)
+    yield "known-queue", "server that takes 10 ms, 1 thread, 16 clients", \
+        known("--delay", str(10 * ms), *raw), client(800, 16)
+    yield "known-parts", "question and answer in 3 parts each, 2 ms apart", \
+        known("--delay", str(ms), "--parts", "3", "--gap", str(2 * ms), *raw), \
+        client(600, 1, ("--parts", "3", "--gap", str(2 * ms)))
+
+
+def quantile(ordered, q):
+    return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
+
+
+def describe(ordered):
+    return {
+        "count": len(ordered),
+        "mean": sum(ordered) / len(ordered),
+        **{name: quantile(ordered, q) for name, q in QUANTILES.items()},
+    }
+
+
+def tolerance(metric, statistic, truth):
+    share = COARSE_SHARE if metric in PHASES and statistic in QUANTILES else TOLERANCE_SHARE[statistic]
+    return max(share * truth, TOLERANCE_NSEC)
+
+
+def compare(source, metric, truth, seen):
+    """Rows of statistic, truth, what qosd says, tolerance; one that qosd has not is None."""
+    for statistic in STATISTICS:
+        if statistic in truth:
+            yield {"source": source, "metric": metric, "statistic": statistic, "truth": truth[statistic],
+                   "qosd": seen.get(statistic), "tolerance": tolerance(metric, statistic, truth[statistic])}
+
+
+def within(row):
+    return row["qosd"] is not None and abs(row["qosd"] - row["truth"]) <= row["tolerance"]
+
+
+def bin_like(buckets, ordered):
+    """How many of the true durations lie in each of qosd's buckets, (lower, upper], and how many in none."""
+    rows, inside = [], 0
+    for b in buckets:
+        upper = b.get("upper", math.inf)
+        n = bisect_left(ordered, upper + 1) - bisect_left(ordered, b["lower"] + 1)
+        rows.append((b["lower"], upper, b["count"], n))
+        inside += n
+    return rows, len(ordered) - inside
+
+
+def measure(directory, network, make, run):
+    with make(directory).across(network) as unit:
+        counts_itself = isinstance(unit, Redis)
+        before = unit.served() if counts_itself else 0
+        capture = Capture(network.INTERFACE, unit.port, f"{directory}/capture.pcap")
+        try:
+            with qosd.Attached(unit.name) as attached:
+                client = run(unit)
+                reading = attached.settled()
+                packets = capture.stop()
+                buckets = {metric: attached.buckets(metric) for metric in BINNED}
+        except BaseException:
+            capture.abort()
+            raise
+        # The question before is in it, the one now is not
+        served = unit.served() - before - 1 if counts_itself else None
+        unit.stop()
+
+        wire = pair(capture.path, unit.port)
+        truth = {
+            "firstByte": wire.durations(wire.first_in, wire.first_out),
+            "latency": wire.durations(wire.first_in, wire.last_out),
+            "receive": wire.durations(wire.first_in, wire.last_in),
+            "answer": wire.durations(wire.first_out, wire.last_out),
+        }
+        if isinstance(unit, Known):
+            reads = unit.reads()
+            read = [reads[key] for key in zip(wire.port, wire.index)]
+            truth["queue"] = wire.durations(wire.last_in, read)
+            truth["service"] = wire.durations(read, wire.first_out)
+
+    seen = reading["requests"]["server"]
+    rows = []
+    for metric, ordered in truth.items():
+        rows += compare("capture", metric, describe(ordered), seen.get(metric, {}))
+    for metric in BINNED:
+        figures = client.get(metric)
+        if figures:
+            figures = figures if isinstance(figures, dict) else describe(figures)
+            rows += compare("client", metric, figures, seen.get(metric, {}))
+
+    histogram = []
+    for metric in BINNED:
+        binned, outside = bin_like(buckets[metric], truth[metric])
+        histogram += [{"metric": metric, "lower": lower, "upper": upper, "qosd": ours, "capture": theirs}
+                      for lower, upper, ours, theirs in binned]
+        histogram.append({"metric": metric, "lower": None, "upper": None, "qosd": 0, "capture": outside})
+
+    return {
+        # Of a server whose times are known, the client knows them too
+        "known": isinstance(unit, Known),
+        "packets": packets,
+        "connections": wire.connections,
+        "repeated": wire.repeated,
+        "rate": client["rate"],
+        "counts": {"capture": len(wire), "server": served, "client": client["count"], "clientExact": client["exact"],
+                   "qosd": seen.get("count")},
+        "rows": rows,
+        "histogram": histogram,
+    }
+
+
+def run(directory, quick, say):
+    results = []
+    with Network() as network:
+        for name, title, make, generator in levels(quick):
+            result = {"name": name, "title": title, "void": []}
+            for _ in range(ATTEMPTS):
+                try:
+                    result.update(measure(directory, network, make, generator))
+                    break
+                except Void as reason:
+                    result["void"].append(str(reason))
+            results.append(result)
+            say(result)
+    return results

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What observing costs: the time that the kernel books for the BPF programs, and the CPU time of the whole
+machine per request, with and without."""
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import time
+
+import qosd
+from workload import Nginx, Redis
+
+# Of program types, as in linux/bpf.h
+TYPES = {8: "cgroup_skb", 26: "tracing"}
+SETTLE_SEC = .06
+SLICE_SEC = .5
+BUDGET_EXCHANGE_NSEC = 350
+# Server and load generator share one CPU: it is never idle then, all that a request takes is taken from
+# it, and what the scheduler makes of two processes on two CPUs, which differs from second to second, stays out of it.
+CPU = os.cpu_count() - 1
+
+
+def workloads(directory):
+    """Name, title, requests per exchange, budget for the CPU time, server, load generator."""
+    pin = ["taskset", "-c", str(CPU)]
+    properties = (f"CPUAffinity={CPU}",)
+
+    def wrk(unit):
+        return [*pin, "wrk", "-t1", "-c16", "-d3600s", f"http://{unit.address}:{unit.port}/"]
+
+    def benchmark(pipeline):
+        return lambda unit: [*pin, "redis-benchmark", "-h", unit.address, "-p", str(unit.port), "-t", "get",
+                             "-c", "50", "-n", "2000000000", "-P", str(pipeline)]
+
+    def nginx():
+        return Nginx(directory, 1, properties)
+
+    def redis():
+        return Redis(directory, properties)
+
+    yield "nginx", "nginx, keep-alive, 16 connections", 1, .01, nginx, wrk
+    yield "redis-p1", "Redis, 50 connections", 1, .025, redis, benchmark(1)
+    yield "redis-p16", "Redis, 50 connections, 16 GETs at once", 16, .08, redis, benchmark(16)
+
+
+class Load:
+    """A load generator, for as long as the "with" block."""
+
+    def __init__(self, command):
+        self.command = command
+
+    def __enter__(self):
+        self._process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                         stderr=subprocess.DEVNULL)
+        return self
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.wait()
+
+    def pid(self):
+        return self._process.pid
+
+    def check(self):
+        if self._process.poll() is not None:
+            raise RuntimeError(f"{self.command} ended with status {self._process.returncode}")
+
+
+def idle_nsec():
+    """Of our CPU, since boot. /proc/stat has the same figure, in steps of 10 ms."""
+    with open("/proc/timer_list") as f:
+        _, _, ours = f.read().partition(f"\ncpu: {CPU}\n")
+    found = re.findall(r"\.(?:idle|iowait)_sleeptime\s*:\s*(\d+) nsecs", ours.partition("\ncpu: ")[0])
+    if not found:
+        raise RuntimeError("/proc/timer_list does not say how long the CPU was idle")
+    return sum(map(int, found))
+
+
+class Sample:
+    """The CPU time per request from here to end()."""
+
+    def __init__(self, unit):
+        self.unit = unit
+        self._time, self._idle, self._served = time.monotonic_ns(), idle_nsec(), unit.served()
+
+    def end(self):
+        took = time.monotonic_ns() - self._time
+        busy = took - (idle_nsec() - self._idle)
+        served = self.unit.served() - self._served
+        return {"seconds": took / 1e9, "busy": busy / 1e9, "requests": served, "nsecPerRequest": busy / served}
+
+
+def spread(values):
+    """Median, quartiles, and between what the median lies with 95 % certainty."""
+    ordered = sorted(values)
+    n = len(ordered)
+    q1, median, q3 = statistics.quantiles(ordered, n=4, method="inclusive")
+    reach = .98 * n ** .5
+    return {"median": median, "q1": q1, "q3": q3, "low": ordered[max(0, int(n / 2 - reach))],
+            "high": ordered[min(n - 1, int(n / 2 + reach))], "n": n}
+
+
+def cpu_per_request(unit, generator, rounds, seconds):
+    """A B A A B A A B A: each B is compared to the A that follows it within tens of milliseconds, as a virtual
+    machine's speed drifts by several percent a second. The same with one A and the next says how much of that is
+    left."""
+    samples = {"observed": [], "without": [], "again": []}
+
+    def sample(name):
+        time.sleep(SETTLE_SEC)
+        s = Sample(unit)
+        time.sleep(seconds)
+        generator.check()
+        samples[name].append(s.end())
+
+    for _ in range(rounds):
+        with qosd.Attached(unit.name):
+            sample("observed")
+        sample("without")
+        sample("again")
+
+    b, a, again = ([s["nsecPerRequest"] for s in samples[name]] for name in ("observed", "without", "again"))
+    return {
+        "samples": samples,
+        "nsecPerRequest": statistics.median(a + again),
+        "difference": spread([x / y - 1 for x, y in zip(b, a)]),
+        "unrest": spread([x / y - 1 for x, y in zip(a, again)]),
+    }
+
+
+class Programs:
+    """programs.c: run-time statistics are on for as long as the "with" block."""
+
+    def __init__(self, unit):
+        self.unit = unit
+
+    def __enter__(self):
+        self._process = subprocess.Popen([f"{self.unit.directory}/programs", self.unit.control_group()], text=True,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.nothing = json.loads(self._process.stdout.readline())
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()
+        self._process.wait()
+
+    def read(self):
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return {int(i): p for i, p in json.loads(self._process.stdout.readline()).items()}
+
+
+def bpf_time(unit, generator, per_exchange, slices):
+    programs, totals, nothing_nsec = {}, [], {name: [] for name in TYPES.values()}
+
+    with qosd.Attached(unit.name), Programs(unit) as p:
+        ours = qosd.programs()
+        if not ours:
+            raise RuntimeError("the daemon has no BPF program attached")
+        time.sleep(SETTLE_SEC)
+        for _ in range(slices):
+            before, served = p.read(), unit.served()
+            time.sleep(SLICE_SEC)
+            generator.check()
+            after, exchanges = p.read(), (unit.served() - served) / per_exchange
+
+            def grown(i):
+                return after[i]["time"] - before[i]["time"], after[i]["runs"] - before[i]["runs"]
+
+            nothing = {}
+            for name, i in p.nothing.items():
+                spent, runs = grown(i)
+                nothing[name] = spent / runs
+                nothing_nsec[name].append(nothing[name])
+
+            total = 0
+            for i in sorted(ours & before.keys() & after.keys()):
+                spent, runs = grown(i)
+                if runs == 0:
+                    continue
+                net = (spent - runs * nothing[TYPES[after[i]["type"]]]) / exchanges
+                total += net
+                programs.setdefault(after[i]["name"], []).append((runs / exchanges, spent / runs, net))
+            totals.append(total)
+
+    return {
+        "nothing": {name: statistics.median(values) for name, values in nothing_nsec.items()},
+        "programs": [{
+            "name": qosd.program_name(name),
+            "runsPerExchange": statistics.median(v[0] for v in values),
+            "nsecPerRun": statistics.median(v[1] for v in values),
+            "netNsecPerExchange": statistics.median(v[2] for v in values),
+        } for name, values in sorted(programs.items())],
+        "slices": totals,
+        "netNsecPerExchange": spread(totals),
+    }
+
+
+def run(directory, quick, say):
+    rounds, seconds, slices = (20, .12, 3) if quick else (120, .12, 9)
+    results = []
+    # Out of the way of the load
+    os.sched_setaffinity(0, set(range(os.cpu_count())) - {CPU} or {CPU})
+    for name, title, per_exchange, budget, make, command in workloads(directory):
+        with make() as unit, Load(command(unit)) as generator:
+            time.sleep(1)
+            result = {"name": name, "title": title, "requestsPerExchange": per_exchange, "budget": budget,
+                      "cpu": cpu_per_request(unit, generator, rounds, seconds),
+                      "bpf": bpf_time(unit, generator, per_exchange, slices)}
+        results.append(result)
+        say(result)
+    os.sched_setaffinity(0, range(os.cpu_count()))
+    return results

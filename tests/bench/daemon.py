@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the daemon itself takes: wake-ups, CPU time, memory, and the time of an answer."""
+
+import os
+import statistics
+import subprocess
+import time
+from contextlib import ExitStack
+
+import qosd
+from accuracy import quantile
+from cost import Load
+from workload import Nginx, systemctl
+
+UNITS = 64
+TEMPLATE = "/run/systemd/system/qosd-bench-idle@.service"
+# A load that makes each reading a new one and leaves the CPUs to those who ask
+LIGHT_RATE = 500
+
+
+class Idlers:
+    """Units that are there and do nothing."""
+
+    names = [f"qosd-bench-idle@{i}.service" for i in range(UNITS)]
+
+    def __enter__(self):
+        os.makedirs(os.path.dirname(TEMPLATE), exist_ok=True)
+        with open(TEMPLATE, "w") as f:
+            f.write("[Service]\nExecStart=sleep infinity\n")
+        systemctl("daemon-reload")
+        systemctl("start", *self.names)
+        return self
+
+    def __exit__(self, *_):
+        systemctl("stop", *self.names)
+        os.unlink(TEMPLATE)
+        systemctl("daemon-reload")
+
+
+def watch(name, seconds, process=None):
+    p = qosd.Process(process or qosd.pid())
+    time.sleep(seconds)
+    took, switches, run = p.read()
+    return {"name": name, "seconds": took, "wakeUps": switches, "cpuShare": run / 1e9 / took}
+
+
+def memory(units):
+    status = qosd.call("GetStatus")
+    # With nothing attached there are no maps
+    return {"units": units, "rssAnon": qosd.anonymous_memory(), "maps": status.get("mapMemory", 0),
+            "mapsPerUnit": status.get("mapMemoryPerUnit"), "perSocket": status.get("memoryPerSocket")}
+
+
+def answers(directory, way, unit, number, name):
+    process = qosd.Process(qosd.pid())
+    said = subprocess.run([f"{directory}/query", way, unit, str(number)], check=True, text=True,
+                          stdout=subprocess.PIPE).stdout
+    _, _, run = process.read()
+    times = sorted(int(n) for n in said.split())
+    return {"way": way, "name": name, "number": number, "p50": statistics.median(times), "p99": quantile(times, .99),
+            "daemonNsec": run / number, "times": times}
+
+
+def run(directory, quick, say):
+    seconds, number = (4, 300) if quick else (20, 1000)
+    result = {"watch": [], "memory": [], "answers": [],
+              "watchdogUSec": systemctl("show", "--value", "--property=WatchdogUSec", qosd.SERVICE)}
+
+    def watched(*args):
+        result["watch"].append(watch(*args))
+        say(result["watch"][-1])
+
+    result["memory"].append(memory(0))
+    watched("nothing attached", seconds)
+
+    with Nginx(directory) as unit, qosd.Attached(unit.name):
+        result["memory"].append(memory(1))
+        watched("one unit attached, idle", seconds)
+        light = [f"{directory}/load", "--address", unit.address, "--port", str(unit.port),
+                 "--connections", "8", "--rate", str(LIGHT_RATE),
+                 "--requests", str(10 * 60 * LIGHT_RATE), "http", "/"]
+        with Load(light) as generator:
+            watched(f"one unit attached, {LIGHT_RATE} requests/s", seconds)
+            with Load(["qosctl", "--no-pager", "top", "--batch", unit.name]) as top:
+                watched("the same, and qosctl top at 1 Hz", seconds)
+                watched("qosctl top itself", seconds // 2, top.pid())
+                top.check()
+            for way in "varlink", "dbus":
+                result["answers"].append(answers(directory, way, unit.name, number, "new reading"))
+            generator.check()
+        for way in "varlink", "dbus":
+            result["answers"].append(answers(directory, way, unit.name, number, "nothing new"))
+
+    with Idlers() as idlers, ExitStack() as stack:
+        for name in idlers.names:
+            stack.enter_context(qosd.Attached(name))
+        result["memory"].append(memory(UNITS))
+        watched(f"{UNITS} units attached, idle", seconds)
+    result["memory"].append(memory(0))
+    return result

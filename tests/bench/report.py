@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The results as Markdown tables, raw data and plots."""
+
+import csv
+import os
+import re
+from html import escape
+
+from accuracy import BINNED, PHASES, STATISTICS, within
+from cost import BUDGET_EXCHANGE_NSEC
+
+BUDGET_ANSWER_NSEC = 200000
+BUDGET_RSS = 8 << 20
+BUDGET_MAPS = 640 << 10
+
+
+def verdict(ok):
+    return "ok" if ok else "**missed**"
+
+
+def duration(ns):
+    if ns is None:
+        return "absent"
+    if abs(ns) < 1e3:
+        return f"{ns:.0f} ns"
+    if abs(ns) < 1e6:
+        return f"{ns / 1e3:.1f} us"
+    return f"{ns / 1e6:.2f} ms"
+
+
+def size(n):
+    if n is None:
+        return ""
+    return f"{n / (1 << 20):.2f} MiB" if n >= 1 << 20 else f"{n / 1024:.0f} KiB" if n >= 1024 else f"{n} bytes"
+
+
+def percent(share):
+    return f"{share * 100:+.2f} %"
+
+
+def table(header, rows):
+    """A Markdown table that can be read as it is."""
+    rows = [[str(c) for c in r] for r in [header, *rows]]
+    widths = [max(len(r[i]) for r in rows) for i in range(len(header))]
+    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(r, widths)) + " |" for r in rows]
+    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+    return "\n".join(lines)
+
+
+# ---- accuracy -----------------------------------------------------------------------------------------------------
+
+def rows_of(level, source, metric):
+    return [r for r in level.get("rows", []) if r["source"] == source and r["metric"] == metric]
+
+
+def count_ok(level):
+    c = level["counts"]
+    return c["qosd"] == (c["capture"] if c["server"] is None else c["server"]) and \
+        (not c["clientExact"] or c["qosd"] == c["client"])
+
+
+def counts_table(levels):
+    rows = []
+    for level in levels:
+        if "counts" not in level:
+            rows.append([level["title"], "", "", "", "", "", "void: " + level["void"][-1]])
+            continue
+        c = level["counts"]
+        rows.append([level["title"], f"{level['rate']:,.0f}", f"{c['capture']:,}",
+                     "" if c["server"] is None else f"{c['server']:,}", f"{c['client']:,}" + ("" if c["clientExact"] else " *"),
+                     "absent" if c["qosd"] is None else f"{c['qosd']:,}", verdict(count_ok(level))])
+    return table(["load", "exchanges/s", "capture", "server", "client", "qosd", ""], rows)
+
+
+def cell(row, judged):
+    said = f"{duration(row['truth'])}, {duration(row['qosd'])}"
+    return f"**{said}**" if judged and not within(row) else said
+
+
+def accuracy_table(levels, source, metrics):
+    rows = []
+    for level in levels:
+        for metric in metrics:
+            found = {r["statistic"]: r for r in rows_of(level, source, metric)}
+            # Of most servers, question and answer are one segment each: zeros on both sides
+            if any(r["truth"] or r["qosd"] for r in found.values()):
+                judged = source == "capture" or level["known"]
+                cells = [cell(found[s], judged) if s in found else "" for s in STATISTICS]
+                rows.append([level["title"], metric, *cells,
+                             verdict(all(map(within, found.values()))) if judged else ""])
+    return table(["load", "", *STATISTICS, ""], rows)
+
+
+# ---- cost ---------------------------------------------------------------------------------------------------------
+
+def cost_verdict(difference, budget):
+    if difference["low"] <= budget < difference["high"]:
+        return "not certain"
+    return verdict(difference["median"] <= budget)
+
+
+def by_books(r):
+    return r["bpf"]["netNsecPerExchange"]["median"] / r["requestsPerExchange"] / r["cpu"]["nsecPerRequest"]
+
+
+def cost_table(results):
+    rows = []
+    for r in results:
+        d, u = r["cpu"]["difference"], r["cpu"]["unrest"]
+        rows.append([r["title"], duration(r["cpu"]["nsecPerRequest"]), percent(d["median"]),
+                     f"{percent(d['low'])} to {percent(d['high'])}", f"{percent(d['q1'])} to {percent(d['q3'])}",
+                     d["n"], f"{percent(u['low'])} to {percent(u['high'])}", percent(by_books(r)),
+                     percent(r["budget"]), cost_verdict(d, r["budget"])])
+    return table(["load", "CPU a request", "more when observed", "95 % sure", "quartiles", "pairs", "A against A",
+                  "by the kernel's books", "budget", ""], rows)
+
+
+def bpf_table(results):
+    rows = []
+    for r in results:
+        t = r["bpf"]["netNsecPerExchange"]
+        rows.append([r["title"], duration(t["median"]), f"{duration(t['q1'])} to {duration(t['q3'])}",
+                     duration(BUDGET_EXCHANGE_NSEC), verdict(t["median"] <= BUDGET_EXCHANGE_NSEC)])
+    return table(["load", "BPF time an exchange, net", "quartiles", "budget", ""], rows)
+
+
+def programs_table(results):
+    rows = []
+    for r in results:
+        rows += [[r["title"], p["name"], f"{p['runsPerExchange']:.3f}", duration(p["nsecPerRun"]),
+                  duration(p["netNsecPerExchange"])] for p in r["bpf"]["programs"]]
+        rows += [[r["title"], f"*nothing ({name})*", "", duration(ns), ""]
+                 for name, ns in r["bpf"]["nothing"].items()]
+    return table(["load", "program", "runs an exchange", "a run, gross", "an exchange, net"], rows)
+
+
+# ---- daemon -------------------------------------------------------------------------------------------------------
+
+def watch_table(result):
+    return table(["", "seconds", "wake-ups", "of one CPU"],
+                 [[w["name"], f"{w['seconds']:.0f}", w["wakeUps"], f"{w['cpuShare'] * 100:.3f} %"]
+                  for w in result["watch"]])
+
+
+def memory_table(result):
+    rows = [[m["units"], size(m["rssAnon"]), size(BUDGET_RSS), verdict(m["rssAnon"] < BUDGET_RSS), size(m["maps"]),
+             size(m["mapsPerUnit"]), size(BUDGET_MAPS) if m["mapsPerUnit"] else "",
+             verdict(m["mapsPerUnit"] <= BUDGET_MAPS) if m["mapsPerUnit"] else "", size(m["perSocket"])]
+            for m in result["memory"]]
+    return table(["units attached", "daemon, RssAnon", "budget", "", "all maps", "map of a unit", "budget", "",
+                  "an open connection"], rows)
+
+
+def answers_table(result):
+    return table(["one snapshot over", "", "p50", "p99", "CPU of the daemon", "budget", ""],
+                 [[a["way"], a["name"], duration(a["p50"]), duration(a["p99"]), duration(a["daemonNsec"]),
+                   *((duration(BUDGET_ANSWER_NSEC), verdict(a["p50"] <= BUDGET_ANSWER_NSEC))
+                     if a["way"] == "varlink" else ("", ""))] for a in result["answers"]])
+
+
+def sections(results):
+    """What goes between the markers of the same names in README.md."""
+    return {
+        "machine": table(["", ""], list(results["machine"].items())),
+        "counts": counts_table(results["accuracy"]),
+        "accuracy": accuracy_table(results["accuracy"], "capture", BINNED),
+        "phases": accuracy_table(results["accuracy"], "capture", PHASES),
+        "client": accuracy_table(results["accuracy"], "client", BINNED),
+        "cost": cost_table(results["cost"]),
+        "bpf": bpf_table(results["cost"]),
+        "programs": programs_table(results["cost"]),
+        "wakeups": watch_table(results["daemon"]),
+        "memory": memory_table(results["daemon"]),
+        "answers": answers_table(results["daemon"]),
+    }
+
+
+def fill(text, filled):
+    for name, content in filled.items():
+        text, n = re.subn(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda m: f"{m[1]}\n{content}\n\n{m[2]}",
+                          text, flags=re.DOTALL)
+        if n != 1:
+            raise ValueError(f"no place for \"{name}\"")
+    return text
+
+
+# ---- raw data -----------------------------------------------------------------------------------------------------
+
+def write_csv(path, header, rows):
+    with open(path, "w", newline="") as f:
+        w = csv.writer(f, lineterminator="\n")
+        w.writerow(header)
+        w.writerows(rows)
+
+
+def write_raw(results, directory):
+    accuracy, cost, daemon = results["accuracy"], results["cost"], results["daemon"]
+    header = ["source", "metric", "statistic", "truth", "qosd", "tolerance"]
+    write_csv(f"{directory}/accuracy.csv", ["load", *header],
+              [[level["name"], *(r[h] for h in header)] for level in accuracy for r in level.get("rows", [])])
+    write_csv(f"{directory}/counts.csv",
+              ["load", "rate", "packets", "connections", "repeated", "capture", "server", "client", "qosd", "void"],
+              [[level["name"], level["rate"], level["packets"], level["connections"], level["repeated"],
+                level["counts"]["capture"], level["counts"]["server"], level["counts"]["client"], level["counts"]["qosd"], len(level["void"])]
+               for level in accuracy if "counts" in level])
+    header = ["metric", "lower", "upper", "qosd", "capture"]
+    write_csv(f"{directory}/histograms.csv", ["load", *header],
+              [[level["name"], *(b[h] for h in header)] for level in accuracy for b in level.get("histogram", [])])
+    header = ["seconds", "busy", "requests", "nsecPerRequest"]
+    write_csv(f"{directory}/cpu.csv", ["load", "round", "what", *header],
+              [[r["name"], n, name, *(s[h] for h in header)] for r in cost
+               for name, samples in r["cpu"]["samples"].items() for n, s in enumerate(samples)])
+    write_csv(f"{directory}/bpf.csv", ["load", "netNsecPerExchange"],
+              [[r["name"], s] for r in cost for s in r["bpf"]["slices"]])
+    write_csv(f"{directory}/answers.csv", ["way", "what", "nsec"],
+              [[a["way"], a["name"], t] for a in daemon["answers"] for t in a["times"]])
+
+
+# ---- plots --------------------------------------------------------------------------------------------------------
+
+INK, SOFT, RULE, BAND = "#1f2430", "#6b7280", "#d6dae1", "#e6f2ea"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#7b4fa3", "#b8860b", "#56b4e9", "#8c564b", "#444444")
+
+
+class Drawing:
+    def __init__(self, width, height):
+        self.width, self.height, self.parts = width, height, []
+
+    def add(self, text):
+        self.parts.append(text)
+
+    def rectangle(self, x, y, width, height, fill):
+        self.add(f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{height:.1f}" fill="{fill}"/>')
+
+    def line(self, x1, y1, x2, y2, stroke=RULE, width=1, dash=None):
+        dashed = f' stroke-dasharray="{dash}"' if dash else ""
+        self.add(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{stroke}" '
+                 f'stroke-width="{width}"{dashed}/>')
+
+    def text(self, x, y, text, anchor="start", fill=INK, size=12, weight="normal"):
+        self.add(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}" font-size="{size}" '
+                 f'font-weight="{weight}">{escape(text)}</text>')
+
+    def marker(self, kind, x, y, colour):
+        """Told apart by shape as well as by colour."""
+        shapes = {
+            "mean": f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"',
+            "p50": f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5"',
+            "p90": f'<path d="M{x:.1f} {y - 5:.1f} l5.5 9 h-11 z"',
+            "p99": f'<path d="M{x:.1f} {y - 5.5:.1f} l5.5 5.5 l-5.5 5.5 l-5.5 -5.5 z"',
+        }
+        self.add(f'{shapes[kind]} fill="{colour}" fill-opacity="0.85" stroke="#ffffff" stroke-width="0.8"/>')
+
+    def write(self, path):
+        with open(path, "w") as f:
+            f.write(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
+                    f'width="{self.width}" height="{self.height}" font-family="system-ui, sans-serif">\n')
+            f.write(f'<rect width="{self.width}" height="{self.height}" fill="#ffffff"/>\n')
+            f.write("\n".join(self.parts) + "\n</svg>\n")
+
+
+def plot_accuracy(levels, path):
+    left, gap, right, top, row, reach = 360, 30, 20, 92, 30, 2
+    panel = 330
+    height = top + row * len(levels) + 62
+    d = Drawing(left + 2 * panel + gap + right, height)
+    d.text(20, 28, "How far qosd is from the packet capture", size=17, weight="bold")
+    d.text(20, 48, "Error in units of what is allowed: 3 % (mean: 2 %) or 5 us, whichever is larger. Green: within.",
+           fill=SOFT)
+
+    x = d.width - right - 4 * 70
+    for statistic, colour in zip(STATISTICS, COLOURS):
+        d.marker(statistic, x, 24, colour)
+        d.text(x + 10, 28, statistic)
+        x += 70
+
+    bottom = top + row * len(levels)
+    for n, metric in enumerate(BINNED):
+        x0 = left + n * (panel + gap)
+
+        def place(error):
+            return x0 + panel / 2 + max(-reach, min(reach, error)) / reach * panel / 2
+
+        d.text(x0 + panel / 2, top - 14, metric, "middle", weight="bold", size=13)
+        d.rectangle(place(-1), top, place(1) - place(-1), bottom - top, BAND)
+        for tick in (-2, -1, 0, 1, 2):
+            d.line(place(tick), top, place(tick), bottom, SOFT if tick == 0 else RULE)
+            d.text(place(tick), bottom + 18, f"{tick:+d}" if tick else "0", "middle", SOFT)
+        d.text(x0 + panel / 2, bottom + 40, "qosd reads shorter ←   → longer", "middle", SOFT)
+        for i, level in enumerate(levels):
+            y = top + row * (i + .5)
+            d.line(x0, top + row * (i + 1), x0 + panel, top + row * (i + 1), RULE, .5)
+            rows = rows_of(level, "capture", metric)
+            if not rows:
+                d.text(x0 + panel / 2, y + 4, "void: the capture lost packets", "middle", SOFT)
+            for k, r in enumerate(rows):
+                if r["qosd"] is None:
+                    d.text(x0 + panel / 2, y + 4, "absent", "middle", SOFT)
+                    break
+                error = (r["qosd"] - r["truth"]) / r["tolerance"]
+                d.marker(r["statistic"], place(error), y + (k - 1.5) * 3, COLOURS[STATISTICS.index(r["statistic"])])
+                if abs(error) > reach:
+                    d.text(place(error) + (-8 if error > 0 else 8), y + 4, f"{error:+.1f}",
+                           "end" if error > 0 else "start", INK, 10)
+    for i, level in enumerate(levels):
+        d.text(left - 14, top + row * (i + .5) + 4, level["title"], "end")
+    d.write(path)
+
+
+def plot_cost(results, path):
+    left, width, right, row = 290, 520, 90, 52
+    # Those that run for each connection or seldomer would be invisible
+    programs = sorted({p["name"] for r in results for p in r["bpf"]["programs"] if p["netNsecPerExchange"] >= 1})
+    colours = dict(zip(programs, COLOURS))
+    legend = 20 * ((len(programs) + 2) // 3)
+    top1 = 84
+    bottom1 = top1 + row * len(results)
+    top2 = bottom1 + 118 + legend
+    bottom2 = top2 + row * len(results)
+    d = Drawing(left + width + right, bottom2 + 50)
+
+    d.text(20, 28, "What observing costs", size=17, weight="bold")
+    d.text(20, 56, "CPU time of the whole machine per request, observed against not observed: median and its 95 % "
+           "interval", weight="bold", size=13)
+    d.text(20, 73, "Dashed: budget. Grey: the same for stretches without qosd against each other.", fill=SOFT)
+
+    intervals = [r["cpu"][name][end] for r in results
+                 for name in ("difference", "unrest") for end in ("low", "high")]
+    low = min(0, *intervals)
+    high = max(*intervals, *(r["budget"] for r in results))
+    low, high = low - .005, high * 1.12
+
+    def share(v):
+        return left + (v - low) / (high - low) * width
+
+    step = .01 if high - low < .12 else .02 if high - low < .24 else .1
+    tick = int(low / step) * step
+    while tick <= high:
+        d.line(share(tick), top1, share(tick), bottom1, SOFT if abs(tick) < 1e-9 else RULE)
+        d.text(share(tick), bottom1 + 16, f"{tick * 100:+.0f} %" if abs(tick) > 1e-9 else "0", "middle", SOFT)
+        tick += step
+    for i, r in enumerate(results):
+        y, c, u = top1 + row * i, r["cpu"]["difference"], r["cpu"]["unrest"]
+        d.text(left - 14, y + row / 2 + 4, r["title"], "end")
+        x1, x2 = sorted((share(0), share(c["median"])))
+        d.rectangle(x1, y + 12, x2 - x1, 18, COLOURS[0])
+        d.line(share(c["low"]), y + 21, share(c["high"]), y + 21, INK, 1.6)
+        for end in c["low"], c["high"]:
+            d.line(share(end), y + 16, share(end), y + 26, INK, 1.6)
+        d.rectangle(share(u["low"]), y + 35, share(u["high"]) - share(u["low"]), 5, "#b4bac4")
+        d.line(share(r["budget"]), y + 6, share(r["budget"]), y + row - 8, INK, 2, "4 3")
+        d.text(left + width + 12, y + 26, percent(c["median"]), weight="bold")
+
+    d.text(20, top2 - 52 - legend, "BPF time per exchange, an empty program's time subtracted", weight="bold",
+           size=13)
+    for n, name in enumerate(programs):
+        x, y = left + (n % 3) * 200 - 200, top2 - 36 - legend + 20 * (n // 3)
+        d.rectangle(x, y, 12, 12, colours[name])
+        d.text(x + 18, y + 11, name)
+    most = max(BUDGET_EXCHANGE_NSEC, *(sum(max(p["netNsecPerExchange"], 0) for p in r["bpf"]["programs"])
+                                       for r in results)) * 1.1
+
+    def time_of(ns):
+        return left + ns / most * width
+
+    step = 100 if most < 1000 else 500 if most < 5000 else 2000
+    for tick in range(0, int(most) + 1, step):
+        d.line(time_of(tick), top2, time_of(tick), bottom2, SOFT if tick == 0 else RULE)
+        d.text(time_of(tick), bottom2 + 16, f"{tick} ns", "middle", SOFT)
+    for i, r in enumerate(results):
+        y, x = top2 + row * i, left
+        d.text(left - 14, y + row / 2 + 4, r["title"], "end")
+        for p in r["bpf"]["programs"]:
+            w = max(p["netNsecPerExchange"], 0) / most * width
+            if p["name"] in colours:
+                d.rectangle(x, y + 12, w, 26, colours[p["name"]])
+                x += w
+        d.text(left + width + 12, y + 30, duration(r["bpf"]["netNsecPerExchange"]["median"]), weight="bold")
+    d.line(time_of(BUDGET_EXCHANGE_NSEC), top2 - 6, time_of(BUDGET_EXCHANGE_NSEC), bottom2, INK, 2, "4 3")
+    d.text(time_of(BUDGET_EXCHANGE_NSEC), top2 - 10, "budget", "middle", size=11)
+    d.write(path)
+
+
+def write(results, directory, template):
+    filled = sections(results)
+    with open(template) as f:
+        text = f.read()
+    with open(f"{directory}/README.md", "w") as f:
+        f.write(fill(text, filled))
+    os.makedirs(f"{directory}/raw", exist_ok=True)
+    write_raw(results, f"{directory}/raw")
+    plot_accuracy(results["accuracy"], f"{directory}/accuracy.svg")
+    plot_cost(results["cost"], f"{directory}/cost.svg")
+    return filled

@@ -1,0 +1,910 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Every method and error of org.qosd.QoS, and clients that behave badly, over socket pairs with the real manager. PID 1
+ * and polkit are played by the other end of a D-Bus connection. Nothing gets into the kernel: units are attached without
+ * figures. */
+
+#include <math.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <systemd/sd-varlink.h>
+
+#include "history.h"
+#include "manager.h"
+#include "util-bus.h"
+#include "util-idl.h"
+#include "varlink-pump.h"
+#include "varlink.h"
+
+#define INTERFACE "org.qosd.QoS."
+#define INVALID_PARAMETER "org.varlink.service.InvalidParameter"
+
+static sd_event *event;
+static Manager *manager;
+static sd_bus *daemon_side, *system_side;
+static FakeServiceManager pid1;
+
+static FakeUnit units[] = {
+        { .id = "a.service", .alias = "alias.service", .active_state = "active", .sub_state = "running",
+          .control_group = "/system.slice/a.service", .slice = "system.slice" },
+        { .id = "b.service", .active_state = "inactive", .sub_state = "dead", .slice = "system.slice" },
+        { .id = "exited.service", .active_state = "active", .sub_state = "exited", .slice = "system.slice" },
+        { .id = "x.target", .active_state = "active", .sub_state = "active" },
+        { .id = "inner.service", .active_state = "active", .sub_state = "running",
+          .control_group = "/system.slice/a.service/inner.service", .slice = "system.slice" },
+        {}
+};
+
+/* ---- polkit --------------------------------------------------------------------------------------------------- */
+
+static enum { POLKIT_YES, POLKIT_NO, POLKIT_CHALLENGE, POLKIT_SILENT } polkit_mood;
+static unsigned polkit_questions;
+static bool polkit_interactive;
+
+static int method_check_authorization(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const char *kind, *key, *action;
+        uint32_t flags;
+        int pidfd, uid;
+
+        check(sd_bus_message_enter_container(m, 'r', "sa{sv}") > 0);
+        check(sd_bus_message_read(m, "s", &kind) > 0 && streq(kind, "unix-process"));
+        check(sd_bus_message_enter_container(m, 'a', "{sv}") > 0);
+        check(sd_bus_message_read(m, "{sv}", &key, "h", &pidfd) > 0 && streq(key, "pidfd") && pidfd >= 0);
+        check(sd_bus_message_read(m, "{sv}", &key, "i", &uid) > 0 && streq(key, "uid") && uid == TEST_OTHER_UID);
+        check(sd_bus_message_exit_container(m) >= 0 && sd_bus_message_exit_container(m) >= 0);
+        check(sd_bus_message_read(m, "s", &action) > 0 && streq(action, "org.qosd1.attach"));
+        check(sd_bus_message_skip(m, "a{ss}") > 0);
+        check(sd_bus_message_read(m, "u", &flags) > 0);
+
+        polkit_questions++;
+        polkit_interactive = flags & 1;
+        if (polkit_mood == POLKIT_SILENT)
+                return 1;
+        return sd_bus_reply_method_return(m, "(bba{ss})", polkit_mood == POLKIT_YES, polkit_mood == POLKIT_CHALLENGE, 0);
+}
+
+static int method_cancel(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        return sd_bus_reply_method_return(m, NULL);
+}
+
+static const sd_bus_vtable polkit_vtable[] = {
+        SD_BUS_VTABLE_START(0),
+        SD_BUS_METHOD("CheckAuthorization", "(sa{sv})sa{ss}us", "(bba{ss})", method_check_authorization, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("CancelCheckAuthorization", "s", "", method_cancel, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_VTABLE_END
+};
+
+/* ---- a client that does with its socket as it likes ----------------------------------------------------------- */
+
+typedef struct Client {
+        int fd;
+        size_t size;
+        char buffer[256 * 1024];
+} Client;
+
+static int open_connection(uid_t uid) {
+        int fds[2], r;
+
+        /* The kernel notes for both who makes them */
+        check(uid == 0 || seteuid(uid) >= 0);
+        check(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, fds) >= 0);
+        check(uid == 0 || seteuid(0) >= 0);
+
+        r = varlink_server_add_connection(manager->varlink_server, fds[0]);
+        if (r < 0) {
+                (void) close(fds[1]);
+                return r;
+        }
+        return fds[1];
+}
+
+static Client* client_new(uid_t uid) {
+        Client *c = new0(Client, 1);
+
+        check(c);
+        c->fd = open_connection(uid);
+        check(c->fd >= 0);
+        return c;
+}
+
+static Client* client_free(Client *c) {
+        (void) close(c->fd);
+        free(c);
+        return NULL;
+}
+
+static void client_freep(Client **c) {
+        if (*c)
+                client_free(*c);
+}
+#define _cleanup_client_ _cleanup_(client_freep)
+
+static void client_write(Client *c, const void *data, size_t size) {
+        for (const char *p = data; size > 0; ) {
+                ssize_t n = send(c->fd, p, size, MSG_NOSIGNAL);
+
+                if (n < 0) {
+                        check(errno == EAGAIN);
+                        test_run(event);
+                        continue;
+                }
+                p += n;
+                size -= n;
+        }
+}
+
+static void client_send(Client *c, const char *flag, const char *method, const char *parameters) {
+        _cleanup_free_ char *text = NULL;
+        int n;
+
+        n = asprintf(&text, "{\"method\":\"%s%s\",\"parameters\":%s%s%s%s}", strchr(method, '.') ? "" : INTERFACE, method, parameters,
+                     flag ? ",\"" : "", strempty(flag), flag ? "\":true" : "");
+        check(n > 0);
+        client_write(c, text, n + 1);
+}
+
+/* The next message, NULL when the connection ended. */
+static sd_json_variant* client_receive(Client *c) {
+        sd_json_variant *v;
+        char *end;
+        ssize_t n;
+
+        while (!(end = memchr(c->buffer, 0, c->size))) {
+                check(c->size < sizeof(c->buffer));
+                n = recv(c->fd, c->buffer + c->size, sizeof(c->buffer) - c->size, 0);
+                if (n == 0 || (n < 0 && errno == ECONNRESET))
+                        return NULL;
+                if (n < 0) {
+                        check(errno == EAGAIN);
+                        test_run(event);
+                        continue;
+                }
+                c->size += n;
+        }
+
+        check(sd_json_parse(c->buffer, 0, &v, NULL, NULL) >= 0);
+        c->size -= end + 1 - c->buffer;
+        memmove(c->buffer, end + 1, c->size);
+        return v;
+}
+
+static const char* message_error(sd_json_variant *v) {
+        return sd_json_variant_string(sd_json_variant_by_key(v, "error"));
+}
+
+static sd_json_variant* message_parameter(sd_json_variant *v, const char *name) {
+        return sd_json_variant_by_key(sd_json_variant_by_key(v, "parameters"), name);
+}
+
+static bool message_continues(sd_json_variant *v) {
+        return sd_json_variant_boolean(sd_json_variant_by_key(v, "continues"));
+}
+
+/* Receives a reply that is no error, and is as described. */
+static sd_json_variant* client_expect_reply(Client *c, const char *method) {
+        sd_json_variant *v = client_receive(c);
+
+        check(v);
+        if (message_error(v)) {
+                (void) sd_json_variant_dump(v, SD_JSON_FORMAT_NEWLINE, stderr, NULL);
+                check(false);
+        }
+        check(idl_matches(idl_find(SD_VARLINK_METHOD, method), SD_VARLINK_OUTPUT, sd_json_variant_by_key(v, "parameters")));
+        return v;
+}
+
+static sd_json_variant* client_call(Client *c, const char *method, const char *parameters) {
+        client_send(c, NULL, method, parameters);
+        return client_expect_reply(c, method);
+}
+
+/* field: what the error must say of; NULL for those of varlink itself */
+static void client_expect_error(Client *c, const char *error, const char *field, const char *value) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_receive(c);
+        const char *name;
+
+        check(v);
+        if (!streq_ptr(message_error(v), error)) {
+                fprintf(stderr, "Expected the error '%s', got: ", error);
+                (void) sd_json_variant_dump(v, SD_JSON_FORMAT_NEWLINE, stderr, NULL);
+                exit(EXIT_FAILURE);
+        }
+
+        if (field && value)
+                check(streq_ptr(sd_json_variant_string(message_parameter(v, field)), value));
+        name = startswith(error, INTERFACE);
+        if (name) {
+                check(idl_matches(idl_find(SD_VARLINK_ERROR, name), SD_VARLINK_REGULAR, sd_json_variant_by_key(v, "parameters")));
+                check(!field || !isempty(sd_json_variant_string(message_parameter(v, "message"))));
+        }
+}
+
+static void client_expect_end(Client *c) {
+        check(!client_receive(c));
+}
+
+static void call_fails(Client *c, const char *flag, const char *method, const char *parameters, const char *error,
+                       const char *field, const char *value) {
+        client_send(c, flag, method, parameters);
+        client_expect_error(c, error, field, value);
+}
+
+static void call_succeeds(Client *c, const char *method, const char *parameters) {
+        sd_json_variant_unref(client_call(c, method, parameters));
+}
+
+/* Number of replies to a method with "more", the last of which ends it. */
+static unsigned call_more(Client *c, const char *method, const char *parameters) {
+        unsigned n = 0;
+        bool more = true;
+
+        client_send(c, "more", method, parameters);
+        while (more) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(c, method);
+
+                more = message_continues(v);
+                n++;
+        }
+        return n;
+}
+
+/* Until the daemon has done all it can do now. */
+static void settle(void) {
+        while (sd_event_run(event, 0) > 0)
+                ;
+}
+
+/* ---- what the methods do -------------------------------------------------------------------------------------- */
+
+static void test_attach(void) {
+        _cleanup_client_ Client *c = client_new(0);
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *again = NULL;
+
+        v = client_call(c, "Attach", "{\"unit\":\"alias\"}");
+        check(streq(sd_json_variant_string(message_parameter(v, "unit")), "a.service"));
+        check(message_parameter(v, "degraded")); /* nothing is in the kernel */
+        check(manager->n_units == 1);
+
+        /* null is as good as nothing */
+        again = client_call(c, "Attach", "{\"unit\":\"a.service\",\"probes\":null,\"lease\":null,\"duration\":null}");
+        check(streq(sd_json_variant_string(message_parameter(again, "unit")), "a.service"));
+        check(manager->n_units == 1);
+
+        call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
+        check(manager->n_units == 0);
+
+        /* One that does not run is waited for */
+        call_succeeds(c, "Attach", "{\"unit\":\"b\",\"probes\":[\"requests\"],\"duration\":3600000000000}");
+        check(manager->n_units == 1);
+        call_succeeds(c, "Detach", "{\"unit\":\"b.service\"}");
+}
+
+/* Steps of every kind, put where those from the kernel go: all that History() can reply. */
+static void test_history(void) {
+        static const uint64_t values[] = { 0, 1, 100000 };
+        _cleanup_client_ Client *c = client_new(0);
+        uint64_t now = (uint64_t) time(NULL) * NSEC_PER_SEC;
+        HistoryStep s = {};
+        Metrics metrics;
+        Unit *u;
+
+        call_succeeds(c, "Attach", "{\"unit\":\"a\"}");
+        {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_call(c, "History", "{\"unit\":\"a\",\"metrics\":null,\"since\":null,\"step\":null}");
+
+                check(sd_json_variant_elements(message_parameter(v, "steps")) == 0);
+                check(sd_json_variant_unsigned(message_parameter(v, "step")) == 10 * NSEC_PER_SEC);
+        }
+
+        u = manager_get_unit(manager, "a", NULL);
+        check(u);
+        for (unsigned i = 0; i < ELEMENTSOF(values); i++) {
+                metrics_set_absent(&metrics);
+                metrics.requests.server.count = metrics.requests.server.protocol_tcp = values[i];
+                s.index = 1000 + i;
+                s.covered = 10 * NSEC_PER_SEC;
+                s.timestamp = now - (ELEMENTSOF(values) - i) * 10 * NSEC_PER_SEC;
+                s.overlaps = i == 1 ? 1 : 0; /* the second one tells nothing */
+                history_step_set_metrics(&s, &metrics);
+                for (unsigned d = 0; d < HISTORY_DISTRIBUTIONS; d++) {
+                        s.measured[d] = true;
+                        s.distributions[d] = (WindowBins) { .schema = WINDOW_BINS_SCHEMA_MAX, .sum = values[i] * 1000, .max = 2000 };
+                        s.distributions[d].count[10] = values[i];
+                }
+                check(history_put(u->history, &s) >= 0);
+        }
+
+        {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant
+                        *all = client_call(c, "History", "{\"unit\":\"a\"}"),
+                        *one = client_call(c, "History", "{\"unit\":\"a\",\"metrics\":[\"requests.server.latency.p99\",\"requests.server.firstByte\"]}"),
+                        *day = client_call(c, "History", "{\"unit\":\"a\",\"since\":1}");
+                sd_json_variant *steps = message_parameter(one, "steps"), *step, *histogram;
+
+                check(sd_json_variant_elements(message_parameter(all, "steps")) == 3);
+                step = sd_json_variant_by_index(message_parameter(all, "steps"), 1);
+                check(streq(sd_json_variant_string(sd_json_variant_by_key(sd_json_variant_by_key(step, "requests"), "quality")), "overlapping"));
+                check(!sd_json_variant_by_key(sd_json_variant_by_key(step, "requests"), "server"));
+                check(!sd_json_variant_by_key(step, "histograms"));
+
+                check(sd_json_variant_elements(steps) == 3);
+                step = sd_json_variant_by_key(sd_json_variant_by_index(steps, 2), "requests");
+                step = sd_json_variant_by_key(sd_json_variant_by_key(step, "server"), "latency");
+                check(sd_json_variant_elements(step) == 2 * 2); /* count and p99 */
+                check(sd_json_variant_unsigned(sd_json_variant_by_key(step, "count")) == 100000);
+                histogram = sd_json_variant_by_index(sd_json_variant_by_key(sd_json_variant_by_index(steps, 2), "histograms"), 0);
+                check(streq(sd_json_variant_string(sd_json_variant_by_key(histogram, "metric")), "requests.server.firstByte"));
+                check(sd_json_variant_unsigned(sd_json_variant_by_key(histogram, "count")) == 100000);
+                check(sd_json_variant_elements(sd_json_variant_by_key(histogram, "counts")) == 1);
+                check(sd_json_variant_integer(sd_json_variant_by_key(histogram, "offset")) == 8 * 8 + 10);
+                histogram = sd_json_variant_by_index(sd_json_variant_by_key(sd_json_variant_by_index(steps, 0), "histograms"), 0);
+                check(sd_json_variant_elements(sd_json_variant_by_key(histogram, "counts")) == 0);
+                check(!sd_json_variant_by_key(histogram, "offset"));
+
+                check(sd_json_variant_unsigned(message_parameter(day, "step")) == 300 * NSEC_PER_SEC);
+                check(sd_json_variant_elements(message_parameter(day, "steps")) == 1);
+        }
+        call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
+}
+
+static void test_attach_errors(void) {
+        static const struct {
+                const char *method, *parameters, *error, *field, *value;
+        } table[] = {
+                { "Attach",    "{\"unit\":\"none.service\"}",                      INTERFACE "NoSuchUnit",      "unit",   "none.service"  },
+                { "Attach",    "{\"unit\":\"t@\"}",                                INTERFACE "NoSuchUnit",      "unit",   NULL            },
+                { "Attach",    "{\"unit\":\"x.target\"}",                          INTERFACE "NoControlGroup",  "unit",   "x.target"      },
+                { "Attach",    "{\"unit\":\"exited.service\"}",                    INTERFACE "NoControlGroup",  "unit",   NULL            },
+                { "Attach",    "{\"unit\":\"inner.service\"}",                     INTERFACE "NestedUnit",      "unit",   "inner.service" },
+                { "Attach",    "{\"unit\":\"\"}",                                  INTERFACE "InvalidUnitName", "unit",   ""              },
+                { "Attach",    "{\"unit\":\"a\\u0001\"}",                          INTERFACE "InvalidUnitName", "unit",   "a\x01"         },
+                { "Attach",    "{\"unit\":\"\xc3\xa4.service\"}",                  INTERFACE "InvalidUnitName", "unit",   NULL            },
+                { "Attach",    "{\"unit\":\"a\",\"probes\":[\"cpu\"]}",            INTERFACE "NoSuchProbe",     "probe",  "cpu"           },
+                { "Attach",    "{\"unit\":\"a\",\"probes\":[\"requests\",\"\"]}",  INTERFACE "NoSuchProbe",     "probe",  ""              },
+                { "Attach",    "{\"unit\":\"a\",\"probes\":\"requests\"}",         INVALID_PARAMETER,           "parameter", "probes"     },
+                { "Attach",    "{\"unit\":\"a\",\"probes\":[5]}",                  INVALID_PARAMETER,           "parameter", "probes"     },
+                { "Attach",    "{\"unit\":null}",                                  INVALID_PARAMETER,           "parameter", "unit"       },
+                { "Attach",    "{\"unit\":\"a\",\"lease\":1}",                     INVALID_PARAMETER,           "parameter", "lease"      },
+                { "Attach",    "{\"unit\":\"a\",\"duration\":-1}",                 INVALID_PARAMETER,           "parameter", "duration"   },
+                { "Attach",    "{\"unit\":\"a\",\"duration\":1.5}",                INVALID_PARAMETER,           "parameter", "duration"   },
+                { "Attach",    "{\"unit\":\"a\",\"duration\":99999999999999999999}", INVALID_PARAMETER,         "parameter", "duration"   },
+                { "Attach",    "{\"unit\":\"a\",\"lease\":true,\"duration\":1000000}", INVALID_PARAMETER,       "parameter", "duration"   },
+                { "Attach",    "{\"unit\":\"a\",\"Unit\":\"a\"}",                  INVALID_PARAMETER,           "parameter", "Unit"       },
+                { "Detach",    "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",     "unit",   NULL            },
+                { "Detach",    "{\"unit\":\"a\",\"lease\":true}",                  INTERFACE "NotAttached",     "unit",   NULL            },
+                { "Detach",    "{}",                                               INVALID_PARAMETER,           "parameter", "unit"       },
+                { "Get",       "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",     "unit",   NULL            },
+                { "Get",       "{\"unit\":\"a\",\"window\":\"10s\"}",              INVALID_PARAMETER,           "parameter", "window"     },
+                { "Get",       "{\"unit\":\"a\",\"window\":11000000000}",          INVALID_PARAMETER,           "parameter", "window"     },
+                { "Get",       "{\"unit\":\"a\",\"window\":18446744073709551615}", INVALID_PARAMETER,           "parameter", "window"     },
+                { "Histogram", "{\"unit\":\"a\"}",                                 INVALID_PARAMETER,           "parameter", "metric"     },
+                { "Histogram", "{\"unit\":\"a\",\"metric\":\"requests.server.latency.p99\"}", INTERFACE "NoSuchMetric", "metric", "requests.server.latency.p99" },
+                { "Histogram", "{\"unit\":\"a\",\"metric\":\"requests.server.latency\"}", INTERFACE "NotMeasured", "metric", "requests.server.latency" },
+                { "History",   "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",     "unit",   NULL            },
+                { "History",   "{\"unit\":\"a\",\"metrics\":[\"none\"]}",          INTERFACE "NoSuchMetric",    "metric", "none"          },
+                { "History",   "{\"unit\":\"a\",\"metrics\":[\"requests.server.queue\"]}", INTERFACE "NoHistory", "metric", "requests.server.queue" },
+                { "History",   "{\"unit\":\"a\",\"metrics\":[\"requests.server.oldestInFlight\"]}", INTERFACE "NoHistory", "metric", "requests.server.oldestInFlight" },
+                { "History",   "{\"unit\":\"a\",\"metrics\":\"requests\"}",        INVALID_PARAMETER,           "parameter", "metrics"    },
+                { "History",   "{\"unit\":\"a\",\"since\":9000000000000000000}",   INVALID_PARAMETER,           "parameter", "since"      },
+                { "History",   "{\"unit\":\"a\",\"since\":-1}",                    INVALID_PARAMETER,           "parameter", "since"      },
+                { "History",   "{\"unit\":\"a\",\"step\":60000000000}",            INVALID_PARAMETER,           "parameter", "step"       },
+                { "Mark",      "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",     "unit",   NULL            },
+                { "Mark",      "{\"unit\":\"a\"}",                                 INTERFACE "ProbeUnavailable", "probe", "requests"      },
+                { "Get",       "{\"unit\":\"a\",\"sinceMark\":true}",              INTERFACE "NotMarked",       "unit",   "a.service"     },
+                { "Get",       "{\"unit\":\"a\",\"sinceMark\":true,\"window\":0}", INVALID_PARAMETER,           "parameter", "window"     },
+                { "GetStatus", "{\"verbose\":true}",                               INVALID_PARAMETER,           "parameter", "verbose"    },
+        };
+        _cleanup_client_ Client *c = client_new(0);
+
+        call_succeeds(c, "Attach", "{\"unit\":\"a\"}");
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                call_fails(c, NULL, table[i].method, table[i].parameters, table[i].error, table[i].field, table[i].value);
+        call_fails(c, NULL, "org.qosd.QoS2.Get", "{}", "org.varlink.service.MethodNotFound", NULL, NULL);
+
+        manager->config.units_max = 1;
+        call_fails(c, NULL, "Attach", "{\"unit\":\"b\"}", INTERFACE "TooManyUnits", NULL, NULL);
+        manager->config.units_max = UNITS_MAX_LIMIT;
+
+        call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
+}
+
+static void test_readings(void) {
+        _cleanup_client_ Client *c = client_new(0);
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *ten = NULL, *total = NULL;
+
+        call_fails(c, "more", "List", "{}", INTERFACE "NothingToList", NULL, NULL);
+
+        call_succeeds(c, "Attach", "{\"unit\":\"a\"}");
+        call_succeeds(c, "Attach", "{\"unit\":\"b\"}");
+
+        ten = client_call(c, "Get", "{\"unit\":\"a\"}");
+        check(sd_json_variant_unsigned(message_parameter(ten, "window")) == 10 * NSEC_PER_SEC);
+        total = client_call(c, "Get", "{\"unit\":\"alias.service\",\"window\":0}");
+        check(!message_parameter(total, "window"));
+        check(streq(sd_json_variant_string(message_parameter(total, "unit")), "a.service"));
+        check(!message_parameter(total, "requests"));
+        check(sd_json_variant_unsigned(message_parameter(total, "seq")) > sd_json_variant_unsigned(message_parameter(ten, "seq")));
+
+        check(call_more(c, "List", "{}") == 2);
+        check(call_more(c, "List", "{\"unit\":\"b\",\"window\":60000000000}") == 1);
+        call_fails(c, NULL, "List", "{}", "org.varlink.service.ExpectedMore", NULL, NULL);
+        call_fails(c, "more", "List", "{\"unit\":\"c\"}", INTERFACE "NotAttached", "unit", NULL);
+        check(call_more(c, "Probes", "{}") > 0);
+        check(call_more(c, "ListMetrics", "{}") > 0);
+        call_succeeds(c, "GetStatus", "{}");
+
+        call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
+        call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
+}
+
+static void test_lease(void) {
+        _cleanup_client_ Client *administrator = client_new(0), *client = client_new(0), *other = client_new(0);
+
+        call_succeeds(client, "Attach", "{\"unit\":\"a\",\"lease\":true}");
+        check(manager->n_units == 1);
+        check(manager->units[0]->holds->type == HOLD_LEASE && manager->units[0]->holds->owner);
+
+        /* It is nobody else's */
+        call_fails(other, NULL, "Detach", "{\"unit\":\"a\",\"lease\":true}", INTERFACE "NotAttached", "unit", NULL);
+        call_fails(administrator, NULL, "Detach", "{\"unit\":\"a\"}", INTERFACE "NotAttached", "unit", NULL);
+
+        call_succeeds(client, "Detach", "{\"unit\":\"a\",\"lease\":true}");
+        check(manager->n_units == 0);
+
+        /* Two leases and the administrator's hold: observed until the last one is gone */
+        call_succeeds(client, "Attach", "{\"unit\":\"a\",\"lease\":true}");
+        call_succeeds(client, "Attach", "{\"unit\":\"b\",\"lease\":true}");
+        call_succeeds(other, "Attach", "{\"unit\":\"a\",\"lease\":true}");
+        call_succeeds(administrator, "Attach", "{\"unit\":\"a\"}");
+        check(manager->n_units == 2);
+        check(manager_count_leases(manager, 0) == 3);
+
+        client = client_free(client);
+        test_wait(event, manager_count_leases(manager, 0) == 1);
+        check(manager->n_units == 1);
+        call_succeeds(administrator, "Detach", "{\"unit\":\"a\"}");
+        check(manager->n_units == 1);
+        other = client_free(other);
+        test_wait(event, manager->n_units == 0);
+}
+
+/* A client that is gone before PID 1 has answered. */
+static void test_vanish_while_attaching(void) {
+        _cleanup_client_ Client *c = client_new(0);
+
+        client_send(c, NULL, "Attach", "{\"unit\":\"a\",\"lease\":true}");
+        test_wait(event, manager->operations);
+        c = client_free(c);
+        test_wait(event, !manager->operations);
+        settle();
+        check(manager->n_units == 0);
+}
+
+/* Nobody would notice how it ended, and another call could overtake it. */
+static void test_oneway(void) {
+        _cleanup_client_ Client *c = client_new(0);
+
+        client_send(c, "oneway", "Attach", "{\"unit\":\"a\"}");
+        client_send(c, "oneway", "Detach", "{\"unit\":\"a\"}");
+        client_send(c, "oneway", "Get", "{\"unit\":\"a\"}");
+        client_send(c, "oneway", "Subscribe", "{}");
+        client_send(c, "oneway", "Nonsense", "{}");
+        call_succeeds(c, "GetStatus", "{}");
+        check(manager->n_units == 0);
+}
+
+/* ---- streams -------------------------------------------------------------------------------------------------- */
+
+static uint64_t expect_frame(Client *c, const char *unit) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(c, "Subscribe");
+        sd_json_variant *snapshot = message_parameter(v, "snapshot");
+
+        check(message_continues(v));
+        check(!unit || streq(sd_json_variant_string(sd_json_variant_by_key(snapshot, "unit")), unit));
+        return sd_json_variant_unsigned(sd_json_variant_by_key(snapshot, "seq"));
+}
+
+static void test_subscribe(void) {
+        _cleanup_client_ Client *c = client_new(0), *named = client_new(0), *all = client_new(0);
+        uint64_t seq, next;
+
+        call_fails(c, "more", "Subscribe", "{\"interval\":99999999}", INVALID_PARAMETER, "parameter", "interval");
+        call_fails(c, "more", "Subscribe", "{\"interval\":0}", INVALID_PARAMETER, "parameter", "interval");
+        call_fails(c, "more", "Subscribe", "{\"interval\":18446744073709551615}", INVALID_PARAMETER, "parameter", "interval");
+        call_fails(c, "more", "Subscribe", "{\"window\":5}", INVALID_PARAMETER, "parameter", "window");
+        call_fails(c, "more", "Subscribe", "{\"units\":[\"a\"]}", INTERFACE "NotAttached", "unit", NULL);
+        call_fails(c, "more", "Subscribe", "{\"units\":[\"a b\"]}", INTERFACE "InvalidUnitName", "unit", NULL);
+        call_fails(c, NULL, "Subscribe", "{}", "org.varlink.service.ExpectedMore", NULL, NULL);
+
+        /* Nothing is attached yet: silence, until something is */
+        client_send(all, "more", "Subscribe", "{\"units\":[],\"interval\":100000000}");
+        settle();
+        call_succeeds(c, "Attach", "{\"unit\":\"a\"}");
+        seq = expect_frame(all, "a.service");
+        next = expect_frame(all, "a.service");
+        check(next > seq);
+
+        call_succeeds(c, "Attach", "{\"unit\":\"b\"}");
+        client_send(named, "more", "Subscribe", "{\"units\":[\"b\",\"b.service\",\"alias\"],\"interval\":100000000}");
+        (void) expect_frame(named, "a.service");
+        (void) expect_frame(named, "b.service");
+
+        /* One of them goes, then the last */
+        call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
+        (void) expect_frame(named, "b.service");
+        (void) expect_frame(named, "b.service");
+        call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
+        client_expect_error(named, INTERFACE "NotAttached", "unit", "b.service");
+
+        /* The connection is good for another call, and the stream of all goes on */
+        call_succeeds(named, "GetStatus", "{}");
+        call_succeeds(c, "Attach", "{\"unit\":\"b\"}");
+        for (;;) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(all, "Subscribe");
+                sd_json_variant *unit = sd_json_variant_by_key(message_parameter(v, "snapshot"), "unit");
+
+                if (streq(sd_json_variant_string(unit), "b.service") && manager->n_units == 1)
+                        break;
+        }
+        call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
+
+        /* Others leave in the middle of it */
+        all = client_free(all);
+        settle();
+        call_succeeds(c, "GetStatus", "{}");
+}
+
+/* Who does not read misses frames and is told how many; who reads gets each of them. */
+static void test_slow_subscriber(void) {
+        _cleanup_client_ Client *c = client_new(0), *slow = client_new(0), *reader = client_new(0);
+        uint64_t frames = 0, skipped = 0, most = 0;
+        enum { ROUNDS = 400 };
+
+        manager->config.interval_min_usec = USEC_PER_MSEC;
+        call_succeeds(c, "Attach", "{\"unit\":\"a\"}");
+        client_send(slow, "more", "Subscribe", "{\"interval\":1000000}");
+        client_send(reader, "more", "Subscribe", "{\"interval\":1000000}");
+        for (unsigned i = 0; i < ROUNDS; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(reader, "Subscribe");
+
+                check(!message_parameter(v, "skipped"));
+        }
+
+        while (skipped == 0) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(slow, "Subscribe");
+                sd_json_variant *n = message_parameter(v, "skipped");
+
+                frames++;
+                if (n)
+                        skipped = sd_json_variant_unsigned(n);
+                most = MAX(most, frames);
+        }
+        /* The clock is the reader's; both may differ by what the loop did at the end */
+        check(frames < ROUNDS / 2);
+        check(frames + skipped >= ROUNDS * 9 / 10);
+
+        manager->config.interval_min_usec = 100 * USEC_PER_MSEC;
+        call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
+}
+
+/* ---- bytes ---------------------------------------------------------------------------------------------------- */
+
+static void test_pieces(void) {
+        static const char message[] = "{\"method\":\"org.qosd.QoS.GetStatus\"}";
+        _cleanup_client_ Client *c = client_new(0);
+
+        /* Byte by byte, with all the time in the world between them */
+        for (unsigned round = 0; round < 3; round++) {
+                for (size_t i = 0; i < sizeof(message); i++) {
+                        client_write(c, message + i, 1);
+                        settle();
+                }
+                sd_json_variant_unref(client_expect_reply(c, "GetStatus"));
+        }
+
+        /* One and a half, then the other half */
+        client_write(c, message, sizeof(message));
+        client_write(c, message, sizeof(message) / 2);
+        sd_json_variant_unref(client_expect_reply(c, "GetStatus"));
+        settle();
+        client_write(c, message + sizeof(message) / 2, sizeof(message) - sizeof(message) / 2);
+        sd_json_variant_unref(client_expect_reply(c, "GetStatus"));
+}
+
+/* Many calls before the first reply is read: none is lost, and they do not pile up in the daemon but in the sockets. */
+static void test_pipeline(void) {
+        enum { CALLS = 3000 };
+        _cleanup_client_ Client *c = client_new(0);
+        _cleanup_free_ char *calls = NULL;
+        unsigned replies = 0;
+        size_t size = 0, sent = 0;
+
+        calls = new0(char, CALLS * 64);
+        check(calls);
+        for (unsigned i = 0; i < CALLS; i++)
+                size += sprintf(calls + size, "{\"method\":\"org.qosd.QoS.GetStatus\",\"parameters\":{}}") + 1;
+
+        /* As much as goes in without reading: the daemon stops to take more once its replies do not leave */
+        for (;;) {
+                ssize_t n = send(c->fd, calls + sent, size - sent, MSG_NOSIGNAL);
+
+                if (n < 0) {
+                        check(errno == EAGAIN);
+                        if (sd_event_run(event, 0) == 0)
+                                break;
+                        continue;
+                }
+                sent += n;
+                if (sent == size)
+                        break;
+        }
+        settle();
+
+        while (replies < CALLS) {
+                if (sent < size) {
+                        ssize_t n = send(c->fd, calls + sent, size - sent, MSG_NOSIGNAL);
+
+                        if (n > 0)
+                                sent += n;
+                }
+                sd_json_variant_unref(client_expect_reply(c, "GetStatus"));
+                replies++;
+        }
+}
+
+/* What a client can make the daemon keep for it when it never reads: of 3000 times 30 KiB, next to nothing. */
+static void test_never_reads(void) {
+        static const char message[] = "{\"method\":\"org.qosd.QoS.ListMetrics\",\"more\":true}";
+        _cleanup_client_ Client *c = client_new(0), *other = client_new(0);
+        unsigned sent = 0;
+
+        for (;;) {
+                ssize_t n = send(c->fd, message, sizeof(message), MSG_NOSIGNAL);
+
+                if (n < 0) {
+                        check(errno == EAGAIN);
+                        if (sd_event_run(event, 0) == 0)
+                                break;
+                        continue;
+                }
+                check((size_t) n == sizeof(message)); /* the kernel takes so short a one whole */
+                check(++sent < 100000);
+        }
+
+        /* Which is that it was made to wait */
+        call_succeeds(other, "GetStatus", "{}");
+}
+
+static void test_oversized(void) {
+        static char junk[64 * 1024];
+        _cleanup_client_ Client *c = client_new(0), *large = client_new(0), *other = client_new(0);
+        _cleanup_free_ char *message = NULL, *name = NULL;
+        size_t sent = 0;
+
+        /* Below the limit it is an invalid name, no more */
+        name = new0(char, VARLINK_MESSAGE_MAX - 1024 + 1);
+        check(name);
+        memset(name, 'x', VARLINK_MESSAGE_MAX - 1024);
+        check(asprintf(&message, "{\"unit\":\"%s\"}", name) > 0);
+        call_fails(large, NULL, "Get", message, INTERFACE "InvalidUnitName", "unit", name);
+
+        /* Without an end */
+        memset(junk, ' ', sizeof(junk));
+        for (;;) {
+                ssize_t n = send(c->fd, junk, sizeof(junk), MSG_NOSIGNAL);
+
+                if (n > 0)
+                        sent += n;
+                else if (errno == EPIPE || errno == ECONNRESET)
+                        break;
+                else {
+                        check(errno == EAGAIN);
+                        test_run(event);
+                }
+                check(sent < 4 * 1024 * 1024);
+                settle();
+        }
+        client_expect_end(c);
+
+        call_succeeds(other, "GetStatus", "{}");
+}
+
+/* Ends the connection of who sends it. */
+static void test_garbage(void) {
+        static const struct {
+                const char *bytes;
+                size_t size;
+        } table[] = {
+#define BYTES(s) { s, sizeof(s) }
+                BYTES(""),
+                BYTES("\0\0\0"),
+                BYTES("nonsense"),
+                BYTES("{"),
+                BYTES("{}"),
+                BYTES("[]"),
+                BYTES("{\"method\":\"org.qosd.QoS.Get\",\"parameters\":[]}"),
+                BYTES("{\"method\":\"org.qosd.QoS.Get\",\"parameters\":{\"unit\":\"\xff\"}}"),
+                BYTES("{\"method\":\"org.qosd.QoS.Get\",\"parameters\":{\"unit\":\"a\\u0000b\"}}"),
+                BYTES("{\"method\":\"org.qosd.QoS.Get\",\"parameters\":{\"unit\":\"a\nb\"}}"),
+                BYTES("{\"method\":\"org.qosd.QoS.Get\",\"surplus\":1}"),
+                BYTES("{\"method\":\"org.qosd.QoS.Get\",\"method\":\"org.qosd.QoS.Get\"}"),
+                BYTES("{\"method\":\"org.qosd.QoS.List\",\"more\":true,\"oneway\":true}"),
+                BYTES("{\"method\":\"org.qosd.QoS.List\",\"more\":1}"),
+#undef BYTES
+        };
+        _cleanup_client_ Client *other = client_new(0);
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                _cleanup_client_ Client *c = client_new(0);
+
+                client_write(c, table[i].bytes, table[i].size);
+                client_expect_end(c);
+        }
+
+        /* And so does one that only ever leaves, in the middle of a message or before one */
+        for (unsigned i = 0; i < 2; i++) {
+                _cleanup_client_ Client *c = client_new(0);
+
+                client_write(c, "{\"method\"", i * 9);
+                check(shutdown(c->fd, SHUT_WR) >= 0);
+                client_expect_end(c);
+        }
+
+        call_succeeds(other, "GetStatus", "{}");
+}
+
+/* ---- who may ---------------------------------------------------------------------------------------------------- */
+
+static void test_polkit(void) {
+        _cleanup_client_ Client *c = client_new(TEST_OTHER_UID), *root = client_new(0);
+
+        /* Nobody is asked where the answer does not matter */
+        polkit_questions = 0;
+        call_fails(c, NULL, "Attach", "{\"unit\":\"a b\"}", INTERFACE "InvalidUnitName", "unit", "a b");
+        call_fails(c, NULL, "Detach", "{\"unit\":\"a\"}", INTERFACE "NotAttached", "unit", NULL);
+        call_fails(c, NULL, "Attach", "{\"unit\":\"a\",\"probes\":[\"cpu\"]}", INTERFACE "NoSuchProbe", "probe", "cpu");
+        call_fails(c, "more", "List", "{}", INTERFACE "NothingToList", NULL, NULL);
+        check(polkit_questions == 0);
+
+        polkit_mood = POLKIT_NO;
+        call_fails(c, NULL, "Attach", "{\"unit\":\"a\"}", "org.varlink.service.PermissionDenied", NULL, NULL);
+        check(polkit_questions == 1 && !polkit_interactive);
+        call_fails(c, NULL, "Attach", "{\"unit\":\"a\",\"lease\":true,\"allowInteractiveAuthentication\":true}",
+                   "org.varlink.service.PermissionDenied", NULL, NULL);
+        check(polkit_questions == 2 && polkit_interactive);
+
+        polkit_mood = POLKIT_CHALLENGE;
+        call_fails(c, NULL, "Attach", "{\"unit\":\"a\"}", "io.systemd.InteractiveAuthenticationRequired", NULL, NULL);
+        check(manager->n_units == 0);
+
+        polkit_mood = POLKIT_YES;
+        call_succeeds(c, "Attach", "{\"unit\":\"a\",\"lease\":true}");
+        check(polkit_questions == 4);
+        check(manager->units[0]->holds->uid == TEST_OTHER_UID);
+
+        /* One's lease is one's own, the administrator's hold is not */
+        call_succeeds(root, "Attach", "{\"unit\":\"b\"}");
+        polkit_mood = POLKIT_NO;
+        call_succeeds(c, "Detach", "{\"unit\":\"a\",\"lease\":true}");
+        call_fails(c, NULL, "Detach", "{\"unit\":\"b\"}", "org.varlink.service.PermissionDenied", NULL, NULL);
+        polkit_mood = POLKIT_YES;
+        call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
+        check(manager->n_units == 0);
+        check(polkit_questions == 6);
+
+        /* Gone while somebody looks for the password */
+        polkit_mood = POLKIT_SILENT;
+        client_send(c, NULL, "Attach", "{\"unit\":\"a\",\"lease\":true,\"allowInteractiveAuthentication\":true}");
+        test_wait(event, polkit_questions == 7);
+        c = client_free(c);
+        settle();
+        call_succeeds(root, "GetStatus", "{}");
+        check(manager->n_units == 0);
+}
+
+static void test_limits(void) {
+        _cleanup_client_ Client *c = client_new(TEST_OTHER_UID);
+        int fds[200];
+
+        polkit_mood = POLKIT_YES;
+        manager->config.leases_per_uid_max = 1;
+        call_succeeds(c, "Attach", "{\"unit\":\"a\",\"lease\":true}");
+        call_fails(c, NULL, "Attach", "{\"unit\":\"b\",\"lease\":true}", INTERFACE "TooManyLeases", NULL, NULL);
+        call_succeeds(c, "Attach", "{\"unit\":\"a\",\"lease\":true}");
+        manager->config.leases_per_uid_max = 64;
+
+        manager->config.units_per_uid_max = 1;
+        call_fails(c, NULL, "Attach", "{\"unit\":\"b\"}", INTERFACE "TooManyUnits", NULL, NULL);
+        manager->config.units_per_uid_max = 32;
+        call_succeeds(c, "Detach", "{\"unit\":\"a\",\"lease\":true}");
+
+        /* Connections: so many of a user, and again when some have gone; root has no such limit */
+        manager->config.connections_per_uid_max = 10;
+        for (unsigned i = 0; i < 9; i++) {
+                fds[i] = open_connection(TEST_OTHER_UID);
+                check(fds[i] >= 0);
+        }
+        check(open_connection(TEST_OTHER_UID) == -EUSERS);
+        check(open_connection(TEST_OTHER_UID) == -EUSERS);
+        call_succeeds(c, "GetStatus", "{}");
+        (void) close(fds[0]);
+        settle();
+        fds[0] = open_connection(TEST_OTHER_UID);
+        check(fds[0] >= 0);
+        for (unsigned i = 0; i < 9; i++)
+                (void) close(fds[i]);
+        settle();
+
+        for (unsigned i = 0; i < ELEMENTSOF(fds); i++) {
+                fds[i] = open_connection(0);
+                check(fds[i] >= 0);
+        }
+        call_succeeds(c, "GetStatus", "{}");
+        for (unsigned i = 0; i < ELEMENTSOF(fds); i++)
+                (void) close(fds[i]);
+        settle();
+        manager->config.connections_per_uid_max = 128;
+}
+
+/* The loop ends although somebody has not read. */
+static void test_exit(void) {
+        _cleanup_client_ Client *c = client_new(0);
+
+        for (unsigned i = 0; i < 100; i++)
+                client_send(c, "more", "ListMetrics", "{}");
+        settle();
+        check(sd_event_exit(event, 0) >= 0);
+        check(sd_event_loop(event) >= 0);
+}
+
+int main(void) {
+        struct rlimit limit;
+
+        if (!test_become_plain_root())
+                return 77;
+
+        /* No hang is waited for longer than this */
+        (void) alarm(100);
+        check(getrlimit(RLIMIT_NOFILE, &limit) >= 0);
+        limit.rlim_cur = MIN(limit.rlim_max, 4096U);
+        check(setrlimit(RLIMIT_NOFILE, &limit) >= 0);
+        check(unsetenv("RUNTIME_DIRECTORY") >= 0);
+
+        check(sd_event_new(&event) >= 0);
+        check(manager_new(event, &manager) >= 0);
+        test_bus_pair(event, 0, &daemon_side, &system_side);
+        fake_service_manager_start(&pid1, system_side, units);
+        check(sd_bus_add_object_vtable(system_side, NULL, "/org/freedesktop/PolicyKit1/Authority", "org.freedesktop.PolicyKit1.Authority",
+                                       polkit_vtable, NULL) >= 0);
+        check(manager_set_bus(manager, daemon_side) >= 0);
+        check(varlink_server_new_peer(manager, &manager->varlink_server) >= 0);
+
+        test_attach();
+        test_history();
+        test_attach_errors();
+        test_readings();
+        test_lease();
+        test_vanish_while_attaching();
+        test_oneway();
+        test_subscribe();
+        test_slow_subscriber();
+        test_pieces();
+        test_pipeline();
+        test_never_reads();
+        test_oversized();
+        test_garbage();
+        if (test_has_other_user()) {
+                test_polkit();
+                test_limits();
+        }
+        test_exit();
+
+        manager_free(manager);
+        sd_bus_unref(daemon_side);
+        sd_bus_flush_close_unref(system_side);
+        sd_event_unref(event);
+        return EXIT_SUCCESS;
+}

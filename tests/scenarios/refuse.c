@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Preloaded into a program that uses libbpf: refuses to load the BPF program whose name is in REFUSE_PROGRAM, as a
+ * kernel that lacks its hook would. libbpf calls bpf() through libc's syscall(). */
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/bpf.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+long syscall(long number, ...) {
+        static long (*real)(long, ...) = NULL;
+        const char *name = getenv("REFUSE_PROGRAM");
+        long a[6];
+        va_list ap;
+
+        va_start(ap, number);
+        for (int i = 0; i < 6; i++)
+                a[i] = va_arg(ap, long);
+        va_end(ap);
+
+        if (number == __NR_bpf && a[0] == BPF_PROG_LOAD && name) {
+                const union bpf_attr *attr = (const union bpf_attr*) a[1];
+
+                /* The kernel's names are cut to 15 characters. */
+                if (strncmp(attr->prog_name, name, sizeof(attr->prog_name) - 1) == 0) {
+                        errno = EPERM;
+                        return -1;
+                }
+        }
+
+        if (!real)
+                real = (long (*)(long, ...)) dlsym(RTLD_NEXT, "syscall");
+        return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}

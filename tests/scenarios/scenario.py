@@ -1,0 +1,650 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the scenario tests are made of: units under test, clients that count, bad cables, and the outside of qosd
+(qosctl, varlink, D-Bus) as its users reach it. Standard library only."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+
+import capture
+
+SOURCES = os.path.dirname(os.path.abspath(__file__))
+UNIT_DIR = "/run/systemd/system"
+QOSD_CONF_DIR = "/run/qosd.conf.d"
+QOSD_DROP_IN_DIR = "/run/systemd/system/qosd.service.d"
+VARLINK_SOCKET = "/run/qosd/org.qosd.QoS"
+VARLINK = "org.qosd.QoS."
+DBUS_ERROR = "org.qosd1.Error."
+
+MSEC = 1000000      # in nanoseconds, as everything that qosd says
+SEC = 1000 * MSEC
+
+
+# ---- the tests' registry, and what the runner sets before it runs one ------------------------------------------
+
+TESTS = []
+tools = None        # directory of the compiled helpers
+prefix = None       # starts the name of everything that the running test makes
+in_vm = False       # software emulation: slow, only function counts
+
+
+class Failed(Exception):
+    pass
+
+
+class Off(Failed):
+    """A figure is not within its tolerance."""
+
+
+class Test:
+    def __init__(self, function, deadline, exclusive, vm, needs_vm):
+        self.function = function
+        self.name = function.__module__.removeprefix("test_") + "." + function.__name__
+        self.deadline = deadline
+        self.exclusive = exclusive
+        self.vm = vm
+        self.needs_vm = needs_vm
+
+
+def test(deadline=30, exclusive=False, vm=False, needs_vm=None):
+    """Marks a function as a test. exclusive: it disturbs others, or others would disturb it. vm: part of the smoke
+    test in the VM too. needs_vm: why it cannot run in a container."""
+    def register(function):
+        TESTS.append(Test(function, deadline, exclusive, vm or bool(needs_vm), needs_vm))
+        return function
+    return register
+
+
+# ---- saying what is wrong ---------------------------------------------------------------------------------------
+
+def fail(message):
+    raise Failed(message)
+
+
+def check(condition, message):
+    if not condition:
+        fail(message)
+
+
+def equal(got, want, what):
+    if got != want:
+        fail(f"{what}: {got!r} instead of {want!r}")
+
+
+def within(got, want, ratio, floor, what):
+    """got may be off by the ratio, or by the floor if that is more."""
+    if got is None:
+        fail(f"{what} is absent")
+    if abs(got - want) > max(ratio * want, floor):
+        raise Off(f"{what}: {got} instead of {want} ({100 * (got - want) / want if want else 0:+.2f} %)")
+
+
+def undisturbed(measure, attempts=3):
+    """Compares qosd's times with a client's stopwatch. That one does not run while somebody else has the CPU: a run in
+    which they are apart is void, unless they are so each time. Counts and the rest have no second chance."""
+    for attempt in range(attempts):
+        try:
+            return measure()
+        except Off:
+            if attempt + 1 == attempts:
+                raise
+
+
+def wait_for(what, probe, timeout=5.0, pause=0.02):
+    """Waits until probe() is true and returns what it said."""
+    deadline = time.monotonic() + timeout * (6 if in_vm else 1)
+    while True:
+        value = probe()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            fail(f"waited {timeout} s in vain until {what}; last value: {value!r}")
+        time.sleep(pause)
+
+
+# ---- processes --------------------------------------------------------------------------------------------------
+
+def run(*command, ok=True, timeout=20, stdin=None, env=None):
+    """Runs to the end and returns the CompletedProcess; with ok its failure is the test's."""
+    r = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, input=stdin,
+                       stdin=subprocess.DEVNULL if stdin is None else None,
+                       timeout=timeout * (6 if in_vm else 1), env=env, errors="replace", text=True)
+    if ok and r.returncode != 0:
+        fail(f"{' '.join(str(c) for c in command)}: exit status {r.returncode}: {(r.stderr or r.stdout).strip()}")
+    return r
+
+
+def systemctl(*arguments, **keywords):
+    return run("systemctl", *arguments, **keywords)
+
+
+def unit_property(unit, name):
+    return systemctl("show", unit, "-P", name).stdout.strip()
+
+
+def nsenter(netns):
+    return ["nsenter", f"--net=/run/netns/{netns}"] if netns else []
+
+
+# ---- units under test -------------------------------------------------------------------------------------------
+
+def unused_port():
+    """A port below the range from which the kernel takes the clients' own."""
+    while True:
+        # Not the generator that all tests have inherited from the runner
+        port = random.SystemRandom().randrange(10000, 32000)
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as s:
+            try:
+                s.bind(("::", port))
+            except OSError:
+                continue
+            return port
+
+
+_serial = 0
+
+
+def unit_name(label="unit", suffix=".service"):
+    global _serial
+    _serial += 1
+    return f"{prefix}-{label}-{_serial}{suffix}"
+
+
+def write_unit(name, text, directory=UNIT_DIR):
+    os.makedirs(directory, exist_ok=True)
+    with open(os.path.join(directory, name), "w") as f:
+        f.write(text)
+    return name
+
+
+class Unit:
+    """A service, written and not yet started. It is gone at the end of the test."""
+
+    def __init__(self, command, name=None, type="notify", settings="", unit_settings=""):
+        self.name = name or unit_name()
+        write_unit(self.name, f"[Unit]\nDescription=Unit under test\nStartLimitIntervalSec=0\n{unit_settings}\n"
+                              f"[Service]\nType={type}\nNotifyAccess=all\nTimeoutSec=10s\nExecStart={command}\n{settings}\n")
+
+    def start(self):
+        systemctl("start", self.name)
+        return self
+
+    def stop(self):
+        systemctl("stop", self.name)
+
+    def restart(self):
+        systemctl("restart", self.name)
+
+    def kill(self, sig="SIGKILL", whom="all"):
+        systemctl("kill", f"--kill-whom={whom}", f"--signal={sig}", self.name)
+
+    @property
+    def main_pid(self):
+        return int(unit_property(self.name, "MainPID"))
+
+    @property
+    def control_group(self):
+        return unit_property(self.name, "ControlGroup")
+
+
+class Server(Unit):
+    """The C server, or another program that takes such options, as a unit. Options as keywords: mode="prefork",
+    delay_us=10000."""
+
+    def __init__(self, name=None, settings="", port=None, netns=None, unit_settings="", program="server", **options):
+        self.port = port or unused_port()
+        self.options = dict(options, port=self.port)
+        if netns:
+            settings += f"\nNetworkNamespacePath=/run/netns/{netns}"
+        super().__init__(server_command(program, **self.options), name=name, settings=settings, unit_settings=unit_settings)
+
+
+def _options(options):
+    words = []
+    for key, value in options.items():
+        if value is False or value is None:
+            continue
+        words.append("--" + key.replace("_", "-"))
+        if value is not True:
+            words.append(str(value))
+    return words
+
+
+def server_command(program="server", **options):
+    return " ".join([f"{tools}/{program}"] + _options(options))
+
+
+# ---- load -------------------------------------------------------------------------------------------------------
+
+class Client:
+    """The C client in the background; .wait() gives what it counted."""
+
+    def __init__(self, server, netns=None, **options):
+        port = server.port if isinstance(server, Server) else server
+        if isinstance(server, Server):
+            for size in ("request", "response", "greet", "until_eof"):
+                if size in server.options:
+                    options.setdefault(size, server.options[size])
+        self.process = subprocess.Popen(nsenter(netns) + [f"{tools}/client"] + _options(dict(options, port=port)),
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait(self, timeout=60):
+        try:
+            out, err = self.process.communicate(timeout=timeout * (6 if in_vm else 1))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            fail(f"the client did not end within {timeout} s")
+        if self.process.returncode != 0:
+            fail(f"the client failed: {err.strip()}")
+        return json.loads(out)
+
+    def stop(self):
+        """No more new requests; those under way are finished."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+
+def load(server, expect_all=True, **options):
+    """Runs the client to the end. With expect_all every request must have been answered."""
+    r = Client(server, **options).wait()
+    if expect_all and "number" in options:
+        equal(r["answered"], options["number"], "answers the client got")
+    return r
+
+
+class Talk:
+    """The C client in interactive mode: connections that stay open, and do what they are told."""
+
+    def __init__(self, server, **options):
+        self.client = Client(server, interactive=True, **options)
+        self.read()
+
+    def read(self):
+        line = self.client.process.stdout.readline()
+        check(line, f"the interactive client died: {line!r}")
+        r = json.loads(line)
+        check(r["ok"], "the interactive client failed")
+        return r["answered"]
+
+    def say(self, command):
+        self.client.process.stdin.write(command + "\n")
+        self.client.process.stdin.flush()
+        return self.read()
+
+    def end(self):
+        self.client.process.stdin.close()
+        self.client.process.wait(timeout=10)
+
+
+def smaller(n):
+    """A count of requests: in the VM a twentieth, everything is emulated there."""
+    return max(n // 20, 1) if in_vm else n
+
+
+# ---- network namespaces and the bad cable between them ------------------------------------------------------------
+
+class Cable:
+    """Two network namespaces (.a for clients, .b for the server) and a relay between them that is as bad as asked:
+    drop=, duplicate=, reorder= and drop_handshake= in packets of a thousand, delay_us=, seed=."""
+
+    count = 0
+
+    def __init__(self, **faults):
+        Cable.count += 1
+        self.a, self.b = f"{prefix}-{Cable.count}a", f"{prefix}-{Cable.count}b"
+        self.address_a, self.address_b = "10.77.0.1", "10.77.0.2"
+        self.address6_a, self.address6_b = "fd77::1", "fd77::2"
+        for ns in (self.a, self.b):
+            run("ip", "netns", "add", ns)
+        self.connect(faults)
+
+    def configure(self, ns, more):
+        v4, v6 = (self.address_a, self.address6_a) if ns == self.a else (self.address_b, self.address6_b)
+        run("ip", "-n", ns, "-batch", "-", stdin=f"{more}\nlink set lo up\naddr add {v4}/24 dev t0\n"
+            f"addr add {v6}/64 dev t0 nodad\nlink set t0 mtu 1500 up\n")
+
+    def connect(self, faults):
+        for ns in (self.a, self.b):
+            self.configure(ns, "tuntap add mode tun name t0")
+        self.process = subprocess.Popen([f"{tools}/relay"] + _options(faults) + [self.a, "t0", self.b, "t0"],
+                                        stdout=subprocess.PIPE, text=True)
+        equal(self.process.stdout.readline(), "ready\n", "the relay")
+
+    def counter(self, name, side=None):
+        """A counter of the kernel's network stack in one of the namespaces: truth that is not ours."""
+        for line in run(*nsenter(side or self.b), "nstat", "-asz", name).stdout.splitlines():
+            if line.startswith(name + " "):
+                return int(line.split()[1])
+        fail(f"no counter {name}")
+
+    def cut(self):
+        """Takes the cable away. Returns what the relay did."""
+        self.process.terminate()
+        out, _ = self.process.communicate(timeout=10)
+        return json.loads(out)
+
+
+class NetemCable(Cable):
+    """The same with the kernel's own faults, in the words of tc-netem(8)."""
+
+    def connect(self, faults):
+        run("ip", "-n", self.a, "link", "add", "t0", "type", "veth", "peer", "name", "t0", "netns", self.b)
+        for ns in (self.a, self.b):
+            self.configure(ns, "")
+            run("tc", "-n", ns, "qdisc", "add", "dev", "t0", "root", "netem", *faults["netem"].split())
+
+    def cut(self):
+        run("ip", "-n", self.a, "link", "del", "t0")
+
+
+class Capture:
+    """tcpdump in the background. A run in which it lost packets is void, and says so."""
+
+    def __init__(self, path, port):
+        self.path = path
+        self.port = port
+        self.process = subprocess.Popen(
+            ["tcpdump", "-i", "lo", "-w", path, "-B", "65536", "-s", "96", "-n", "--immediate-mode", "-U",
+             "tcp", "port", str(port)], stderr=subprocess.PIPE, text=True)
+        while True:
+            line = self.process.stderr.readline()
+            check(line, "tcpdump died")
+            if "listening on" in line:
+                break
+
+    def stop(self):
+        # It has seen all when it has seen a connection of ours that comes after all
+        with socket.create_connection(("127.0.0.1", self.port)) as s:
+            mine = s.getsockname()[1]
+        wait_for("the capture has seen the last packet",
+                 lambda: any(mine in p[:2] for p in capture.packets(self.path)), 20, pause=0.2)
+        self.process.send_signal(signal.SIGINT)
+        err = self.process.communicate(timeout=20)[1]
+        for line in err.splitlines():
+            if line.endswith("packets dropped by kernel"):
+                equal(int(line.split()[0]), 0, "packets that the capture lost")
+                return self.path
+        fail(f"tcpdump did not say what it lost: {err}")
+
+
+# ---- qosctl -------------------------------------------------------------------------------------------------------
+
+def qosctl(*arguments, ok=True, **keywords):
+    return run("qosctl", "--no-pager", *arguments, ok=ok, **keywords)
+
+
+def qosctl_json(*arguments):
+    """The object, or the objects, that a verb prints with --json=short: a list, whether as one array or one per line."""
+    out = qosctl(*arguments, "--json=short").stdout.strip()
+    values = [json.loads(line) for line in out.splitlines() if line]
+    return values[0] if len(values) == 1 and isinstance(values[0], list) else values
+
+
+def attach(unit, *arguments):
+    qosctl("attach", *arguments, unit.name if isinstance(unit, Unit) else unit)
+    return unit
+
+
+def snapshot(unit, window="total"):
+    name = unit.name if isinstance(unit, Unit) else unit
+    out = qosctl("status", name, f"--window={window}", "--json=short").stdout
+    return json.loads(out)
+
+
+def lookup(object, path, default=None):
+    """A metric by its path."""
+    for key in path.split("."):
+        if not isinstance(object, dict) or key not in object:
+            return default
+        object = object[key]
+    return object
+
+
+def server_figures(unit, window="total"):
+    s = snapshot(unit, window)
+    r = lookup(s, "requests.server")
+    check(r is not None, f"no requests.server in {s}")
+    return r
+
+
+def total(unit, metric="requests.server.count"):
+    s = snapshot(unit)
+    check("totals" in s, "no totals in the snapshot")
+    check(metric in s["totals"], f"{metric} is not in totals: {s['totals']}")
+    return s["totals"][metric]
+
+
+def count(unit):
+    return total(unit)
+
+
+def expect_total(unit, want, metric="requests.server.count", what=None, up_to=None):
+    """The total reaches the number and stays there, or, where what is known is a range, in that."""
+    deadline = time.monotonic() + (20 if in_vm else 3)
+    while True:
+        got = total(unit, metric)
+        if got >= want or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    if not want <= got <= (want if up_to is None else up_to):
+        fail(f"{what or metric}: {got} instead of {want}" + (f" to {up_to}" if up_to not in (None, want) else ""))
+
+
+def listed():
+    """Names of the attached units."""
+    return [o["unit"] for o in qosctl_json("list") if o.get("attached", True)]
+
+
+def programs():
+    """The BPF programs, without the summary at the end."""
+    return [o for o in qosctl_json("probes") if "program" in o]
+
+
+def start_served(attach_first=True, **options):
+    """A server that is attached and started, the common beginning."""
+    s = Server(**options)
+    if attach_first:
+        attach(s)
+        s.start()
+    else:
+        s.start()
+        attach(s)
+    return s
+
+
+# ---- varlink, spoken by hand ----------------------------------------------------------------------------------------
+
+class VarlinkError(Exception):
+    def __init__(self, name, parameters):
+        super().__init__(f"{name} {parameters}")
+        self.name = name
+        self.parameters = parameters
+
+
+class Varlink:
+    def __init__(self, timeout=10, rcvbuf=None):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(timeout * (6 if in_vm else 1))
+        if rcvbuf:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+        self.socket.connect(VARLINK_SOCKET)
+        self.buffer = b""
+
+    def close(self):
+        self.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def send_raw(self, data):
+        self.socket.sendall(data)
+
+    def send(self, method, parameters=None, **flags):
+        message = {"method": method if method.count(".") > 2 else VARLINK + method, "parameters": parameters or {}}
+        message.update(flags)
+        self.send_raw(json.dumps(message).encode() + b"\0")
+
+    def receive(self):
+        """The next message, or None if the other side ended the connection."""
+        while b"\0" not in self.buffer:
+            try:
+                data = self.socket.recv(65536)
+            except ConnectionResetError:
+                return None
+            if not data:
+                return None
+            self.buffer += data
+        message, self.buffer = self.buffer.split(b"\0", 1)
+        return json.loads(message)
+
+    def reply(self):
+        m = self.receive()
+        check(m is not None, "the varlink connection was ended instead of answered")
+        if "error" in m:
+            raise VarlinkError(m["error"], m.get("parameters", {}))
+        return m.get("parameters", {})
+
+    def call(self, method, **parameters):
+        self.send(method, parameters)
+        return self.reply()
+
+    def collect(self, method, **parameters):
+        """All replies of a method with "more"."""
+        self.send(method, parameters, more=True)
+        replies = []
+        while True:
+            m = self.receive()
+            check(m is not None, "the varlink connection was ended instead of answered")
+            if "error" in m:
+                raise VarlinkError(m["error"], m.get("parameters", {}))
+            replies.append(m.get("parameters", {}))
+            if not m.get("continues"):
+                return replies
+
+
+def varlink(method, **parameters):
+    with Varlink() as v:
+        return v.call(method, **parameters)
+
+
+def varlink_error(method, **parameters):
+    """The name of the error with which a call is answered, without the interface."""
+    try:
+        r = varlink(method, **parameters)
+    except VarlinkError as e:
+        return e.name.removeprefix(VARLINK)
+    fail(f"{method} {parameters} went well: {r}")
+
+
+# ---- D-Bus ------------------------------------------------------------------------------------------------------------
+
+def busctl_call(method, signature="", *arguments, path="/org/qosd1", interface="org.qosd1.Manager", ok=True):
+    """What the method returned, as a list."""
+    words = ["busctl", "--json=short", "call", "org.qosd1", path, interface, method]
+    if signature:
+        words += [signature] + [str(a) for a in arguments]
+    out = run(*words, ok=ok).stdout
+    return json.loads(out)["data"] if out.strip() else []
+
+
+def dbus_error(method, *arguments, path="/org/qosd1", interface="org.qosd1.Manager", user=None):
+    """The name of the error with which a call is answered. busctl shows only its text, dbus-send its name."""
+    words = ["dbus-send", "--system", "--print-reply", "--dest=org.qosd1", path, f"{interface}.{method}"] + list(arguments)
+    r = run(*as_user(user), *words, ok=False)
+    check(r.returncode != 0, f"{method} {arguments} went well: {r.stdout}")
+    check(r.stderr.startswith("Error "), f"dbus-send said: {r.stderr}")
+    return r.stderr.removeprefix("Error ").split(":")[0]
+
+
+def dbus_attach_error(unit, probes="", user=None):
+    """The same for AttachUnit(), with a hold of the administrator's and without a limit of time."""
+    return dbus_error("AttachUnit", f"string:{unit}", f"array:string:{probes}", "uint64:0", "boolean:false", user=user)
+
+
+def as_user(user):
+    return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all", "--"] if user else []
+
+
+def plain(value):
+    """busctl's typed values without their types."""
+    if isinstance(value, dict) and set(value) == {"type", "data"}:
+        return plain(value["data"])
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [plain(v) for v in value]
+    return value
+
+
+# ---- qosd itself --------------------------------------------------------------------------------------------------------
+
+def qosd_pid():
+    return int(unit_property("qosd.service", "MainPID"))
+
+
+def wait_qosd(previous_pid=None, timeout=15):
+    """Waits until qosd answers (and is another process than before)."""
+    def alive():
+        pid = qosd_pid()
+        if pid == 0 or pid == previous_pid:
+            return False
+        if unit_property("qosd.service", "ActiveState") != "active":
+            return False
+        try:
+            varlink("GetStatus")
+        except (OSError, Failed):
+            return False
+        return pid
+    return wait_for("qosd answers", alive, timeout, pause=0.05)
+
+
+def kill_qosd():
+    """As a crash: no farewell. Returns when the next one answers."""
+    pid = qosd_pid()
+    os.kill(pid, signal.SIGKILL)
+    return wait_qosd(pid)
+
+
+def configure_qosd(text):
+    """A drop-in of qosd.conf, or none. Restarts qosd afresh (stop, start), so that nothing of before is left."""
+    path = os.path.join(QOSD_CONF_DIR, "99-scenario.conf")
+    if text:
+        os.makedirs(QOSD_CONF_DIR, exist_ok=True)
+        with open(path, "w") as f:
+            f.write(text)
+    elif os.path.exists(path):
+        os.unlink(path)
+    fresh_qosd()
+
+
+def fresh_qosd():
+    systemctl("stop", "qosd.service")
+    systemctl("reset-failed", "qosd.service", ok=False)
+    systemctl("start", "qosd.service")
+    wait_qosd()
+
+
+def preload_qosd(environment):
+    """A drop-in of qosd.service that sets variables, or none."""
+    path = os.path.join(QOSD_DROP_IN_DIR, "99-scenario.conf")
+    if environment:
+        os.makedirs(QOSD_DROP_IN_DIR, exist_ok=True)
+        with open(path, "w") as f:
+            f.write("[Service]\n" + "".join(f"Environment={k}={v}\n" for k, v in environment.items()))
+    elif os.path.exists(path):
+        os.unlink(path)
+    systemctl("daemon-reload")
+    fresh_qosd()
+
+
+def daemon_is_well():
+    """The daemon that was there is still there, and answers everybody."""
+    check("version" in varlink("GetStatus"), "GetStatus without a version")
+    run("busctl", "call", "org.qosd1", "/org/qosd1", "org.freedesktop.DBus.Peer", "Ping")

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Real services as they are packaged, under load that counts for itself."""
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+
+import scenario
+from scenario import (attach, check, equal, expect_total, qosctl, run, server_figures, smaller, systemctl, test,
+                      total, wait_for)
+
+
+@contextlib.contextmanager
+def attached(unit):
+    systemctl("start", unit)
+    attach(unit)
+    try:
+        yield
+    finally:
+        qosctl("detach", unit, ok=False)
+
+
+def ab_completed(out):
+    failed = int(re.search(r"^Failed requests:\s+(\d+)", out, re.M)[1])
+    equal(failed, 0, "requests of ab that failed")
+    return int(re.search(r"^Complete requests:\s+(\d+)", out, re.M)[1])
+
+
+@test(vm=True, deadline=60)
+def nginx():
+    n = 0
+    with attached("nginx.service"):
+        for number, connections, options, url in ((smaller(4000), 16, ["-k"], "http://127.0.0.1/"),
+                                                  (smaller(4000), 128, ["-k"], "http://127.0.0.1/"),
+                                                  (smaller(2000), 32, [], "http://127.0.0.1/"),
+                                                  (smaller(2000), 16, [], "http://[::1]/"),
+                                                  # Errors are answers too
+                                                  (smaller(500), 4, ["-k"], "http://127.0.0.1/no-such-file")):
+            out = run("ab", "-q", "-n", number, "-c", connections, *options, url, timeout=60).stdout
+            equal(ab_completed(out), number, "requests that ab completed")
+            n += number
+            expect_total("nginx.service", n, what=f"count with ab {options} {url}")
+        wait_for("nothing is in flight", lambda: server_figures("nginx.service")["inFlight"] == 0)
+
+        # wrk says how many it completed; those that it left at the end were answered or not
+        before = total("nginx.service")
+        out = run("wrk", "-t1", "-c16", "-d2s", "http://127.0.0.1/", timeout=60).stdout
+        done = int(re.search(r"^\s+(\d+) requests in", out, re.M)[1])
+        got = total("nginx.service") - before
+        check(done <= got <= done + 16, f"{got} counted, wrk completed {done} and left at most 16")
+
+
+@test(deadline=60)
+def nginx_reloaded():
+    """New workers and the old ones' last requests, large files by sendfile. On a port of its own."""
+    port, directory = scenario.unused_port(), f"/run/{scenario.prefix}-nginx"
+    os.makedirs(directory)
+    with open(f"{directory}/file", "wb") as f:
+        f.write(b"x" * 300000)
+    with open(f"{directory}/nginx.conf", "w") as f:
+        f.write(f"worker_processes 2; pid {directory}/pid; error_log stderr; user root;\nevents {{}}\n"
+                f"http {{ access_log off; sendfile on; keepalive_requests 100000;\n"
+                f"server {{ listen 127.0.0.1:{port}; root {directory}; }} }}\n")
+    u = scenario.Unit(f"/usr/sbin/nginx -c {directory}/nginx.conf -g 'daemon off;'", type="exec",
+                      settings="ExecReload=/bin/kill -HUP $MAINPID")
+    try:
+        attach(u)
+        u.start()
+        wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+        p = subprocess.Popen(["ab", "-q", "-n", "3000", "-c", "8", f"http://127.0.0.1:{port}/file"],
+                             stdout=subprocess.PIPE, text=True)
+        for _ in range(5):
+            before = total(u)
+            systemctl("reload", u.name)
+            wait_for("more were counted", lambda: total(u) > before or p.poll() is not None)
+        equal(ab_completed(p.communicate()[0]), 3000, "requests that ab completed")
+        expect_total(u, 3000)
+        check(total(u, "requests.server.bytesOut") >= 3000 * 300000, "bytesOut")
+    finally:
+        u.stop()
+        for name in os.listdir(directory):
+            os.unlink(os.path.join(directory, name))
+        os.rmdir(directory)
+
+
+def redis_commands():
+    out = run("redis-cli", "info", "commandstats").stdout
+    return sum(int(n) for n in re.findall(r":calls=(\d+),", out))
+
+
+@test(vm=True, deadline=60)
+def redis():
+    """redis-benchmark is exact, and Redis itself counts its commands."""
+    with attached("redis-server.service"):
+        for connections, number in ((1, 2000), (50, 20000), (200, 20000)):
+            number = smaller(number)
+            before = total("redis-server.service")
+            commands = redis_commands()
+            run("redis-benchmark", "-q", "-P", "1", "-c", connections, "-n", number, "-t", "get", timeout=60)
+            commands = redis_commands() - commands
+            check(commands >= number, f"Redis counted {commands} commands of {number}")
+            # The second INFO is not in what it says itself
+            expect_total("redis-server.service", before + commands + 1, what=f"count with {connections} connections")
+        f = server_figures("redis-server.service")
+        equal(f["latency"]["count"], f["count"], "latency.count")
+
+
+@test(deadline=60)
+def haproxy_splices():
+    """A proxy that splices in both directions serves its clients, once each; what it asks itself is not served."""
+    directory = f"/run/{scenario.prefix}-haproxy"
+    back = scenario.start_served(mode="thread", request=20000, response=100000)
+    port = scenario.unused_port()
+    os.makedirs(directory)
+    with open(f"{directory}/haproxy.cfg", "w") as f:
+        f.write(f"defaults\n mode tcp\n timeout connect 5s\n timeout client 20s\n timeout server 20s\n"
+                f" option splice-request\n option splice-response\n"
+                f"listen x\n bind 127.0.0.1:{port}\n server y 127.0.0.1:{back.port}\n")
+    u = scenario.Unit(f"/usr/sbin/haproxy -Ws -f {directory}/haproxy.cfg")
+    try:
+        attach(u)
+        u.start()
+        scenario.load(port, connections=8, number=400, request=20000, response=100000)
+        scenario.load(port, connections=8, number=100, request=20000, response=100000, per_connection=1)
+        expect_total(u, 500)
+        expect_total(back, 500)
+        expect_total(u, 500 * 20000, "requests.server.bytesIn")
+        expect_total(u, 500 * 100000, "requests.server.bytesOut")
+    finally:
+        u.stop()
+        os.unlink(f"{directory}/haproxy.cfg")
+        os.rmdir(directory)
+
+
+@test()
+def memcached():
+    """Eleven gets in a row are eleven exchanges."""
+    port = scenario.unused_port()
+    u = scenario.Unit(f"/usr/bin/memcached -u nobody -l 127.0.0.1 -p {port} -U 0", type="exec")
+    attach(u)
+    u.start()
+    wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+    for n in range(4):
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            s.sendall(b"set x 0 0 5\r\nhello\r\n")
+            equal(s.recv(100), b"STORED\r\n", "answer")
+            for _ in range(10):
+                s.sendall(b"get x\r\n")
+                equal(s.recv(100), b"VALUE x 0 5\r\nhello\r\nEND\r\n", "answer")
+        expect_total(u, 11 * (n + 1))

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Clients of the daemon that behave badly, and clients without rights."""
+
+import contextlib
+import json
+import os
+import socket
+import time
+
+import scenario
+from scenario import (VARLINK, Failed, Server, Varlink, VarlinkError, as_user, attach, check, count, daemon_is_well,
+                      dbus_attach_error, dbus_error, equal, expect_total, fail, listed, load, qosctl, qosd_pid, run,
+                      start_served, test, varlink, wait_for)
+
+NOBODY = 65534
+REFUSED = ("org.varlink.service.PermissionDenied", "io.systemd.InteractiveAuthenticationRequired",
+           "org.varlink.service.InteractiveAuthenticationRequired")
+
+
+@contextlib.contextmanager
+def as_nobody():
+    """Whatever connects in here is nobody's."""
+    os.setegid(NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+def ended(v):
+    """Whether the other side has ended the connection, having read all that was sent before."""
+    v.socket.settimeout(5)
+    try:
+        while True:
+            if not v.socket.recv(1 << 20):
+                return True
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+
+
+@test(deadline=90)
+def subscriber_that_never_reads():
+    """Frames are skipped for it, others get theirs, and in the end it is cut off."""
+    s = start_served(mode="thread")
+    pid = qosd_pid()
+    sleepers = [Varlink(rcvbuf=4096) for _ in range(3)]
+    for v in sleepers:
+        v.send("Subscribe", {"units": [s.name], "interval": 100000000}, more=True)
+    reader = Varlink()
+    reader.send("Subscribe", {"units": [s.name], "interval": 100000000}, more=True)
+    load(s, connections=4, number=100)
+
+    def is_cut_off():
+        # The others are served all the while
+        check(reader.reply()["snapshot"]["unit"] == s.name, "the stream of one who reads")
+        return unread_connections() == 0
+
+    def unread_connections():
+        """How many of the sleepers' connections qosd still has open: their own end says it, without reading."""
+        n = 0
+        for v in sleepers:
+            with contextlib.suppress(OSError):
+                v.socket.setblocking(False)
+                try:
+                    # A peer that closed makes writing fail, whatever is still to be read
+                    v.socket.send(b"\0")
+                    n += 1
+                except BrokenPipeError:
+                    pass
+                except BlockingIOError:
+                    n += 1
+        return n
+
+    wait_for("they are cut off", is_cut_off, 75, pause=0)
+    equal(qosd_pid(), pid, "process of qosd")
+    expect_total(s, 100)
+    for v in sleepers + [reader]:
+        v.close()
+    daemon_is_well()
+
+
+@test()
+def vanishing_in_the_middle():
+    """Clients that go away while they are being answered, many of them."""
+    s = start_served(mode="thread")
+    pid = qosd_pid()
+    for n in range(100):
+        v = Varlink()
+        v.send(*(("Subscribe", {"units": [s.name], "interval": 100000000}), ("ListMetrics", {}), ("List", {}),
+                 ("Probes", {}))[n % 4], more=True)
+        if n % 3 == 0:
+            v.receive()
+        v.close()
+    # With a request of attach under way
+    for n in range(20):
+        v = Varlink()
+        v.send("Attach", {"unit": s.name, "lease": True})
+        v.close()
+    equal(qosd_pid(), pid, "process of qosd")
+    load(s, connections=4, number=100)
+    expect_total(s, 100)
+
+    def holds():
+        with Varlink() as v:
+            return [h["type"] for u in v.collect("List") if u["unit"] == s.name for h in u["holds"]]
+
+    wait_for("only the administrator's hold is left", lambda: holds() == ["administrator"])
+    daemon_is_well()
+
+
+@test(exclusive=True, deadline=60)
+def a_thousand_connections():
+    """Many connections at once: those above what there is room for are refused, the others and the daemon live; after
+    them all is as before."""
+    s = start_served(mode="thread")
+    pid = qosd_pid()
+    first = Varlink()
+    descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+    connections = []
+    for _ in range(1000):
+        c = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        c.settimeout(2)
+        try:
+            c.connect(scenario.VARLINK_SOCKET)
+            connections.append(c)
+        except OSError:
+            c.close()
+    check(len(connections) > 100, f"only {len(connections)} connections were accepted")
+    # Who was there before is served, and counting goes on
+    equal(first.call("Get", unit=s.name)["unit"], s.name, "what the first client gets")
+    load(s, connections=16, number=1000)
+    equal(first.call("Get", unit=s.name)["totals"]["requests.server.count"], 1000, "count")
+    served = 0
+    for c in connections[:50]:
+        c.sendall(b'{"method":"org.qosd.QoS.GetStatus","parameters":{}}\0')
+        with contextlib.suppress(OSError):
+            served += len(c.recv(65536)) > 0
+    check(served > 0, "none of the many is served")
+    for c in connections:
+        c.close()
+    wait_for("the descriptors are closed", lambda: len(os.listdir(f"/proc/{pid}/fd")) <= descriptors + 2)
+    equal(qosd_pid(), pid, "process of qosd")
+    first.close()
+    daemon_is_well()
+
+
+@test(exclusive=True)
+def limit_of_connections_per_user():
+    """A user without rights cannot take the room of the others."""
+    s = start_served(mode="thread")
+    connections, served = [], 0
+    with as_nobody():
+        for _ in range(200):
+            v = Varlink(timeout=2)
+            connections.append(v)
+            try:
+                served += "version" in v.call("GetStatus")
+            except (Failed, OSError, VarlinkError):
+                pass
+    equal(served, 128, "connections of one user that are served")
+    varlink("Get", unit=s.name)
+    qosctl("status", s.name)
+    for v in connections:
+        v.close()
+
+    def again():
+        with as_nobody(), Varlink() as v:
+            try:
+                return v.call("GetStatus")
+            except (Failed, OSError):
+                return None
+    wait_for("that user is served again", again)
+
+
+@test(exclusive=True)
+def limit_of_leases_per_user():
+    units = [Server(settings="User=nobody\nDelegate=yes\n", mode="thread") for _ in range(3)]
+    scenario.configure_qosd("[QoS]\nLeasesPerUserMax=2\n")
+    try:
+        for u in units:
+            u.start()
+        with as_nobody():
+            v = Varlink()
+        for u in units[:2]:
+            v.call("Attach", unit=u.control_group, lease=True)
+        try:
+            v.call("Attach", unit=units[2].control_group, lease=True)
+            fail("a third lease")
+        except VarlinkError as e:
+            equal(e.name, VARLINK + "TooManyLeases", "error")
+            equal(e.parameters["limit"], 2, "limit")
+        v.close()
+        wait_for("the leases are gone", lambda: listed() == [])
+    finally:
+        scenario.configure_qosd(None)
+
+
+@test()
+def figures_are_everybodys():
+    """Rates, counts and quantiles need no rights."""
+    s = start_served(mode="thread")
+    load(s, connections=4, number=100)
+    r = run(*as_user(NOBODY), "qosctl", "--no-pager", "status", s.name, "--window=total", "--json=short")
+    equal(json.loads(r.stdout)["requests"]["server"]["count"], 100, "count that nobody sees")
+    run(*as_user(NOBODY), "qosctl", "--no-pager", "list")
+    with as_nobody(), Varlink() as v:
+        equal(v.call("Get", unit=s.name, window=0)["totals"]["requests.server.count"], 100, "count over varlink")
+        check(v.collect("ListMetrics"), "no metrics")
+    run(*as_user(NOBODY), "busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "Snapshot", "st", s.name, 10000000)
+
+
+@test()
+def attaching_is_not():
+    """Attach and detach need root or polkit's yes, on both buses, and are refused before anything happens."""
+    s = Server(mode="thread").start()
+    with as_nobody(), Varlink() as v:
+        for lease in (False, True):
+            try:
+                v.call("Attach", unit=s.name, lease=lease)
+                fail("nobody attached a unit of root's")
+            except VarlinkError as e:
+                check(e.name in REFUSED, f"error {e.name}")
+    error = dbus_attach_error(s.name, user=NOBODY)
+    check(error in ("org.freedesktop.DBus.Error.AccessDenied",
+                    "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"), f"D-Bus error {error}")
+    r = run(*as_user(NOBODY), "qosctl", "attach", s.name, ok=False)
+    equal(r.returncode, 1, "exit status of qosctl attach")
+    check(r.stderr.strip(), "qosctl attach fails silently")
+    check(s.name not in listed(), "attached")
+
+    attach(s)
+    with as_nobody(), Varlink() as v:
+        try:
+            v.call("Detach", unit=s.name)
+            fail("nobody detached a unit of root's")
+        except VarlinkError as e:
+            check(e.name in REFUSED, f"error {e.name}")
+    error = dbus_error("DetachUnit", f"string:{s.name}", "boolean:false", user=NOBODY)
+    check(error.startswith("org.freedesktop.DBus.Error."), f"D-Bus error {error}")
+    equal(run(*as_user(NOBODY), "qosctl", "detach", s.name, ok=False).returncode, 1, "exit status of qosctl detach")
+    check(s.name in listed(), "detached")
+
+
+@test()
+def the_socket_of_others():
+    """Names that would lead out of what is one's own stay outside."""
+    with as_nobody(), Varlink() as v:
+        for name in ("/", "/system.slice", "/init.scope", "/system.slice/nginx.service", "/user.slice/../system.slice"):
+            try:
+                v.call("Attach", unit=name)
+                fail(f"nobody attached {name}")
+            except VarlinkError as e:
+                check(e.name in REFUSED or e.name.startswith(VARLINK), f"error {e.name}")
+
+
+@test()
+def own_control_group():
+    """What belongs to a user's own uid that user may attach, by its path."""
+    s = Server(mode="thread", settings="User=nobody\nDelegate=yes").start()
+    path = s.control_group
+    equal(os.stat("/sys/fs/cgroup" + path).st_uid, NOBODY, "owner of the control group")
+    with as_nobody():
+        v = Varlink()
+    v.call("Attach", unit=path, lease=True)
+    load(s, connections=4, number=100)
+    equal(v.call("Get", unit=path, window=0)["totals"]["requests.server.count"], 100, "count")
+    v.close()
+    wait_for("the lease is gone", lambda: path not in listed() and s.name not in listed())
+
+
+@test()
+def stream():
+    """Snapshots at the interval that was asked for, of all units that were named, with seq that never goes back."""
+    a, b = start_served(mode="thread"), start_served(mode="thread")
+    with Varlink() as v:
+        v.send("Subscribe", {"units": [a.name, b.name], "interval": 200000000, "window": 1000000000}, more=True)
+        load(a, connections=4, number=100)
+        seq, times = {}, {}
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            x = v.reply()["snapshot"]
+            check(x["unit"] in (a.name, b.name), f"snapshot of {x['unit']}")
+            check(x["seq"] >= seq.get(x["unit"], 0), "seq went back")
+            check(x["window"] == 1000000000, f"window {x['window']}")
+            seq[x["unit"]] = x["seq"]
+            times.setdefault(x["unit"], []).append(time.monotonic())
+        for name, t in times.items():
+            check(4 <= len(t) <= 12, f"{len(t)} snapshots of {name} in two seconds, one each 200 ms was asked for")
+        equal(len(times), 2, "units in the stream")
+
+
+@test()
+def stream_of_a_unit_that_is_detached():
+    s = start_served(mode="thread")
+    with Varlink() as v:
+        v.send("Subscribe", {"units": [s.name], "interval": 100000000}, more=True)
+        v.reply()
+        qosctl("detach", s.name)
+        for _ in range(100):
+            m = v.receive()
+            if m is None or "error" in m or not m.get("continues"):
+                break
+        else:
+            fail("the stream of a unit that is no longer attached goes on")
+        check(m is None or m.get("error") == VARLINK + "NotAttached" or not m.get("continues"), f"last message {m}")

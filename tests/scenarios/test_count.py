@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Every request counts once: N by a client that knows N, whatever the server is made of."""
+
+import subprocess
+
+import scenario
+from scenario import (Client, Server, Talk, Unit, attach, check, count, equal, expect_total, load, lookup, qosctl, run,
+                      server_command, server_figures, smaller, snapshot, start_served, test, total, unused_port, wait_for)
+
+
+def quiet_after(server):
+    """What must hold when all is answered: nothing left in flight, nothing that looks like an error."""
+    s = wait_for("nothing is in flight and the connections are closed",
+                 lambda: (lambda f: f if f.get("inFlight") == 0 and lookup(f, "connections.open") == 0 else None)
+                 (server_figures(server)))
+    check("oldestInFlight" not in s, f"something is said to be in flight for {s.get('oldestInFlight')} ns")
+    for name, value in s.get("errors", {}).items():
+        equal(value, 0, f"errors.{name} with {server.options}")
+    equal(s.get("clientAborts", 0), 0, f"clientAborts with {server.options}")
+    return s
+
+
+def every_concurrency(**options):
+    s = start_served(**options)
+    requests = connects = 0
+    for connections, per_connection, number in ((1, 0, 2000), (16, 0, 10000), (256, 0, 10000),
+                                                (1, 1, 300), (16, 1, 2000), (256, 1, 2000), (16, 7, 3000)):
+        number = smaller(number)
+        r = load(s, connections=connections, per_connection=per_connection, number=number)
+        equal(r["failed"], 0, "failures at the client")
+        requests += number
+        connects += r["connects"]
+        expect_total(s, requests, what=f"count with {connections} connections, {per_connection or 'all'} requests each")
+    expect_total(s, requests * 64, "requests.server.bytesIn")
+    expect_total(s, requests * 128, "requests.server.bytesOut")
+    expect_total(s, connects, "requests.server.connections.accepted")
+    quiet_after(s)
+    # One answer per question is assumed, and held: nobody may think that the figures are less than that
+    equal(lookup(snapshot(s), "requests.quality"), "exchanges", "quality")
+
+
+for _name, _options in (("single_thread", {"mode": "single"}),
+                        ("thread_per_connection", {"mode": "thread"}),
+                        ("reader_and_workers", {"mode": "handoff", "workers": 8}),
+                        ("pre_forked", {"mode": "prefork", "workers": 8}),
+                        ("pre_forked_reuseport", {"mode": "prefork", "workers": 4, "reuseport": True}),
+                        ("process_per_connection", {"mode": "fork"})):
+    def _test(options=_options):
+        every_concurrency(**options)
+    _test.__name__ = _name
+    test(deadline=40)(_test)
+
+
+@test(vm=True)
+def exact_in_short():
+    s = start_served(mode="prefork", workers=2)
+    number = smaller(4000)
+    load(s, connections=8, number=number)
+    load(s, connections=8, number=smaller(400), per_connection=1)
+    expect_total(s, number + smaller(400))
+    quiet_after(s)
+
+
+@test()
+def ipv6():
+    s = start_served(address="::1")
+    load(s, address="::1", connections=16, number=3000)
+    load(s, address="::1", connections=16, number=500, per_connection=1)
+    expect_total(s, 3500)
+    quiet_after(s)
+
+
+@test()
+def ipv4_mapped():
+    """An IPv6 socket that speaks IPv4, and both at once."""
+    s = start_served(address="::", mode="prefork")
+    load(s, address="127.0.0.1", connections=16, number=3000)
+    load(s, address="::1", connections=16, number=2000, per_connection=5)
+    expect_total(s, 5000)
+    quiet_after(s)
+
+
+@test()
+def multipath_listener():
+    """Listeners as Go makes them; clients that speak plain TCP."""
+    s = start_served(address="::", mode="thread", mptcp=True)
+    load(s, connections=16, number=2000)
+    load(s, address="::1", connections=16, number=500, per_connection=1)
+    expect_total(s, 2500)
+    quiet_after(s)
+
+
+@test()
+def overlapping():
+    """Questions that come while one is open, in a protocol that nobody knows: that is said, and no count and no quantile
+    is given."""
+    s = start_served(mode="thread", delay_us=20000)
+    load(s, connections=2, number=20)
+    equal(lookup(snapshot(s), "requests.quality"), "exchanges", "quality before")
+    t = Talk(s, connections=2)
+    for _ in range(4):
+        t.say("send")
+    for _ in range(4):
+        t.say("take")
+    x = wait_for("it is noticed", lambda: (lambda x: x if lookup(x, "requests.quality") == "overlapping" else None)
+                 (snapshot(s)))
+    f = lookup(x, "requests.server")
+    for metric in ("count", "rate", "latency.p50", "latency.mean", "firstByte.p50", "service.p50"):
+        check(lookup(f, metric) is None, f"{metric} is {lookup(f, metric)}")
+    check("requests.server.count" not in x["totals"], f"a total: {x['totals']}")
+    check(lookup(f, "connections.open") == 2, f"connections.open {lookup(f, 'connections.open')}")
+    t.end()
+
+
+@test(deadline=40)
+def ways_to_read():
+    for options, client in (({"read": "recvmsg"}, {}),
+                            ({"read": "readv", "request": 1000}, {"segments": 4}),
+                            ({"read": "peek"}, {}),
+                            ({"read": "peek", "request": 3000}, {"segments": 3, "segment_us": 300}),
+                            ({"read": "splice", "request": 20000}, {}),
+                            ({"read": "splice", "request": 100}, {"segments": 2, "segment_us": 300}),
+                            ({"read": "waitall", "request": 9000, "mode": "thread"}, {"segments": 6, "segment_us": 300}),
+                            ({"chunk": 1, "request": 50}, {}),
+                            ({"chunk": 7, "request": 5000, "mode": "thread"}, {}),
+                            ({"chunk": 4096, "request": 300000}, {}),
+                            ({"request": 1, "response": 1}, {})):
+        s = start_served(**options)
+        load(s, connections=4, number=400, **client)
+        load(s, connections=4, number=100, per_connection=1, **client)
+        expect_total(s, 500, what=f"count with {options}")
+        expect_total(s, 500 * options.get("request", 64), "requests.server.bytesIn", f"bytesIn with {options}")
+        quiet_after(s)
+
+
+@test(deadline=40)
+def ways_to_answer():
+    for options in ({"answer": "writev", "response": 5000},
+                    {"answer": "sendfile", "response": 3000},
+                    {"answer": "sendfile", "response": 400000, "mode": "thread"},
+                    {"answer": "splice", "response": 3000},
+                    {"answer": "splice", "response": 400000, "mode": "thread"},
+                    {"answer": "more", "parts": 4, "response": 6000},
+                    {"answer": "zerocopy", "response": 100000, "mode": "thread"},
+                    {"parts": 5, "gap_us": 300, "response": 500},
+                    {"parts": 50, "response": 50, "mode": "thread"},
+                    {"response": 1000000, "mode": "thread"}):
+        s = start_served(**options)
+        load(s, connections=4, number=300)
+        load(s, connections=4, number=60, per_connection=1)
+        expect_total(s, 360, what=f"count with {options}")
+        expect_total(s, 360 * options["response"], "requests.server.bytesOut", f"bytesOut with {options}")
+        quiet_after(s)
+
+
+@test()
+def request_in_many_segments():
+    s = start_served(request=20000, mode="thread")
+    load(s, connections=8, number=160, segments=40, segment_us=200)
+    load(s, connections=8, number=40, segments=40, segment_us=200, per_connection=1)
+    expect_total(s, 200)
+    expect_total(s, 200 * 20000, "requests.server.bytesIn")
+    quiet_after(s)
+
+
+@test(vm=True)
+def deferred_accept():
+    """The request completes the handshake: its first segment reaches no socket that is already there."""
+    s = start_served(defer=3)
+    load(s, connections=8, number=smaller(1000), per_connection=1)
+    load(s, connections=8, number=smaller(1000))
+    expect_total(s, 2 * smaller(1000))
+    expect_total(s, 2 * smaller(1000) * 64, "requests.server.bytesIn")
+    figures = quiet_after(s)
+    equal(figures["latency"]["count"], 2 * smaller(1000), "latency.count")
+
+
+@test()
+def server_closes():
+    """With FIN, with a reset after the answer, and half first."""
+    for after in ("close", "rst", "shut"):
+        s = start_served(after=after, mode="thread")
+        load(s, connections=8, number=400, per_connection=1)
+        expect_total(s, 400, what=f"count with {after}")
+        quiet_after(s)
+
+
+@test()
+def half_closed():
+    """The client says that it has asked by closing its direction; the answer comes after."""
+    s = start_served(until_eof=True, mode="thread", delay_us=2000)
+    load(s, connections=8, number=200, request=9000, segments=3, segment_us=500)
+    # The end of the request and that of the stream in one segment
+    load(s, connections=8, number=100, request=900, cork=True)
+    expect_total(s, 300)
+    expect_total(s, 200 * 9000 + 100 * 900, "requests.server.bytesIn")
+    quiet_after(s)
+    # What splice makes of the end of the stream is no question
+    s = start_served(until_eof=True, mode="thread", read="splice")
+    load(s, connections=8, number=100, request=9000)
+    load(s, connections=8, number=100, request=900, cork=True)
+    expect_total(s, 200)
+    quiet_after(s)
+
+
+@test()
+def server_speaks_first():
+    """A greeting answers nothing."""
+    s = start_served(greet=40, mode="thread")
+    load(s, connections=8, number=50, per_connection=1)
+    load(s, connections=8, number=400)
+    expect_total(s, 450)
+    idle = Talk(s, connections=3)
+    s2 = server_figures(s)
+    equal(s2["count"], 450, "count with three connections that were only greeted")
+    equal(s2["inFlight"], 0, "inFlight of connections that were only greeted")
+    idle.end()
+    quiet_after(s)
+
+
+@test(vm=True)
+def one_and_then_silence():
+    """One request on a connection that stays open and silent is there at once: in the window of a second before
+    that second is over, and in the total."""
+    s = start_served()
+    t = Talk(s)
+    t.say("run")
+    wait_for("the window of 1 s shows it", lambda: server_figures(s, "1s").get("count") == 1, 0.9, pause=0)
+    equal(count(s), 1, "count since attach")
+    equal(server_figures(s)["latency"]["count"], 1, "latency.count")
+    t.end()
+
+
+@test(vm=True)
+def open_before_attach():
+    """Connections that are older than the attach: idle ones, ones that had requests, and ones with a request under
+    way."""
+    s = Server(mode="thread", delay_us=1000).start()
+    fresh, used, busy = Talk(s, connections=4), Talk(s, connections=4), Talk(s, connections=2)
+    used.say("run 20")
+    busy.say("part 30")
+    attach(s)
+    equal(server_figures(s)["count"], 0, "count at attach")
+    wait_for("the ten connections are found", lambda: lookup(server_figures(s), "connections.open") == 10)
+    fresh.say("run 5")
+    expect_total(s, 20)
+    used.say("run 5")
+    expect_total(s, 40)
+    # The rest of a request that had begun to arrive before the attach, and its answer
+    busy.say("part 34")
+    busy.say("take")
+    expect_total(s, 42)
+    busy.say("run 3")
+    expect_total(s, 48)
+    for t in (fresh, used, busy):
+        t.end()
+    quiet_after(s)
+
+
+@test()
+def attached_while_under_load():
+    """No request is counted twice, none before the attach, and after it the count goes with the client's."""
+    s = Server(mode="prefork", workers=2).start()
+    c = Client(s, connections=32, duration_ms=3000, think_us=300)
+    attach(s)
+    wait_for("some are counted", lambda: count(s) > 100)
+    before = c.wait()["answered"]
+    got = count(s)
+    check(0 < got <= before, f"{got} counted of {before} that were answered in all")
+    load(s, connections=32, number=3000)
+    expect_total(s, got + 3000)
+    quiet_after(s)
+
+
+@test()
+def only_its_own():
+    """Two attached units and one that is not: each has its own requests and no other's."""
+    a, b, c = start_served(mode="prefork"), start_served(mode="thread"), Server().start()
+    loads = [Client(s, connections=8, number=n) for s, n in ((a, 3000), (b, 2000), (c, 4000))]
+    for l in loads:
+        l.wait()
+    expect_total(a, 3000)
+    expect_total(b, 2000)
+    equal(qosctl("status", c.name, ok=False).returncode, 3, "exit status for the third, which is not attached")
+
+
+@test()
+def asking_is_not_serving():
+    """A unit that asks another one serves nothing by that."""
+    s = start_served(mode="thread")
+    asker = Unit(f"{scenario.tools}/client --port {s.port} --connections 4 --number 1000", type="oneshot",
+                 settings="RemainAfterExit=no")
+    attach(asker)
+    asker.start()
+    expect_total(s, 1000)
+    equal(count(asker), 0, "requests that the asking unit is said to have served")
+    figures = server_figures(asker)
+    equal(figures["inFlight"], 0, "inFlight of the asking unit")
+    equal(lookup(figures, "connections.open"), 0, "connections of the asking unit")
+
+
+@test()
+def both_sides_in_one_unit():
+    """A unit that asks itself over the loopback serves what it serves, once."""
+    port = unused_port()
+    unit = Unit(f"/bin/sh -c '{server_command(port=port, mode='thread')} & sleep .1; "
+                f"{scenario.tools}/client --port {port} --connections 4 --number 1000; wait'")
+    attach(unit)
+    unit.start()
+    wait_for("1000 are counted", lambda: count(unit) >= 1000)
+    equal(count(unit), 1000, "count")
+
+
+@test()
+def several_listeners():
+    """All listeners of a unit count together."""
+    ports = [unused_port() for _ in range(3)]
+    unit = Unit("/bin/sh -c '" + " & ".join(server_command(port=p, mode="thread") for p in ports) + "; wait'")
+    attach(unit)
+    unit.start()
+    for n, port in enumerate(ports):
+        wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+        load(port, connections=4, number=100 * (n + 1))
+    expect_total(unit, 600)
+
+
+@test()
+def aborted_by_the_client():
+    """Reset in the middle of a request, and while its answer is awaited: no request, no answer, nothing left open."""
+    # Long against what a busy machine may hold the client up between its request and its reset
+    s = start_served(mode="thread", delay_us=1000000)
+    r = load(s, expect_all=False, connections=4, number=40, abort_at=30)
+    equal(r["answered"], 0, "answers")
+    wait_for("40 aborts are counted", lambda: total(s, "requests.server.clientAborts") >= 40)
+    load(s, expect_all=False, connections=4, number=40, abort_waiting=True, think_us=10000)
+    wait_for("80 aborts are counted", lambda: total(s, "requests.server.clientAborts") >= 80)
+    wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
+    equal(total(s, "requests.server.clientAborts"), 80, "clientAborts")
+    equal(count(s), 0, "count of requests that nobody answered")
+    load(s, connections=4, number=8)
+    expect_total(s, 8)
+
+
+@test()
+def unanswered_are_in_flight():
+    """A hung service: in flight and their age say so. When the clients go they were aborted, and when the service is
+    killed it has reset them."""
+    s = start_served(mode="thread", hang=True)
+    t = Talk(s, connections=5)
+    equal(server_figures(s)["inFlight"], 0, "inFlight before anybody asked")
+    t.say("send")
+    figures = wait_for("five are in flight", lambda: (lambda f: f if f["inFlight"] == 5 else None)(server_figures(s)))
+    first = figures["oldestInFlight"]
+    wait_for("the oldest gets older", lambda: server_figures(s)["oldestInFlight"] > first + 300000000)
+    equal(count(s), 0, "count")
+    t.say("reset")
+    figures = wait_for("none is in flight", lambda: (lambda f: f if f["inFlight"] == 0 else None)(server_figures(s)))
+    check("oldestInFlight" not in figures, "oldestInFlight of nothing")
+    equal(total(s, "requests.server.clientAborts"), 5, "clientAborts")
+    t.end()
+
+    t = Talk(s, connections=3)
+    t.say("send")
+    wait_for("three are in flight", lambda: server_figures(s)["inFlight"] == 3)
+    s.kill()
+    wait_for("none is in flight after the kill", lambda: server_figures(s)["inFlight"] == 0)
+    equal(total(s, "requests.server.errors.reset"), 3, "errors.reset")
+    equal(total(s, "requests.server.clientAborts"), 5, "clientAborts after the kill")
+    equal(count(s), 0, "count")
+
+
+@test()
+def killed_workers():
+    """Workers that are killed with requests under way, again and again: the gauge comes back to 0."""
+    s = start_served(mode="fork", delay_us=50000)
+    for _ in range(5):
+        t = Talk(s, connections=4)
+        t.say("send")
+        wait_for("four are in flight", lambda: server_figures(s)["inFlight"] == 4)
+        main = s.main_pid
+        children = run("pgrep", "-P", main, ok=False).stdout.split()
+        check(children, "no workers to kill")
+        run("kill", "-KILL", *children, ok=False)
+        wait_for("none is in flight", lambda: server_figures(s)["inFlight"] == 0)
+        t.end()
+    check(count(s) + total(s, "requests.server.errors.reset") == 20,
+          f"20 were asked; {count(s)} answered, {total(s, 'requests.server.errors.reset')} reset")
+    load(s, connections=4, number=8)
+    wait_for("the living ones count", lambda: count(s) + total(s, "requests.server.errors.reset") == 28)
+
+
+@test()
+def traffic_of_no_unit():
+    """Nothing but the attached unit is observed: traffic of no unit at all is nobody's."""
+    s = start_served()
+    port = unused_port()
+    p = subprocess.Popen(server_command(port=port).split())
+    wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+    load(port, connections=4, number=500)
+    p.kill()
+    p.wait()
+    equal(count(s), 0, "count of a unit that nobody asked")

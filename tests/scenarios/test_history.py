@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a unit did over time: History on varlink, qosctl history, qosctl heatmap, and what a restart of qosd leaves of it."""
+
+import glob
+import os
+import time
+
+import scenario
+from scenario import (SEC, Server, Talk, attach, check, equal, fresh_qosd, kill_qosd, load, lookup, qosctl, qosctl_json,
+                      qosd_pid, run, start_served, systemctl, test, varlink, varlink_error, wait_for, wait_qosd)
+
+STEP = 10 * SEC
+STATE = "/run/qosd/state"
+
+
+def steps(unit, *metrics, **more):
+    return varlink("History", unit=unit.name, metrics=list(metrics), **more)["steps"]
+
+
+def counts(unit, metric="requests.server.count"):
+    """By the time at which the step began, in ms."""
+    return {s["timestamp"]: lookup(s, metric) for s in steps(unit, metric)}
+
+
+def next_step():
+    """Waits for the begin of the next step, and returns a time within it."""
+    def begun():
+        now = time.monotonic()
+        return now if now // 10 > before else None
+    before = time.monotonic() // 10
+    return wait_for("the next step has begun", begun, 15)
+
+
+def wait_steps(unit, n, timeout=60):
+    """Waits until so many steps have passed, the first of which the unit was attached in."""
+    return wait_for(f"{n} steps have passed", lambda: len(steps(unit, "requests.server.count")) >= n, timeout, pause=0.2)
+
+
+@test(deadline=120)
+def known_load_in_known_steps():
+    """Each step has the requests that were made in it, neither one more nor one less; so has the heatmap."""
+    next_step()
+    s = start_served(mode="thread")
+    t = Talk(s, connections=2)
+    sent = []
+    for n in (7, 0, 250, 31):
+        if n:
+            t.say(f"run {n}")
+        sent.append(2 * n)
+        next_step()
+    wait_steps(s, len(sent))
+
+    got = steps(s)
+    equal([lookup(g, "requests.server.count") for g in got[:4]], sent, "requests by step")
+    equal([lookup(g, "requests.server.latency.count") for g in got[:4]], sent, "requests in the latency by step")
+    equal([lookup(g, "requests.server.protocols.tcp") for g in got[:4]], sent, "requests by protocol")
+    equal([lookup(g, "requests.server.connections.accepted") for g in got[:4]], [2, 0, 0, 0], "connections by step")
+    equal([lookup(g, "requests.server.connections.open") for g in got[:4]], [2, 2, 2, 2], "open connections at the end of each step")
+    equal([lookup(g, "requests.server.inFlight") for g in got[:4]], [0, 0, 0, 0], "requests in flight at the end of each step")
+    check(got[0]["covered"] < STEP, "the step of the attach is covered from its begin")
+    equal([g["covered"] for g in got[1:4]], [STEP] * 3, "time covered by the others")
+    for a, b in zip(got, got[1:]):
+        check(abs(b["timestamp"] - a["timestamp"] - STEP) < SEC // 100, "steps do not begin where the one before ends")
+
+    # Quantiles by the rule of all readings: 500 requests carry the 99th percentile, 62 do not
+    check(lookup(got[2], "requests.server.latency.p99") is not None, "no p99 of 500 requests")
+    check(lookup(got[3], "requests.server.latency.p50") is not None, "no p50 of 62 requests")
+    check(lookup(got[3], "requests.server.latency.p99") is None, "a p99 of 62 requests")
+    check(lookup(got[1], "requests.server.latency.mean") is None, "a mean of no requests")
+    equal(lookup(got[1], "requests.server.rate"), 0, "rate of a step without requests")
+
+    # What nobody asked for is not there; a distribution's figure brings the count along
+    one = steps(s, "requests.server.latency.p50")[2]
+    equal(sorted(one["requests"]["server"]), ["latency"], "what is there besides")
+    equal(sorted(one["requests"]["server"]["latency"]), ["count", "p50"], "figures of the latency")
+
+    # The heatmap
+    out = qosctl_json("heatmap", s.name)[0]
+    by_step = [sum(sum(h["counts"]) for h in g.get("histograms", [])) for g in out["steps"]]
+    equal(by_step[:4], sent, "rows of the heatmap by step")
+    equal([h["count"] for g in out["steps"][:4] for h in g["histograms"]], sent, "counts of the heatmap by step")
+    rows = [line.split()[-1] for line in qosctl("heatmap", s.name, "--no-legend").stdout.splitlines()[:-1]]
+    equal(sum(int(r) for r in rows), sum(sent), "rows of the heatmap altogether")
+
+    # The table
+    lines = qosctl("history", s.name, "requests.server.count", "--no-legend").stdout.splitlines()
+    equal([int(l.split()[-1]) for l in lines[:4]], sent, "requests in the table")
+
+    # All of it is in the step of five minutes, also in the present one
+    coarse = varlink("History", unit=s.name, metrics=["requests.server.count"], step=300 * SEC)
+    equal(coarse["step"], 300 * SEC, "step")
+    equal(sum(lookup(g, "requests.server.count") for g in coarse["steps"]), sum(sent), "requests in five minutes")
+    t.end()
+
+
+@test(deadline=120)
+def gauges_at_the_end():
+    """Requests in flight and open connections are those at the end of the step, whoever looks when."""
+    s = start_served(mode="thread", delay_us=13000000)
+    next_step()
+    t = Talk(s, connections=3)
+    client = scenario.Client(s, connections=3, number=3)
+    wait_for("the requests are in flight", lambda: lookup(scenario.snapshot(s), "requests.server.inFlight") == 3)
+    r = client.wait()
+    equal(r["answered"], 3, "answers")
+    next_step()
+    wait_steps(s, 3)
+    got = [(lookup(g, "requests.server.inFlight"), lookup(g, "requests.server.connections.open"), lookup(g, "requests.server.count"))
+           for g in steps(s)]
+    busy = [g for g in got if g[0]]
+    equal([g[:2] for g in busy], [(3, 6)], f"steps at whose end requests are in flight, of {got}")
+    equal(sum(g[2] for g in got), 3, "requests")
+    t.end()
+
+
+@test(deadline=180, exclusive=True)
+def kept_over_restart_and_crash():
+    """A restart and a kill -9 of qosd lose nothing: each step has what it had, and what came meanwhile is there."""
+    fresh_qosd()
+    next_step()
+    s = start_served(mode="thread")
+    t = Talk(s, connections=1)
+    sent = []
+
+    def serve(n):
+        t.say(f"run {n}")
+        sent.append(n)
+
+    serve(11)
+    next_step()
+    serve(22)
+    systemctl("restart", "qosd.service")
+    wait_qosd()
+    next_step()
+    serve(33)
+    kill_qosd()
+    next_step()
+    serve(44)
+    before = counts(s)
+    pid = qosd_pid()
+    os.kill(pid, 9)
+    wait_qosd(pid)
+    next_step()
+    wait_steps(s, 4)
+    after = steps(s)
+    equal([lookup(g, "requests.server.count") for g in after[:4]], sent, "requests by step")
+    check([g["timestamp"] for g in after[:len(before)]] == sorted(before), "the steps do not begin when they began")
+    equal([g["covered"] for g in after[1:4]], [STEP] * 3, "time covered")
+
+    # And a detach ends it
+    qosctl("detach", s.name)
+    equal(glob.glob(f"{STATE}/history-*"), [], "files of the history")
+    attach(s)
+    equal(sum(lookup(g, "requests.server.count") for g in steps(s)), 0, "requests before the attach")
+    t.end()
+
+
+@test(deadline=180, exclusive=True)
+def broken_file():
+    """A file that was cut short, or is not one of ours, costs the history of that unit, which is said once."""
+    fresh_qosd()
+    a, b = Server(mode="thread"), Server(mode="thread")
+    for s in (a, b):
+        attach(s).start()
+    next_step()
+    load(a, connections=2, number=10)
+    load(b, connections=2, number=20)
+    next_step()
+    for s in (a, b):
+        equal(sum(counts(s).values()), 10 if s is a else 20, "requests")
+
+    systemctl("restart", "qosd.service")
+    wait_qosd()
+    files = wait_for("both histories are in files", lambda: (lambda f: len(f) == 2 and f)(sorted(glob.glob(f"{STATE}/history-*"))))
+    for path in files:
+        check(os.stat(path).st_size <= 65536, f"{path} is too large")
+
+    # While qosd cannot write it anew; what the kernel still has is read again, so let that pass
+    for _ in range(8):
+        next_step()
+    pid = qosd_pid()
+    os.kill(pid, 19)
+    try:
+        with open(files[0], "r+b") as f:
+            f.truncate(os.stat(files[0]).st_size // 2)
+    finally:
+        os.kill(pid, 9)
+    wait_qosd(pid)
+    equal(sorted(scenario.listed()), sorted([a.name, b.name]), "units attached")
+    left = {s.name: sum(counts(s).values()) for s in (a, b)}
+    check(sorted(left.values()) in ([0, 10], [0, 20]), f"what is left: {left}")
+    broken = next(name for name, n in left.items() if n == 0)
+    equal(scenario.total(broken), 10 if broken == a.name else 20, "the total of the unit")
+    said = [l for l in run("journalctl", "-u", "qosd.service", f"_PID={qosd_pid()}", "-o", "cat").stdout.splitlines() if "history" in l]
+    equal(len(said), 1, f"times that it is said: {said}")
+    check(broken in said[0], f"it does not name the unit: {said[0]}")
+    systemctl("restart", "qosd.service")
+    wait_qosd()
+    said = [l for l in run("journalctl", "-u", "qosd.service", f"_PID={qosd_pid()}", "-o", "cat").stdout.splitlines() if "history" in l]
+    equal(said, [], "what is said after that")
+
+
+@test(deadline=60, exclusive=True)
+def wakes_seldom():
+    """With quiet units attached the daemon sleeps, but for the history's tick."""
+    fresh_qosd()
+    servers = [start_served(mode="thread") for _ in range(3)]
+    wait_for("all are active", lambda: all(scenario.snapshot(s)["activeState"] == "active" for s in servers))
+
+    def switches():
+        with open(f"/proc/{qosd_pid()}/status") as f:
+            return sum(int(line.split()[1]) for line in f if "ctxt_switches" in line)
+
+    next_step()
+    before = switches()
+    next_step()
+    # One tick and the watchdog may fall into these ten seconds, and a tick may wait for the CPU
+    check(switches() - before <= 6, f"{switches() - before} wake-ups in 10 s")
+
+
+@test()
+def what_is_refused():
+    """Metrics that there are not, or without a history, and times that have not come: typed errors and clear words."""
+    s = start_served(mode="thread")
+    now = time.time_ns()
+    equal(varlink_error("History", unit="no-such-unit-at-all"), "NotAttached", "error")
+    equal(varlink_error("History", unit=s.name, metrics=["nonsense"]), "NoSuchMetric", "error")
+    equal(varlink_error("History", unit=s.name, metrics=["requests.server.queue"]), "NoHistory", "error")
+    equal(varlink_error("History", unit=s.name, metrics=["requests.server.queue.p50"]), "NoHistory", "error")
+    equal(varlink_error("History", unit=s.name, metrics=["requests.server.oldestInFlight"]), "NoHistory", "error")
+    for parameter, value in (("since", now + 3600 * SEC), ("since", -1), ("step", SEC), ("step", 0), ("step", 60 * SEC)):
+        equal(varlink_error("History", unit=s.name, **{parameter: value}), "org.varlink.service.InvalidParameter", f"{parameter}={value}")
+    equal(steps(s, since=now), [], "steps since now")
+
+    for arguments, status, words in (
+            (["history", s.name, "--since=soon"], 2, "expected how long ago"),
+            (["history", s.name, "--since=@9999999999"], 2, "has not come yet"),
+            (["history", s.name, "nonsense"], 1, "there is no metric 'nonsense'"),
+            (["history", s.name, "requests.server.latency"], 2, "requests.server.latency.max"),
+            (["heatmap", s.name, "requests.server.service"], 1, "no history is kept"),
+            (["heatmap", s.name, "requests.server.count"], 1, "requests.server.count"),
+            (["history", "no-such-unit-at-all"], 4, "no-such-unit-at-all"),
+            (["status", s.name, "--since=1h"], 2, "--since")):
+        r = qosctl(*arguments, ok=False)
+        equal(r.returncode, status, f"exit status of {arguments}: {r.stderr}")
+        check(words in r.stderr, f"{arguments}: {r.stderr}")
+    check("No step has passed" in qosctl("history", s.name, "--since=now").stdout, "nothing said of an empty history")
+    check("No step has passed" in qosctl("heatmap", s.name, "--since=now").stdout, "nothing said of an empty heatmap")

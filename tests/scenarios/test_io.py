@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Every way in which a server can read a request and write an answer: each counts, each has its times."""
+
+from scenario import (MSEC, Server, Talk, attach, check, count, equal, expect_total, load, lookup, server_figures, smaller,
+                      start_served, test, total, wait_for)
+from test_count import quiet_after
+
+DELAY = 30 * MSEC
+
+
+def exact(s, number=400, connections=(1, 4, 32), **client):
+    """Kept and fresh connections, few and many: all count, with all their bytes, and with the time of each phase."""
+    requests = total(s)
+    first = requests
+    for n in connections:
+        load(s, connections=n, number=smaller(number), **client)
+        load(s, connections=n, number=smaller(number // 4), per_connection=1, **client)
+        requests += smaller(number) + smaller(number // 4)
+        expect_total(s, requests, what=f"count with {s.options} and {n} connections")
+    figures = quiet_after(s)
+    for d in ("latency", "firstByte", "queue", "service", "receive", "answer"):
+        equal(figures[d]["count"] - first, requests - first, f"{d}.count with {s.options}")
+    if first == 0:
+        equal(figures["bytesIn"], requests * s.options.get("request", 64), f"bytesIn with {s.options}")
+        equal(figures["bytesOut"], requests * s.options.get("response", 128), f"bytesOut with {s.options}")
+    return figures
+
+
+def slow(s, phase="service", least=DELAY, number=24, **client):
+    """A known time of the server's shows in the one phase, for each request, and not in the others."""
+    load(s, connections=3, number=number, **client)
+    expect_total(s, number)
+    figures = quiet_after(s)
+    for p in ("queue", "service"):
+        if p == phase:
+            check(figures[p]["mean"] >= least, f"{p}.mean {figures[p]['mean']} with {s.options}")
+        else:
+            # The median: on a busy machine some wait for a CPU
+            check(figures[p]["p50"] < least / 2, f"{p}.p50 {figures[p]['p50']} with {s.options}")
+
+
+def served(**options):
+    return start_served(program="uring", **options)
+
+
+@test(deadline=60)
+def uring_reads():
+    for options, client in (({"read": "recv"}, {}),
+                            ({"read": "recv", "oneshot": True}, {}),
+                            ({"read": "multishot"}, {}),
+                            ({"read": "multishot", "request": 9000}, {"segments": 3, "segment_us": 200}),
+                            ({"read": "bundle", "request": 9000}, {}),
+                            ({"read": "recvmsg", "request": 600}, {"segments": 2, "segment_us": 200}),
+                            ({"read": "recvmsg-multishot"}, {}),
+                            ({"read": "read"}, {}),
+                            ({"read": "readv", "request": 900}, {}),
+                            ({"read": "read-fixed"}, {}),
+                            ({"read": "waitall", "request": 9000}, {"segments": 3, "segment_us": 200}),
+                            ({"read": "splice", "request": 9000}, {})):
+        exact(served(**options), number=200, **client)
+        slow(served(delay_us=DELAY // 1000, **options), **client)
+
+
+@test(deadline=60)
+def uring_answers():
+    for options in ({"answer": "send", "response": 200000},
+                    {"answer": "sendmsg", "response": 5000},
+                    {"answer": "send-zc", "response": 100000},
+                    {"answer": "sendmsg-zc", "response": 3000},
+                    {"answer": "write"},
+                    {"answer": "writev", "response": 1000},
+                    {"answer": "write-fixed", "response": 30000}):
+        exact(served(**options), number=200)
+        slow(served(delay_us=DELAY // 1000, **options))
+
+
+@test(deadline=60)
+def uring_without_descriptors():
+    """The listener's connections are in io_uring's own table and in no process' table of files; the kernel's own thread,
+    or a worker of io_uring's, reads and writes; even listen() is io_uring's."""
+    for options in ({"direct": True},
+                    {"direct": True, "oneshot": True, "read": "readv"},
+                    {"direct": True, "read": "multishot", "answer": "send-zc", "response": 20000},
+                    {"direct": True, "read": "splice"},
+                    {"sqpoll": True},
+                    {"sqpoll": True, "direct": True, "read": "multishot"},
+                    {"sqpoll": True, "read": "splice", "answer": "writev", "listen": True},
+                    {"async": True},
+                    {"async": True, "direct": True, "answer": "sendmsg", "listen": True}):
+        exact(served(**options), number=200)
+        slow(served(delay_us=DELAY // 1000, **options))
+
+
+@test()
+def uring_attached_later():
+    """Connections that no table of files shows are learned when they are read: they count from the attach on, only
+    their first request lacks the time of its arrival."""
+    for options in ({"direct": True, "read": "multishot"}, {"sqpoll": True, "direct": True}, {"async": True}):
+        s = Server(program="uring", **options).start()
+        t = Talk(s, connections=4)
+        t.say("run 5")
+        attach(s)
+        equal(count(s), 0, "count at attach")
+        t.say("run 10")
+        expect_total(s, 40)
+        figures = server_figures(s)
+        check(figures["latency"]["count"] >= 36, f"latency.count {figures['latency']['count']} with {options}")
+        equal(lookup(figures, "connections.open"), 4, f"connections.open with {options}")
+        t.end()
+        # The listener itself has a descriptor
+        load(s, connections=4, number=100, per_connection=1)
+        expect_total(s, 140)
+        quiet_after(s)
+
+
+@test(vm=True)
+def uring_attached_later_and_ended():
+    """What splice makes of the end of the stream is no request, on a connection that is only learned then either."""
+    s = Server(program="uring", direct=True, read="splice").start()
+    t = Talk(s, connections=3)
+    t.say("run 5")
+    attach(s)
+    t.say("close")
+    load(s, connections=4, number=smaller(100), per_connection=1)
+    expect_total(s, smaller(100))
+    quiet_after(s)
+    t.end()
+
+
+@test()
+def uring_aborted():
+    """Requests that are given up while a read waits by itself for the next: nothing stays in flight."""
+    for options in ({"read": "multishot"}, {"direct": True, "sqpoll": True}):
+        s = served(delay_us=1000000, **options)
+        t = Talk(s, connections=5)
+        t.say("send")
+        wait_for("five are in flight", lambda: server_figures(s)["inFlight"] == 5)
+        t.say("reset")
+        wait_for("none is in flight", lambda: server_figures(s)["inFlight"] == 0)
+        equal(total(s, "requests.server.clientAborts"), 5, f"clientAborts with {options}")
+        equal(count(s), 0, f"count with {options}")
+        t.end()
+
+
+@test(deadline=60)
+def reads():
+    for options, client in (({"read": "recvmmsg", "request": 900}, {}),
+                            ({"read": "recvmmsg", "request": 3000, "mode": "thread"}, {"segments": 3, "segment_us": 200}),
+                            ({"read": "readv", "request": 900}, {}),
+                            ({"read": "trunc", "request": 3000}, {"segments": 2, "segment_us": 200}),
+                            ({"read": "tee", "request": 9000}, {"segments": 2, "segment_us": 200}),
+                            ({"read": "splice", "request": 9000, "mode": "thread"}, {}),
+                            ({"read": "waitall", "request": 9000, "mode": "thread"}, {"segments": 4, "segment_us": 200}),
+                            ({"read": "lowat", "request": 9000, "mode": "thread"}, {"segments": 4, "segment_us": 200}),
+                            ({"read": "lowat", "request": 5000}, {"segments": 2, "segment_us": 200}),
+                            ({"read": "zerocopy", "request": 20480, "mode": "thread"}, {"zerocopy": True}),
+                            ({"read": "zerocopy", "request": 21000, "mode": "thread"}, {"zerocopy": True})):
+        exact(start_served(**options), number=200, **client)
+        slow(start_served(delay_us=DELAY // 1000, **dict(options, mode="thread")), **client)
+
+
+@test(deadline=60)
+def answers():
+    for options in ({"answer": "writev", "response": 5000},
+                    {"answer": "sendmmsg", "response": 3000},
+                    {"answer": "sendmmsg", "response": 300000, "mode": "thread"},
+                    {"answer": "sendfile", "response": 30000},
+                    {"answer": "splice", "response": 30000},
+                    {"answer": "vmsplice", "response": 30000, "mode": "thread"},
+                    {"answer": "zerocopy", "response": 100000, "mode": "thread"}):
+        exact(start_served(**options), number=200)
+        slow(start_served(delay_us=DELAY // 1000, **dict(options, mode="thread")))
+
+
+@test(deadline=60)
+def sockets_that_are_shared():
+    """A copy of the descriptor, a process that inherits it, a process that gets it sent: the socket is the same."""
+    for options in ({"answer": "dup"}, {"answer": "dup", "mode": "fork"},
+                    {"answer": "pass"}, {"answer": "pass", "mode": "prefork"},
+                    {"mode": "pass"}, {"mode": "pass", "answer": "dup"},
+                    {"mode": "fork", "answer": "pass"}):
+        exact(start_served(**options), number=100)
+        mode = options.get("mode")
+        slow(start_served(delay_us=DELAY // 1000, **dict(options, mode=mode if mode in ("fork", "pass") else "thread")))
+
+
+@test()
+def peek_is_not_read():
+    """Who looks before he reads has not read: that time is the queue's."""
+    exact(start_served(read="peek", request=3000), segments=2, segment_us=200)
+    slow(start_served(read="peek", mode="thread", peek_us=DELAY // 1000), phase="queue")
+    slow(start_served(read="peek", mode="thread", delay_us=DELAY // 1000))
+
+
+@test()
+def peek_and_nothing_else():
+    """A request that is only looked at is none, and nothing is left of it when the unit hangs up."""
+    s = start_served(read="peekonly", mode="thread")
+    r = load(s, expect_all=False, connections=4, number=40, per_connection=1)
+    equal(r["answered"], 0, "answers")
+    wait_for("40 are given up by the unit", lambda: total(s, "requests.server.errors.reset") >= 40)
+    wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
+    equal(total(s, "requests.server.errors.reset"), 40, "errors.reset")
+    equal(count(s), 0, "count")
+    equal(lookup(server_figures(s), "service.count"), 0, "service.count")

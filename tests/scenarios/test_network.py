@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Bad networks: what is lost, doubled, out of order, late, reset or never taken invents no request and loses none."""
+
+import os
+import re
+
+import scenario
+from capture import exchanges
+from scenario import (MSEC, Cable, Client, NetemCable, Server, Talk, attach, check, count, equal, expect_total, load,
+                      lookup, nsenter, run, server_figures, start_served, test, total, wait_for)
+
+
+def all_is_over(server):
+    return wait_for("nothing is in flight", lambda: (lambda f: f if f["inFlight"] == 0 else None)(server_figures(server)))
+
+
+def over_a_bad_cable(cable, per_connection=(0, 1), number=180):
+    """Requests and answers of several segments, both families, kept and new connections. Returns what the cable did,
+    and how many segments the server's kernel sent again."""
+    s = Server(address="::", netns=cable.b, mode="thread", request=5000, response=20000)
+    attach(s)
+    s.start()
+    requests = 0
+    for address in (cable.address_b, cable.address6_b):
+        for each in per_connection:
+            r = load(s, netns=cable.a, address=address, connections=12, number=number, per_connection=each)
+            equal(r["failed"], 0, "failures at the client")
+            requests += number
+    expect_total(s, requests)
+    expect_total(s, requests * 5000, "requests.server.bytesIn")
+    expect_total(s, requests * 20000, "requests.server.bytesOut")
+    f = all_is_over(s)
+    equal(f["latency"]["count"], requests, "latency.count")
+
+    # A SYN-ACK that is sent again is no segment of a connection yet; the kernel's counter has it, ours may
+    sent_again = cable.counter("TcpRetransSegs")
+    handshakes = cable.counter("TcpExtTCPSynRetrans")
+    expect_total(s, sent_again - handshakes, "requests.server.connections.retransmits", up_to=sent_again)
+    return cable.cut(), sent_again
+
+
+def over_a_relay(must_happen, per_connection=(0, 1), **faults):
+    did, sent_again = over_a_bad_cable(Cable(**faults), per_connection)
+    for direction, what in must_happen:
+        check(did[direction][what] > 0, f"the cable was good: {did}")
+    equal(did["overflow"], 0, "packets that the relay had no room for")
+    return sent_again
+
+
+@test(deadline=60)
+def lost():
+    sent_again = over_a_relay([("forth", "dropped"), ("back", "dropped")], drop=20, delay_us=200, seed=1)
+    check(sent_again > 0, "nothing was sent again")
+
+
+@test(deadline=60)
+def duplicated():
+    over_a_relay([("forth", "duplicated"), ("back", "duplicated")], duplicate=200, delay_us=100, seed=2)
+
+
+@test(deadline=60)
+def out_of_order():
+    over_a_relay([("forth", "reordered"), ("back", "reordered")], reorder=100, delay_us=200, seed=3)
+
+
+@test(deadline=60, vm=True)
+def all_at_once():
+    over_a_relay([("forth", "dropped"), ("forth", "duplicated"), ("forth", "reordered"), ("back", "dropped")],
+                     drop=10, duplicate=30, reorder=50, delay_us=300, seed=4)
+
+
+@test(deadline=60)
+def lost_end_of_the_handshake():
+    """The third packet is lost: the request itself makes the connection, and not always its first segment."""
+    over_a_relay([("forth", "handshakeDropped"), ("forth", "reordered")], per_connection=(1, 3), drop_handshake=500,
+                 reorder=150, delay_us=200, seed=5)
+
+
+@test(deadline=60, needs_vm="the development kernel has no netem")
+def netem():
+    _, sent_again = over_a_bad_cable(NetemCable(netem="loss 2% duplicate 3% delay 2ms 1ms reorder 20% 50%"), number=60)
+    check(sent_again > 0, "nothing was sent again")
+
+
+@test()
+def fast_open():
+    """The request comes with the first packet of its connection, before there is one."""
+    cable = Cable()
+    for ns in (cable.a, cable.b):
+        # The container's own /proc/sys is read-only
+        run(*nsenter(ns), "unshare", "--mount", "sh", "-c",
+            "mount -t proc proc /mnt && echo 3 >/mnt/sys/net/ipv4/tcp_fastopen")
+    s = Server(address=cable.address_b, netns=cable.b, mode="thread", fastopen=True)
+    attach(s)
+    s.start()
+    load(s, netns=cable.a, address=cable.address_b, connections=4, number=100, per_connection=1, fastopen=True)
+    load(s, netns=cable.a, address=cable.address_b, connections=4, number=100, fastopen=True)
+    check(cable.counter("TcpExtTCPFastOpenPassive") >= 90, "no connection was opened fast")
+    expect_total(s, 200)
+    expect_total(s, 200 * 64, "requests.server.bytesIn")
+    f = all_is_over(s)
+    equal(f["latency"]["count"], 200, "latency.count")
+    equal(lookup(f, "connections.open"), 0, "connections.open")
+    cable.cut()
+
+
+@test()
+def delayed():
+    """40 ms there and back belong to nobody's latency but the client's."""
+    cable = Cable(delay_us=20000)
+    s = Server(address=cable.address_b, netns=cable.b, mode="thread", delay_us=5000)
+    attach(s)
+    s.start()
+    c = load(s, netns=cable.a, address=cable.address_b, connections=4, number=100)
+    expect_total(s, 100)
+    check(c["latency"]["p50"] > 45 * MSEC, f"the cable was fast: {c['latency']}")
+    f = server_figures(s)
+    check(5 * MSEC <= f["latency"]["p50"] < 15 * MSEC, f"latency {f['latency']}")
+    cable.cut()
+
+
+@test()
+def keep_alive_probes():
+    """Idle connections that are probed from both sides ask nothing."""
+    cable = Cable()
+    s = Server(address=cable.address_b, netns=cable.b, mode="thread", keepalive=True)
+    attach(s)
+    s.start()
+    t = Talk(s, netns=cable.a, address=cable.address_b, connections=3, keepalive=True)
+    t.say("run 2")
+    wait_for("both sides have probed", lambda: min(cable.counter("TcpExtTCPKeepAlive", ns) for ns in (cable.a, cable.b)) >= 4,
+             10, pause=0.2)
+    f = server_figures(s)
+    equal(f["count"], 6, "count")
+    equal(f["inFlight"], 0, "inFlight")
+    equal(lookup(f, "connections.open"), 3, "connections.open")
+    equal(total(s, "requests.server.connections.retransmits"), 0, "retransmits")
+    t.say("run 2")
+    expect_total(s, 12)
+    expect_total(s, 12 * 64, "requests.server.bytesIn")
+    t.end()
+    cable.cut()
+
+
+@test()
+def zero_windows():
+    """A server that does not read, and a client that does not read: the other side may not send, and probes."""
+    cable = Cable()
+    go = f"/run/{scenario.prefix}-go"
+    s = Server(address=cable.address_b, netns=cable.b, mode="thread", request=400000, response=3000000, rcvbuf=16384,
+               accept_when=go)
+    attach(s)
+    s.start()
+    try:
+        c = Client(s, netns=cable.a, address=cable.address_b, connections=2, number=2)
+        wait_for("the client probes the server's window", lambda: cable.counter("TcpExtTCPWinProbe", cable.a) > 0, 10, pause=0.1)
+        f = server_figures(s)
+        equal(f["count"], 0, "count while the server does not read")
+        equal(f["inFlight"], 2, "inFlight while the server does not read")
+        open(go, "w").close()
+        equal(c.wait()["answered"], 2, "answers")
+        expect_total(s, 2)
+    finally:
+        if os.path.exists(go):
+            os.unlink(go)
+
+    t = Talk(s, netns=cable.a, address=cable.address_b, connections=2, rcvbuf=16384)
+    for n in range(2, 4):
+        t.say("send")
+        wait_for("its answer began", lambda: count(s) == 2 * n, 10)
+        before = cable.counter("TcpExtTCPWinProbe")
+        wait_for("the server probes the client's window", lambda: cable.counter("TcpExtTCPWinProbe") > before, 10, pause=0.1)
+        equal(count(s), 2 * n, "count while the client does not read")
+        equal(server_figures(s)["inFlight"], 2, "inFlight while the client does not read")
+        t.say("take")
+        wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
+    equal(count(s), 6, "count")
+    expect_total(s, 6 * 400000, "requests.server.bytesIn")
+    expect_total(s, 6 * 3000000, "requests.server.bytesOut")
+    t.end()
+    cable.cut()
+
+
+@test(deadline=40)
+def silent_death_of_a_client():
+    """The cable is cut under a question: the kernel of the server gives up some time, until then it is in flight."""
+    cable = Cable()
+    s = Server(address=cable.address_b, netns=cable.b, mode="thread", keepalive=True, hang=True)
+    attach(s)
+    s.start()
+    t = Talk(s, netns=cable.a, address=cable.address_b, connections=2)
+    t.say("send")
+    wait_for("two are in flight", lambda: server_figures(s)["inFlight"] == 2)
+    # From now on the server's probes are not answered
+    cable.cut()
+    wait_for("the kernel gave up", lambda: server_figures(s)["inFlight"] == 0, 15, pause=0.1)
+    equal(count(s), 0, "count")
+    equal(total(s, "requests.server.errors.timeout"), 2, "errors.timeout")
+    t.client.process.kill()
+
+
+def accept_queue_overflows(netns, drops):
+    go = f"/run/{scenario.prefix}-go"
+    s = Server(address="127.0.0.1", netns=netns, backlog=4, accept_when=go, mode="thread")
+    attach(s)
+    s.start()
+    before = drops()
+    c = Client(s, netns=netns, connections=20, number=20, timeout_ms=15000, retry=True)
+    try:
+        # The kernel takes one more than the backlog
+        f = wait_for("the accept queue is full", lambda: (lambda f: f if lookup(f, "connections.acceptQueue") == 5 else None)
+                     (server_figures(s)))
+        equal(lookup(f, "connections.acceptQueueMax"), 4, "acceptQueueMax")
+        wait_for("attempts were dropped", lambda: total(s, "requests.server.connections.listenDrops") > 0)
+        equal(count(s), 0, "count")
+        f = wait_for("their requests are in flight",
+                     lambda: (lambda f: f if f["inFlight"] >= 5 else None)(server_figures(s)))
+        first = f["oldestInFlight"]
+        wait_for("they get older", lambda: server_figures(s)["oldestInFlight"] > first)
+    finally:
+        open(go, "w").close()
+    try:
+        r = c.wait()
+        equal(r["answered"], 20, "answers")
+        expect_total(s, 20)
+        f = all_is_over(s)
+        equal(lookup(f, "connections.acceptQueue"), 0, "acceptQueue afterwards")
+        check(f["queue"]["max"] > first, f"the wait for accept() is not in queue: {f['queue']}")
+        return s, drops() - before
+    finally:
+        os.unlink(go)
+
+
+@test(deadline=40)
+def accept_queue():
+    """Requests that die before accept() are no health: queue, its limit, drops, in flight, age."""
+    cable = Cable()     # only for its namespace, whose counters are nobody else's
+    s, dropped = accept_queue_overflows(cable.b, lambda: cable.counter("TcpExtListenDrops"))
+    check(dropped > 0, "the kernel dropped nothing")
+    # The listener's own counter has segments, too, that were no attempt
+    at_most = re.search(r"skmem:\([^)]*,d(\d+)\)", run(*nsenter(cable.b), "ss", "-ltnHm", f"sport = :{s.port}").stdout)[1]
+    expect_total(s, dropped, "requests.server.connections.listenDrops", up_to=int(at_most))
+    cable.cut()
+
+
+@test(deadline=40)
+def accept_queue_in_the_main_namespace():
+    s, _ = accept_queue_overflows(None, lambda: 0)
+    backlog = run("ss", "-ltnH", f"sport = :{s.port}").stdout.split()
+    equal(backlog[2], "4", "the kernel's limit")
+
+
+@test()
+def unit_with_its_own_network():
+    """PrivateNetwork= in effect: the sockets are in another namespace, the unit is the same."""
+    cable = Cable()
+    s = Server(address="127.0.0.1", netns=cable.b, mode="thread").start()
+    t = Talk(s, netns=cable.b, connections=3)
+    t.say("run 2")
+    attach(s)
+    t.say("run 10")
+    expect_total(s, 30)
+    load(s, netns=cable.b, connections=4, number=200, per_connection=1)
+    expect_total(s, 230)
+    t.end()
+    wait_for("all connections are closed", lambda: lookup(server_figures(s), "connections.open") == 0)
+    cable.cut()
+
+
+@test()
+def captured():
+    """The packets themselves: as many answers on the wire as qosd has counted, and as the clients got."""
+    s = start_served(mode="prefork")
+    capture = scenario.Capture(f"{scenario.tools}/{scenario.prefix}.pcap", s.port)
+    load(s, connections=16, number=3000)
+    load(s, connections=16, number=500, per_connection=1)
+    path = capture.stop()
+    equal(exchanges(path, s.port), 3500, "exchanges in the capture")
+    expect_total(s, 3500)
+    os.unlink(path)

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""RESP: the real Redis, which counts its commands itself, with clients that pipeline, wait, subscribe and cut."""
+
+import random
+import re
+import socket
+import struct
+import subprocess
+
+import scenario
+from scenario import (Cable, Unit, attach, check, equal, expect_total, nsenter, qosctl, run, server_figures, smaller,
+                      snapshot, test, total, unused_port, wait_for)
+
+
+class Redis(Unit):
+    """On a port of its own, attached before it starts: all that it ever counts, qosd sees."""
+
+    def __init__(self, netns=None, attach_first=True):
+        self.port = unused_port()
+        namespace = f"NetworkNamespacePath=/run/netns/{netns}" if netns else ""
+        super().__init__(f"/usr/bin/redis-server --port {self.port} --save '' --protected-mode no --bind 0.0.0.0"
+                         " --supervised systemd --client-output-buffer-limit 'normal 0 0 0'",
+                         settings=f"{namespace}\nEnvironment=LC_ALL=C")
+        self.netns = netns
+        if attach_first:
+            attach(self)
+        self.start()
+
+    def cli(self, *arguments):
+        return run(*nsenter(self.netns), "redis-cli", "-p", self.port, *arguments).stdout
+
+    def commands(self):
+        """By its own count. The INFO that asks for it is not in it."""
+        return int(re.search(r"^total_commands_processed:(\d+)", self.cli("info", "stats"), re.M)[1])
+
+    def expect_all(self, what):
+        expect_total(self, self.commands() + 1, what=what)
+        f = wait_for("nothing is in flight", lambda: (f := server_figures(self))["inFlight"] == 0 and f)
+        equal(f["protocols"], {"tcp": 0, "redis": f["count"]}, f"protocols {what}")
+        equal(f["latency"]["count"] + f["blocking"], f["count"], f"latency.count {what}")
+        equal(snapshot(self)["requests"]["quality"], "exact", f"quality {what}")
+
+    def connect(self):
+        s = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return s
+
+
+def command(*words):
+    words = [w if isinstance(w, bytes) else str(w).encode() for w in words]
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
+
+
+def receive(s, length):
+    data = b""
+    while len(data) < length:
+        more = s.recv(length - len(data))
+        check(more, f"the connection ended after {len(data)} of {length} bytes: {data[-100:]}")
+        data += more
+    return data
+
+
+@test(vm=True, deadline=120)
+def pipelined():
+    """As many commands at once as a client likes: each is one request."""
+    r = Redis()
+    for pipeline, connections, number in ((1, 50, 20000), (16, 1, 20000), (16, 50, 100000), (128, 20, 100000),
+                                          (1000, 3, 100000)):
+        # Whole batches: of the last one it would not wait for what is more than asked for, and Redis has processed that
+        number = smaller(number) // pipeline * pipeline
+        run("redis-benchmark", "-q", "-p", r.port, "-P", pipeline, "-c", connections, "-n", number,
+            "-t", "set,get,lpush,lrange_100,mset", timeout=100)
+        r.expect_all(f"with {pipeline} commands at once on {connections} connections")
+
+
+@test(vm=True)
+def cut_anywhere():
+    """Where a segment or a read ends says nothing. Values look like commands and answers."""
+    r = Redis()
+    seed = random.Random(7)
+    words = [b"", b"x", b"*1\r\n$4\r\nPING\r\n", b"+OK\r\n", b"\r\n", b"$5\r\n", b"-", b"y" * 3000]
+    with r.connect() as s:
+        for _ in range(smaller(100)):
+            stream, answer = b"", b""
+            for _ in range(seed.randrange(1, 20)):
+                kind, value = seed.randrange(5), seed.choice(words)
+                if kind == 0:
+                    stream, answer = stream + b"PING\r\n", answer + b"+PONG\r\n"
+                elif kind == 1:
+                    stream, answer = stream + command("SET", "k", value), answer + b"+OK\r\n"
+                    stream, answer = stream + command("GET", "k"), answer + b"$%d\r\n%s\r\n" % (len(value), value)
+                elif kind == 2:
+                    stream, answer = stream + b"\r\n" + command("ECHO", value), \
+                        answer + b"$%d\r\n%s\r\n" % (len(value), value)
+                elif kind == 3:
+                    stream += command("MULTI") + command("PING") + command("ECHO", "a") + command("EXEC")
+                    answer += b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+PONG\r\n$1\r\na\r\n"
+                else:
+                    stream, answer = stream + command("NOSUCHCOMMAND"), answer
+                    stream, answer = stream[:-len(command("NOSUCHCOMMAND"))] + b"*0\r\n", answer
+            while stream:
+                n = seed.choice([1, 2, 3, 10, 100, 1000, len(stream)])
+                s.sendall(stream[:n])
+                stream = stream[n:]
+            equal(receive(s, len(answer)), answer, "what Redis answers")
+    r.expect_all("with commands cut anywhere")
+
+
+@test(vm=True)
+def waiting_is_a_class_of_its_own():
+    """BLPOP waits because it is told to: counted, but no latency of the server."""
+    r = Redis()
+    with r.connect() as s, r.connect() as other:
+        for key in ("a", "b"):
+            s.sendall(command("BLPOP", key, 0))
+            wait_for("the waiting command is in flight", lambda: server_figures(r)["inFlight"] == 1)
+            wait_for("it has waited a while", lambda: server_figures(r).get("oldestInFlight", 0) > 300_000_000)
+            other.sendall(command("LPUSH", key, "v"))
+            receive(other, len(b":1\r\n"))
+            receive(s, len(b"*2\r\n$1\r\na\r\n$1\r\nv\r\n"))
+        s.sendall(command("XREAD", "BLOCK", 50, "STREAMS", "nothing", "$"))
+        receive(s, len(b"*-1\r\n"))
+        s.sendall(command("XREAD", "STREAMS", "nothing", 0))
+        receive(s, len(b"*-1\r\n"))
+    r.expect_all("with commands that wait")
+    f = server_figures(r)
+    equal(f["blocking"], 3, "commands that waited")
+    check(f["latency"]["max"] < 300_000_000, f"the wait is in the latency: {f['latency']}")
+
+
+@test()
+def pushes_answer_nothing():
+    """Subscribers and monitors get what they did not ask for."""
+    r = Redis()
+    with r.connect() as subscriber, r.connect() as monitor, r.connect() as publisher:
+        subscriber.sendall(command("SUBSCRIBE", "c", "d"))
+        receive(subscriber, len(b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n") * 2)
+        monitor.sendall(command("MONITOR"))
+        receive(monitor, len(b"+OK\r\n"))
+        for n in range(100):
+            publisher.sendall(command("PUBLISH", "c", n))
+            receive(publisher, len(b":1\r\n"))
+        receive(subscriber, 100 * len(b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n0\r\n"))
+        subscriber.sendall(command("PING"))
+        wait_for("the subscriber's question counts", lambda: total(r) == 103)
+        r.expect_all("with subscribers")
+
+
+@test()
+def slow_reader():
+    """Large answers behind each other, that the client takes at its leisure: all in flight, then none, each once."""
+    r = Redis()
+    n, size = 40, 300_000
+    with r.connect() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        value = b"v" * size
+        s.sendall(command("SET", "k", value))
+        receive(s, len(b"+OK\r\n"))
+        s.sendall(command("GET", "k") * n)
+        wait_for("most are in flight", lambda: n // 2 < server_figures(r)["inFlight"] <= n)
+        one = len(b"$%d\r\n" % size) + size + 2
+        for i in range(n):
+            receive(s, one)
+            if i == n // 2:
+                wait_for("half of them are answered",
+                         lambda: n // 2 <= server_figures(r)["count"] - 1 <= n // 2 + 12)
+    r.expect_all("with a slow reader")
+    check(server_figures(r)["answer"]["max"] > 0, "no answer took any time to leave")
+
+
+@test()
+def gone_with_questions_open():
+    """Ten questions wait behind one that waits; then the client is gone."""
+    r = Redis()
+    s = r.connect()
+    s.sendall(command("BLPOP", "nothing", 0) + command("PING") * 9)
+    wait_for("all are in flight", lambda: server_figures(r)["inFlight"] == 10)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    s.close()
+    wait_for("they count as given up", lambda: server_figures(r)["clientAborts"] == 10)
+    wait_for("nothing is in flight", lambda: server_figures(r)["inFlight"] == 0)
+    equal(total(r), 0, "requests answered")
+
+
+@test(deadline=60)
+def attached_while_pipelining():
+    """From the attach on: between what Redis had counted before and after it."""
+    r = Redis(attach_first=False)
+    load = subprocess.Popen(["redis-benchmark", "-q", "-p", str(r.port), "-P", "16", "-c", "20", "-n",
+                             str(smaller(2_000_000)), "-t", "get"], stdout=subprocess.DEVNULL)
+    wait_for("load", lambda: r.commands() > 100)
+    before = r.commands()
+    attach(r)
+    after = r.commands()
+    load.wait(50)
+    end = r.commands()
+    wait_for("nothing is in flight", lambda: server_figures(r)["inFlight"] == 0)
+    # Each connection has up to 16 questions that were read before the attach or are half told apart
+    got = total(r)
+    check(end - after - 20 * 16 <= got <= end - before + 2, f"{got} counted, Redis {end - after} to {end - before}")
+    # And what comes now, on connections of its own, is exact
+    run("redis-benchmark", "-q", "-p", r.port, "-P", "16", "-c", "20", "-n", smaller(20000) // 16 * 16, "-t", "get")
+    expect_total(r, got + r.commands() - end)
+
+
+@test(deadline=60)
+def on_a_bad_cable():
+    """Lost, doubled and overtaken segments: the same count."""
+    cable = Cable(drop=10, duplicate=30, reorder=50, delay_us=300, seed=9)
+    r = Redis(netns=cable.b)
+    for pipeline in (1, 16, 128):
+        run(*nsenter(cable.a), "redis-benchmark", "-q", "-h", cable.address_b, "-p", r.port, "-P", pipeline, "-c", "10",
+            "-n", 5000 // pipeline * pipeline, "-t", "set,get", timeout=50)
+    r.expect_all("on a bad cable")
+    check(cable.counter("TcpRetransSegs") > 0, "nothing was sent again")
+
+
+@test()
+def not_redis_after_all():
+    """What only begins like RESP is an exchange like any other."""
+    s = scenario.start_served(mode="thread", request=20, response=10)
+    with socket.create_connection(("127.0.0.1", s.port), timeout=10) as c:
+        for n in range(20):
+            c.sendall(b"*1\r\nthis is not RESP")
+            receive(c, 10)
+    expect_total(s, 20)
+    wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
+    qosctl("detach", s.name)

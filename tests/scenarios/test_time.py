@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Where the time goes: the four phases against servers with known delays and the client's stopwatch. The tolerances
+are those that the product promises, with delays long enough for them."""
+
+import json
+import time
+
+from scenario import (MSEC, SEC, Client, Server, Talk, attach, check, count, equal, expect_total, load, lookup, qosctl,
+                      server_figures, snapshot, start_served, test, total, undisturbed, wait_for, within)
+
+
+def phases_add_up(f):
+    """Means add, also those of the parts to the whole."""
+    parts = [f[p]["mean"] for p in ("receive", "queue", "service")]
+    within(sum(parts), f["firstByte"]["mean"], 0.001, 3, "receive + queue + service (means)")
+    within(sum(parts) + f["answer"]["mean"], f["latency"]["mean"], 0.001, 4, "all four phases (means)")
+
+
+def one_thread_sixteen_clients_once():
+    s = start_served(mode="single", delay_us=10000)
+    c = load(s, connections=16, duration_ms=6000)
+    f = server_figures(s)
+    equal(f["count"], c["answered"], "count")
+    phases_add_up(f)
+    # The first round fills the queue, one request after the other: it is in both
+    within(f["latency"]["p50"], c["latency"]["p50"], 0.03, 5000, "latency.p50")
+    within(f["latency"]["p95"], c["latency"]["p95"], 0.03, 5000, "latency.p95")
+    within(f["latency"]["mean"], c["latency"]["mean"], 0.02, 5000, "latency.mean")
+    check(f["queue"]["p50"] > 0.85 * f["latency"]["p50"], f"not in queue: {f}")
+    within(f["service"]["p50"], 10 * MSEC, 0.1, 0, "service.p50")
+    check(f["receive"]["p95"] < MSEC, f"in receive: {f['receive']}")
+
+
+@test(exclusive=True, deadline=60)
+def one_thread_sixteen_clients():
+    """A server of one thread that takes 10 ms, asked by 16: clients wait 160 ms, and nearly all of it in the queue."""
+    undisturbed(one_thread_sixteen_clients_once)
+
+
+def known_delay(phase, length, server, client):
+    s = start_served(**server)
+    c = load(s, connections=1, number=24, **client)
+    f = server_figures(s)
+    equal(f["count"], 24, "count")
+    phases_add_up(f)
+    # A sleep is at least as long as asked for; on a busy machine longer, which the client's stopwatch sees, too
+    check(f[phase]["mean"] > 0.99 * length, f"{phase}.mean {f[phase]['mean']} with {server}")
+    within(f["latency"]["mean"], c["latency"]["mean"], 0.02, 5000, f"latency.mean with {server}")
+    within(f["latency"]["p50"], c["latency"]["p50"], 0.03, 5000, f"latency.p50 with {server}")
+    within(f[phase]["mean"], c["latency"]["mean"], 0.04, 0, f"{phase}.mean with {server}")
+    for other in {"receive", "queue", "service", "answer"} - {phase}:
+        within(f[other]["mean"], 0, 0, 0.03 * length, f"{other}.mean with {server}")
+
+
+@test(exclusive=True, deadline=60)
+def known_delays():
+    """Each phase alone, of a known length."""
+    for phase, length, server, client in (
+            ("service", 30 * MSEC, {"delay_us": 30000, "mode": "thread"}, {}),
+            ("receive", 40 * MSEC, {"mode": "thread", "request": 5000}, {"segments": 5, "segment_us": 10000}),
+            ("answer",  40 * MSEC, {"mode": "thread", "parts": 5, "gap_us": 10000, "response": 5000}, {}),
+            # One byte is not read but after 30 ms
+            ("queue",   30 * MSEC, {"mode": "thread", "read_us": 30000}, {"per_connection": 1}),
+            # The accept queue is a queue too
+            ("queue",   30 * MSEC, {"mode": "iterate", "accept_us": 30000, "after": "close"}, {"per_connection": 1})):
+        undisturbed(lambda: known_delay(phase, length, server, client))
+
+
+@test(deadline=40)
+def slow_reader():
+    """20 MB to a reader of 2 MB/s: first byte at once, and ten seconds in the answer."""
+    s = start_served(mode="thread", response=20000000)
+    c = load(s, connections=1, number=1, read_rate=2000000, rcvbuf=32768)
+    f = server_figures(s)
+    equal(f["count"], 1, "count")
+    check(f["firstByte"]["max"] < SEC / 10, f"firstByte {f['firstByte']}")
+    within(f["latency"]["max"], c["latency"]["max"], 0.03, 0, "latency.max")
+    check(f["latency"]["max"] > 9 * SEC, f"latency {f['latency']}")
+    check(f["answer"]["max"] > 0.97 * f["latency"]["max"], f"not in answer: {f}")
+
+
+@test(deadline=40)
+def slow_upload():
+    """10 MB at 2 MB/s: in receive, not in service."""
+    s = start_served(mode="thread", request=10000000)
+    c = load(s, connections=1, number=1, send_rate=2000000)
+    f = server_figures(s)
+    equal(f["count"], 1, "count")
+    within(f["latency"]["max"], c["latency"]["max"], 0.03, 0, "latency.max")
+    check(f["receive"]["max"] > 4.5 * SEC, f"receive {f['receive']}")
+    check(f["receive"]["max"] > 0.97 * f["latency"]["max"], f"not in receive: {f}")
+    check(f["service"]["max"] < SEC / 10, f"service {f['service']}")
+
+
+@test(deadline=60)
+def burst_and_silence():
+    """After a burst and several lengths of the ring the windows are empty again, and the total is what it was; what
+    comes then is counted as before."""
+    s = start_served(mode="prefork")
+    load(s, connections=32, number=5000)
+    f = server_figures(s, "10s")
+    equal(f["count"], 5000, "count in the window of 10 s")
+    wait_for("the window of 1 s is empty", lambda: server_figures(s, "1s")["count"] == 0, 3)
+    wait_for("the window of 10 s is empty", lambda: server_figures(s, "10s")["count"] == 0, 13)
+    # Several turns of the ring of the shortest windows, more than one of that of 10 s
+    end = time.monotonic() + 12
+    while time.monotonic() < end:
+        for window in ("100ms", "1s", "10s"):
+            f = server_figures(s, window)
+            equal(f["count"], 0, f"count in the window of {window}")
+            equal(f["latency"]["count"], 0, f"latency.count in the window of {window}")
+            check("p50" not in f["latency"], "a quantile of nothing")
+        time.sleep(0.5)
+    equal(server_figures(s, "60s")["count"], 5000, "count in the window of 60 s")
+    equal(count(s), 5000, "count since attach")
+    load(s, connections=32, number=700)
+    equal(server_figures(s, "10s")["count"], 700, "count in the window of 10 s after the silence")
+    equal(server_figures(s, "10s")["latency"]["count"], 700, "latency.count in the window of 10 s after the silence")
+    equal(count(s), 5700, "count since attach")
+
+
+@test()
+def steady_rate():
+    """A known rate over a window that rolls: not lower at its edges, not higher."""
+    s = start_served(mode="thread")
+    c = Client(s, connections=4, think_us=10000, duration_ms=6000)
+    time.sleep(2.5)
+    for _ in range(10):
+        x = snapshot(s, "1s")
+        f = lookup(x, "requests.server")
+        within(f["rate"] * x["covered"] / SEC, f["count"], 0, 0.01, "rate x covered")
+        equal(f["latency"]["count"], f["count"], "latency.count")
+        # Steps of at most a sixth: the window may be that much older or shorter, and a client sleeps at least 10 ms
+        check(x["window"] == SEC, f"window {x['window']}")
+        check(5 * SEC / 6 <= x["covered"] <= 7 * SEC / 6, f"covered {x['covered']}")
+        check(f["count"] <= 1.1 * 400 * x["covered"] / SEC, f"{f['count']} in {x['covered']} ns, there were at most 400/s")
+        time.sleep(0.2)
+    answered = c.wait()["answered"]
+    equal(count(s), answered, "count since attach")
+
+
+@test()
+def covered_is_what_was_attached():
+    """Right after the attach a window is not yet covered, and rates go by what is."""
+    s = start_served()
+    load(s, connections=1, number=50)
+    x = snapshot(s, "60s")
+    check(x["covered"] < 30 * SEC, f"covered {x['covered']} of a unit that is attached for a second")
+    within(lookup(x, "requests.server.rate"), 50 * SEC / x["covered"], 0.001, 0, "rate")
+    equal(x["window"], 60 * SEC, "window")
+
+
+@test()
+def which_quantiles():
+    """A quantile needs five samples beyond it; count and max need one."""
+    s = start_served()
+    sent = 0
+    for upto, there in ((1, []), (9, []), (10, ["p50"]), (49, ["p50"]), (50, ["p50", "p90"]),
+                        (99, ["p50", "p90"]), (100, ["p50", "p90", "p95"]), (499, ["p50", "p90", "p95"]),
+                        (500, ["p50", "p90", "p95", "p99"]), (4999, ["p50", "p90", "p95", "p99"]),
+                        (5000, ["p50", "p90", "p95", "p99", "p999"])):
+        load(s, connections=1, number=upto - sent)
+        sent = upto
+        for name in ("latency", "firstByte", "receive", "queue", "service", "answer"):
+            d = server_figures(s)[name]
+            equal(d["count"], upto, f"{name}.count")
+            check("max" in d and "mean" in d, f"{name} without max or mean: {d}")
+            equal([q for q in ("p50", "p90", "p95", "p99", "p999") if q in d], there, f"quantiles of {name} with {upto}")
+            values = [d[q] for q in there] + [d["max"]]
+            # A quantile is a bucket's: at most the width of one above the greatest value
+            check(all(a <= b * 1.1 for a, b in zip(values, values[1:])), f"{name} does not ascend: {d}")
+
+
+@test()
+def histogram_is_the_distribution():
+    """Its buckets sum to the count, and hold the quantiles."""
+    s = start_served(mode="thread", delay_us=2000)
+    load(s, connections=4, number=600)
+    h = json.loads(qosctl("histogram", s.name, "requests.server.latency", "--window=total", "--json=short").stdout)
+    f = server_figures(s)["latency"]
+    equal(h["count"], 600, "count")
+    equal(sum(b["count"] for b in h["buckets"]), 600, "sum of the buckets")
+    within(h["sum"] / 600, f["mean"], 0.0001, 1, "mean")
+    for b in h["buckets"]:
+        check(b["lower"] < b["upper"], f"bucket {b}")
+        check(b["count"] > 0, f"empty bucket {b}")
+    last = h["buckets"][-1]
+    check(last["lower"] <= f["max"] <= last["upper"], f"max {f['max']} is not in the last bucket {last}")
+    for q, rank in (("p50", 300), ("p95", 570)):
+        seen = 0
+        for b in h["buckets"]:
+            seen += b["count"]
+            if seen >= rank:
+                check(b["lower"] <= f[q] <= b["upper"], f"{q} {f[q]} is not in {b}")
+                break
+    # 32 buckets to the doubling for the latency
+    for b in h["buckets"]:
+        if b["lower"] >= 1000000:
+            within(b["upper"] / b["lower"], 2 ** (1 / 32), 0.001, 0, "ratio of a bucket's bounds")
+
+
+@test()
+def time_to_the_first_byte_of_a_slow_answer():
+    """A client that does not read at all: the answer is under way, in flight, and was counted when it began."""
+    s = start_served(mode="thread", response=30000000)
+    t = Talk(s, rcvbuf=32768)
+    t.say("send")
+    wait_for("it is counted", lambda: count(s) == 1)
+    f = server_figures(s)
+    equal(f["inFlight"], 1, "inFlight")
+    check(f["firstByte"]["max"] < SEC / 2, f"firstByte {f['firstByte']}")
+    t.say("take")
+    wait_for("it is done", lambda: server_figures(s)["inFlight"] == 0)
+    equal(count(s), 1, "count")
+    equal(total(s, "requests.server.bytesOut"), 30000000, "bytesOut")
+    t.end()
+
+
+@test()
+def attached_by_path():
+    """A control group path stands for a unit."""
+    s = Server(mode="thread").start()
+    path = s.control_group
+    attach(path)
+    load(s, connections=4, number=500)
+    expect_total(path, 500)
+    qosctl("detach", path)

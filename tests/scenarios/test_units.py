@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Units live their lives: they start later, restart, stop, fail, make control groups, come from sockets."""
+
+import json
+import os
+import signal
+import subprocess
+
+import scenario
+from capture import exchanges
+from scenario import (Client, Server, Talk, Unit, attach, check, count, equal, expect_total, fail, listed, load,
+                      lookup, qosctl, qosctl_json, server_command, server_figures, snapshot, start_served, systemctl,
+                      test, unit_name, unit_property, unused_port, wait_for, write_unit)
+
+
+@test(vm=True)
+def attached_before_the_first_start():
+    s = Server(mode="thread")
+    attach(s)
+    x = snapshot(s)
+    equal(x["activeState"], "inactive", "activeState")
+    equal(count(s), 0, "count")
+    s.start()
+    wait_for("it is shown active", lambda: snapshot(s)["activeState"] == "active")
+    load(s, connections=1, number=1)
+    expect_total(s, 1)
+    load(s, connections=4, number=100)
+    expect_total(s, 101)
+
+
+@test()
+def first_request_while_it_starts():
+    """The listener is there before the unit is: requests that wait for it count from the first one."""
+    port = unused_port()
+    s = Server(port=port, mode="thread")
+    attach(s)
+    c = Client(port, connections=8, number=400, retry=True)
+    s.start()
+    equal(c.wait()["answered"], 400, "answers")
+    expect_total(s, 400)
+
+
+@test(vm=True)
+def restart_keeps_totals():
+    s = start_served(mode="prefork")
+    invocations = set()
+    sent = 0
+    for _ in range(4):
+        # The very first request of each invocation, then kept and new connections
+        load(s, connections=1, number=1)
+        load(s, connections=4, number=100)
+        load(s, connections=4, number=99, per_connection=1)
+        sent += 200
+        expect_total(s, sent)
+        wait_for("the invocation is PID 1's",
+                 lambda: snapshot(s).get("invocationId") == unit_property(s.name, "InvocationID"))
+        invocations.add(snapshot(s)["invocationId"])
+        s.restart()
+    equal(len(invocations), 4, "different invocations")
+    equal(count(s), sent, "count after the last restart")
+
+
+@test()
+def stopped_and_started():
+    """A unit that stops is shown as such, keeps its totals, and comes back by itself."""
+    s = start_served(mode="thread")
+    load(s, connections=4, number=100)
+    s.stop()
+    x = wait_for("it is shown inactive", lambda: (lambda x: x if x["activeState"] == "inactive" else None)(snapshot(s)))
+    equal(x["totals"]["requests.server.count"], 100, "count of the stopped unit")
+    equal(lookup(x, "requests.server.inFlight"), 0, "inFlight of the stopped unit")
+    equal(lookup(x, "requests.server.connections.open"), 0, "open connections of the stopped unit")
+    check(s.name in listed(), "the stopped unit is not listed")
+    s.start()
+    load(s, connections=4, number=50)
+    expect_total(s, 150)
+    wait_for("it is shown active", lambda: snapshot(s)["activeState"] == "active")
+
+
+@test()
+def failed_and_restarted_by_the_manager():
+    """Killed, and started again by Restart=: PID 1's doing, not ours."""
+    s = Server(mode="thread", settings="Restart=always\nRestartSec=100ms")
+    attach(s)
+    s.start()
+    load(s, connections=4, number=100)
+    pid = s.main_pid
+    s.kill()
+    wait_for("it runs again", lambda: s.main_pid not in (0, pid) and unit_property(s.name, "ActiveState") == "active")
+    load(s, connections=4, number=100)
+    expect_total(s, 200)
+    s = Server(settings="ExecStartPre=/bin/false")
+    attach(s)
+    systemctl("start", s.name, ok=False)
+    wait_for("it is shown failed", lambda: snapshot(s)["activeState"] == "failed")
+
+
+@test(vm=True)
+def control_groups_made_later():
+    """A delegated unit makes control groups below its own, after the attach, and serves from there: from a process
+    that was moved, and from one that was born there."""
+    go = f"/run/{scenario.prefix}-go"
+    ports = [unused_port() for _ in range(3)]
+    script = f"/var/tmp/{scenario.prefix}.sh"  # /run may be mounted noexec
+    with open(script, "w") as f:
+        f.write(f"""#!/bin/sh
+cg=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)
+{server_command(port=ports[0], mode='thread')} &
+while [ ! -e {go} ]; do sleep .02; done
+mkdir -p $cg/late/inner $cg/born
+echo $$ >$cg/late/inner/cgroup.procs
+env -u NOTIFY_SOCKET {server_command(port=ports[1], mode='prefork')} &
+echo $$ >$cg/born/cgroup.procs
+env -u NOTIFY_SOCKET {server_command(port=ports[2], mode='fork')} &
+wait
+""")
+    os.chmod(script, 0o755)
+    try:
+        u = Unit(script, settings="Delegate=yes")
+        attach(u)
+        u.start()
+        load(ports[0], connections=4, number=100)
+        expect_total(u, 100)
+        open(go, "w").close()
+        for port, sum in ((ports[1], 300), (ports[2], 500)):
+            load(port, connections=4, number=200, retry=True)
+            expect_total(u, sum, what="count with control groups that were made after the attach")
+        # And those that were there before it
+        qosctl("detach", u.name)
+        attach(u)
+        for n, port in enumerate(ports):
+            load(port, connections=4, number=100, per_connection=3)
+            expect_total(u, 100 * (n + 1), what="count with control groups that were there before the attach")
+    finally:
+        for path in (script, go):
+            if os.path.exists(path):
+                os.unlink(path)
+
+
+@test()
+def socket_activated():
+    """systemd makes the listener, the service serves: the requests are the service's, the first one included."""
+    name = unit_name("activated", "")
+    port = unused_port()
+    write_unit(name + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\n")
+    s = Unit(server_command(listen_fd=True, mode="thread"), name=name + ".service")
+    attach(s)
+    systemctl("start", name + ".socket")
+    load(port, connections=1, number=1)
+    expect_total(s, 1)
+    load(port, connections=8, number=300)
+    expect_total(s, 301)
+    # Again, with the listener that outlives the service
+    s.stop()
+    load(port, connections=8, number=100, per_connection=1)
+    expect_total(s, 401)
+
+
+@test()
+def socket_activated_and_attached_later():
+    name = unit_name("activated", "")
+    port = unused_port()
+    write_unit(name + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\n")
+    s = Unit(server_command(listen_fd=True, mode="thread"), name=name + ".service")
+    systemctl("start", name + ".socket")
+    load(port, connections=4, number=100)
+    t = Talk(port, connections=3)
+    attach(s)
+    t.say("run 10")
+    expect_total(s, 30)
+    load(port, connections=4, number=100, per_connection=1)
+    expect_total(s, 130)
+    t.end()
+
+
+@test()
+def instance_of_a_template():
+    name = unit_name("template", "")
+    port = unused_port()
+    write_unit(name + "@.service", f"[Service]\nType=notify\nExecStart={scenario.tools}/server --port %i\n")
+    unit = f"{name}@{port}.service"
+    attach(unit)
+    systemctl("start", unit)
+    load(port, connections=4, number=100)
+    expect_total(unit, 100)
+
+
+@test()
+def an_alias_is_the_same_unit():
+    s = Server(mode="thread")
+    alias = s.name.replace(".service", "-alias.service")
+    os.symlink(s.name, os.path.join(scenario.UNIT_DIR, alias))
+    systemctl("daemon-reload")
+    attach(alias)
+    check(s.name in listed() and alias not in listed(), f"listed: {listed()}")
+    s.start()
+    load(s, connections=4, number=100)
+    expect_total(s, 100)
+    equal(json.loads(qosctl("status", alias, "--json=short").stdout)["unit"], s.name, "unit of the alias")
+    qosctl("detach", alias)
+    check(s.name not in listed(), "still attached")
+
+
+@test()
+def short_names():
+    """As in systemctl."""
+    s = Server()
+    short = s.name.removesuffix(".service")
+    attach(short)
+    check(s.name in listed(), "not attached by its short name")
+    equal(json.loads(qosctl("status", short, "--json=short").stdout)["unit"], s.name, "unit")
+    qosctl("detach", short)
+
+
+@test()
+def nested_is_refused_or_right():
+    """An attach inside an attached unit, or around it: a typed error, or exact figures for both."""
+    slice = unit_name("slice", ".slice").replace("-", "")
+    write_unit(slice, "[Unit]\nDescription=Slice under test\n")
+    s = Server(mode="thread", settings=f"Slice={slice}").start()
+    attach(s)
+    r = qosctl("attach", slice, ok=False)
+    if r.returncode == 0:
+        load(s, connections=4, number=100)
+        expect_total(slice, 100)
+    else:
+        error = scenario.varlink_error("Attach", unit=slice)
+        equal(error, "NestedUnit", "error")
+        qosctl("detach", s.name)
+        attach(slice)
+        load(s, connections=4, number=100)
+        expect_total(slice, 100)
+        equal(scenario.varlink_error("Attach", unit=s.name), "NestedUnit", "error the other way round")
+    qosctl("detach", slice, ok=False)
+    os.unlink(os.path.join(scenario.UNIT_DIR, slice))
+
+
+@test()
+def slice_and_scope():
+    """Other units with control groups: a slice has all that is in it, a scope its processes."""
+    slice = unit_name("slice", ".slice").replace("-", "")
+    attach(slice)
+    a = Server(mode="thread", settings=f"Slice={slice}").start()
+    b = Server(mode="thread", settings=f"Slice={slice}").start()
+    load(a, connections=4, number=100)
+    load(b, connections=4, number=200)
+    expect_total(slice, 300)
+    qosctl("detach", slice)
+
+    port = unused_port()
+    scope = unit_name("scope", ".scope")
+    p = subprocess.Popen(["systemd-run", "--quiet", "--scope", f"--unit={scope}"] +
+                         server_command(port=port, mode="thread").split())
+    wait_for("the scope is there", lambda: unit_property(scope, "ActiveState") == "active")
+    attach(scope)
+    load(port, connections=4, number=100, retry=True)
+    expect_total(scope, 100)
+    p.kill()
+    p.wait()
+
+
+@test()
+def holds():
+    """The administrator's hold and leases are apart; --for ends by itself; the unit goes with the last one."""
+    s = start_served(mode="thread")
+    with scenario.Varlink() as v:
+        v.call("Attach", unit=s.name, lease=True)
+        types = sorted(h["type"] for h in held(s))
+        equal(types, ["administrator", "lease"], "holds")
+        qosctl("detach", s.name)
+        equal([h["type"] for h in held(s)], ["lease"], "holds after the administrator's detach")
+        load(s, connections=4, number=100)
+        expect_total(s, 100)
+    wait_for("the lease ends with its connection", lambda: s.name not in listed())
+
+    qosctl("attach", s.name, "--for=1s")
+    check(s.name in listed(), "not attached for a second")
+    wait_for("--for=1s is over", lambda: s.name not in listed(), 3)
+    check(qosctl("detach", s.name, ok=False).returncode != 0, "detach of what is not attached")
+
+
+def held(unit):
+    for o in qosctl_json("list"):
+        if o["unit"] == unit.name:
+            return o["holds"]
+    fail(f"{unit.name} is not attached")
+
+
+@test()
+def again_is_the_same():
+    """Attaching twice is once, and does not start the totals anew."""
+    s = start_served(mode="thread")
+    load(s, connections=4, number=100)
+    attach(s)
+    expect_total(s, 100)
+    equal(len(held(s)), 1, "holds")
+    qosctl("detach", s.name)
+    check(s.name not in listed(), "still attached")
+    attach(s)
+    equal(count(s), 0, "count of a new attach")
+
+
+@test(exclusive=True, deadline=60)
+def twenty_restarts_under_load():
+    """20 restarts of the unit and 5 of qosd while clients ask on kept and on new connections: what qosd has counted is
+    what the clients got, and what was on the wire."""
+    s = start_served(mode="prefork", workers=3)
+    capture = scenario.Capture(f"{scenario.tools}/{scenario.prefix}.pcap", s.port)
+    clients = [Client(s, connections=8, duration_ms=60000, think_us=2000, retry=True),
+               Client(s, connections=8, duration_ms=60000, think_us=2000, retry=True, per_connection=1)]
+    for n in range(20):
+        s.restart()
+        if n % 4 == 3:
+            systemctl("restart", "qosd.service")
+    scenario.wait_qosd()
+    results = [c.stop() for c in clients]
+    answered = sum(r["answered"] for r in results)
+    equal(sum(r["partial"] for r in results), 0, "answers that came in part")
+    check(sum(r["failed"] for r in results) > 0, "the restarts hurt nobody: this was no test")
+    path = capture.stop()
+    seen = exchanges(path, s.port)
+    os.unlink(path)
+    equal(seen, answered, "exchanges in the capture")
+    expect_total(s, answered)
+    wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
+    equal([h["type"] for h in held(s)], ["administrator"], "holds")
+
+
+@test(exclusive=True)
+def killed_qosd_loses_nothing():
+    """kill -9 of qosd under load: counting goes on without it, totals, windows and holds are there again."""
+    s = start_served(mode="prefork")
+    t = Talk(s, connections=3)
+    t.say("run 10")
+    before = snapshot(s)
+    c = Client(s, connections=8, duration_ms=60000, think_us=1000)
+    for _ in range(3):
+        scenario.kill_qosd()
+    after = snapshot(s)
+    equal(after["attachedSince"], before["attachedSince"], "attachedSince")
+    r = c.stop()
+    equal(r["failed"], 0, "failures at the client")
+    expect_total(s, r["answered"] + 30)
+    t.say("run 10")
+    expect_total(s, r["answered"] + 60)
+    f = server_figures(s)
+    equal(f["latency"]["count"], r["answered"] + 60, "latency.count since attach")
+    equal(f["inFlight"], 0, "inFlight")
+    equal(lookup(f, "connections.open"), 3, "connections.open")
+    equal([h["type"] for h in held(s)], ["administrator"], "holds")
+    # The windows too: all of this is not a minute old
+    equal(server_figures(s, "60s")["count"], r["answered"] + 60, "count in the window of 60 s")
+    t.end()
+
+
+@test(exclusive=True)
+def unit_restarts_while_qosd_is_away():
+    """What happens in qosd's absence happens to the unit all the same: restarted, stopped, started first."""
+    a, b, c = start_served(mode="thread"), start_served(mode="thread"), Server(mode="thread")
+    attach(c)
+    pid = scenario.qosd_pid()
+    os.kill(pid, signal.SIGSTOP)    # stopped: as far away as it can be without its manager noticing
+    try:
+        a.restart()
+        load(a, connections=4, number=100)
+        b.stop()
+        c.start()
+        load(c, connections=4, number=100, per_connection=1)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    scenario.wait_qosd(pid)
+    expect_total(a, 100)
+    expect_total(c, 100)
+    wait_for("the stopped one is shown inactive", lambda: snapshot(b)["activeState"] == "inactive")
+    wait_for("the started one is shown active", lambda: snapshot(c)["activeState"] == "active")
+    load(a, connections=4, number=100)
+    expect_total(a, 200)
+    b.start()
+    load(b, connections=4, number=100)
+    expect_total(b, 100)
+
+
+@test()
+def accept_yes():
+    """A .socket with Accept=yes stands for its instances, one for each connection."""
+    name = unit_name("inetd", "")
+    port = unused_port()
+    write_unit(name + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\nAccept=yes\n")
+    write_unit(name + "@.service", "[Unit]\nCollectMode=inactive-or-failed\n[Service]\nExecStart=-/bin/cat\n"
+               "StandardInput=socket\nStandardOutput=socket\n")
+    attach(name + ".socket")
+    systemctl("start", name + ".socket")
+    # cat answers with what it is asked
+    load(port, connections=4, number=20, per_connection=4, response=64)
+    expect_total(name + ".socket", 20)

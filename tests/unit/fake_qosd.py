@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A qosd that only pretends: it serves readings that a test made up, over the real protocol.
+
+Run by itself (fake_qosd.py SOCKET) it is something to try qosctl on: QOSD_ADDRESS=SOCKET qosctl."""
+
+import copy
+import json
+import math
+import os
+import socket
+import sys
+import threading
+import time
+
+SEC = 1000000000
+PREFIX = "org.qosd.QoS."
+
+
+def distribution(count, scale, heavy=1):
+    """Durations around scale ns, with the quantiles that so many carry."""
+    d = {"count": count}
+    if count:
+        d["mean"] = int(scale * 1.1)
+        for name, q, factor in (("p50", .5, 1), ("p90", .9, 1.9), ("p95", .95, 2.2), ("p99", .99, 3.1 * heavy), ("p999", .999, 11 * heavy)):
+            if count * min(q, 1 - q) >= 4.9999:
+                d[name] = int(scale * factor)
+        d["max"] = int(scale * 57 * heavy)
+    else:
+        d["max"] = 0
+    return d
+
+
+def snapshot(unit, rate, window, scale=109000, total=None, now=None, age=600, **more):
+    """What Get replies: a unit that answers rate requests a second and is attached for age seconds."""
+    now = now or time.time_ns()
+    covered = min(window or age * SEC, age * SEC)
+    count = int(rate * covered / SEC)
+    server = {
+        "count": count, "rate": count * SEC / covered, "errors": {"reset": 0, "timeout": 0}, "clientAborts": 0, "inFlight": 0,
+        "latency": distribution(count, scale), "firstByte": distribution(count, scale * .95),
+        "receive": distribution(count, scale * .01 + 1), "queue": distribution(count, scale * .07),
+        "service": distribution(count, scale * .87), "answer": distribution(count, scale * .05),
+        "protocols": {"tcp": count}, "bytesIn": count * 86, "bytesOut": count * 3314,
+        "connections": {"open": 12, "accepted": 3, "acceptQueue": 0, "acceptQueueMax": 511, "listenDrops": 0, "retransmits": 0},
+    }
+    s = {"unit": unit, "controlGroup": f"/system.slice/{unit}", "invocationId": "0123456789abcdef0123456789abcdef",
+         "activeState": "active", "attachedSince": now - age * SEC, "seq": 812, "timestamp": now}
+    if window:
+        s["window"] = window
+    s |= {"covered": covered, "requests": {"quality": "exchanges", "server": server},
+          "totals": {"requests.server.count": int(rate * age) if total is None else total}, "cost": {"share": 0.004}, "drops": 0}
+    for path, value in more.items():
+        o = s
+        *parents, key = path.split("__")
+        for p in parents:
+            o = o.setdefault(p, {})
+        if value is None:
+            o.pop(key, None)
+        else:
+            o[key] = value
+    return s
+
+
+def histogram(count, scale=109000):
+    """Buckets of schema 5 with a bump at scale and a small one at 16 times that."""
+    weights = {}
+    for center, height, width in ((scale, 1, 12), (scale * 16, .02, 8)):
+        middle = round(math.log2(center) * 32)
+        for i in range(-4 * width, 4 * width):
+            w = height * math.exp(-i * i / (2 * width * width))
+            weights[middle + i] = weights.get(middle + i, 0) + w
+    whole = sum(weights.values())
+    buckets = []
+    for i in sorted(weights):
+        n = int(count * weights[i] / whole)
+        if n:
+            buckets.append({"lower": round(2 ** ((i - 1) / 32)), "upper": round(2 ** (i / 32)), "count": n})
+    n = sum(b["count"] for b in buckets)
+    return {"schema": 5, "count": n, "sum": int(n * scale * 1.1), "buckets": buckets}
+
+
+def history(unit, n, step=10 * SEC, begin=1763683200 * SEC, gap=(), scale=109000):
+    """n steps, each with the requests of a second more than the one before, and four times the latency in the middle of them."""
+    steps = []
+    for i in range(n):
+        if i in gap:
+            continue
+        middle = scale * 4 if n // 3 <= i < n // 2 else scale
+        s = snapshot(unit, 100 * i, step, scale=middle, now=begin + i * step, age=step // SEC)
+        bump = round(math.log2(middle) * 8)
+        counts = [i, 5 * i, 20 * i, 60 * i, 100 * i, 60 * i, 20 * i, 5 * i, i] + [0] * 60 + [1]
+        s["requests"]["server"]["errors"] = {"reset": 3 * i, "timeout": 0}
+        steps.append({"timestamp": begin + i * step, "covered": step, "requests": s["requests"],
+                      "histograms": [{"metric": "requests.server.latency", "schema": 3, "count": sum(counts), "sum": sum(counts) * middle,
+                                      "offset": bump - 4, "counts": counts}]})
+    return {"unit": unit, "step": step, "steps": steps}
+
+
+class Error(Exception):
+    def __init__(self, name, **parameters):
+        self.name = name if "." in name else PREFIX + name
+        self.parameters = parameters
+
+
+class FakeQosd:
+    """units: name to a function of the window that gives the snapshot, and what List says beside it."""
+
+    def __init__(self, path):
+        self.path = path
+        self.units = {}
+        self.known = set()      # units that can be attached
+        self.calls = []         # (method, parameters), in order
+        self.errors = {}        # method to Error
+        self.histories = {}     # name to what History replies
+        self.marks = {}         # (connection, name) to when it was set
+        self.metrics = [
+            {"name": "requests.quality", "kind": "gauge", "unit": "", "probe": "requests",
+             "description": "What is known of the figures: \"exact\", \"exchanges\" or \"overlapping\""},
+            {"name": "requests.server.count", "kind": "counter", "unit": "1", "probe": "requests",
+             "description": "Requests whose first answer byte left"},
+            {"name": "requests.server.connections.acceptQueueMax", "kind": "gauge", "unit": "1", "probe": "requests",
+             "description": "The backlog limits of all listeners together, which is how many connections may wait"},
+        ] + [{"name": f"requests.server.{d}.{q}", "kind": "gauge", "unit": "ns", "probe": "requests",
+              "description": f"The {q} of {d}"} for d in ("latency", "firstByte") for q in ("p50", "p99", "p999", "max")]
+        self.programs = [
+            {"program": "qosd_ingress", "probe": "requests", "hook": "cgroup_skb/ingress", "provides": "arrival of requests",
+             "state": "attached", "runs": 1234567, "runTime": 234567890, "runTimeMean": 190, "recursionMisses": 0},
+            {"program": "qosd_data_ready", "probe": "requests", "hook": "tp_btf/sk_data_ready", "provides": "requests that come with the handshake",
+             "state": "unavailable", "reason": "the kernel has no such tracepoint"},
+            {"program": "qosd_mkdir", "probe": "requests", "hook": "tp_btf/cgroup_mkdir", "provides": "units that restart", "state": "idle"},
+        ]
+        self.status = {"version": "0.1", "units": 2, "unitsMax": 256, "statisticsEnabled": True, "mapMemory": 1289748,
+                       "mapMemoryPerUnit": 524288, "memoryPerSocket": 320, "drops": 0}
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(path)
+        self.listener.listen(16)
+        self.connections = []
+        self.leases = {}        # connection to names
+        self.lock = threading.Lock()
+        self.accepting = threading.Thread(target=self.accept, daemon=True)
+        self.accepting.start()
+
+    def add(self, unit, rate=15123.4, holds=None, degraded=None, **more):
+        item = {"attached": True, "holds": holds or [{"type": "administrator", "probes": ["requests"], "uid": 0}], "unit": unit}
+        if degraded:
+            item["degraded"] = degraded
+        self.units[unit] = (item, lambda window: snapshot(unit, rate, window, **copy.deepcopy(more)), more)
+
+    def close(self):
+        # The number of the socket may be another's as soon as it is closed
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.accepting.join()
+        self.listener.close()
+        self.disconnect()
+        os.unlink(self.path)
+
+    def disconnect(self):
+        for c in self.connections:
+            try:
+                c.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def accept(self):
+        while True:
+            try:
+                c, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections.append(c)
+            threading.Thread(target=self.serve, args=(c,), daemon=True).start()
+
+    def serve(self, c):
+        data = b""
+        while True:
+            try:
+                more = c.recv(65536)
+            except OSError:
+                more = b""
+            if not more:
+                break
+            data += more
+            while b"\0" in data:
+                message, data = data.split(b"\0", 1)
+                self.dispatch(c, json.loads(message))
+        for unit in self.leases.pop(c, []):
+            self.units.pop(unit, None)
+        c.close()
+
+    def dispatch(self, c, message):
+        method, parameters = message["method"], message.get("parameters") or {}
+        with self.lock:
+            self.calls.append((method.removeprefix(PREFIX), parameters))
+            try:
+                if method in self.errors:
+                    raise self.errors[method]
+                if method.removeprefix(PREFIX) in self.errors:
+                    raise self.errors[method.removeprefix(PREFIX)]
+                f = getattr(self, "do_" + method.removeprefix(PREFIX), None)
+                if not f:
+                    raise Error("org.varlink.service.MethodNotFound", method=method)
+                replies = f(c, **parameters)
+            except Error as e:
+                out = [{"error": e.name, "parameters": e.parameters}]
+            else:
+                out = [{"parameters": r} for r in replies]
+                if message.get("more"):
+                    for o in out[:-1]:
+                        o["continues"] = True
+        try:
+            c.sendall(b"".join(json.dumps(o).encode() + b"\0" for o in out))
+        except OSError:
+            pass
+
+    def resolve(self, unit):
+        name = unit if "." in unit or unit.startswith("/") else unit + ".service"
+        if name in self.units:
+            return name
+        if name in self.known:
+            raise Error("NotAttached", unit=name, message=f"{name} is not attached")
+        raise Error("NoSuchUnit", unit=unit, message=f"no such unit {name}")
+
+    @staticmethod
+    def check_window(window):
+        if window not in (None, 0, 60 * SEC, 300 * SEC) and not (window % SEC == 0 and window <= 10 * SEC) and \
+                not (window % (SEC // 10) == 0 and window <= SEC):
+            raise Error("org.varlink.service.InvalidParameter", parameter="window")
+        return 10 * SEC if window is None else window
+
+    def do_Attach(self, c, unit, probes=None, duration=None, lease=False, allowInteractiveAuthentication=False):
+        for p in probes or []:
+            if p != "requests":
+                raise Error("NoSuchProbe", probe=p, message=f"there is no probe '{p}', expected requests")
+        try:
+            name = self.resolve(unit)
+        except Error as e:
+            if e.name != PREFIX + "NotAttached":
+                raise
+            name = e.parameters["unit"]
+            self.add(name, rate=0)
+            if lease:
+                self.leases.setdefault(c, []).append(name)
+        reply = {"unit": name}
+        if "degraded" in self.units[name][0]:
+            reply["degraded"] = self.units[name][0]["degraded"]
+        return [reply]
+
+    def do_Detach(self, c, unit, lease=False, allowInteractiveAuthentication=False):
+        del self.units[self.resolve(unit)]
+        return [{}]
+
+    def item(self, name, window):
+        item, f, _ = self.units[name]
+        return item | {"snapshot": f(window)}
+
+    def do_List(self, c, unit=None, window=None):
+        window = self.check_window(window)
+        if unit is not None:
+            return [self.item(self.resolve(unit), window)]
+        replies = [self.item(name, window) for name in self.units]
+        if not replies:
+            raise Error("NothingToList")
+        return replies
+
+    def do_Mark(self, c, unit):
+        name = self.resolve(unit)
+        self.marks[c, name] = time.time_ns()
+        return [{"unit": name}]
+
+    def do_Get(self, c, unit, window=None, sinceMark=False):
+        if sinceMark:
+            name = self.resolve(unit)
+            s = self.item(name, 10 * SEC)["snapshot"]
+            del s["window"]
+            return [s | {"covered": time.time_ns() - self.marks[c, name]}]
+        return [self.item(self.resolve(unit), self.check_window(window))["snapshot"]]
+
+    def do_Histogram(self, c, unit, metric, window=None):
+        s = self.item(self.resolve(unit), self.check_window(window))["snapshot"]
+        key = metric.removeprefix("requests.server.")
+        if key not in ("latency", "firstByte", "receive", "queue", "service", "answer"):
+            raise Error("NoSuchMetric", metric=metric, message=f"there is no distribution '{metric}'")
+        if key not in s["requests"]["server"]:
+            raise Error("NotMeasured", metric=metric, message=f"{metric} is not measured now")
+        d = s["requests"]["server"][key]
+        h = histogram(d["count"], d.get("p50", 109000))
+        return [{"unit": s["unit"], "metric": metric, "seq": s["seq"], "timestamp": s["timestamp"]} |
+                ({"window": s["window"]} if "window" in s else {}) | {"covered": s["covered"]} | h]
+
+    def do_History(self, c, unit, metrics=None, since=None, step=None):
+        reply = copy.deepcopy(self.histories[self.resolve(unit)])
+        for s in reply["steps"]:
+            s["histograms"] = [h for h in s["histograms"] if h["metric"] in (metrics or [])]
+        return [reply]
+
+    def do_ListMetrics(self, c):
+        return self.metrics
+
+    def do_Probes(self, c):
+        return self.programs
+
+    def do_GetStatus(self, c):
+        return [self.status]
+
+
+def demo(path):
+    q = FakeQosd(path)
+    q.known = {"postgresql.service"}
+    q.add("nginx.service", requests__server__inFlight=7, requests__server__oldestInFlight=81000,
+          requests__server__errors={"reset": 3, "timeout": 1}, requests__server__clientAborts=2,
+          holds=[{"type": "administrator", "probes": ["requests"], "uid": 0, "remaining": 543 * SEC},
+                 {"type": "lease", "probes": ["requests"], "uid": 1000, "owner": "varlink 1234 (qosctl)"}])
+    q.add("redis-server.service", rate=41000, scale=21000, cost__share=0.0123)
+    q.add("intranet-wiki-with-a-rather-long-name@instance-number-17.service", rate=5, scale=4200000,
+          degraded="requests: the kernel has no tracepoint sk_data_ready",
+          requests__server__connections__acceptQueue=128, requests__server__connections__acceptQueueMax=128,
+          requests__server__connections__listenDrops=41, drops=3)
+    q.add("backup.service", rate=0, activeState="inactive")
+    q.histories["nginx.service"] = history("nginx.service", 360, begin=time.time_ns() - 3600 * SEC, gap=range(70, 85))
+    q.add("broken.service", rate=0.02, activeState="failed", requests__server__errors={"reset": 9, "timeout": 0})
+    q.add("streams.service", rate=10, requests__quality="overlapping", requests__server__count=None, requests__server__rate=None,
+          requests__server__latency=None, requests__server__firstByte=None, requests__server__receive=None,
+          requests__server__queue=None, requests__server__service=None, requests__server__answer=None)
+    return q
+
+
+if __name__ == "__main__":
+    if os.path.exists(sys.argv[1]):
+        os.unlink(sys.argv[1])
+    demo(sys.argv[1])
+    threading.Event().wait()

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* qosd.conf: what each line does, which file wins, and what the administrator is told. */
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "check.h"
+#include "config.h"
+#include "log.h"
+
+static char root[] = "/tmp/test-config-XXXXXX";
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *f) {
+        return remove(path);
+}
+
+static void clear(void) {
+        check(nftw(root, remove_entry, 16, FTW_DEPTH|FTW_PHYS) >= 0);
+        check(mkdir(root, 0755) >= 0);
+}
+
+static void make_parents(char *path) {
+        for (char *p = path + strlen(root) + 1; (p = strchr(p, '/')); p++) {
+                *p = 0;
+                check(mkdir(path, 0755) >= 0 || errno == EEXIST);
+                *p = '/';
+        }
+}
+
+static void put_bytes(const char *name, const void *bytes, size_t size) {
+        char path[512];
+        FILE *f;
+
+        check(snprintf(path, sizeof(path), "%s%s", root, name) < (int) sizeof(path));
+        make_parents(path);
+        f = fopen(path, "we");
+        check(f);
+        check(fwrite(bytes, 1, size, f) == size);
+        check(fclose(f) == 0);
+}
+
+static void put(const char *name, const char *text) {
+        put_bytes(name, text, strlen(text));
+}
+
+/* Loads, and gives back what was logged meanwhile. */
+static char* load(Config *ret) {
+        static char said[65536];
+        int fd, saved;
+        ssize_t n;
+
+        fd = memfd_create("log", MFD_CLOEXEC);
+        saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+        check(fd >= 0 && saved >= 0);
+        check(fflush(stderr) == 0 && dup2(fd, STDERR_FILENO) >= 0);
+
+        /* All of it must be overwritten */
+        memset(ret, 0xaa, sizeof(*ret));
+        check(config_load(root, ret) >= 0);
+
+        check(fflush(stderr) == 0 && dup2(saved, STDERR_FILENO) >= 0);
+        n = pread(fd, said, sizeof(said) - 1, 0);
+        check(n >= 0);
+        said[n] = 0;
+        (void) close(fd);
+        (void) close(saved);
+        return said;
+}
+
+/* Of the one line, in the section. */
+static Config load_line(const char *line, const char *expected_warning) {
+        char text[16384], *said;
+        Config c;
+
+        check(snprintf(text, sizeof(text), "# a comment\n[QoS]\n%s\n", line) < (int) sizeof(text));
+        clear();
+        put("/etc/qosd.conf", text);
+        said = load(&c);
+
+        if (expected_warning ? !strstr(said, expected_warning) || !strstr(said, "/etc/qosd.conf:3: ") : *said != 0) {
+                fprintf(stderr, "'%s': expected '%s', was told: %s\n", line, strempty(expected_warning), said);
+                exit(EXIT_FAILURE);
+        }
+        return c;
+}
+
+static bool config_equal(const Config *a, const Config *b) {
+        return a->units_max == b->units_max &&
+                a->default_probes == b->default_probes &&
+                a->default_window_nsec == b->default_window_nsec &&
+                a->connections_per_uid_max == b->connections_per_uid_max &&
+                a->leases_per_uid_max == b->leases_per_uid_max &&
+                a->units_per_uid_max == b->units_per_uid_max &&
+                a->interval_min_usec == b->interval_min_usec &&
+                a->minimum_samples == b->minimum_samples;
+}
+
+static bool config_is_default(const Config *c) {
+        Config defaults;
+
+        config_set_defaults(&defaults);
+        return config_equal(c, &defaults);
+}
+
+static void test_nothing(void) {
+        Config c;
+
+        clear();
+        check(*load(&c) == 0);
+        check(config_is_default(&c));
+
+        put("/etc/qosd.conf", "");
+        check(*load(&c) == 0);
+        check(config_is_default(&c));
+}
+
+static void test_settings(void) {
+        check(load_line("UnitsMax=7", NULL).units_max == 7);
+        check(load_line("UnitsMax=1", NULL).units_max == 1);
+        check(load_line("  UnitsMax =\t256  ", NULL).units_max == 256);
+        check(load_line("DefaultProbes=requests", NULL).default_probes == PROBE_REQUESTS);
+        check(load_line("DefaultProbes=requests  requests", NULL).default_probes == PROBE_REQUESTS);
+        check(load_line("DefaultWindow=60s", NULL).default_window_nsec == 60 * NSEC_PER_SEC);
+        check(load_line("ConnectionsPerUserMax=4096", NULL).connections_per_uid_max == 4096);
+        check(load_line("LeasesPerUserMax=0", NULL).leases_per_uid_max == 0);
+        check(load_line("UnitsPerUserMax=0", NULL).units_per_uid_max == 0);
+        check(load_line("IntervalMinSec=10ms", NULL).interval_min_usec == 10 * USEC_PER_MSEC);
+        check(load_line("MinimumSamples=5", NULL).minimum_samples == 5);
+
+        /* The last one counts, nothing is the default */
+        check(load_line("UnitsMax=7\nUnitsMax=8", NULL).units_max == 8);
+        check(load_line("UnitsMax=7\nUnitsMax=", NULL).units_max == 256);
+        check(load_line("UnitsMax=7\nUnitsMax=   ", NULL).units_max == 256);
+}
+
+static void test_times(void) {
+        static const struct {
+                const char *text;
+                uint64_t usec;
+        } table[] = {
+                { "1",         1000000 },
+                { "1s",        1000000 },
+                { "1 s",       1000000 },
+                { "2sec",      2000000 },
+                { "3 seconds", 3000000 },
+                { "100ms",     100000  },
+                { "100msec",   100000  },
+                { "50000us",   50000   },
+                { "1min",      60000000 },
+                { "1min 30s",  90000000 },
+                { "1min30s",   90000000 },
+                { "1m 1s 1ms", 61001000 },
+                { "1h",        3600000000 },
+                { "20000000ns", 20000  },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                char line[64];
+
+                (void) snprintf(line, sizeof(line), "IntervalMinSec=%s", table[i].text);
+                check(load_line(line, NULL).interval_min_usec == table[i].usec);
+        }
+}
+
+static void test_bad_lines(void) {
+        static const struct {
+                const char *line;
+                const char *warning;
+        } table[] = {
+                { "UnitsMax=0",                    "UnitsMax= must be a number from 1 to 256, got '0', ignoring." },
+                { "UnitsMax=257",                  "got '257'" },
+                { "UnitsMax=-1",                   "got '-1'" },
+                { "UnitsMax=+5",                   "got '+5'" },
+                { "UnitsMax=5x",                   "got '5x'" },
+                { "UnitsMax=5 6",                  "got '5 6'" },
+                { "UnitsMax=0x10",                 "got '0x10'" },
+                { "UnitsMax=4294967297",           "got '4294967297'" },
+                { "UnitsMax=99999999999999999999", "got '99999999999999999999'" },
+                { "DefaultProbes=cpu",             "got 'cpu'" },
+                { "DefaultProbes=requests cpu",    "got 'requests cpu'" },
+                { "DefaultWindow=11s",             "got '11s'" },
+                { "DefaultWindow=0",               "got '0'" },
+                { "DefaultWindow=150ms",           "got '150ms'" },
+                { "DefaultWindow=total",           "got 'total'" },
+                { "IntervalMinSec=9ms",            "must be a time from 10ms to 1h" },
+                { "IntervalMinSec=1.5s",           "got '1.5s'" },
+                { "IntervalMinSec=1y",             "got '1y'" },
+                { "IntervalMinSec=s",              "got 's'" },
+                { "IntervalMinSec=infinity",       "got 'infinity'" },
+                { "IntervalMinSec=99999999999999h", "got '99999999999999h'" },
+                { "IntervalMinSec=18446744073709551616", "must be a time" },
+                { "ConnectionsPerUserMax=0",       "got '0'" },
+                { "MinimumSamples=4",              "got '4'" },
+                { "unitsmax=5",                    "unknown setting 'unitsmax'" },
+                { "Nonsense=5",                    "unknown setting 'Nonsense'" },
+                { "=5",                            "unknown setting ''" },
+                { "UnitsMax",                      "expected 'Name=value', got 'UnitsMax'" },
+                { "[Unit]\nUnitsMax=5",            "unknown section '[Unit]'" },
+                { "[QoS",                          "unknown section '[QoS'" },
+                { "UnitsMax=5\x01",                "not UTF-8 text" },
+                { "UnitsMax=\xff",                 "not UTF-8 text" },
+                { "UnitsMax=\xc0\xb5",             "not UTF-8 text" },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                Config c = load_line(table[i].line, table[i].warning);
+
+                check(config_is_default(&c));
+        }
+}
+
+static void test_good_lines_around_bad_ones(void) {
+        Config c;
+        char *said;
+
+        clear();
+        put("/etc/qosd.conf",
+            "UnitsMax=3\n"              /* 1: before any section */
+            "[QoS]\r\n"
+            "UnitsMax=5\r\n"
+            "; a comment\n"
+            "Nonsense=1\n"              /* 5 */
+            "LeasesPerUserMax=6\n"
+            "[X-Mine]\n"
+            "Anything goes here\n"
+            "[QoS]\n"
+            "UnitsPerUserMax=9");       /* and no end of line */
+        said = load(&c);
+        check(strstr(said, "/etc/qosd.conf:1: 'UnitsMax=3' stands before '[QoS]'"));
+        check(strstr(said, "/etc/qosd.conf:5: unknown setting 'Nonsense'"));
+        check(!strstr(said, ":8:"));
+        check(c.units_max == 5 && c.leases_per_uid_max == 6 && c.units_per_uid_max == 9);
+}
+
+static void test_continuation(void) {
+        Config c;
+        char *said;
+
+        check(load_line("UnitsMax=\\\n9", NULL).units_max == 9);
+        check(load_line("UnitsMax=\\\n# a comment in between\n  9", NULL).units_max == 9);
+        check(load_line("IntervalMinSec=1min \\\n30s", NULL).interval_min_usec == 90 * USEC_PER_SEC);
+        check(load_line("# UnitsMax=5\\\nLeasesPerUserMax=3", NULL).leases_per_uid_max == 3);
+        check(load_line("UnitsMax=9\\", NULL).units_max == 9); /* the file ends */
+        check(load_line("\\\n\\\nUnitsMax=9", NULL).units_max == 9);
+
+        /* The number is that of the first line */
+        (void) load_line("UnitsMax=\\\n\\\nx", "got 'x'");
+
+        clear();
+        put("/etc/qosd.conf", "[QoS]\nLeasesPerUserMax=1\\\n\n\nUnitsMax=x\n");
+        said = load(&c);
+        check(strstr(said, "/etc/qosd.conf:5: "));
+        check(c.leases_per_uid_max == 1);
+}
+
+static void test_long_lines(void) {
+        static char line[1U << 20];
+        char text[16384];
+        Config c;
+        char *said;
+
+        memset(line, '5', sizeof(line));
+        memcpy(line, "[QoS]\nUnitsMax=", strlen("[QoS]\nUnitsMax="));
+        memcpy(line + sizeof(line) - strlen("\nUnitsMax=4\n"), "\nUnitsMax=4\n", strlen("\nUnitsMax=4\n"));
+        clear();
+        put_bytes("/etc/qosd.conf", line, sizeof(line));
+        said = load(&c);
+        check(strstr(said, "/etc/qosd.conf:2: longer than 4096 bytes"));
+        check(c.units_max == 4);
+
+        /* Many short ones that continue each other */
+        strcpy(text, "[QoS]\nUnitsMax=");
+        for (unsigned i = 0; i < 3000; i++)
+                strcat(text, "5 \\\n");
+        strcat(text, "\nUnitsMax=4\n");
+        clear();
+        put("/etc/qosd.conf", text);
+        check(strstr(load(&c), "longer than 4096 bytes"));
+        check(c.units_max == 4);
+}
+
+static void test_nul(void) {
+        static const char bytes[] = "[QoS]\nUnitsMax=5\0\nLeasesPerUserMax=3\n";
+        Config c;
+
+        clear();
+        put_bytes("/etc/qosd.conf", bytes, sizeof(bytes) - 1);
+        check(strstr(load(&c), "/etc/qosd.conf:2: not UTF-8 text"));
+        check(c.units_max == 256 && c.leases_per_uid_max == 3);
+}
+
+static void test_precedence(void) {
+        Config c;
+
+        clear();
+        put("/usr/lib/qosd.conf", "[QoS]\nUnitsMax=1\nLeasesPerUserMax=1\n");
+        check(*load(&c) == 0 && c.units_max == 1);
+        put("/run/qosd.conf", "[QoS]\nUnitsMax=2\n");
+        check(*load(&c) == 0 && c.units_max == 2 && c.leases_per_uid_max == 64); /* one main file, not a mix */
+        put("/etc/qosd.conf", "[QoS]\nUnitsMax=3\n");
+        check(*load(&c) == 0 && c.units_max == 3);
+
+        /* Drop-ins of all directories together, by name, after the main file */
+        put("/usr/lib/qosd.conf.d/50-a.conf", "[QoS]\nUnitsMax=4\nLeasesPerUserMax=4\n");
+        check(*load(&c) == 0 && c.units_max == 4 && c.leases_per_uid_max == 4);
+        put("/etc/qosd.conf.d/40-b.conf", "[QoS]\nUnitsMax=5\nUnitsPerUserMax=5\n");
+        check(*load(&c) == 0 && c.units_max == 4 && c.units_per_uid_max == 5);
+
+        /* One hides those of its name, wholly */
+        put("/run/qosd.conf.d/50-a.conf", "[QoS]\nUnitsMax=6\n");
+        check(*load(&c) == 0 && c.units_max == 6 && c.leases_per_uid_max == 64);
+        put("/etc/qosd.conf.d/50-a.conf", "");
+        check(*load(&c) == 0 && c.units_max == 5 && c.leases_per_uid_max == 64);
+
+        /* Backups and hidden files are none */
+        put("/etc/qosd.conf.d/60-c.conf~", "[QoS]\nUnitsMax=7\n");
+        put("/etc/qosd.conf.d/.60-c.conf", "[QoS]\nUnitsMax=7\n");
+        check(*load(&c) == 0 && c.units_max == 5);
+}
+
+static void test_unreadable(void) {
+        char path[128];
+        Config c;
+
+        clear();
+        put("/etc/qosd.conf/x", "");    /* a directory */
+        put("/etc/qosd.conf.d/a.conf/x", "");
+        put("/etc/qosd.conf.d/b.conf", "[QoS]\nUnitsMax=3\n");
+        check(strstr(load(&c), "Failed to read"));
+        check(c.units_max == 3);
+
+        clear();
+        (void) snprintf(path, sizeof(path), "%s/etc", root);
+        check(mkdir(path, 0755) >= 0);
+        strcat(path, "/qosd.conf");
+        check(symlink("qosd.conf", path) >= 0);
+        (void) load(&c);
+        check(config_is_default(&c));
+}
+
+int main(void) {
+        check(mkdtemp(root));
+        log_set_max_level(LOG_WARNING);
+        (void) unsetenv("JOURNAL_STREAM");
+
+        test_nothing();
+        test_settings();
+        test_times();
+        test_bad_lines();
+        test_good_lines_around_bad_ones();
+        test_continuation();
+        test_long_lines();
+        test_nul();
+        test_precedence();
+        test_unreadable();
+
+        check(nftw(root, remove_entry, 16, FTW_DEPTH|FTW_PHYS) >= 0);
+        return EXIT_SUCCESS;
+}

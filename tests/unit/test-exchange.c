@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* The state machine of a connection (bpf/exchange.h), event by event. Time is in arbitrary units, positions begin just
+ * below the wrap of sequence numbers. */
+
+#include "util.h"
+
+#include "exchange.h"
+
+#define check(condition)                                                                                \
+        do {                                                                                            \
+                if (!(condition)) {                                                                     \
+                        fprintf(stderr, "%s:%i: not true: %s\n", __FILE__, __LINE__, #condition);       \
+                        exit(EXIT_FAILURE);                                                             \
+                }                                                                                       \
+        } while (false)
+
+#define IN UINT32_C(0xffffff80)
+#define OUT UINT32_C(0xfffffff0)
+#define WINDOW 65536
+
+typedef struct Totals {
+        unsigned begun, grown, overlaps, unanswered;
+        int in_flight;
+        uint64_t bytes_in, bytes_out;
+} Totals;
+
+static void account(Totals *t, const struct exchange_effect *e) {
+        t->begun += e->begun;
+        t->grown += e->grown;
+        t->overlaps += e->overlap;
+        t->unanswered += e->unanswered;
+        t->in_flight += e->in_flight;
+        check(t->in_flight == 0 || t->in_flight == 1);
+}
+
+static void arrive(struct exchange *x, Totals *t, uint64_t now, uint32_t from, uint32_t to, uint32_t rcv_nxt) {
+        struct exchange_effect e = {};
+
+        exchange_arrive(x, now, IN + from, IN + to, IN + rcv_nxt, IN + rcv_nxt + WINDOW, &e);
+        t->bytes_in += e.bytes;
+        account(t, &e);
+}
+
+static void reads(struct exchange *x, Totals *t, uint64_t now, uint32_t to) {
+        struct exchange_effect e = {};
+
+        exchange_read(x, now, IN + to, 0, &e);
+        account(t, &e);
+}
+
+static void depart(struct exchange *x, Totals *t, uint64_t now, uint32_t from, uint32_t to, uint32_t written) {
+        struct exchange_effect e = {};
+        uint32_t bytes;
+
+        bytes = exchange_leave(x, OUT + to, OUT + from);
+
+        if (bytes > 0)
+                exchange_depart(x, now, bytes, to >= written, &e);
+        t->bytes_out += e.bytes;
+        account(t, &e);
+}
+
+static void end(struct exchange *x, Totals *t, bool gone, uint32_t unsent) {
+        struct exchange_effect e = {};
+
+        exchange_end(x, gone, x->state == EXCHANGE_ASKED, unsent, &e);
+        account(t, &e);
+}
+
+static struct exchange exchange_new(void) {
+        struct exchange x = {};
+
+        exchange_begin(&x, IN, IN, OUT);
+        return x;
+}
+
+static void test_keep_alive(void) {
+        struct exchange x = exchange_new();
+        Totals t = {};
+
+        for (uint32_t i = 0; i < 1000; i++) {
+                uint64_t now = 1000 * (i + 1);
+
+                arrive(&x, &t, now, 100 * i, 100 * (i + 1), 100 * i);
+                check(t.in_flight == 1 && x.open_at == now);
+                reads(&x, &t, now + 5, 100 * (i + 1));
+                depart(&x, &t, now + 20, 10 * i, 10 * (i + 1), 10 * (i + 1));
+                check(t.in_flight == 0);
+                check(x.first_at == now && x.last_at == now && x.read_at == now + 5 && x.first_out_at == now + 20);
+        }
+        check(t.begun == 1000 && t.grown == 0 && t.overlaps == 0);
+        check(t.bytes_in == 100000 && t.bytes_out == 10000);
+}
+
+/* A question and an answer of many segments, read in pieces. */
+static void test_segments(void) {
+        struct exchange x = exchange_new();
+        Totals t = {};
+
+        for (uint32_t i = 0; i < 50; i++) {
+                arrive(&x, &t, 100 + i, 1000 * i, 1000 * (i + 1), 1000 * i);
+                if (i % 3 == 0)
+                        reads(&x, &t, 100 + i, 1000 * (i + 1));
+        }
+        reads(&x, &t, 200, 50000);
+        check(x.first_at == 100 && x.last_at == 149 && x.read_at == 200);
+
+        for (uint32_t i = 0; i < 50; i++) {
+                depart(&x, &t, 300 + i, 1000 * i, 1000 * (i + 1), 50000);
+                check(t.in_flight == (i < 49));
+        }
+        check(t.begun == 1 && t.grown == 49 && t.overlaps == 0);
+        check(x.first_out_at == 300 && x.last_out_at == 349);
+}
+
+/* Sent again, both ways: nothing is invented. */
+static void test_retransmissions(void) {
+        struct exchange x = exchange_new();
+        Totals t = {};
+
+        arrive(&x, &t, 10, 0, 100, 0);
+        arrive(&x, &t, 11, 0, 100, 100);
+        reads(&x, &t, 20, 100);
+        arrive(&x, &t, 21, 0, 100, 100);
+        depart(&x, &t, 30, 0, 50, 50);
+        depart(&x, &t, 31, 50, 50, 50);
+        arrive(&x, &t, 32, 0, 100, 100);        /* the client did not get the acknowledgement */
+        arrive(&x, &t, 33, 99, 100, 100);       /* keep-alive probe with a byte of old data */
+        depart(&x, &t, 34, 0, 50, 50);
+        check(t.begun == 1 && t.grown == 0 && t.in_flight == 0 && t.overlaps == 0);
+        check(t.bytes_in == 100 && t.bytes_out == 50);
+}
+
+/* The first of two segments is lost and comes late: the question is complete only then. */
+static void test_hole(void) {
+        struct exchange x = exchange_new();
+        Totals t = {};
+
+        arrive(&x, &t, 5, 0, 10, 0);
+        reads(&x, &t, 6, 10);
+        depart(&x, &t, 7, 0, 1, 1);
+
+        arrive(&x, &t, 10, 110, 210, 10);
+        arrive(&x, &t, 200, 10, 110, 10);
+        reads(&x, &t, 210, 210);
+        depart(&x, &t, 220, 1, 2, 2);
+        check(x.first_at == 10 && x.last_at == 200 && x.read_at == 210);
+        check(t.begun == 2 && t.overlaps == 0 && t.bytes_in == 210);
+}
+
+/* What the application peeks at or does not read is no question; what lies beyond the window is not ours. */
+static void test_unread(void) {
+        struct exchange x = exchange_new();
+        Totals t = {};
+
+        arrive(&x, &t, 10, 0, 100, 0);
+        reads(&x, &t, 11, 0);
+        depart(&x, &t, 12, 0, 10, 10);          /* greets without having read */
+        check(t.begun == 0 && t.in_flight == 1);
+
+        arrive(&x, &t, 13, 100 + 4 * WINDOW, 200 + 4 * WINDOW, 100);
+        check(t.bytes_in == 100);
+
+        reads(&x, &t, 14, 100);
+        depart(&x, &t, 15, 10, 20, 20);
+        check(t.begun == 1 && t.in_flight == 0 && x.first_at == 10);
+}
+
+static void test_server_speaks_first(void) {
+        struct exchange x = exchange_new();
+        Totals t = {};
+
+        depart(&x, &t, 1, 0, 100, 100);
+        check(t.begun == 0 && t.in_flight == 0);
+        arrive(&x, &t, 2, 0, 10, 0);
+        reads(&x, &t, 3, 10);
+        depart(&x, &t, 4, 100, 110, 110);
+        check(t.begun == 1 && t.in_flight == 0);
+}
+
+/* The next question comes while its predecessor is being answered: said, and times stay with the right one. */
+static void test_pipelining(void) {
+        struct exchange x = exchange_new();
+        Totals t = {};
+
+        arrive(&x, &t, 10, 0, 100, 0);
+        reads(&x, &t, 11, 100);
+        arrive(&x, &t, 12, 100, 200, 100);
+        depart(&x, &t, 20, 0, 10, 10);
+        check(t.overlaps == 1 && t.in_flight == 1 && x.open_at == 12);
+        reads(&x, &t, 21, 200);
+        depart(&x, &t, 30, 10, 20, 20);
+        check(t.begun == 2 && t.overlaps == 1 && t.in_flight == 0 && x.first_at == 12 && x.read_at == 21);
+}
+
+static void test_ends(void) {
+        /* Answered, then closed by either side: nothing is open */
+        {
+                struct exchange x = exchange_new();
+                Totals t = {};
+
+                arrive(&x, &t, 1, 0, 10, 0);
+                reads(&x, &t, 2, 10);
+                depart(&x, &t, 3, 0, 10, 10);
+                end(&x, &t, false, 0);
+                end(&x, &t, true, 0);
+                check(t.unanswered == 0 && t.in_flight == 0 && t.begun == 1);
+        }
+
+        /* The unit hangs up after it has read */
+        {
+                struct exchange x = exchange_new();
+                Totals t = {};
+
+                arrive(&x, &t, 1, 0, 10, 0);
+                reads(&x, &t, 2, 10);
+                end(&x, &t, false, 0);
+                check(t.unanswered == 1 && t.in_flight == 0);
+                end(&x, &t, true, 0);
+                check(t.unanswered == 1);
+        }
+
+        /* It has answered and hung up before the answer could leave */
+        {
+                struct exchange x = exchange_new();
+                Totals t = {};
+
+                arrive(&x, &t, 1, 0, 10, 0);
+                reads(&x, &t, 2, 10);
+                end(&x, &t, false, 100);
+                check(t.unanswered == 0 && t.in_flight == 1);
+                depart(&x, &t, 3, 0, 100, 100);
+                end(&x, &t, true, 0);
+                check(t.unanswered == 0 && t.in_flight == 0 && t.begun == 1);
+        }
+
+        /* Reset while the question waits, unread */
+        {
+                struct exchange x = exchange_new();
+                Totals t = {};
+
+                arrive(&x, &t, 1, 0, 10, 0);
+                end(&x, &t, true, 0);
+                check(t.unanswered == 1 && t.in_flight == 0 && t.begun == 0);
+        }
+}
+
+/* Slow reader: the answer is in flight as long as something written has not left, and again when more is written. */
+static void test_slow_answer(void) {
+        struct exchange x = exchange_new();
+        Totals t = {};
+
+        arrive(&x, &t, 1, 0, 10, 0);
+        reads(&x, &t, 2, 10);
+        depart(&x, &t, 3, 0, 10, 1000);
+        check(t.in_flight == 1);
+        depart(&x, &t, 4, 10, 1000, 1000);
+        check(t.in_flight == 0);
+        depart(&x, &t, 9, 1000, 1010, 2000);
+        check(t.in_flight == 1 && x.open_at == 1);
+        depart(&x, &t, 10, 1010, 2000, 2000);
+        check(t.in_flight == 0 && t.begun == 1 && t.grown == 3 && x.last_out_at == 10);
+}
+
+/* Any order of events keeps the gauge at 0 or 1 and returns it to 0 in the end; a question is never booked twice. */
+static void test_random(void) {
+        unsigned seed = 1;
+
+        for (unsigned round = 0; round < 20000; round++) {
+                uint32_t in = 0, copied = 0, out = 0, written = 0;
+                struct exchange x = exchange_new();
+                unsigned changes = 0;
+                Totals t = {};
+
+                for (unsigned i = 0; i < 40; i++)
+                        switch (rand_r(&seed) % 5) {
+                        case 0:
+                                arrive(&x, &t, i + 1, in, in + 1 + rand_r(&seed) % 3000, copied);
+                                in = x.in_end - IN;
+                                break;
+                        case 1:
+                                if (in > 0)
+                                        arrive(&x, &t, i + 1, rand_r(&seed) % in, in, copied);
+                                break;
+                        case 2:
+                                if (copied < in) {
+                                        copied += 1 + rand_r(&seed) % (in - copied);
+                                        reads(&x, &t, i + 1, copied);
+                                        changes++;
+                                }
+                                break;
+                        case 3:
+                                written += 1 + rand_r(&seed) % 3000;
+                                break;
+                        case 4:
+                                if (out < written) {
+                                        uint32_t from = out;
+
+                                        out += 1 + rand_r(&seed) % (written - out);
+                                        depart(&x, &t, i + 1, from, out, written);
+                                }
+                                break;
+                        }
+
+                check(t.begun <= changes);
+                check(t.bytes_in == in && t.bytes_out == out);
+                end(&x, &t, true, 0);
+                check(t.in_flight == 0);
+        }
+}
+
+/* Learned in the middle of its life: the first events tell the positions, no question is lost or invented. */
+static void test_unknown(void) {
+        struct exchange x = {};
+        Totals t = {};
+
+        depart(&x, &t, 1, 500, 600, 600);
+        arrive(&x, &t, 2, 700, 800, 700);
+        reads(&x, &t, 3, 800);
+        depart(&x, &t, 4, 600, 610, 610);
+        check(t.begun == 1 && t.bytes_in == 100 && t.bytes_out == 110 && t.in_flight == 0 && x.first_at == 2);
+}
+
+int main(void) {
+        test_unknown();
+        test_keep_alive();
+        test_segments();
+        test_retransmissions();
+        test_hole();
+        test_unread();
+        test_server_speaks_first();
+        test_pipelining();
+        test_ends();
+        test_slow_answer();
+        test_random();
+        return EXIT_SUCCESS;
+}

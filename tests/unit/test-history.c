@@ -1,0 +1,609 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* The history of a unit: the steps out of the map (src/window.c), and how they are kept, against plain arithmetic. */
+
+#include <math.h>
+
+#include "check.h"
+#include "util.h"
+
+#define window_copy(to, from, size) memcpy(to, from, size)
+#include "accumulate.h"
+#include "history.h"
+
+#define STEP WINDOW_STEP_NSEC
+#define REALTIME (UINT64_C(1763683200) * NSEC_PER_SEC)
+
+static struct qos_unit* unit_new_at(uint64_t now) {
+        struct qos_unit *u = new0(struct qos_unit, 1);
+
+        check(u);
+        u->epoch = now / QOS_EPOCH_NSEC;
+        u->epoch_end = (u->epoch + 1) * QOS_EPOCH_NSEC;
+        return u;
+}
+
+static void book(struct qos_unit *u, uint64_t now, uint64_t nsec) {
+        window_enter(u, now);
+        window_count(u, QOS_CELL_COUNT, 1);
+        window_add(u, QOS_FIRST_BYTE, nsec, 1);
+}
+
+static uint64_t bins_count(const WindowBins *b) {
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i < window_bins_number(b->schema); i++)
+                n += b->count[i];
+        return n;
+}
+
+/* ---- steps out of the map ------------------------------------------------------------------------------------- */
+
+/* All steps that the map must know, at many moments, against a list of what was booked when. */
+static void test_steps(void) {
+        uint64_t attached = 1234567 * NSEC_PER_MSEC, now = attached;
+        struct qos_unit *u = unit_new_at(attached);
+        static uint64_t booked[100000], longest[100000]; /* by step */
+        unsigned seed = 1;
+
+        for (unsigned k = 0; k < 40000; k++) {
+                uint64_t nsec;
+
+                now += rand_r(&seed) % (40 * NSEC_PER_MSEC);
+                if (k % 300 == 299)
+                        now += rand_r(&seed) % 30 * NSEC_PER_SEC;
+                if (k % 10000 == 9999)
+                        now += 300 * NSEC_PER_SEC;
+
+                nsec = 1000 + rand_r(&seed) % NSEC_PER_SEC;
+                book(u, now, nsec);
+                booked[now / STEP]++;
+                longest[now / STEP] = MAX(longest[now / STEP], nsec);
+
+                if (k % 10 == 0 || k % 300 == 299) {
+                        uint64_t current = now / STEP, first = MAX(current - WINDOW_STEPS + 1, attached / STEP);
+
+                        for (uint64_t n = first; n < current; n++) {
+                                WindowReading r;
+                                WindowGauges gauges;
+
+                                check(window_read_step(u, attached, n, &r, &gauges) >= 0);
+                                check(r.cells[QOS_CELL_COUNT] == booked[n]);
+                                check(window_get_count(&r, QOS_LATENCY) == booked[n]);
+                                check(r.covered == (n == attached / STEP ? (n + 1) * STEP - attached : STEP));
+                                check(r.maxima[QOS_LATENCY] == longest[n]);
+                        }
+                }
+        }
+        free(u);
+}
+
+/* Nobody rolls in a silence: the steps in it are known all the same, and are empty. Those before the attach are not. */
+static void test_steps_silence(void) {
+        uint64_t attached = 1000 * NSEC_PER_SEC + 3;
+        struct qos_unit *u = unit_new_at(attached);
+        WindowGauges gauges;
+        WindowReading r;
+
+        check(window_read_step(u, attached, 99, &r, &gauges) == -ENODATA);
+        check(window_read_step(u, attached, 100, &r, &gauges) >= 0);
+        check(r.covered == STEP - 3);
+
+        book(u, attached + 10, 5000);
+        u->in_flight = 3;
+        u->open = 7;
+        for (uint64_t n = 100; n < 5000; n++) {
+                check(window_read_step(u, attached, n, &r, &gauges) >= 0);
+                check(r.cells[QOS_CELL_COUNT] == (n == 100));
+                check(gauges.in_flight == 3 && gauges.open == 7);
+        }
+
+        /* One checkpoint is good for all the boundaries in the silence */
+        window_enter(u, 50000 * NSEC_PER_SEC);
+        u->in_flight = 1;
+        book(u, 50000 * NSEC_PER_SEC, 5000);
+        for (uint64_t n = 100; n < 5000; n++) {
+                check(window_read_step(u, attached, n, &r, &gauges) >= 0);
+                check(r.cells[QOS_CELL_COUNT] == (n == 100));
+                check(gauges.in_flight == 3 && gauges.open == 7);
+        }
+        check(window_read_step(u, attached, 5000, &r, &gauges) >= 0);
+        check(r.cells[QOS_CELL_COUNT] == 1 && gauges.in_flight == 1);
+
+        /* Too many boundaries later it is not known, and not guessed */
+        for (unsigned i = 1; i <= 20; i++)
+                book(u, (50000 + 10 * i) * NSEC_PER_SEC, 5000);
+        check(window_read_step(u, attached, 5000, &r, &gauges) == -ENODATA);
+        free(u);
+}
+
+/* A sample that moves on leaves the step it was in, for as long as that is known. */
+static void test_steps_move(void) {
+        uint64_t attached = 900 * NSEC_PER_SEC, start = 1000 * NSEC_PER_SEC + 1, last = start;
+        struct qos_unit *u = unit_new_at(attached);
+        WindowGauges gauges;
+        WindowReading r;
+
+        book(u, start, 0);
+        window_add(u, QOS_SERVICE, 0, 1);
+        for (uint64_t age = NSEC_PER_SEC; age <= 50 * NSEC_PER_SEC; age += NSEC_PER_SEC) {
+                window_enter(u, start + age);
+                window_move(u, QOS_LATENCY, last, last - start, start + age, age);
+                window_move(u, QOS_ANSWER, last, last - start, start + age, age);
+                last = start + age;
+                book(u, last, 5000);
+
+                for (uint64_t n = 100; n < last / STEP; n++) {
+                        check(window_read_step(u, attached, n, &r, &gauges) >= 0);
+                        check(r.cells[QOS_CELL_COUNT] == 10);
+                        check(window_get_count(&r, QOS_FIRST_BYTE) == 10);
+                        check(window_get_count(&r, QOS_LATENCY) == 10 - (n == 100));
+                        check(window_get_count(&r, QOS_ANSWER) == 0);
+                }
+        }
+        free(u);
+}
+
+/* ---- distributions by themselves ------------------------------------------------------------------------------ */
+
+/* Bins are merged as if the samples had been put there in the first place. */
+static void test_bins(void) {
+        uint64_t now = 1000 * NSEC_PER_SEC;
+        struct qos_unit *u = unit_new_at(now);
+        static uint64_t samples[5000];
+        WindowReading r;
+        WindowBins b;
+        unsigned seed = 1;
+
+        for (size_t i = 0; i < ELEMENTSOF(samples); i++) {
+                samples[i] = (uint64_t) exp2(rand_r(&seed) % 40000 / 1000.0);
+                book(u, now, samples[i]);
+        }
+        check(window_read(u, now, now, WINDOW_TOTAL, &r) >= 0);
+        window_get_bins(&r, QOS_LATENCY, &b);
+
+        for (;; window_bins_coarsen(&b)) {
+                static WindowBins twice;
+                unsigned n = window_bins_number(b.schema);
+                uint64_t seen = 0;
+                Distribution d;
+
+                for (unsigned bin = 0; bin < n; bin++) {
+                        double lower = bin == 0 ? -1 : exp2(ldexp(window_bins_get_index(b.schema, bin) - 1, -b.schema)),
+                               upper = bin == n - 1 ? INFINITY : exp2(ldexp(window_bins_get_index(b.schema, bin), -b.schema));
+                        uint64_t expected = 0;
+
+                        for (size_t i = 0; i < ELEMENTSOF(samples); i++)
+                                expected += (double) samples[i] > lower && (double) samples[i] <= upper;
+                        check(b.count[bin] == expected);
+                        seen += expected;
+                }
+                check(seen == ELEMENTSOF(samples));
+
+                window_bins_get_distribution(&b, 5, &d);
+                check(d.count == seen && d.mean == r.sums[QOS_LATENCY] / seen && d.max == r.maxima[QOS_LATENCY]);
+                check(d.p999 != ABSENT);
+
+                /* Of two grids the coarser one */
+                twice = b;
+                {
+                        WindowBins fine;
+
+                        window_get_bins(&r, QOS_LATENCY, &fine);
+                        window_bins_add(&twice, &fine);
+                }
+                check(twice.schema == b.schema && twice.sum == 2 * b.sum && twice.max == b.max);
+                for (unsigned bin = 0; bin < n; bin++)
+                        check(twice.count[bin] == 2 * b.count[bin]);
+
+                if (b.schema == WINDOW_BINS_SCHEMA_MIN)
+                        break;
+        }
+        free(u);
+}
+
+/* ---- how they are kept ---------------------------------------------------------------------------------------- */
+
+/* A step with count requests of about nsec, with as many different durations as spread says. */
+static HistoryStep make_step(uint64_t index, uint64_t count, unsigned first_bin, unsigned spread) {
+        HistoryStep s = {
+                .index = index,
+                .timestamp = REALTIME + index * STEP,
+                .covered = STEP,
+        };
+        Metrics m;
+
+        memset(&m, 0, sizeof(m));
+        m.requests.server.count = count;
+        m.requests.server.bytes_in = count * 100;
+        m.requests.server.errors_timeout = ABSENT;
+        m.requests.server.in_flight = index % 5;
+        history_step_set_metrics(&s, &m);
+
+        for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
+                WindowBins *b = &s.distributions[i];
+
+                s.measured[i] = true;
+                b->schema = WINDOW_BINS_SCHEMA_MAX;
+                for (unsigned k = 0; k < spread; k++)
+                        b->count[first_bin + k] = count / spread + (k < count % spread);
+                b->sum = count * 1000000;
+                b->max = 2000000;
+        }
+        return s;
+}
+
+static bool steps_equal(const HistoryStep *a, const HistoryStep *b) {
+        return memcmp(a, b, sizeof(HistoryStep)) == 0;
+}
+
+typedef struct Seen {
+        size_t n;
+        uint64_t count, first, last;
+        int schema_min, schema_max;
+        HistoryStep step;
+} Seen;
+
+static int see(const HistoryStep *s, void *userdata) {
+        Seen *seen = userdata;
+        Metrics m;
+
+        check(seen->n == 0 || s->index > seen->last);
+        if (seen->n++ == 0)
+                seen->first = s->index;
+        seen->last = s->index;
+        seen->schema_min = MIN(seen->schema_min, s->distributions[0].schema);
+        seen->schema_max = MAX(seen->schema_max, s->distributions[0].schema);
+        seen->step = *s;
+
+        history_step_get_metrics(s, 5, &m);
+        if (s->measured[1] && m.requests.quality == QUALITY_EXCHANGES) {
+                check(bins_count(&s->distributions[1]) == m.requests.server.latency.count);
+                check(m.requests.server.latency.count == m.requests.server.count);
+        }
+        seen->count += m.requests.server.count;
+        return 0;
+}
+
+static Seen look(const History *h, HistoryLevel level) {
+        Seen seen = { .schema_min = 100, .schema_max = -100 };
+
+        check(history_foreach(h, level, see, &seen) >= 0);
+        return seen;
+}
+
+static size_t file_size(const History *h) {
+        _cleanup_free_ void *data = NULL;
+        size_t size;
+
+        check(history_serialize(h, 1, &data, &size) >= 0);
+        return size;
+}
+
+/* What goes in comes out. */
+static void test_record(void) {
+        _cleanup_history_ History *h = NULL;
+        unsigned seed = 3;
+
+        check(history_new(&h) >= 0);
+        check(look(h, HISTORY_FINE).n == 0 && look(h, HISTORY_COARSE).n == 0);
+
+        for (unsigned k = 0; k < 2000; k++) {
+                HistoryStep s = make_step(100 + k, rand_r(&seed) % 3 ? rand_r(&seed) % 100000 : 0, rand_r(&seed) % 100, 1 + rand_r(&seed) % 100);
+                Metrics in, out;
+                Seen seen;
+
+                s.overlaps = 0;
+                s.covered = k % 3 ? STEP : rand_r(&seed) % STEP;
+                if (k % 4 == 0) {
+                        s.distributions[0].count[rand_r(&seed) % 226] += 3;
+                        s.distributions[1].count[225] += 3;
+                        s.distributions[1].sum += 12345;
+                        s.values[0] = bins_count(&s.distributions[1]);
+                }
+                if (k % 7 == 0) {
+                        s.measured[0] = s.measured[1] = false;
+                        s.distributions[0] = s.distributions[1] = (WindowBins) { .schema = WINDOW_BINS_SCHEMA_MAX };
+                }
+                history_step_get_metrics(&s, 5, &in);
+                if (in.requests.server.latency.count != ABSENT && in.requests.server.latency.count != in.requests.server.count)
+                        continue; /* made up in a way that see() would not believe */
+
+                check(history_put(h, &s) >= 0);
+                seen = look(h, HISTORY_FINE);
+                check(steps_equal(&seen.step, &s));
+                history_step_get_metrics(&seen.step, 5, &out);
+                check(memcmp(&in, &out, sizeof(in)) == 0);
+
+                /* The same step again replaces it, and keeps when that was */
+                s.timestamp += 17 * NSEC_PER_SEC;
+                check(history_put(h, &s) >= 0);
+                check(look(h, HISTORY_FINE).n == seen.n);
+                check(look(h, HISTORY_FINE).step.timestamp == s.timestamp - 17 * NSEC_PER_SEC);
+                check(history_roll(h, 100 + k) >= 0);
+        }
+}
+
+/* Two days of load: each request is in the steps of the hour, and of the day, exactly once. */
+static void test_levels(void) {
+        const uint64_t begin = 1000017, steps = 2 * 8640;
+        static uint64_t counts[2 * 8640];
+        _cleanup_history_ History *h = NULL;
+        unsigned seed = 1;
+
+        check(history_new(&h) >= 0);
+        for (uint64_t k = 0; k < steps; k++) {
+                HistoryStep s;
+
+                /* A gap of some minutes now and then: nobody looked */
+                if (k % 1000 < 50)
+                        continue;
+                counts[k] = rand_r(&seed) % 1000;
+                s = make_step(begin + k, counts[k], 60, 20);
+                check(history_put(h, &s) >= 0);
+                check(history_roll(h, begin + k) >= 0);
+
+                if (k % 577 == 0 || k == steps - 1) {
+                        uint64_t newest = begin + k, fine = 0, coarse = 0, n_fine = 0;
+                        Seen f = look(h, HISTORY_FINE), c = look(h, HISTORY_COARSE);
+
+                        for (uint64_t i = 0; i <= k; i++) {
+                                if (begin + i + HISTORY_FINE_STEPS > newest) {
+                                        fine += counts[i];
+                                        n_fine += i % 1000 >= 50;
+                                }
+                                if ((begin + i) / 30 + HISTORY_COARSE_STEPS > newest / 30)
+                                        coarse += counts[i];
+                        }
+                        check(f.n == n_fine && f.count == fine);
+                        check(c.count == coarse);
+                        check(c.n <= HISTORY_COARSE_STEPS);
+                        check(c.last == newest / 30);
+                        /* It fits as it is */
+                        check(f.schema_min == WINDOW_BINS_SCHEMA_MAX);
+                        check(file_size(h) <= HISTORY_SIZE_MAX);
+                }
+        }
+}
+
+/* A step of 5 min covers what its steps of 10 s covered, has the gauges of the last one, and begins when it begins. */
+static void test_merge(void) {
+        _cleanup_history_ History *h = NULL;
+        HistoryStep s;
+        Metrics m;
+        Seen seen;
+
+        check(history_new(&h) >= 0);
+        s = make_step(3003, 500, 80, 10);
+        s.covered = 4 * NSEC_PER_SEC;
+        check(history_put(h, &s) >= 0);
+        s = make_step(3004, 1000, 120, 10);
+        s.overlaps = 100;
+        s.distributions[1].max = 70000000;
+        check(history_put(h, &s) >= 0);
+
+        seen = look(h, HISTORY_FINE);
+        history_step_get_metrics(&seen.step, 5, &m);
+        check(m.requests.quality == QUALITY_OVERLAPPING);
+        check(m.requests.server.count == ABSENT && m.requests.server.protocol_tcp == ABSENT && m.requests.server.latency.count == ABSENT);
+        check(isnan(m.requests.server.rate) && m.requests.server.bytes_in == 100000);
+
+        s = make_step(3005, 100000, 120, 10);
+        check(history_put(h, &s) >= 0);
+        for (unsigned i = 0; i < 2; i++) {
+                seen = look(h, HISTORY_COARSE);
+                check(seen.n == 1 && seen.step.index == 100);
+                check(seen.step.covered == 24 * NSEC_PER_SEC);
+                check(seen.step.timestamp == REALTIME + 3000 * STEP);
+                history_step_get_metrics(&seen.step, 5, &m);
+                check(m.requests.quality == QUALITY_EXCHANGES);
+                check(m.requests.server.count == 101500 && m.requests.server.errors_timeout == ABSENT && m.requests.server.errors_reset == 0);
+                check(fabs(m.requests.server.rate - 101500 / 24.0) < 1e-6);
+                check(m.requests.server.in_flight == 3005 % 5);
+                check(m.requests.server.latency.count == 101500 && m.requests.server.latency.max == 70000000);
+                check(m.requests.server.latency.mean == 1000000);
+                check(m.requests.server.receive.count == ABSENT && m.requests.server.oldest_in_flight == ABSENT);
+
+                /* The same once it has become a step of its own */
+                check(history_roll(h, 3029 + WINDOW_STEPS) >= 0);
+        }
+}
+
+/* Worse than any service: every bin has some thousand, in both distributions different ones, all day. */
+static void test_bound(void) {
+        _cleanup_history_ History *h = NULL;
+        uint64_t total = 0;
+        unsigned seed = 7;
+        Seen f, c;
+
+        check(history_new(&h) >= 0);
+        for (uint64_t k = 0; k < 9000; k++) {
+                HistoryStep s = make_step(1000000 + k, 0, 0, 1);
+
+                for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
+                        s.distributions[i].sum = (UINT64_C(1) << 50) + rand_r(&seed);
+                        s.distributions[i].max = UINT64_C(1) << 43;
+                        for (unsigned bin = 0; bin < WINDOW_BINS_MAX; bin++)
+                                s.distributions[i].count[bin] = rand_r(&seed) % 5000;
+                }
+                s.values[0] = bins_count(&s.distributions[0]);
+                for (unsigned bin = 0; bin < WINDOW_BINS_MAX; bin++) {
+                        /* The same number, elsewhere */
+                        uint64_t n = s.distributions[0].count[WINDOW_BINS_MAX - 1 - bin];
+
+                        s.distributions[1].count[bin] = n;
+                }
+                total = s.values[0];
+                check(history_put(h, &s) >= 0);
+                check(history_roll(h, 1000000 + k) >= 0);
+                if (k % 100 == 0)
+                        check(file_size(h) <= HISTORY_SIZE_MAX);
+        }
+
+        /* Nothing but precision was lost */
+        f = look(h, HISTORY_FINE);
+        c = look(h, HISTORY_COARSE);
+        check(f.n == HISTORY_FINE_STEPS && c.n == HISTORY_COARSE_STEPS);
+        check(f.schema_min < WINDOW_BINS_SCHEMA_MAX);
+        check(bins_count(&f.step.distributions[0]) == total);
+        check(file_size(h) <= HISTORY_SIZE_MAX && file_size(h) > HISTORY_SIZE_MAX * 9 / 10);
+
+        /* Not even that is enough when all numbers are as long as they can be: then the oldest go */
+        for (uint64_t k = 9000; k < 10000; k++) {
+                HistoryStep s = { .index = 1000000 + k, .overlaps = UINT64_MAX };
+
+                for (size_t i = 0; i < HISTORY_VALUES_MAX; i++)
+                        s.values[i] = UINT64_MAX - 1 - i;
+                for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
+                        s.measured[i] = true;
+                        s.distributions[i] = (WindowBins) { .schema = WINDOW_BINS_SCHEMA_MAX };
+                        for (unsigned bin = 0; bin < WINDOW_BINS_MAX; bin++)
+                                s.distributions[i].count[bin] = UINT64_C(1) << (62 - i);
+                }
+                check(history_put(h, &s) >= 0);
+                check(history_roll(h, 1000000 + k) >= 0);
+                if (k % 100 == 0)
+                        check(file_size(h) <= HISTORY_SIZE_MAX);
+        }
+}
+
+/* A busy service keeps its precision: two humps, each some octaves wide, all day. */
+static void test_busy(void) {
+        static uint64_t counts[16][WINDOW_BINS_MAX];
+        _cleanup_history_ History *h = NULL;
+        unsigned seed = 7;
+        Seen f, c;
+
+        for (size_t k = 0; k < ELEMENTSOF(counts); k++)
+                for (unsigned i = 0; i < 20000; i++) {
+                        double d = 0;
+
+                        for (unsigned j = 0; j < 6; j++)
+                                d += rand_r(&seed) % 1000 / 1000.0 - 0.5;
+                        counts[k][(unsigned) ((i % 50 == 0 ? 110 : 70) + 12 * d)]++;
+                }
+
+        check(history_new(&h) >= 0);
+        for (uint64_t k = 0; k < 9000; k++) {
+                HistoryStep s = make_step(1000000 + k, 0, 0, 1);
+
+                for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++)
+                        memcpy(s.distributions[i].count, counts[k % ELEMENTSOF(counts)], sizeof(counts[0]));
+                s.values[0] = 20000;
+                check(history_put(h, &s) >= 0);
+                check(history_roll(h, 1000000 + k) >= 0);
+        }
+        f = look(h, HISTORY_FINE);
+        c = look(h, HISTORY_COARSE);
+        check(f.n == HISTORY_FINE_STEPS && c.n == HISTORY_COARSE_STEPS);
+        check(f.schema_min >= 1 && c.schema_min >= 1);
+}
+
+/* ---- the file ------------------------------------------------------------------------------------------------- */
+
+static void test_file(void) {
+        _cleanup_history_ History *h = NULL;
+        _cleanup_free_ uint8_t *data = NULL, *broken = NULL;
+        unsigned seed = 1;
+        size_t size;
+
+        check(history_new(&h) >= 0);
+        {
+                _cleanup_history_ History *copy = NULL;
+                _cleanup_free_ void *nothing = NULL;
+
+                check(history_serialize(h, 42, &nothing, &size) >= 0);
+                check(history_deserialize(nothing, size, 42, &copy) >= 0);
+                check(look(copy, HISTORY_FINE).n == 0 && look(copy, HISTORY_COARSE).n == 0);
+        }
+        for (uint64_t k = 0; k < 800; k++) {
+                HistoryStep s = make_step(5000 + k, 1000 + k, k % 100, 20);
+
+                check(history_put(h, &s) >= 0);
+                check(history_roll(h, 5000 + k) >= 0);
+        }
+        check(history_serialize(h, 42, (void**) &data, &size) >= 0);
+
+        {
+                _cleanup_history_ History *copy = NULL;
+                Seen a, b;
+
+                check(history_deserialize(data, size, 42, &copy) >= 0);
+                for (HistoryLevel level = 0; level < _HISTORY_LEVEL_MAX; level++) {
+                        a = look(h, level);
+                        b = look(copy, level);
+                        check(a.n == b.n && a.count == b.count && a.first == b.first && steps_equal(&a.step, &b.step));
+                }
+        }
+
+        /* Of another unit, cut short anywhere, with a byte too many, with any bit turned */
+        {
+                History *copy;
+
+                check(history_deserialize(data, size, 43, &copy) == -EBADMSG);
+                for (size_t n = 0; n < size; n += 1 + n / 20)
+                        check(history_deserialize(data, n, 42, &copy) == -EBADMSG);
+                broken = malloc(size + 1);
+                check(broken);
+                memcpy(broken, data, size);
+                broken[size] = 0;
+                check(history_deserialize(broken, size + 1, 42, &copy) == -EBADMSG);
+                for (unsigned i = 0; i < 2000; i++) {
+                        size_t where = rand_r(&seed) % size;
+
+                        broken[where] ^= 1U << i % 8;
+                        check(history_deserialize(broken, size, 42, &copy) == -EBADMSG);
+                        broken[where] ^= 1U << i % 8;
+                }
+        }
+
+        /* Somebody who gets the checksum right still cannot do harm (this is for the sanitizers) */
+        for (unsigned i = 0; i < 500; i++) {
+                uint64_t hash = UINT64_C(0xcbf29ce484222325);
+                History *copy = NULL;
+
+                memcpy(broken, data, size);
+                for (unsigned k = 0; k < 1 + i % 4; k++)
+                        broken[48 + rand_r(&seed) % (i % 2 ? 400 : size - 48)] = rand_r(&seed);
+                for (size_t k = 16; k < size; k++)
+                        hash = (hash ^ broken[k]) * UINT64_C(0x100000001b3);
+                memcpy(broken + 8, &hash, sizeof(hash));
+                if (history_deserialize(broken, size, 42, &copy) >= 0) {
+                        HistoryStep s = make_step(6000, 1, 1, 1);
+
+                        check(history_put(copy, &s) >= 0);
+                        check(history_roll(copy, 7000) >= 0);
+                        history_free(copy);
+                }
+        }
+}
+
+static void test_catalogue(void) {
+        size_t kept = 0;
+
+        for (size_t i = 0; i < metric_table_size; i++)
+                kept += history_has_metric(metric_table + i);
+        check(kept > 20 && kept < HISTORY_VALUES_MAX);
+        check(history_has_metric(metric_find("requests.server.latency.p99")));
+        check(history_has_metric(metric_find("requests.server.rate")));
+        check(history_has_metric(metric_find("requests.server.connections.open")));
+        check(!history_has_metric(metric_find("requests.server.oldestInFlight")));
+        check(!history_has_metric(metric_find("requests.server.queue.p99")));
+        check(history_find_distribution("requests.server.latency") >= 0);
+        check(history_find_distribution("requests.server.queue") < 0);
+}
+
+int main(void) {
+        test_steps();
+        test_steps_silence();
+        test_steps_move();
+        test_bins();
+        test_catalogue();
+        test_record();
+        test_levels();
+        test_merge();
+        test_bound();
+        test_busy();
+        test_file();
+        return EXIT_SUCCESS;
+}

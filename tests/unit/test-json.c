@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* The JSON of readings, histograms and holds: what is there, what is left out, and that it is what the interface
+ * describes. */
+
+#include <math.h>
+
+#include "check.h"
+#include "json.h"
+#include "metric.h"
+#include "util-idl.h"
+
+static char name[] = "a.service", control_group[] = "/system.slice/a.service", active_state[] = "active";
+
+static Unit unit = {
+        .name = name,
+        .control_group = control_group,
+        .active_state = active_state,
+        .attached_since = UINT64_C(1763683200000000000),
+};
+
+/* "a.b.c" → object a → object b → c */
+static sd_json_variant* by_path(sd_json_variant *v, const char *path) {
+        while (v) {
+                const char *dot = strchr(path, '.');
+                char key[64];
+
+                if (!dot)
+                        return sd_json_variant_by_key(v, path);
+
+                (void) snprintf(key, sizeof(key), "%.*s", (int) (dot - path), path);
+                v = sd_json_variant_by_key(v, key);
+                path = dot + 1;
+        }
+        return NULL;
+}
+
+static void set_metric(Metrics *m, const Metric *metric, uint64_t n) {
+        void *p = (char*) m + metric->offset;
+
+        switch (metric->type) {
+        case METRIC_INTEGER:
+                *(uint64_t*) p = n;
+                break;
+        case METRIC_REAL:
+                *(double*) p = n == ABSENT ? NAN : n + 0.5;
+                break;
+        case METRIC_QUALITY:
+                *(Quality*) p = n == ABSENT ? QUALITY_ABSENT : QUALITY_EXCHANGES;
+                break;
+        default:
+                abort();
+        }
+}
+
+static Snapshot make_snapshot(void) {
+        Snapshot s = {
+                .seq = 812,
+                .timestamp = UINT64_C(1763683260000000000),
+                .window = 10 * NSEC_PER_SEC,
+                .covered = 9 * NSEC_PER_SEC,
+                .cost_share = NAN,
+        };
+
+        for (size_t i = 0; i < metric_table_size; i++) {
+                set_metric(&s.metrics, metric_table + i, ABSENT);
+                set_metric(&s.totals, metric_table + i, ABSENT);
+        }
+        return s;
+}
+
+static sd_json_variant* to_json(const Snapshot *s) {
+        sd_json_variant *v;
+
+        check(snapshot_to_json(&unit, s, &v) >= 0);
+        check(idl_matches(idl_find(SD_VARLINK_STRUCT_TYPE, "Snapshot"), SD_VARLINK_REGULAR, v));
+        check(idl_matches(idl_find(SD_VARLINK_METHOD, "Get"), SD_VARLINK_OUTPUT, v));
+        return v;
+}
+
+static void check_text(sd_json_variant *v, const char *expected) {
+        _cleanup_free_ char *text = NULL;
+
+        check(sd_json_variant_format(v, 0, &text) >= 0);
+        if (!streq(text, expected)) {
+                fprintf(stderr, "Is:       %s\nShall be: %s\n", text, expected);
+                exit(EXIT_FAILURE);
+        }
+}
+
+/* What nothing is known of shows nothing but who it is. */
+static void test_absent(void) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        Snapshot s = make_snapshot();
+
+        v = to_json(&s);
+        check_text(v,
+                   "{\"unit\":\"a.service\",\"controlGroup\":\"/system.slice/a.service\",\"activeState\":\"active\","
+                   "\"attachedSince\":1763683200000000000,\"seq\":812,\"timestamp\":1763683260000000000,"
+                   "\"window\":10000000000,\"covered\":9000000000,\"drops\":0}");
+}
+
+static void test_identity(void) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        Snapshot s = make_snapshot();
+
+        check(sd_id128_from_string("0123456789abcdef0123456789abcdef", &unit.invocation_id) >= 0);
+        s.window = WINDOW_TOTAL;
+        s.cost_share = 0.25;
+        s.drops = 3;
+        v = to_json(&s);
+        unit.invocation_id = SD_ID128_NULL;
+
+        check(streq(sd_json_variant_string(by_path(v, "invocationId")), "0123456789abcdef0123456789abcdef"));
+        check(!by_path(v, "window"));
+        check(by_path(v, "cost.share") && fabs(sd_json_variant_real(by_path(v, "cost.share")) - 0.25) < 1e-9);
+        check(sd_json_variant_unsigned(by_path(v, "drops")) == 3);
+}
+
+/* Each metric alone is at its path, with its value, and nothing else is there. */
+static void test_each_metric(void) {
+        for (size_t i = 0; i < metric_table_size; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+                const Metric *metric = metric_table + i;
+                Snapshot s = make_snapshot();
+                sd_json_variant *m;
+
+                set_metric(&s.metrics, metric, 0); /* which is a value */
+                check(snapshot_to_json(&unit, &s, &v) >= 0);
+
+                m = by_path(v, metric->name);
+                check(m);
+                check(!sd_json_variant_by_key(v, "totals"));
+                for (size_t k = 0; k < metric_table_size; k++)
+                        check(k == i || !by_path(v, metric_table[k].name));
+        }
+}
+
+static void test_all_metrics(void) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        Snapshot s = make_snapshot();
+        sd_json_variant *totals;
+        size_t n_totals = 0;
+
+        for (size_t i = 0; i < metric_table_size; i++) {
+                set_metric(&s.metrics, metric_table + i, 1000 + i);
+                set_metric(&s.totals, metric_table + i, 5000 + i);
+        }
+        v = to_json(&s);
+        totals = sd_json_variant_by_key(v, "totals");
+        check(totals);
+
+        for (size_t i = 0; i < metric_table_size; i++) {
+                const Metric *metric = metric_table + i;
+                sd_json_variant *m = by_path(v, metric->name), *t = sd_json_variant_by_key(totals, metric->name);
+
+                check(m);
+                check(!t == (metric->kind != METRIC_COUNTER));
+                if (t)
+                        n_totals++;
+
+                switch (metric->type) {
+                case METRIC_INTEGER:
+                        check(sd_json_variant_unsigned(m) == 1000 + i);
+                        check(!t || sd_json_variant_unsigned(t) == 5000 + i);
+                        break;
+                case METRIC_REAL:
+                        check(fabs(sd_json_variant_real(m) - (1000.5 + i)) < 1e-9);
+                        break;
+                case METRIC_QUALITY:
+                        check(streq(sd_json_variant_string(m), "exchanges"));
+                        break;
+                default:
+                        check(false);
+                }
+        }
+
+        check(n_totals > 0);
+        check(sd_json_variant_elements(totals) == 2 * n_totals);
+}
+
+/* The greatest numbers that are no ABSENT get through. */
+static void test_large(void) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        Snapshot s = make_snapshot();
+
+        s.metrics.requests.server.bytes_out = UINT64_MAX - 1;
+        check(snapshot_to_json(&unit, &s, &v) >= 0);
+        check(sd_json_variant_unsigned(by_path(v, "requests.server.bytesOut")) == UINT64_MAX - 1);
+}
+
+/* The description lists the metrics, all of them and no other. */
+static void count_leaves(const sd_varlink_symbol *symbol, const char *prefix, size_t *n) {
+        for (const sd_varlink_field *f = symbol->fields; f->name; f++) {
+                char path[256];
+
+                if (f->field_type >= _SD_VARLINK_FIELD_COMMENT)
+                        continue;
+                (void) snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix ? "." : "", f->name);
+                if (f->field_type == SD_VARLINK_NAMED_TYPE && f->symbol->symbol_type == SD_VARLINK_STRUCT_TYPE) {
+                        count_leaves(f->symbol, path, n);
+                        continue;
+                }
+                if (!metric_find(path)) {
+                        fprintf(stderr, "The interface describes '%s', which is no metric.\n", path);
+                        exit(EXIT_FAILURE);
+                }
+                (*n)++;
+        }
+}
+
+static void test_description(void) {
+        size_t n = 0;
+
+        /* That all metrics are described is seen where one reading with all of them is held against it */
+        count_leaves(idl_find(SD_VARLINK_STRUCT_TYPE, "Requests"), "requests", &n);
+        check(n == metric_table_size);
+}
+
+static void test_histogram(void) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *empty = NULL;
+        HistogramBucket buckets[] = {
+                { 0,    256,        1 },
+                { 1024, 1046,       7 },
+                { 5000, UINT64_MAX, 2 },
+        };
+        Histogram h = {
+                .seq = 5,
+                .timestamp = 6,
+                .window = NSEC_PER_SEC,
+                .covered = 7,
+                .schema = 5,
+                .count = 10,
+                .sum = 99,
+                .buckets = buckets,
+                .n_buckets = ELEMENTSOF(buckets),
+        };
+
+        check(histogram_to_json(&unit, "requests.server.latency", &h, &v) >= 0);
+        check(idl_matches(idl_find(SD_VARLINK_METHOD, "Histogram"), SD_VARLINK_OUTPUT, v));
+        check_text(v,
+                   "{\"unit\":\"a.service\",\"metric\":\"requests.server.latency\",\"seq\":5,\"timestamp\":6,\"window\":1000000000,"
+                   "\"covered\":7,\"schema\":5,\"count\":10,\"sum\":99,\"buckets\":["
+                   "{\"lower\":0,\"upper\":256,\"count\":1},{\"lower\":1024,\"upper\":1046,\"count\":7},{\"lower\":5000,\"count\":2}]}");
+
+        h.window = WINDOW_TOTAL;
+        h.n_buckets = 0;
+        check(histogram_to_json(&unit, "requests.server.latency", &h, &empty) >= 0);
+        check(idl_matches(idl_find(SD_VARLINK_METHOD, "Histogram"), SD_VARLINK_OUTPUT, empty));
+        check(!by_path(empty, "window"));
+        check(sd_json_variant_elements(by_path(empty, "buckets")) == 0);
+}
+
+static void test_holds(void) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *none = NULL;
+        char owner[] = "varlink, process 17";
+        Hold over = { .type = HOLD_ADMINISTRATOR, .probes = PROBE_REQUESTS, .uid = 0, .expires = 900 };
+        Hold lease = { .type = HOLD_LEASE, .probes = PROBE_REQUESTS, .uid = 1000, .owner = owner, .expires = USEC_INFINITY, .next = &over };
+        Hold timed = { .type = HOLD_ADMINISTRATOR, .probes = 0, .uid = 0, .expires = 1500, .next = &lease };
+        const sd_varlink_symbol *symbol = idl_find(SD_VARLINK_STRUCT_TYPE, "Hold");
+
+        check(holds_to_json(&unit, 1000, &none) >= 0);
+        check_text(none, "[]");
+
+        unit.holds = &timed;
+        check(holds_to_json(&unit, 1000, &v) >= 0);
+        unit.holds = NULL;
+
+        check_text(v,
+                   "[{\"type\":\"administrator\",\"probes\":[],\"uid\":0,\"remaining\":500000},"
+                   "{\"type\":\"lease\",\"probes\":[\"requests\"],\"uid\":1000,\"owner\":\"varlink, process 17\"},"
+                   "{\"type\":\"administrator\",\"probes\":[\"requests\"],\"uid\":0,\"remaining\":0}]");
+        for (size_t i = 0; i < sd_json_variant_elements(v); i++)
+                check(idl_matches(symbol, SD_VARLINK_REGULAR, sd_json_variant_by_index(v, i)));
+}
+
+int main(void) {
+        test_absent();
+        test_identity();
+        test_each_metric();
+        test_all_metrics();
+        test_large();
+        test_description();
+        test_histogram();
+        test_holds();
+        return EXIT_SUCCESS;
+}

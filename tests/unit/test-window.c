@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* The grid, windows and distributions: the code that the programs run (bpf/accumulate.h), against plain arithmetic. */
+
+#include <math.h>
+#include <pthread.h>
+
+#include "util.h"
+
+#define window_copy(to, from, size) memcpy(to, from, size)
+#include "accumulate.h"
+#include "window.h"
+
+#define check(condition)                                                                                \
+        do {                                                                                            \
+                if (!(condition)) {                                                                     \
+                        fprintf(stderr, "%s:%i: not true: %s\n", __FILE__, __LINE__, #condition);       \
+                        exit(EXIT_FAILURE);                                                             \
+                }                                                                                       \
+        } while (false)
+
+static const enum qos_distribution all_distributions[] = {
+        QOS_LATENCY, QOS_FIRST_BYTE, QOS_RECEIVE, QOS_QUEUE, QOS_SERVICE, QOS_ANSWER,
+};
+
+static struct qos_unit* unit_new_at(uint64_t now) {
+        struct qos_unit *u = new0(struct qos_unit, 1);
+
+        check(u);
+        u->epoch = now / QOS_EPOCH_NSEC;
+        u->epoch_end = (u->epoch + 1) * QOS_EPOCH_NSEC;
+        return u;
+}
+
+static void book(struct qos_unit *u, uint64_t now, uint64_t nsec) {
+        window_enter(u, now);
+        window_count(u, QOS_CELL_COUNT, 1);
+        window_add(u, QOS_FIRST_BYTE, nsec, 1);
+}
+
+static uint64_t count_in(const struct qos_unit *u, uint64_t now, uint64_t attached, uint64_t window) {
+        WindowReading r;
+
+        check(window_read(u, now, attached, window, &r) >= 0);
+        check(window_get_count(&r, QOS_LATENCY) == r.cells[QOS_CELL_COUNT]);
+        return window_get_count(&r, QOS_LATENCY);
+}
+
+/* Each bin is where its bounds say, (lower, upper], for both schemas. */
+static void test_grid(void) {
+        for (unsigned k = 1; k <= GRID_OCTAVES * 32; k++) {
+                long double upper = exp2l(GRID_MIN_EXPONENT + k / 32.0L);
+                uint64_t below = (uint64_t) floorl(upper);
+
+                /* exp2l of a whole number is exact, everything else is irrational: floor is the last value within */
+                check(grid_fine_bin(below) == k);
+                check(grid_fine_bin(below + 1) == k + 1);
+                check(grid_coarse_bin(k) == (k + 3) / 4);
+        }
+        check(grid_fine_bin(0) == 0);
+        check(grid_fine_bin(256) == 0);
+        check(grid_fine_bin(257) == 1);
+        check(grid_fine_bin(UINT64_C(1) << 36) == GRID_FINE_BINS - 2);
+        check(grid_fine_bin((UINT64_C(1) << 36) + 1) == GRID_FINE_BINS - 1);
+        check(grid_fine_bin(UINT64_MAX) == GRID_FINE_BINS - 1);
+        check(grid_coarse_bin(GRID_FINE_BINS - 1) == GRID_COARSE_BINS - 1);
+        check(grid_coarse_bin(GRID_FINE_BINS - 2) == GRID_COARSE_BINS - 2);
+
+        for (size_t i = 0; i < ELEMENTSOF(all_distributions); i++) {
+                uint64_t lower, upper, before = 0;
+
+                for (unsigned bin = 0; bin < QOS_DISTRIBUTION_BINS(all_distributions[i]); bin++) {
+                        window_get_bounds(all_distributions[i], bin, &lower, &upper);
+                        check(lower == before && upper > lower);
+                        before = upper;
+                }
+                check(before == UINT64_MAX);
+        }
+}
+
+/* The error by construction: 1.09 % at most, and one nanosecond of rounding. */
+static void test_quantile_error(void) {
+        for (double v = 300; v < 6e10; v *= 1.0037) {
+                uint64_t now = 1000 * NSEC_PER_SEC;
+                struct qos_unit *u = unit_new_at(now);
+                WindowReading r;
+                Distribution d;
+
+                for (unsigned i = 0; i < 10; i++)
+                        book(u, now, (uint64_t) v);
+                /* One larger sample, so that the maximum does not hide the middle of the bin */
+                book(u, now, (uint64_t) v * 2);
+                check(window_read(u, now, now, WINDOW_TOTAL, &r) >= 0);
+                window_get_distribution(&r, QOS_LATENCY, 5, &d);
+                check(fabs(d.p50 - floor(v)) <= v * 0.0109 + 1);
+                check(d.max == (uint64_t) v * 2);
+                free(u);
+        }
+}
+
+/* A quantile of n samples needs n * min(q, 1-q) >= 5. */
+static void test_quantile_rule(void) {
+        uint64_t now = 1000 * NSEC_PER_SEC;
+        struct qos_unit *u = unit_new_at(now);
+        WindowReading r;
+        Distribution d;
+
+        for (unsigned n = 0; n <= 5000; n++) {
+                if (n > 0)
+                        book(u, now, 1000 + n);
+                check(window_read(u, now, now, WINDOW_TOTAL, &r) >= 0);
+                window_get_distribution(&r, QOS_LATENCY, 5, &d);
+                check(d.count == n);
+                check((d.max == ABSENT) == (n == 0));
+                check((d.mean == ABSENT) == (n == 0));
+                check((d.p50 == ABSENT) == (n < 10));
+                check((d.p90 == ABSENT) == (n < 50));
+                check((d.p95 == ABSENT) == (n < 100));
+                check((d.p99 == ABSENT) == (n < 500));
+                check((d.p999 == ABSENT) == (n < 5000));
+        }
+        free(u);
+}
+
+/* Every window that can be asked for, at many moments, against a list of what was booked when. */
+static void test_windows(void) {
+        static const uint64_t windows[] = {
+                100 * NSEC_PER_MSEC, 300 * NSEC_PER_MSEC, 600 * NSEC_PER_MSEC, NSEC_PER_SEC, 2 * NSEC_PER_SEC, 5 * NSEC_PER_SEC,
+                10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC,
+        };
+        uint64_t attached = 12345678901234, now = attached;
+        struct qos_unit *u = unit_new_at(attached);
+        static uint64_t times[200000];
+        size_t n = 0;
+        unsigned seed = 1;
+
+        for (unsigned step = 0; step < 60000; step++) {
+                /* Mostly milliseconds apart, sometimes a silence of up to 20 s, once in a while of ten minutes */
+                now += rand_r(&seed) % (20 * NSEC_PER_MSEC);
+                if (step % 500 == 499)
+                        now += rand_r(&seed) % 20 * NSEC_PER_SEC + rand_r(&seed) % NSEC_PER_SEC;
+                if (step % 20000 == 19999)
+                        now += 600 * NSEC_PER_SEC;
+
+                if (step % 7 == 0) {
+                        for (size_t i = 0; i < ELEMENTSOF(windows); i++) {
+                                uint64_t expected = 0;
+                                WindowReading r;
+
+                                check(window_read(u, now, attached, windows[i], &r) >= 0);
+                                check(r.covered == now - r.boundary);
+                                check(r.covered <= windows[i] + windows[i] / 6 || windows[i] <= 5 * NSEC_PER_SEC);
+                                check(r.boundary == attached || r.covered + windows[i] / 6 + 1 >= windows[i]);
+
+                                for (size_t k = n; k > 0 && times[k - 1] >= r.boundary; k--)
+                                        expected++;
+                                check(window_get_count(&r, QOS_LATENCY) == expected);
+                        }
+                        check(count_in(u, now, attached, WINDOW_TOTAL) == n);
+                }
+
+                if (step % 3 == 0) {
+                        book(u, now, 1000 + step);
+                        times[n++] = now;
+                }
+        }
+        free(u);
+}
+
+/* A burst, then silence: windows are empty again although nobody rolls, totals stay. */
+static void test_silence(void) {
+        uint64_t now = 777 * NSEC_PER_SEC, attached = now - 400 * NSEC_PER_SEC;
+        struct qos_unit *u = unit_new_at(attached);
+
+        for (unsigned i = 0; i < 1000; i++)
+                book(u, now + i, 5000);
+        check(count_in(u, now + NSEC_PER_SEC / 2, attached, NSEC_PER_SEC) == 1000);
+
+        now += 3600 * NSEC_PER_SEC;
+        for (uint64_t w = NSEC_PER_SEC; w <= 10 * NSEC_PER_SEC; w += NSEC_PER_SEC)
+                check(count_in(u, now, attached, w) == 0);
+        check(count_in(u, now, attached, 300 * NSEC_PER_SEC) == 0);
+        check(count_in(u, now, attached, WINDOW_TOTAL) == 1000);
+
+        /* And one more after the silence is alone */
+        book(u, now, 5000);
+        check(count_in(u, now, attached, 300 * NSEC_PER_SEC) == 1);
+        check(count_in(u, now, attached, WINDOW_TOTAL) == 1001);
+        free(u);
+}
+
+/* A sample that grows while its answer leaves counts once, where it is now: in no window twice, in none below zero. */
+static void test_move(void) {
+        uint64_t start = 1000 * NSEC_PER_SEC, attached = start - 600 * NSEC_PER_SEC, last = start;
+        struct qos_unit *u = unit_new_at(attached);
+        WindowReading r;
+
+        for (unsigned i = 0; i < 100; i++)
+                book(u, start, 50 * NSEC_PER_MSEC);
+        window_add(u, QOS_FIRST_BYTE, 0, 1);
+        window_add(u, QOS_SERVICE, 0, 1);
+
+        for (uint64_t age = 7 * NSEC_PER_MSEC; age < 100 * NSEC_PER_SEC; age += 7 * NSEC_PER_MSEC) {
+                uint64_t now = start + age;
+
+                window_enter(u, now);
+                window_move(u, QOS_LATENCY, last, last - start, now, age);
+                window_move(u, QOS_ANSWER, last, last - start, now, age);
+                last = now;
+
+                check(window_read(u, now, attached, WINDOW_TOTAL, &r) >= 0);
+                check(window_get_count(&r, QOS_LATENCY) == 101);
+                check(r.sums[QOS_LATENCY] == 100 * 50 * NSEC_PER_MSEC + age);
+                check(r.maxima[QOS_LATENCY] >= age);
+                check(window_get_count(&r, QOS_FIRST_BYTE) == 101);
+                check(r.sums[QOS_FIRST_BYTE] == 100 * 50 * NSEC_PER_MSEC);
+                check(window_get_count(&r, QOS_ANSWER) == 1);
+
+                if (age > 2 * NSEC_PER_SEC) {
+                        check(window_read(u, now, attached, NSEC_PER_SEC, &r) >= 0);
+                        check(window_get_count(&r, QOS_LATENCY) == 1);
+                        check(window_get_count(&r, QOS_ANSWER) == 1);
+                        check(r.sums[QOS_ANSWER] == age);
+                        check(r.maxima[QOS_ANSWER] == age);
+                        check(r.cells[window_cell(QOS_ANSWER, age)] == 1);
+                }
+        }
+        free(u);
+}
+
+/* What happened since a mark, at whatever moment that was: all of it and nothing else. */
+static void test_mark(void) {
+        uint64_t attached = 1000 * NSEC_PER_SEC, now = attached, booked_at;
+        struct qos_unit *u = unit_new_at(attached);
+        static WindowMark mark;
+        unsigned seed = 1;
+        WindowReading r;
+
+        for (unsigned round = 0; round < 300; round++) {
+                uint64_t n = rand_r(&seed) % 50, longest = 0, sum = 0;
+
+                now += rand_r(&seed) % (100 * NSEC_PER_MSEC);
+                window_mark(u, now, &mark);
+                window_read_since(u, now, &mark, &r);
+                check(window_get_count(&r, QOS_LATENCY) == 0 && r.covered == 0);
+
+                for (uint64_t i = 0; i < n; i++) {
+                        uint64_t nsec = 300 + rand_r(&seed) % (10 * NSEC_PER_SEC >> round % 24);
+
+                        now += rand_r(&seed) % (NSEC_PER_SEC >> round % 10);
+                        book(u, now, nsec);
+                        longest = MAX(longest, nsec);
+                        sum += nsec;
+                }
+                window_read_since(u, now, &mark, &r);
+                check(r.cells[QOS_CELL_COUNT] == n);
+                check(window_get_count(&r, QOS_LATENCY) == n && window_get_count(&r, QOS_FIRST_BYTE) == n);
+                check(r.sums[QOS_LATENCY] == sum);
+                check(r.covered == now - mark.at);
+                if (n > 0) {
+                        Distribution d;
+
+                        window_get_distribution(&r, QOS_LATENCY, 5, &d);
+                        /* A larger one just before the mark may be in the same bin, but not in a higher one */
+                        check(d.count == n && d.max >= longest && d.max <= longest * 1.022 + 1);
+                        check(d.mean == MIN(sum / n, d.max));
+                }
+        }
+
+        /* An answer that leaves since before the mark was counted before; the distributions have no sample too many */
+        now += NSEC_PER_SEC;
+        booked_at = now;
+        book(u, now, 5000);
+        window_add(u, QOS_SERVICE, 0, 1);
+        window_mark(u, now, &mark);
+        for (unsigned i = 0; i < 5; i++) {
+                now += 200 * NSEC_PER_MSEC;
+                window_enter(u, now);
+                window_move(u, QOS_LATENCY, booked_at + i * 200 * NSEC_PER_MSEC, 5000 + i * 200 * NSEC_PER_MSEC, now, 5000 + (i + 1) * 200 * NSEC_PER_MSEC);
+                window_move(u, QOS_ANSWER, booked_at + i * 200 * NSEC_PER_MSEC, i * 200 * NSEC_PER_MSEC, now, (i + 1) * 200 * NSEC_PER_MSEC);
+                window_read_since(u, now, &mark, &r);
+                check(r.cells[QOS_CELL_COUNT] == 0);
+                check(window_get_count(&r, QOS_LATENCY) == 0 && window_get_count(&r, QOS_ANSWER) == 0);
+        }
+        book(u, now, 7000);
+        window_read_since(u, now, &mark, &r);
+        check(r.cells[QOS_CELL_COUNT] == 1 && window_get_count(&r, QOS_LATENCY) == 1);
+        free(u);
+}
+
+/* Counters are 32 bit wide in the checkpoints and wrap: nobody notices. */
+static void test_carry(void) {
+        uint64_t now = 1000 * NSEC_PER_SEC, attached = now - 100 * NSEC_PER_SEC;
+        struct qos_unit *u = unit_new_at(attached);
+        WindowReading r;
+
+        window_enter(u, now);
+        window_count(u, QOS_CELL_RETRANSMITS, UINT32_MAX - 1);
+        now += 5 * NSEC_PER_SEC;
+        window_enter(u, now);
+        for (unsigned i = 0; i < 5; i++)
+                window_count(u, QOS_CELL_RETRANSMITS, 1);
+
+        check(window_read(u, now, attached, WINDOW_TOTAL, &r) >= 0);
+        check(r.cells[QOS_CELL_RETRANSMITS] == (uint64_t) UINT32_MAX + 4);
+        check(window_read(u, now, attached, 2 * NSEC_PER_SEC, &r) >= 0);
+        check(r.cells[QOS_CELL_RETRANSMITS] == 5);
+        free(u);
+}
+
+/* 10^7 adds from threads that roll over edges all the time, a reader beside them: the bins sum up, windows never
+ * exceed what was booked, nothing is lost. */
+#define ADDERS 4
+#define ADDS (10 * 1000 * 1000 / ADDERS)
+
+static struct {
+        struct qos_unit *unit;
+        uint64_t clock;         /* all threads': each add moves it on by a microsecond */
+        bool done;
+} race;
+
+static void* adder(void *userdata) {
+        for (unsigned i = 0; i < ADDS; i++) {
+                uint64_t now = __atomic_fetch_add(&race.clock, NSEC_PER_USEC, __ATOMIC_RELAXED);
+
+                window_enter(race.unit, now);
+                window_add(race.unit, QOS_FIRST_BYTE, 1000 + i % 100000, 1);
+        }
+        return NULL;
+}
+
+static void* reader(void *userdata) {
+        const uint64_t *attached = userdata;
+        uint64_t before = 0;
+
+        while (!__atomic_load_n(&race.done, __ATOMIC_ACQUIRE)) {
+                uint64_t now = __atomic_load_n(&race.clock, __ATOMIC_RELAXED), n;
+                WindowReading r;
+                Distribution d;
+
+                check(window_read(race.unit, now, *attached, WINDOW_TOTAL, &r) >= 0);
+                n = window_get_count(&r, QOS_LATENCY);
+                check(n >= before && n <= (uint64_t) ADDERS * ADDS);
+                before = n;
+
+                /* -EAGAIN may happen here, where a second passes in a millisecond */
+                if (window_read(race.unit, now, *attached, NSEC_PER_SEC, &r) < 0)
+                        continue;
+                window_get_distribution(&r, QOS_LATENCY, 5, &d);
+                check(d.count == window_get_count(&r, QOS_LATENCY));
+                check(d.p50 == ABSENT || (d.p50 >= 900 && d.p50 <= 102000));
+        }
+        return NULL;
+}
+
+static void test_threads(void) {
+        uint64_t attached = 5000 * NSEC_PER_SEC, sum = 0;
+        pthread_t threads[ADDERS], r;
+        WindowReading reading;
+
+        race.unit = unit_new_at(attached);
+        race.clock = attached;
+
+        check(pthread_create(&r, NULL, reader, &attached) == 0);
+        for (unsigned i = 0; i < ADDERS; i++)
+                check(pthread_create(threads + i, NULL, adder, NULL) == 0);
+        for (unsigned i = 0; i < ADDERS; i++)
+                check(pthread_join(threads[i], NULL) == 0);
+        __atomic_store_n(&race.done, true, __ATOMIC_RELEASE);
+        check(pthread_join(r, NULL) == 0);
+
+        check(window_read(race.unit, race.clock, attached, WINDOW_TOTAL, &reading) >= 0);
+        check(window_get_count(&reading, QOS_LATENCY) == (uint64_t) ADDERS * ADDS);
+        for (unsigned i = 0; i < ADDS; i++)
+                sum += 1000 + i % 100000;
+        check(reading.sums[QOS_LATENCY] == ADDERS * sum);
+
+        /* Ten seconds of microseconds have passed: what the window has and what went before it are all there is */
+        check(window_read(race.unit, race.clock, attached, 5 * NSEC_PER_SEC, &reading) >= 0);
+        check(window_get_count(&reading, QOS_LATENCY) >= 4900000);
+        free(race.unit);
+}
+
+static void test_valid(void) {
+        check(window_is_valid(WINDOW_TOTAL));
+        check(window_is_valid(100 * NSEC_PER_MSEC));
+        check(window_is_valid(NSEC_PER_SEC));
+        check(window_is_valid(7 * NSEC_PER_SEC));
+        check(window_is_valid(60 * NSEC_PER_SEC));
+        check(window_is_valid(300 * NSEC_PER_SEC));
+        check(!window_is_valid(1));
+        check(!window_is_valid(150 * NSEC_PER_MSEC));
+        check(!window_is_valid(1100 * NSEC_PER_MSEC));
+        check(!window_is_valid(11 * NSEC_PER_SEC));
+        check(!window_is_valid(UINT64_MAX));
+}
+
+int main(void) {
+        test_valid();
+        test_grid();
+        test_quantile_error();
+        test_quantile_rule();
+        test_windows();
+        test_silence();
+        test_move();
+        test_carry();
+        test_mark();
+        test_threads();
+        return EXIT_SUCCESS;
+}

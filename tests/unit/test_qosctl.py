@@ -1,0 +1,1051 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Every verb of qosctl against a qosd that only pretends (fake_qosd.py), in pipes and on terminals.
+
+test_qosctl.py QOSCTL COMPLETION [TEST...]"""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+from fake_qosd import SEC, Error, FakeQosd, distribution, history, snapshot
+
+QOSCTL = None
+COMPLETION = None
+# What is waited for comes at once, unless the machine is busy
+DEADLINE = 30
+
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def plain(text):
+    return ESCAPE.sub("", text)
+
+
+class Terminal:
+    """qosctl on a terminal of its own."""
+
+    def __init__(self, arguments, env, rows=24, columns=80, uid=None):
+        self.master, slave = pty.openpty()
+        self.slave = os.dup(slave)
+        self.resize(rows, columns, quiet=True)
+        self.before = termios.tcgetattr(self.slave)
+        self.output = ""
+
+        def prepare():
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            if uid is not None:
+                os.setuid(uid)
+
+        self.process = subprocess.Popen([QOSCTL, *arguments], stdin=slave, stdout=slave, stderr=slave, env=env | {"TERM": "xterm"},
+                                        preexec_fn=prepare)
+        os.close(slave)
+
+    def resize(self, rows, columns, quiet=False):
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        if not quiet:
+            self.process.send_signal(signal.SIGWINCH)
+
+    def read(self, seconds):
+        if not select.select([self.master], [], [], seconds)[0]:
+            return ""
+        try:
+            text = os.read(self.master, 65536).decode(errors="replace")
+        except OSError:
+            text = ""
+        self.output += text
+        return text
+
+    def wait_for(self, what, after=0):
+        """Until the terminal was sent what, behind the position after; returns where that ends."""
+        end = time.monotonic() + DEADLINE
+        while True:
+            m = re.compile(what, re.S).search(self.output, after)
+            if m:
+                return m.end()
+            if time.monotonic() > end:
+                raise AssertionError(f"no {what!r} in {self.output[after:]!r}")
+            self.read(0.1)
+
+    def key(self, keys):
+        os.write(self.master, keys.encode())
+
+    def end(self):
+        """The exit status, with the terminal as it was."""
+        end = time.monotonic() + DEADLINE
+        while self.process.poll() is None:
+            self.read(0.1)
+            if time.monotonic() > end:
+                self.process.kill()
+                self.process.wait()
+                raise AssertionError(f"does not end: {self.output!r}")
+        while self.read(0.05):
+            pass
+        after = termios.tcgetattr(self.slave)
+        assert after == self.before, "the terminal is not as it was"
+        os.close(self.master)
+        os.close(self.slave)
+        return self.process.returncode
+
+
+class Test(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="qosctl-")
+        os.chmod(self.directory, 0o755)
+        self.qosd = FakeQosd(self.directory + "/qosd")
+        os.chmod(self.directory + "/qosd", 0o666)
+        self.bin = self.directory + "/bin"
+        os.mkdir(self.bin)
+        # Nothing of the tester's own environment decides how things look
+        self.env = {"PATH": self.bin + ":" + os.environ["PATH"], "LC_ALL": "C.UTF-8", "QOSD_ADDRESS": self.qosd.path, "TZ": "UTC",
+                    "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=" + self.directory + "/no-bus"} | \
+            {k: v for k, v in os.environ.items() if k.startswith(("ASAN_", "UBSAN_", "LSAN_"))}
+
+    def tearDown(self):
+        self.qosd.close()
+        shutil.rmtree(self.directory)
+
+    def program(self, name, text):
+        path = f"{self.bin}/{name}"
+        with open(path, "w") as f:
+            f.write(text)
+        os.chmod(path, 0o755)
+
+    def run_qosctl(self, *arguments, status=0, columns=None, locale=None, **env):
+        e = self.env | env
+        if columns:
+            e["COLUMNS"] = str(columns)
+        if locale:
+            e["LC_ALL"] = locale
+        r = subprocess.run([QOSCTL, *arguments], env=e, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE)
+        out, err = r.stdout.decode(errors="surrogateescape"), r.stderr.decode(errors="surrogateescape")
+        self.assertEqual(r.returncode, status, f"{arguments}: {out}{err}")
+        if status == 0 and "--batch" not in arguments:
+            self.out, self.err = out, err
+        return out, err
+
+    def out_of(self, *arguments, **more):
+        out, err = self.run_qosctl(*arguments, **more)
+        self.assertEqual(err, "")
+        return out
+
+    def error_of(self, *arguments, status=1, **more):
+        out, err = self.run_qosctl(*arguments, status=status, **more)
+        self.assertNotEqual(err, "", f"{arguments} fails silently")
+        return err
+
+    def terminal(self, *arguments, env={}, **more):
+        return Terminal(arguments, self.env | env, **more)
+
+    def calls(self, method):
+        return [p for m, p in self.qosd.calls if m == method]
+
+    def fits(self, text, columns):
+        for line in plain(text).splitlines():
+            self.assertLessEqual(len(line), columns, line)
+
+
+class List(Test):
+    def test_empty(self):
+        self.assertEqual(self.out_of(), "0 units attached. To attach one: qosctl attach UNIT\n")
+        self.assertEqual(self.out_of("list"), self.out_of())
+        self.assertEqual(self.out_of("list", "--no-legend"), "")
+        self.assertEqual(self.out_of("list", "--json=short"), "")
+
+    def test_table(self):
+        self.qosd.add("nginx.service", requests__server__errors={"reset": 3, "timeout": 1}, requests__server__inFlight=7)
+        self.qosd.add("redis-server.service", rate=41000, scale=21000)
+        out = self.out_of(columns=80)
+        self.assertEqual(out,
+                         "UNIT                 ACTIVE    RATE ERRORS    P50    P99 INFLIGHT OLDEST    MAX\n"
+                         "nginx.service        active 15.1k/s 0.40/s  109us  338us        7      - 6.21ms\n"
+                         "redis-server.service active 41.0k/s    0/s 21.0us 65.1us        0      - 1.20ms\n"
+                         "\n"
+                         "2 units attached. Figures of the last 10s.\n")
+        self.assertEqual(out, self.out_of(columns=80, locale="C"))
+        wide = self.out_of(columns=200)
+        self.fits(wide, 200)
+        for column in ("CONN", "QUEUED", "IN", "OUT", "COST"):
+            self.assertIn(f" {column}", wide.splitlines()[0])
+        # Nobody cuts what goes into a pipe
+        self.assertEqual(wide, self.out_of())
+
+    def test_no_legend(self):
+        self.qosd.add("nginx.service")
+        out = self.out_of("--no-legend")
+        self.assertEqual([line.split()[0] for line in out.splitlines()], ["nginx.service"])
+
+    def test_long_names_and_huge_numbers(self):
+        name = "a" * 249 + ".service"
+        big = 2 ** 63 - 1
+        self.qosd.add(name, rate=1e15, requests__server__inFlight=big, requests__server__oldestInFlight=big,
+                      requests__server__latency=distribution(big, big / 60), requests__server__bytesIn=big)
+        for locale in ("C.UTF-8", "C"):
+            for columns in (80, 200):
+                self.fits(self.out_of("--no-legend", columns=columns, locale=locale), columns)
+        self.assertIn("…", self.out_of(columns=80))
+        out = self.out_of(columns=80, locale="C")
+        self.assertIn("...", out)
+        self.assertTrue(out.isascii())
+        self.assertIn(name, self.out_of())
+
+    def test_absent(self):
+        self.qosd.add("nothing.service", requests=None, cost=None, totals=None)
+        self.qosd.add("overlap.service", requests__quality="overlapping", requests__server__count=None, requests__server__rate=None,
+                      requests__server__latency=None)
+        lines = self.out_of("--no-legend").splitlines()
+        self.assertEqual(lines[0].split(), ["nothing.service", "active"] + ["-"] * 12)
+        self.assertEqual(lines[1].split()[:7], ["overlap.service", "active", "-", "0/s", "-", "-", "0"])
+
+    def test_idle(self):
+        self.qosd.add("idle.service", rate=0, requests__server__latency__max=0)
+        self.assertEqual(self.out_of("--no-legend").split()[:9], ["idle.service", "active", "0/s", "0/s", "-", "-", "0", "-", "-"])
+
+    def test_longer_windows(self):
+        """A quantile comes from the shortest window that carries it, and says so."""
+        self.qosd.add("slow.service", rate=5)
+        out = self.out_of()
+        self.assertRegex(out, r"slow.service .* 109us 338us \(5min\) ")
+        self.assertIn("in brackets", out)
+        self.assertEqual([p["window"] for p in self.calls("Get")], [60 * SEC, 300 * SEC])
+        # Not if a window was asked for
+        self.qosd.calls.clear()
+        out = self.out_of("--window=10s")
+        self.assertNotIn("(", out)
+        self.assertEqual(self.calls("Get"), [])
+        self.assertEqual(self.calls("List"), [{"window": 10 * SEC}])
+        # Nobody looks for what cannot be there
+        self.qosd.units.clear()
+        self.qosd.add("new.service", rate=0.1, age=20)
+        self.qosd.calls.clear()
+        self.out_of()
+        self.assertEqual(self.calls("Get"), [])
+
+    def test_total(self):
+        self.qosd.add("nginx.service")
+        self.assertIn("since each was attached", self.out_of("--window=total"))
+        self.assertEqual(self.calls("List"), [{"window": 0}])
+
+    def test_patterns(self):
+        for name in ("nginx.service", "nginx.socket", "redis.service"):
+            self.qosd.add(name)
+        units = lambda *a: [line.split()[0] for line in self.out_of("list", "--no-legend", *a).splitlines()]
+        self.assertEqual(units("nginx*"), ["nginx.service", "nginx.socket"])
+        self.assertEqual(units("*.service"), ["nginx.service", "redis.service"])
+        self.assertEqual(units("redis"), ["redis.service"])
+        self.assertEqual(units("redis", "r*"), ["redis.service"])
+        self.assertEqual(units("x*"), [])
+        self.qosd.known.add("other.service")
+        self.assertEqual(units("other"), [])
+        self.assertIn("no such unit", self.error_of("list", "nonsense", status=4))
+
+    def test_all(self):
+        """Which units listen here is nobody's business in this test, but they come after those that are attached."""
+        self.qosd.add("nginx.service")
+        out = self.out_of("list", "--all")
+        self.assertRegex(out, r"(?s)^UNIT .*\nnginx.service .*1 unit attached, \d+ more listens?\.")
+        self.assertEqual(json.loads(self.out_of("list", "--all", "nginx.ser*", "--json=short"))["unit"], "nginx.service")
+        self.assertIn("this host", self.error_of("-H", "x", "list", "--all", status=2))
+
+    def test_degraded(self):
+        self.qosd.add("nginx.service", degraded="requests: \x1b[31mno BTF")
+        self.assertIn("nginx.service: requests: \\x1b[31mno BTF\n", self.out_of())
+
+    def test_json(self):
+        self.qosd.add("nginx.service")
+        self.qosd.add("redis.service")
+        out = self.out_of("--json=short")
+        objects = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual([o["unit"] for o in objects], ["nginx.service", "redis.service"])
+        self.assertEqual(objects[0]["snapshot"]["requests"]["server"]["rate"], 15123.4)
+        self.assertGreater(len(self.out_of("--json=pretty").splitlines()), 50)
+        self.assertEqual(self.out_of("--json=off")[:4], "UNIT")
+        self.assertEqual(len(self.out_of("-j").splitlines()), 2)
+
+    def test_colors(self):
+        self.qosd.add("nginx.service")
+        self.assertNotIn("\x1b", self.out_of())
+        self.assertIn("\x1b[0;1;32mactive", self.out_of(SYSTEMD_COLORS="1"))
+        for env, colored in (({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"SYSTEMD_COLORS": "no"}, False),
+                             ({"NO_COLOR": "1", "SYSTEMD_COLORS": "16"}, True)):
+            t = self.terminal("--no-pager", env=env)
+            t.wait_for("attached")
+            self.assertEqual(t.end(), 0)
+            self.assertEqual("\x1b" in t.output, colored, env)
+
+
+class Attach(Test):
+    def test_attach(self):
+        self.qosd.known = {"nginx.service", "redis.service"}
+        self.assertEqual(self.out_of("attach", "nginx", "redis.service"), "")
+        self.assertEqual(self.calls("Attach"), [{"unit": "nginx", "allowInteractiveAuthentication": True},
+                                                {"unit": "redis.service", "allowInteractiveAuthentication": True}])
+        self.assertEqual(set(self.qosd.units), {"nginx.service", "redis.service"})
+
+    def test_options(self):
+        self.qosd.known = {"nginx.service"}
+        self.out_of("attach", "--probes=requests", "--for=10min", "--no-ask-password", "nginx")
+        self.assertEqual(self.calls("Attach"), [{"unit": "nginx", "probes": ["requests"], "duration": 600 * SEC,
+                                                 "allowInteractiveAuthentication": False}])
+        self.out_of("attach", "--probes=requests,requests requests", "--probes", "requests", "nginx")
+        self.assertEqual(self.calls("Attach")[1]["probes"], ["requests"] * 4)
+
+    def test_json(self):
+        self.qosd.known = {"nginx.service"}
+        self.assertEqual(json.loads(self.out_of("attach", "nginx", "--json=short")), {"unit": "nginx.service"})
+        self.assertEqual(json.loads(self.out_of("detach", "nginx", "--json=short")), {})
+
+    def test_degraded(self):
+        self.qosd.add("nginx.service", degraded="requests: no BTF")
+        self.assertEqual(self.run_qosctl("attach", "nginx"), ("", "nginx.service is attached, but not all can be measured: requests: no BTF.\n"))
+
+    def test_failures(self):
+        self.qosd.known = {"nginx.service"}
+        self.assertEqual(self.error_of("attach", "foo", status=4), "Failed to attach 'foo': no such unit foo.service.\n")
+        self.assertIn("expected requests", self.error_of("attach", "--probes=nonsense", "nginx"))
+        err = self.error_of("attach", "foo", "nginx", "bar", status=4)
+        self.assertEqual(len(err.splitlines()), 2)
+        self.assertIn("nginx.service", self.qosd.units)
+        self.qosd.errors["Attach"] = Error("org.varlink.service.PermissionDenied")
+        self.assertEqual(self.error_of("attach", "nginx"), "Failed to attach 'nginx': access denied.\n")
+        self.qosd.errors["Attach"] = Error("io.systemd.InteractiveAuthenticationRequired")
+        self.assertEqual(self.error_of("attach", "nginx"), "Failed to attach 'nginx': interactive authentication required.\n")
+        self.qosd.errors["Attach"] = Error("TooManyUnits", limit=256, message="256 units are attached, and no more may be (UnitsMax=)")
+        self.assertIn("UnitsMax=", self.error_of("attach", "nginx"))
+        self.qosd.errors["Attach"] = Error("org.qosd.QoS.SomethingNew")
+        self.assertIn("SomethingNew", self.error_of("attach", "nginx"))
+
+    def test_two_kinds_of_failure(self):
+        self.qosd.errors["Attach"] = Error("NoControlGroup", unit="a.target", message="a.target has no control group")
+        self.error_of("attach", "a.target")
+        del self.qosd.errors["Attach"]
+        f = self.qosd.resolve
+
+        def resolve(unit):
+            if unit == "a.target":
+                raise Error("NoControlGroup", unit=unit, message="a.target has no control group")
+            return f(unit)
+        self.qosd.resolve = resolve
+        self.error_of("attach", "a.target", "nonsense", status=1)
+
+    def test_strange_names(self):
+        """Bytes of a name do not reach the terminal as they are."""
+        self.assertIn("\\x1b]31m", self.error_of("attach", "\x1b]31m", status=4))
+        self.assertIn("\\x1b[31m", self.error_of("-H", "x", "attach", "\x1b[31m", status=2))
+        r = subprocess.run([QOSCTL, "attach", b"\xff\xfe"], env=self.env, capture_output=True)
+        self.assertEqual(r.returncode, 1)
+        self.assertIn(b"UTF-8", r.stderr)
+        self.assertNotIn(b"\xff", r.stderr)
+        self.error_of("attach", "", status=4)
+        self.error_of("attach", "--", "-x", status=4)
+        self.error_of("attach", "a" * 100000, status=4)
+
+    def test_detach(self):
+        for name in ("a.service", "b.service", "c.service"):
+            self.qosd.add(name)
+        self.qosd.add("leased.service", holds=[{"type": "lease", "probes": ["requests"], "uid": 1000, "owner": "x"}])
+        self.qosd.known = set(self.qosd.units)
+        self.assertEqual(self.out_of("detach", "a"), "")
+        self.assertIn("not attached", self.error_of("detach", "a"))
+        self.out_of("detach", "b*")
+        self.assertEqual(set(self.qosd.units), {"c.service", "leased.service"})
+        self.assertIn("No attached unit matches 'b*'", self.error_of("detach", "b*"))
+        self.out_of("detach", "--all")
+        self.assertEqual(set(self.qosd.units), {"leased.service"})
+        self.error_of("detach", status=2)
+        self.error_of("detach", "--all", "x", status=2)
+
+    def test_patterns_on_another_host(self):
+        self.assertIn("another host", self.error_of("-H", "somewhere", "attach", "ngin*", status=2))
+
+    def test_patterns_without_a_bus(self):
+        self.assertIn("system bus", self.error_of("attach", "ngin*"))
+
+
+class Status(Test):
+    def test_page(self):
+        self.qosd.add("nginx.service", requests__server__errors={"reset": 3, "timeout": 1}, requests__server__clientAborts=2,
+                      requests__server__inFlight=7, requests__server__oldestInFlight=81000,
+                      holds=[{"type": "administrator", "probes": ["requests"], "uid": 0, "remaining": 543 * SEC},
+                             {"type": "lease", "probes": ["requests"], "uid": 4000000000, "owner": "varlink 1234 (qosctl)"}])
+        for locale in ("C.UTF-8", "C"):
+            for columns in (80, 200):
+                out = self.out_of("status", "nginx", columns=columns, locale=locale)
+                self.fits(out, columns)
+        self.assertTrue(out.isascii())
+        for line in ("Active: active", "Held by: administrator (root), for another 9min 3s", "lease of varlink 1234 (qosctl), uid 4000000000",
+                     "CGroup: /system.slice/nginx.service", "Cost: 0.4% of a CPU",
+                     "Requests: 15.1k/s (151k in 10.0s; one answer per question assumed)", "In flight: 7, the oldest for 81.0us",
+                     "Errors: 0.40/s (3 reset, 1 timed out); 2 given up by clients", "12 open, 3 new",
+                     "0 of at most 511 to be accepted, 0 turned away", "9.07M requests and 0 errors since attached",
+                     "######"):
+            self.assertIn(line, out)
+        self.assertRegex(out, r"Attached: since \w{3} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC; 10min ago")
+        self.assertRegex(out, r"\n +MEAN +P50 +P90 +P95 +P99 +P99.9 +MAX +SHARE\n")
+        self.assertRegex(out, r"\n    Latency +120us +109us +207us +240us +338us +1.20ms +6.21ms")
+        self.assertRegex(out, r"\n    Service .* 87.0%\n")
+
+    def test_longer_windows(self):
+        self.qosd.add("slow.service", rate=5)
+        out = self.out_of("status", "slow")
+        self.assertRegex(out, r"MEAN +P50 +P90 P95 \(60s\) P99 \(5min\) P99.9 +MAX")
+        self.assertRegex(out, r"Latency .* 338us +- ")
+        self.assertIn("too few requests, P99.9 takes 5000", out)
+        out = self.out_of("status", "slow", "--window=10s")
+        self.assertNotIn("(60s)", out)
+        self.assertIn("too few requests, P95 takes 100", out)
+
+    def test_young(self):
+        self.qosd.add("young.service", rate=2, age=4)
+        self.assertIn("(8 in 4.00s; one answer", self.out_of("status", "young"))
+
+    def test_absent(self):
+        self.qosd.add("new.service", rate=0, cost=None)
+        out = self.out_of("status", "new")
+        self.assertIn("Requests: 0/s (0 in 10.0s", out)
+        self.assertNotIn("Cost", out)
+        self.assertNotIn("P99", out)
+        self.qosd.add("nothing.service", requests=None, totals=None)
+        out = self.out_of("status", "nothing")
+        self.assertIn("Requests: not measured", out)
+        self.qosd.add("overlap.service", requests__quality="overlapping", requests__server__count=None, requests__server__rate=None,
+                      requests__server__latency=None)
+        self.assertIn("cannot be counted", self.out_of("status", "overlap"))
+
+    def test_trouble(self):
+        self.qosd.add("bad.service", activeState="failed", degraded="requests: \x1b]0;title\x07", drops=3, controlGroup="/a\nb",
+                      holds=[{"type": "lease", "probes": [], "uid": 0, "owner": "\x1b[2J"}],
+                      requests__server__connections={"acceptQueue": 128, "acceptQueueMax": 128, "listenDrops": 41})
+        out = self.out_of("status", "bad")
+        for line in ("× bad.service", "failed", "Degraded: requests: \\x1b]0;title\\x07", "3 events could not be counted", "CGroup: /a\\x0ab\n",
+                     "128 of at most 128 to be accepted, 41 turned away", "lease of \\x1b[2J"):
+            self.assertIn(line, out)
+        self.qosd.errors["Histogram"] = Error("NotMeasured", metric="requests.server.latency", message="not now")
+        self.out_of("status", "bad")
+
+    def test_exit_status(self):
+        self.qosd.known = {"postgresql.service"}
+        out, err = self.run_qosctl("status", "postgresql", status=3)
+        self.assertIn("qosctl attach postgresql.service", out)
+        self.assertEqual(err, "")
+        self.assertEqual(self.qosd.units, {})
+        self.assertEqual(self.error_of("status", "foo", status=4), "Failed to read 'foo': no such unit foo.service.\n")
+        self.assertIn("not attached", self.error_of("status", "--json=short", "postgresql", status=3))
+        self.run_qosctl("status", "postgresql", "foo", status=1)
+        self.assertIn("No attached unit matches", self.error_of("status", "x*", status=3))
+
+    def test_several(self):
+        self.qosd.add("a.service")
+        self.qosd.add("b.service")
+        self.qosd.known = {"c.service"}
+        out, _ = self.run_qosctl("status", "a", "b", "c", status=3)
+        self.assertEqual(len(re.findall(r"^[●○] ", out, re.M)), 3)
+        self.assertEqual(self.out_of("status", "*").count("Requests:"), 2)
+
+    def test_json(self):
+        self.qosd.add("nginx.service")
+        self.qosd.units["nginx.service"] = (self.qosd.units["nginx.service"][0], lambda window: snapshot("nginx.service", 7, window, now=10 ** 18), {})
+        self.assertEqual(json.loads(self.out_of("status", "nginx", "--json=short")), snapshot("nginx.service", 7, 10 * SEC, now=10 ** 18))
+        self.assertEqual(self.calls("Get"), [{"unit": "nginx"}])
+        self.assertNotIn("window", json.loads(self.out_of("status", "nginx", "--json=pretty", "--window=total")))
+
+    def test_windows(self):
+        self.qosd.add("nginx.service")
+        for window, nsec in (("100ms", SEC // 10), ("1s", SEC), ("60s", 60 * SEC), ("1min", 60 * SEC), ("5min", 300 * SEC), ("total", 0)):
+            self.qosd.calls.clear()
+            self.out_of("status", "nginx", "--window", window)
+            self.assertEqual(self.calls("List"), [{"unit": "nginx", "window": nsec}])
+        for window in ("11s", "50ms", "10min"):
+            self.assertIn("5min, or total", self.error_of("status", "nginx", f"--window={window}", status=2))
+        for window in ("", "0", "yesterday", "-1s"):
+            self.error_of("status", "nginx", f"--window={window}", status=2)
+
+    def test_no_side_effects(self):
+        self.qosd.add("slow.service", rate=5)
+        self.out_of("status", "slow")
+        self.assertLessEqual({m for m, _ in self.qosd.calls}, {"List", "Get", "Histogram"})
+
+
+class Show(Test):
+    def test_lines(self):
+        self.qosd.add("nginx.service", rate=7)
+        lines = dict(line.split("=", 1) for line in self.out_of("show", "nginx").splitlines())
+        self.assertEqual(lines["unit"], "nginx.service")
+        self.assertEqual(lines["requests.server.count"], "70")
+        self.assertEqual(lines["requests.server.rate"], "7")
+        self.assertEqual(lines["requests.server.latency.p50"], "109000")
+        self.assertEqual(lines["totals.requests.server.count"], "4200")
+        self.assertEqual(lines["cost.share"], "0.004")
+        self.assertNotIn("requests.server.latency.p99", lines)
+
+    def test_metrics(self):
+        self.qosd.add("nginx.service", rate=7.5)
+        self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.count", "--value"), "75\n")
+        self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.rate"), "requests.server.rate=7.5\n")
+        self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.latency").splitlines()[0], "requests.server.latency.count=75")
+        self.assertEqual(self.out_of("show", "nginx", "-P", "totals.requests.server.count", "--value"), "4500\n")
+        # The order is that of the command line
+        self.assertEqual(self.out_of("show", "nginx", "-P", "seq,unit", "-P", "requests.server.count", "--value"), "812\nnginx.service\n75\n")
+        # Not there now, but there in principle
+        self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.latency.p99"), "requests.server.latency.p99=\n")
+        self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.latency.p99", "--value"), "\n")
+        self.assertEqual(self.out_of("show", "nginx", "-P", "window", "--value", "--window=total"), "\n")
+        out, err = self.run_qosctl("show", "nginx", "-P", "requests.server.nonsense,seq", "--value", status=1)
+        self.assertIn("list-metrics", err)
+        self.assertEqual(out, "812\n")
+
+    def test_several(self):
+        self.qosd.add("a.service")
+        self.qosd.add("b.service")
+        self.assertEqual(self.out_of("show", "*", "-P", "unit"), "unit=a.service\n\nunit=b.service\n")
+        self.assertEqual([json.loads(line)["unit"] for line in self.out_of("show", "a", "b", "--json=short").splitlines()], ["a.service", "b.service"])
+
+    def test_exit_status(self):
+        self.qosd.known = {"x.service"}
+        self.error_of("show", "x", status=3)
+        self.error_of("show", "y", status=4)
+        self.error_of("show", "x", "--value", "--json=short", status=2)
+
+
+class Others(Test):
+    def test_histogram(self):
+        self.qosd.add("nginx.service")
+        for locale, mark in (("C.UTF-8", "█"), ("C", "#")):
+            for columns in (80, 200):
+                out = self.out_of("histogram", "nginx", columns=columns, locale=locale)
+                self.fits(out, columns)
+                self.assertIn(mark, out)
+                self.assertIn(" p50", out)
+        self.assertIn("requests.server.latency of nginx.service: 151k in the last 10s, mean ", out)
+        self.assertEqual(json.loads(self.out_of("histogram", "nginx", "requests.server.queue", "--window=60s", "--json=short"))["window"], 60 * SEC)
+        self.assertIn("distribution", self.error_of("histogram", "nginx", "requests.server.count"))
+        self.assertNotIn("since", self.out_of("histogram", "nginx", "--no-legend"))
+        self.assertIn("since attached", self.out_of("histogram", "nginx", "--window=total"))
+        self.error_of("histogram", "other", status=4)
+        self.error_of("histogram", "nginx", "a", "b", status=2)
+        self.qosd.add("redis.service")
+        self.assertIn("matches 2", self.error_of("histogram", "*", status=2))
+
+    def test_histogram_of_nothing(self):
+        self.qosd.add("idle.service", rate=0)
+        self.assertIn(": 0 in the last 10s\n", self.out_of("histogram", "idle"))
+
+    def test_history(self):
+        self.qosd.add("nginx.service")
+        self.qosd.metrics += [{"name": f"requests.server.errors.{e}", "kind": "counter", "unit": "1", "probe": "requests", "description": ""}
+                              for e in ("reset", "timeout")]
+        self.qosd.histories["nginx.service"] = history("nginx.service", 4, gap=(2,))
+        self.assertEqual(self.out_of("history", "nginx"),
+                         "TIME          RATE ERRORS   P50    P99 INFLIGHT\n"
+                         "Fri 00:00:00   0/s    0/s     -      -        0\n"
+                         "Fri 00:00:10 100/s 0.30/s 436us 1.35ms        0\n"
+                         "Fri 00:00:30 300/s 0.90/s 109us  338us        0\n"
+                         "\n"
+                         "3 steps of 10s, each at its begin. Times without a line were not observed.\n")
+        self.assertEqual(self.calls("History")[-1]["metrics"],
+                         ["requests.server.rate", "requests.server.latency.p50", "requests.server.latency.p99", "requests.server.inFlight",
+                          "requests.server.errors.reset", "requests.server.errors.timeout"])
+        self.assertNotIn("since", self.calls("History")[-1])
+
+        out = self.out_of("history", "nginx", "requests.server.count", "requests.quality", "requests.server.latency.p99", "--since=@1763683210", "--no-legend")
+        self.assertEqual(out.splitlines()[1].split(), ["Fri", "00:00:10", "1.00k", "exchanges", "1.35ms"])
+        self.assertEqual(self.calls("History")[-1]["since"], 1763683210 * SEC)
+        self.assertIn("COUNT QUALITY LATENCY.P99\n", re.sub(" +", " ", self.out_of("history", "nginx", *self.calls("History")[-1]["metrics"])))
+
+        # Whatever is asked for, all of what came is printed
+        reply = json.loads(self.out_of("history", "nginx", "--json=short"))
+        self.assertEqual(len(reply["steps"]), 3)
+        self.assertNotIn("metrics", self.calls("History")[-1])
+
+        self.qosd.histories["nginx.service"]["steps"] = []
+        self.assertIn("No step has passed yet", self.out_of("history", "nginx"))
+        self.assertEqual(self.out_of("history", "nginx", "--no-legend"), "")
+        for columns in (80, 200):
+            self.qosd.histories["nginx.service"] = history("nginx.service", 360)
+            self.fits(self.out_of("history", "nginx", columns=columns), columns)
+
+        self.assertIn("requests.server.latency.max", self.error_of("history", "nginx", "requests.server.latency", status=2))
+        self.assertIn("has not come yet", self.error_of("history", "nginx", "--since=@9999999999999", status=2))
+        self.assertIn("expected how long ago", self.error_of("history", "nginx", "--since=2025-02-31", status=2))
+        self.error_of("history", "other", status=4)
+        self.error_of("history", status=2)
+        self.qosd.errors["History"] = Error("NoHistory", metric="m", message="no history is kept of 'm'")
+        self.assertIn("no history is kept of 'm'", self.error_of("history", "nginx"))
+        self.qosd.errors["History"] = Error("org.varlink.service.InvalidParameter", parameter="since")
+        self.assertIn("has passed", self.error_of("history", "nginx", "--since=1h"))
+
+    def test_heatmap(self):
+        self.qosd.add("nginx.service")
+        for n in (1, 4, 60, 61, 62, 63, 180, 182, 183, 360):
+            self.qosd.histories["nginx.service"] = history("nginx.service", n, gap=range(20, 30))
+            total = sum(h["count"] for s in self.qosd.histories["nginx.service"]["steps"] for h in s["histograms"])
+            for columns in (40, 80, 200):
+                for locale in ("C.UTF-8", "C"):
+                    out = self.out_of("heatmap", "nginx", columns=columns, locale=locale)
+                    # In a pipe
+                    self.assertTrue(out.isascii())
+                    title, picture, legend = out.split("\n\n")
+                    self.assertEqual("not observed" in legend, "/" in picture)
+                    # Many steps in a column hide a gap
+                    self.assertEqual("/" in picture, n > 30 and (columns > 40 or n < 180), f"{n} steps in {columns} columns: {picture}")
+                    self.fits(picture, columns)
+                rows = [line.split()[-1] for line in picture.splitlines()[1:-1]]
+                self.assertLessEqual(len(rows), 18)
+                if all(r.isdigit() for r in rows):
+                    self.assertEqual(sum(int(r) for r in rows), total)
+
+        # On a terminal: shades, and colours if it has them
+        self.qosd.histories["nginx.service"] = history("nginx.service", 60)
+        for env, mark, color in (({}, "\u2588", True), ({"NO_COLOR": "1"}, "\u2588", False), ({"LC_ALL": "C", "NO_COLOR": "1"}, "#", False)):
+            for columns in (80, 200):
+                t = self.terminal("heatmap", "nginx", "--no-pager", env=env, columns=columns)
+                self.assertEqual(t.end(), 0)
+                self.assertIn(mark, t.output)
+                self.assertEqual("\x1b[0;1;31m" in t.output, color)
+                self.fits(t.output.replace("\r", ""), columns)
+
+        self.assertEqual(self.calls("History")[-1]["metrics"], ["requests.server.latency"])
+        self.assertEqual(len(json.loads(self.out_of("heatmap", "nginx", "--json=short"))["steps"]), 60)
+        self.assertIn("not a distribution", self.error_of("heatmap", "nginx", "requests.server.count"))
+        self.qosd.histories["nginx.service"]["steps"] = []
+        self.assertIn("No step has passed yet", self.out_of("heatmap", "nginx"))
+        for broken in ({"schema": 99}, {"offset": 10 ** 9}):
+            self.qosd.histories["nginx.service"] = history("nginx.service", 3)
+            self.qosd.histories["nginx.service"]["steps"][1]["histograms"][0] |= broken
+            self.error_of("heatmap", "nginx")
+        self.error_of("heatmap", "nginx", "a", "b", status=2)
+
+    def test_measure(self):
+        self.qosd.add("nginx.service", requests__server__errors={"reset": 3, "timeout": 1})
+        # The command's output is the command's, ours comes on standard error
+        out, err = self.run_qosctl("measure", "nginx", "--", "sh", "-c", "echo out; echo err >&2; sleep 0.1")
+        self.assertEqual(out, "out\n")
+        self.assertRegex(err, r"^err\n\nnginx.service answered 15\d\d\d\d requests in the 1\d\dms")
+        self.assertIn("in which 'sh' ran:\n", err)
+        self.assertRegex(err, r"\n   Requests: .*\(151k in 1\d\dms")
+        self.assertRegex(err, r"\n +MEAN +P50 ")
+        self.assertNotIn("since attached", err)
+        self.assertEqual(self.calls("Mark"), [{"unit": "nginx"}])
+        self.assertEqual(self.calls("Get")[-1], {"unit": "nginx.service", "sinceMark": True})
+        self.assertEqual(self.calls("Attach"), [])
+
+        out, err = self.run_qosctl("measure", "nginx", "--json=short", "--", "true")
+        self.assertEqual(err, "")
+        self.assertNotIn("window", json.loads(out))
+
+        # Its exit status is ours
+        self.assertIn("exit status 17", self.run_qosctl("measure", "nginx", "--", "sh", "-c", "exit 17", status=17)[1])
+        self.assertIn("exit status 143", self.run_qosctl("measure", "nginx", "--", "sh", "-c", "kill $$", status=143)[1])
+        self.assertIn("Failed to run 'no-such-program'", self.run_qosctl("measure", "nginx", "--", "no-such-program", status=127)[1])
+        self.assertIn("Failed to run '/etc/passwd'", self.run_qosctl("measure", "nginx", "--", "/etc/passwd", status=126)[1])
+
+        # Who is not attached is leased
+        self.qosd.known = {"redis.service"}
+        self.run_qosctl("measure", "redis", "--", "true")
+        self.assertEqual([c["lease"] for c in self.calls("Attach")], [True])
+
+        # What cannot be measured is not run
+        ran = self.directory + "/ran"
+        self.error_of("measure", "other", "--", "touch", ran, status=4)
+        self.assertFalse(os.path.exists(ran))
+        self.assertIn("Expected a command", self.error_of("measure", "nginx", status=2))
+        self.error_of("measure", status=2)
+
+    def test_measure_signals(self):
+        """Signals get through to the command, and do not end qosctl before it."""
+        self.qosd.add("nginx.service")
+        for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+            name = sig.name[3:]
+            p = subprocess.Popen([QOSCTL, "measure", "nginx", "--", "sh", "-c", f"trap 'echo got {name}; exit 3' {name}; echo ready; while :; do sleep 0.05; done"],
+                                 env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(p.stdout.readline(), "ready\n")
+            p.send_signal(sig)
+            out, err = p.communicate(timeout=DEADLINE)
+            self.assertEqual((out, p.returncode), (f"got {name}\n", 3))
+            self.assertIn("nginx.service answered", err)
+
+        # On a terminal everybody gets it, and the command once
+        t = self.terminal("measure", "nginx", "--", "sh", "-c", "trap 'echo got it; n=1' INT; echo ready; while [ -z $n ]; do sleep 0.05; done; sleep 0.3; exit 5")
+        t.wait_for("ready")
+        t.key("\x03")
+        self.assertEqual(t.end(), 5)
+        self.assertEqual(t.output.count("got it"), 1)
+
+    def test_probes(self):
+        for locale in ("C.UTF-8", "C"):
+            for columns in (80, 200):
+                self.fits(self.out_of("probes", columns=columns, locale=locale), columns)
+        out = self.out_of("probes")
+        self.assertRegex(out, r"qosd_ingress +requests +cgroup_skb/ingress +attached +1.23M +190ns +0 arrival of requests\n")
+        self.assertRegex(out, r"qosd_data_ready .* unavailable +- +- +- .*; the kernel has no such tracepoint\n")
+        self.assertIn("512.0K for each attached unit, 320B for each of its open connections", out)
+        self.assertNotIn("bpf_stats_enabled", out)
+        self.qosd.status |= {"statisticsEnabled": False, "drops": 3}
+        for p in self.qosd.programs:
+            for key in ("runs", "runTime", "runTimeMean"):
+                p.pop(key, None)
+        out = self.out_of("probes")
+        self.assertIn("sysctl kernel.bpf_stats_enabled=1", out)
+        self.assertIn("3 events could not be counted", out)
+        objects = [json.loads(line) for line in self.out_of("probes", "--json=short").splitlines()]
+        self.assertEqual(objects, self.qosd.programs + [self.qosd.status])
+
+    def test_list_metrics(self):
+        for locale in ("C.UTF-8", "C"):
+            for columns in (80, 200):
+                self.fits(self.out_of("list-metrics", columns=columns, locale=locale), columns)
+        self.assertRegex(self.out_of("list-metrics", "--no-legend").splitlines()[1],
+                         r"^requests.server.count +1 +counter requests Requests whose first answer byte left$")
+        self.assertEqual([json.loads(line) for line in self.out_of("list-metrics", "--json=short").splitlines()], self.qosd.metrics)
+
+    def test_usage(self):
+        for arguments in (["nonsense"], ["--nonsense"], ["attach"], ["status"], ["show"], ["histogram"], ["status", "--json=nonsense", "x"],
+                          ["show", "x", "-P"], ["show", "x", "-P", ""], ["list", "--window"], ["probes", "x"], ["top", "-n", "0"], ["top", "-n", "-1"],
+                          ["top", "-d", "1ms"], ["top", "-d", "x"], ["attach", "x", "--for=0"], ["attach", "x", "--for="],
+                          ["attach", "x", "--probes="], ["attach", "x", "--window=10s"], ["list", "--for=10s"], ["top", "--all"],
+                          ["-H", "", "list"]):
+            out, err = self.run_qosctl(*arguments, status=2)
+            self.assertTrue(err.strip(), arguments)
+            self.assertEqual(out, "")
+        self.assertEqual(self.qosd.calls, [])
+        self.assertIn("'list' does not take --for=", self.error_of("list", "--for=10s", status=2))
+
+    def test_help(self):
+        out = self.out_of("--help")
+        self.fits(out, 80)
+        self.assertEqual(out, self.out_of("-h"))
+        for verb in ("list", "attach", "detach", "status", "show", "top", "histogram", "probes", "list-metrics"):
+            self.assertRegex(out, rf"\n  {verb} ")
+        self.assertRegex(self.out_of("--version"), r"^qosctl \d")
+
+    def test_not_running(self):
+        err = self.error_of("list", QOSD_ADDRESS=self.directory + "/nothing")
+        self.assertEqual(err, f"Failed to connect to qosd ({self.directory}/nothing): No such file or directory. Is qosd.service running?\n")
+
+    def test_older_qosd(self):
+        self.qosd.errors["List"] = Error("org.varlink.service.MethodNotFound", method="org.qosd.QoS.List")
+        self.assertIn("does not know how to", self.error_of("list"))
+
+    def test_lost(self):
+        self.qosd.do_Get = lambda c, **p: self.qosd.disconnect() or []
+        self.assertEqual(self.error_of("show", "x"), "Failed to read 'x': qosd closed the connection.\n")
+
+    def test_full_disk(self):
+        self.qosd.add("nginx.service")
+        with open("/dev/full", "w") as full:
+            r = subprocess.run([QOSCTL, "list"], env=self.env, stdout=full, stderr=subprocess.PIPE)
+        self.assertEqual(r.returncode, 1)
+        self.assertIn(b"No space left", r.stderr)
+
+    def test_other_host(self):
+        self.qosd.add("nginx.service")
+        self.program("ssh", f"""#!{sys.executable}
+import os, socket, sys, threading
+with open({self.directory + "/ssh.log"!r}, "a") as f:
+    print(*sys.argv[1:], sep="|", file=f)
+if "unreachable" in sys.argv:
+    sys.exit("ssh: no route to host")
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[sys.argv.index("-W") + 1])
+def back():
+    while data := s.recv(65536):
+        os.write(1, data)
+    os._exit(0)
+threading.Thread(target=back).start()
+while data := os.read(0, 65536):
+    s.sendall(data)
+os._exit(0)
+""")
+        self.assertIn("nginx.service", self.out_of("-H", "web1", "list"))
+        self.assertIn("nginx.service", self.out_of("--host=admin@web1:2222"))
+        self.assertIn("nginx.service", self.out_of("-H", "admin@[::1]:2222"))
+        self.assertIn("nginx.service", self.out_of("-H", "fe80::1"))
+        self.assertIn("nginx.service", self.out_of("-H", "-oProxyCommand=x"))
+        self.assertIn("nginx.service", self.out_of("-H", "web1", "top", "-n", "2", "-d", "100ms", "-b", "nginx"))
+        with open(self.directory + "/ssh.log") as f:
+            calls = f.read().splitlines()
+        p = self.qosd.path
+        self.assertEqual(calls, [f"-xT|-W|{p}|--|web1", f"-xT|-p|2222|-W|{p}|--|admin@web1", f"-xT|-p|2222|-W|{p}|--|admin@::1",
+                                 f"-xT|-W|{p}|--|fe80::1", f"-xT|-W|{p}|--|-oProxyCommand=x", f"-xT|-W|{p}|--|web1"])
+        err = self.error_of("-H", "unreachable", "status", "nginx")
+        self.assertIn("no route to host", err)
+        self.assertIn("the connection ended", err)
+
+    def test_password_prompt(self):
+        """A user at a terminal gets polkit's agent, for as long as it may be needed."""
+        self.qosd.known = {"nginx.service"}
+        self.program("pkttyagent", f"#!/bin/sh\necho started \"$*\"\ntrap 'echo ended; exit' TERM\neval \"exec $2>&-\"\nwhile :; do sleep 0.1; done\n")
+        nobody = 65534 if os.geteuid() == 0 else None
+        t = self.terminal("attach", "nginx", uid=nobody)
+        t.wait_for(r"started --notify-fd \d+ --fallback")
+        t.wait_for("ended")
+        self.assertEqual(t.end(), 0)
+        for arguments, uid in ((["attach", "--no-ask-password", "nginx"], nobody), (["status", "nginx"], nobody), (["-H", "x", "attach", "nginx"], nobody)):
+            t = self.terminal(*arguments, uid=uid)
+            t.end()
+            self.assertNotIn("started", t.output)
+        self.assertEqual([p["allowInteractiveAuthentication"] for p in self.calls("Attach")], [True, False])
+
+    def test_pager(self):
+        self.qosd.add("nginx.service")
+        self.program("less", "#!/bin/sh\necho \"[$LESS $LESSSECURE]\"\nexec cat\n")
+        self.program("mine", "#!/bin/sh\necho [mine]\nexec cat\n")
+        self.program("pager", "#!/bin/sh\necho \"[$LESS]\"\nexec cat\n")
+        for arguments, env, said in (([], {"SYSTEMD_PAGERSECURE": "0"}, "[FRSXMK]"),
+                                     ([], {"SYSTEMD_PAGERSECURE": "1"}, "[FRSXMK 1]"),
+                                     ([], {"SYSTEMD_PAGERSECURE": "0", "PAGER": "mine"}, "[mine]"),
+                                     ([], {"SYSTEMD_PAGERSECURE": "0", "PAGER": "less", "SYSTEMD_PAGER": "mine"}, "[mine]"),
+                                     ([], {"SYSTEMD_PAGERSECURE": "0", "SYSTEMD_LESS": "FRX"}, "[FRX]"),
+                                     ([], {"SYSTEMD_PAGERSECURE": "0", "SYSTEMD_PAGER": ""}, None),
+                                     ([], {"SYSTEMD_PAGERSECURE": "0", "PAGER": "cat"}, None),
+                                     (["--no-pager"], {"PAGER": "mine", "SYSTEMD_PAGERSECURE": "0"}, None)):
+            t = self.terminal(*arguments, env=env)
+            t.wait_for("1 unit attached")
+            self.assertEqual(t.end(), 0)
+            if said:
+                self.assertIn(said, t.output)
+            else:
+                self.assertNotIn("[FR", t.output)
+                self.assertNotIn("[mine]", t.output)
+
+    def test_pager_that_ends_early(self):
+        for i in range(250):
+            self.qosd.add(f"unit-{i}.service")
+        self.program("less", "#!/bin/sh\nexit 0\n")
+        t = self.terminal("status", "*", env={"SYSTEMD_PAGERSECURE": "1"})
+        self.assertEqual(t.end(), 0)
+
+
+class Top(Test):
+    def test_batch(self):
+        self.qosd.add("nginx.service")
+        self.qosd.add("redis.service", rate=3)
+        out = self.out_of("top", "--batch", "--iterations=3", "--delay=100ms")
+        frames = out.split("\n\n")
+        self.assertEqual(len(frames), 3)
+        for f in frames:
+            self.assertEqual([line.split()[0] for line in f.splitlines()], ["UNIT", "nginx.service", "redis.service"])
+        self.assertNotIn("\x1b", out)
+        out = self.out_of("top", "-b", "-n2", "-d0.1", "--no-legend")
+        self.assertEqual(len(re.findall("^nginx", out, re.M)), 2)
+        self.assertNotIn("UNIT", out)
+
+    def test_pipe(self):
+        """Without a terminal and without --batch: one table."""
+        self.qosd.add("nginx.service")
+        self.assertEqual(self.out_of("top").count("UNIT"), 1)
+
+    def test_nothing_attached(self):
+        self.assertRegex(self.out_of("top", "-b", "-n", "1"), "^UNIT [A-Z0-9 ]+\n$")
+
+    def test_json(self):
+        self.qosd.add("nginx.service")
+        objects = [json.loads(line) for line in self.out_of("top", "--json=short", "-b", "-n", "2", "-d", "100ms").splitlines()]
+        self.assertEqual([o["unit"] for o in objects], ["nginx.service"] * 2)
+
+    def test_longer_windows(self):
+        self.qosd.add("slow.service", rate=5)
+        out = self.out_of("top", "-b", "-n", "3", "-d", "100ms")
+        self.assertEqual(out.count("338us (5min)"), 3)
+        # They are not asked for anew each time
+        self.assertEqual(len(self.calls("Get")), 2)
+        self.assertNotIn("(", self.out_of("top", "-b", "-n", "1", "--window=10s"))
+
+    def test_lease(self):
+        """A unit that is not attached is, for as long as top runs; one that is stays as it is."""
+        self.qosd.known = {"other.service"}
+        self.qosd.add("nginx.service")
+        t = self.terminal("top", "other", "nginx")
+        t.wait_for("nginx")
+        t.wait_for("other")
+        self.assertEqual(self.calls("Attach"), [{"unit": "other", "lease": True, "allowInteractiveAuthentication": True}])
+        self.assertIn("other.service", self.qosd.units)
+        t.key("q")
+        self.assertEqual(t.end(), 0)
+        end = time.monotonic() + DEADLINE
+        while "other.service" in self.qosd.units and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertEqual(set(self.qosd.units), {"nginx.service"})
+        self.assertIn("no such unit", self.error_of("top", "nonsense", status=4))
+
+    def test_only_named(self):
+        for name in ("a.service", "b.service", "c.service"):
+            self.qosd.add(name)
+        out = self.out_of("top", "-b", "-n", "1", "--no-legend", "a", "c*")
+        self.assertEqual([line.split()[0] for line in out.splitlines()], ["a.service", "c.service"])
+        out = self.out_of("top", "-b", "-n", "1", "--no-legend", "b")
+        self.assertEqual([line.split()[0] for line in out.splitlines()], ["b.service"])
+
+    def test_keys(self):
+        self.qosd.add("a.service", rate=10, scale=9000000, requests__server__inFlight=1)
+        self.qosd.add("b.service", rate=1000, scale=1000, requests__server__errors={"reset": 4}, requests__server__inFlight=2)
+        self.qosd.add("c.service", rate=100, requests__server__inFlight=3)
+        t = self.terminal("top", "-d", "2min", env={"SYSTEMD_COLORS": "0"})
+        at = t.wait_for("by throughput.*b.service.*c.service.*a.service")
+        self.assertIn("\x1b[?1049h", t.output)
+        for key, what in (("p", "by unit .*a.service.*b.service.*c.service"), ("e", "by errors.*b.service.*a.service.*c.service"),
+                          ("l", "by latency.*a.service.*c.service.*b.service"), ("i", "by in flight.*c.service.*b.service.*a.service"),
+                          ("r", "by in flight reversed.*a.service.*b.service.*c.service"), ("h", "Sort by"), ("+", "every 2min 1s"), ("?", "UNIT"),
+                          ("\x1b[A", "UNIT"), ("t", "by throughput reversed")):
+            t.key(key)
+            at = t.wait_for(what, at)
+        # Now
+        n = len(self.calls("List"))
+        t.key(" ")
+        end = time.monotonic() + DEADLINE
+        while len(self.calls("List")) == n and time.monotonic() < end:
+            t.read(0.05)
+        self.assertEqual(len(self.calls("List")), n + 1)
+        t.key("q")
+        self.assertEqual(t.end(), 0)
+        self.assertTrue(t.output.endswith("\x1b[?7h\x1b[?25h\x1b[?1049l"), t.output[-40:])
+
+    def test_signals(self):
+        self.qosd.add("nginx.service")
+        for stop in (lambda t: t.key("\x03"), lambda t: t.process.send_signal(signal.SIGTERM), lambda t: t.process.send_signal(signal.SIGHUP)):
+            t = self.terminal("top")
+            t.wait_for("nginx.service")
+            stop(t)
+            self.assertEqual(t.end(), 0)
+            self.assertTrue(t.output.endswith("\x1b[?7h\x1b[?25h\x1b[?1049l"))
+
+    def test_suspend(self):
+        self.qosd.add("nginx.service")
+        t = self.terminal("top")
+        at = t.wait_for("nginx.service")
+        t.key("\x1a")
+        at = t.wait_for(re.escape("\x1b[?1049l"), at)
+        pid, status = os.waitpid(t.process.pid, os.WUNTRACED)
+        self.assertTrue(os.WIFSTOPPED(status))
+        self.assertEqual(termios.tcgetattr(t.slave), t.before)
+        t.process.send_signal(signal.SIGCONT)
+        at = t.wait_for(re.escape("\x1b[?1049h") + ".*nginx.service", at)
+        t.key("q")
+        self.assertEqual(t.end(), 0)
+
+    def test_size(self):
+        for i in range(40):
+            self.qosd.add(f"unit-number-{i:02}.service", rate=i)
+        t = self.terminal("top", "-d", "1h", rows=10, columns=60)
+        at = t.wait_for(r"34 more")
+        self.fits(t.output.replace("\r", ""), 60)
+        t.resize(20, 200)
+        at = t.wait_for(r"COST.*24 more", at)
+        t.resize(2, 5)
+        at = t.wait_for(r"\x1b\[H", at)
+        t.resize(24, 80)
+        t.wait_for(r"20 more", at)
+        t.key("q")
+        self.assertEqual(t.end(), 0)
+
+    def test_restart(self):
+        """qosd goes away and comes back: the table does, too, with the lease."""
+        self.qosd.known = {"other.service"}
+        t = self.terminal("top", "other", "-d", "100ms")
+        at = t.wait_for("other.service")
+        self.qosd.close()
+        at = t.wait_for("Lost the connection.*trying again", at)
+        self.qosd = FakeQosd(self.qosd.path)
+        self.qosd.known = {"other.service"}
+        t.wait_for("every 100ms.*other.service", at)
+        self.assertEqual(self.calls("Attach"), [{"unit": "other.service", "lease": True, "allowInteractiveAuthentication": False}])
+        t.key("q")
+        self.assertEqual(t.end(), 0)
+
+    def test_restart_in_batch(self):
+        """One restart is survived; a qosd that stays away ends it."""
+        self.qosd.add("nginx.service")
+        p = subprocess.Popen([QOSCTL, "top", "-b", "-d", "100ms", "--no-legend"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(3):
+            while not p.stdout.readline().startswith(b"nginx.service"):
+                self.assertIsNone(p.poll())
+            self.qosd.disconnect()
+        self.qosd.close()
+        _, err = p.communicate(timeout=DEADLINE)
+        self.assertEqual(p.returncode, 1)
+        self.assertIn(b"Failed to read the units", err)
+        self.qosd = FakeQosd(self.qosd.path)
+
+    def test_error(self):
+        """The screen is given back before anything is said."""
+        self.qosd.add("nginx.service")
+        t = self.terminal("top", "-d", "100ms")
+        t.wait_for("nginx.service")
+        self.qosd.errors["List"] = Error("org.varlink.service.PermissionDenied")
+        self.assertEqual(t.end(), 1)
+        self.assertRegex(t.output, r"\x1b\[\?1049lFailed to read the units: access denied")
+
+    def test_dumb_terminal(self):
+        self.qosd.add("nginx.service")
+        r = subprocess.run(["script", "-qec", f"TERM=dumb {QOSCTL} top -n 2 -d 100ms", "/dev/null"], env=self.env, stdin=subprocess.DEVNULL,
+                           capture_output=True, timeout=DEADLINE)
+        self.assertEqual(r.stdout.decode().count("nginx.service"), 2)
+        self.assertNotIn(b"\x1b", r.stdout)
+
+    def test_no_keys(self):
+        """Standard input is something else than the terminal."""
+        self.qosd.add("nginx.service")
+        t = self.terminal("top", "-n", "2", "-d", "100ms")
+        self.assertEqual(t.end(), 0)
+        self.assertIn("nginx.service", t.output)
+
+
+class Completion(Test):
+    def complete(self, *words):
+        script = 'compopt() { :; }; source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _qosctl; printf "%s\\n" "${COMPREPLY[@]}"'
+        r = subprocess.run(["bash", "-c", script, "bash", COMPLETION, "qosctl", *words], env=self.env, capture_output=True, text=True, timeout=DEADLINE)
+        self.assertEqual(r.stderr, "")
+        return sorted(r.stdout.split("\n")[:-1])
+
+    def setUp(self):
+        super().setUp()
+        os.symlink(os.path.abspath(QOSCTL), self.bin + "/qosctl")
+        self.program("systemctl", "#!/bin/sh\nprintf '%s\\n' 'nginx.service loaded active' 'dev-a\\x2db.service loaded active'\n")
+        self.qosd.add("redis.service")
+        self.qosd.add("a\\x2db.service")
+
+    def test_completion(self):
+        self.assertEqual(self.complete("at"), ["attach"])
+        self.assertEqual(len(self.complete("")), 12)
+        self.assertEqual(self.complete("attach", "n"), ["nginx.service"])
+        self.assertEqual(self.complete("attach", "d"), ["dev-a\\x2db.service"])
+        for verb in ("detach", "status", "show", "histogram", "history", "heatmap", "list"):
+            self.assertEqual(self.complete(verb, ""), ["a\\x2db.service", "redis.service"])
+        self.assertEqual(self.complete("status", "redis.service", "a"), ["a\\x2db.service"])
+        self.assertEqual(self.complete("show", "-P", "requests.q"), ["requests.quality"])
+        self.assertEqual(self.complete("histogram", "redis.service", "requests.server.l"), ["requests.server.latency"])
+        self.assertEqual(self.complete("histogram", "redis.service", "requests.server.latency", ""), [""])
+        self.assertEqual(self.complete("heatmap", "redis.service", "requests.server.l"), ["requests.server.latency"])
+        self.assertEqual(self.complete("heatmap", "redis.service", "requests.server.latency", ""), [""])
+        self.assertEqual(self.complete("history", "redis.service", "requests.server.c"), ["requests.server.connections.acceptQueueMax", "requests.server.count"])
+        self.assertEqual(self.complete("history", "redis.service", "requests.server.count", "requests.q"), ["requests.quality"])
+        self.assertEqual(self.complete("history", "--s"), ["--since="])
+        self.assertEqual(self.complete("measure", "n"), ["nginx.service"])
+        self.assertIn("/bin/sh", self.complete("measure", "nginx.service", "--", "/bin/s"))
+        self.assertIn("today", self.complete("heatmap", "--since", "="))
+        self.assertEqual(self.complete("attach", "--f"), ["--for="])
+        self.assertEqual(self.complete("list", "--f"), [""])
+        self.assertEqual(self.complete("--json", "=", "s"), ["short"])
+        self.assertEqual(self.complete("status", "--window", "="), sorted("100ms 500ms 1s 10s 60s 5min total".split()))
+        self.assertEqual(self.complete("--json", "=", "short", "--no-pager", "det"), ["detach"])
+        self.assertEqual(self.complete("--no-pager", "detach", "r"), ["redis.service"])
+
+
+if __name__ == "__main__":
+    QOSCTL, COMPLETION = (os.path.abspath(p) for p in sys.argv[1:3])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

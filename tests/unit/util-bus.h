@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What tests of the daemon on D-Bus need: connections without a broker, a service manager that knows what the test tells
+ * it, and calls that run the one event loop on which both sides live. */
+
+#include <systemd/sd-bus.h>
+#include <systemd/sd-event.h>
+
+#include "util.h"
+
+#define check(condition)                                                                                \
+        do {                                                                                            \
+                if (!(condition)) {                                                                     \
+                        fprintf(stderr, "%s:%i: not true: %s\n", __FILE__, __LINE__, #condition);       \
+                        exit(EXIT_FAILURE);                                                             \
+                }                                                                                       \
+        } while (false)
+
+/* Goes on as root without capabilities, so that nothing gets into the kernel: as root of a user namespace if need be.
+ * False when that is not allowed here. */
+bool test_become_plain_root(void);
+
+/* A user that is not root can be had, too. */
+bool test_has_other_user(void);
+#define TEST_OTHER_UID 65534
+
+/* Two connected ends. Each sees the other as a process of uid. */
+void test_bus_pair(sd_event *event, uid_t uid, sd_bus **ret_a, sd_bus **ret_b);
+
+/* Runs the event loop once; fails when nothing happens for ten seconds. */
+void test_run(sd_event *event);
+#define test_wait(event, condition)                                                                     \
+        while (!(condition))                                                                            \
+                test_run(event)
+
+/* Calls and waits for the answer. Returns it, or NULL with ret_error (which may be NULL: then it must not fail). */
+sd_bus_message* test_call_message(sd_bus *bus, sd_bus_message *m, sd_bus_error *ret_error);
+sd_bus_message* test_call(sd_bus *bus, const char *path, const char *interface, const char *member, sd_bus_error *ret_error,
+                          const char *types, ...);
+
+/* ---- a service manager ---------------------------------------------------------------------------------------- */
+
+typedef struct FakeUnit {
+        const char *id;
+        const char *alias;              /* NULL: none */
+        const char *load_state;         /* NULL: "loaded" */
+        const char *active_state;
+        const char *sub_state;
+        const char *control_group;      /* empty while it has none */
+        const char *slice;              /* NULL: no kind of unit that lives in one */
+        const char *triggers[3], *triggered_by[3];
+        const char *listen[5][2];       /* of a socket: kind and address, for instance "Stream", "[::]:80" */
+        bool accept;
+} FakeUnit;
+
+typedef struct FakeServiceManager {
+        sd_bus *bus;
+        FakeUnit *units;                /* the last has no id */
+        bool subscribed;
+} FakeServiceManager;
+
+/* Puts the objects of PID 1 on a connection; what is not among units is "not-found". */
+void fake_service_manager_start(FakeServiceManager *f, sd_bus *bus, FakeUnit *units);
+void fake_service_manager_changed(FakeServiceManager *f, const char *id);
