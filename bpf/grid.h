@@ -50,9 +50,10 @@ static const __u8 grid_guess[64] = {
 #define GRID_BOUND(index, size) ((void) ((index) < (size) ? 0 : ((index) = 0)))
 #endif
 
-/* In BPF a function of its own, which the verifier walks once and not at each of the places that call it. */
+/* In BPF a function of its own, which the verifier walks once and not at each of the places that call it. Weak: each file
+ * of programs has one, the linked object the first. */
 #ifdef __bpf__
-#define GRID_FUNCTION __attribute__((noinline))
+#define GRID_FUNCTION __attribute__((noinline, weak))
 #else
 #define GRID_FUNCTION static inline
 #endif

@@ -13,7 +13,7 @@
 
 /* In BPF each is a function of its own, which the verifier walks once. */
 #ifdef __bpf__
-#define PARSER_FUNCTION __attribute__((noinline))
+#define PARSER_FUNCTION __attribute__((noinline, weak))
 #else
 #define PARSER_FUNCTION static inline __attribute__((unused))
 #endif

@@ -11,7 +11,7 @@
 
 #include "log.h"
 #include "probe.h"
-#include "requests.skel.h"
+#include "qosd.skel.h"
 
 typedef enum Map {
         MAP_UNITS,
@@ -121,7 +121,7 @@ static void checksum_object(char ret[static 17]) {
         const unsigned char *elf;
         size_t size;
 
-        elf = requests_bpf__elf_bytes(&size);
+        elf = qosd_bpf__elf_bytes(&size);
         for (size_t i = 0; i < size; i++)
                 h = (h ^ elf[i]) * UINT64_C(0x100000001b3);
 
@@ -256,12 +256,12 @@ static int dup_cloexec(int fd) {
 
 /* Opens the object, lets it use the maps that are there already, and loads the given programs (none: makes the maps). */
 static int object_load(Probe *p, uint32_t programs) {
-        struct requests_bpf *skeleton;
+        struct qosd_bpf *skeleton;
         int r = 0;
 
         libbpf_complaint[0] = 0;
 
-        skeleton = requests_bpf__open();
+        skeleton = qosd_bpf__open();
         if (!skeleton)
                 return errno_or_else(ENOMEM);
 
@@ -286,7 +286,7 @@ static int object_load(Probe *p, uint32_t programs) {
                 }
         }
 
-        r = requests_bpf__load(skeleton);
+        r = qosd_bpf__load(skeleton);
         if (r < 0)
                 goto finish;
 
@@ -308,7 +308,7 @@ static int object_load(Probe *p, uint32_t programs) {
 
         r = 0;
 finish:
-        requests_bpf__destroy(skeleton);
+        qosd_bpf__destroy(skeleton);
         return r;
 }
 

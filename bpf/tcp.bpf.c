@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "requests": exchanges on TCP, server role. And the control groups it works for.
+/* The probe "requests": exchanges on TCP, server role.
  *
  *   arrival     cgroup_skb/ingress           at the root: a unit's own group, and a program attached to it, die with
  *                                            each restart (the group is made anew)
@@ -10,24 +10,15 @@
  *                                            they are neither. What is spliced does not pass here, and is not parsed
  *   departure   cgroup_skb/egress            sock_send_length comes after the data left, and too late to order it
  *   connection  inet_sock_set_state          listen(), accepted, closing, gone
- *   ownership   cgroup_mkdir                 a new group is its parent's, or that of a unit that starts again
  *
  * Every program may be missing: without one its own figures are missing, and nothing else. */
 
-#include "kernel.h"
-
-#define window_copy(to, from, size) bpf_probe_read_kernel(to, size, from)
-#include "accumulate.h"
-#include "exchange.h"
+#include "books.h"
 #include "talk.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-void* bpf_rdonly_cast(const void *object, __u32 type_id) __ksym;
 int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *ret) __ksym;
-
-/* The inode of the daemon's root control group. In a container it is not the hierarchy's root. */
-const volatile __u64 root_group_id = 1;
 
 enum conn_kind {
         CONN_LISTENER = 1,
@@ -58,19 +49,6 @@ struct handover {
         __u32 _padding2;
 };
 
-struct {
-        __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-        __uint(max_entries, 256);       /* UNITS_MAX_LIMIT in src/manager.h */
-        __type(key, __u32);
-        __array(values, struct {
-                __uint(type, BPF_MAP_TYPE_ARRAY);
-                __uint(map_flags, BPF_F_MMAPABLE);
-                __uint(max_entries, 1);
-                __type(key, __u32);
-                __uint(value_size, sizeof(struct qos_unit));
-        });
-} units SEC(".maps");
-
 /* Clones of a listener's entry come with the connections accepted from it. */
 struct {
         __uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -96,21 +74,6 @@ struct {
 } listeners SEC(".maps");
 
 struct {
-        __uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __type(key, int);
-        __type(value, struct qos_owner);
-} groups SEC(".maps");
-
-struct {
-        __uint(type, BPF_MAP_TYPE_HASH);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __uint(max_entries, 1024);      /* of 256 units: also those of their sockets, or of their instances */
-        __type(key, struct qos_path);
-        __type(value, struct qos_owner);
-} paths SEC(".maps");
-
-struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
         __uint(max_entries, QOS_ADDRESSES);
@@ -124,77 +87,6 @@ struct {
         __type(key, __u32);
         __type(value, struct handover);
 } handovers SEC(".maps");
-
-struct {
-        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct qos_path);
-} path_scratch SEC(".maps");
-
-struct {
-        __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, QOS_STATISTICS);
-        __type(key, __u32);
-        __type(value, __u64);
-} statistics SEC(".maps");
-
-static __always_inline void statistics_count(__u32 which) {
-        __u64 *n = bpf_map_lookup_elem(&statistics, &which);
-
-        if (n)
-                __sync_fetch_and_add(n, 1);
-}
-
-/* The unit's map, or NULL if it was detached (and the slot perhaps given to another). */
-static __always_inline struct qos_unit* unit_get(const struct qos_owner *owner) {
-        __u32 slot = owner->slot, zero = 0;
-        struct qos_unit *u;
-        void *map;
-
-        map = bpf_map_lookup_elem(&units, &slot);
-        if (!map)
-                return NULL;
-        u = bpf_map_lookup_elem(map, &zero);
-        if (!u || u->generation != owner->generation)
-                return NULL;
-        return u;
-}
-
-/* ---- booking -------------------------------------------------------------------------------------------------- */
-
-static __always_inline void unit_apply(struct qos_unit *u, const struct exchange_effect *effect) {
-        if (effect->in_flight != 0)
-                __sync_fetch_and_add(&u->in_flight, effect->in_flight);
-        if (effect->overlap)
-                window_count(u, QOS_CELL_OVERLAPS, 1);
-}
-
-/* The first byte of n answers has left: the questions count, with what their life was so far. Of the distributions that
- * are kept as a difference (qos.h) only what differs is booked. */
-static __always_inline void unit_book(struct qos_unit *u, __u64 now, __u32 n, __u64 first_at, __u64 last_at, __u64 read_at) {
-        __u64 receive;
-
-        window_count(u, QOS_CELL_COUNT, n);
-        window_add(u, QOS_SERVICE, exchange_between(read_at, now), n);
-
-        if (first_at == 0 || last_at == 0)
-                return; /* it came before the unit was attached, or arrivals are not seen: no guess */
-
-        window_add(u, QOS_FIRST_BYTE, exchange_between(first_at, now), n);
-        window_add(u, QOS_QUEUE, exchange_between(last_at, read_at), n);
-        receive = exchange_between(first_at, last_at);
-        if (receive > 0)
-                window_shift(u, QOS_RECEIVE, 0, receive, n);
-}
-
-static __always_inline void unit_book_more(struct qos_unit *u, __u64 now, __u64 first_at, __u64 first_out_at, __u64 before) {
-        window_move(u, QOS_ANSWER, before, exchange_between(first_out_at, before),
-                    now, exchange_between(first_out_at, now));
-        if (first_at != 0)
-                window_move(u, QOS_LATENCY, before, exchange_between(first_at, before),
-                            now, exchange_between(first_at, now));
-}
 
 /* ---- connections ---------------------------------------------------------------------------------------------- */
 
@@ -265,20 +157,6 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                 unit_apply(u, &effect);
         }
         return 0;
-}
-
-/* The owner of a socket nobody has seen, by whose task uses it. Sockets that wait for accept() at attach, and those
- * whose listener somebody else has opened, come this way. */
-static __always_inline bool task_owner(struct qos_owner *ret) {
-        struct task_struct *task = bpf_get_current_task_btf();
-        struct qos_owner *owner;
-
-        owner = bpf_cgrp_storage_get(&groups, task->cgroups->dfl_cgrp, 0, 0);
-        if (!owner)
-                return false;
-
-        *ret = *owner;
-        return true;
 }
 
 /* A connection of a listener that was found and not seen being opened. The service manager opens them for others, and one
@@ -1145,149 +1023,6 @@ int BPF_PROG(requests_retransmit, struct sock *sk) {
 
         window_enter(u, bpf_ktime_get_ns());
         conn_count_retransmits(c, tp->total_retrans, u);
-        return 0;
-}
-
-/* ---- control groups ------------------------------------------------------------------------------------------- */
-
-struct cgroup* bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
-void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
-
-static __always_inline __u64 group_id(const struct cgroup *group) {
-        return BPF_CORE_READ(group, kn, id);
-}
-
-/* Deeper than this no service manager builds (cgroup.max.depth is far above). */
-#define GROUP_DEPTH_MAX 32
-
-/* TRACE_CGROUP_PATH_LEN: what the tracepoint hands over at most */
-#define KERNEL_PATH_MAX 1024
-
-struct path_walk {
-        const char *path;
-        int parts;      /* to skip */
-        int offset;     /* of what remains; -1: nothing does */
-};
-
-static long path_step(__u64 i, void *data) {
-        struct path_walk *w = data;
-        char c;
-
-        if (bpf_probe_read_kernel(&c, 1, w->path + i) < 0 || c == 0)
-                return 1;
-        if (c == '/' && w->parts-- == 0) {
-                w->offset = i;
-                return 1;
-        }
-        return 0;
-}
-
-struct path_cut {
-        int at;         /* the "@" in the last part of the path; -1: none */
-};
-
-static long path_cut_step(__u64 i, void *data) {
-        struct path_cut *cut = data;
-        __u32 zero = 0;
-        struct qos_path *p = bpf_map_lookup_elem(&path_scratch, &zero);
-
-        if (!p || i >= sizeof(p->path) || p->path[i] == 0)
-                return 1;
-        if (p->path[i] == '/')
-                cut->at = -1;
-        else if (p->path[i] == '@' && cut->at < 0)
-                cut->at = i;
-        return 0;
-}
-
-static long path_clear_step(__u64 i, void *data) {
-        struct path_cut *cut = data;
-        __u32 zero = 0;
-        struct qos_path *p = bpf_map_lookup_elem(&path_scratch, &zero);
-
-        if (!p || i >= sizeof(p->path))
-                return 1;
-        if ((int) i > cut->at)
-                p->path[i] = 0;
-        return 0;
-}
-
-/* Runs before the directory is visible, so before any task can be in it. */
-SEC("tp_btf/cgroup_mkdir")
-int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
-        struct qos_owner *owner = NULL, *mine;
-        struct path_walk walk = { .offset = -1 };
-        int level, root_level = -1;
-        struct cgroup *parent;
-        struct qos_path *p;
-        __u32 zero = 0;
-
-        if (group->root->hierarchy_id != 0)
-                return 0;
-        level = group->level;
-        if (level < 1)
-                return 0;
-
-        parent = bpf_cgroup_ancestor(group, level - 1);
-        if (parent) {
-                struct qos_owner *inherited = bpf_cgrp_storage_get(&groups, parent, 0, 0);
-                struct qos_owner o;
-
-                if (inherited && unit_get(inherited)) {
-                        o = *inherited;
-                        mine = bpf_cgrp_storage_get(&groups, group, &o, BPF_LOCAL_STORAGE_GET_F_CREATE);
-                        if (!mine)
-                                statistics_count(QOS_STATISTIC_GROUPS_LOST);
-                        bpf_cgroup_release(parent);
-                        return 0;
-                }
-                bpf_cgroup_release(parent);
-        }
-
-        /* How deep the daemon's root lies: so many parts of the path are not the daemon's to see */
-        for (int i = 0; i < GROUP_DEPTH_MAX && i < level; i++) {
-                struct cgroup *ancestor;
-
-                if (bpf_core_read(&ancestor, sizeof(ancestor), &group->ancestors[i]) < 0)
-                        return 0;
-                if (group_id(ancestor) == root_group_id) {
-                        root_level = i;
-                        break;
-                }
-        }
-        if (root_level < 0)
-                return 0;
-
-        p = bpf_map_lookup_elem(&path_scratch, &zero);
-        if (!p)
-                return 0;
-        walk.path = path;
-        walk.parts = root_level;
-        bpf_loop(KERNEL_PATH_MAX, path_step, &walk, 0);
-        if (walk.offset < 0)
-                return 0;
-
-        for (int i = 0; i < QOS_PATH_SIZE / 8; i++)
-                ((volatile __u64*) p->path)[i] = 0;
-        if (bpf_probe_read_kernel_str(p->path, sizeof(p->path), path + walk.offset) < 0)
-                return 0;
-
-        owner = bpf_map_lookup_elem(&paths, p);
-        if (!owner) {
-                struct path_cut cut = { .at = -1 };
-
-                /* "foo@1.service": perhaps all "foo@" are one unit's */
-                bpf_loop(QOS_PATH_SIZE, path_cut_step, &cut, 0);
-                if (cut.at < 0)
-                        return 0;
-                bpf_loop(QOS_PATH_SIZE, path_clear_step, &cut, 0);
-                owner = bpf_map_lookup_elem(&paths, p);
-        }
-        if (!owner)
-                return 0;
-        mine = bpf_cgrp_storage_get(&groups, group, owner, BPF_LOCAL_STORAGE_GET_F_CREATE);
-        if (!mine)
-                statistics_count(QOS_STATISTIC_GROUPS_LOST);
         return 0;
 }
 

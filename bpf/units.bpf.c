@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+/* The control groups of observed units, as they are made. */
+
+#include "books.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* The inode of the daemon's root control group. In a container it is not the hierarchy's root. */
+const volatile __u64 root_group_id = 1;
+
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __uint(max_entries, 1024);      /* of 256 units: also those of their sockets, or of their instances */
+        __type(key, struct qos_path);
+        __type(value, struct qos_owner);
+} paths SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct qos_path);
+} path_scratch SEC(".maps");
+
+struct cgroup* bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
+void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
+
+static __always_inline __u64 group_id(const struct cgroup *group) {
+        return BPF_CORE_READ(group, kn, id);
+}
+
+/* Deeper than this no service manager builds (cgroup.max.depth is far above). */
+#define GROUP_DEPTH_MAX 32
+
+/* TRACE_CGROUP_PATH_LEN: what the tracepoint hands over at most */
+#define KERNEL_PATH_MAX 1024
+
+struct path_walk {
+        const char *path;
+        int parts;      /* to skip */
+        int offset;     /* of what remains; -1: nothing does */
+};
+
+static long path_step(__u64 i, void *data) {
+        struct path_walk *w = data;
+        char c;
+
+        if (bpf_probe_read_kernel(&c, 1, w->path + i) < 0 || c == 0)
+                return 1;
+        if (c == '/' && w->parts-- == 0) {
+                w->offset = i;
+                return 1;
+        }
+        return 0;
+}
+
+struct path_cut {
+        int at;         /* the "@" in the last part of the path; -1: none */
+};
+
+static long path_cut_step(__u64 i, void *data) {
+        struct path_cut *cut = data;
+        __u32 zero = 0;
+        struct qos_path *p = bpf_map_lookup_elem(&path_scratch, &zero);
+
+        if (!p || i >= sizeof(p->path) || p->path[i] == 0)
+                return 1;
+        if (p->path[i] == '/')
+                cut->at = -1;
+        else if (p->path[i] == '@' && cut->at < 0)
+                cut->at = i;
+        return 0;
+}
+
+static long path_clear_step(__u64 i, void *data) {
+        struct path_cut *cut = data;
+        __u32 zero = 0;
+        struct qos_path *p = bpf_map_lookup_elem(&path_scratch, &zero);
+
+        if (!p || i >= sizeof(p->path))
+                return 1;
+        if ((int) i > cut->at)
+                p->path[i] = 0;
+        return 0;
+}
+
+/* Runs before the directory is visible, so before any task can be in it. */
+SEC("tp_btf/cgroup_mkdir")
+int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
+        struct qos_owner *owner = NULL, *mine;
+        struct path_walk walk = { .offset = -1 };
+        int level, root_level = -1;
+        struct cgroup *parent;
+        struct qos_path *p;
+        __u32 zero = 0;
+
+        if (group->root->hierarchy_id != 0)
+                return 0;
+        level = group->level;
+        if (level < 1)
+                return 0;
+
+        parent = bpf_cgroup_ancestor(group, level - 1);
+        if (parent) {
+                struct qos_owner *inherited = bpf_cgrp_storage_get(&groups, parent, 0, 0);
+                struct qos_owner o;
+
+                if (inherited && unit_get(inherited)) {
+                        o = *inherited;
+                        mine = bpf_cgrp_storage_get(&groups, group, &o, BPF_LOCAL_STORAGE_GET_F_CREATE);
+                        if (!mine)
+                                statistics_count(QOS_STATISTIC_GROUPS_LOST);
+                        bpf_cgroup_release(parent);
+                        return 0;
+                }
+                bpf_cgroup_release(parent);
+        }
+
+        /* How deep the daemon's root lies: so many parts of the path are not the daemon's to see */
+        for (int i = 0; i < GROUP_DEPTH_MAX && i < level; i++) {
+                struct cgroup *ancestor;
+
+                if (bpf_core_read(&ancestor, sizeof(ancestor), &group->ancestors[i]) < 0)
+                        return 0;
+                if (group_id(ancestor) == root_group_id) {
+                        root_level = i;
+                        break;
+                }
+        }
+        if (root_level < 0)
+                return 0;
+
+        p = bpf_map_lookup_elem(&path_scratch, &zero);
+        if (!p)
+                return 0;
+        walk.path = path;
+        walk.parts = root_level;
+        bpf_loop(KERNEL_PATH_MAX, path_step, &walk, 0);
+        if (walk.offset < 0)
+                return 0;
+
+        for (int i = 0; i < QOS_PATH_SIZE / 8; i++)
+                ((volatile __u64*) p->path)[i] = 0;
+        if (bpf_probe_read_kernel_str(p->path, sizeof(p->path), path + walk.offset) < 0)
+                return 0;
+
+        owner = bpf_map_lookup_elem(&paths, p);
+        if (!owner) {
+                struct path_cut cut = { .at = -1 };
+
+                /* "foo@1.service": perhaps all "foo@" are one unit's */
+                bpf_loop(QOS_PATH_SIZE, path_cut_step, &cut, 0);
+                if (cut.at < 0)
+                        return 0;
+                bpf_loop(QOS_PATH_SIZE, path_clear_step, &cut, 0);
+                owner = bpf_map_lookup_elem(&paths, p);
+        }
+        if (!owner)
+                return 0;
+        mine = bpf_cgrp_storage_get(&groups, group, owner, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!mine)
+                statistics_count(QOS_STATISTIC_GROUPS_LOST);
+        return 0;
+}
