@@ -51,11 +51,13 @@ struct in6_addr {
 };
 
 struct sock_common {
+        __be32 skc_daddr;
         __be32 skc_rcv_saddr;
         unsigned short skc_family;
         volatile unsigned char skc_state;
         __be16 skc_dport;
         __u16 skc_num;
+        struct in6_addr skc_v6_daddr;
         struct in6_addr skc_v6_rcv_saddr;
 } __attribute__((preserve_access_index));
 
