@@ -34,8 +34,8 @@ struct conn {
         struct qos_owner owner;
         __u8 kind;                      /* enum conn_kind */
         __u8 found;                     /* 1: nobody saw who opened the listener, who reads first shows whose it is */
-        __u8 share;                     /* SHARE_ROW, SHARE_ALONE */
-        __u8 row_generation;            /* of the row, the lower bits */
+        __u16 share;                    /* SHARE_ROW, SHARE_ALONE, and above them the generation of the row. Read under the lock
+                                         * by whoever moves x: what was booked as in flight goes where it came from */
         __u32 counted;                  /* 1: in the unit's open connections */
         __u32 retransmits;              /* total_retrans when it was last looked at */
         struct exchange x;
@@ -129,23 +129,24 @@ static __always_inline void sock_remote(const struct sock *sk, struct qos_addres
                 words[0] = sk->__sk_common.skc_daddr;
 }
 
+#define SHARE_GENERATION_SHIFT 8
+
 /* Which row has the figures of a socket, by its address. Apart: it is asked once for each listener, and for connections
  * older than the attach. */
-static __attribute__((noinline)) int conn_share(struct sock *sk, struct conn *c, struct qos_unit *u) {
-        struct qos_exclude exclude = {};
+static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos_unit *u, __u32 kind, __u32 slot, __u32 generation) {
+        struct qos_exclude exclude = { .owner = { .slot = slot, .generation = generation } };
         struct qos_address a = {};
         __u32 row, alone = 0;
 
-        if (!sk || !c || !u)
+        if (!sk || !u)
                 return 0;
 
-        if (c->kind == CONN_CLIENT) {
+        if (kind == CONN_CLIENT) {
                 sock_remote(sk, &a);
                 row = row_find(u, &a, QOS_ROW_PEER);
                 alone = SHARE_ALONE;
         } else {
                 sock_local(sk, &a);
-                exclude.owner = c->owner;
                 exclude.port = a.port;
                 if (bpf_map_lookup_elem(&excludes, &exclude))
                         alone = SHARE_ALONE;
@@ -153,21 +154,52 @@ static __attribute__((noinline)) int conn_share(struct sock *sk, struct conn *c,
         }
 
         GRID_BOUND(row, QOS_ROWS + 1);
-        c->row_generation = u->names[row].generation;
-        c->share = row | alone;
-        return 0;
+        return row | alone | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
 }
 
 /* A peer's row may have become another one's meanwhile. What it had is part of the rest then. */
-static __always_inline __u32 conn_get_share(struct conn *c, struct qos_unit *u) {
-        __u32 share = c->share, row = share & SHARE_ROW;
+static __always_inline __u32 share_now(struct qos_unit *u, __u32 share) {
+        __u32 row = share & SHARE_ROW;
 
         if (row < QOS_ROW_FIRST)
                 return share;
         GRID_BOUND(row, QOS_ROWS + 1);
-        if ((__u8) u->names[row].generation != c->row_generation)
+        if ((u->names[row].generation & 0xff) != share >> SHARE_GENERATION_SHIFT)
                 return QOS_ROW_PEERS_REST | SHARE_ALONE;
         return share;
+}
+
+/* Gives a socket its share, also one that has been excluded, or no longer is, with what is in flight. */
+static __attribute__((noinline)) int conn_share(struct sock *sk, struct conn *c, struct qos_unit *u) {
+        struct exchange_effect effect = {};
+        __u32 share, before;
+
+        if (!sk || !c || !u)
+                return 0;
+
+        /* More than one in flight: left as it is, where it was booked */
+        if (c->x.flags & EXCHANGE_PARSED) {
+                struct talk *t = bpf_sk_storage_get(&talks, sk, 0, 0);
+
+                if (t && t->extra > 0)
+                        return 0;
+        }
+
+        share = sock_find_share(sk, u, c->kind, c->owner.slot, c->owner.generation);
+
+        bpf_spin_lock(&c->lock);
+        before = c->share;
+        c->share = share;
+        if (c->x.open_at != 0)
+                effect.in_flight = 1;
+        bpf_spin_unlock(&c->lock);
+
+        if (effect.in_flight != 0 && share != before) {
+                share_apply(u, share, &effect);
+                effect.in_flight = -1;
+                share_apply(u, share_now(u, before), &effect);
+        }
+        return 0;
 }
 
 /* Makes a fresh connection of this owner out of storage that is new, was cloned from a listener, or belonged to a unit
@@ -211,7 +243,7 @@ static __always_inline void conn_closed(struct conn *c, struct qos_unit *u) {
 static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit *u, struct tcp_sock *tp, __u32 begin,
                                                  __u64 now) {
         struct exchange_effect effect = {};
-        __u32 end, snd_nxt, retransmits;
+        __u32 end, snd_nxt, retransmits, share;
         struct exchange x = {};
 
         if (!c || !u || !tp)
@@ -230,10 +262,11 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                 if (end != begin)
                         exchange_arrive(&c->x, now, begin, end, begin, end, &effect);
         }
+        share = c->share;
         bpf_spin_unlock(&c->lock);
 
         if (effect.bytes > 0) {
-                __u32 share = conn_get_share(c, u);
+                share = share_now(u, share);
 
                 window_enter(u, now);
                 share_sum(u, share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
@@ -249,6 +282,7 @@ static __always_inline struct qos_unit* conn_claim(struct sock *sk, struct conn 
         struct exchange_effect effect = {};
         struct qos_owner owner = {}, none = {};
         struct qos_unit *to = NULL;
+        __u32 share;
         bool open;
 
         if (task_owner(&owner)) {
@@ -266,15 +300,17 @@ static __always_inline struct qos_unit* conn_claim(struct sock *sk, struct conn 
                 c->kind = CONN_OTHER;
         }
         open = c->x.open_at != 0;
+        share = c->share;
+        c->share = 0;
         bpf_spin_unlock(&c->lock);
 
         effect.in_flight = open ? -1 : 0;
-        share_apply(u, conn_get_share(c, u), &effect);
+        share_apply(u, share_now(u, share), &effect);
         conn_closed(c, u);
         if (to) {
-                conn_share(sk, c, to);
                 effect.in_flight = open ? 1 : 0;
-                share_apply(to, conn_get_share(c, to), &effect);
+                share_apply(to, 0, &effect);
+                conn_share(sk, c, to);
                 conn_opened(c, to);
         }
         return to;
@@ -410,11 +446,12 @@ static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_u
         bytes = exchange_leave(&c->x, end, snd_nxt);
         if (bytes > 0)
                 exchange_ask(&c->x, now, &effect);
+        share = c->share;
         bpf_spin_unlock(&c->lock);
         if (bytes == 0)
                 return 0;
 
-        share = conn_get_share(c, u);
+        share = share_now(u, share);
         window_enter(u, now);
         share_sum(u, share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes);
         share_apply(u, share, &effect);
@@ -432,11 +469,12 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
         bpf_spin_lock(&c->lock);
         exchange_hear(&c->x, now, seq + (__u32) segment, tcp >> 32, tcp, &effect);
         first_at = c->x.first_at;
+        share = c->share;
         bpf_spin_unlock(&c->lock);
         if (effect.bytes == 0)
                 return 0;
 
-        share = conn_get_share(c, u);
+        share = share_now(u, share);
         window_enter(u, now);
         share_sum(u, share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
         if (effect.begun)
@@ -457,6 +495,7 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
 
         bpf_spin_lock(&c->lock);
         exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
+        share = c->share;
         bpf_spin_unlock(&c->lock);
         if (!effect.unanswered && old_state != TCP_SYN_SENT)
                 return 0;
@@ -468,7 +507,7 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         else
                 cell = QOS_ROW_CLIENT_ABORTS; /* the unit gave up */
 
-        share = conn_get_share(c, u);
+        share = share_now(u, share);
         window_enter(u, bpf_ktime_get_ns());
         if (share & SHARE_ROW)
                 row_count(row_get(u, share & SHARE_ROW), cell, 1);
@@ -528,7 +567,7 @@ int requests_ingress(struct __sk_buff *skb) {
         struct tcp_sock *tp;
         struct bpf_sock *sk;
         struct conn *c;
-        __u32 rcv_nxt, window_end;
+        __u32 rcv_nxt, window_end, share;
         __u64 now;
 
         sk = skb->sk;
@@ -571,11 +610,11 @@ int requests_ingress(struct __sk_buff *skb) {
 
         bpf_spin_lock(&c->lock);
         exchange_arrive(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
+        share = c->share;
         bpf_spin_unlock(&c->lock);
 
         if (effect.bytes > 0) {
-                __u32 share = conn_get_share(c, u);
-
+                share = share_now(u, share);
                 window_enter(u, now);
                 share_sum(u, share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
                 share_apply(u, share, &effect);
@@ -670,7 +709,7 @@ static long question_step(__u64 i, void *data) {
 static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied,
                                                    __u64 piece) {
 
-        __u32 offset = piece >> 32, len = piece, parsed;
+        __u32 offset = piece >> 32, len = piece, parsed, share;
         struct exchange_effect effect = {};
         struct question_feed q = {};
         struct bpf_dynptr data;
@@ -740,8 +779,10 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 if (q.f.at > parsed || (__s32) parsed <= 0)
                         t->in_pos = copied + q.f.at;
                 effect.in_flight += talk_extra(t);
+                share = c->share;
         } else {
                 bpf_spin_lock(&c->lock);
+                share = c->share;
                 c->x.tries = t->flags & TALK_UNDERSTOOD ? TRIES_MAX : c->x.tries + 1;
                 talk_give_up(t, &c->x, &effect);
                 bpf_spin_unlock(&c->lock);
@@ -749,7 +790,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
 
         if (effect.in_flight != 0 || effect.overlap) {
                 window_enter(u, bpf_ktime_get_ns());
-                share_apply(u, conn_get_share(c, u), &effect);
+                share_apply(u, share_now(u, share), &effect);
         }
         return 0;
 }
@@ -813,7 +854,7 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
         t = bpf_sk_storage_get(&talks, sk, 0, 0);
         if (!t)
                 return 0;
-        share = conn_get_share(c, u);
+        share = share_now(u, c->share);
 
         if ((talk_is_more(t) || t->flags & TALK_ANSWERING) && t->flags & TALK_ANSWERED) {
                 share_book_more(u, share, d->now, c->x.first_at, c->x.first_out_at, c->x.last_out_at);
@@ -855,8 +896,9 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
 
         bpf_spin_lock(&c->lock);
         talk_settle(t, &c->x, d->now, d->complete, &effect);
+        share = c->share;
         bpf_spin_unlock(&c->lock);
-        share_apply(u, share, &effect);
+        share_apply(u, share_now(u, share), &effect);
         return 0;
 }
 
@@ -920,13 +962,14 @@ int requests_egress(struct __sk_buff *skb) {
         last_at = c->x.last_at;
         read_at = c->x.read_at;
         first_out_at = c->x.first_out_at;
+        share = c->share;
         bpf_spin_unlock(&c->lock);
 
         if (d.bytes == 0)
                 return 1;
 
         window_enter(u, d.now);
-        share = conn_get_share(c, u);
+        share = share_now(u, share);
         share_sum(u, share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, d.bytes);
         if (parsed) {
                 /* More than the packet: the position was unknown, and data left before it was */
@@ -982,7 +1025,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
         struct qos_unit *u;
         struct talk *t = NULL;
         struct conn *c;
-        __u32 copied, unsent;
+        __u32 copied, unsent, share;
         __u64 now, first_at, last_at;
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
@@ -1044,11 +1087,12 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 talk_settle(t, &c->x, now, unsent == 0, &effect);
         } else
                 exchange_read(&c->x, now, copied, unsent, &effect);
+        share = c->share;
         bpf_spin_unlock(&c->lock);
 
         if (effect.in_flight != 0 || effect.overlap) {
                 window_enter(u, now);
-                share_apply(u, conn_get_share(c, u), &effect);
+                share_apply(u, share_now(u, share), &effect);
         }
         return 0;
 }
@@ -1176,10 +1220,11 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                 if (h) {
                         bpf_spin_lock(&c->lock);
                         exchange_arrive(&c->x, h->at, h->seq, h->end, copied, window_end, &effect);
+                        share = c->share;
                         bpf_spin_unlock(&c->lock);
                         h->at = 0;
 
-                        share = conn_get_share(c, u);
+                        share = share_now(u, share);
                         share_sum(u, share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
                         share_apply(u, share, &effect);
                 }
@@ -1203,10 +1248,11 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                         t->asked = t->n_groups = t->flags = 0;
                         effect.in_flight += talk_extra(t);
                 }
+                share = c->share;
                 bpf_spin_unlock(&c->lock);
 
                 window_enter(u, now);
-                share = conn_get_share(c, u);
+                share = share_now(u, share);
                 if (effect.unanswered) {
                         __u32 cell = end_cell(sk->sk_err, old_state);
 
@@ -1248,7 +1294,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         struct task_struct *task = ctx->task;
         struct file *file = ctx->file;
         struct exchange_effect effect = {};
-        __u32 rcv_nxt, copied, snd_nxt;
+        __u32 rcv_nxt, copied, snd_nxt, share;
         struct qos_owner *group, owner;
         struct socket *socket;
         struct tcp_sock *tp;
@@ -1283,8 +1329,12 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (c && unit_get(&c->owner))
+        if (c && unit_get(&c->owner)) {
+                /* Perhaps its port is excluded since, or no longer */
+                if (c->kind != CONN_OTHER && c->owner.slot == owner.slot && c->owner.generation == owner.generation)
+                        conn_share(sk, c, u);
                 return 0;
+        }
 
         if (sk->__sk_common.skc_state == TCP_LISTEN) {
                 listener_learn(sk, &owner, u, true);
@@ -1309,9 +1359,10 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
                 if (rcv_nxt != copied && c->kind == CONN_SERVER)
                         exchange_arrive(&c->x, now, copied, rcv_nxt, copied, rcv_nxt, &effect);
         }
+        share = c->share;
         bpf_spin_unlock(&c->lock);
 
-        share_apply(u, conn_get_share(c, u), &effect);
+        share_apply(u, share_now(u, share), &effect);
         return 0;
 }
 
