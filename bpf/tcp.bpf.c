@@ -147,6 +147,8 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
                 alone = SHARE_ALONE;
         } else {
                 sock_local(sk, &a);
+                if (kind == CONN_SERVER)
+                        row_find_listener(u, &a);
                 exclude.port = a.port;
                 if (bpf_map_lookup_elem(&excludes, &exclude))
                         alone = SHARE_ALONE;
@@ -172,31 +174,28 @@ static __always_inline __u32 share_now(struct qos_unit *u, __u32 share) {
 /* Gives a socket its share, also one that has been excluded, or no longer is, with what is in flight. */
 static __attribute__((noinline)) int conn_share(struct sock *sk, struct conn *c, struct qos_unit *u) {
         struct exchange_effect effect = {};
+        struct talk *t = NULL;
         __u32 share, before;
 
         if (!sk || !c || !u)
                 return 0;
 
-        /* More than one in flight: left as it is, where it was booked */
-        if (c->x.flags & EXCHANGE_PARSED) {
-                struct talk *t = bpf_sk_storage_get(&talks, sk, 0, 0);
-
-                if (t && t->extra > 0)
-                        return 0;
-        }
-
         share = sock_find_share(sk, u, c->kind, c->owner.slot, c->owner.generation);
+        if (c->x.flags & EXCHANGE_PARSED)
+                t = bpf_sk_storage_get(&talks, sk, 0, 0);
 
         bpf_spin_lock(&c->lock);
         before = c->share;
         c->share = share;
         if (c->x.open_at != 0)
                 effect.in_flight = 1;
+        if (t && c->x.flags & EXCHANGE_PARSED)
+                effect.in_flight += t->extra;
         bpf_spin_unlock(&c->lock);
 
         if (effect.in_flight != 0 && share != before) {
                 share_apply(u, share, &effect);
-                effect.in_flight = -1;
+                effect.in_flight = -effect.in_flight;
                 share_apply(u, share_now(u, before), &effect);
         }
         return 0;
@@ -778,8 +777,10 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         if (!q.f.piece.lost) {
                 if (q.f.at > parsed || (__s32) parsed <= 0)
                         t->in_pos = copied + q.f.at;
+                bpf_spin_lock(&c->lock);
                 effect.in_flight += talk_extra(t);
                 share = c->share;
+                bpf_spin_unlock(&c->lock);
         } else {
                 bpf_spin_lock(&c->lock);
                 share = c->share;
@@ -1329,12 +1330,8 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (c && unit_get(&c->owner)) {
-                /* Perhaps its port is excluded since, or no longer */
-                if (c->kind != CONN_OTHER && c->owner.slot == owner.slot && c->owner.generation == owner.generation)
-                        conn_share(sk, c, u);
+        if (c && unit_get(&c->owner))
                 return 0;
-        }
 
         if (sk->__sk_common.skc_state == TCP_LISTEN) {
                 listener_learn(sk, &owner, u, true);
@@ -1446,7 +1443,7 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 return 0;
         }
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c || c->kind != CONN_SERVER)
+        if (!c || c->kind != CONN_SERVER || c->share & SHARE_ALONE)
                 return 0;
         at = *(volatile __u64*) &c->x.open_at;
         if (at == 0)
@@ -1460,5 +1457,27 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 u->oldest_session = session.id;
         } else if (at < u->oldest_at)
                 u->oldest_at = at;
+        return 0;
+}
+
+/* Gives all sockets the share that is theirs now: what is excluded has changed. Not by the files of tasks, which sockets that
+ * wait to be accepted, that PID 1 holds, or that io_uring has alone, are not in. */
+SEC("iter/bpf_sk_storage_map")
+int requests_share(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        struct qos_unit *u;
+        struct conn *c;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || (c->kind != CONN_LISTENER && c->kind != CONN_SERVER))
+                return 0;
+        u = unit_get(&c->owner);
+        if (u)
+                conn_share(sk, c, u);
         return 0;
 }

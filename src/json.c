@@ -495,6 +495,21 @@ static int probes_to_json(ProbeMask probes, sd_json_variant **ret) {
         return 0;
 }
 
+int excludes_to_json(const ExcludeList *l, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        char buffer[EXCLUDE_STRING_MAX];
+        int r;
+
+        r = sd_json_variant_new_array(&array, NULL, 0);
+        for (size_t i = 0; i < l->n && r >= 0; i++)
+                r = sd_json_variant_append_arrayb(&array, SD_JSON_BUILD_STRING(exclude_list_format(l, i, buffer)));
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(array);
+        return 0;
+}
+
 int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         int r;
@@ -504,9 +519,11 @@ int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret) {
                 return r;
 
         for (const Hold *h = u->holds; h; h = h->next) {
-                _cleanup_(sd_json_variant_unrefp) sd_json_variant *probes = NULL;
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *probes = NULL, *excludes = NULL;
 
                 r = probes_to_json(h->probes, &probes);
+                if (r >= 0)
+                        r = excludes_to_json(&h->excludes, &excludes);
                 if (r < 0)
                         return r;
 
@@ -514,6 +531,7 @@ int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret) {
                                 &array,
                                 SD_JSON_BUILD_PAIR_STRING("type", hold_type_to_string(h->type)),
                                 SD_JSON_BUILD_PAIR_VARIANT("probes", probes),
+                                SD_JSON_BUILD_PAIR_CONDITION(h->excludes.n > 0, "exclude", SD_JSON_BUILD_VARIANT(excludes)),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("uid", h->uid),
                                 SD_JSON_BUILD_PAIR_CONDITION(!!h->owner, "owner", SD_JSON_BUILD_STRING(h->owner)),
                                 SD_JSON_BUILD_PAIR_CONDITION(h->expires != USEC_INFINITY, "remaining",

@@ -17,6 +17,9 @@ int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_
 /* Of the metrics only what is there, and of the distributions (bits by their number in history.h) their buckets. */
 int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned distributions, sd_json_variant **ret);
 
+/* As exclude_list_add() takes them. */
+int excludes_to_json(const ExcludeList *l, sd_json_variant **ret);
+
 /* now: CLOCK_BOOTTIME, in usec */
 int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret);
 

@@ -77,6 +77,7 @@ static void print_heading(const Reading *r) {
 
 static void print_hold(sd_json_variant *hold) {
         const char *type = value_string(hold, "type") ?: "?", *owner = value_string(hold, "owner");
+        sd_json_variant *excludes = value_find(hold, "exclude");
         uint64_t uid, remaining;
         char buf[FORMAT_MAX];
 
@@ -100,6 +101,11 @@ static void print_hold(sd_json_variant *hold) {
 
         if (value_unsigned(hold, "remaining", &remaining))
                 (void) printf(", for another %s", format_span(buf, remaining));
+
+        for (size_t i = 0; excludes && i < sd_json_variant_elements(excludes); i++) {
+                (void) printf(i == 0 ? ", without " : " ");
+                print_text(COLOR_NONE, sd_json_variant_string(sd_json_variant_by_index(excludes, i)) ?: "?");
+        }
 }
 
 static void print_attachment(const Reading *r) {

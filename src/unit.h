@@ -10,6 +10,7 @@
 #include <systemd/sd-id128.h>
 
 #include "error.h"
+#include "exclude.h"
 #include "snapshot.h"
 
 typedef struct Manager Manager;
@@ -43,6 +44,7 @@ struct Hold {
         Unit *unit;
         HoldType type;
         ProbeMask probes;
+        ExcludeList excludes;
         uid_t uid;                      /* who asked */
         char *owner;                    /* for people: "varlink 1234 (qosctl)", ":1.42"; NULL for the administrator's */
         uint64_t expires;               /* CLOCK_BOOTTIME usec, or USEC_INFINITY */

@@ -55,6 +55,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(type, HoldType, 0),
                 FIELD_COMMENT("The probes it asks for"),
                 SD_VARLINK_DEFINE_FIELD(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY),
+                FIELD_COMMENT("What it leaves out of the figures, see Attach()"),
+                SD_VARLINK_DEFINE_FIELD(exclude, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The user who asked"),
                 SD_VARLINK_DEFINE_FIELD(uid, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("Who holds it, in words"),
@@ -307,6 +309,8 @@ static SD_VARLINK_DEFINE_METHOD(
                 DEFINE_INPUT_UNIT,
                 FIELD_COMMENT("The probes to observe it with. Default: the configured ones"),
                 SD_VARLINK_DEFINE_INPUT(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("What to leave out of the figures of the unit: \"port:9100\" for the requests that it answers at this port, on any address. What anybody who has attached it leaves out is left out. Default: nothing"),
+                SD_VARLINK_DEFINE_INPUT(exclude, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Observe it for as long as this connection is open, instead of until it is detached. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(lease, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Detach it by itself after this many nanoseconds; not for leases"),
@@ -489,6 +493,8 @@ static DEFINE_ERROR(NoSuchMetric, metric, SD_VARLINK_STRING, "The metric as it w
 static DEFINE_ERROR(NoHistory, metric, SD_VARLINK_STRING, "The metric");
 static DEFINE_ERROR(NotMarked, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(TooManyMarks, limit, SD_VARLINK_INT, "How many there may be");
+static DEFINE_ERROR(InvalidExclude, exclude, SD_VARLINK_STRING, "What was to be left out, as it was asked for");
+static DEFINE_ERROR(TooManyExcludes, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(NotMeasured, metric, SD_VARLINK_STRING, "The metric");
 static DEFINE_ERROR(ServiceManager, unit, SD_VARLINK_STRING, "The unit");
 static SD_VARLINK_DEFINE_ERROR(NothingToList);
@@ -583,6 +589,10 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_NotMarked,
                 SYMBOL_COMMENT("This connection has marks in as many units as it may"),
                 &vl_error_TooManyMarks,
+                SYMBOL_COMMENT("What cannot be left out, expected \"port:\" and a number"),
+                &vl_error_InvalidExclude,
+                SYMBOL_COMMENT("As much is left out of the figures of this unit as may be, by all who have attached it together"),
+                &vl_error_TooManyExcludes,
                 SYMBOL_COMMENT("There is no reading of that metric now"),
                 &vl_error_NotMeasured,
                 SYMBOL_COMMENT("The service manager could not be asked about the unit"),

@@ -65,6 +65,7 @@ typedef struct Connection {
         bool detaching;
         char *unit;
         ProbeMask probes;
+        ExcludeList excludes;
         bool lease;
         uint64_t duration_usec;
 
@@ -130,11 +131,13 @@ typedef struct Parameters {
         uint64_t duration;
         uint64_t since, step;           /* ABSENT: the default */
         char **names;                   /* units, probes or metrics */
+        char **excludes;
         bool lease, interactive, since_mark;
 } Parameters;
 
 static void parameters_done(Parameters *p) {
         strv_free(p->names);
+        strv_free(p->excludes);
 }
 #define _cleanup_parameters_ _cleanup_(parameters_done)
 #define PARAMETERS_INIT { .window = ABSENT, .interval = NSEC_PER_SEC, .duration = ABSENT, .since = ABSENT, .step = ABSENT }
@@ -210,6 +213,7 @@ static int connection_attach(Connection *c) {
         AttachRequest request = {
                 .name = c->unit,
                 .probes = c->probes,
+                .excludes = c->excludes,
                 .type = c->lease ? HOLD_LEASE : HOLD_ADMINISTRATOR,
                 .uid = c->uid,
                 .owner = owner,
@@ -302,10 +306,36 @@ static int parse_probes(sd_varlink *link, char **names, ProbeMask *ret) {
         return 0;
 }
 
+/* 1: an error was sent. */
+static int parse_excludes(sd_varlink *link, char **words, ExcludeList *ret) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        ExcludeList l = {};
+        int r = 0;
+
+        for (char **i = words; i && *i && r >= 0; i++) {
+                char limit[16];
+
+                r = exclude_list_add(&l, *i);
+                (void) snprintf(limit, sizeof(limit), "%u", EXCLUDES_MAX);
+                if (r == -E2BIG)
+                        r = qos_error_set(&e, QOS_ERROR_TOO_MANY_EXCLUDES, limit, "more than %s ports are to be left out", limit);
+                else if (r < 0)
+                        r = qos_error_set(&e, QOS_ERROR_INVALID_EXCLUDE, *i, "'%.100s' cannot be left out, expected %s", *i, EXCLUDE_EXPECTED);
+        }
+        if (r < 0) {
+                r = reply_error(link, r, &e);
+                return r < 0 ? r : 1;
+        }
+
+        *ret = l;
+        return 0;
+}
+
 static int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
         static const sd_json_dispatch_field table[] = {
                 { "unit",                           SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
                 { "probes",                         SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,         offsetof(Parameters, names),       SD_JSON_NULLABLE  },
+                { "exclude",                        SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,         offsetof(Parameters, excludes),    SD_JSON_NULLABLE  },
                 { "lease",                          SD_JSON_VARIANT_BOOLEAN,       dispatch_bool,                 offsetof(Parameters, lease),       SD_JSON_NULLABLE  },
                 { "duration",                       _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,               offsetof(Parameters, duration),    SD_JSON_NULLABLE  },
                 { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN,       dispatch_bool,                 offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
@@ -325,6 +355,9 @@ static int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_va
         if (p.duration != ABSENT && (p.duration < NSEC_PER_USEC || p.lease))
                 return sd_varlink_error_invalid_parameter_name(link, "duration");
         r = parse_probes(link, p.names, &probes);
+        if (r != 0)
+                return r;
+        r = parse_excludes(link, p.excludes, &c->excludes);
         if (r != 0)
                 return r;
 
