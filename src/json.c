@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include "json.h"
-#include "metric.h"
 
 /* The most keys that one object of a snapshot has. More would be a bug, that test-json finds: it is a matter of
  * dbus/ alone. */
@@ -71,8 +70,7 @@ static int object_add_object(Object *o, const char *key, size_t key_length, Obje
         return object_add(o, key, key_length, v);
 }
 
-/* Leaves *ret alone and returns 0 if the value is absent. */
-static int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret) {
+int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret) {
         const char *s;
         uint64_t u;
         double d;

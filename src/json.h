@@ -7,10 +7,14 @@
 #include <systemd/sd-json.h>
 
 #include "history.h"
+#include "metric.h"
 #include "unit.h"
 
 /* peers: who asks may know with whom the unit talks. */
 int snapshot_to_json(const Unit *u, const Snapshot *s, bool peers, sd_json_variant **ret);
+
+/* Leaves *ret alone and returns 0 if the value is absent. */
+int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret);
 
 int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_json_variant **ret);
 

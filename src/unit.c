@@ -215,6 +215,14 @@ typedef struct RowReading {
         WindowRow value;
 } RowReading;
 
+/* All that the rows have in a window. */
+typedef struct RowsReading {
+        RowReading rows[SNAPSHOT_ROWS_MAX];
+        size_t n;
+        bool measured;
+        uint64_t covered;
+} RowsReading;
+
 static int row_compare(const void *a, const void *b) {
         const RowReading *x = a, *y = b;
         uint64_t t = x->value.sums[QOS_ROW_SUM_LATENCY], v = y->value.sums[QOS_ROW_SUM_LATENCY];
@@ -233,17 +241,16 @@ static bool row_has_activity(const WindowRow *r) {
                 r->cells[QOS_ROW_ERRORS_RESET] > 0 || r->cells[QOS_ROW_ERRORS_TIMEOUT] > 0 || r->cells[QOS_ROW_CLIENT_ABORTS] > 0;
 }
 
-/* What the rows are, and what they have in the window. Also the unit's figures as a client, which are the peers' together. */
-static void rows_fill(Unit *u, const WindowReading *reading, uint64_t now, uint64_t window, Snapshot *ret, ClientRole *ret_client) {
+static void rows_read(Unit *u, const WindowReading *reading, uint64_t now, uint64_t window, RowsReading *ret) {
         static const RowKind kinds[] = {
                 [QOS_ROW_ENDPOINT] = ROW_ENDPOINT,
                 [QOS_ROW_EXCLUDED] = ROW_EXCLUDED,
                 [QOS_ROW_PEER]     = ROW_PEER,
         };
-        RowReading rows[SNAPSHOT_ROWS_MAX], client = {};
+        bool measured = window_is_for_rows(window) && has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
+        RowReading *rows = ret->rows;
         WindowRow first, total;
         size_t n = 0;
-        bool measured = window_is_for_rows(window) && has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
 
         _Static_assert(SNAPSHOT_ROWS_MAX == QOS_ROWS + 1, "a place for each row and the first endpoint");
 
@@ -275,8 +282,6 @@ static void rows_fill(Unit *u, const WindowReading *reading, uint64_t now, uint6
 
                 if (r.row.kind == ROW_ENDPOINT && i > 0)
                         window_row_subtract(&first, &r.value);
-                else if (r.row.kind == ROW_PEER)
-                        window_row_add(&client.value, &r.value);
 
                 /* Two programs that saw it first at once: see row_find() */
                 for (k = 0; k < n; k++)
@@ -289,20 +294,89 @@ static void rows_fill(Unit *u, const WindowReading *reading, uint64_t now, uint6
                         rows[n++] = r;
         }
 
-        if (measured) {
-                row_fill(u, &client.value, reading->covered, &client.row);
-                client_fill(&client.row, ret_client);
-        }
         if (u->view->names[0].kind == QOS_ROW_ENDPOINT)
                 window_row_add(&rows[0].value, &first);
 
         qsort(rows, n, sizeof(*rows), row_compare);
-        for (size_t k = 0; k < n; k++) {
-                if (measured)
-                        row_fill(u, &rows[k].value, reading->covered, &rows[k].row);
-                ret->rows[k] = rows[k].row;
+        ret->n = n;
+        ret->measured = measured;
+        ret->covered = reading->covered;
+}
+
+/* The rows that are chosen, together: SELECTOR_NONE with client: all peers. Not measured if there are none. */
+static void rows_sum(const Unit *u, const RowsReading *rows, const Selector *s, WindowRow *ret_value, Row *ret) {
+        bool all = s->type == SELECTOR_NONE && s->client, some = all;
+
+        *ret_value = (WindowRow) {};
+        *ret = (Row) { .kind = s->client ? ROW_PEER : ROW_ENDPOINT };
+        for (size_t i = 0; i < rows->n; i++) {
+                const Row *row = &rows->rows[i].row;
+
+                if (all ? row->kind != ROW_PEER :
+                    !selector_matches(s, row, s->type == SELECTOR_UNIT ? unit_find_listening(u, row) : NULL))
+                        continue;
+                window_row_add(ret_value, &rows->rows[i].value);
+                some = true;
         }
-        ret->n_rows = n;
+        if (some && rows->measured)
+                row_fill(u, ret_value, rows->covered, ret);
+}
+
+/* Also the unit's figures as a client, which are the peers' together. */
+static void rows_fill(const Unit *u, RowsReading *rows, Snapshot *ret, ClientRole *ret_client) {
+        WindowRow value;
+        Row all;
+
+        rows_sum(u, rows, &(Selector) { .client = true }, &value, &all);
+        if (all.measured)
+                client_fill(&all, ret_client);
+
+        for (size_t i = 0; i < rows->n; i++) {
+                RowReading *r = rows->rows + i;
+
+                if (rows->measured)
+                        row_fill(u, &r->value, rows->covered, &r->row);
+                ret->rows[i] = r->row;
+        }
+        ret->n_rows = rows->n;
+}
+
+/* What the unit asks of others, and what is not in its figures, is in no cell of its own. */
+static uint64_t rows_get_signature(const RowsReading *rows, uint64_t signature) {
+        const uint64_t prime = UINT64_C(0x100000001b3);
+
+        signature = (signature ^ rows->n) * prime;
+        for (size_t i = 0; i < rows->n; i++) {
+                const WindowRow *value = &rows->rows[i].value;
+
+                for (unsigned k = QOS_ROW_COUNT; k < QOS_ROW_CELLS; k++)
+                        signature = (signature ^ value->cells[k]) * prime;
+                for (unsigned k = 0; k < QOS_ROW_SUMS; k++)
+                        signature = (signature ^ value->sums[k]) * prime;
+                signature = (signature ^ value->in_flight) * prime;
+        }
+        return signature;
+}
+
+void row_get_metrics(const Row *row, Metrics *ret) {
+        Server *s = &ret->requests.server;
+
+        metrics_set_absent(ret);
+        if (!row->measured)
+                return;
+        if (row->kind == ROW_PEER) {
+                client_fill(row, &ret->requests.client);
+                return;
+        }
+        s->count = row->count;
+        s->rate = row->rate;
+        s->errors_reset = row->errors_reset;
+        s->errors_timeout = row->errors_timeout;
+        s->client_aborts = row->aborts;
+        s->in_flight = row->in_flight;
+        s->latency = row->latency;
+        s->bytes_in = row->bytes_in;
+        s->bytes_out = row->bytes_out;
 }
 
 const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING_MAX]) {
@@ -362,18 +436,10 @@ static bool gauges_equal(const Metrics *a, const Metrics *b) {
                 x->connections.accept_queue_max == y->connections.accept_queue_max;
 }
 
-/* What the unit asks of others is in no cell of its own. */
-static uint64_t client_get_signature(const ClientRole *c, uint64_t signature) {
-        const uint64_t words[] = { c->count, c->errors_reset, c->errors_timeout, c->aborts, c->in_flight, c->bytes_in, c->bytes_out, c->latency.mean };
-
-        for (size_t i = 0; i < ELEMENTSOF(words); i++)
-                signature = (signature ^ words[i]) * UINT64_C(0x100000001b3);
-        return signature;
-}
-
-void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
+static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *ret_rows) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         WindowReading reading, total;
+        RowsReading rows_total;
         Snapshot totals = {}, s = {
                 .window = window,
                 .timestamp = now_nsec(CLOCK_REALTIME),
@@ -394,6 +460,8 @@ void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
                 s.covered = 0;
                 s.seq = ++u->seq;
                 *ret = u->cached = s;
+                ret_rows->n = 0;
+                ret_rows->measured = false;
                 return;
         }
 
@@ -401,9 +469,11 @@ void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
         s.drops = total.cells[QOS_CELL_DROPS];
         metrics_fill(u, &reading, now, &s.metrics);
         metrics_fill(u, &total, now, &s.totals);
-        rows_fill(u, &reading, now, window, &s, &s.metrics.requests.client);
-        rows_fill(u, &total, now, WINDOW_TOTAL, &totals, &s.totals.requests.client);
-        total.signature = client_get_signature(&s.totals.requests.client, total.signature);
+        rows_read(u, &reading, now, window, ret_rows);
+        rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
+        rows_read(u, &total, now, WINDOW_TOTAL, &rows_total);
+        rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
+        total.signature = rows_get_signature(&rows_total, total.signature);
 
         /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same seq */
         if (u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&
@@ -419,6 +489,23 @@ void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
         u->cached_signature = total.signature;
         u->cached_boundary = reading.boundary;
         *ret = s;
+}
+
+void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
+        RowsReading rows;
+
+        snapshot_read(u, window, ret, &rows);
+}
+
+void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size_t n, Snapshot *ret, Row *ret_rows) {
+        RowsReading rows;
+
+        snapshot_read(u, window, ret, &rows);
+        for (size_t i = 0; i < n; i++) {
+                WindowRow value;
+
+                rows_sum(u, &rows, selectors + i, &value, ret_rows + i);
+        }
 }
 
 void unit_mark(Unit *u, WindowMark *ret) {
@@ -449,6 +536,36 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
         metrics_fill(u, &total, now, &ret->totals);
 }
 
+static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, enum qos_distribution d, const uint64_t *bins,
+                          uint64_t sum, Histogram *ret) {
+        Histogram h = {
+                .seq = s->seq,
+                .timestamp = s->timestamp,
+                .window = window,
+                .covered = covered,
+                .schema = QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_SCHEMA : GRID_COARSE_SCHEMA,
+                .sum = sum,
+                .buckets = new0(HistogramBucket, QOS_DISTRIBUTION_BINS(d)),
+        };
+
+        if (!h.buckets)
+                return -ENOMEM;
+
+        for (unsigned i = 0; i < QOS_DISTRIBUTION_BINS(d); i++) {
+                HistogramBucket *b = h.buckets + h.n_buckets;
+
+                if (bins[i] == 0)
+                        continue;
+                window_get_bounds(d, i, &b->lower, &b->upper);
+                b->count = bins[i];
+                h.count += bins[i];
+                h.n_buckets++;
+        }
+
+        *ret = h;
+        return 0;
+}
+
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *ret, QosError *e) {
         static const struct {
                 const char *name;
@@ -461,56 +578,56 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 [QOS_SERVICE]    = { "requests.server.service",   NEEDS_EXCHANGES },
                 [QOS_ANSWER]     = { "requests.server.answer",    NEEDS_EXCHANGES },
         };
-        _cleanup_histogram_ Histogram h = {};
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        char name[SELECTOR_METRIC_MAX];
         WindowReading reading;
+        RowsReading rows;
         Snapshot snapshot;
+        Selector selector;
+        bool of_rows;
         unsigned d;
+        int r;
 
         assert(window_is_valid(window));
 
-        for (d = 0; d < QOS_DISTRIBUTIONS; d++)
-                if (streq(metric, table[d].name))
+        r = selector_parse(metric, &selector, name);
+        if (r == -EINVAL)
+                return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric, "'%.200s' does not say which endpoint or peer, expected in brackets "
+                                     SELECTOR_EXPECTED, metric);
+        for (d = 0; r >= 0 && d < QOS_DISTRIBUTIONS; d++)
+                if (streq(name, table[d].name))
                         break;
-        if (d >= QOS_DISTRIBUTIONS)
+
+        /* The figures that endpoints and peers have, and what the unit asks of others is its peers' */
+        of_rows = r >= 0 && streq(name, "requests.client.latency");
+        if (of_rows)
+                selector.client = true;
+        else if (r >= 0 && selector.type != SELECTOR_NONE)
+                of_rows = !selector.client && d == QOS_LATENCY;
+        if (r < 0 || (!of_rows && (d >= QOS_DISTRIBUTIONS || selector.type != SELECTOR_NONE)))
                 return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric,
-                                     "'%s' is not a distribution, expected one like 'requests.server.latency'", metric);
+                                     "'%.200s' is not a distribution, expected one like 'requests.server.latency'", metric);
 
         /* For seq, and to know whether the figures mean anything */
-        unit_get_snapshot(u, window, &snapshot);
+        snapshot_read(u, window, &snapshot, &rows);
+
+        if (of_rows) {
+                WindowRow value;
+                Row row;
+
+                rows_sum(u, &rows, &selector, &value, &row);
+                if (!row.measured || row.count == ABSENT)
+                        return -ENODATA;
+                /* Any distribution on this grid */
+                return histogram_fill(&snapshot, window, rows.covered, QOS_QUEUE, value.cells, value.sums[QOS_ROW_SUM_LATENCY], ret);
+        }
 
         if (!u->view || !has(probe_get_programs(u->manager->probe), table[d].needs) ||
             snapshot.metrics.requests.quality == QUALITY_OVERLAPPING ||
             window_read(u->view, now, u->attached_since_monotonic, window, &reading) < 0)
                 return -ENODATA;
 
-        h = (Histogram) {
-                .seq = snapshot.seq,
-                .timestamp = snapshot.timestamp,
-                .window = window,
-                .covered = reading.covered,
-                .schema = QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_SCHEMA : GRID_COARSE_SCHEMA,
-                .sum = reading.sums[d],
-                .buckets = new0(HistogramBucket, QOS_DISTRIBUTION_BINS(d)),
-        };
-        if (!h.buckets)
-                return -ENOMEM;
-
-        for (unsigned i = 0; i < QOS_DISTRIBUTION_BINS(d); i++) {
-                uint64_t n = reading.cells[QOS_DISTRIBUTION_FIRST_CELL(d) + i];
-                HistogramBucket *b = h.buckets + h.n_buckets;
-
-                if (n == 0)
-                        continue;
-                window_get_bounds(d, i, &b->lower, &b->upper);
-                b->count = n;
-                h.count += n;
-                h.n_buckets++;
-        }
-
-        *ret = h;
-        h.buckets = NULL;
-        return 0;
+        return histogram_fill(&snapshot, window, reading.covered, d, reading.cells + QOS_DISTRIBUTION_FIRST_CELL(d), reading.sums[d], ret);
 }
 
 int unit_collect_history(Unit *u) {
