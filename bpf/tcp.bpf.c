@@ -482,6 +482,29 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
         else if (effect.grown)
                 row_book_more(u, share, now, first_at, effect.grown_from);
         share_apply(u, share, &effect);
+        return effect.begun && (share & SHARE_ROW) == QOS_ROW_PEERS_REST;
+}
+
+/* The peer has no row, and has just answered: perhaps it has one by now, or earns one. */
+static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct conn *c, struct qos_unit *u, __u64 now) {
+        struct qos_address a = {};
+        __u64 row;
+
+        if (!sk || !c || !u)
+                return 0;
+        sock_remote(sk, &a);
+        row = row_find(u, &a, QOS_ROW_PEER);
+        if (row == QOS_ROW_PEERS_REST)
+                row = peer_challenge(u, &a, exchange_between(c->x.first_at, now), now);
+        if (row == 0)
+                return 0;
+
+        GRID_BOUND(row, QOS_ROWS + 1);
+        row |= SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
+        bpf_spin_lock(&c->lock);
+        if (c->x.open_at == 0)
+                c->share = row;
+        bpf_spin_unlock(&c->lock);
         return 0;
 }
 
@@ -604,7 +627,8 @@ int requests_ingress(struct __sk_buff *skb) {
         rcv_nxt = tp->rcv_nxt;
         window_end = tp->rcv_wup + tp->rcv_wnd;
         if (c->kind == CONN_CLIENT) {
-                client_arrives(c, u, (__u64) segment.seq << 32 | segment.len, (__u64) rcv_nxt << 32 | window_end, now);
+                if (client_arrives(c, u, (__u64) segment.seq << 32 | segment.len, (__u64) rcv_nxt << 32 | window_end, now))
+                        client_seeks_row((struct sock*) tp, c, u, now);
                 return 1;
         }
 

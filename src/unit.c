@@ -16,6 +16,9 @@
 /* How long a reading is given again while nothing happens: rates are per time that passes. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
 
+/* A row passes from one peer to another ten times a second at most, and that takes some 10 us. */
+#define ROWS_TRIES_MAX 16
+
 static const char *const probe_table[] = { "requests" };
 
 ProbeMask probe_from_string(const char *s) {
@@ -233,37 +236,47 @@ static bool row_has_activity(const WindowRow *r) {
                 r->cells[QOS_ROW_ERRORS_RESET] > 0 || r->cells[QOS_ROW_ERRORS_TIMEOUT] > 0 || r->cells[QOS_ROW_CLIENT_ABORTS] > 0;
 }
 
-/* What the rows are, and what they have in the window. Also the unit's figures as a client, which are the peers' together. */
-static void rows_fill(Unit *u, const WindowReading *reading, uint64_t now, uint64_t window, Snapshot *ret, ClientRole *ret_client) {
+typedef struct RowsReading {
+        RowReading rows[SNAPSHOT_ROWS_MAX];
+        size_t n;
+        WindowRow peers;        /* all of them */
+        bool measured;
+} RowsReading;
+
+static void rows_read(const Unit *u, const WindowReading *reading, uint64_t now, uint64_t window, RowsReading *ret) {
         static const RowKind kinds[] = {
                 [QOS_ROW_ENDPOINT] = ROW_ENDPOINT,
                 [QOS_ROW_EXCLUDED] = ROW_EXCLUDED,
                 [QOS_ROW_PEER]     = ROW_PEER,
         };
-        RowReading rows[SNAPSHOT_ROWS_MAX], client = {};
         WindowRow first, total;
-        size_t n = 0;
-        bool measured = window_is_for_rows(window) && has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
 
         _Static_assert(SNAPSHOT_ROWS_MAX == QOS_ROWS + 1, "a place for each row and the first endpoint");
+
+        *ret = (RowsReading) {
+                .measured = window_is_for_rows(window) && has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS),
+        };
 
         window_get_row(reading, &first);
         first.in_flight = gauge(&u->view->in_flight);
 
         for (unsigned i = 0; i <= QOS_ROWS; i++) {
+                bool rest = i == QOS_ROW_ENDPOINTS_REST || i == QOS_ROW_PEERS_REST;
                 struct qos_row_name name = u->view->names[i];
                 RowReading r = {};
-                bool rest = i == QOS_ROW_ENDPOINTS_REST || i == QOS_ROW_PEERS_REST;
                 size_t k;
 
                 if (rest)
                         name = (struct qos_row_name) { .kind = i == QOS_ROW_ENDPOINTS_REST ? QOS_ROW_ENDPOINT : QOS_ROW_PEER };
                 if (name.kind == QOS_ROW_FREE || name.kind >= ELEMENTSOF(kinds))
                         continue;
-                if (i > 0 && measured && window_read_row(u->view, i, now, u->attached_since_monotonic, window, &r.value) < 0)
-                        measured = false;
-                if (rest && window_read_row(u->view, i, now, u->attached_since_monotonic, WINDOW_TOTAL, &total) >= 0 && !row_has_activity(&total))
-                        continue; /* all have a row of their own */
+                if (i > 0 && ret->measured &&
+                    window_read_row(u->view, i, now, u->attached_since_monotonic, window, &r.value) < 0)
+                        ret->measured = false;
+                /* All have a row of their own; or a peer has got one, and never came again */
+                if ((rest || name.kind == QOS_ROW_PEER) &&
+                    (window_read_row(u->view, i, now, u->attached_since_monotonic, WINDOW_TOTAL, &total) < 0 || !row_has_activity(&total)))
+                        continue;
 
                 r.row = (Row) {
                         .kind = kinds[name.kind],
@@ -276,33 +289,51 @@ static void rows_fill(Unit *u, const WindowReading *reading, uint64_t now, uint6
                 if (r.row.kind == ROW_ENDPOINT && i > 0)
                         window_row_subtract(&first, &r.value);
                 else if (r.row.kind == ROW_PEER)
-                        window_row_add(&client.value, &r.value);
+                        window_row_add(&ret->peers, &r.value);
 
                 /* Two programs that saw it first at once: see row_find() */
-                for (k = 0; k < n; k++)
-                        if (rows[k].row.kind == r.row.kind && rows[k].row.rest == rest && rows[k].row.port == r.row.port &&
-                            rows[k].row.family == r.row.family && memcmp(rows[k].row.address, r.row.address, sizeof(r.row.address)) == 0)
+                for (k = 0; k < ret->n; k++)
+                        if (ret->rows[k].row.kind == r.row.kind && ret->rows[k].row.rest == rest &&
+                            ret->rows[k].row.port == r.row.port && ret->rows[k].row.family == r.row.family &&
+                            memcmp(ret->rows[k].row.address, r.row.address, sizeof(r.row.address)) == 0)
                                 break;
-                if (k < n)
-                        window_row_add(&rows[k].value, &r.value);
+                if (k < ret->n)
+                        window_row_add(&ret->rows[k].value, &r.value);
                 else
-                        rows[n++] = r;
+                        ret->rows[ret->n++] = r;
         }
 
-        if (measured) {
-                row_fill(u, &client.value, reading->covered, &client.row);
-                client_fill(&client.row, ret_client);
-        }
         if (u->view->names[0].kind == QOS_ROW_ENDPOINT)
-                window_row_add(&rows[0].value, &first);
+                window_row_add(&ret->rows[0].value, &first);
+}
 
-        qsort(rows, n, sizeof(*rows), row_compare);
-        for (size_t k = 0; k < n; k++) {
-                if (measured)
-                        row_fill(u, &rows[k].value, reading->covered, &rows[k].row);
-                ret->rows[k] = rows[k].row;
+/* What the rows are, and what they have in the window. Also the unit's figures as a client, which are the peers' together. */
+static void rows_fill(Unit *u, const WindowReading *reading, uint64_t now, uint64_t window, Snapshot *ret, ClientRole *ret_client) {
+        RowsReading r;
+        Row all = {};
+
+        /* A row that becomes part of the rest meanwhile would be in both, or in none */
+        for (unsigned try = 0; try < ROWS_TRIES_MAX; try++) {
+                uint32_t folds = __atomic_load_n(&u->view->folds, __ATOMIC_ACQUIRE);
+
+                rows_read(u, reading, now, window, &r);
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (folds % 2 == 0 && __atomic_load_n(&u->view->folds, __ATOMIC_ACQUIRE) == folds)
+                        break;
         }
-        ret->n_rows = n;
+
+        if (r.measured) {
+                row_fill(u, &r.peers, reading->covered, &all);
+                client_fill(&all, ret_client);
+        }
+
+        qsort(r.rows, r.n, sizeof(*r.rows), row_compare);
+        for (size_t k = 0; k < r.n; k++) {
+                if (r.measured)
+                        row_fill(u, &r.rows[k].value, reading->covered, &r.rows[k].row);
+                ret->rows[k] = r.rows[k].row;
+        }
+        ret->n_rows = r.n;
 }
 
 const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING_MAX]) {
