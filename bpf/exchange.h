@@ -24,6 +24,10 @@
  * shrunk meanwhile. What lies beyond is forged or broken, TCP drops it too. */
 #define EXCHANGE_WINDOW_SLACK (1 << 16)
 
+/* A silence after which what is said without a question belongs to no answer: events and notifications, that a server sends
+ * as they happen, for hours on one connection. Parts of an answer that are that far apart are few. */
+#define EXCHANGE_SILENCE_NSEC 1000000000ULL
+
 enum exchange_state {
         EXCHANGE_IDLE,          /* nothing was asked yet */
         EXCHANGE_ASKED,         /* the application has read, and not answered */
@@ -255,6 +259,8 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                 x->first_out_at = x->last_out_at = now;
                 effect->begun = 1;
         } else if (x->state == EXCHANGE_ANSWERING) {
+                if (x->open_at == 0 && now - x->last_out_at >= EXCHANGE_SILENCE_NSEC)
+                        return; /* nobody asked for it */
                 effect->grown = 1;
                 effect->grown_from = x->last_out_at;
                 x->last_out_at = now;
@@ -276,10 +282,6 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
 }
 
 /* ---- the other role: the unit asks ---- */
-
-/* A silence after which what comes unasked belongs to no answer: events and notifications, that a peer sends as they
- * happen. Parts of an answer that are that far apart are few. */
-#define EXCHANGE_SILENCE_NSEC 1000000000ULL
 
 /* A part of a question leaves. Until the peer answers all of it is one. */
 EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange_effect *effect) {
