@@ -66,6 +66,7 @@ enum qos_distribution {
 enum qos_cell {
         QOS_CELL_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
         QOS_CELL_REDIS,                 /* of these, the commands of RESP */
+        QOS_CELL_TLS,                   /* of these, exchanges sealed by TLS */
         QOS_CELL_WAITS,                 /* of these, those that asked the unit to wait: in no distribution */
         QOS_CELL_ANSWERED_LAST = QOS_CELL_WAITS, /* up to here: no longer known when questions overlap */
         QOS_CELL_ERRORS_RESET,          /* connections that the unit ended with a question unanswered */
