@@ -8,6 +8,8 @@
 
 #define WINDOW_INLINE static inline __attribute__((always_inline))
 
+#include "rows.h"
+
 WINDOW_INLINE void window_count(struct qos_unit *u, __u64 cell, __u32 n) {
         __u32 old;
 
@@ -24,32 +26,6 @@ WINDOW_INLINE void window_uncount(struct qos_unit *u, __u64 cell, __u32 n) {
         old = __sync_fetch_and_add(&u->cells[cell], -n);
         if (old < n)
                 __sync_fetch_and_add(&u->carry[cell], -1);
-}
-
-/* Writes the checkpoints of the rows that are due. */
-GRID_FUNCTION int rows_roll(struct qos_unit *u, __u64 before, __u64 now) {
-        GRID_EXPECT(u);
-
-        for (__u32 i = 0; i < QOS_ROWS; i++) {
-                struct qos_row *row = &u->rows[i];
-                struct qos_row_checkpoint *c;
-                __u32 k = row->written % QOS_ROW_CHECKPOINTS;
-
-                GRID_BOUND(k, QOS_ROW_CHECKPOINTS);
-                c = &row->checkpoints[k];
-
-                /* Both of the rest are without a name */
-                if (i >= QOS_ROW_FIRST - 1 && u->names[i + 1].kind == QOS_ROW_FREE)
-                        continue;
-
-                __sync_lock_test_and_set(&c->last, 0);
-                c->first = before + 1;
-                window_copy(c->sums, row->sums, sizeof(c->sums));
-                window_copy(c->cells, row->cells, sizeof(c->cells));
-                __sync_lock_test_and_set(&c->last, now);
-                row->written++;
-        }
-        return 0;
 }
 
 /* Writes the checkpoints that are due at epoch, for all levels. One program at a time: others that come meanwhile
@@ -201,155 +177,4 @@ WINDOW_INLINE void window_move(struct qos_unit *u, __u32 distribution, __u64 boo
         if (booked_at / QOS_EPOCH_NSEC != now / QOS_EPOCH_NSEC)
                 window_forget(u, distribution, booked_at, old_nsec);
         window_shift(u, distribution, old_nsec, nsec, 1);
-}
-
-/* ---- rows ----------------------------------------------------------------------------------------------------- */
-
-/* number: of a row, from one on. */
-WINDOW_INLINE struct qos_row* row_get(struct qos_unit *u, __u64 number) {
-        __u64 i = number - 1;
-
-        GRID_BOUND(i, QOS_ROWS);
-        return &u->rows[i];
-}
-
-WINDOW_INLINE void row_count(struct qos_row *row, __u64 cell, __u32 n) {
-        __u32 old;
-
-        GRID_BOUND(cell, QOS_ROW_CELLS);
-        old = __sync_fetch_and_add(&row->cells[cell], n);
-        if (old + n < old)
-                __sync_fetch_and_add(&row->carry[cell], 1);
-}
-
-WINDOW_INLINE void row_uncount(struct qos_row *row, __u64 cell, __u32 n) {
-        __u32 old;
-
-        GRID_BOUND(cell, QOS_ROW_CELLS);
-        old = __sync_fetch_and_add(&row->cells[cell], -n);
-        if (old < n)
-                __sync_fetch_and_add(&row->carry[cell], -1);
-}
-
-/* As window_maximum(). epoch: of the newest event. */
-WINDOW_INLINE void row_maximum(struct qos_row *row, __u64 epoch, __u64 nsec) {
-        __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK, subwindow = epoch / QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL);
-        __u64 i = subwindow % QOS_LEVEL_MAXIMA(QOS_ROW_LEVEL), word = subwindow << QOS_MAXIMUM_BITS | value, old;
-
-        GRID_BOUND(i, QOS_LEVEL_MAXIMA(QOS_ROW_LEVEL));
-        for (int try = 0; try < 4; try++) {
-                old = *(volatile __u64*) &row->maxima[i];
-                if ((old >> QOS_MAXIMUM_BITS == word >> QOS_MAXIMUM_BITS && old >= word) ||
-                    __sync_val_compare_and_swap(&row->maxima[i], old, word) == old)
-                        break;
-        }
-        for (int try = 0; try < 4; try++) {
-                old = *(volatile __u64*) &row->maximum_total;
-                if (old >= nsec || __sync_val_compare_and_swap(&row->maximum_total, old, nsec) == old)
-                        break;
-        }
-}
-
-WINDOW_INLINE void row_add(struct qos_row *row, __u64 epoch, __u64 nsec, __u32 n) {
-        row_maximum(row, epoch, nsec);
-        __sync_fetch_and_add(&row->sums[QOS_ROW_SUM_LATENCY], nsec * n);
-        row_count(row, grid_coarse_bin(grid_fine_bin(nsec)), n);
-}
-
-/* A sample that was booked at booked_at has grown: as window_move(). */
-WINDOW_INLINE void row_move(struct qos_row *row, __u64 booked_at, __u64 old_nsec, __u64 now, __u64 nsec) {
-        __u64 from = grid_coarse_bin(grid_fine_bin(old_nsec)), to = grid_coarse_bin(grid_fine_bin(nsec));
-        __u64 step = QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) * QOS_EPOCH_NSEC, subwindow = booked_at / step;
-
-        GRID_BOUND(from, QOS_ROW_CELLS);
-        if (subwindow != now / step)
-                for (__u32 i = 0; i < QOS_ROW_CHECKPOINTS; i++) {
-                        struct qos_row_checkpoint *c = &row->checkpoints[i];
-
-                        if (c->last >= c->first && c->first > subwindow) {
-                                __sync_fetch_and_add(&c->cells[from], -1);
-                                __sync_fetch_and_add(&c->sums[QOS_ROW_SUM_LATENCY], -old_nsec);
-                        }
-                }
-
-        if (from != to) {
-                row_count(row, to, 1);
-                row_uncount(row, from, 1);
-        }
-        __sync_fetch_and_add(&row->sums[QOS_ROW_SUM_LATENCY], nsec - old_nsec);
-        row_maximum(row, now / QOS_EPOCH_NSEC, nsec);
-}
-
-WINDOW_INLINE int address_equal(const struct qos_address *a, const struct qos_address *b) {
-        const __u32 *x = (const __u32*) a->address, *y = (const __u32*) b->address;
-
-        return a->port == b->port && a->family == b->family &&
-                x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
-}
-
-/* From the local address of a connection to that of the listener it came in through, of those that have a row: the most
- * special one, as TCP chooses. Leaves it alone if there is none. */
-GRID_FUNCTION int row_find_listener(struct qos_unit *u, struct qos_address *address) {
-        struct qos_address any = {};
-        int found = 0;
-
-        GRID_EXPECT(u);
-        GRID_EXPECT(address);
-
-        any.port = address->port;
-        any.family = address->family;
-        for (int i = 0; i <= QOS_ROWS; i++) {
-                struct qos_row_name *name = &u->names[i];
-
-                if (name->kind != QOS_ROW_ENDPOINT && name->kind != QOS_ROW_EXCLUDED)
-                        continue;
-                if (address_equal(&name->address, address))
-                        return 0;
-                found |= address_equal(&name->address, &any);
-        }
-        if (found)
-                *address = any;
-        return 0;
-}
-
-/* The row of this address, which gets one if it has none. alone: it is not to be in the unit's figures. 0: it is the first
- * endpoint; for one that is not to be in the figures: there is no row. Two that look for the same new address at once may
- * get two rows: whoever reads adds them. */
-GRID_FUNCTION int row_find(struct qos_unit *u, const struct qos_address *address, int kind) {
-        __u32 endpoints = 0;
-
-        GRID_EXPECT(u);
-        GRID_EXPECT(address);
-
-        if (kind == QOS_ROW_ENDPOINT) {
-                struct qos_row_name *first = &u->names[0];
-
-                if (first->kind == QOS_ROW_FREE && __sync_val_compare_and_swap(&first->taken, 0, 1) == 0) {
-                        first->address = *address;
-                        __sync_lock_test_and_set(&first->kind, QOS_ROW_ENDPOINT);
-                }
-                if (first->kind == QOS_ROW_ENDPOINT && address_equal(&first->address, address))
-                        return 0;
-        }
-
-        for (int i = QOS_ROW_FIRST; i <= QOS_ROWS; i++) {
-                struct qos_row_name *name = &u->names[i];
-
-                if (name->kind == (__u32) kind && address_equal(&name->address, address))
-                        return i;
-                endpoints += name->kind == QOS_ROW_ENDPOINT || name->kind == QOS_ROW_EXCLUDED;
-        }
-
-        if (kind == QOS_ROW_PEER || endpoints < QOS_ENDPOINT_ROWS_MAX)
-                for (int i = QOS_ROW_FIRST; i <= QOS_ROWS; i++) {
-                        struct qos_row_name *name = &u->names[i];
-
-                        if (name->kind != QOS_ROW_FREE || __sync_val_compare_and_swap(&name->taken, 0, 1) != 0)
-                                continue;
-                        name->address = *address;
-                        __sync_lock_test_and_set(&name->kind, kind);
-                        return i;
-                }
-
-        return kind == QOS_ROW_PEER ? QOS_ROW_PEERS_REST : kind == QOS_ROW_ENDPOINT ? QOS_ROW_ENDPOINTS_REST : 0;
 }

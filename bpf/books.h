@@ -6,6 +6,7 @@
 #include "kernel.h"
 
 #define window_copy(to, from, size) bpf_probe_read_kernel(to, size, from)
+#define row_loop(n, step, data) bpf_loop(n, step, data, 0)
 #include "accumulate.h"
 #include "exchange.h"
 

@@ -24,6 +24,10 @@
  * shrunk meanwhile. What lies beyond is forged or broken, TCP drops it too. */
 #define EXCHANGE_WINDOW_SLACK (1 << 16)
 
+/* A silence after which what is said without a question belongs to no answer: events and notifications, that a server sends
+ * as they happen, for hours on one connection. Parts of an answer that are that far apart are few. */
+#define EXCHANGE_SILENCE_NSEC 1000000000ULL
+
 enum exchange_state {
         EXCHANGE_IDLE,          /* nothing was asked yet */
         EXCHANGE_ASKED,         /* the application has read, and not answered */
@@ -38,6 +42,7 @@ enum exchange_flag {
         EXCHANGE_OVERLAPPED = 1 << 4,   /* this question was already reported as overlapping */
         EXCHANGE_DONE       = 1 << 5,   /* the unit has hung up: nothing that comes is a question */
         EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct talk beside this one (talk.h) */
+        EXCHANGE_SEALED     = 1 << 7,   /* TLS: there is a struct tls (tls.h) */
 };
 
 struct exchange {
@@ -230,6 +235,15 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
                 exchange_open(x, now, effect);
 }
 
+/* The application has read up to copied, and none of it is part of a question. */
+EXCHANGE_INLINE void exchange_pass(struct exchange *x, __u32 copied, struct exchange_effect *effect) {
+        __u64 first_at, last_at;
+
+        exchange_take(x, copied, &first_at, &last_at);
+        if (x->state != EXCHANGE_ASKED && x->n_marks == 0)
+                exchange_shut(x, effect);
+}
+
 /* Payload up to end leaves the IP layer: how much of it does so for the first time. */
 EXCHANGE_INLINE __u32 exchange_leave(struct exchange *x, __u32 end, __u32 snd_nxt) {
         __u32 bytes;
@@ -255,6 +269,8 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                 x->first_out_at = x->last_out_at = now;
                 effect->begun = 1;
         } else if (x->state == EXCHANGE_ANSWERING) {
+                if (x->open_at == 0 && now - x->last_out_at >= EXCHANGE_SILENCE_NSEC)
+                        return; /* nobody asked for it */
                 effect->grown = 1;
                 effect->grown_from = x->last_out_at;
                 x->last_out_at = now;
@@ -276,10 +292,6 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
 }
 
 /* ---- the other role: the unit asks ---- */
-
-/* A silence after which what comes unasked belongs to no answer: events and notifications, that a peer sends as they
- * happen. Parts of an answer that are that far apart are few. */
-#define EXCHANGE_SILENCE_NSEC 1000000000ULL
 
 /* A part of a question leaves. Until the peer answers all of it is one. */
 EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange_effect *effect) {

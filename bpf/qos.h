@@ -66,6 +66,7 @@ enum qos_distribution {
 enum qos_cell {
         QOS_CELL_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
         QOS_CELL_REDIS,                 /* of these, the commands of RESP */
+        QOS_CELL_TLS,                   /* of these, exchanges sealed by TLS */
         QOS_CELL_WAITS,                 /* of these, those that asked the unit to wait: in no distribution */
         QOS_CELL_ANSWERED_LAST = QOS_CELL_WAITS, /* up to here: no longer known when questions overlap */
         QOS_CELL_ERRORS_RESET,          /* connections that the unit ended with a question unanswered */
@@ -170,12 +171,28 @@ struct qos_row_checkpoint {
 struct qos_row {
         __s64 in_flight;
         __u64 sums[QOS_ROW_SUMS];
+        __u64 earned;                           /* what its peer took, as far as it is known, before it got the row */
         __u64 maximum_total;                    /* of the latency … */
         __u64 maxima[QOS_LEVEL_MAXIMA(QOS_ROW_LEVEL)]; /* … and by sub-window, as those of the unit */
         __u32 cells[QOS_ROW_CELLS_SIZE];
         __u32 carry[QOS_ROW_CELLS_SIZE];
         struct qos_row_checkpoint checkpoints[QOS_ROW_CHECKPOINTS];
         __u32 written;
+        __u32 _padding;
+};
+
+/* Peers without a row that may earn one: who takes more than a ninth of the time that all without a row take is among
+ * them for sure (the counters of Misra and Gries). */
+#define QOS_CHALLENGERS 8
+
+struct qos_challengers {
+        struct {
+                struct qos_address address;
+                __u32 _padding;
+                __u64 nsec;     /* by which it is ahead; 0: free */
+        } list[QOS_CHALLENGERS];
+        __u64 changed_at;       /* CLOCK_MONOTONIC ns, when a row was given to another peer */
+        __u32 busy;             /* 1 while a program is at it; others leave it alone */
         __u32 _padding;
 };
 
@@ -209,6 +226,9 @@ struct qos_unit {
 
         struct qos_row_name names[QOS_ROWS + 1]; /* by number; 0: the first endpoint */
         struct qos_row rows[QOS_ROWS];          /* by number - 1 */
+        struct qos_challengers challengers;
+        __u32 folds;                            /* odd while a row becomes part of the rest */
+        __u32 _padding;
 };
 
 /* ---- other maps ----------------------------------------------------------------------------------------------- */

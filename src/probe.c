@@ -17,6 +17,7 @@ typedef enum Map {
         MAP_UNITS,
         MAP_CONNS,
         MAP_TALKS,
+        MAP_SEALS,
         MAP_LISTENERS,
         MAP_GROUPS,
         MAP_PATHS,
@@ -32,6 +33,7 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_UNITS]        = "units",
         [MAP_CONNS]        = "conns",
         [MAP_TALKS]        = "talks",
+        [MAP_SEALS]        = "seals",
         [MAP_LISTENERS]    = "listeners",
         [MAP_GROUPS]       = "groups",
         [MAP_PATHS]        = "paths",
@@ -83,7 +85,7 @@ static const struct {
         [PROGRAM_OLDEST]       = { "requests_oldest",     "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
                                    "age of the oldest request in flight" },
         [PROGRAM_SHARE]        = { "requests_share",      "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
-                                   "ports that are excluded, or no longer, while connections to them are open" },
+                                   "which endpoint connections older than the attach belong to, ports that are excluded while connections are open" },
 };
 
 struct Probe {
@@ -591,7 +593,15 @@ static int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
 }
 
 int probe_find_sockets(Probe *p) {
-        return iterator_run(p, PROGRAM_FIND_SOCKETS, NULL);
+        int r;
+
+        r = iterator_run(p, PROGRAM_FIND_SOCKETS, NULL);
+        if (r < 0)
+                return r;
+
+        /* By now it is known where connections came in that were seen before their listeners */
+        (void) iterator_run(p, PROGRAM_SHARE, NULL);
+        return 0;
 }
 
 static bool address_equal(const struct qos_address *a, const struct qos_address *b) {
@@ -670,9 +680,9 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
         /* Twice: of the connections that are made during the first time some come from a listener that is not done yet,
          * and may be missed. Those of the second time come from listeners that are */
         r = iterator_run(p, PROGRAM_SHARE, NULL);
-        if (r >= 0)
-                r = iterator_run(p, PROGRAM_SHARE, NULL);
-        return r;
+        if (r < 0)
+                return r;
+        return iterator_run(p, PROGRAM_SHARE, NULL);
 }
 
 int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n) {

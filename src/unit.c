@@ -16,6 +16,9 @@
 /* How long a reading is given again while nothing happens: rates are per time that passes. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
 
+/* A row passes from one peer to another ten times a second at most, and that takes some 10 us. */
+#define ROWS_TRIES_MAX 16
+
 static const char *const probe_table[] = { "requests" };
 
 ProbeMask probe_from_string(const char *s) {
@@ -121,6 +124,7 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
         } counters[] = {
                 { QOS_CELL_COUNT,          NEEDS_EXCHANGES,                   &s->count                    },
                 { QOS_CELL_REDIS,          NEEDS_CONTENT,                     &s->protocol_redis           },
+                { QOS_CELL_TLS,            NEEDS_CONTENT,                     &s->protocol_tls             },
                 { QOS_CELL_WAITS,          NEEDS_CONTENT,                     &s->blocking                 },
                 { QOS_CELL_ERRORS_RESET,   NEEDS_ENDS,                        &s->errors_reset             },
                 { QOS_CELL_ERRORS_TIMEOUT, NEEDS_ENDS,                        &s->errors_timeout           },
@@ -148,7 +152,7 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
                         !(overlapping && counters[i].cell <= QOS_CELL_ANSWERED_LAST) ?
                         reading->cells[counters[i].cell] : ABSENT;
 
-        s->protocol_tcp = s->count == ABSENT ? ABSENT : s->count - MIN(parsed, s->count);
+        s->protocol_tcp = s->count == ABSENT ? ABSENT : s->count - MIN(parsed + reading->cells[QOS_CELL_TLS], s->count);
         s->rate = s->count == ABSENT || reading->covered == 0 ? NAN : s->count * (double) NSEC_PER_SEC / reading->covered;
         /* Of connections that are only learned when they are read, what came before is not counted */
         s->bytes_in = has(programs, PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ? reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
@@ -241,36 +245,41 @@ static bool row_has_activity(const WindowRow *r) {
                 r->cells[QOS_ROW_ERRORS_RESET] > 0 || r->cells[QOS_ROW_ERRORS_TIMEOUT] > 0 || r->cells[QOS_ROW_CLIENT_ABORTS] > 0;
 }
 
-static void rows_read(Unit *u, const WindowReading *reading, uint64_t now, uint64_t window, RowsReading *ret) {
+static void rows_read_once(const Unit *u, const WindowReading *reading, uint64_t now, uint64_t window, RowsReading *ret) {
         static const RowKind kinds[] = {
                 [QOS_ROW_ENDPOINT] = ROW_ENDPOINT,
                 [QOS_ROW_EXCLUDED] = ROW_EXCLUDED,
                 [QOS_ROW_PEER]     = ROW_PEER,
         };
-        bool measured = window_is_for_rows(window) && has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
-        RowReading *rows = ret->rows;
         WindowRow first, total;
-        size_t n = 0;
 
         _Static_assert(SNAPSHOT_ROWS_MAX == QOS_ROWS + 1, "a place for each row and the first endpoint");
+
+        *ret = (RowsReading) {
+                .measured = window_is_for_rows(window) && has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS),
+                .covered = reading->covered,
+        };
 
         window_get_row(reading, &first);
         first.in_flight = gauge(&u->view->in_flight);
 
         for (unsigned i = 0; i <= QOS_ROWS; i++) {
+                bool rest = i == QOS_ROW_ENDPOINTS_REST || i == QOS_ROW_PEERS_REST;
                 struct qos_row_name name = u->view->names[i];
                 RowReading r = {};
-                bool rest = i == QOS_ROW_ENDPOINTS_REST || i == QOS_ROW_PEERS_REST;
                 size_t k;
 
                 if (rest)
                         name = (struct qos_row_name) { .kind = i == QOS_ROW_ENDPOINTS_REST ? QOS_ROW_ENDPOINT : QOS_ROW_PEER };
                 if (name.kind == QOS_ROW_FREE || name.kind >= ELEMENTSOF(kinds))
                         continue;
-                if (i > 0 && measured && window_read_row(u->view, i, now, u->attached_since_monotonic, window, &r.value) < 0)
-                        measured = false;
-                if (rest && window_read_row(u->view, i, now, u->attached_since_monotonic, WINDOW_TOTAL, &total) >= 0 && !row_has_activity(&total))
-                        continue; /* all have a row of their own */
+                if (i > 0 && ret->measured &&
+                    window_read_row(u->view, i, now, u->attached_since_monotonic, window, &r.value) < 0)
+                        ret->measured = false;
+                /* All have a row of their own; or a peer has got one, and never came again */
+                if ((rest || name.kind == QOS_ROW_PEER) &&
+                    (window_read_row(u->view, i, now, u->attached_since_monotonic, WINDOW_TOTAL, &total) < 0 || !row_has_activity(&total)))
+                        continue;
 
                 r.row = (Row) {
                         .kind = kinds[name.kind],
@@ -284,23 +293,32 @@ static void rows_read(Unit *u, const WindowReading *reading, uint64_t now, uint6
                         window_row_subtract(&first, &r.value);
 
                 /* Two programs that saw it first at once: see row_find() */
-                for (k = 0; k < n; k++)
-                        if (rows[k].row.kind == r.row.kind && rows[k].row.rest == rest && rows[k].row.port == r.row.port &&
-                            rows[k].row.family == r.row.family && memcmp(rows[k].row.address, r.row.address, sizeof(r.row.address)) == 0)
+                for (k = 0; k < ret->n; k++)
+                        if (ret->rows[k].row.kind == r.row.kind && ret->rows[k].row.rest == rest &&
+                            ret->rows[k].row.port == r.row.port && ret->rows[k].row.family == r.row.family &&
+                            memcmp(ret->rows[k].row.address, r.row.address, sizeof(r.row.address)) == 0)
                                 break;
-                if (k < n)
-                        window_row_add(&rows[k].value, &r.value);
+                if (k < ret->n)
+                        window_row_add(&ret->rows[k].value, &r.value);
                 else
-                        rows[n++] = r;
+                        ret->rows[ret->n++] = r;
         }
 
         if (u->view->names[0].kind == QOS_ROW_ENDPOINT)
-                window_row_add(&rows[0].value, &first);
+                window_row_add(&ret->rows[0].value, &first);
+}
 
-        qsort(rows, n, sizeof(*rows), row_compare);
-        ret->n = n;
-        ret->measured = measured;
-        ret->covered = reading->covered;
+static void rows_read(const Unit *u, const WindowReading *reading, uint64_t now, uint64_t window, RowsReading *ret) {
+        /* A row that becomes part of the rest meanwhile would be in both, or in none */
+        for (unsigned try = 0; try < ROWS_TRIES_MAX; try++) {
+                uint32_t folds = __atomic_load_n(&u->view->folds, __ATOMIC_ACQUIRE);
+
+                rows_read_once(u, reading, now, window, ret);
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (folds % 2 == 0 && __atomic_load_n(&u->view->folds, __ATOMIC_ACQUIRE) == folds)
+                        break;
+        }
+        qsort(ret->rows, ret->n, sizeof(ret->rows[0]), row_compare);
 }
 
 /* The rows that are chosen, together: SELECTOR_NONE with client: all peers. Not measured if there are none. */
