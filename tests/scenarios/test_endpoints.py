@@ -8,7 +8,7 @@ import socket
 import subprocess
 
 import scenario
-from scenario import (Server, Talk, Unit, attach, check, equal, expect_total, kill_qosd, load, lookup, qosctl, run,
+from scenario import (Talk, Unit, attach, check, equal, expect_total, kill_qosd, lookup, qosctl, run,
                       server_figures, smaller, snapshot, test, unused_port, varlink, varlink_error, wait_for)
 from test_redis import command
 
@@ -273,33 +273,30 @@ def excluded_under_load():
 @test()
 def in_flight_moves_with_it():
     """Requests that are open when it changes, on connections that are accepted and on some that wait for that."""
-    go = f"/run/{scenario.prefix}-accept"
-    s = scenario.start_served(mode="thread", delay_us=100)
-    hung = Server(mode="single", answer_when=go)
-    attach(hung)
-    hung.start()
-    t = Talk(hung, connections=5)
-    t.say("send")
-    try:
-        wait_for("five are in flight", lambda: server_figures(hung)["inFlight"] == 5)
-        check(lookup(server_figures(hung), "connections.acceptQueue") > 0, "none waits to be accepted")
-        for _ in range(2):
-            attach(hung, f"--exclude=port:{hung.port}")
-            f = server_figures(hung)
-            equal((f["inFlight"], "oldestInFlight" in f), (0, False), "in flight when it is excluded")
-            equal(endpoints(hung)[f"127.0.0.1:{hung.port} excluded"]["inFlight"], 5, "in flight, excluded")
-            attach(hung)
-            equal(server_figures(hung)["inFlight"], 5, "in flight when it is not")
-            equal(endpoints(hung)[f"127.0.0.1:{hung.port} excluded"]["inFlight"], 0, "in flight, no longer excluded")
-        attach(hung, f"--exclude=port:{hung.port}")
-    finally:
-        open(go, "w").close()
-    t.say("take")
-    t.end()
-    os.unlink(go)
-    expect_counts(hung, {f"127.0.0.1:{hung.port}": 0, f"127.0.0.1:{hung.port} excluded": 5}, "when all is answered")
-    load(s, number=3)
-    expect_total(s, 3)
+    for number, wait in enumerate(("answer_when", "accept_when")):
+        go = f"/run/{scenario.prefix}-go-{number}"
+        s = scenario.start_served(mode="thread", **{wait: go})
+        own, excluded = f"127.0.0.1:{s.port}", f"127.0.0.1:{s.port} excluded"
+        t = Talk(s, connections=5)
+        t.say("send")
+        try:
+            f = wait_for("five are in flight", lambda: (f := server_figures(s))["inFlight"] == 5 and f)
+            equal(lookup(f, "connections.acceptQueue"), 5 if wait == "accept_when" else 0, "acceptQueue")
+            for _ in range(2):
+                attach(s, f"--exclude=port:{s.port}")
+                f = server_figures(s)
+                equal((f["inFlight"], "oldestInFlight" in f), (0, False), "in flight when it is excluded")
+                equal(endpoints(s)[excluded]["inFlight"], 5, "in flight, excluded")
+                attach(s)
+                equal(server_figures(s)["inFlight"], 5, "in flight when it is not")
+                equal(endpoints(s)[excluded]["inFlight"], 0, "in flight, no longer excluded")
+            attach(s, f"--exclude=port:{s.port}")
+        finally:
+            open(go, "w").close()
+        t.say("take")
+        t.end()
+        os.unlink(go)
+        expect_counts(s, {own: 0, excluded: 5}, "when all is answered")
 
 
 @test()
