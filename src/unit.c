@@ -235,9 +235,15 @@ static int row_compare(const void *a, const void *b) {
                 return x->row.kind == ROW_PEER ? 1 : -1;
         if (x->row.rest != y->row.rest)
                 return x->row.rest ? 1 : -1;
-        if (x->row.kind != ROW_PEER || t == v)
-                return memcmp(&x->row.port, &y->row.port, sizeof(x->row.port)); /* as long as nothing sets them apart, in a steady order */
-        return t > v ? -1 : 1;
+        if (x->row.kind == ROW_PEER && t != v)
+                return t > v ? -1 : 1;
+        if (x->row.kind != y->row.kind)
+                return x->row.kind == ROW_EXCLUDED ? 1 : -1;
+        if (x->row.port != y->row.port)
+                return x->row.port > y->row.port ? 1 : -1;
+        if (x->row.family != y->row.family)
+                return x->row.family > y->row.family ? 1 : -1;
+        return memcmp(x->row.address, y->row.address, sizeof(x->row.address));
 }
 
 static bool row_has_activity(const WindowRow *r) {

@@ -383,7 +383,8 @@ int window_read_step(const struct qos_unit *u, uint64_t attached_at, uint64_t n,
 /* ---- rows ----------------------------------------------------------------------------------------------------- */
 
 bool window_is_for_rows(uint64_t window) {
-        return window == WINDOW_TOTAL || (window >= NSEC_PER_SEC && window <= 10 * NSEC_PER_SEC);
+        /* One of 1 s begins at a tenth of it, where rows have no checkpoint: they would not add up to the unit */
+        return window == WINDOW_TOTAL || (window_is_valid(window) && window_level(window) == QOS_ROW_LEVEL);
 }
 
 static void row_read_now(const struct qos_row *row, WindowRow *ret) {
@@ -478,6 +479,7 @@ int window_read_row(const struct qos_unit *u, unsigned number, uint64_t now, uin
                         if (quiet && load(&u->epoch) / QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) < boundary) {
                                 memset(ret->cells, 0, sizeof(ret->cells));
                                 memset(ret->sums, 0, sizeof(ret->sums));
+                                ret->maximum = 0;
                                 return 0;
                         }
                         if (row_subtract_checkpoint(row, boundary, ret) < 0)

@@ -81,7 +81,7 @@ typedef struct WindowRow {
         uint64_t maximum;                       /* of the latency; ABSENT: not known */
 } WindowRow;
 
-/* Rows are read over windows of at most 10 s, in steps of 1 s, and since the attach. */
+/* Rows are read over windows of 2 s to 10 s, which have the level that rows have, and since the attach. */
 bool window_is_for_rows(uint64_t window);
 
 /* As window_read(), the row of this number (from 1 on). */
