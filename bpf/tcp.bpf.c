@@ -29,13 +29,20 @@ enum conn_kind {
 /* Socket storage is charged to the application's own option memory (net.core.optmem_max, 128 KiB since 6.9, 20 KiB
  * before): it has to stay small. */
 struct conn {
-        struct bpf_spin_lock lock;      /* of x: arrivals come without the socket's own lock */
-        struct qos_owner owner;
+        struct qos_owner owner;         /* one word; written under the lock */
+        struct bpf_spin_lock lock;      /* of x, and of what the unit's gauges have: arrivals come without the socket's own lock */
         __u16 kind;                     /* enum conn_kind */
-        __u16 found;                    /* 1: nobody saw who opened the listener, who reads first shows whose it is */
-        __u32 counted;                  /* 1: in the unit's open connections */
+        __u8 found;                     /* enum conn_found */
+        __u8 counted;                   /* 1: in the unit's open connections */
+        __s32 in_flight;                /* so many are in the unit's gauge */
         __u32 retransmits;              /* total_retrans when it was last looked at */
         struct exchange x;
+};
+
+/* Who reads first shows whose a connection is: */
+enum conn_found {
+        CONN_FOUND_LISTENER = 1,        /* nobody saw who opened the listener; read by nobody's task it is nobody's */
+        CONN_FOUND_OUTER,               /* a unit was attached in the one whose it was until then */
 };
 
 /* Data that completes the handshake (deferred accept, a lost ACK) reaches the listener's ingress program and never the
@@ -99,29 +106,105 @@ static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *o
         bool fresh;
 
         bpf_spin_lock(&c->lock);
-        fresh = c->kind != kind || c->owner.slot != o.slot || c->owner.generation != o.generation;
+        fresh = c->kind != kind || !owner_equal(&c->owner, &o);
         if (fresh) {
                 c->owner = o;
                 c->kind = kind;
                 c->counted = 0;
+                c->in_flight = 0;
                 c->x = x;
         }
         bpf_spin_unlock(&c->lock);
         return fresh;
 }
 
-static __always_inline void conn_opened(struct conn *c, struct qos_unit *u) {
-        if (__sync_lock_test_and_set(&c->counted, 1) == 0) {
-                window_enter(u, bpf_ktime_get_ns());
-                __sync_fetch_and_add(&u->open, 1);
-        }
+/* A connection may become another unit's at any time (conn_move()), and what the gauges have of it goes with it. What is
+ * changed of them is therefore noted under the lock, and booked with the unit whose it is then. */
+static __always_inline struct qos_owner conn_note(struct conn *c, const struct exchange_effect *effect) {
+        c->in_flight += effect->in_flight;
+        return c->owner;
 }
 
-static __always_inline void conn_closed(struct conn *c, struct qos_unit *u) {
-        if (__sync_lock_test_and_set(&c->counted, 0) != 0) {
-                window_enter(u, bpf_ktime_get_ns());
-                __sync_fetch_and_add(&u->open, -1);
+static __attribute__((noinline)) struct qos_unit* unit_get_other(const struct qos_owner *owner) {
+        return unit_get(owner);
+}
+
+/* u: whose it was when the program began. */
+static __always_inline struct qos_unit* conn_unit(struct qos_unit *u, const struct qos_owner *owner) {
+        return u->generation == owner->generation ? u : unit_get_other(owner);
+}
+
+/* The same without other business under the lock. */
+static __attribute__((noinline)) int conn_apply(struct conn *c, struct qos_unit *u, const struct exchange_effect *effect, __u64 now) {
+        struct qos_owner owner;
+
+        if (!c || !u || !effect)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        owner = conn_note(c, effect);
+        bpf_spin_unlock(&c->lock);
+
+        u = conn_unit(u, &owner);
+        if (!u)
+                return 0;
+        window_enter(u, now);
+        unit_apply(u, effect);
+        return 0;
+}
+
+static __always_inline void conn_count(struct conn *c, struct qos_unit *u, bool open) {
+        struct qos_owner owner;
+        bool changed;
+
+        bpf_spin_lock(&c->lock);
+        changed = c->counted != open;
+        c->counted = open;
+        owner = c->owner;
+        bpf_spin_unlock(&c->lock);
+
+        u = changed ? conn_unit(u, &owner) : NULL;
+        if (!u)
+                return;
+        window_enter(u, bpf_ktime_get_ns());
+        __sync_fetch_and_add(&u->open, open ? 1 : -1);
+}
+
+static __always_inline void gauges_add(const struct qos_owner *owner, __s32 in_flight, __s32 open) {
+        struct qos_unit *u = unit_get(owner);
+
+        if (!u)
+                return;
+        window_enter(u, bpf_ktime_get_ns());
+        __sync_fetch_and_add(&u->in_flight, in_flight);
+        __sync_fetch_and_add(&u->open, open);
+}
+
+/* Makes a connection or a listener that of another unit; of nobody where to is {}. */
+static __attribute__((noinline)) int conn_move(struct conn *c, const struct qos_owner *to) {
+        struct qos_owner from, owner;
+        __s32 in_flight, open;
+
+        if (!c || !to)
+                return 0;
+        owner = *to;
+
+        bpf_spin_lock(&c->lock);
+        from = c->owner;
+        c->owner = owner;
+        in_flight = c->in_flight;
+        open = c->counted;
+        if (owner.generation == 0) {
+                c->kind = CONN_OTHER;
+                c->in_flight = 0;
+                c->counted = 0;
         }
+        bpf_spin_unlock(&c->lock);
+
+        if (in_flight != 0 || open != 0) {
+                gauges_add(&owner, in_flight, open);
+                gauges_add(&from, -in_flight, -open);
+        }
+        return 0;
 }
 
 /* Makes the entry that came from the listener that of the connection, whatever is seen of it first: the end of the
@@ -131,6 +214,7 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                                                  __u64 now) {
         struct exchange_effect effect = {};
         __u32 end, snd_nxt, retransmits;
+        struct qos_owner owner;
         struct exchange x = {};
 
         if (!c || !u || !tp)
@@ -143,15 +227,18 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
         if (c->kind == CONN_LISTENER) {
                 c->kind = CONN_SERVER;
                 c->counted = 0;
+                c->in_flight = 0;
                 c->retransmits = retransmits;
                 c->x = x;
                 exchange_begin(&c->x, begin, begin, snd_nxt);
                 if (end != begin)
                         exchange_arrive(&c->x, now, begin, end, begin, end, &effect);
         }
+        owner = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
 
-        if (effect.bytes > 0) {
+        u = effect.bytes > 0 ? conn_unit(u, &owner) : NULL;
+        if (u) {
                 window_enter(u, now);
                 __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], effect.bytes);
                 unit_apply(u, &effect);
@@ -159,39 +246,26 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
         return 0;
 }
 
-/* A connection of a listener that was found and not seen being opened. The service manager opens them for others, and one
- * socket may be passed to several services: the one that reads first has the connection. Returns its unit, NULL: none. */
+/* A connection of a listener that was found and not seen being opened (the service manager opens them for others, and one
+ * socket may be passed to several services), or one that was an outer unit's before another was attached in it, and is in no
+ * table of open files: the unit that reads first has it. Returns that, NULL: none. */
 static __always_inline struct qos_unit* conn_claim(struct conn *c, struct qos_unit *u) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct qos_owner owner = {}, none = {};
         struct qos_unit *to = NULL;
-        bool open;
+        bool outer = c->found == CONN_FOUND_OUTER;
 
+        c->found = 0;
         if (task_owner(&owner)) {
-                if (owner.slot == c->owner.slot && owner.generation == c->owner.generation)
+                if (owner.generation == u->generation)
                         return u;
                 to = unit_get(&owner);
         } else if (task->flags & PF_KTHREAD)
                 return u; /* on behalf of whoever gave it the socket */
+        if (!to && outer)
+                return u;
 
-        bpf_spin_lock(&c->lock);
-        if (to)
-                c->owner = owner;
-        else {
-                c->owner = none;
-                c->kind = CONN_OTHER;
-        }
-        open = c->x.open_at != 0;
-        bpf_spin_unlock(&c->lock);
-
-        if (open)
-                __sync_fetch_and_add(&u->in_flight, -1);
-        conn_closed(c, u);
-        if (to) {
-                if (open)
-                        __sync_fetch_and_add(&to->in_flight, 1);
-                conn_opened(c, to);
-        }
+        conn_move(c, to ? &owner : &none);
         return to;
 }
 
@@ -348,6 +422,7 @@ static __always_inline void listener_arrive(struct bpf_sock *sk, const struct se
 SEC("cgroup_skb/ingress")
 int requests_ingress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
+        struct qos_owner owner;
         struct segment segment;
         struct qos_unit *u;
         struct tcp_sock *tp;
@@ -392,9 +467,11 @@ int requests_ingress(struct __sk_buff *skb) {
 
         bpf_spin_lock(&c->lock);
         exchange_arrive(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
+        owner = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
 
-        if (effect.bytes > 0) {
+        u = effect.bytes > 0 ? conn_unit(u, &owner) : NULL;
+        if (u) {
                 window_enter(u, now);
                 __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], effect.bytes);
                 unit_apply(u, &effect);
@@ -566,10 +643,8 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 bpf_spin_unlock(&c->lock);
         }
 
-        if (effect.in_flight != 0 || effect.overlap) {
-                window_enter(u, bpf_ktime_get_ns());
-                unit_apply(u, &effect);
-        }
+        if (effect.in_flight != 0 || effect.overlap)
+                conn_apply(c, u, &effect, bpf_ktime_get_ns());
         return 0;
 }
 
@@ -591,7 +666,6 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         if (!u)
                 return 0;
         if (c->found) {
-                c->found = 0;
                 u = conn_claim(c, u);
                 if (!u)
                         return 0;
@@ -624,6 +698,7 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
         struct exchange_effect effect = {};
         struct answer_feed a = {};
         struct talk_group group;
+        struct qos_owner owner;
         __u32 n, answers = 0;
         struct talk *t;
 
@@ -671,8 +746,11 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
 
         bpf_spin_lock(&c->lock);
         talk_settle(t, &c->x, d->now, d->complete, &effect);
+        owner = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
-        unit_apply(u, &effect);
+        u = conn_unit(u, &owner);
+        if (u)
+                unit_apply(u, &effect);
         return 0;
 }
 
@@ -682,6 +760,7 @@ int requests_egress(struct __sk_buff *skb) {
         __u64 first_at, last_at, read_at, first_out_at;
         struct departure d = {};
         __u32 snd_nxt, written_end;
+        struct qos_owner owner;
         struct segment segment;
         struct qos_unit *u;
         struct tcp_sock *tp;
@@ -732,9 +811,11 @@ int requests_egress(struct __sk_buff *skb) {
         last_at = c->x.last_at;
         read_at = c->x.read_at;
         first_out_at = c->x.first_out_at;
+        owner = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
 
-        if (d.bytes == 0)
+        u = d.bytes > 0 ? conn_unit(u, &owner) : NULL;
+        if (!u)
                 return 1;
 
         window_enter(u, d.now);
@@ -771,7 +852,7 @@ static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, cons
                 struct tcp_sock *tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
 
                 c->retransmits = tp->total_retrans;
-                conn_opened(c, u);
+                conn_count(c, u, true);
         }
         return c;
 }
@@ -820,7 +901,6 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 conn_accept(c, u, tp, tp->rcv_nxt - (__u32) tp->bytes_received, now);
 
         if (c->found) {
-                c->found = 0;
                 u = conn_claim(c, u);
                 if (!u)
                         return 0;
@@ -852,9 +932,13 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 talk_settle(t, &c->x, now, unsent == 0, &effect);
         } else
                 exchange_read(&c->x, now, copied, unsent, &effect);
+        owner = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
 
         if (effect.in_flight != 0 || effect.overlap) {
+                u = conn_unit(u, &owner);
+                if (!u)
+                        return 0;
                 window_enter(u, now);
                 unit_apply(u, &effect);
         }
@@ -887,7 +971,7 @@ static __always_inline void listener_learn(struct sock *sk, const struct qos_own
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
                 return;
         }
-        if (l->owner.slot != owner->slot || l->owner.generation != owner->generation) {
+        if (!owner_equal(&l->owner, owner)) {
                 l->owner = *owner;
                 l->drops = sk->sk_drops.counter;
         }
@@ -971,10 +1055,10 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                         h->at = 0;
 
                         __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], effect.bytes);
-                        unit_apply(u, &effect);
+                        conn_apply(c, u, &effect, now);
                 }
 
-                conn_opened(c, u);
+                conn_count(c, u, true);
                 return 0;
         }
 
@@ -993,8 +1077,12 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                         t->asked = t->n_groups = t->flags = 0;
                         effect.in_flight += talk_extra(t);
                 }
+                owner = conn_note(c, &effect);
                 bpf_spin_unlock(&c->lock);
 
+                u = conn_unit(u, &owner);
+                if (!u)
+                        return 0;
                 window_enter(u, now);
                 if (effect.unanswered)
                         window_count(u, end_cell(sk->sk_err, old_state), effect.unanswered);
@@ -1002,7 +1090,7 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                 conn_count_retransmits(c, tp->total_retrans, u);
                 unit_apply(u, &effect);
                 if (gone)
-                        conn_closed(c, u);
+                        conn_count(c, u, false);
         }
         return 0;
 }
@@ -1028,6 +1116,37 @@ int BPF_PROG(requests_retransmit, struct sock *sk) {
 
 /* ---- iterators ------------------------------------------------------------------------------------------------ */
 
+/* Does the one lie in the other? */
+static __attribute__((noinline)) int owner_is_inside(const struct qos_owner *inner, const struct qos_owner *outer) {
+        struct qos_owner o;
+
+        if (!inner || !outer)
+                return 0;
+        o = *inner;
+        for (int i = 0; i < QOS_NEST_DEPTH; i++) {
+                const struct qos_nest *nest = bpf_map_lookup_elem(&nests, &o.slot);
+
+                if (!nest || nest->generation != o.generation)
+                        return 0;
+                o = owner_read(&nest->outer);
+                if (o.generation == 0)
+                        return 0;
+                if (owner_equal(&o, outer))
+                        return 1;
+        }
+        return 0;
+}
+
+/* With its connections' storage, or its listener's. */
+static __always_inline void socket_move(struct sock *sk, struct conn *c, const struct qos_owner *to) {
+        struct qos_listener *l;
+
+        conn_move(c, to);
+        l = bpf_sk_storage_get(&listeners, sk, 0, 0);
+        if (l)
+                l->owner = *to;
+}
+
 /* The sockets that tasks of observed units have open already: run at attach, and when a unit has started. */
 SEC("iter/task_file")
 int units_find_sockets(struct bpf_iter__task_file *ctx) {
@@ -1035,7 +1154,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         struct file *file = ctx->file;
         struct exchange_effect effect = {};
         __u32 rcv_nxt, copied, snd_nxt;
-        struct qos_owner *group, owner;
+        struct qos_owner *group, owner, known;
         struct socket *socket;
         struct tcp_sock *tp;
         struct qos_unit *u;
@@ -1049,7 +1168,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         group = bpf_cgrp_storage_get(&groups, task->cgroups->dfl_cgrp, 0, 0);
         if (!group)
                 return 0;
-        owner = *group;
+        owner = owner_read(group);
         u = unit_get(&owner);
         if (!u)
                 return 0;
@@ -1069,8 +1188,18 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (c && unit_get(&c->owner))
-                return 0;
+        if (c) {
+                known = owner_read(&c->owner);
+                if (unit_get(&known)) {
+                        /* That of a unit around this one, before this one was attached */
+                        if (owner_is_inside(&owner, &known)) {
+                                if (c->kind == CONN_LISTENER)
+                                        c->found = CONN_FOUND_OUTER; /* it may be several's */
+                                socket_move(sk, c, &owner);
+                        }
+                        return 0;
+                }
+        }
 
         if (sk->__sk_common.skc_state == TCP_LISTEN) {
                 listener_learn(sk, &owner, u, true);
@@ -1098,7 +1227,38 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         }
         bpf_spin_unlock(&c->lock);
 
-        unit_apply(u, &effect);
+        conn_apply(c, u, &effect, now);
+        return 0;
+}
+
+/* After a unit was attached in another, or was detached there: run over all known sockets. Those in no table of files are
+ * with the outer one still, and what was a detached one's is the outer one's now. */
+SEC("iter/bpf_sk_storage_map")
+int units_settle(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        const struct qos_nest *nest;
+        struct qos_owner owner, to;
+        struct conn *c;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c)
+                return 0;
+        owner = owner_read(&c->owner);
+        nest = bpf_map_lookup_elem(&nests, &owner.slot);
+        if (!nest || nest->generation != owner.generation)
+                return 0;
+
+        if (nest->flags & QOS_NEST_CLOSED) {
+                to = owner_read(&nest->outer);
+                if (to.generation != 0)
+                        socket_move(sk, c, &to);
+        } else if (nest->flags & QOS_NEST_LOOK && c->found == 0 && sk->__sk_common.skc_state != TCP_LISTEN)
+                c->found = CONN_FOUND_OUTER;
         return 0;
 }
 
@@ -1137,10 +1297,10 @@ int units_find_passed(struct bpf_iter__task_file *ctx) {
 
         known = bpf_map_lookup_elem(&addresses, &passed.address);
         if (known) {
-                owner = *known;
+                owner = owner_read(known);
                 u = unit_get(&owner);
                 c = bpf_sk_storage_get(&conns, sk, 0, 0);
-                if (u && !(c && c->owner.slot == owner.slot && c->owner.generation == owner.generation))
+                if (u && !(c && owner_equal(&c->owner, &owner)))
                         listener_learn(sk, &owner, u, true);
         }
         bpf_seq_write(ctx->meta->seq, &passed, sizeof(passed));
