@@ -6,6 +6,7 @@
 #include "history.h"
 #include "manager.h"
 #include "metric.h"
+#include "nest.h"
 #include "probe.h"
 #include "window.h"
 
@@ -74,19 +75,24 @@ static void distribution_set_absent(Distribution *d) {
         *d = (Distribution) { ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT };
 }
 
-static uint64_t gauge(const __s64 *p) {
-        int64_t n = __atomic_load_n(p, __ATOMIC_RELAXED);
+/* All books together. Two programs that run at once may be seen in the wrong order: not below zero */
+static uint64_t gauge(const WindowBooks *w, size_t offset) {
+        int64_t n = 0;
 
-        /* Two programs that run at once may be seen in the wrong order: not below zero */
+        for (size_t i = 0; i < w->n; i++)
+                n += __atomic_load_n((const int64_t*) ((const char*) w->books[i].map + offset), __ATOMIC_RELAXED);
         return n > 0 ? (uint64_t) n : 0;
 }
 
-static void gauges_refresh(Unit *u, uint64_t now) {
-        Manager *m = u->manager;
-        bool missing;
+#define GAUGE(w, member) gauge(w, offsetof(struct qos_unit, member))
+
+static void gauges_refresh(Manager *m, const WindowBooks *w, uint64_t now) {
+        bool missing = false;
 
         /* A question that came since the last look has no age yet */
-        missing = gauge(&u->view->in_flight) > 0 && u->view->oldest_session != m->oldest_session;
+        for (size_t i = 0; i < w->n; i++)
+                missing = missing || (w->books[i].map->oldest_session != m->oldest_session &&
+                                      __atomic_load_n(&w->books[i].map->in_flight, __ATOMIC_RELAXED) > 0);
         if (m->gauges_at != 0 && now < m->gauges_at + GAUGES_AGE_NSEC && !missing)
                 return;
 
@@ -102,7 +108,37 @@ static void client_set_absent(ClientRole *c) {
         c->rate = NAN;
 }
 
-static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Metrics *ret) {
+static void gauges_fill(Unit *u, const WindowBooks *w, uint32_t programs, uint64_t now, Server *s) {
+        uint64_t queue = 0, queue_max = 0, oldest_at = UINT64_MAX; /* a book with no session does not listen, or has nothing in flight */
+        Manager *m = u->manager;
+
+        for (size_t i = 0; i < w->n; i++) {
+                const struct qos_unit *map = w->books[i].map;
+
+                if (map->listeners_session == m->listeners_session) {
+                        queue += map->accept_queue;
+                        queue_max += map->accept_queue_max;
+                }
+                if (map->oldest_session == m->oldest_session && __atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0)
+                        oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
+        }
+
+        s->connections.open = has(programs, PROGRAM_BIT(PROGRAM_STATE)) ? GAUGE(w, open) : ABSENT;
+        s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
+        if (m->listeners_session != 0 && has(programs, NEEDS_LISTENERS)) {
+                s->connections.accept_queue = queue;
+                s->connections.accept_queue_max = queue_max;
+        }
+
+        s->in_flight = s->oldest_in_flight = ABSENT;
+        if (!has(programs, NEEDS_IN_FLIGHT))
+                return;
+        s->in_flight = GAUGE(w, in_flight);
+        if (s->in_flight > 0 && m->oldest_session != 0 && oldest_at != UINT64_MAX)
+                s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
+}
+
+static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *reading, uint64_t now, Metrics *ret) {
         uint32_t programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
         const struct {
@@ -158,24 +194,7 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
         s->bytes_in = has(programs, PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ? reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
         s->bytes_out = has(programs, PROGRAM_BIT(PROGRAM_EGRESS)) ? reading->sums[QOS_SUM_BYTES_OUT] : ABSENT;
 
-        s->connections.open = has(programs, PROGRAM_BIT(PROGRAM_STATE)) ? gauge(&u->view->open) : ABSENT;
-        if (u->manager->listeners_session == 0 || !has(programs, NEEDS_LISTENERS))
-                s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
-        else if (u->view->listeners_session == u->manager->listeners_session) {
-                s->connections.accept_queue = u->view->accept_queue;
-                s->connections.accept_queue_max = u->view->accept_queue_max;
-        } else
-                s->connections.accept_queue = s->connections.accept_queue_max = 0; /* it does not listen */
-
-        s->in_flight = has(programs, NEEDS_IN_FLIGHT) ? gauge(&u->view->in_flight) : ABSENT;
-        if (has(programs, NEEDS_IN_FLIGHT) && u->manager->oldest_session != 0 &&
-            u->view->oldest_session == u->manager->oldest_session)
-                s->oldest_in_flight = now > u->view->oldest_at ? now - u->view->oldest_at : 0;
-        else
-                s->oldest_in_flight = ABSENT;
-        if (s->in_flight == 0)
-                s->oldest_in_flight = ABSENT;
-
+        gauges_fill(u, w, programs, now, s);
         client_set_absent(&ret->requests.client); /* rows_fill() knows, where it is asked */
 }
 
@@ -259,7 +278,7 @@ static void rows_read(const Unit *u, const WindowReading *reading, uint64_t now,
         };
 
         window_get_row(reading, &first);
-        first.in_flight = gauge(&u->view->in_flight);
+        first.in_flight = (uint64_t) MAX(__atomic_load_n(&u->view->in_flight, __ATOMIC_RELAXED), INT64_C(0));
 
         for (unsigned i = 0; i <= QOS_ROWS; i++) {
                 bool rest = i == QOS_ROW_ENDPOINTS_REST || i == QOS_ROW_PEERS_REST;
@@ -405,7 +424,9 @@ static uint64_t client_get_signature(const ClientRole *c, uint64_t signature) {
 
 void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
+        WindowBooks books = {};
         Snapshot totals = {}, s = {
                 .window = window,
                 .timestamp = now_nsec(CLOCK_REALTIME),
@@ -415,12 +436,14 @@ void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
 
         assert(window_is_valid(window));
 
-        if (u->view)
-                gauges_refresh(u, now);
+        if (u->view) {
+                unit_get_books(u, buffer, &books);
+                gauges_refresh(u->manager, &books, now);
+        }
 
         if (!u->view ||
-            window_read(u->view, now, u->attached_since_monotonic, window, &reading) < 0 ||
-            window_read(u->view, now, u->attached_since_monotonic, WINDOW_TOTAL, &total) < 0) {
+            window_read(&books, now, window, &reading) < 0 ||
+            window_read(&books, now, WINDOW_TOTAL, &total) < 0) {
                 metrics_set_absent(&s.metrics);
                 metrics_set_absent(&s.totals);
                 s.covered = 0;
@@ -431,8 +454,8 @@ void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
 
         s.covered = reading.covered;
         s.drops = total.cells[QOS_CELL_DROPS];
-        metrics_fill(u, &reading, now, &s.metrics);
-        metrics_fill(u, &total, now, &s.totals);
+        metrics_fill(u, &books, &reading, now, &s.metrics);
+        metrics_fill(u, &books, &total, now, &s.totals);
         rows_fill(u, &reading, now, window, &s, &s.metrics.requests.client);
         rows_fill(u, &total, now, WINDOW_TOTAL, &totals, &s.totals.requests.client);
         total.signature = client_get_signature(&s.totals.requests.client, total.signature);
@@ -454,14 +477,20 @@ void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
 }
 
 void unit_mark(Unit *u, WindowMark *ret) {
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books;
+
         assert(u->view);
 
-        window_mark(u->view, now_nsec(CLOCK_MONOTONIC), ret);
+        unit_get_books(u, buffer, &books);
+        window_mark(&books, now_nsec(CLOCK_MONOTONIC), ret);
 }
 
 void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
+        WindowBooks books;
 
         assert(u->view); /* it does not go again while the unit is attached */
 
@@ -472,13 +501,14 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
                 .cost_share = NAN,
         };
 
-        gauges_refresh(u, now);
-        window_read_since(u->view, now, mark, &reading);
-        (void) window_read(u->view, now, u->attached_since_monotonic, WINDOW_TOTAL, &total); /* which never fails */
+        unit_get_books(u, buffer, &books);
+        gauges_refresh(u->manager, &books, now);
+        window_read_since(&books, now, mark, &reading);
+        (void) window_read(&books, now, WINDOW_TOTAL, &total); /* which never fails */
         ret->covered = reading.covered;
         ret->drops = total.cells[QOS_CELL_DROPS];
-        metrics_fill(u, &reading, now, &ret->metrics);
-        metrics_fill(u, &total, now, &ret->totals);
+        metrics_fill(u, &books, &reading, now, &ret->metrics);
+        metrics_fill(u, &books, &total, now, &ret->totals);
 }
 
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *ret, QosError *e) {
@@ -495,7 +525,9 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         };
         _cleanup_histogram_ Histogram h = {};
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading;
+        WindowBooks books;
         Snapshot snapshot;
         unsigned d;
 
@@ -512,8 +544,10 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         unit_get_snapshot(u, window, &snapshot);
 
         if (!u->view || !has(probe_get_programs(u->manager->probe), table[d].needs) ||
-            snapshot.metrics.requests.quality == QUALITY_OVERLAPPING ||
-            window_read(u->view, now, u->attached_since_monotonic, window, &reading) < 0)
+            snapshot.metrics.requests.quality == QUALITY_OVERLAPPING)
+                return -ENODATA;
+        unit_get_books(u, buffer, &books);
+        if (window_read(&books, now, window, &reading) < 0)
                 return -ENODATA;
 
         h = (Histogram) {
@@ -547,10 +581,13 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
 
 int unit_collect_history(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC), realtime = now_nsec(CLOCK_REALTIME), current = now / WINDOW_STEP_NSEC, first;
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books;
         int r;
 
         if (!u->view || current == 0)
                 return 0;
+        unit_get_books(u, buffer, &books);
 
         /* Also those that were collected before, see window_read_step() */
         first = current - MIN(current, (uint64_t) WINDOW_STEPS);
@@ -565,7 +602,7 @@ int unit_collect_history(Unit *u) {
 
                 _Static_assert(ELEMENTSOF(u->collected) > WINDOW_STEPS, "each step has its place");
 
-                r = window_read_step(u->view, u->attached_since_monotonic, n, &reading, &gauges);
+                r = window_read_step(&books, n, &reading, &gauges);
                 if (r < 0)
                         continue; /* it stays as it is known, or a gap */
 
@@ -581,7 +618,7 @@ int unit_collect_history(Unit *u) {
                 /* What was counted; whether it means something is decided when it is shown, for a step of any length */
                 step.overlaps = reading.cells[QOS_CELL_OVERLAPS];
                 reading.cells[QOS_CELL_OVERLAPS] = 0;
-                metrics_fill(u, &reading, now, &metrics);
+                metrics_fill(u, &books, &reading, now, &metrics);
                 if (metrics.requests.server.in_flight != ABSENT)
                         metrics.requests.server.in_flight = gauges.in_flight;
                 if (metrics.requests.server.connections.open != ABSENT)
