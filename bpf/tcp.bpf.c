@@ -166,6 +166,10 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
                 exclude.port = a.port;
                 if (bpf_map_lookup_elem(&excludes, &exclude))
                         alone = SHARE_ALONE;
+                /* Under load connections are seen before the listeners that were there at the attach are found. Then
+                 * requests_share comes and knows better than to take each for an endpoint */
+                if (kind == CONN_SERVER && !row_find_listener(u, &a) && !alone && u->names[0].kind == QOS_ROW_FREE)
+                        return 0;
                 row = row_find(u, &a, alone ? QOS_ROW_EXCLUDED : QOS_ROW_ENDPOINT);
         }
 
@@ -1643,12 +1647,8 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         if (c) {
                 known = owner_read(&c->owner);
                 if (unit_get(&known)) {
-                        if (owner_equal(&owner, &known)) {
-                                /* Perhaps its port is excluded since, or no longer */
-                                if (c->kind != CONN_OTHER)
-                                        conn_move(sk, c, &owner);
-                        } else if (owner_is_inside(&owner, &known)) {
-                                /* That of a unit around this one, before this one was attached */
+                        /* That of a unit around this one, before this one was attached */
+                        if (owner_is_inside(&owner, &known)) {
                                 if (c->kind == CONN_LISTENER)
                                         c->found = CONN_FOUND_OUTER; /* it may be several's */
                                 socket_move(sk, c, &owner);
@@ -1798,7 +1798,7 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 return 0;
         }
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c || c->kind != CONN_SERVER)
+        if (!c || c->kind != CONN_SERVER || c->share & SHARE_ALONE)
                 return 0;
         at = *(volatile __u64*) &c->x.open_at;
         if (at == 0)
@@ -1812,5 +1812,27 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 u->oldest_session = session.id;
         } else if (at < u->oldest_at)
                 u->oldest_at = at;
+        return 0;
+}
+
+/* Gives all sockets the share that is theirs now: what is excluded has changed, or listeners were found. Not by the files of
+ * tasks, which sockets that wait to be accepted, that PID 1 holds, or that io_uring has alone, are not in. */
+SEC("iter/bpf_sk_storage_map")
+int requests_share(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        struct qos_owner owner;
+        struct conn *c;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || (c->kind != CONN_LISTENER && c->kind != CONN_SERVER))
+                return 0;
+        owner = owner_read(&c->owner);
+        if (unit_get(&owner))
+                conn_move(sk, c, &owner);
         return 0;
 }

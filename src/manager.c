@@ -10,6 +10,7 @@
 
 #include "bus.h"
 #include "history-file.h"
+#include "json.h"
 #include "log.h"
 #include "manager.h"
 #include "nest.h"
@@ -447,6 +448,39 @@ static void unit_begin_groups(Unit *u) {
                 nest_settle(u->manager);
 }
 
+/* What all who hold the unit leave out of its figures. request: who is about to join them, instead of what it holds by now. */
+static int unit_get_excludes(const Unit *u, const AttachRequest *request, ExcludeList *ret) {
+        ExcludeList l = {};
+        int r;
+
+        if (request)
+                l = request->excludes;
+        for (const Hold *h = u ? u->holds : NULL; h; h = h->next) {
+                if (request && h->type == request->type && h->lease_key == request->lease_key)
+                        continue;
+                r = exclude_list_merge(&l, &h->excludes);
+                if (r < 0)
+                        return r;
+        }
+
+        *ret = l;
+        return 0;
+}
+
+static void unit_apply_excludes(Unit *u) {
+        ExcludeList l;
+        int r;
+
+        if (!u->view)
+                return;
+
+        r = unit_get_excludes(u, NULL, &l);
+        if (r >= 0)
+                r = probe_set_excludes(u->manager->probe, u->index, u->generation, &l);
+        if (r < 0)
+                log_unit_warning_errno(u->name, r, "Failed to leave out of the figures of '%s' what was asked for, or no longer: %m", u->name);
+}
+
 /* Begins to count, if the kernel lets us. Otherwise the unit stays attached, without figures and with the reason. */
 static void unit_observe(Unit *u) {
         Manager *m = u->manager;
@@ -478,6 +512,8 @@ static void unit_observe(Unit *u) {
                 return;
         }
 
+        /* Before there is anything to count */
+        unit_apply_excludes(u);
         unit_begin_groups(u);
         if (u->n_listen > 0)
                 manager_mark_listeners(m);
@@ -551,6 +587,7 @@ static void unit_let_go(Unit *u) {
                 (void) unit_give_groups(u, false);
                 unit_disown_socket_groups(u, NULL);
                 (void) probe_set_addresses(m->probe, u->index, u->generation, NULL, 0);
+                (void) probe_set_excludes(m->probe, u->index, u->generation, &(ExcludeList) {});
         }
 
         history_forget(m, u->index);
@@ -597,8 +634,10 @@ static void hold_release(Hold *h) {
         hold_free(h);
         if (!u->holds)
                 unit_detach(u);
-        else
+        else {
+                unit_apply_excludes(u);
                 bus_server_unit_changed(m->bus_server, u);
+        }
         manager_save(m);
 }
 
@@ -653,6 +692,7 @@ static int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
         h->owner = owner;
         h->uid = request->uid;
         h->probes = request->probes;
+        h->excludes = request->excludes;
         h->expires = expires;
         sd_event_source_disable_unref(h->expiry);
         h->expiry = expiry;
@@ -743,6 +783,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
         unsigned slot = UNITS_MAX_LIMIT;
         bool held, is_new = false;
         Unit *u = NULL, *closed;
+        ExcludeList excludes;
         char limit[16];
         int r;
 
@@ -774,6 +815,11 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
             manager_count_units(m, request->uid) >= m->config.units_per_uid_max) {
                 (void) snprintf(limit, sizeof(limit), "%u", m->config.units_per_uid_max);
                 return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "user %u keeps %s units attached, more are not allowed (UnitsPerUserMax=)", (unsigned) request->uid, limit);
+        }
+
+        if (unit_get_excludes(u, request, &excludes) < 0) {
+                (void) snprintf(limit, sizeof(limit), "%u", EXCLUDES_MAX);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_EXCLUDES, limit, "together with what others leave out of the figures of '%s' it would be more than %s ports", name, limit);
         }
 
         if (request->type == HOLD_ADMINISTRATOR && request->duration_usec != USEC_INFINITY) {
@@ -822,8 +868,10 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                 bus_server_unit_attached(m->bus_server, u);
                 nest_notify(u);
                 manager_notify_status(m);
-        } else
+        } else {
+                unit_apply_excludes(u);
                 bus_server_unit_changed(m->bus_server, u);
+        }
 
         manager_save(m);
         *ret = u;
@@ -1246,8 +1294,16 @@ static void manager_on_unit_changed(const char *name, void *userdata) {
 /* ---- what a restart of qosd must know ------------------------------------------------------------------------- */
 
 static int hold_to_json(const Hold *h, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *excludes = NULL;
+        int r;
+
+        r = excludes_to_json(&h->excludes, &excludes);
+        if (r < 0)
+                return r;
+
         return sd_json_buildo(ret,
                               SD_JSON_BUILD_PAIR_UNSIGNED("probes", h->probes),
+                              SD_JSON_BUILD_PAIR_CONDITION(h->excludes.n > 0, "exclude", SD_JSON_BUILD_VARIANT(excludes)),
                               SD_JSON_BUILD_PAIR_UNSIGNED("uid", h->uid),
                               SD_JSON_BUILD_PAIR_CONDITION(h->expires != USEC_INFINITY, "expires", SD_JSON_BUILD_UNSIGNED(h->expires)));
 }
@@ -1344,6 +1400,7 @@ typedef struct SavedHold {
         uint32_t probes;
         uid_t uid;
         uint64_t expires;
+        sd_json_variant *exclude;
 } SavedHold;
 
 static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
@@ -1365,9 +1422,11 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 { "probes",  SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,  offsetof(SavedHold, probes),  SD_JSON_MANDATORY },
                 { "uid",     SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid, offsetof(SavedHold, uid),     SD_JSON_MANDATORY },
                 { "expires", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,  offsetof(SavedHold, expires), 0                 },
+                { "exclude", SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedHold, exclude), 0            },
                 {}
         };
         SavedHold hold = { .expires = USEC_INFINITY };
+        AttachRequest request;
         SavedUnit saved = {};
         Unit *u;
         int r;
@@ -1399,7 +1458,14 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 return 0;
         }
 
-        r = unit_hold(u, &(AttachRequest) { .type = HOLD_ADMINISTRATOR, .probes = hold.probes & _PROBE_ALL, .uid = hold.uid }, hold.expires);
+        request = (AttachRequest) {
+                .type = HOLD_ADMINISTRATOR,
+                .probes = hold.probes & _PROBE_ALL,
+                .uid = hold.uid,
+        };
+        for (size_t i = 0; hold.exclude && i < sd_json_variant_elements(hold.exclude); i++)
+                (void) exclude_list_add(&request.excludes, strempty(sd_json_variant_string(sd_json_variant_by_index(hold.exclude, i))));
+        r = unit_hold(u, &request, hold.expires);
         if (r < 0)
                 return r;
 
@@ -1419,6 +1485,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                         }
                         /* Above all that the previous run has given */
                         u->seq = now_usec(CLOCK_BOOTTIME);
+                        unit_apply_excludes(u); /* without those of leases, which have ended */
                         manager_begin_history(m);
                 } else {
                         log_unit_warning_errno(u->name, r, "The map of '%s' was lost, its totals begin anew: %m", u->name);

@@ -74,6 +74,7 @@ void manager_notify_status(Manager *m);
 typedef struct AttachRequest {
         const char *name;               /* as the client wrote it: "nginx", "nginx.service", an alias, "/system.slice/x.service" */
         ProbeMask probes;               /* 0: the configured default */
+        ExcludeList excludes;
         HoldType type;
         uid_t uid;
         const char *owner;              /* see Hold.owner */
@@ -87,7 +88,7 @@ typedef struct AttachRequest {
 typedef void (*manager_attach_handler_t)(Manager *m, int error, const QosError *e, Unit *u, void *userdata);
 
 /* Resolves the name with PID 1 (asynchronously), takes a hold, starts to observe. Attaching what the same holder
- * already holds renews the hold (probes and duration replaced). Returns 0 if the handler was or will be called;
+ * already holds renews the hold (probes, excludes and duration replaced). Returns 0 if the handler was or will be called;
  * negative (and no call) only when memory ran out. On ret_operation see attach_operation_cancel(). */
 int manager_attach(Manager *m, const AttachRequest *request, manager_attach_handler_t handler, void *userdata,
                    AttachOperation **ret_operation);

@@ -90,6 +90,8 @@ static const struct {
                                    "accept queue and its limit, the newest listen drops" },
         [PROGRAM_OLDEST]       = { "requests_oldest",     "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
                                    "age of the oldest request in flight" },
+        [PROGRAM_SHARE]        = { "requests_share",      "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
+                                   "which endpoint connections older than the attach belong to, ports that are excluded while connections are open" },
 };
 
 struct Probe {
@@ -607,7 +609,15 @@ static int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
 }
 
 int probe_find_sockets(Probe *p) {
-        return iterator_run(p, PROGRAM_FIND_SOCKETS, NULL);
+        int r;
+
+        r = iterator_run(p, PROGRAM_FIND_SOCKETS, NULL);
+        if (r < 0)
+                return r;
+
+        /* By now it is known where connections came in that were seen before their listeners */
+        (void) iterator_run(p, PROGRAM_SHARE, NULL);
+        return 0;
 }
 
 int probe_settle(Probe *p) {
@@ -650,6 +660,51 @@ int probe_set_addresses(Probe *p, unsigned slot, uint32_t generation, const stru
                         return r;
         }
         return 0;
+}
+
+int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const ExcludeList *excludes) {
+        int fd = p->map_fds[MAP_EXCLUDES], r;
+        struct qos_exclude key, next;
+        bool more, changed = false;
+
+        if (!p->started)
+                return 0;
+
+        more = bpf_map_get_next_key(fd, NULL, &next) >= 0;
+        while (more) {
+                bool keep = false;
+
+                key = next;
+                more = bpf_map_get_next_key(fd, &key, &next) >= 0;
+                if (key.owner.slot != slot)
+                        continue;
+                for (size_t i = 0; i < excludes->n; i++)
+                        keep = keep || (key.owner.generation == generation && key.port == excludes->ports[i]);
+                if (!keep) {
+                        (void) bpf_map_delete_elem(fd, &key);
+                        changed = true;
+                }
+        }
+
+        for (size_t i = 0; i < excludes->n; i++) {
+                key = (struct qos_exclude) {
+                        .owner = { .slot = slot, .generation = generation },
+                        .port = excludes->ports[i],
+                };
+                r = bpf_map_update_elem(fd, &key, &(uint8_t) { 1 }, BPF_NOEXIST);
+                if (r < 0 && r != -EEXIST)
+                        return r;
+                changed = changed || r >= 0;
+        }
+        if (!changed)
+                return 0;
+
+        /* Twice: of the connections that are made during the first time some come from a listener that is not done yet,
+         * and may be missed. Those of the second time come from listeners that are */
+        r = iterator_run(p, PROGRAM_SHARE, NULL);
+        if (r < 0)
+                return r;
+        return iterator_run(p, PROGRAM_SHARE, NULL);
 }
 
 int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n) {

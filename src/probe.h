@@ -21,6 +21,7 @@ typedef enum Program {
         PROGRAM_SETTLE,
         PROGRAM_LISTENERS,
         PROGRAM_OLDEST,
+        PROGRAM_SHARE,
         _PROGRAM_MAX,
 } Program;
 
@@ -68,6 +69,10 @@ int probe_settle(Probe *p);
 int probe_set_addresses(Probe *p, unsigned slot, uint32_t generation, const struct qos_address *addresses, size_t n);
 /* Looks for these among the service manager's sockets. Returns all TCP listeners that it has. */
 int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n);
+
+/* The ports that are left out of this unit's figures: all of them, none of before. Sockets that are open go where they belong
+ * now, with what is in flight on them. */
+int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const ExcludeList *excludes);
 
 /* Lets the kernel fill in the gauges that only it can see, qos_unit.accept_queue* and .oldest_at: those of a unit are
  * valid when its session is the one returned. */

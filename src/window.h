@@ -112,6 +112,7 @@ typedef struct WindowRow {
 } WindowRow;
 
 /* Rows are read over windows of at most 10 s, in steps of 1 s, and since the attach. */
+#define WINDOW_ROW_STEP_NSEC (QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) * QOS_EPOCH_NSEC)
 bool window_is_for_rows(uint64_t window);
 
 /* As window_read(), the row of this number (from 1 on). */
