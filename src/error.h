@@ -12,7 +12,6 @@ typedef enum QosErrorCode {
         QOS_ERROR_INVALID_UNIT_NAME,    /* argument: the name */
         QOS_ERROR_NOT_ATTACHED,         /* argument: unit */
         QOS_ERROR_NO_CONTROL_GROUP,     /* argument: unit; a target, device, timer..., or an empty shell of other units */
-        QOS_ERROR_NESTED_UNIT,          /* argument: unit; detail: the attached unit it lies in or contains */
         QOS_ERROR_NO_SUCH_PROBE,        /* argument: probe */
         QOS_ERROR_PROBE_UNAVAILABLE,    /* argument: probe; detail: why */
         QOS_ERROR_TOO_MANY_UNITS,       /* argument: the limit, decimal */

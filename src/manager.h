@@ -35,6 +35,8 @@ struct Manager {
         Unit *units[UNITS_MAX_LIMIT];   /* by slot; NULL: free */
         unsigned n_units;
         uint32_t generation;            /* of the newest unit */
+        Unit *closed[UNITS_MAX_LIMIT];  /* detached ones that lie in attached ones (nest.h); each has its slot to itself */
+        sd_event_source *fold;          /* while there are such */
 
         int listen_fd;                  /* the varlink socket that the service manager passed; negative: none */
         AttachOperation *operations;    /* attaches that wait for PID 1 */
@@ -60,6 +62,9 @@ int manager_set_bus(Manager *m, sd_bus *bus);
 
 /* Reads the configuration anew. */
 void manager_reload(Manager *m);
+
+/* Keeps what a restart of qosd must know. */
+void manager_save(Manager *m);
 
 /* The sentence for systemctl status. */
 void manager_notify_status(Manager *m);

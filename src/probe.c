@@ -3,10 +3,12 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <fcntl.h>
+#include <linux/membarrier.h>
 #include <malloc.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <systemd/sd-daemon.h>
 
 #include "log.h"
@@ -20,6 +22,7 @@ typedef enum Map {
         MAP_SEALS,
         MAP_LISTENERS,
         MAP_GROUPS,
+        MAP_NESTS,
         MAP_PATHS,
         MAP_ADDRESSES,
         MAP_EXCLUDES,
@@ -36,6 +39,7 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_SEALS]        = "seals",
         [MAP_LISTENERS]    = "listeners",
         [MAP_GROUPS]       = "groups",
+        [MAP_NESTS]        = "nests",
         [MAP_PATHS]        = "paths",
         [MAP_ADDRESSES]    = "addresses",
         [MAP_EXCLUDES]     = "excludes",
@@ -80,6 +84,8 @@ static const struct {
                                    "connections and listeners older than the attach: accepted, accept queue, listen drops, bytes in" },
         [PROGRAM_FIND_PASSED]  = { "units_find_passed",   "units",    "iter/task_file",               HOOK_ITERATOR_MANAGER, 0,
                                    "sockets that the service manager has opened for a unit: when the first requests arrive" },
+        [PROGRAM_SETTLE]       = { "units_settle",        "units",    "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
+                                   "of units in units, whose a connection is that was open before the one or the other was attached or detached" },
         [PROGRAM_LISTENERS]    = { "requests_listeners",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_LISTENERS,
                                    "accept queue and its limit, the newest listen drops" },
         [PROGRAM_OLDEST]       = { "requests_oldest",     "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
@@ -531,6 +537,16 @@ void probe_disown_group(Probe *p, int fd) {
                 (void) bpf_map_delete_elem(p->map_fds[MAP_GROUPS], &fd);
 }
 
+int probe_get_group_owner(Probe *p, int fd, struct qos_owner *ret) {
+        assert(p->started);
+        return bpf_map_lookup_elem(p->map_fds[MAP_GROUPS], &fd, ret);
+}
+
+void probe_set_nest(Probe *p, unsigned slot, const struct qos_nest *nest) {
+        if (p->started)
+                (void) bpf_map_update_elem(p->map_fds[MAP_NESTS], &slot, nest, BPF_ANY); /* an element of an array: never fails */
+}
+
 static int path_key(const char *path, struct qos_path *ret) {
         if (strlen(path) >= sizeof(ret->path))
                 return -ENAMETOOLONG;
@@ -602,6 +618,12 @@ int probe_find_sockets(Probe *p) {
         /* By now it is known where connections came in that were seen before their listeners */
         (void) iterator_run(p, PROGRAM_SHARE, NULL);
         return 0;
+}
+
+int probe_settle(Probe *p) {
+        /* Connections are made of their listener's entry in interrupts: those that began with the old one have ended */
+        (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
+        return iterator_run(p, PROGRAM_SETTLE, NULL);
 }
 
 static bool address_equal(const struct qos_address *a, const struct qos_address *b) {

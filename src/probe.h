@@ -18,6 +18,7 @@ typedef enum Program {
         PROGRAM_RETRANSMIT,
         PROGRAM_FIND_SOCKETS,
         PROGRAM_FIND_PASSED,
+        PROGRAM_SETTLE,
         PROGRAM_LISTENERS,
         PROGRAM_OLDEST,
         PROGRAM_SHARE,
@@ -52,11 +53,17 @@ void probe_remove_unit(Probe *p, unsigned slot);
  * be. -ENAMETOOLONG: no program could recognise the path. */
 int probe_own_group(Probe *p, int fd, unsigned slot, uint32_t generation);
 void probe_disown_group(Probe *p, int fd);
+/* -ENOENT: nobody's. It may be one's that is gone. */
+int probe_get_group_owner(Probe *p, int fd, struct qos_owner *ret);
 int probe_own_path(Probe *p, const char *path, unsigned slot, uint32_t generation);
 void probe_disown_path(Probe *p, const char *path);
 
 /* Looks for the sockets that the units' tasks have open. */
 int probe_find_sockets(Probe *p);
+
+/* What the kernel knows of units in units: written for one slot, and applied to all sockets. */
+void probe_set_nest(Probe *p, unsigned slot, const struct qos_nest *nest);
+int probe_settle(Probe *p);
 
 /* The addresses on which the service manager listens for this unit, and for no other: all of them, none of before. */
 int probe_set_addresses(Probe *p, unsigned slot, uint32_t generation, const struct qos_address *addresses, size_t n);

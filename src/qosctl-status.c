@@ -108,9 +108,14 @@ static void print_hold(sd_json_variant *hold) {
         }
 }
 
+/* Units in this one that are named. */
+#define CONTAINS_MAX 8U
+
 static void print_attachment(const Reading *r) {
         sd_json_variant *holds = value_find(r->item, "holds");
         const char *group = value_string(r->snapshot, "controlGroup"), *degraded = value_string(r->item, "degraded");
+        const char *outer = value_string(r->item, "partOf");
+        sd_json_variant *contains = value_find(r->item, "contains");
         const Style *style = terminal_style();
         char at[FORMAT_MAX], ago[FORMAT_MAX];
         uint64_t since, now, drops;
@@ -135,6 +140,25 @@ static void print_attachment(const Reading *r) {
                 print_text(COLOR_NONE, group);
                 (void) printf("\n");
         }
+
+        if (outer) {
+                print_key("Part of");
+                print_text(COLOR_NONE, outer);
+                (void) printf("\n");
+        }
+        for (size_t i = 0; contains && i < sd_json_variant_elements(contains); i++) {
+                if (i == 0)
+                        print_key("Contains");
+                else
+                        (void) printf(", ");
+                if (i == CONTAINS_MAX) {
+                        (void) printf("%zu more", sd_json_variant_elements(contains) - i);
+                        break;
+                }
+                print_text(COLOR_NONE, strempty(sd_json_variant_string(sd_json_variant_by_index(contains, i))));
+        }
+        if (contains)
+                (void) printf(" (merged)\n");
 
         if (reading_real(r, "cost.share", &share))
                 print_line("Cost", "%s of a CPU", format_percent(ago, share));

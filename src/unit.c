@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-#include <arpa/inet.h>
 #include <math.h>
 
 #include "history.h"
 #include "manager.h"
 #include "metric.h"
+#include "nest.h"
 #include "probe.h"
+#include "rows-reading.h"
 #include "window.h"
 
 /* How old the gauges of listeners and of open connections may be: looking takes time in proportion to how many there
@@ -15,9 +16,6 @@
 
 /* How long a reading is given again while nothing happens: rates are per time that passes. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
-
-/* A row passes from one peer to another ten times a second at most, and that takes some 10 us. */
-#define ROWS_TRIES_MAX 16
 
 static const char *const probe_table[] = { "requests" };
 
@@ -74,19 +72,24 @@ static void distribution_set_absent(Distribution *d) {
         *d = (Distribution) { ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT };
 }
 
-static uint64_t gauge(const __s64 *p) {
-        int64_t n = __atomic_load_n(p, __ATOMIC_RELAXED);
+/* All books together. Two programs that run at once may be seen in the wrong order: not below zero */
+static uint64_t gauge(const WindowBooks *w, size_t offset) {
+        int64_t n = 0;
 
-        /* Two programs that run at once may be seen in the wrong order: not below zero */
+        for (size_t i = 0; i < w->n; i++)
+                n += __atomic_load_n((const int64_t*) ((const char*) w->books[i].map + offset), __ATOMIC_RELAXED);
         return n > 0 ? (uint64_t) n : 0;
 }
 
-static void gauges_refresh(Unit *u, uint64_t now) {
-        Manager *m = u->manager;
-        bool missing;
+#define GAUGE(w, member) gauge(w, offsetof(struct qos_unit, member))
+
+static void gauges_refresh(Manager *m, const WindowBooks *w, uint64_t now) {
+        bool missing = false;
 
         /* A question that came since the last look has no age yet */
-        missing = gauge(&u->view->in_flight) > 0 && u->view->oldest_session != m->oldest_session;
+        for (size_t i = 0; i < w->n; i++)
+                missing = missing || (w->books[i].map->oldest_session != m->oldest_session &&
+                                      __atomic_load_n(&w->books[i].map->in_flight, __ATOMIC_RELAXED) > 0);
         if (m->gauges_at != 0 && now < m->gauges_at + GAUGES_AGE_NSEC && !missing)
                 return;
 
@@ -102,7 +105,37 @@ static void client_set_absent(ClientRole *c) {
         c->rate = NAN;
 }
 
-static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Metrics *ret) {
+static void gauges_fill(Unit *u, const WindowBooks *w, uint32_t programs, uint64_t now, Server *s) {
+        uint64_t queue = 0, queue_max = 0, oldest_at = UINT64_MAX; /* a book with no session does not listen, or has nothing in flight */
+        Manager *m = u->manager;
+
+        for (size_t i = 0; i < w->n; i++) {
+                const struct qos_unit *map = w->books[i].map;
+
+                if (map->listeners_session == m->listeners_session) {
+                        queue += map->accept_queue;
+                        queue_max += map->accept_queue_max;
+                }
+                if (map->oldest_session == m->oldest_session && __atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0)
+                        oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
+        }
+
+        s->connections.open = has(programs, PROGRAM_BIT(PROGRAM_STATE)) ? GAUGE(w, open) : ABSENT;
+        s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
+        if (m->listeners_session != 0 && has(programs, NEEDS_LISTENERS)) {
+                s->connections.accept_queue = queue;
+                s->connections.accept_queue_max = queue_max;
+        }
+
+        s->in_flight = s->oldest_in_flight = ABSENT;
+        if (!has(programs, NEEDS_IN_FLIGHT))
+                return;
+        s->in_flight = GAUGE(w, in_flight);
+        if (s->in_flight > 0 && m->oldest_session != 0 && oldest_at != UINT64_MAX)
+                s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
+}
+
+static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *reading, uint64_t now, Metrics *ret) {
         uint32_t programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
         const struct {
@@ -158,297 +191,8 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
         s->bytes_in = has(programs, PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ? reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
         s->bytes_out = has(programs, PROGRAM_BIT(PROGRAM_EGRESS)) ? reading->sums[QOS_SUM_BYTES_OUT] : ABSENT;
 
-        s->connections.open = has(programs, PROGRAM_BIT(PROGRAM_STATE)) ? gauge(&u->view->open) : ABSENT;
-        if (u->manager->listeners_session == 0 || !has(programs, NEEDS_LISTENERS))
-                s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
-        else if (u->view->listeners_session == u->manager->listeners_session) {
-                s->connections.accept_queue = u->view->accept_queue;
-                s->connections.accept_queue_max = u->view->accept_queue_max;
-        } else
-                s->connections.accept_queue = s->connections.accept_queue_max = 0; /* it does not listen */
-
-        s->in_flight = has(programs, NEEDS_IN_FLIGHT) ? gauge(&u->view->in_flight) : ABSENT;
-        if (has(programs, NEEDS_IN_FLIGHT) && u->manager->oldest_session != 0 &&
-            u->view->oldest_session == u->manager->oldest_session)
-                s->oldest_in_flight = now > u->view->oldest_at ? now - u->view->oldest_at : 0;
-        else
-                s->oldest_in_flight = ABSENT;
-        if (s->in_flight == 0)
-                s->oldest_in_flight = ABSENT;
-
+        gauges_fill(u, w, programs, now, s);
         client_set_absent(&ret->requests.client); /* rows_fill() knows, where it is asked */
-}
-
-/* ---- endpoints and peers -------------------------------------------------------------------------------------- */
-
-static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row *row) {
-        uint64_t count = from->cells[QOS_ROW_COUNT];
-        bool overlapping = window_is_overlapping(from->cells[QOS_ROW_OVERLAPS], count);
-
-        row->measured = true;
-        row->count = overlapping ? ABSENT : count;
-        row->rate = overlapping || covered == 0 ? NAN : count * (double) NSEC_PER_SEC / covered;
-        row->errors_reset = from->cells[QOS_ROW_ERRORS_RESET];
-        row->errors_timeout = from->cells[QOS_ROW_ERRORS_TIMEOUT];
-        row->aborts = from->cells[QOS_ROW_CLIENT_ABORTS];
-        row->in_flight = from->in_flight;
-        row->bytes_in = from->sums[QOS_ROW_SUM_BYTES_IN];
-        row->bytes_out = from->sums[QOS_ROW_SUM_BYTES_OUT];
-        if (overlapping)
-                distribution_set_absent(&row->latency);
-        else
-                window_row_get_distribution(from, u->manager->config.minimum_samples, &row->latency);
-}
-
-static void client_fill(const Row *all, ClientRole *ret) {
-        *ret = (ClientRole) {
-                .count = all->count,
-                .rate = all->rate,
-                .errors_reset = all->errors_reset,
-                .errors_timeout = all->errors_timeout,
-                .aborts = all->aborts,
-                .in_flight = all->in_flight,
-                .latency = all->latency,
-                .bytes_in = all->bytes_in,
-                .bytes_out = all->bytes_out,
-        };
-}
-
-typedef struct RowReading {
-        Row row;
-        WindowRow value;
-} RowReading;
-
-/* All that the rows have in a window. */
-typedef struct RowsReading {
-        RowReading rows[SNAPSHOT_ROWS_MAX];
-        size_t n;
-        bool measured;
-        uint64_t covered;
-} RowsReading;
-
-static int row_compare(const void *a, const void *b) {
-        const RowReading *x = a, *y = b;
-        uint64_t t = x->value.sums[QOS_ROW_SUM_LATENCY], v = y->value.sums[QOS_ROW_SUM_LATENCY];
-
-        if ((x->row.kind == ROW_PEER) != (y->row.kind == ROW_PEER))
-                return x->row.kind == ROW_PEER ? 1 : -1;
-        if (x->row.rest != y->row.rest)
-                return x->row.rest ? 1 : -1;
-        if (x->row.kind == ROW_PEER && t != v)
-                return t > v ? -1 : 1;
-        if (x->row.kind != y->row.kind)
-                return x->row.kind == ROW_EXCLUDED ? 1 : -1;
-        if (x->row.port != y->row.port)
-                return x->row.port > y->row.port ? 1 : -1;
-        if (x->row.family != y->row.family)
-                return x->row.family > y->row.family ? 1 : -1;
-        return memcmp(x->row.address, y->row.address, sizeof(x->row.address));
-}
-
-static bool row_has_activity(const WindowRow *r) {
-        return r->cells[QOS_ROW_COUNT] > 0 || r->in_flight > 0 || r->sums[QOS_ROW_SUM_BYTES_IN] > 0 || r->sums[QOS_ROW_SUM_BYTES_OUT] > 0 ||
-                r->cells[QOS_ROW_ERRORS_RESET] > 0 || r->cells[QOS_ROW_ERRORS_TIMEOUT] > 0 || r->cells[QOS_ROW_CLIENT_ABORTS] > 0;
-}
-
-static void rows_read_once(const Unit *u, const WindowReading *reading, uint64_t now, uint64_t window, RowsReading *ret) {
-        static const RowKind kinds[] = {
-                [QOS_ROW_ENDPOINT] = ROW_ENDPOINT,
-                [QOS_ROW_EXCLUDED] = ROW_EXCLUDED,
-                [QOS_ROW_PEER]     = ROW_PEER,
-        };
-        WindowRow first, total;
-
-        _Static_assert(SNAPSHOT_ROWS_MAX == QOS_ROWS + 1, "a place for each row and the first endpoint");
-
-        *ret = (RowsReading) {
-                .measured = window_is_for_rows(window) && has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS),
-                .covered = reading->covered,
-        };
-
-        window_get_row(reading, &first);
-        first.in_flight = gauge(&u->view->in_flight);
-
-        for (unsigned i = 0; i <= QOS_ROWS; i++) {
-                bool rest = i == QOS_ROW_ENDPOINTS_REST || i == QOS_ROW_PEERS_REST;
-                struct qos_row_name name = u->view->names[i];
-                RowReading r = {};
-                size_t k;
-
-                if (rest)
-                        name = (struct qos_row_name) { .kind = i == QOS_ROW_ENDPOINTS_REST ? QOS_ROW_ENDPOINT : QOS_ROW_PEER };
-                if (name.kind == QOS_ROW_FREE || name.kind >= ELEMENTSOF(kinds))
-                        continue;
-                if (i > 0 && ret->measured &&
-                    window_read_row(u->view, i, now, u->attached_since_monotonic, window, &r.value) < 0)
-                        ret->measured = false;
-                /* All have a row of their own; or a peer has got one, and never came again */
-                if ((rest || name.kind == QOS_ROW_PEER) &&
-                    (window_read_row(u->view, i, now, u->attached_since_monotonic, WINDOW_TOTAL, &total) < 0 || !row_has_activity(&total)))
-                        continue;
-
-                r.row = (Row) {
-                        .kind = kinds[name.kind],
-                        .rest = rest,
-                        .port = name.address.port,
-                        .family = name.address.family,
-                };
-                memcpy(r.row.address, name.address.address, sizeof(r.row.address));
-
-                if (r.row.kind == ROW_ENDPOINT && i > 0)
-                        window_row_subtract(&first, &r.value);
-
-                /* Two programs that saw it first at once: see row_find() */
-                for (k = 0; k < ret->n; k++)
-                        if (ret->rows[k].row.kind == r.row.kind && ret->rows[k].row.rest == rest &&
-                            ret->rows[k].row.port == r.row.port && ret->rows[k].row.family == r.row.family &&
-                            memcmp(ret->rows[k].row.address, r.row.address, sizeof(r.row.address)) == 0)
-                                break;
-                if (k < ret->n)
-                        window_row_add(&ret->rows[k].value, &r.value);
-                else
-                        ret->rows[ret->n++] = r;
-        }
-
-        if (u->view->names[0].kind == QOS_ROW_ENDPOINT)
-                window_row_add(&ret->rows[0].value, &first);
-}
-
-static void rows_read(const Unit *u, const WindowReading *reading, uint64_t now, uint64_t window, RowsReading *ret) {
-        /* A row that becomes part of the rest meanwhile would be in both, or in none */
-        for (unsigned try = 0; try < ROWS_TRIES_MAX; try++) {
-                uint32_t folds = __atomic_load_n(&u->view->folds, __ATOMIC_ACQUIRE);
-
-                rows_read_once(u, reading, now, window, ret);
-                __atomic_thread_fence(__ATOMIC_ACQUIRE);
-                if (folds % 2 == 0 && __atomic_load_n(&u->view->folds, __ATOMIC_ACQUIRE) == folds)
-                        break;
-        }
-        qsort(ret->rows, ret->n, sizeof(ret->rows[0]), row_compare);
-}
-
-/* The rows that are chosen, together: SELECTOR_NONE with client: all peers. Not measured if there are none. */
-static void rows_sum(const Unit *u, const RowsReading *rows, const Selector *s, WindowRow *ret_value, Row *ret) {
-        bool all = s->type == SELECTOR_NONE && s->client, some = all;
-
-        *ret_value = (WindowRow) {};
-        *ret = (Row) { .kind = s->client ? ROW_PEER : ROW_ENDPOINT };
-        for (size_t i = 0; i < rows->n; i++) {
-                const Row *row = &rows->rows[i].row;
-
-                if (all ? row->kind != ROW_PEER :
-                    !selector_matches(s, row, s->type == SELECTOR_UNIT ? unit_find_listening(u, row) : NULL))
-                        continue;
-                window_row_add(ret_value, &rows->rows[i].value);
-                some = true;
-        }
-        if (some && rows->measured)
-                row_fill(u, ret_value, rows->covered, ret);
-}
-
-/* Also the unit's figures as a client, which are the peers' together. */
-static void rows_fill(const Unit *u, RowsReading *rows, Snapshot *ret, ClientRole *ret_client) {
-        WindowRow value;
-        Row all;
-
-        rows_sum(u, rows, &(Selector) { .client = true }, &value, &all);
-        if (all.measured)
-                client_fill(&all, ret_client);
-
-        for (size_t i = 0; i < rows->n; i++) {
-                RowReading *r = rows->rows + i;
-
-                if (rows->measured)
-                        row_fill(u, &r->value, rows->covered, &r->row);
-                ret->rows[i] = r->row;
-        }
-        ret->n_rows = rows->n;
-}
-
-/* What the unit asks of others, and what is not in its figures, is in no cell of its own. */
-static uint64_t rows_get_signature(const RowsReading *rows, uint64_t signature) {
-        const uint64_t prime = UINT64_C(0x100000001b3);
-
-        signature = (signature ^ rows->n) * prime;
-        for (size_t i = 0; i < rows->n; i++) {
-                const WindowRow *value = &rows->rows[i].value;
-
-                for (unsigned k = QOS_ROW_COUNT; k < QOS_ROW_CELLS; k++)
-                        signature = (signature ^ value->cells[k]) * prime;
-                for (unsigned k = 0; k < QOS_ROW_SUMS; k++)
-                        signature = (signature ^ value->sums[k]) * prime;
-                signature = (signature ^ value->in_flight) * prime;
-        }
-        return signature;
-}
-
-void row_get_metrics(const Row *row, Metrics *ret) {
-        Server *s = &ret->requests.server;
-
-        metrics_set_absent(ret);
-        if (!row->measured)
-                return;
-        if (row->kind == ROW_PEER) {
-                client_fill(row, &ret->requests.client);
-                return;
-        }
-        s->count = row->count;
-        s->rate = row->rate;
-        s->errors_reset = row->errors_reset;
-        s->errors_timeout = row->errors_timeout;
-        s->client_aborts = row->aborts;
-        s->in_flight = row->in_flight;
-        s->latency = row->latency;
-        s->bytes_in = row->bytes_in;
-        s->bytes_out = row->bytes_out;
-}
-
-const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING_MAX]) {
-        static const uint8_t any[16] = {};
-        char address[INET6_ADDRSTRLEN];
-
-        if (row->family == AF_INET6) {
-                (void) inet_ntop(AF_INET6, row->address, address, sizeof(address));
-                (void) snprintf(buffer, ADDRESS_STRING_MAX, "[%s]:%u", address, row->port);
-        } else if (memcmp(row->address, any, sizeof(any)) == 0)
-                (void) snprintf(buffer, ADDRESS_STRING_MAX, "*:%u", row->port);
-        else {
-                (void) inet_ntop(AF_INET, row->address, address, sizeof(address));
-                (void) snprintf(buffer, ADDRESS_STRING_MAX, "%s:%u", address, row->port);
-        }
-        return buffer;
-}
-
-/* Whether who connects to this address reaches a socket that listens on that one. Of a listener on all addresses it is only
- * known for those that are always this machine's. */
-static bool address_reaches(const Row *row, const struct qos_address *listen) {
-        static const uint8_t any[16] = {}, loopback6[16] = { [15] = 1 };
-        bool local;
-
-        if (row->port != listen->port)
-                return false;
-        if (row->family == listen->family && memcmp(row->address, listen->address, sizeof(row->address)) == 0)
-                return true;
-        local = row->family == AF_INET ? row->address[0] == 127 : memcmp(row->address, loopback6, sizeof(loopback6)) == 0;
-        return local && memcmp(listen->address, any, sizeof(any)) == 0 &&
-                (row->family == listen->family || listen->family == AF_INET6);
-}
-
-const char* unit_find_listening(const Unit *u, const Row *row) {
-        if (row->rest)
-                return NULL;
-
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *other = u->manager->units[i];
-
-                for (unsigned k = 0; other && other->view && k <= QOS_ROWS; k++) {
-                        const struct qos_row_name *name = &other->view->names[k];
-
-                        if ((name->kind == QOS_ROW_ENDPOINT || name->kind == QOS_ROW_EXCLUDED) && address_reaches(row, &name->address))
-                                return other->name;
-                }
-        }
-        return NULL;
 }
 
 static bool gauges_equal(const Metrics *a, const Metrics *b) {
@@ -462,8 +206,11 @@ static bool gauges_equal(const Metrics *a, const Metrics *b) {
 
 static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *ret_rows) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
+        WindowBooks books = {};
         RowsReading rows_total;
+        bool measurable;
         Snapshot totals = {}, s = {
                 .window = window,
                 .timestamp = now_nsec(CLOCK_REALTIME),
@@ -473,12 +220,14 @@ static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *
 
         assert(window_is_valid(window));
 
-        if (u->view)
-                gauges_refresh(u, now);
+        if (u->view) {
+                unit_get_books(u, buffer, &books);
+                gauges_refresh(u->manager, &books, now);
+        }
 
         if (!u->view ||
-            window_read(u->view, now, u->attached_since_monotonic, window, &reading) < 0 ||
-            window_read(u->view, now, u->attached_since_monotonic, WINDOW_TOTAL, &total) < 0) {
+            window_read(&books, now, window, &reading) < 0 ||
+            window_read(&books, now, WINDOW_TOTAL, &total) < 0) {
                 metrics_set_absent(&s.metrics);
                 metrics_set_absent(&s.totals);
                 s.covered = 0;
@@ -491,11 +240,12 @@ static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *
 
         s.covered = reading.covered;
         s.drops = total.cells[QOS_CELL_DROPS];
-        metrics_fill(u, &reading, now, &s.metrics);
-        metrics_fill(u, &total, now, &s.totals);
-        rows_read(u, &reading, now, window, ret_rows);
+        metrics_fill(u, &books, &reading, now, &s.metrics);
+        metrics_fill(u, &books, &total, now, &s.totals);
+        measurable = has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
+        rows_read(&books, measurable, now, window, reading.covered, ret_rows);
         rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
-        rows_read(u, &total, now, WINDOW_TOTAL, &rows_total);
+        rows_read(&books, measurable, now, WINDOW_TOTAL, total.covered, &rows_total);
         rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
         total.signature = rows_get_signature(&rows_total, total.signature);
 
@@ -533,14 +283,20 @@ void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size
 }
 
 void unit_mark(Unit *u, WindowMark *ret) {
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books;
+
         assert(u->view);
 
-        window_mark(u->view, now_nsec(CLOCK_MONOTONIC), ret);
+        unit_get_books(u, buffer, &books);
+        window_mark(&books, now_nsec(CLOCK_MONOTONIC), ret);
 }
 
 void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
+        WindowBooks books;
 
         assert(u->view); /* it does not go again while the unit is attached */
 
@@ -551,13 +307,14 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
                 .cost_share = NAN,
         };
 
-        gauges_refresh(u, now);
-        window_read_since(u->view, now, mark, &reading);
-        (void) window_read(u->view, now, u->attached_since_monotonic, WINDOW_TOTAL, &total); /* which never fails */
+        unit_get_books(u, buffer, &books);
+        gauges_refresh(u->manager, &books, now);
+        window_read_since(&books, now, mark, &reading);
+        (void) window_read(&books, now, WINDOW_TOTAL, &total); /* which never fails */
         ret->covered = reading.covered;
         ret->drops = total.cells[QOS_CELL_DROPS];
-        metrics_fill(u, &reading, now, &ret->metrics);
-        metrics_fill(u, &total, now, &ret->totals);
+        metrics_fill(u, &books, &reading, now, &ret->metrics);
+        metrics_fill(u, &books, &total, now, &ret->totals);
 }
 
 static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, enum qos_distribution d, const uint64_t *bins,
@@ -604,7 +361,9 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         };
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         char name[SELECTOR_METRIC_MAX];
+        WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading;
+        WindowBooks books;
         RowsReading rows;
         Snapshot snapshot;
         Selector selector;
@@ -647,8 +406,10 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         }
 
         if (!u->view || !has(probe_get_programs(u->manager->probe), table[d].needs) ||
-            snapshot.metrics.requests.quality == QUALITY_OVERLAPPING ||
-            window_read(u->view, now, u->attached_since_monotonic, window, &reading) < 0)
+            snapshot.metrics.requests.quality == QUALITY_OVERLAPPING)
+                return -ENODATA;
+        unit_get_books(u, buffer, &books);
+        if (window_read(&books, now, window, &reading) < 0)
                 return -ENODATA;
 
         return histogram_fill(&snapshot, window, reading.covered, d, reading.cells + QOS_DISTRIBUTION_FIRST_CELL(d), reading.sums[d], ret);
@@ -656,10 +417,13 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
 
 int unit_collect_history(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC), realtime = now_nsec(CLOCK_REALTIME), current = now / WINDOW_STEP_NSEC, first;
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books;
         int r;
 
         if (!u->view || current == 0)
                 return 0;
+        unit_get_books(u, buffer, &books);
 
         /* Also those that were collected before, see window_read_step() */
         first = current - MIN(current, (uint64_t) WINDOW_STEPS);
@@ -674,7 +438,7 @@ int unit_collect_history(Unit *u) {
 
                 _Static_assert(ELEMENTSOF(u->collected) > WINDOW_STEPS, "each step has its place");
 
-                r = window_read_step(u->view, u->attached_since_monotonic, n, &reading, &gauges);
+                r = window_read_step(&books, n, &reading, &gauges);
                 if (r < 0)
                         continue; /* it stays as it is known, or a gap */
 
@@ -690,7 +454,7 @@ int unit_collect_history(Unit *u) {
                 /* What was counted; whether it means something is decided when it is shown, for a step of any length */
                 step.overlaps = reading.cells[QOS_CELL_OVERLAPS];
                 reading.cells[QOS_CELL_OVERLAPS] = 0;
-                metrics_fill(u, &reading, now, &metrics);
+                metrics_fill(u, &books, &reading, now, &metrics);
                 if (metrics.requests.server.in_flight != ABSENT)
                         metrics.requests.server.in_flight = gauges.in_flight;
                 if (metrics.requests.server.connections.open != ABSENT)

@@ -19,6 +19,7 @@ typedef struct Unit Unit;
 typedef struct Hold Hold;
 struct qos_address;
 typedef struct History History;
+typedef struct WindowBase WindowBase;
 typedef struct WindowMark WindowMark;
 struct qos_unit;
 
@@ -74,8 +75,12 @@ struct Unit {
 
         Hold *holds;
         ProbeMask probes;               /* the union over the holds */
+        uid_t last_uid;                 /* of the hold that went last */
 
         const struct qos_unit *view;    /* the mmapped slot; NULL when the probe could not be loaded */
+        uint64_t book_since;            /* when that was made, CLOCK_MONOTONIC ns: the unit may have been attached before, in another */
+        WindowBase *base;               /* see window.h; NULL: none */
+        uint64_t closed_at;             /* of one that is detached, CLOCK_MONOTONIC ns (nest.h) */
 
         uint64_t seq;
         Snapshot cached;                /* the last reading, so that equal seq means equal content */
@@ -95,6 +100,8 @@ struct Unit {
         bool refreshing;                /* PID 1 is being asked about it */
         bool refresh_again;             /* … and something has changed since */
 };
+
+void unit_free(Unit *u);
 
 /* Takes a reading over the window (WINDOW_TOTAL or window_is_valid()). Never fails: what cannot be had is absent.
  * While nothing happened to the unit the last reading is given again, with its seq. */

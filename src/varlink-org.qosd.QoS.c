@@ -342,6 +342,10 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(holds, Hold, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What cannot be measured, and why"),
                 SD_VARLINK_DEFINE_OUTPUT(degraded, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The innermost attached unit that it lies in, whose figures contain its own"),
+                SD_VARLINK_DEFINE_OUTPUT(partOf, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The attached units that lie in it, at any depth"),
+                SD_VARLINK_DEFINE_OUTPUT(contains, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("A reading of it"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshot, Snapshot, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The name of the unit, or the path of a control group"),
@@ -490,7 +494,6 @@ static DEFINE_ERROR(NoSuchUnit, unit, SD_VARLINK_STRING, "The unit as it was ask
 static DEFINE_ERROR(InvalidUnitName, unit, SD_VARLINK_STRING, "The name as it was asked for");
 static DEFINE_ERROR(NotAttached, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(NoControlGroup, unit, SD_VARLINK_STRING, "The unit");
-static DEFINE_ERROR(NestedUnit, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(NoSuchProbe, probe, SD_VARLINK_STRING, "The probe as it was asked for");
 static DEFINE_ERROR(ProbeUnavailable, probe, SD_VARLINK_STRING, "The probe");
 static DEFINE_ERROR(TooManyUnits, limit, SD_VARLINK_INT, "How many there may be");
@@ -577,8 +580,6 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_NotAttached,
                 SYMBOL_COMMENT("The unit is of a kind that never has processes of its own"),
                 &vl_error_NoControlGroup,
-                SYMBOL_COMMENT("The unit lies within an attached one, or the other way around"),
-                &vl_error_NestedUnit,
                 SYMBOL_COMMENT("There is no probe of that name"),
                 &vl_error_NoSuchProbe,
                 SYMBOL_COMMENT("The probe does not work on this system"),

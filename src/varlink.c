@@ -8,6 +8,7 @@
 #include "json.h"
 #include "log.h"
 #include "metric.h"
+#include "nest.h"
 #include "polkit.h"
 #include "varlink.h"
 #include "varlink-org.qosd.QoS.h"
@@ -630,8 +631,9 @@ static int reply_many(sd_varlink *link, sd_json_variant **replies, size_t n) {
 }
 
 static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *snapshot = NULL, *holds = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *snapshot = NULL, *holds = NULL, *contains = NULL;
         const char *degraded = unit_degraded_reason(u);
+        const Unit *outer = unit_find_outer(u);
         int r;
 
         r = unit_to_snapshot(u, c, window, &snapshot);
@@ -640,11 +642,22 @@ static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_
         r = holds_to_json(u, now_usec(CLOCK_BOOTTIME), &holds);
         if (r < 0)
                 return r;
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *inner = u->manager->units[i];
+
+                if (!inner || !unit_contains(u, inner))
+                        continue;
+                r = sd_json_variant_append_arrayb(&contains, SD_JSON_BUILD_STRING(inner->name));
+                if (r < 0)
+                        return r;
+        }
 
         return sd_json_buildo(ret,
                               SD_JSON_BUILD_PAIR_BOOLEAN("attached", true),
                               SD_JSON_BUILD_PAIR_VARIANT("holds", holds),
                               SD_JSON_BUILD_PAIR_CONDITION(!!degraded, "degraded", SD_JSON_BUILD_STRING(degraded)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!outer, "partOf", SD_JSON_BUILD_STRING(outer ? outer->name : NULL)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!contains, "contains", SD_JSON_BUILD_VARIANT(contains)),
                               SD_JSON_BUILD_PAIR_VARIANT("snapshot", snapshot),
                               SD_JSON_BUILD_PAIR_STRING("unit", u->name));
 }

@@ -299,7 +299,7 @@ static Row make_row(RowKind kind, uint8_t last, uint16_t port) {
 
 /* Endpoints and peers: what each has, what is known of it, and who may see it. */
 static void test_rows(void) {
-        static const char figures[] = "\"count\":1,\"rate\":5.00000000000000000000e-01,\"errors\":{\"reset\":2,\"timeout\":3},\"%s\":4,\"inFlight\":5,"
+        static const char figures[] = "\"count\":1,\"rate\":5.000000000000000000000e-01,\"errors\":{\"reset\":2,\"timeout\":3},\"%s\":4,\"inFlight\":5,"
                                       "\"latency\":{\"count\":8,\"mean\":9},\"bytesIn\":6,\"bytesOut\":7";
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *hidden = NULL, *none = NULL;
         char other_name[] = "b.service", server[256], client[256], expected[1024];

@@ -10,7 +10,7 @@
 #define window_copy(to, from, size) memcpy(to, from, size)
 #define row_loop(n, step, data) ({ for (__u64 _i = 0; _i < (n) && step(_i, data) == 0; _i++) ; })
 #include "accumulate.h"
-#include "window.h"
+#include "util-window.h"
 
 #define STEP (QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) * QOS_EPOCH_NSEC)
 
@@ -161,7 +161,7 @@ static void test_windows(void) {
                         WindowRow first, value;
                         WindowReading reading;
 
-                        check(window_read(u, at, attached, window, &reading) >= 0);
+                        check(window_read(books_of(u, attached), at, window, &reading) >= 0);
                         window_get_row(&reading, &first);
                         for (unsigned j = ROWS; j-- > 0;) {
                                 uint64_t count = 0, sum = 0, max = 0;
