@@ -66,6 +66,7 @@ enum qos_distribution {
 enum qos_cell {
         QOS_CELL_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
         QOS_CELL_REDIS,                 /* of these, the commands of RESP */
+        QOS_CELL_UNIX,                  /* of these, plain exchanges on Unix sockets */
         QOS_CELL_WAITS,                 /* of these, those that asked the unit to wait: in no distribution */
         QOS_CELL_ANSWERED_LAST = QOS_CELL_WAITS, /* up to here: no longer known when questions overlap */
         QOS_CELL_ERRORS_RESET,          /* connections that the unit ended with a question unanswered */
@@ -101,6 +102,18 @@ struct qos_checkpoint {
         __u32 cells[QOS_CELLS_SIZE];
 };
 
+/* Questions in flight on sockets whose end no program sees: only an iterator over them can tell. */
+enum qos_gauge {
+        QOS_GAUGE_UNIX,
+        QOS_GAUGES,
+};
+
+struct qos_open {
+        __u64 session;          /* of the iterator; another one than the last: there are none */
+        __u64 in_flight;
+        __u64 oldest_at;
+};
+
 /* The map of one unit: the only element of an mmapped, frozen array. Written by BPF programs alone, concurrently, with
  * atomic operations on single words. A reader takes the count of a distribution from the sum of its bins, which are
  * each added to once per sample: there is no second word that could disagree. */
@@ -118,6 +131,7 @@ struct qos_unit {
         __u64 accept_queue_max;
         __u64 oldest_session;
         __u64 oldest_at;        /* CLOCK_MONOTONIC ns when the oldest open question began to arrive */
+        struct qos_open gauges[QOS_GAUGES];
 
         __u64 sums[QOS_SUMS];
         __u64 maxima_total[QOS_DISTRIBUTIONS];

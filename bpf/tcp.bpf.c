@@ -15,6 +15,7 @@
 
 #include "books.h"
 #include "talk.h"
+#include "unix.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -584,6 +585,9 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         sk = skb->sk;
         if (!sk)
                 return 0;
+        /* Two hooks on one tracepoint would be two calls for each that reads */
+        if (sk->__sk_common.skc_family == AF_UNIX)
+                return unix_content(skb, len);
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         if (!c || c->kind != CONN_SERVER || c->x.tries >= TRIES_MAX)
                 return 0;

@@ -22,6 +22,8 @@ typedef enum Map {
         MAP_PATHS,
         MAP_ADDRESSES,
         MAP_HANDOVERS,
+        MAP_UNIX_CONNS,
+        MAP_UNIX_NAMES,
         MAP_PATH_SCRATCH,
         MAP_STATISTICS,
         _MAP_MAX,
@@ -36,6 +38,8 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_PATHS]        = "paths",
         [MAP_ADDRESSES]    = "addresses",
         [MAP_HANDOVERS]    = "handovers",
+        [MAP_UNIX_CONNS]   = "unix_conns",
+        [MAP_UNIX_NAMES]   = "unix_names",
         [MAP_PATH_SCRATCH] = "path_scratch",
         [MAP_STATISTICS]   = "statistics",
 };
@@ -72,14 +76,20 @@ static const struct {
                                    "when requests arrive: receive, queue, firstByte, latency, in flight, bytes in" },
         [PROGRAM_RETRANSMIT]   = { "requests_retransmit", "requests", "tp_btf/tcp_retransmit_skb",    HOOK_TRACEPOINT,     0,
                                    "retransmits" },
+        [PROGRAM_UNIX]         = { "requests_unix",       "requests", "tp_btf/sk_data_ready",         HOOK_TRACEPOINT,     0,
+                                   "requests on Unix sockets" },
         [PROGRAM_FIND_SOCKETS] = { "units_find_sockets",  "units",    "iter/task_file",               HOOK_ITERATOR,       0,
                                    "connections and listeners older than the attach: accepted, accept queue, listen drops, bytes in" },
+        [PROGRAM_FIND_UNIX]    = { "units_find_unix",     "units",    "iter/task_file",               HOOK_ITERATOR,       0,
+                                   "Unix sockets older than the attach: when the first requests on them arrive" },
         [PROGRAM_FIND_PASSED]  = { "units_find_passed",   "units",    "iter/task_file",               HOOK_ITERATOR_MANAGER, 0,
                                    "sockets that the service manager has opened for a unit: when the first requests arrive" },
         [PROGRAM_LISTENERS]    = { "requests_listeners",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_LISTENERS,
                                    "accept queue and its limit, the newest listen drops" },
         [PROGRAM_OLDEST]       = { "requests_oldest",     "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
                                    "age of the oldest request in flight" },
+        [PROGRAM_UNIX_OPEN]    = { "requests_unix_open",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_UNIX_CONNS,
+                                   "requests in flight on Unix sockets" },
 };
 
 struct Probe {
@@ -587,7 +597,11 @@ static int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
 }
 
 int probe_find_sockets(Probe *p) {
-        return iterator_run(p, PROGRAM_FIND_SOCKETS, NULL);
+        int r, q;
+
+        r = iterator_run(p, PROGRAM_FIND_SOCKETS, NULL);
+        q = iterator_run(p, PROGRAM_FIND_UNIX, NULL);
+        return r < 0 ? r : q;
 }
 
 static bool address_equal(const struct qos_address *a, const struct qos_address *b) {
@@ -673,6 +687,14 @@ int probe_read_listeners(Probe *p, uint64_t *ret_session) {
 
 int probe_read_oldest(Probe *p, uint64_t *ret_session) {
         return iterator_run(p, PROGRAM_OLDEST, ret_session);
+}
+
+int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session) {
+        static const Program table[QOS_GAUGES] = {
+                [QOS_GAUGE_UNIX] = PROGRAM_UNIX_OPEN,
+        };
+
+        return iterator_run(p, table[gauge], ret_session);
 }
 
 /* ---- what it costs -------------------------------------------------------------------------------------------- */

@@ -16,10 +16,13 @@ typedef enum Program {
         PROGRAM_EGRESS,
         PROGRAM_INGRESS,
         PROGRAM_RETRANSMIT,
+        PROGRAM_UNIX,
         PROGRAM_FIND_SOCKETS,
+        PROGRAM_FIND_UNIX,
         PROGRAM_FIND_PASSED,
         PROGRAM_LISTENERS,
         PROGRAM_OLDEST,
+        PROGRAM_UNIX_OPEN,
         _PROGRAM_MAX,
 } Program;
 
@@ -66,6 +69,9 @@ int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n);
  * valid when its session is the one returned. */
 int probe_read_listeners(Probe *p, uint64_t *ret_session);
 int probe_read_oldest(Probe *p, uint64_t *ret_session);
+
+/* The same for qos_unit.gauges. */
+int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session);
 
 int probe_get_info(Probe *p, ProbesInfo *ret);
 

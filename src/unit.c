@@ -57,9 +57,10 @@ void histogram_done(Histogram *h) {
 /* Which programs a figure needs: without one of them it is not measured. */
 #define NEEDS_EXCHANGES (PROGRAM_BIT(PROGRAM_READ) | PROGRAM_BIT(PROGRAM_EGRESS))
 #define NEEDS_ARRIVALS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_INGRESS))
-#define NEEDS_IN_FLIGHT (NEEDS_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE))
+#define NEEDS_IN_FLIGHT (NEEDS_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE) | PROGRAM_BIT(PROGRAM_UNIX_OPEN))
 #define NEEDS_LISTENERS PROGRAM_BIT(PROGRAM_FIND_SOCKETS) /* of those older than the attach nothing else tells */
 #define NEEDS_CONTENT (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_CONTENT))
+#define NEEDS_UNIX (PROGRAM_BIT(PROGRAM_UNIX) | PROGRAM_BIT(PROGRAM_CONTENT))
 #define NEEDS_ENDS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_STATE))
 
 static bool has(uint32_t programs, uint32_t needed) {
@@ -91,6 +92,22 @@ static void gauges_refresh(Unit *u, uint64_t now) {
                 m->listeners_session = 0;
         if (probe_read_oldest(m->probe, &m->oldest_session) < 0)
                 m->oldest_session = 0;
+        for (enum qos_gauge i = 0; i < QOS_GAUGES; i++)
+                if (probe_read_gauge(m->probe, i, &m->gauge_sessions[i]) < 0)
+                        m->gauge_sessions[i] = 0;
+}
+
+/* What is in flight on sockets that only an iterator counts, and since when the oldest of all is. */
+static uint64_t gauges_add(Unit *u, uint64_t in_flight, uint64_t *oldest_at) {
+        for (enum qos_gauge i = 0; i < QOS_GAUGES; i++) {
+                const struct qos_open *g = &u->view->gauges[i];
+
+                if (u->manager->gauge_sessions[i] == 0 || g->session != u->manager->gauge_sessions[i])
+                        continue;
+                in_flight += g->in_flight;
+                *oldest_at = MIN(*oldest_at, g->oldest_at);
+        }
+        return in_flight;
 }
 
 static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Metrics *ret) {
@@ -115,6 +132,7 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
         } counters[] = {
                 { QOS_CELL_COUNT,          NEEDS_EXCHANGES,                   &s->count                    },
                 { QOS_CELL_REDIS,          NEEDS_CONTENT,                     &s->protocol_redis           },
+                { QOS_CELL_UNIX,           NEEDS_UNIX,                        &s->protocol_unix            },
                 { QOS_CELL_WAITS,          NEEDS_CONTENT,                     &s->blocking                 },
                 { QOS_CELL_ERRORS_RESET,   NEEDS_ENDS,                        &s->errors_reset             },
                 { QOS_CELL_ERRORS_TIMEOUT, NEEDS_ENDS,                        &s->errors_timeout           },
@@ -124,7 +142,7 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
                 { QOS_CELL_RETRANSMITS,    PROGRAM_BIT(PROGRAM_RETRANSMIT),   &s->connections.retransmits  },
         };
         unsigned minimum = u->manager->config.minimum_samples;
-        uint64_t parsed = reading->cells[QOS_CELL_REDIS];
+        uint64_t parsed = reading->cells[QOS_CELL_REDIS], oldest_at = ABSENT;
         bool overlapping;
 
         ret->requests.quality = !has(programs, NEEDS_EXCHANGES) ? QUALITY_ABSENT :
@@ -142,7 +160,7 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
                         !(overlapping && counters[i].cell <= QOS_CELL_ANSWERED_LAST) ?
                         reading->cells[counters[i].cell] : ABSENT;
 
-        s->protocol_tcp = s->count == ABSENT ? ABSENT : s->count - MIN(parsed, s->count);
+        s->protocol_tcp = s->count == ABSENT ? ABSENT : s->count - MIN(parsed + reading->cells[QOS_CELL_UNIX], s->count);
         s->rate = s->count == ABSENT || reading->covered == 0 ? NAN : s->count * (double) NSEC_PER_SEC / reading->covered;
         /* Of connections that are only learned when they are read, what came before is not counted */
         s->bytes_in = has(programs, PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ? reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
@@ -157,13 +175,15 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
         } else
                 s->connections.accept_queue = s->connections.accept_queue_max = 0; /* it does not listen */
 
-        s->in_flight = has(programs, NEEDS_IN_FLIGHT) ? gauge(&u->view->in_flight) : ABSENT;
+        s->in_flight = has(programs, NEEDS_IN_FLIGHT) ? gauges_add(u, gauge(&u->view->in_flight), &oldest_at) : ABSENT;
         if (has(programs, NEEDS_IN_FLIGHT) && u->manager->oldest_session != 0 &&
             u->view->oldest_session == u->manager->oldest_session)
-                s->oldest_in_flight = now > u->view->oldest_at ? now - u->view->oldest_at : 0;
+                oldest_at = MIN(oldest_at, u->view->oldest_at);
+        if (oldest_at != ABSENT)
+                s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
         else
                 s->oldest_in_flight = ABSENT;
-        if (s->in_flight == 0)
+        if (s->in_flight == 0 || s->in_flight == ABSENT)
                 s->oldest_in_flight = ABSENT;
 }
 
