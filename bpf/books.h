@@ -95,6 +95,19 @@ static __always_inline void unit_book_more(struct qos_unit *u, __u64 now, __u64 
                             now, exchange_between(first_at, now));
 }
 
+/* More in flight, since that time: for the reading that has this session. */
+static __always_inline void unit_in_flight(struct qos_unit *u, enum qos_gauge gauge, __u64 session, __u32 n, __u64 at) {
+        struct qos_open *g = &u->gauges[gauge];
+
+        if (g->session != session) {
+                g->in_flight = 0;
+                g->oldest_at = at;
+                g->session = session;
+        } else if (at < g->oldest_at)
+                g->oldest_at = at;
+        g->in_flight += n;
+}
+
 /* The owner of a socket nobody has seen, by whose task uses it. Sockets that wait for accept() at attach, and those
  * whose listener somebody else has opened, come this way. */
 static __always_inline bool task_owner(struct qos_owner *ret) {

@@ -86,6 +86,7 @@ struct sock {
         struct sock_common __sk_common;
         struct sk_buff_head sk_receive_queue;
         struct sock_cgroup_data sk_cgrp_data;
+        __u8 sk_userlocks;
         __u8 sk_shutdown;
         __u16 sk_type;
         __u16 sk_protocol;
@@ -111,6 +112,10 @@ struct unix_sock {
 
 struct unix_skb_parms {                 /* UNIXCB() */
         __u32 consumed;
+};
+
+struct udp_sock {
+        struct sk_buff_head reader_queue; /* what was in sk_receive_queue when somebody began to read */
 };
 
 struct tcp_sock {
@@ -153,6 +158,13 @@ struct bpf_iter__bpf_sk_storage_map {
         void *value;
 };
 
+struct bpf_iter__bpf_map_elem {
+        struct bpf_iter_meta *meta;
+        struct bpf_map *map;
+        void *key;
+        void *value;
+};
+
 #pragma clang attribute pop
 
 /* Constants that are part of the kernel's interface, but not of its headers for user space */
@@ -180,6 +192,10 @@ enum {
 };
 
 #define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define SOCK_BINDPORT_LOCK 8
+#define PACKET_BROADCAST 1
+#define PACKET_MULTICAST 2
 #define SOCK_STREAM 1
 #define SOCK_DGRAM 2
 #define SHUTDOWN_MASK 3

@@ -67,6 +67,7 @@ enum qos_cell {
         QOS_CELL_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
         QOS_CELL_REDIS,                 /* of these, the commands of RESP */
         QOS_CELL_UNIX,                  /* of these, plain exchanges on Unix sockets */
+        QOS_CELL_UDP,                   /* of these, plain exchanges on UDP */
         QOS_CELL_WAITS,                 /* of these, those that asked the unit to wait: in no distribution */
         QOS_CELL_ANSWERED_LAST = QOS_CELL_WAITS, /* up to here: no longer known when questions overlap */
         QOS_CELL_ERRORS_RESET,          /* connections that the unit ended with a question unanswered */
@@ -105,6 +106,7 @@ struct qos_checkpoint {
 /* Questions in flight on sockets whose end no program sees: only an iterator over them can tell. */
 enum qos_gauge {
         QOS_GAUGE_UNIX,
+        QOS_GAUGE_UDP,
         QOS_GAUGES,
 };
 

@@ -15,6 +15,7 @@
 
 #include "books.h"
 #include "talk.h"
+#include "udp.h"
 #include "unix.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -364,6 +365,8 @@ int requests_ingress(struct __sk_buff *skb) {
         if (!sk)
                 return 1;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c && sk->protocol == IPPROTO_UDP)
+                udp_arrive(skb, sk);
         if (!c || c->kind == CONN_OTHER)
                 return 1;
         if (!segment_read(skb, &segment)) {
@@ -700,6 +703,8 @@ int requests_egress(struct __sk_buff *skb) {
         if (!sk)
                 return 1;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c && sk->protocol == IPPROTO_UDP)
+                udp_depart(skb, sk);
         if (!c || c->kind == CONN_OTHER || sk->state == TCP_LISTEN)
                 return 1;
         if (!segment_read(skb, &segment)) {

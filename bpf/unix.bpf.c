@@ -223,7 +223,6 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct sock *sk = ctx->sk;
         struct unix_conn *c;
         struct qos_unit *u;
-        struct qos_open *g;
         __u64 at;
 
         if (!sk) {
@@ -240,13 +239,6 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         if (!u)
                 return 0;
 
-        g = &u->gauges[QOS_GAUGE_UNIX];
-        if (g->session != session.id) {
-                g->in_flight = 0;
-                g->oldest_at = at;
-                g->session = session.id;
-        } else if (at < g->oldest_at)
-                g->oldest_at = at;
-        g->in_flight++;
+        unit_in_flight(u, QOS_GAUGE_UNIX, session.id, 1, at);
         return 0;
 }

@@ -17,12 +17,16 @@ typedef enum Program {
         PROGRAM_INGRESS,
         PROGRAM_RETRANSMIT,
         PROGRAM_UNIX,
+        PROGRAM_BIND4,
+        PROGRAM_BIND6,
         PROGRAM_FIND_SOCKETS,
         PROGRAM_FIND_UNIX,
+        PROGRAM_FIND_UDP,
         PROGRAM_FIND_PASSED,
         PROGRAM_LISTENERS,
         PROGRAM_OLDEST,
         PROGRAM_UNIX_OPEN,
+        PROGRAM_UDP_OPEN,
         _PROGRAM_MAX,
 } Program;
 

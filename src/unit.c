@@ -57,10 +57,13 @@ void histogram_done(Histogram *h) {
 /* Which programs a figure needs: without one of them it is not measured. */
 #define NEEDS_EXCHANGES (PROGRAM_BIT(PROGRAM_READ) | PROGRAM_BIT(PROGRAM_EGRESS))
 #define NEEDS_ARRIVALS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_INGRESS))
-#define NEEDS_IN_FLIGHT (NEEDS_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE) | PROGRAM_BIT(PROGRAM_UNIX_OPEN))
+#define NEEDS_IN_FLIGHT (NEEDS_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE) | \
+                         PROGRAM_BIT(PROGRAM_UNIX_OPEN) | PROGRAM_BIT(PROGRAM_UDP_OPEN))
 #define NEEDS_LISTENERS PROGRAM_BIT(PROGRAM_FIND_SOCKETS) /* of those older than the attach nothing else tells */
 #define NEEDS_CONTENT (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_CONTENT))
 #define NEEDS_UNIX (PROGRAM_BIT(PROGRAM_UNIX) | PROGRAM_BIT(PROGRAM_CONTENT))
+#define NEEDS_UDP (PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_EGRESS) | PROGRAM_BIT(PROGRAM_BIND4) | \
+                   PROGRAM_BIT(PROGRAM_BIND6) | PROGRAM_BIT(PROGRAM_FIND_UDP))
 #define NEEDS_ENDS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_STATE))
 
 static bool has(uint32_t programs, uint32_t needed) {
@@ -133,6 +136,7 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
                 { QOS_CELL_COUNT,          NEEDS_EXCHANGES,                   &s->count                    },
                 { QOS_CELL_REDIS,          NEEDS_CONTENT,                     &s->protocol_redis           },
                 { QOS_CELL_UNIX,           NEEDS_UNIX,                        &s->protocol_unix            },
+                { QOS_CELL_UDP,            NEEDS_UDP,                         &s->protocol_udp             },
                 { QOS_CELL_WAITS,          NEEDS_CONTENT,                     &s->blocking                 },
                 { QOS_CELL_ERRORS_RESET,   NEEDS_ENDS,                        &s->errors_reset             },
                 { QOS_CELL_ERRORS_TIMEOUT, NEEDS_ENDS,                        &s->errors_timeout           },
@@ -160,7 +164,7 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
                         !(overlapping && counters[i].cell <= QOS_CELL_ANSWERED_LAST) ?
                         reading->cells[counters[i].cell] : ABSENT;
 
-        s->protocol_tcp = s->count == ABSENT ? ABSENT : s->count - MIN(parsed + reading->cells[QOS_CELL_UNIX], s->count);
+        s->protocol_tcp = s->count == ABSENT ? ABSENT : s->count - MIN(parsed + reading->cells[QOS_CELL_UNIX] + reading->cells[QOS_CELL_UDP], s->count);
         s->rate = s->count == ABSENT || reading->covered == 0 ? NAN : s->count * (double) NSEC_PER_SEC / reading->covered;
         /* Of connections that are only learned when they are read, what came before is not counted */
         s->bytes_in = has(programs, PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ? reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
