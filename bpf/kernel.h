@@ -55,6 +55,7 @@ struct hlist_node {
 };
 
 struct sock_common {
+        __be32 skc_daddr;
         __be32 skc_rcv_saddr;
         unsigned int skc_hash;
         struct hlist_node skc_bind_node;
@@ -62,6 +63,7 @@ struct sock_common {
         volatile unsigned char skc_state;
         __be16 skc_dport;
         __u16 skc_num;
+        struct in6_addr skc_v6_daddr;
         struct in6_addr skc_v6_rcv_saddr;
 } __attribute__((preserve_access_index));
 

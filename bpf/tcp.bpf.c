@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "requests": exchanges on TCP, server role.
+/* The probe "requests": exchanges on TCP, of the units that answer and of those that ask.
  *
  *   arrival     cgroup_skb/ingress           at the root: a unit's own group, and a program attached to it, die with
  *                                            each restart (the group is made anew)
@@ -25,7 +25,8 @@ int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *r
 enum conn_kind {
         CONN_LISTENER = 1,
         CONN_SERVER,            /* accepted from a listener */
-        CONN_OTHER,             /* the unit asked for the connection: not ours (yet), remembered so that it is looked at once */
+        CONN_CLIENT,            /* the unit asked for the connection */
+        CONN_OTHER,             /* nobody's */
 };
 
 /* Socket storage is charged to the application's own option memory (net.core.optmem_max, 128 KiB since 6.9, 20 KiB
@@ -33,8 +34,10 @@ enum conn_kind {
 struct conn {
         struct bpf_spin_lock lock;      /* of x: arrivals come without the socket's own lock */
         struct qos_owner owner;
-        __u16 kind;                     /* enum conn_kind */
-        __u16 found;                    /* 1: nobody saw who opened the listener, who reads first shows whose it is */
+        __u8 kind;                      /* enum conn_kind */
+        __u8 found;                     /* 1: nobody saw who opened the listener, who reads first shows whose it is */
+        __u16 share;                    /* SHARE_ROW, SHARE_ALONE, and above them the generation of the row. Read under the lock
+                                         * by whoever moves x: what was booked as in flight goes where it came from */
         __u32 counted;                  /* 1: in the unit's open connections */
         __u32 retransmits;              /* total_retrans when it was last looked at */
         struct exchange x;
@@ -84,6 +87,14 @@ struct {
 } addresses SEC(".maps");
 
 struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __uint(max_entries, QOS_EXCLUDES);
+        __type(key, struct qos_exclude);
+        __type(value, __u8);
+} excludes SEC(".maps");
+
+struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
         __uint(max_entries, 1);
         __type(key, __u32);
@@ -91,6 +102,107 @@ struct {
 } handovers SEC(".maps");
 
 /* ---- connections ---------------------------------------------------------------------------------------------- */
+
+/* ---- rows ---- */
+
+static __always_inline void sock_local(const struct sock *sk, struct qos_address *ret) {
+        ret->family = sk->__sk_common.skc_family;
+        ret->port = sk->__sk_common.skc_num;
+        if (ret->family == AF_INET6)
+                bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_rcv_saddr);
+        else
+                *(volatile __be32*) ret->address = sk->__sk_common.skc_rcv_saddr;
+}
+
+static __always_inline void sock_remote(const struct sock *sk, struct qos_address *ret) {
+        volatile __u32 *words = (volatile __u32*) ret->address;
+
+        ret->family = sk->__sk_common.skc_family;
+        ret->port = bpf_ntohs(sk->__sk_common.skc_dport);
+        if (ret->family == AF_INET6) {
+                bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_daddr);
+                if (words[0] == 0 && words[1] == 0 && words[2] == bpf_htonl(0xffff)) {
+                        /* IPv4 through a socket for IPv6 */
+                        words[0] = words[3];
+                        words[2] = words[3] = 0;
+                        ret->family = AF_INET;
+                }
+        } else
+                words[0] = sk->__sk_common.skc_daddr;
+}
+
+#define SHARE_GENERATION_SHIFT 8
+
+/* Which row has the figures of a socket, by its address. Apart: it is asked once for each listener, and for connections
+ * older than the attach. */
+static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos_unit *u, __u32 kind, __u32 slot, __u32 generation) {
+        struct qos_exclude exclude = { .owner = { .slot = slot, .generation = generation } };
+        struct qos_address a = {};
+        __u32 row, alone = 0;
+
+        if (!sk || !u)
+                return 0;
+
+        if (kind == CONN_CLIENT) {
+                sock_remote(sk, &a);
+                row = row_find(u, &a, QOS_ROW_PEER);
+                alone = SHARE_ALONE;
+        } else {
+                sock_local(sk, &a);
+                exclude.port = a.port;
+                if (bpf_map_lookup_elem(&excludes, &exclude))
+                        alone = SHARE_ALONE;
+                row = row_find(u, &a, alone ? QOS_ROW_EXCLUDED : QOS_ROW_ENDPOINT);
+        }
+
+        GRID_BOUND(row, QOS_ROWS + 1);
+        return row | alone | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
+}
+
+/* A peer's row may have become another one's meanwhile. What it had is part of the rest then. */
+static __always_inline __u32 share_now(struct qos_unit *u, __u32 share) {
+        __u32 row = share & SHARE_ROW;
+
+        if (row < QOS_ROW_FIRST)
+                return share;
+        GRID_BOUND(row, QOS_ROWS + 1);
+        if ((u->names[row].generation & 0xff) != share >> SHARE_GENERATION_SHIFT)
+                return QOS_ROW_PEERS_REST | SHARE_ALONE;
+        return share;
+}
+
+/* Gives a socket its share, also one that has been excluded, or no longer is, with what is in flight. */
+static __attribute__((noinline)) int conn_share(struct sock *sk, struct conn *c, struct qos_unit *u) {
+        struct exchange_effect effect = {};
+        __u32 share, before;
+
+        if (!sk || !c || !u)
+                return 0;
+
+        /* More than one in flight: left as it is, where it was booked */
+        if (c->x.flags & EXCHANGE_PARSED) {
+                struct talk *t = bpf_sk_storage_get(&talks, sk, 0, 0);
+
+                if (t && t->extra > 0)
+                        return 0;
+        }
+
+        share = sock_find_share(sk, u, c->kind, c->owner.slot, c->owner.generation);
+
+        bpf_spin_lock(&c->lock);
+        before = c->share;
+        c->share = share;
+        if (c->x.open_at != 0)
+                effect.in_flight = 1;
+        bpf_spin_unlock(&c->lock);
+
+        if (effect.in_flight != 0 && share != before) {
+                share_apply(u, share, &effect);
+                effect.in_flight = -1;
+                share_apply(u, share_now(u, before), &effect);
+        }
+        return 0;
+}
 
 /* Makes a fresh connection of this owner out of storage that is new, was cloned from a listener, or belonged to a unit
  * that was detached. Of several who try, one does it and gets true. Positions in the streams are taken from the first
@@ -106,6 +218,7 @@ static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *o
                 c->owner = o;
                 c->kind = kind;
                 c->counted = 0;
+                c->share = 0;
                 c->x = x;
         }
         bpf_spin_unlock(&c->lock);
@@ -132,7 +245,7 @@ static __always_inline void conn_closed(struct conn *c, struct qos_unit *u) {
 static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit *u, struct tcp_sock *tp, __u32 begin,
                                                  __u64 now) {
         struct exchange_effect effect = {};
-        __u32 end, snd_nxt, retransmits;
+        __u32 end, snd_nxt, retransmits, share;
         struct exchange x = {};
 
         if (!c || !u || !tp)
@@ -151,22 +264,27 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                 if (end != begin)
                         exchange_arrive(&c->x, now, begin, end, begin, end, &effect);
         }
+        share = c->share;
         bpf_spin_unlock(&c->lock);
 
         if (effect.bytes > 0) {
+                share = share_now(u, share);
+
                 window_enter(u, now);
-                __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], effect.bytes);
-                unit_apply(u, &effect);
+                share_sum(u, share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+                share_apply(u, share, &effect);
         }
         return 0;
 }
 
 /* A connection of a listener that was found and not seen being opened. The service manager opens them for others, and one
  * socket may be passed to several services: the one that reads first has the connection. Returns its unit, NULL: none. */
-static __always_inline struct qos_unit* conn_claim(struct conn *c, struct qos_unit *u) {
+static __always_inline struct qos_unit* conn_claim(struct sock *sk, struct conn *c, struct qos_unit *u) {
         struct task_struct *task = bpf_get_current_task_btf();
+        struct exchange_effect effect = {};
         struct qos_owner owner = {}, none = {};
         struct qos_unit *to = NULL;
+        __u32 share;
         bool open;
 
         if (task_owner(&owner)) {
@@ -184,14 +302,17 @@ static __always_inline struct qos_unit* conn_claim(struct conn *c, struct qos_un
                 c->kind = CONN_OTHER;
         }
         open = c->x.open_at != 0;
+        share = c->share;
+        c->share = 0;
         bpf_spin_unlock(&c->lock);
 
-        if (open)
-                __sync_fetch_and_add(&u->in_flight, -1);
+        effect.in_flight = open ? -1 : 0;
+        share_apply(u, share_now(u, share), &effect);
         conn_closed(c, u);
         if (to) {
-                if (open)
-                        __sync_fetch_and_add(&to->in_flight, 1);
+                effect.in_flight = open ? 1 : 0;
+                share_apply(to, 0, &effect);
+                conn_share(sk, c, to);
                 conn_opened(c, to);
         }
         return to;
@@ -200,7 +321,7 @@ static __always_inline struct qos_unit* conn_claim(struct conn *c, struct qos_un
 /* Only accepted sockets have a backlog limit: it is the listener's, copied with the rest of it. One that asked for the
  * connection never had listen() called on it. */
 static __always_inline __u32 sock_kind(const struct sock *sk) {
-        return sk->sk_max_ack_backlog > 0 ? CONN_SERVER : CONN_OTHER;
+        return sk->sk_max_ack_backlog > 0 ? CONN_SERVER : CONN_CLIENT;
 }
 
 struct segment {
@@ -303,6 +424,122 @@ static __always_inline bool segment_read(struct __sk_buff *skb, struct segment *
         return true;
 }
 
+/* ---- the unit asks -------------------------------------------------------------------------------------------- */
+
+/* connect() was called on the socket, perhaps not for the first time. */
+static __always_inline void client_begins(struct sock *sk, struct conn *c, struct qos_unit *u) {
+        struct exchange x = {};
+
+        bpf_spin_lock(&c->lock);
+        c->x = x;
+        bpf_spin_unlock(&c->lock);
+        conn_share(sk, c, u);
+}
+
+/* All of it apart: servers that ask nobody do not pay for it. */
+static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_unit *u, __u32 end, __u32 snd_nxt, __u64 now) {
+        struct exchange_effect effect = {};
+        __u32 bytes, share;
+
+        if (!c || !u)
+                return 0;
+
+        bpf_spin_lock(&c->lock);
+        bytes = exchange_leave(&c->x, end, snd_nxt);
+        if (bytes > 0)
+                exchange_ask(&c->x, now, &effect);
+        share = c->share;
+        bpf_spin_unlock(&c->lock);
+        if (bytes == 0)
+                return 0;
+
+        share = share_now(u, share);
+        window_enter(u, now);
+        share_sum(u, share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes);
+        share_apply(u, share, &effect);
+        return 0;
+}
+
+static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit *u, __u64 segment, __u64 tcp, __u64 now) {
+        struct exchange_effect effect = {};
+        __u32 share, seq = segment >> 32;
+        __u64 first_at;
+
+        if (!c || !u)
+                return 0;
+
+        bpf_spin_lock(&c->lock);
+        exchange_hear(&c->x, now, seq + (__u32) segment, tcp >> 32, tcp, &effect);
+        first_at = c->x.first_at;
+        share = c->share;
+        bpf_spin_unlock(&c->lock);
+        if (effect.bytes == 0)
+                return 0;
+
+        share = share_now(u, share);
+        window_enter(u, now);
+        share_sum(u, share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+        if (effect.begun)
+                row_book(u, share, 1, now, first_at);
+        else if (effect.grown)
+                row_book_more(u, share, now, first_at, effect.grown_from);
+        share_apply(u, share, &effect);
+        return effect.begun && (share & SHARE_ROW) == QOS_ROW_PEERS_REST;
+}
+
+/* The peer has no row, and has just answered: perhaps it has one by now, or earns one. */
+static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct conn *c, struct qos_unit *u, __u64 now) {
+        struct qos_address a = {};
+        __u64 row;
+
+        if (!sk || !c || !u)
+                return 0;
+        sock_remote(sk, &a);
+        row = row_find(u, &a, QOS_ROW_PEER);
+        if (row == QOS_ROW_PEERS_REST)
+                row = peer_challenge(u, &a, exchange_between(c->x.first_at, now), now);
+        if (row == 0)
+                return 0;
+
+        GRID_BOUND(row, QOS_ROWS + 1);
+        row |= SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
+        bpf_spin_lock(&c->lock);
+        if (c->x.open_at == 0)
+                c->share = row;
+        bpf_spin_unlock(&c->lock);
+        return 0;
+}
+
+/* What the end of a connection with a question open, or of an attempt to connect, says about the peer. */
+static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit *u, __u32 error, __u32 old_state, __u32 new_state) {
+        struct exchange_effect effect = {};
+        __u32 share, cell;
+
+        if (!c || !u)
+                return 0;
+
+        bpf_spin_lock(&c->lock);
+        exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
+        share = c->share;
+        bpf_spin_unlock(&c->lock);
+        if (!effect.unanswered && old_state != TCP_SYN_SENT)
+                return 0;
+
+        if (error == ETIMEDOUT)
+                cell = QOS_ROW_ERRORS_TIMEOUT;
+        else if (error != 0 || new_state == TCP_CLOSE_WAIT)
+                cell = QOS_ROW_ERRORS_RESET;
+        else
+                cell = QOS_ROW_CLIENT_ABORTS; /* the unit gave up */
+
+        share = share_now(u, share);
+        window_enter(u, bpf_ktime_get_ns());
+        if (share & SHARE_ROW)
+                row_count(row_get(u, share & SHARE_ROW), cell, 1);
+        share_apply(u, share, &effect);
+        return 0;
+}
+
 /* ---- arrival -------------------------------------------------------------------------------------------------- */
 
 static __always_inline void listener_account(struct sock *sk, struct qos_listener *l) {
@@ -355,7 +592,7 @@ int requests_ingress(struct __sk_buff *skb) {
         struct tcp_sock *tp;
         struct bpf_sock *sk;
         struct conn *c;
-        __u32 rcv_nxt, window_end;
+        __u32 rcv_nxt, window_end, share;
         __u64 now;
 
         sk = skb->sk;
@@ -393,15 +630,22 @@ int requests_ingress(struct __sk_buff *skb) {
 
         rcv_nxt = tp->rcv_nxt;
         window_end = tp->rcv_wup + tp->rcv_wnd;
+        if (c->kind == CONN_CLIENT) {
+                if (client_arrives(c, u, (__u64) segment.seq << 32 | segment.len, (__u64) rcv_nxt << 32 | window_end, now))
+                        client_seeks_row((struct sock*) tp, c, u, now);
+                return 1;
+        }
 
         bpf_spin_lock(&c->lock);
         exchange_arrive(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
+        share = c->share;
         bpf_spin_unlock(&c->lock);
 
         if (effect.bytes > 0) {
+                share = share_now(u, share);
                 window_enter(u, now);
-                __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], effect.bytes);
-                unit_apply(u, &effect);
+                share_sum(u, share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+                share_apply(u, share, &effect);
         }
         return 1;
 }
@@ -493,7 +737,7 @@ static long question_step(__u64 i, void *data) {
 static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied,
                                                    __u64 piece) {
 
-        __u32 offset = piece >> 32, len = piece, parsed;
+        __u32 offset = piece >> 32, len = piece, parsed, share;
         struct exchange_effect effect = {};
         struct question_feed q = {};
         struct bpf_dynptr data;
@@ -563,8 +807,10 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 if (q.f.at > parsed || (__s32) parsed <= 0)
                         t->in_pos = copied + q.f.at;
                 effect.in_flight += talk_extra(t);
+                share = c->share;
         } else {
                 bpf_spin_lock(&c->lock);
+                share = c->share;
                 c->x.tries = t->flags & TALK_UNDERSTOOD ? TRIES_MAX : c->x.tries + 1;
                 talk_give_up(t, &c->x, &effect);
                 bpf_spin_unlock(&c->lock);
@@ -572,7 +818,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
 
         if (effect.in_flight != 0 || effect.overlap) {
                 window_enter(u, bpf_ktime_get_ns());
-                unit_apply(u, &effect);
+                share_apply(u, share_now(u, share), &effect);
         }
         return 0;
 }
@@ -599,7 +845,7 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
                 return 0;
         if (c->found) {
                 c->found = 0;
-                u = conn_claim(c, u);
+                u = conn_claim(sk, c, u);
                 if (!u)
                         return 0;
         }
@@ -631,7 +877,7 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
         struct exchange_effect effect = {};
         struct answer_feed a = {};
         struct talk_group group;
-        __u32 n, answers = 0;
+        __u32 n, answers = 0, share;
         struct talk *t;
 
         if (!skb || !sk || !c || !u || !d)
@@ -639,9 +885,10 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
         t = bpf_sk_storage_get(&talks, sk, 0, 0);
         if (!t)
                 return 0;
+        share = share_now(u, c->share);
 
         if ((talk_is_more(t) || t->flags & TALK_ANSWERING) && t->flags & TALK_ANSWERED) {
-                unit_book_more(u, d->now, c->x.first_at, c->x.first_out_at, c->x.last_out_at);
+                share_book_more(u, share, d->now, c->x.first_at, c->x.first_out_at, c->x.last_out_at);
                 c->x.last_out_at = d->now;
         }
 
@@ -655,7 +902,7 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
                 bpf_loop(PIECE_MAX, answer_step, &a, 0);
                 answers = talk_answers(t, &a.f.piece, d->complete);
                 if (a.f.piece.lost)
-                        window_count(u, QOS_CELL_OVERLAPS, 1);
+                        share_count(u, share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
         }
 
         for (int i = 0; i < TALK_GROUPS; i++) {
@@ -663,14 +910,16 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
                 if (n == 0)
                         break;
                 answers -= n;
-                window_count(u, QOS_CELL_REDIS, n);
+                if (!(share & SHARE_ALONE))
+                        window_count(u, QOS_CELL_REDIS, n);
                 if (group.waits) {
-                        window_count(u, QOS_CELL_COUNT, n);
-                        window_count(u, QOS_CELL_WAITS, n);
+                        share_count(u, share, QOS_CELL_COUNT, QOS_ROW_COUNT, n);
+                        if (!(share & SHARE_ALONE))
+                                window_count(u, QOS_CELL_WAITS, n);
                         t->flags &= ~TALK_ANSWERED;
                         continue;
                 }
-                unit_book(u, d->now, n, group.first_at, group.last_at, group.read_at);
+                share_book(u, share, d->now, n, group.first_at, group.last_at, group.read_at);
                 t->flags |= TALK_ANSWERED;
                 c->x.first_at = group.first_at;
                 c->x.first_out_at = c->x.last_out_at = d->now;
@@ -678,8 +927,9 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
 
         bpf_spin_lock(&c->lock);
         talk_settle(t, &c->x, d->now, d->complete, &effect);
+        share = c->share;
         bpf_spin_unlock(&c->lock);
-        unit_apply(u, &effect);
+        share_apply(u, share_now(u, share), &effect);
         return 0;
 }
 
@@ -688,7 +938,7 @@ int requests_egress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
         __u64 first_at, last_at, read_at, first_out_at;
         struct departure d = {};
-        __u32 snd_nxt, written_end;
+        __u32 snd_nxt, written_end, share;
         struct segment segment;
         struct qos_unit *u;
         struct tcp_sock *tp;
@@ -731,6 +981,10 @@ int requests_egress(struct __sk_buff *skb) {
          * tcp_write_timer_handler()), just before this. Reading the clock once more takes 24 ns, of some 300 that an
          * exchange costs */
         d.now = tp->tcp_clock_cache;
+        if (c->kind == CONN_CLIENT) {
+                client_departs(c, u, segment.seq + segment.len, snd_nxt, d.now);
+                return 1;
+        }
 
         bpf_spin_lock(&c->lock);
         d.bytes = exchange_leave(&c->x, segment.seq + segment.len, snd_nxt);
@@ -741,13 +995,15 @@ int requests_egress(struct __sk_buff *skb) {
         last_at = c->x.last_at;
         read_at = c->x.read_at;
         first_out_at = c->x.first_out_at;
+        share = c->share;
         bpf_spin_unlock(&c->lock);
 
         if (d.bytes == 0)
                 return 1;
 
         window_enter(u, d.now);
-        __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_OUT], d.bytes);
+        share = share_now(u, share);
+        share_sum(u, share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, d.bytes);
         if (parsed) {
                 /* More than the packet: the position was unknown, and data left before it was */
                 if (d.bytes > segment.len)
@@ -755,11 +1011,11 @@ int requests_egress(struct __sk_buff *skb) {
                 talk_departs(skb, sk, c, u, &d);
                 return 1;
         }
-        unit_apply(u, &effect);
+        share_apply(u, share, &effect);
         if (effect.begun)
-                unit_book(u, d.now, 1, first_at, last_at, read_at);
+                share_book(u, share, d.now, 1, first_at, last_at, read_at);
         else if (effect.grown)
-                unit_book_more(u, d.now, first_at, first_out_at, effect.grown_from);
+                share_book_more(u, share, d.now, first_at, first_out_at, effect.grown_from);
         return 1;
 }
 
@@ -776,7 +1032,10 @@ static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, cons
                 return NULL;
         }
 
-        if (conn_adopt(c, owner, kind) && kind == CONN_SERVER) {
+        if (!conn_adopt(c, owner, kind))
+                return c;
+        conn_share(sk, c, u);
+        if (kind == CONN_SERVER) {
                 struct tcp_sock *tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
 
                 c->retransmits = tp->total_retrans;
@@ -799,7 +1058,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
         struct qos_unit *u;
         struct talk *t = NULL;
         struct conn *c;
-        __u32 copied, unsent;
+        __u32 copied, unsent, share;
         __u64 now, first_at, last_at;
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
@@ -816,7 +1075,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 if (!c)
                         return 0;
         }
-        if (c->kind == CONN_OTHER)
+        if (c->kind == CONN_OTHER || c->kind == CONN_CLIENT)
                 return 0;
 
         tp = bpf_skc_to_tcp_sock(sk);
@@ -830,7 +1089,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
 
         if (c->found) {
                 c->found = 0;
-                u = conn_claim(c, u);
+                u = conn_claim(sk, c, u);
                 if (!u)
                         return 0;
         }
@@ -861,11 +1120,12 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 talk_settle(t, &c->x, now, unsent == 0, &effect);
         } else
                 exchange_read(&c->x, now, copied, unsent, &effect);
+        share = c->share;
         bpf_spin_unlock(&c->lock);
 
         if (effect.in_flight != 0 || effect.overlap) {
                 window_enter(u, now);
-                unit_apply(u, &effect);
+                share_apply(u, share_now(u, share), &effect);
         }
         return 0;
 }
@@ -920,6 +1180,7 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
         struct tcp_sock *tp;
         struct qos_unit *u;
         struct conn *c;
+        __u32 share;
         __u64 now;
 
         if (new_state == TCP_LISTEN) {
@@ -928,6 +1189,17 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                 u = unit_get(&owner);
                 if (u)
                         listener_learn(sk, &owner, u, false);
+                return 0;
+        }
+
+        if (new_state == TCP_SYN_SENT) {
+                /* connect(), its address is known by now. A socket may be used for that again and again */
+                if (!task_owner(&owner))
+                        return 0;
+                u = unit_get(&owner);
+                c = u ? conn_learn(sk, CONN_CLIENT, &owner, u) : NULL;
+                if (c)
+                        client_begins(sk, c, u);
                 return 0;
         }
 
@@ -951,6 +1223,11 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
+        if (c->kind == CONN_CLIENT) {
+                if (new_state == TCP_CLOSE || new_state == TCP_CLOSE_WAIT)
+                        client_ends(c, u, sk->sk_err, old_state, new_state);
+                return 0;
+        }
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 0;
@@ -976,11 +1253,13 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                 if (h) {
                         bpf_spin_lock(&c->lock);
                         exchange_arrive(&c->x, h->at, h->seq, h->end, copied, window_end, &effect);
+                        share = c->share;
                         bpf_spin_unlock(&c->lock);
                         h->at = 0;
 
-                        __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], effect.bytes);
-                        unit_apply(u, &effect);
+                        share = share_now(u, share);
+                        share_sum(u, share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+                        share_apply(u, share, &effect);
                 }
 
                 conn_opened(c, u);
@@ -1002,14 +1281,19 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                         t->asked = t->n_groups = t->flags = 0;
                         effect.in_flight += talk_extra(t);
                 }
+                share = c->share;
                 bpf_spin_unlock(&c->lock);
 
                 window_enter(u, now);
-                if (effect.unanswered)
-                        window_count(u, end_cell(sk->sk_err, old_state), effect.unanswered);
+                share = share_now(u, share);
+                if (effect.unanswered) {
+                        __u32 cell = end_cell(sk->sk_err, old_state);
+
+                        share_count(u, share, cell, cell - QOS_CELL_ERRORS_RESET + QOS_ROW_ERRORS_RESET, effect.unanswered);
+                }
                 /* One that failed to leave is in the count, and is not traced by all kernels */
                 conn_count_retransmits(c, tp->total_retrans, u);
-                unit_apply(u, &effect);
+                share_apply(u, share, &effect);
                 if (gone)
                         conn_closed(c, u);
         }
@@ -1043,7 +1327,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         struct task_struct *task = ctx->task;
         struct file *file = ctx->file;
         struct exchange_effect effect = {};
-        __u32 rcv_nxt, copied, snd_nxt;
+        __u32 rcv_nxt, copied, snd_nxt, share;
         struct qos_owner *group, owner;
         struct socket *socket;
         struct tcp_sock *tp;
@@ -1078,8 +1362,12 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (c && unit_get(&c->owner))
+        if (c && unit_get(&c->owner)) {
+                /* Perhaps its port is excluded since, or no longer */
+                if (c->kind != CONN_OTHER && c->owner.slot == owner.slot && c->owner.generation == owner.generation)
+                        conn_share(sk, c, u);
                 return 0;
+        }
 
         if (sk->__sk_common.skc_state == TCP_LISTEN) {
                 listener_learn(sk, &owner, u, true);
@@ -1089,9 +1377,8 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
                 return 0;
 
         c = conn_learn(sk, sock_kind(sk), &owner, u);
-        if (!c || c->kind != CONN_SERVER)
+        if (!c)
                 return 0;
-
         /* Nothing is in flight that was read before now: what was asked of the unit before the attach is not counted.
          * What is unread came at the latest now */
         now = bpf_ktime_get_ns();
@@ -1101,23 +1388,15 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
 
         bpf_spin_lock(&c->lock);
         if (!(c->x.flags & (EXCHANGE_IN_KNOWN | EXCHANGE_READ_KNOWN | EXCHANGE_OUT_KNOWN))) {
-                exchange_begin(&c->x, copied, copied, snd_nxt);
-                if (rcv_nxt != copied)
+                exchange_begin(&c->x, c->kind == CONN_CLIENT ? rcv_nxt : copied, copied, snd_nxt);
+                if (rcv_nxt != copied && c->kind == CONN_SERVER)
                         exchange_arrive(&c->x, now, copied, rcv_nxt, copied, rcv_nxt, &effect);
         }
+        share = c->share;
         bpf_spin_unlock(&c->lock);
 
-        unit_apply(u, &effect);
+        share_apply(u, share_now(u, share), &effect);
         return 0;
-}
-
-static __always_inline void listener_address(const struct sock *sk, struct qos_address *ret) {
-        ret->family = sk->__sk_common.skc_family;
-        ret->port = sk->__sk_common.skc_num;
-        if (ret->family == AF_INET6)
-                bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_rcv_saddr);
-        else
-                *(volatile __be32*) ret->address = sk->__sk_common.skc_rcv_saddr;
 }
 
 /* The listeners that the service manager (the only task that is looked at) has opened: lists them all, and makes those at
@@ -1142,7 +1421,7 @@ int units_find_passed(struct bpf_iter__task_file *ctx) {
                 return 0;
 
         passed.cookie = bpf_get_socket_cookie(sk);
-        listener_address(sk, &passed.address);
+        sock_local(sk, &passed.address);
 
         known = bpf_map_lookup_elem(&addresses, &passed.address);
         if (known) {

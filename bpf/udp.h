@@ -17,9 +17,6 @@
  * for by anybody who is still there. */
 #define UDP_WAIT_NSEC (10 * 1000000000ULL)
 
-/* How soon after the last one a datagram leaves that belongs to the same answer. */
-#define UDP_MORE_NSEC (1 * 1000000000ULL)
-
 /* Questions and peers that are remembered, of all units: as many as a busy resolver has open. What was not used for longest
  * is forgotten. 136 bytes each. */
 #define UDP_PEERS 4096
@@ -320,7 +317,7 @@ static __attribute__((noinline)) int udp_depart(struct __sk_buff *skb, struct bp
         }
 
         if (x && x->out_at != 0) {
-                if (now - x->out_at < UDP_MORE_NSEC) {
+                if (now - x->out_at < EXCHANGE_SILENCE_NSEC) {
                         window_move(u, QOS_LATENCY, x->out_at, exchange_between(x->first_at, x->out_at),
                                     now, exchange_between(x->first_at, now));
                         x->out_at = now;

@@ -92,12 +92,12 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
 
         window_enter(u, now);
         effect.in_flight = 0; /* see requests_unix_open */
-        unit_apply(u, &effect);
+        share_apply(u, 0, &effect);
         if (effect.begun) {
                 window_count(u, QOS_CELL_UNIX, 1);
-                unit_book(u, now, 1, first_at, last_at, read_at);
+                share_book(u, 0, now, 1, first_at, last_at, read_at);
         } else if (effect.grown)
-                unit_book_more(u, now, first_at, first_out_at, effect.grown_from);
+                share_book_more(u, 0, now, first_at, first_out_at, effect.grown_from);
         return 0;
 }
 

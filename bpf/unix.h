@@ -201,7 +201,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
                 window_enter(u, now);
                 __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], len);
                 effect.in_flight = 0; /* see requests_unix_open */
-                unit_apply(u, &effect);
+                share_apply(u, 0, &effect);
         }
         return 0;
 }

@@ -9,7 +9,8 @@
 #include "history.h"
 #include "unit.h"
 
-int snapshot_to_json(const Unit *u, const Snapshot *s, sd_json_variant **ret);
+/* peers: who asks may know with whom the unit talks. */
+int snapshot_to_json(const Unit *u, const Snapshot *s, bool peers, sd_json_variant **ret);
 
 int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_json_variant **ret);
 

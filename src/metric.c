@@ -15,12 +15,10 @@ const Metric* metric_find(const char *name) {
 }
 
 void metrics_set_absent(Metrics *m) {
-        Server *s = &m->requests.server;
-
         /* All integers, all bits set; then what is not an integer */
         memset(m, 0xff, sizeof(*m));
         m->requests.quality = QUALITY_ABSENT;
-        s->rate = NAN;
+        m->requests.server.rate = m->requests.client.rate = NAN;
 }
 
 void metric_set_absent(const Metric *metric, Metrics *values) {

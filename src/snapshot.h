@@ -71,15 +71,53 @@ typedef struct Server {
         Connections connections;
 } Server;
 
+/* What the unit asks of others, all of them together. */
+typedef struct ClientRole {
+        uint64_t count;                 /* requests whose first answer byte came in the window */
+        double rate;                    /* count per second of covered time */
+        uint64_t errors_reset;          /* the other end ended or refused a connection, with a question unanswered */
+        uint64_t errors_timeout;        /* it timed out with a question unanswered, or while it was being made */
+        uint64_t aborts;                /* the unit ended a connection with its question unanswered */
+        uint64_t in_flight;             /* gauge: questions that have begun to leave, and no answer has begun to come */
+        Distribution latency;
+        uint64_t bytes_in;
+        uint64_t bytes_out;
+} ClientRole;
+
 typedef struct Requests {
         Quality quality;
         Server server;
+        ClientRole client;
 } Requests;
 
 /* What the metric table points into. */
 typedef struct Metrics {
         Requests requests;
 } Metrics;
+
+/* A part of these figures: an endpoint that the unit answers at, or a peer that it asks. */
+typedef enum RowKind {
+        ROW_ENDPOINT,
+        ROW_EXCLUDED,           /* an endpoint that is not in the unit's figures */
+        ROW_PEER,
+} RowKind;
+
+typedef struct Row {
+        RowKind kind;
+        bool rest;              /* all others of the kind, which have no row of their own */
+        uint8_t address[16];    /* IPv4: the first four */
+        uint16_t port, family;
+        bool measured;          /* 0: only that it is there is known, not what it did in this window */
+        uint64_t count;         /* as in Server, and in ClientRole; absent if questions overlap */
+        double rate;
+        uint64_t errors_reset, errors_timeout, aborts;
+        uint64_t in_flight;
+        uint64_t bytes_in, bytes_out;
+        Distribution latency;   /* max is absent of the first endpoint of several */
+} Row;
+
+/* The rows of a unit's map, and the first endpoint. */
+#define SNAPSHOT_ROWS_MAX 13
 
 typedef struct Snapshot {
         uint64_t seq;           /* grows by one with each new reading of the unit; equal seq means equal content */
@@ -88,6 +126,8 @@ typedef struct Snapshot {
         uint64_t covered;       /* ns of the window in which the unit was attached */
         Metrics metrics;        /* over the window */
         Metrics totals;         /* since attach; only what the catalogue calls a counter is meaningful */
+        Row rows[SNAPSHOT_ROWS_MAX]; /* endpoints, then peers, those that take most time first; over the window */
+        size_t n_rows;
         double cost_share;      /* qosd's BPF run time for this unit per second of one CPU; NaN: not measured */
         uint64_t drops;         /* since attach: events of this unit that could not be booked */
 } Snapshot;

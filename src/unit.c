@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <arpa/inet.h>
 #include <math.h>
 
 #include "history.h"
@@ -14,6 +15,9 @@
 
 /* How long a reading is given again while nothing happens: rates are per time that passes. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
+
+/* A row passes from one peer to another ten times a second at most, and that takes some 10 us. */
+#define ROWS_TRIES_MAX 16
 
 static const char *const probe_table[] = { "requests" };
 
@@ -113,6 +117,11 @@ static uint64_t gauges_add(Unit *u, uint64_t in_flight, uint64_t *oldest_at) {
         return in_flight;
 }
 
+static void client_set_absent(ClientRole *c) {
+        memset(c, 0xff, sizeof(*c)); /* all integers, but one */
+        c->rate = NAN;
+}
+
 static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Metrics *ret) {
         uint32_t programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
@@ -189,6 +198,214 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
                 s->oldest_in_flight = ABSENT;
         if (s->in_flight == 0 || s->in_flight == ABSENT)
                 s->oldest_in_flight = ABSENT;
+
+        client_set_absent(&ret->requests.client); /* rows_fill() knows, where it is asked */
+}
+
+/* ---- endpoints and peers -------------------------------------------------------------------------------------- */
+
+static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row *row) {
+        uint64_t count = from->cells[QOS_ROW_COUNT];
+        bool overlapping = window_is_overlapping(from->cells[QOS_ROW_OVERLAPS], count);
+
+        row->measured = true;
+        row->count = overlapping ? ABSENT : count;
+        row->rate = overlapping || covered == 0 ? NAN : count * (double) NSEC_PER_SEC / covered;
+        row->errors_reset = from->cells[QOS_ROW_ERRORS_RESET];
+        row->errors_timeout = from->cells[QOS_ROW_ERRORS_TIMEOUT];
+        row->aborts = from->cells[QOS_ROW_CLIENT_ABORTS];
+        row->in_flight = from->in_flight;
+        row->bytes_in = from->sums[QOS_ROW_SUM_BYTES_IN];
+        row->bytes_out = from->sums[QOS_ROW_SUM_BYTES_OUT];
+        if (overlapping)
+                distribution_set_absent(&row->latency);
+        else
+                window_row_get_distribution(from, u->manager->config.minimum_samples, &row->latency);
+}
+
+static void client_fill(const Row *all, ClientRole *ret) {
+        *ret = (ClientRole) {
+                .count = all->count,
+                .rate = all->rate,
+                .errors_reset = all->errors_reset,
+                .errors_timeout = all->errors_timeout,
+                .aborts = all->aborts,
+                .in_flight = all->in_flight,
+                .latency = all->latency,
+                .bytes_in = all->bytes_in,
+                .bytes_out = all->bytes_out,
+        };
+}
+
+typedef struct RowReading {
+        Row row;
+        WindowRow value;
+} RowReading;
+
+static int row_compare(const void *a, const void *b) {
+        const RowReading *x = a, *y = b;
+        uint64_t t = x->value.sums[QOS_ROW_SUM_LATENCY], v = y->value.sums[QOS_ROW_SUM_LATENCY];
+
+        if ((x->row.kind == ROW_PEER) != (y->row.kind == ROW_PEER))
+                return x->row.kind == ROW_PEER ? 1 : -1;
+        if (x->row.rest != y->row.rest)
+                return x->row.rest ? 1 : -1;
+        if (x->row.kind != ROW_PEER || t == v)
+                return memcmp(&x->row.port, &y->row.port, sizeof(x->row.port)); /* as long as nothing sets them apart, in a steady order */
+        return t > v ? -1 : 1;
+}
+
+static bool row_has_activity(const WindowRow *r) {
+        return r->cells[QOS_ROW_COUNT] > 0 || r->in_flight > 0 || r->sums[QOS_ROW_SUM_BYTES_IN] > 0 || r->sums[QOS_ROW_SUM_BYTES_OUT] > 0 ||
+                r->cells[QOS_ROW_ERRORS_RESET] > 0 || r->cells[QOS_ROW_ERRORS_TIMEOUT] > 0 || r->cells[QOS_ROW_CLIENT_ABORTS] > 0;
+}
+
+typedef struct RowsReading {
+        RowReading rows[SNAPSHOT_ROWS_MAX];
+        size_t n;
+        WindowRow peers;        /* all of them */
+        bool measured;
+} RowsReading;
+
+static void rows_read(const Unit *u, const WindowReading *reading, uint64_t now, uint64_t window, RowsReading *ret) {
+        static const RowKind kinds[] = {
+                [QOS_ROW_ENDPOINT] = ROW_ENDPOINT,
+                [QOS_ROW_EXCLUDED] = ROW_EXCLUDED,
+                [QOS_ROW_PEER]     = ROW_PEER,
+        };
+        WindowRow first, total;
+
+        _Static_assert(SNAPSHOT_ROWS_MAX == QOS_ROWS + 1, "a place for each row and the first endpoint");
+
+        *ret = (RowsReading) {
+                .measured = window_is_for_rows(window) && has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS),
+        };
+
+        window_get_row(reading, &first);
+        first.in_flight = gauge(&u->view->in_flight);
+
+        for (unsigned i = 0; i <= QOS_ROWS; i++) {
+                bool rest = i == QOS_ROW_ENDPOINTS_REST || i == QOS_ROW_PEERS_REST;
+                struct qos_row_name name = u->view->names[i];
+                RowReading r = {};
+                size_t k;
+
+                if (rest)
+                        name = (struct qos_row_name) { .kind = i == QOS_ROW_ENDPOINTS_REST ? QOS_ROW_ENDPOINT : QOS_ROW_PEER };
+                if (name.kind == QOS_ROW_FREE || name.kind >= ELEMENTSOF(kinds))
+                        continue;
+                if (i > 0 && ret->measured &&
+                    window_read_row(u->view, i, now, u->attached_since_monotonic, window, &r.value) < 0)
+                        ret->measured = false;
+                /* All have a row of their own; or a peer has got one, and never came again */
+                if ((rest || name.kind == QOS_ROW_PEER) &&
+                    (window_read_row(u->view, i, now, u->attached_since_monotonic, WINDOW_TOTAL, &total) < 0 || !row_has_activity(&total)))
+                        continue;
+
+                r.row = (Row) {
+                        .kind = kinds[name.kind],
+                        .rest = rest,
+                        .port = name.address.port,
+                        .family = name.address.family,
+                };
+                memcpy(r.row.address, name.address.address, sizeof(r.row.address));
+
+                if (r.row.kind == ROW_ENDPOINT && i > 0)
+                        window_row_subtract(&first, &r.value);
+                else if (r.row.kind == ROW_PEER)
+                        window_row_add(&ret->peers, &r.value);
+
+                /* Two programs that saw it first at once: see row_find() */
+                for (k = 0; k < ret->n; k++)
+                        if (ret->rows[k].row.kind == r.row.kind && ret->rows[k].row.rest == rest &&
+                            ret->rows[k].row.port == r.row.port && ret->rows[k].row.family == r.row.family &&
+                            memcmp(ret->rows[k].row.address, r.row.address, sizeof(r.row.address)) == 0)
+                                break;
+                if (k < ret->n)
+                        window_row_add(&ret->rows[k].value, &r.value);
+                else
+                        ret->rows[ret->n++] = r;
+        }
+
+        if (u->view->names[0].kind == QOS_ROW_ENDPOINT)
+                window_row_add(&ret->rows[0].value, &first);
+}
+
+/* What the rows are, and what they have in the window. Also the unit's figures as a client, which are the peers' together. */
+static void rows_fill(Unit *u, const WindowReading *reading, uint64_t now, uint64_t window, Snapshot *ret, ClientRole *ret_client) {
+        RowsReading r;
+        Row all = {};
+
+        /* A row that becomes part of the rest meanwhile would be in both, or in none */
+        for (unsigned try = 0; try < ROWS_TRIES_MAX; try++) {
+                uint32_t folds = __atomic_load_n(&u->view->folds, __ATOMIC_ACQUIRE);
+
+                rows_read(u, reading, now, window, &r);
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (folds % 2 == 0 && __atomic_load_n(&u->view->folds, __ATOMIC_ACQUIRE) == folds)
+                        break;
+        }
+
+        if (r.measured) {
+                row_fill(u, &r.peers, reading->covered, &all);
+                client_fill(&all, ret_client);
+        }
+
+        qsort(r.rows, r.n, sizeof(*r.rows), row_compare);
+        for (size_t k = 0; k < r.n; k++) {
+                if (r.measured)
+                        row_fill(u, &r.rows[k].value, reading->covered, &r.rows[k].row);
+                ret->rows[k] = r.rows[k].row;
+        }
+        ret->n_rows = r.n;
+}
+
+const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING_MAX]) {
+        static const uint8_t any[16] = {};
+        char address[INET6_ADDRSTRLEN];
+
+        if (row->family == AF_INET6) {
+                (void) inet_ntop(AF_INET6, row->address, address, sizeof(address));
+                (void) snprintf(buffer, ADDRESS_STRING_MAX, "[%s]:%u", address, row->port);
+        } else if (memcmp(row->address, any, sizeof(any)) == 0)
+                (void) snprintf(buffer, ADDRESS_STRING_MAX, "*:%u", row->port);
+        else {
+                (void) inet_ntop(AF_INET, row->address, address, sizeof(address));
+                (void) snprintf(buffer, ADDRESS_STRING_MAX, "%s:%u", address, row->port);
+        }
+        return buffer;
+}
+
+/* Whether who connects to this address reaches a socket that listens on that one. Of a listener on all addresses it is only
+ * known for those that are always this machine's. */
+static bool address_reaches(const Row *row, const struct qos_address *listen) {
+        static const uint8_t any[16] = {}, loopback6[16] = { [15] = 1 };
+        bool local;
+
+        if (row->port != listen->port)
+                return false;
+        if (row->family == listen->family && memcmp(row->address, listen->address, sizeof(row->address)) == 0)
+                return true;
+        local = row->family == AF_INET ? row->address[0] == 127 : memcmp(row->address, loopback6, sizeof(loopback6)) == 0;
+        return local && memcmp(listen->address, any, sizeof(any)) == 0 &&
+                (row->family == listen->family || listen->family == AF_INET6);
+}
+
+const char* unit_find_listening(const Unit *u, const Row *row) {
+        if (row->rest)
+                return NULL;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *other = u->manager->units[i];
+
+                for (unsigned k = 0; other && other->view && k <= QOS_ROWS; k++) {
+                        const struct qos_row_name *name = &other->view->names[k];
+
+                        if ((name->kind == QOS_ROW_ENDPOINT || name->kind == QOS_ROW_EXCLUDED) && address_reaches(row, &name->address))
+                                return other->name;
+                }
+        }
+        return NULL;
 }
 
 static bool gauges_equal(const Metrics *a, const Metrics *b) {
@@ -200,10 +417,19 @@ static bool gauges_equal(const Metrics *a, const Metrics *b) {
                 x->connections.accept_queue_max == y->connections.accept_queue_max;
 }
 
+/* What the unit asks of others is in no cell of its own. */
+static uint64_t client_get_signature(const ClientRole *c, uint64_t signature) {
+        const uint64_t words[] = { c->count, c->errors_reset, c->errors_timeout, c->aborts, c->in_flight, c->bytes_in, c->bytes_out, c->latency.mean };
+
+        for (size_t i = 0; i < ELEMENTSOF(words); i++)
+                signature = (signature ^ words[i]) * UINT64_C(0x100000001b3);
+        return signature;
+}
+
 void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         WindowReading reading, total;
-        Snapshot s = {
+        Snapshot totals = {}, s = {
                 .window = window,
                 .timestamp = now_nsec(CLOCK_REALTIME),
                 .cost_share = NAN,
@@ -230,6 +456,9 @@ void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
         s.drops = total.cells[QOS_CELL_DROPS];
         metrics_fill(u, &reading, now, &s.metrics);
         metrics_fill(u, &total, now, &s.totals);
+        rows_fill(u, &reading, now, window, &s, &s.metrics.requests.client);
+        rows_fill(u, &total, now, WINDOW_TOTAL, &totals, &s.totals.requests.client);
+        total.signature = client_get_signature(&s.totals.requests.client, total.signature);
 
         /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same seq */
         if (u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&

@@ -102,6 +102,13 @@ void unit_mark(Unit *u, WindowMark *ret);
 /* Takes a reading of what happened since. */
 void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret);
 
+/* "127.0.0.1:80", "[::1]:80", "*:80" */
+#define ADDRESS_STRING_MAX 64
+const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING_MAX]);
+
+/* The attached unit, by name, that listens where the row's peer is, on this machine; NULL: none is known. */
+const char* unit_find_listening(const Unit *u, const Row *row);
+
 /* The buckets behind a distribution metric ("requests.server.latency"). */
 typedef struct HistogramBucket {
         uint64_t lower, upper;          /* ns, (lower, upper]; upper UINT64_MAX: overflow */

@@ -115,6 +115,77 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(retransmits, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Endpoint,
+                FIELD_COMMENT("The address that the unit listens on, and the port: \"127.0.0.1:80\", \"[::1]:80\", \"*:80\" for every address"),
+                SD_VARLINK_DEFINE_FIELD(listen, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("All further ones together, which have no entry of their own"),
+                SD_VARLINK_DEFINE_FIELD(rest, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("It is left out of the unit's figures, as was asked for"),
+                SD_VARLINK_DEFINE_FIELD(excluded, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("As in Server, of this endpoint alone. Figures are there over windows from 1 s to 10 s, and since the attach"),
+                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The count, per second of what the window covers"),
+                SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that were not answered"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that the client ended with its request unanswered"),
+                SD_VARLINK_DEFINE_FIELD(clientAborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that have begun to arrive and whose answers have not all left"),
+                SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From the first byte of the request to the last of the answer; buckets are 9 % wide"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of requests in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of answers in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Peer,
+                FIELD_COMMENT("The address and port that the unit connects to"),
+                SD_VARLINK_DEFINE_FIELD(peer, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The attached unit that listens there"),
+                SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("All other peers together, which have no entry of their own"),
+                SD_VARLINK_DEFINE_FIELD(rest, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("As in Client, of this peer alone. Figures are there over windows from 1 s to 10 s, and since the attach"),
+                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The count, per second of what the window covers"),
+                SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that were not answered"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that the unit ended with its own request unanswered"),
+                SD_VARLINK_DEFINE_FIELD(aborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that have begun to leave and whose answers have not begun to come"),
+                SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From the first byte of the request leaving to the last of the answer arriving; buckets are 9 % wide"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of answers in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of requests in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Client,
+                FIELD_COMMENT("Requests that the unit made of others and whose first answer byte came in the window. All of it over windows from 1 s to 10 s, and since the attach"),
+                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The count, per second of what the window covers"),
+                SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that the other end refused, or ended with a request unanswered, or that timed out"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that the unit ended with its own request unanswered"),
+                SD_VARLINK_DEFINE_FIELD(aborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that have begun to leave and whose answers have not begun to come"),
+                SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From the first byte of the request leaving to the last of the answer arriving"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of answers in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of requests in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("By peer, who takes most time first; for root and for the user whose control group it is"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(peers, Peer, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Server,
                 FIELD_COMMENT("Requests whose first answer byte left in the window"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -149,14 +220,18 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Bytes of answers in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The connections the requests come in on"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(connections, Connections, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(connections, Connections, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("By where they come in"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(endpoints, Endpoint, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Requests,
                 FIELD_COMMENT("What is known of the figures"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(quality, Quality, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that the unit answers"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(server, Server, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(server, Server, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that the unit makes of others"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(client, Client, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Cost,
@@ -444,6 +519,12 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Protocols,
                 SYMBOL_COMMENT("The connections to a unit"),
                 &vl_type_Connections,
+                SYMBOL_COMMENT("What an address has of the requests that a unit answers"),
+                &vl_type_Endpoint,
+                SYMBOL_COMMENT("What a peer has of the requests that a unit makes"),
+                &vl_type_Peer,
+                SYMBOL_COMMENT("The requests that a unit makes of others"),
+                &vl_type_Client,
                 SYMBOL_COMMENT("A unit in the role of the one who answers"),
                 &vl_type_Server,
                 SYMBOL_COMMENT("What the probe \"requests\" measures"),

@@ -376,11 +376,16 @@ static Mark** connection_find_mark(Connection *c, const Unit *u) {
         return NULL;
 }
 
-static int unit_to_snapshot(Unit *u, uint64_t window, sd_json_variant **ret) {
+/* With whom a unit talks is for root, and for whose control group it is. */
+static bool connection_may_see_peers(const Connection *c, const Unit *u) {
+        return c->uid == 0 || manager_uid_owns(c->server->manager, u->name, c->uid);
+}
+
+static int unit_to_snapshot(Unit *u, const Connection *c, uint64_t window, sd_json_variant **ret) {
         Snapshot s;
 
         unit_get_snapshot(u, window, &s);
-        return snapshot_to_json(u, &s, ret);
+        return snapshot_to_json(u, &s, connection_may_see_peers(c, u), ret);
 }
 
 static int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
@@ -419,9 +424,9 @@ static int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varli
                         return reply_error(link, r, &e);
                 }
                 unit_get_snapshot_since(u, &(*mark)->mark, &s);
-                r = snapshot_to_json(u, &s, &v);
+                r = snapshot_to_json(u, &s, connection_may_see_peers(c, u), &v);
         } else
-                r = unit_to_snapshot(u, p.window, &v);
+                r = unit_to_snapshot(u, c, p.window, &v);
         if (r < 0)
                 return r;
         return sd_varlink_reply(link, v);
@@ -484,12 +489,12 @@ static int reply_many(sd_varlink *link, sd_json_variant **replies, size_t n) {
         return r;
 }
 
-static int unit_to_list_entry(Unit *u, uint64_t window, sd_json_variant **ret) {
+static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *snapshot = NULL, *holds = NULL;
         const char *degraded = unit_degraded_reason(u);
         int r;
 
-        r = unit_to_snapshot(u, window, &snapshot);
+        r = unit_to_snapshot(u, c, window, &snapshot);
         if (r < 0)
                 return r;
         r = holds_to_json(u, now_usec(CLOCK_BOOTTIME), &holds);
@@ -538,7 +543,7 @@ static int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varl
 
                 if (!u || (only && u != only))
                         continue;
-                r = unit_to_list_entry(u, p.window, replies + n);
+                r = unit_to_list_entry(u, c, p.window, replies + n);
                 if (r < 0) {
                         json_unref_all(replies, n);
                         return r;
@@ -759,7 +764,7 @@ static int connection_send_round(Connection *c) {
                 if (!wanted)
                         continue;
 
-                r = unit_to_snapshot(u, s->window, &v);
+                r = unit_to_snapshot(u, c, s->window, &v);
                 if (r < 0)
                         return r;
                 r = sd_varlink_notifybo(c->link,

@@ -380,6 +380,156 @@ int window_read_step(const struct qos_unit *u, uint64_t attached_at, uint64_t n,
         return 0;
 }
 
+/* ---- rows ----------------------------------------------------------------------------------------------------- */
+
+bool window_is_for_rows(uint64_t window) {
+        return window == WINDOW_TOTAL || (window >= NSEC_PER_SEC && window <= 10 * NSEC_PER_SEC);
+}
+
+static void row_read_now(const struct qos_row *row, WindowRow *ret) {
+        for (unsigned i = 0; i < QOS_ROW_CELLS; i++) {
+                uint32_t carry, low, again;
+
+                carry = load32(&row->carry[i]);
+                for (;;) {
+                        low = load32(&row->cells[i]);
+                        again = load32(&row->carry[i]);
+                        if (again == carry)
+                                break;
+                        carry = again;
+                }
+                ret->cells[i] = (uint64_t) carry << 32 | low;
+        }
+        for (unsigned i = 0; i < QOS_ROW_SUMS; i++)
+                ret->sums[i] = load(&row->sums[i]);
+        ret->maximum = load(&row->maximum_total);
+}
+
+static uint64_t row_read_maximum(const struct qos_row *row, uint64_t first, uint64_t last) {
+        uint64_t max = 0;
+
+        for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
+                uint64_t word = load(&row->maxima[subwindow % QOS_LEVEL_MAXIMA(QOS_ROW_LEVEL)]);
+
+                if (word >> QOS_MAXIMUM_BITS == (subwindow & (UINT64_MAX >> QOS_MAXIMUM_BITS)))
+                        max = MAX(max, word & QOS_MAXIMUM_MASK);
+        }
+        return max;
+}
+
+static void row_settle(WindowRow *row) {
+        bins_settle(row->cells, GRID_COARSE_BINS);
+        for (unsigned i = GRID_COARSE_BINS; i < QOS_ROW_CELLS; i++)
+                row->cells[i] = (int64_t) row->cells[i] > 0 ? row->cells[i] : 0;
+        for (unsigned i = 0; i < QOS_ROW_SUMS; i++)
+                row->sums[i] = (int64_t) row->sums[i] > 0 ? row->sums[i] : 0;
+}
+
+/* Takes off what was there at the boundary. -ENOENT: that is not known. */
+static int row_subtract_checkpoint(const struct qos_row *row, uint64_t boundary, WindowRow *value) {
+        uint64_t oldest = UINT64_MAX;
+
+        for (unsigned i = 0; i < QOS_ROW_CHECKPOINTS; i++) {
+                const struct qos_row_checkpoint *c = &row->checkpoints[i];
+                uint64_t last = load(&c->last), first = load(&c->first);
+                WindowRow after = *value;
+
+                if (first <= last && last > 0)
+                        oldest = MIN(oldest, first);
+                if (boundary < first || boundary > last)
+                        continue;
+
+                for (unsigned k = 0; k < QOS_ROW_CELLS; k++)
+                        after.cells[k] = (uint64_t) (int64_t) (int32_t) ((uint32_t) after.cells[k] - __atomic_load_n(&c->cells[k], __ATOMIC_RELAXED));
+                for (unsigned k = 0; k < QOS_ROW_SUMS; k++)
+                        after.sums[k] -= __atomic_load_n(&c->sums[k], __ATOMIC_RELAXED);
+
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (load(&c->last) != last || load(&c->first) != first)
+                        return -ENOENT;
+                *value = after;
+                return 0;
+        }
+
+        /* The row was nobody's then: all it has came later */
+        return load32(&row->written) < QOS_ROW_CHECKPOINTS && boundary < oldest ? 0 : -ENOENT;
+}
+
+int window_read_row(const struct qos_unit *u, unsigned number, uint64_t now, uint64_t attached_at, uint64_t window, WindowRow *ret) {
+        const struct qos_row *row;
+        uint64_t step = QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) * QOS_EPOCH_NSEC, boundary, n;
+
+        assert(u);
+        assert(number > 0 && number <= QOS_ROWS);
+        assert(window_is_for_rows(window));
+        assert(ret);
+
+        row = &u->rows[number - 1];
+        n = window / step;
+        boundary = now / step - n + (n >= 6); /* as window_read_kept() has it */
+
+        for (unsigned try = 0; try < TRIES_MAX; try++) {
+                bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) < boundary;
+
+                row_read_now(row, ret);
+                ret->in_flight = (uint64_t) MAX(__atomic_load_n(&row->in_flight, __ATOMIC_RELAXED), INT64_C(0));
+
+                if (window != WINDOW_TOTAL && boundary * step > attached_at) {
+                        if (quiet && load(&u->epoch) / QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) < boundary) {
+                                memset(ret->cells, 0, sizeof(ret->cells));
+                                memset(ret->sums, 0, sizeof(ret->sums));
+                                return 0;
+                        }
+                        if (row_subtract_checkpoint(row, boundary, ret) < 0)
+                                continue;
+                        ret->maximum = row_read_maximum(row, boundary, now / step);
+                }
+
+                row_settle(ret);
+                return 0;
+        }
+
+        return -EAGAIN;
+}
+
+void window_get_row(const WindowReading *reading, WindowRow *ret) {
+        *ret = (WindowRow) {
+                .sums = {
+                        [QOS_ROW_SUM_LATENCY]   = reading->sums[QOS_LATENCY],
+                        [QOS_ROW_SUM_BYTES_IN]  = reading->sums[QOS_SUM_BYTES_IN],
+                        [QOS_ROW_SUM_BYTES_OUT] = reading->sums[QOS_SUM_BYTES_OUT],
+                },
+                .maximum = reading->maxima[QOS_LATENCY],
+        };
+        for (unsigned i = 0; i < GRID_FINE_BINS; i++)
+                ret->cells[grid_coarse_bin(i)] += reading->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_LATENCY) + i];
+        ret->cells[QOS_ROW_COUNT] = reading->cells[QOS_CELL_COUNT];
+        ret->cells[QOS_ROW_ERRORS_RESET] = reading->cells[QOS_CELL_ERRORS_RESET];
+        ret->cells[QOS_ROW_ERRORS_TIMEOUT] = reading->cells[QOS_CELL_ERRORS_TIMEOUT];
+        ret->cells[QOS_ROW_CLIENT_ABORTS] = reading->cells[QOS_CELL_CLIENT_ABORTS];
+        ret->cells[QOS_ROW_OVERLAPS] = reading->cells[QOS_CELL_OVERLAPS];
+}
+
+void window_row_add(WindowRow *row, const WindowRow *other) {
+        for (unsigned i = 0; i < QOS_ROW_CELLS; i++)
+                row->cells[i] += other->cells[i];
+        for (unsigned i = 0; i < QOS_ROW_SUMS; i++)
+                row->sums[i] += other->sums[i];
+        row->in_flight += other->in_flight;
+        row->maximum = row->maximum == ABSENT || other->maximum == ABSENT ? ABSENT : MAX(row->maximum, other->maximum);
+}
+
+void window_row_subtract(WindowRow *row, const WindowRow *other) {
+        for (unsigned i = 0; i < QOS_ROW_CELLS; i++)
+                row->cells[i] -= other->cells[i];
+        for (unsigned i = 0; i < QOS_ROW_SUMS; i++)
+                row->sums[i] -= other->sums[i];
+        row->in_flight -= MIN(row->in_flight, other->in_flight);
+        if (other->cells[QOS_ROW_COUNT] > 0)
+                row->maximum = ABSENT;
+        row_settle(row);
+}
+
 bool window_is_overlapping(uint64_t overlaps, uint64_t count) {
         return overlaps * 100 > count * OVERLAP_PERCENT;
 }
@@ -500,6 +650,20 @@ void window_get_distribution(const WindowReading *reading, enum qos_distribution
         Bins b = reading_get_bins(reading, d);
 
         bins_get_distribution(&b, minimum_samples, ret);
+}
+
+void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples, Distribution *ret) {
+        Bins b = {
+                .schema = GRID_COARSE_SCHEMA,
+                .n = GRID_COARSE_BINS,
+                .count = row->cells,
+                .sum = row->sums[QOS_ROW_SUM_LATENCY],
+                .max = row->maximum == ABSENT ? 0 : row->maximum,
+        };
+
+        bins_get_distribution(&b, minimum_samples, ret);
+        if (row->maximum == ABSENT)
+                ret->max = ABSENT;
 }
 
 /* ---- distributions by themselves ------------------------------------------------------------------------------ */

@@ -71,6 +71,30 @@ typedef struct WindowMark {
 void window_mark(const struct qos_unit *unit, uint64_t now, WindowMark *ret);
 void window_read_since(const struct qos_unit *unit, uint64_t now, const WindowMark *mark, WindowReading *ret);
 
+/* ---- rows ---- */
+
+/* What an endpoint or a peer has in the window. */
+typedef struct WindowRow {
+        uint64_t cells[QOS_ROW_CELLS];
+        uint64_t sums[QOS_ROW_SUMS];
+        uint64_t in_flight;
+        uint64_t maximum;                       /* of the latency; ABSENT: not known */
+} WindowRow;
+
+/* Rows are read over windows of at most 10 s, in steps of 1 s, and since the attach. */
+bool window_is_for_rows(uint64_t window);
+
+/* As window_read(), the row of this number (from 1 on). */
+int window_read_row(const struct qos_unit *unit, unsigned number, uint64_t now, uint64_t attached_at, uint64_t window, WindowRow *ret);
+
+/* The whole unit as a row, in_flight aside: what the first endpoint has is this without all the others. */
+void window_get_row(const WindowReading *reading, WindowRow *ret);
+void window_row_add(WindowRow *row, const WindowRow *other);
+/* What is left has no largest sample that is known, unless the other has nothing. */
+void window_row_subtract(WindowRow *row, const WindowRow *other);
+
+void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples, Distribution *ret);
+
 /* The distribution out of a reading. minimum_samples: what n * min(q, 1-q) must reach for the quantile q. */
 void window_get_distribution(const WindowReading *reading, enum qos_distribution d, unsigned minimum_samples, Distribution *ret);
 

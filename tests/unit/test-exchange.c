@@ -322,8 +322,37 @@ static void test_unknown(void) {
         check(t.begun == 1 && t.bytes_in == 100 && t.bytes_out == 110 && t.in_flight == 0 && x.first_at == 2);
 }
 
+/* Events on a connection that once answered a question: an answer may pause, but not for that long. */
+static void test_silence(void) {
+        struct exchange x = exchange_new();
+        Totals t = {};
+
+        arrive(&x, &t, 10, 0, 64, 0);
+        reads(&x, &t, 20, 64);
+        depart(&x, &t, 30, 0, 100, 100);
+        check(t.begun == 1 && t.in_flight == 0);
+        depart(&x, &t, 30 + EXCHANGE_SILENCE_NSEC - 1, 100, 200, 200);
+        check(t.grown == 1);
+
+        for (unsigned i = 0; i < 5; i++)
+                depart(&x, &t, (i + 2) * 2 * EXCHANGE_SILENCE_NSEC, 200 + i * 100, 300 + i * 100, 300 + i * 100);
+        /* One that does not get through at once does not open anything either */
+        depart(&x, &t, 20 * EXCHANGE_SILENCE_NSEC, 700, 800, 900);
+        depart(&x, &t, 20 * EXCHANGE_SILENCE_NSEC + 1, 800, 900, 900);
+        check(t.begun == 1 && t.grown == 1 && t.in_flight == 0 && t.overlaps == 0 && t.bytes_out == 900);
+
+        /* … and the next question is one. An answer that the client takes slowly is one, however long it takes */
+        arrive(&x, &t, 21 * EXCHANGE_SILENCE_NSEC, 64, 128, 64);
+        reads(&x, &t, 21 * EXCHANGE_SILENCE_NSEC, 128);
+        depart(&x, &t, 21 * EXCHANGE_SILENCE_NSEC, 900, 1000, 2000);
+        check(t.begun == 2 && t.in_flight == 1);
+        depart(&x, &t, 25 * EXCHANGE_SILENCE_NSEC, 1000, 2000, 2000);
+        check(t.grown == 2 && t.in_flight == 0);
+}
+
 int main(void) {
         test_unknown();
+        test_silence();
         test_keep_alive();
         test_segments();
         test_retransmissions();

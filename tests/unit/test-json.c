@@ -72,7 +72,7 @@ static Snapshot make_snapshot(void) {
 static sd_json_variant* to_json(const Snapshot *s) {
         sd_json_variant *v;
 
-        check(snapshot_to_json(&unit, s, &v) >= 0);
+        check(snapshot_to_json(&unit, s, true, &v) >= 0);
         check(idl_matches(idl_find(SD_VARLINK_STRUCT_TYPE, "Snapshot"), SD_VARLINK_REGULAR, v));
         check(idl_matches(idl_find(SD_VARLINK_METHOD, "Get"), SD_VARLINK_OUTPUT, v));
         return v;
@@ -126,7 +126,7 @@ static void test_each_metric(void) {
                 sd_json_variant *m;
 
                 set_metric(&s.metrics, metric, 0); /* which is a value */
-                check(snapshot_to_json(&unit, &s, &v) >= 0);
+                check(snapshot_to_json(&unit, &s, true, &v) >= 0);
 
                 m = by_path(v, metric->name);
                 check(m);
@@ -185,7 +185,7 @@ static void test_large(void) {
         Snapshot s = make_snapshot();
 
         s.metrics.requests.server.bytes_out = UINT64_MAX - 1;
-        check(snapshot_to_json(&unit, &s, &v) >= 0);
+        check(snapshot_to_json(&unit, &s, true, &v) >= 0);
         check(sd_json_variant_unsigned(by_path(v, "requests.server.bytesOut")) == UINT64_MAX - 1);
 }
 
@@ -194,7 +194,8 @@ static void count_leaves(const sd_varlink_symbol *symbol, const char *prefix, si
         for (const sd_varlink_field *f = symbol->fields; f->name; f++) {
                 char path[256];
 
-                if (f->field_type >= _SD_VARLINK_FIELD_COMMENT)
+                /* Endpoints and peers are no metrics of the unit */
+                if (f->field_type >= _SD_VARLINK_FIELD_COMMENT || f->field_flags & SD_VARLINK_ARRAY)
                         continue;
                 (void) snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix ? "." : "", f->name);
                 if (f->field_type == SD_VARLINK_NAMED_TYPE && f->symbol->symbol_type == SD_VARLINK_STRUCT_TYPE) {

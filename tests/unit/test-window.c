@@ -8,6 +8,7 @@
 #include "util.h"
 
 #define window_copy(to, from, size) memcpy(to, from, size)
+#define row_loop(n, step, data) ({ for (__u64 _i = 0; _i < (n) && step(_i, data) == 0; _i++) ; })
 #include "accumulate.h"
 #include "window.h"
 
