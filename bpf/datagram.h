@@ -18,9 +18,6 @@ enum datagram_kind {
 /* A question has at least a name of one byte, a type and a class. */
 #define DATAGRAM_DNS_QUESTION_MIN (DATAGRAM_HEAD + 5)
 
-/* RFC 9000, 14.1: a client's first datagram is at least as long. */
-#define DATAGRAM_QUIC_MIN 1200
-
 static inline __attribute__((always_inline)) __u32 datagram_word(const __u8 *head, __u32 at) {
         return (__u32) head[at] << 8 | head[at + 1];
 }
