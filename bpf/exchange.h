@@ -42,6 +42,7 @@ enum exchange_flag {
         EXCHANGE_OVERLAPPED = 1 << 4,   /* this question was already reported as overlapping */
         EXCHANGE_DONE       = 1 << 5,   /* the unit has hung up: nothing that comes is a question */
         EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct talk beside this one (talk.h) */
+        EXCHANGE_SEALED     = 1 << 7,   /* TLS: there is a struct tls (tls.h) */
 };
 
 struct exchange {
@@ -232,6 +233,15 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
 
         if (x->open_at == 0)
                 exchange_open(x, now, effect);
+}
+
+/* The application has read up to copied, and none of it is part of a question. */
+EXCHANGE_INLINE void exchange_pass(struct exchange *x, __u32 copied, struct exchange_effect *effect) {
+        __u64 first_at, last_at;
+
+        exchange_take(x, copied, &first_at, &last_at);
+        if (x->state != EXCHANGE_ASKED && x->n_marks == 0)
+                exchange_shut(x, effect);
 }
 
 /* Payload up to end leaves the IP layer: how much of it does so for the first time. */

@@ -66,6 +66,7 @@ enum qos_distribution {
 enum qos_cell {
         QOS_CELL_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
         QOS_CELL_REDIS,                 /* of these, the commands of RESP */
+        QOS_CELL_TLS,                   /* of these, exchanges sealed by TLS */
         QOS_CELL_UNIX,                  /* of these, plain exchanges on Unix sockets */
         QOS_CELL_UDP,                   /* of these, plain exchanges on UDP */
         QOS_CELL_WAITS,                 /* of these, those that asked the unit to wait: in no distribution */

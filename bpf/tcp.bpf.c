@@ -15,6 +15,7 @@
 
 #include "books.h"
 #include "talk.h"
+#include "tls.h"
 #include "udp.h"
 #include "unix.h"
 
@@ -69,6 +70,14 @@ struct {
         __type(key, int);
         __type(value, struct talk);
 } talks SEC(".maps");
+
+/* Connections that are sealed. */
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct tls);
+} seals SEC(".maps");
 
 /* Listeners alone, so that an iterator over them is short. */
 struct {
@@ -732,8 +741,122 @@ static long question_step(__u64 i, void *data) {
  * byte tells nothing, and one that was open before the attach may be in the middle of something. */
 #define TRIES_MAX 4
 
+struct seal_feed {
+        struct tls *tls;
+        struct bpf_dynptr *data;
+        struct __sk_buff *skb;
+        __u32 offset;           /* of the piece */
+        __u32 at;               /* the next byte … */
+        __u32 end;              /* … of this many */
+        __u32 seen;             /* TLS_STEP_APPLICATION, TLS_STEP_LOST */
+};
+
+static long seal_step_in(__u64 i, void *data) {
+        struct seal_feed *f = data;
+        __u32 there = f->end - f->at, n, r;
+        __u64 bytes = 0;
+
+        if (f->at >= f->end)
+                return 1;
+        if (f->tls->in.left == 0) {
+                n = there < sizeof(bytes) ? there : sizeof(bytes);
+                GRID_BOUND(n, sizeof(bytes) + 1);
+                if (n > 0 && bpf_dynptr_read(&bytes, n, f->data, f->offset + f->at, 0) < 0) {
+                        f->seen |= TLS_STEP_LOST;
+                        return 1;
+                }
+        }
+        r = tls_step(f->tls, 0, bytes, there);
+        f->at += TLS_STEP_TAKEN(r);
+        f->seen |= r & (TLS_STEP_APPLICATION | TLS_STEP_LOST);
+        return (f->seen & TLS_STEP_LOST) != 0;
+}
+
+static long seal_step_out(__u64 i, void *data) {
+        struct seal_feed *f = data;
+        __u32 there = f->end - f->at, n, r;
+        __u64 bytes = 0;
+
+        if (f->at >= f->end)
+                return 1;
+        if (f->tls->out.left == 0) {
+                n = there < sizeof(bytes) ? there : sizeof(bytes);
+                GRID_BOUND(n, sizeof(bytes) + 1);
+                if (n > 0 && bpf_skb_load_bytes(f->skb, f->offset + f->at, &bytes, n) < 0) {
+                        f->seen |= TLS_STEP_LOST;
+                        return 1;
+                }
+        }
+        r = tls_step(f->tls, 1, bytes, there);
+        f->at += TLS_STEP_TAKEN(r);
+        f->seen |= r & (TLS_STEP_APPLICATION | TLS_STEP_LOST);
+        return (f->seen & TLS_STEP_LOST) != 0;
+}
+
+/* The connection is sealed. Returns 1: its records are to be followed from here on. */
+static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *c, __u32 copied, __u32 type) {
+        struct tls *t;
+
+        if (!sk || !c)
+                return 0;
+        t = bpf_sk_storage_get(&seals, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!t) {
+                c->x.tries = TRIES_MAX;
+                return 0;
+        }
+        t->in_pos = copied;
+        if (type == TLS_APPLICATION)
+                t->phase = TLS_ESTABLISHED; /* it is older than the attach */
+
+        bpf_spin_lock(&c->lock);
+        c->x.flags |= EXCHANGE_SEALED;
+        bpf_spin_unlock(&c->lock);
+        return 1;
+}
+
+/* A piece of what the client says on a sealed connection, as content_parse(). */
+static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct conn *c, __u32 copied, __u64 piece) {
+        __u32 offset = piece >> 32, len = piece;
+        struct seal_feed f = {};
+        struct bpf_dynptr data;
+        struct sock *sk;
+
+        if (!skb || !c)
+                return 0;
+        sk = skb->sk;
+        if (!sk)
+                return 0;
+        f.tls = bpf_sk_storage_get(&seals, sk, 0, 0);
+        if (!f.tls)
+                return 0;
+        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+                return 0;
+
+        f.data = &data;
+        f.offset = offset;
+        f.end = len;
+        if ((__s32) (f.tls->in_pos - copied) > 0)
+                f.at = f.tls->in_pos - copied; /* looked at before (MSG_PEEK) */
+        if ((__s32) (f.tls->in_pos - copied) < 0)
+                f.seen = TLS_STEP_LOST; /* something was taken out another way */
+        else if (f.at < f.end) {
+                bpf_loop(PIECE_MAX, seal_step_in, &f, 0);
+                f.tls->in_pos = copied + f.at;
+        }
+
+        if (f.seen & TLS_STEP_APPLICATION)
+                f.tls->asks = 1;
+        if (f.seen & TLS_STEP_LOST) {
+                bpf_spin_lock(&c->lock);
+                c->x.flags &= ~EXCHANGE_SEALED;
+                c->x.tries = TRIES_MAX;
+                bpf_spin_unlock(&c->lock);
+        }
+        return 0;
+}
+
 /* Apart, so that connections which are not parsed do not pay for the room that this takes on the stack. copied: where in
- * the stream the piece begins, offset: where in the buffer. */
+ * the stream the piece begins, offset: where in the buffer. Returns 1: it is sealed. */
 static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied,
                                                    __u64 piece) {
 
@@ -768,7 +891,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 fresh.protocol = protocol_detect(first, n);
                 if (fresh.protocol == PROTOCOL_PLAIN) {
                         c->x.tries++;
-                        return 0;
+                        return tls_detect(first, n) && content_seal(sk, c, copied, first & 0xff);
                 }
                 t = bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
                 if (!t) {
@@ -838,7 +961,7 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         if (sk->__sk_common.skc_family == AF_UNIX)
                 return unix_content(skb, len);
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c || c->kind != CONN_SERVER || c->x.tries >= TRIES_MAX)
+        if (!c || c->kind != CONN_SERVER || (c->x.tries >= TRIES_MAX && !(c->x.flags & EXCHANGE_SEALED)))
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
@@ -859,7 +982,9 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         offset = copied - offset;
         if (len <= 0 || offset >= skb->len || (__u32) len > skb->len - offset)
                 return 0;
-        return content_parse(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
+        if ((c->x.flags & EXCHANGE_SEALED) || content_parse(skb, c, u, copied, (__u64) offset << 32 | (__u32) len))
+                content_unseal(skb, c, copied, (__u64) offset << 32 | (__u32) len);
+        return 0;
 }
 
 /* ---- departure ------------------------------------------------------------------------------------------------ */
@@ -868,7 +993,46 @@ struct departure {
         __u64 now;
         __u32 bytes;            /* that leave for the first time, at the end of the packet */
         bool complete;          /* nothing is left to send */
+        __u64 first_at;         /* as struct exchange has it afterwards … */
+        __u64 last_at;
+        __u64 read_at;
+        __u64 first_out_at;
 };
+
+static __always_inline void departure_apply(struct departure *d, struct exchange *x, struct exchange_effect *effect) {
+        exchange_depart(x, d->now, d->bytes, d->complete, effect);
+        d->first_at = x->first_at;
+        d->last_at = x->last_at;
+        d->read_at = x->read_at;
+        d->first_out_at = x->first_out_at;
+}
+
+/* Of a connection that is sealed: what is no part of an answer changes nothing. */
+static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
+                                                    struct departure *d, struct exchange_effect *effect) {
+        struct seal_feed f = {};
+
+        if (!skb || !sk || !c || !d || !effect)
+                return 0;
+        f.tls = bpf_sk_storage_get(&seals, sk, 0, 0);
+        if (!f.tls)
+                return 0;
+        f.skb = skb;
+        f.offset = skb->len - d->bytes;
+        f.end = d->bytes;
+        if (!f.tls->out_lost) {
+                bpf_loop(PIECE_MAX, seal_step_out, &f, 0);
+                if (f.seen & TLS_STEP_LOST)
+                        f.tls->out_lost = 1;
+        }
+
+        if (f.tls->out_lost || f.seen & TLS_STEP_APPLICATION) {
+                bpf_spin_lock(&c->lock);
+                departure_apply(d, &c->x, effect);
+                bpf_spin_unlock(&c->lock);
+        }
+        return 0;
+}
 
 /* Of a connection whose protocol is parsed. Apart, as content_parse(). What struct exchange has of the last answer is only
  * touched here and under the socket's lock: ours is for what arrivals touch too. */
@@ -936,7 +1100,6 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
 SEC("cgroup_skb/egress")
 int requests_egress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
-        __u64 first_at, last_at, read_at, first_out_at;
         struct departure d = {};
         __u32 snd_nxt, written_end, share;
         struct segment segment;
@@ -944,7 +1107,7 @@ int requests_egress(struct __sk_buff *skb) {
         struct tcp_sock *tp;
         struct bpf_sock *sk;
         struct conn *c;
-        bool parsed;
+        bool parsed, sealed;
 
         sk = skb->sk;
         if (!sk)
@@ -989,12 +1152,9 @@ int requests_egress(struct __sk_buff *skb) {
         bpf_spin_lock(&c->lock);
         d.bytes = exchange_leave(&c->x, segment.seq + segment.len, snd_nxt);
         parsed = c->x.flags & EXCHANGE_PARSED;
-        if (d.bytes > 0 && !parsed)
-                exchange_depart(&c->x, d.now, d.bytes, d.complete, &effect);
-        first_at = c->x.first_at;
-        last_at = c->x.last_at;
-        read_at = c->x.read_at;
-        first_out_at = c->x.first_out_at;
+        sealed = c->x.flags & EXCHANGE_SEALED;
+        if (d.bytes > 0 && !parsed && !sealed)
+                departure_apply(&d, &c->x, &effect);
         share = c->share;
         bpf_spin_unlock(&c->lock);
 
@@ -1011,11 +1171,18 @@ int requests_egress(struct __sk_buff *skb) {
                 talk_departs(skb, sk, c, u, &d);
                 return 1;
         }
+        if (sealed) {
+                if (d.bytes > segment.len)
+                        d.bytes = segment.len;
+                sealed_departs(skb, sk, c, &d, &effect);
+                if (effect.begun && !(share & SHARE_ALONE))
+                        window_count(u, QOS_CELL_TLS, 1);
+        }
         share_apply(u, share, &effect);
         if (effect.begun)
-                share_book(u, share, d.now, 1, first_at, last_at, read_at);
+                share_book(u, share, d.now, 1, d.first_at, d.last_at, d.read_at);
         else if (effect.grown)
-                share_book_more(u, share, d.now, first_at, first_out_at, effect.grown_from);
+                share_book_more(u, share, d.now, d.first_at, d.first_out_at, effect.grown_from);
         return 1;
 }
 
@@ -1057,6 +1224,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
         struct tcp_sock *tp;
         struct qos_unit *u;
         struct talk *t = NULL;
+        struct tls *s = NULL;
         struct conn *c;
         __u32 copied, unsent, share;
         __u64 now, first_at, last_at;
@@ -1106,8 +1274,15 @@ int BPF_PROG(requests_read, struct sock *sk) {
 
         if (c->x.flags & EXCHANGE_PARSED)
                 t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_SEALED)
+                s = bpf_sk_storage_get(&seals, sk, 0, 0);
 
         bpf_spin_lock(&c->lock);
+        if (s && exchange_distance(copied, s->in_pos) > 0) {
+                c->x.flags &= ~EXCHANGE_SEALED;
+                c->x.tries = TRIES_MAX;
+                s = NULL;
+        }
         /* Read without passing requests_content: spliced */
         if (t && exchange_distance(copied, t->in_pos) > 0) {
                 talk_give_up(t, &c->x, &effect);
@@ -1118,8 +1293,13 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 exchange_take(&c->x, copied, &first_at, &last_at);
                 talk_read(t, now);
                 talk_settle(t, &c->x, now, unsent == 0, &effect);
-        } else
+        } else if (s && !s->asks)
+                exchange_pass(&c->x, copied, &effect);
+        else {
                 exchange_read(&c->x, now, copied, unsent, &effect);
+                if (s)
+                        s->asks = 0;
+        }
         share = c->share;
         bpf_spin_unlock(&c->lock);
 
@@ -1275,6 +1455,8 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                         t = bpf_sk_storage_get(&talks, sk, 0, 0);
 
                 bpf_spin_lock(&c->lock);
+                if ((c->x.flags & EXCHANGE_SEALED) && unsent == 0)
+                        tls_end(&c->x, &effect);
                 asked = t ? t->asked : c->x.state == EXCHANGE_ASKED;
                 exchange_end(&c->x, gone, asked, unsent, &effect);
                 if (t && effect.unanswered) {

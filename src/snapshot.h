@@ -63,6 +63,7 @@ typedef struct Server {
         Distribution answer;
         uint64_t protocol_tcp;          /* plain exchanges on TCP, part of count */
         uint64_t protocol_redis;        /* commands of RESP, part of count */
+        uint64_t protocol_tls;          /* exchanges sealed by TLS, part of count */
         uint64_t protocol_unix;         /* plain exchanges on Unix sockets, part of count */
         uint64_t protocol_udp;          /* plain exchanges on UDP, part of count */
         uint64_t blocking;              /* those that asked the unit to wait, part of count and of no distribution */

@@ -144,6 +144,7 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
         } counters[] = {
                 { QOS_CELL_COUNT,          NEEDS_EXCHANGES,                   &s->count                    },
                 { QOS_CELL_REDIS,          NEEDS_CONTENT,                     &s->protocol_redis           },
+                { QOS_CELL_TLS,            NEEDS_CONTENT,                     &s->protocol_tls             },
                 { QOS_CELL_UNIX,           NEEDS_UNIX,                        &s->protocol_unix            },
                 { QOS_CELL_UDP,            NEEDS_UDP,                         &s->protocol_udp             },
                 { QOS_CELL_WAITS,          NEEDS_CONTENT,                     &s->blocking                 },
@@ -173,7 +174,8 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
                         !(overlapping && counters[i].cell <= QOS_CELL_ANSWERED_LAST) ?
                         reading->cells[counters[i].cell] : ABSENT;
 
-        s->protocol_tcp = s->count == ABSENT ? ABSENT : s->count - MIN(parsed + reading->cells[QOS_CELL_UNIX] + reading->cells[QOS_CELL_UDP], s->count);
+        s->protocol_tcp = s->count == ABSENT ? ABSENT :
+                s->count - MIN(parsed + reading->cells[QOS_CELL_TLS] + reading->cells[QOS_CELL_UNIX] + reading->cells[QOS_CELL_UDP], s->count);
         s->rate = s->count == ABSENT || reading->covered == 0 ? NAN : s->count * (double) NSEC_PER_SEC / reading->covered;
         /* Of connections that are only learned when they are read, what came before is not counted */
         s->bytes_in = has(programs, PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ? reading->sums[QOS_SUM_BYTES_IN] : ABSENT;

@@ -94,6 +94,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(tcp, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Commands of RESP, the protocol of Redis"),
                 SD_VARLINK_DEFINE_FIELD(redis, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Exchanges that are sealed by TLS; handshakes are none"),
+                SD_VARLINK_DEFINE_FIELD(tls, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Plain exchanges on Unix sockets"),
                 SD_VARLINK_DEFINE_FIELD(unix, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Plain exchanges on UDP"),

@@ -324,7 +324,7 @@ def without(name, names, whole):
         if name == "requests_content":
             # Not 0: nobody looked
             equal(missing, ["requests.server.blocking", "requests.server.protocols.redis",
-                            "requests.server.protocols.unix"], f"missing without {name}")
+                            "requests.server.protocols.tls", "requests.server.protocols.unix"], f"missing without {name}")
     return "requests.server.count" in now
 
 
