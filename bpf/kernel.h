@@ -105,7 +105,14 @@ struct sk_buff {
         char cb[48];
 };
 
-struct unix_address;
+struct sockaddr_un {
+        char sun_path[108];
+};
+
+struct unix_address {
+        int len;                        /* of all of the name */
+        struct sockaddr_un name[];
+};
 
 struct unix_sock {
         struct unix_address *addr;      /* that of the listener, in what was accepted from it */

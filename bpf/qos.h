@@ -133,11 +133,15 @@ struct qos_address {
         __u16 family;
 } __attribute__((aligned(4)));
 
+/* sun_path, without a zero at the end if it is as long as can be. */
+#define QOS_SOCKET_PATH_SIZE 108
+
 struct qos_row_name {
-        struct qos_address address;
+        struct qos_address address;     /* of a Unix socket: a hash of its path */
         __u32 taken;            /* 1: it has an owner, whose name may not be there yet */
         __u32 kind;             /* enum qos_row_kind; written last, when the address is there */
         __u32 generation;       /* goes up when the row becomes another one's */
+        char path[QOS_SOCKET_PATH_SIZE]; /* of a Unix socket. "@": it is abstract */
 };
 
 /* 32 bit cells: the bins of the latency, schema 3, then counters as those of the unit with the same names. */
@@ -209,6 +213,7 @@ struct qos_open {
         __u64 session;          /* of the iterator; another one than the last: there are none */
         __u64 in_flight;
         __u64 oldest_at;
+        __u32 rows[QOS_ROWS + 1]; /* of these, and of what is not in the unit's figures; 0: unused */
 };
 
 /* The map of one unit: the only element of an mmapped, frozen array. Written by BPF programs alone, concurrently, with

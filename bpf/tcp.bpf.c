@@ -96,14 +96,6 @@ struct {
 } addresses SEC(".maps");
 
 struct {
-        __uint(type, BPF_MAP_TYPE_HASH);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __uint(max_entries, QOS_EXCLUDES);
-        __type(key, struct qos_exclude);
-        __type(value, __u8);
-} excludes SEC(".maps");
-
-struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
         __uint(max_entries, 1);
         __type(key, __u32);
@@ -145,7 +137,7 @@ static __always_inline void sock_remote(const struct sock *sk, struct qos_addres
 /* Which row has the figures of a socket, by its address. Apart: it is asked once for each listener, and for connections
  * older than the attach. */
 static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos_unit *u, __u32 kind, __u32 slot, __u32 generation) {
-        struct qos_exclude exclude = { .owner = { .slot = slot, .generation = generation } };
+        struct qos_owner owner = { .slot = slot, .generation = generation };
         struct qos_address a = {};
         __u32 row, alone = 0;
 
@@ -158,10 +150,9 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
                 alone = SHARE_ALONE;
         } else {
                 sock_local(sk, &a);
-                exclude.port = a.port;
-                if (bpf_map_lookup_elem(&excludes, &exclude))
-                        alone = SHARE_ALONE;
-                row = row_find(u, &a, alone ? QOS_ROW_EXCLUDED : QOS_ROW_ENDPOINT);
+                row = endpoint_find(u, &owner, &a);
+                alone = row & SHARE_ALONE;
+                row &= SHARE_ROW;
         }
 
         GRID_BOUND(row, QOS_ROWS + 1);

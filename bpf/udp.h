@@ -41,7 +41,8 @@ struct udp_socket {
         __u8 found;             /* 1: it is older than the attach: it may answer what nobody has seen */
         __u8 answers;           /* 1: it has answered something: a question is in flight */
         __u8 asks_dns;          /* 1: it has asked questions of DNS, and is answered */
-        __u8 _padding[3];
+        __u8 share;             /* SHARE_ROW, SHARE_ALONE */
+        __u8 _padding[2];
 };
 
 struct udp_peer {
@@ -63,7 +64,7 @@ struct udp_exchange {
         __u32 open;             /* questions */
         __u32 bytes;            /* of these */
         __u32 seen;             /* 1: they are in flight */
-        __u32 _padding;
+        __u32 share;            /* the socket's */
 };
 
 struct {
@@ -97,6 +98,7 @@ static __always_inline void udp_adopt(struct udp_socket *c, const struct qos_own
         c->found = found;
         c->answers = 0;
         c->asks_dns = 0;
+        c->share = 0;
         c->owner = *owner;
         c->kind = UDP_SERVER;
 }
@@ -208,6 +210,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
                         .open = 1,
                         .bytes = d.length,
                         .seen = c->answers,
+                        .share = c->share,
                 };
 
                 if (c->unanswered >= UDP_SINK)
@@ -232,17 +235,48 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
         }
         x->last_at = now;
         x->seen = c->answers;
+        x->share = c->share;
         __sync_fetch_and_add(&x->bytes, d.length);
         return 0;
 }
 
+/* The socket's endpoint. With its first answer: many are bound to a port and only ask, a resolver has one for each
+ * question. */
+static __attribute__((noinline)) int udp_find_share(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit *u) {
+        struct qos_address a = {};
+        volatile __u32 *words = (volatile __u32*) a.address;
+        struct qos_owner owner;
+
+        if (!sk || !c || !u)
+                return 0;
+        a.family = sk->family;
+        a.port = sk->src_port;
+        if (sk->family == AF_INET6) {
+                words[0] = sk->src_ip6[0];
+                words[1] = sk->src_ip6[1];
+                words[2] = sk->src_ip6[2];
+                words[3] = sk->src_ip6[3];
+        } else
+                words[0] = sk->src_ip4;
+        owner = c->owner;
+        return endpoint_find(u, &owner, &a);
+}
+
 /* A question is answered. */
-static __always_inline void udp_book(struct udp_socket *c, struct qos_unit *u, __u64 now, __u64 first_at, __u32 bytes_in,
-                                     __u32 bytes_out) {
-        c->answers = 1;
+static __always_inline void udp_book(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit *u, __u64 now, __u64 first_at,
+                                     __u64 bytes) {
+        __u32 bytes_in = bytes >> 32, bytes_out = bytes;
+
+        if (!c->answers) {
+                c->share = udp_find_share(sk, c, u);
+                c->answers = 1;
+        }
         c->unanswered = 0;
-        __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], bytes_in);
-        __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_OUT], bytes_out);
+        share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, bytes_in);
+        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes_out);
+        row_book(u, c->share, 1, now, first_at);
+        if (c->share & SHARE_ALONE)
+                return;
         window_count(u, QOS_CELL_COUNT, 1);
         window_count(u, QOS_CELL_UDP, 1);
         window_add(u, QOS_FIRST_BYTE, exchange_between(first_at, now), 1);
@@ -257,6 +291,7 @@ static __always_inline void udp_note(const struct udp_datagram *d, struct udp_so
                 .last_at = first_at,
                 .out_at = out_at,
                 .asked_at = asked_at,
+                .share = c->share,
         };
 
         if (bpf_map_update_elem(&udp_peers, &d->peer, &fresh, BPF_ANY) < 0)
@@ -302,7 +337,7 @@ static __attribute__((noinline)) int udp_depart(struct __sk_buff *skb, struct bp
                 __u64 first_at = x->first_at;
 
                 if (open > 1 && !d.peer.dns)
-                        window_count(u, QOS_CELL_OVERLAPS, 1);
+                        share_count(u, c->share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
                 if (__sync_val_compare_and_swap(&x->open, open, open - 1) != open)
                         __sync_fetch_and_add(&x->open, -1);
                 if (open > 1)
@@ -310,7 +345,7 @@ static __attribute__((noinline)) int udp_depart(struct __sk_buff *skb, struct bp
                 bytes /= open;
                 __sync_fetch_and_add(&x->bytes, -bytes);
                 x->out_at = now;
-                udp_book(c, u, now, first_at, bytes, d.length);
+                udp_book(sk, c, u, now, first_at, (__u64) bytes << 32 | d.length);
                 if (open == 1 && d.peer.dns)
                         bpf_map_delete_elem(&udp_peers, &d.peer);
                 return 0;
@@ -318,10 +353,12 @@ static __attribute__((noinline)) int udp_depart(struct __sk_buff *skb, struct bp
 
         if (x && x->out_at != 0) {
                 if (now - x->out_at < EXCHANGE_SILENCE_NSEC) {
-                        window_move(u, QOS_LATENCY, x->out_at, exchange_between(x->first_at, x->out_at),
-                                    now, exchange_between(x->first_at, now));
+                        row_book_more(u, c->share, now, x->first_at, x->out_at);
+                        if (!(c->share & SHARE_ALONE))
+                                window_move(u, QOS_LATENCY, x->out_at, exchange_between(x->first_at, x->out_at),
+                                            now, exchange_between(x->first_at, now));
                         x->out_at = now;
-                        __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_OUT], d.length);
+                        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, d.length);
                 }
                 return 0;
         }
@@ -329,7 +366,7 @@ static __attribute__((noinline)) int udp_depart(struct __sk_buff *skb, struct bp
         if (c->unseen > 0) {
                 /* It came before the socket was known, and was in its queue then */
                 c->unseen--;
-                udp_book(c, u, now, c->learned_at, 0, d.length);
+                udp_book(sk, c, u, now, c->learned_at, d.length);
                 if (d.kind != DATAGRAM_DNS_ANSWER)
                         udp_note(&d, c, u, c->learned_at, now, 0);
                 return 0;

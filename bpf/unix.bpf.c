@@ -23,7 +23,7 @@ char LICENSE[] SEC("license") = "GPL";
 struct unix_name {
         struct qos_owner owner;
         __u32 found;
-        __u32 _padding;
+        __u32 share;
 };
 
 struct {
@@ -56,6 +56,7 @@ static __always_inline bool listener_owner(struct sock *sk, struct unix_name *re
 static __always_inline void listener_note(struct sock *sk, struct unix_sock *us) {
         struct unix_name name = {}, *known;
         __u64 key = (__u64) us->addr;
+        struct qos_unit *u;
 
         known = bpf_map_lookup_elem(&unix_names, &key);
         if (!listener_owner(sk, &name)) {
@@ -63,16 +64,21 @@ static __always_inline void listener_note(struct sock *sk, struct unix_sock *us)
                         bpf_map_delete_elem(&unix_names, &key);
                 return;
         }
-        if (!known || known->owner.slot != name.owner.slot || known->owner.generation != name.owner.generation ||
-            known->found != name.found)
-                bpf_map_update_elem(&unix_names, &key, &name, BPF_ANY);
+        if (known && known->owner.slot == name.owner.slot && known->owner.generation == name.owner.generation &&
+            known->found == name.found)
+                return; /* a row stays the endpoint's */
+        u = unit_get(&name.owner);
+        if (!u)
+                return;
+        name.share = unix_find_share(us, u);
+        bpf_map_update_elem(&unix_names, &key, &name, BPF_ANY);
 }
 
 /* An answer was queued at the peer of this one. */
 static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c, struct qos_unit *u) {
         __u64 now, first_at, last_at, read_at, first_out_at;
         struct exchange_effect effect = {};
-        __u32 queued;
+        __u32 queued, share;
 
         if (!sk || !c || !u)
                 return 0;
@@ -88,16 +94,17 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
         last_at = c->x.last_at;
         read_at = c->x.read_at;
         first_out_at = c->x.first_out_at;
+        share = c->share;
         bpf_spin_unlock(&c->lock);
 
         window_enter(u, now);
         effect.in_flight = 0; /* see requests_unix_open */
-        share_apply(u, 0, &effect);
+        share_apply(u, share, &effect);
         if (effect.begun) {
                 window_count(u, QOS_CELL_UNIX, 1);
-                share_book(u, 0, now, 1, first_at, last_at, read_at);
+                share_book(u, share, now, 1, first_at, last_at, read_at);
         } else if (effect.grown)
-                share_book_more(u, 0, now, first_at, first_out_at, effect.grown_from);
+                share_book_more(u, share, now, first_at, first_out_at, effect.grown_from);
         return 0;
 }
 
@@ -130,7 +137,7 @@ int BPF_PROG(requests_unix, struct sock *sk) {
                         u = name ? unit_get(&name->owner) : NULL;
                         if (!u)
                                 return 0;
-                        c = unix_learn(sk, &name->owner, UNIX_SERVER, name->found);
+                        c = unix_learn(sk, &name->owner, name->share, UNIX_SERVER, name->found);
                         if (!c) {
                                 window_count(u, QOS_CELL_DROPS, 1);
                                 return 0;
@@ -167,6 +174,7 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
         struct socket *socket;
         struct unix_sock *us;
         struct unix_conn *c;
+        struct qos_unit *u;
         struct sock *sk;
         __u64 now;
 
@@ -176,7 +184,8 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
         if (!group)
                 return 0;
         owner = *group;
-        if (!unit_get(&owner))
+        u = unit_get(&owner);
+        if (!u)
                 return 0;
 
         socket = bpf_sock_from_file(file);
@@ -195,13 +204,13 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
         if (sk->__sk_common.skc_state == TCP_LISTEN) {
                 maker = bpf_cgrp_storage_get(&groups, sk->sk_cgrp_data.cgroup, 0, 0);
                 if (!maker || maker->slot != owner.slot || maker->generation != owner.generation)
-                        unix_learn(sk, &owner, UNIX_LISTENER, 1);
+                        unix_learn(sk, &owner, 0, UNIX_LISTENER, 1);
                 listener_note(sk, us);
                 return 0;
         }
         if (!unix_is_accepted(sk, us))
                 return 0;
-        c = unix_learn(sk, &owner, UNIX_SERVER, 0);
+        c = unix_learn(sk, &owner, unix_find_share(us, u), UNIX_SERVER, 0);
         if (!c)
                 return 0;
 
@@ -239,6 +248,6 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         if (!u)
                 return 0;
 
-        unit_in_flight(u, QOS_GAUGE_UNIX, session.id, 1, at);
+        share_in_flight(u, c->share, QOS_GAUGE_UNIX, session.id, 1, at);
         return 0;
 }

@@ -25,7 +25,7 @@ struct unix_conn {
         struct qos_owner owner;
         __u16 kind;             /* enum unix_kind */
         __u16 found;            /* 1: somebody else made the listener, who reads first shows whose it is */
-        __u32 _padding;
+        __u32 share;            /* SHARE_ROW */
         struct exchange x;
 };
 
@@ -47,8 +47,43 @@ static __always_inline bool unix_is_accepted(const struct sock *sk, const struct
                 sk->__sk_common.skc_hash < 256;
 }
 
+/* The endpoint's row, by the name that the socket has. */
+static __attribute__((noinline)) int unix_find_share(struct unix_sock *us, struct qos_unit *u) {
+        char path[QOS_SOCKET_PATH_SIZE] = {};
+        struct qos_address a = { .family = AF_UNIX };
+        __u64 hash = 0xcbf29ce484222325, *words = (__u64*) path;
+        struct qos_row_name *name;
+        struct unix_address *addr;
+        __u32 length, row;
+
+        if (!us || !u)
+                return 0;
+        addr = us->addr;
+        if (!addr || bpf_core_read(&length, sizeof(length), &addr->len) < 0)
+                return 0;
+        length -= sizeof(__u16); /* sun_family */
+        if (length == 0 || length > sizeof(path) || bpf_core_read(path, length, &addr->name[0].sun_path) < 0)
+                return 0;
+        if (path[0] == 0)
+                path[0] = '@';
+
+        /* FNV-1a over words, as all is zero behind the name. Who names a socket like another one's gets into that one's row,
+         * of the same unit */
+        for (int i = 0; i < QOS_SOCKET_PATH_SIZE / 8; i++)
+                hash = (hash ^ words[i]) * 0x100000001b3;
+        *(volatile __u64*) a.address = hash ^ *(__u32*) (path + QOS_SOCKET_PATH_SIZE - 4);
+
+        row = row_find(u, &a, QOS_ROW_ENDPOINT);
+        GRID_BOUND(row, QOS_ROWS + 1);
+        name = &u->names[row];
+        if (row != QOS_ROW_ENDPOINTS_REST && name->path[0] == 0)
+                for (int i = 0; i < QOS_SOCKET_PATH_SIZE; i++)
+                        name->path[i] = path[i];
+        return row;
+}
+
 /* Makes a connection of this owner out of storage that is new, or belonged to a unit that was detached. */
-static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_owner *owner, __u16 kind, __u16 found) {
+static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_owner *owner, __u32 share, __u16 kind, __u16 found) {
         struct qos_owner o = *owner;
         struct exchange x = {};
 
@@ -58,12 +93,14 @@ static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_own
                 c->owner = o;
                 c->kind = kind;
                 c->found = found;
+                c->share = share;
                 c->x = x;
         }
         bpf_spin_unlock(&c->lock);
 }
 
-static __always_inline struct unix_conn* unix_learn(struct sock *sk, const struct qos_owner *owner, __u16 kind, __u16 found) {
+static __always_inline struct unix_conn* unix_learn(struct sock *sk, const struct qos_owner *owner, __u32 share, __u16 kind,
+                                                      __u16 found) {
         struct unix_conn *c;
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -71,7 +108,7 @@ static __always_inline struct unix_conn* unix_learn(struct sock *sk, const struc
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
                 return NULL;
         }
-        unix_adopt(c, owner, kind, found);
+        unix_adopt(c, owner, share, kind, found);
         return c;
 }
 
@@ -112,25 +149,35 @@ static __always_inline bool unix_read(struct exchange *x, __u64 now, bool whole,
 static __always_inline struct unix_conn* unix_learn_reader(struct sock *sk) {
         struct qos_owner owner;
         struct unix_sock *us;
+        struct qos_unit *u;
 
-        if (!task_owner(&owner) || !unit_get(&owner))
+        if (!task_owner(&owner))
                 return NULL;
-        us = bpf_skc_to_unix_sock(sk);
+        u = unit_get(&owner);
+        us = u ? bpf_skc_to_unix_sock(sk) : NULL;
         if (!us || !unix_is_accepted(sk, us))
                 return NULL;
-        return unix_learn(sk, &owner, UNIX_SERVER, 0);
+        return unix_learn(sk, &owner, unix_find_share(us, u), UNIX_SERVER, 0);
 }
 
 /* Of a listener that was made by somebody else, the service manager: the one that reads first has the connection. */
-static __always_inline void unix_claim(struct unix_conn *c) {
+static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
         struct qos_owner owner = {}, none = {};
-        bool other;
+        struct qos_unit *u = NULL;
+        struct unix_sock *us;
+        __u32 share = 0;
 
-        other = !task_owner(&owner) || !unit_get(&owner);
+        if (task_owner(&owner))
+                u = unit_get(&owner);
+        us = u ? bpf_skc_to_unix_sock(sk) : NULL;
+        if (us)
+                share = unix_find_share(us, u);
+
         bpf_spin_lock(&c->lock);
         c->found = 0;
-        c->owner = other ? none : owner;
-        if (other)
+        c->owner = u ? owner : none;
+        c->share = share;
+        if (!u)
                 c->kind = UNIX_OTHER;
         bpf_spin_unlock(&c->lock);
 }
@@ -158,7 +205,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
                 u = c->kind == UNIX_SERVER ? unit_get(&c->owner) : NULL;
                 if (u) {
                         window_enter(u, bpf_ktime_get_ns());
-                        __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_OUT], len);
+                        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, len);
                 }
                 return 0;
         }
@@ -174,7 +221,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
         if (c && c->found)
-                unix_claim(c);
+                unix_claim(sk, c);
         if (!c || !unit_get(&c->owner)) {
                 c = unix_learn_reader(sk);
                 if (!c)
@@ -199,9 +246,9 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
 
         if (fresh) {
                 window_enter(u, now);
-                __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], len);
+                share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, len);
                 effect.in_flight = 0; /* see requests_unix_open */
-                share_apply(u, 0, &effect);
+                share_apply(u, c->share, &effect);
         }
         return 0;
 }

@@ -108,6 +108,7 @@ typedef struct Row {
         bool rest;              /* all others of the kind, which have no row of their own */
         uint8_t address[16];    /* IPv4: the first four */
         uint16_t port, family;
+        char path[109];         /* of a Unix socket, whose address is a number without a meaning */
         bool measured;          /* 0: only that it is there is known, not what it did in this window */
         uint64_t count;         /* as in Server, and in ClientRole; absent if questions overlap */
         double rate;

@@ -104,12 +104,16 @@ static void gauges_refresh(Unit *u, uint64_t now) {
                         m->gauge_sessions[i] = 0;
 }
 
+static bool gauge_is_current(const Unit *u, enum qos_gauge g) {
+        return u->manager->gauge_sessions[g] != 0 && u->view->gauges[g].session == u->manager->gauge_sessions[g];
+}
+
 /* What is in flight on sockets that only an iterator counts, and since when the oldest of all is. */
-static uint64_t gauges_add(Unit *u, uint64_t in_flight, uint64_t *oldest_at) {
+static uint64_t gauges_add(const Unit *u, uint64_t in_flight, uint64_t *oldest_at) {
         for (enum qos_gauge i = 0; i < QOS_GAUGES; i++) {
                 const struct qos_open *g = &u->view->gauges[i];
 
-                if (u->manager->gauge_sessions[i] == 0 || g->session != u->manager->gauge_sessions[i])
+                if (!gauge_is_current(u, i))
                         continue;
                 in_flight += g->in_flight;
                 *oldest_at = MIN(*oldest_at, g->oldest_at);
@@ -284,7 +288,7 @@ static void rows_read(const Unit *u, const WindowReading *reading, uint64_t now,
         };
 
         window_get_row(reading, &first);
-        first.in_flight = gauge(&u->view->in_flight);
+        first.in_flight = gauges_add(u, gauge(&u->view->in_flight), &(uint64_t) { ABSENT });
 
         for (unsigned i = 0; i <= QOS_ROWS; i++) {
                 bool rest = i == QOS_ROW_ENDPOINTS_REST || i == QOS_ROW_PEERS_REST;
@@ -299,6 +303,9 @@ static void rows_read(const Unit *u, const WindowReading *reading, uint64_t now,
                 if (i > 0 && ret->measured &&
                     window_read_row(u->view, i, now, u->attached_since_monotonic, window, &r.value) < 0)
                         ret->measured = false;
+                for (enum qos_gauge g = 0; i > 0 && g < QOS_GAUGES; g++)
+                        if (gauge_is_current(u, g))
+                                r.value.in_flight += u->view->gauges[g].rows[i];
                 /* All have a row of their own; or a peer has got one, and never came again */
                 if ((rest || name.kind == QOS_ROW_PEER) &&
                     (window_read_row(u->view, i, now, u->attached_since_monotonic, WINDOW_TOTAL, &total) < 0 || !row_has_activity(&total)))
@@ -311,6 +318,7 @@ static void rows_read(const Unit *u, const WindowReading *reading, uint64_t now,
                         .family = name.address.family,
                 };
                 memcpy(r.row.address, name.address.address, sizeof(r.row.address));
+                memcpy(r.row.path, name.path, sizeof(name.path));
 
                 if (r.row.kind == ROW_ENDPOINT && i > 0)
                         window_row_subtract(&first, &r.value);
@@ -366,7 +374,9 @@ const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING
         static const uint8_t any[16] = {};
         char address[INET6_ADDRSTRLEN];
 
-        if (row->family == AF_INET6) {
+        if (row->family == AF_UNIX)
+                (void) snprintf(buffer, ADDRESS_STRING_MAX, "%s", row->path);
+        else if (row->family == AF_INET6) {
                 (void) inet_ntop(AF_INET6, row->address, address, sizeof(address));
                 (void) snprintf(buffer, ADDRESS_STRING_MAX, "[%s]:%u", address, row->port);
         } else if (memcmp(row->address, any, sizeof(any)) == 0)

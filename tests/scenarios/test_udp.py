@@ -64,6 +64,7 @@ def exchanges():
                         ask(s, b"question")
             f = settled(u, 3 * n)
             equal((f["bytesIn"], f["bytesOut"]), (3 * n * 8, 3 * n * 3), "bytes")
+            equal([(e["listen"].split(":")[-1], e["count"]) for e in f["endpoints"]], [(str(u.port), 3 * n)], "endpoints")
             u.stop()
 
 

@@ -248,3 +248,28 @@ def postgresql():
     equal(snapshot(u)["requests"]["quality"], "exchanges", "quality")
     u.stop()
     run("rm", "-rf", directory)
+
+
+@test(vm=True)
+def endpoints():
+    """A server at a port and at a path: each has its own figures, and both are the unit's."""
+    path, port = f"/run/{scenario.prefix}-redis.sock", scenario.unused_port()
+    u = Unit(f"/usr/bin/redis-server --port {port} --unixsocket {path} --save '' --supervised systemd", settings="Environment=LC_ALL=C")
+    attach(u)
+    u.start()
+    n = smaller(2000)
+    for where, times in ((("-p", port), 1), (("-s", path), 2)):
+        run("redis-benchmark", "-q", "-c", 4, "-n", times * n, "-t", "get", *where)
+    # redis-benchmark asks for the configuration first, twice on each
+    expect_total(u, 3 * n, up_to=3 * n + 10)
+    s = snapshot(u)
+    rows = {e["listen"]: e for e in s["requests"]["server"]["endpoints"]}
+    by_path = rows.pop(path)
+    check(2 * n <= by_path["count"] <= 2 * n + 5, f"count at the path: {by_path['count']}")
+    equal(sum(e["count"] for e in rows.values()) + by_path["count"], s["requests"]["server"]["count"], "count of all endpoints")
+    equal(by_path["count"], s["requests"]["server"]["protocols"]["unix"], "protocols.unix")
+    with socket.socket(socket.AF_UNIX) as c:
+        c.connect(path)
+        c.sendall(b"*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n")
+        wait_for("it is in flight at the path", lambda: [e["listen"] for e in server_figures(u)["endpoints"] if e.get("inFlight")] == [path])
+    wait_for("it is not", lambda: server_figures(u)["inFlight"] == 0)
