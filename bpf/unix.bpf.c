@@ -108,6 +108,38 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
         return 0;
 }
 
+/* A datagram was queued, perhaps an answer: the server is the one who is sending. */
+static __attribute__((noinline)) int unix_answered(struct sock *sk) {
+        struct qos_owner owner;
+        struct unix_conn *c;
+        struct qos_unit *u;
+        __u32 bytes;
+        __u64 now;
+
+        if (!sk)
+                return 0;
+        c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
+        if (!c || c->kind != UNIX_ASKER || !task_owner(&owner) || owner.slot != c->owner.slot ||
+            owner.generation != c->owner.generation)
+                return 0;
+        u = unit_get(&owner);
+        if (!u)
+                return 0;
+
+        now = bpf_ktime_get_ns();
+        bpf_spin_lock(&c->lock);
+        if (c->x.state == EXCHANGE_ASKED && now - c->x.read_at >= UNIX_WAIT_NSEC)
+                c->x.state = EXCHANGE_IDLE; /* nobody waits for that any more */
+        bytes = c->x.in_end - c->x.read_end;
+        c->x.read_end = c->x.in_end;
+        c->found = 1;
+        bpf_spin_unlock(&c->lock);
+
+        unix_depart(sk, c, u);
+        share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, bytes);
+        return 0;
+}
+
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(requests_unix, struct sock *sk) {
         struct unix_conn *c;
@@ -116,8 +148,10 @@ int BPF_PROG(requests_unix, struct sock *sk) {
         struct sock *peer;
         __u64 now;
 
-        if (sk->__sk_common.skc_family != AF_UNIX || sk->sk_type == SOCK_DGRAM)
+        if (sk->__sk_common.skc_family != AF_UNIX)
                 return 0;
+        if (sk->sk_type == SOCK_DGRAM)
+                return unix_answered(sk);
         us = bpf_skc_to_unix_sock(sk);
         if (!us)
                 return 0;
@@ -239,11 +273,13 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 return 0;
         }
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
-        if (!c || c->kind != UNIX_SERVER)
+        if (!c || (c->kind != UNIX_SERVER && c->kind != UNIX_ASKER))
                 return 0;
         at = *(volatile __u64*) &c->x.open_at;
         if (at == 0 || sk->sk_shutdown == SHUTDOWN_MASK)
                 return 0; /* nobody is there for the answer */
+        if (c->kind == UNIX_ASKER && (!c->found || bpf_ktime_get_ns() - at >= UNIX_WAIT_NSEC))
+                return 0;
         u = unit_get(&c->owner);
         if (!u)
                 return 0;

@@ -13,10 +13,14 @@
 /* Buffers hold less than 2^16 bytes unless they are spliced, and nobody reads so many bytes one by one. */
 #define UNIX_STEP (1U << 16)
 
+/* How long an answer to a datagram is waited for, as on UDP. */
+#define UNIX_WAIT_NSEC (10 * 1000000000ULL)
+
 enum unix_kind {
         UNIX_LISTENER = 1,
         UNIX_SERVER,            /* accepted from a listener */
         UNIX_OTHER,             /* … of a unit that is not observed */
+        UNIX_ASKER,             /* the client's: datagrams, see unix_asked() */
 };
 
 /* Charged to the application's option memory, as struct conn. */
@@ -24,7 +28,8 @@ struct unix_conn {
         struct bpf_spin_lock lock;
         struct qos_owner owner;
         __u16 kind;             /* enum unix_kind */
-        __u16 found;            /* 1: somebody else made the listener, who reads first shows whose it is */
+        __u16 found;            /* 1: somebody else made the listener, who reads first shows whose it is;
+                                 * of UNIX_ASKER: it was answered once */
         __u32 share;            /* SHARE_ROW */
         struct exchange x;
 };
@@ -62,7 +67,10 @@ static __attribute__((noinline)) int unix_find_share(struct unix_sock *us, struc
         if (!addr || bpf_core_read(&length, sizeof(length), &addr->len) < 0)
                 return 0;
         length -= sizeof(__u16); /* sun_family */
-        if (length == 0 || length > sizeof(path) || bpf_core_read(path, length, &addr->name[0].sun_path) < 0)
+        if (length == 0 || length > sizeof(path))
+                return 0;
+        GRID_BOUND(length, sizeof(path) + 1);
+        if (bpf_core_read(path, length, &addr->name[0].sun_path) < 0)
                 return 0;
         if (path[0] == 0)
                 path[0] = '@';
@@ -182,6 +190,51 @@ static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
         bpf_spin_unlock(&c->lock);
 }
 
+/* A datagram is on its way to a task. It asks for an answer if who has sent it can get one, has a name and is connected: most of
+ * those that log or notify are not. The state is kept with the client's socket, as the server's own has all of its clients.
+ * Of positions: in_end is what was asked, read_end what of that was answered, both in bytes. */
+static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix_sock *us, int len) {
+        struct unix_sock *peer_us;
+        struct qos_owner owner;
+        struct unix_conn *c;
+        struct qos_unit *u;
+        struct sock *peer;
+        bool overlap;
+        __u64 now;
+
+        if (!sender || !us)
+                return 0;
+        peer = us->peer;
+        if (!peer || !us->addr)
+                return 0;
+        peer_us = bpf_skc_to_unix_sock(peer);
+        if (!peer_us || peer_us->peer)
+                return 0; /* two that are connected with each other: none asks */
+        if (!task_owner(&owner))
+                return 0;
+        u = unit_get(&owner);
+        if (!u)
+                return 0;
+        c = bpf_sk_storage_get(&unix_conns, sender, 0, 0);
+        if (!c || c->kind != UNIX_ASKER || !unit_get(&c->owner))
+                c = unix_learn(sender, &owner, unix_find_share(peer_us, u), UNIX_ASKER, 0);
+        if (!c || c->owner.slot != owner.slot || c->owner.generation != owner.generation)
+                return 0;
+
+        now = bpf_ktime_get_ns();
+        bpf_spin_lock(&c->lock);
+        overlap = c->x.state == EXCHANGE_ASKED && c->found && now - c->x.read_at < UNIX_WAIT_NSEC;
+        c->x.in_end += len;
+        c->x.state = EXCHANGE_ASKED;
+        c->x.read_at = c->x.open_at = now;
+        bpf_spin_unlock(&c->lock);
+        if (overlap) {
+                window_enter(u, now);
+                share_count(u, c->share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
+        }
+        return 0;
+}
+
 /* Data on its way to the application, which is a server or not. What is spliced does not pass here, see unix_depart(). */
 static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) {
         struct exchange_effect effect = {};
@@ -199,7 +252,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         sender = skb->sk;
         if (!sender)
                 return 0;
-        c = bpf_sk_storage_get(&unix_conns, sender, 0, 0);
+        c = sender->sk_type == SOCK_DGRAM ? NULL : bpf_sk_storage_get(&unix_conns, sender, 0, 0);
         if (c) {
                 /* The answer. When it leaves nobody can tell how much it is: the client may be faster than the look at it */
                 u = c->kind == UNIX_SERVER ? unit_get(&c->owner) : NULL;
@@ -215,8 +268,10 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         us = bpf_skc_to_unix_sock(socket->sk);
         if (!us)
                 return 0;
+        if (sender->sk_type == SOCK_DGRAM)
+                return unix_asked(sender, us, len);
         sk = us->peer;
-        if (!sk || sk->sk_type == SOCK_DGRAM)
+        if (!sk)
                 return 0;
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);

@@ -121,6 +121,44 @@ def ways_to_read_and_write():
 
 
 @test(vm=True)
+def datagrams():
+    """Who is connected and has a name asks; who has none cannot be answered, and only logs."""
+    u = attach(UnixServer("dgram")).start()
+
+    def connect(name):
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        s.settimeout(10)
+        if name:
+            s.bind("\0" + unit_name("client", ""))
+        s.connect(u.path)
+        return s
+    with connect(False) as s:
+        for _ in range(100):
+            s.send(b"hang")
+    stay(u, 0)
+    with connect(True) as s, connect(True) as other:
+        s.send(b"hang")
+        stay(u, 0)
+        for _ in range(100):
+            for c in (s, other):
+                c.send(b"question")
+                c.recv(100)
+        expect_total(u, 200)
+        f = server_figures(u)
+        equal((f["service"]["count"], f["protocols"]["unix"]), (200, 200), "service.count and protocols.unix")
+        s.send(b"hang")
+        wait_for("it is in flight", lambda: server_figures(u)["inFlight"] == 1)
+    wait_for("it is not", lambda: server_figures(u)["inFlight"] == 0)
+    equal(total(u), 200, "count")
+    client = Unit("/usr/bin/python3 -c \"import socket; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); s.bind('');"
+                  f" s.connect('{u.path}'); [(s.send(b'x'), s.recv(10)) for i in range(10)]\"", type="oneshot")
+    attach(client)
+    client.start()
+    expect_total(u, 210)
+    stay(client, 0)
+
+
+@test(vm=True)
 def in_flight_and_gone():
     """What hangs is in flight as long as both ends are there."""
     u = attach(UnixServer()).start()

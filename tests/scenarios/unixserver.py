@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A server on Unix sockets that does what it is told by each request: a letter and a number of words.
 
-  unixserver.py TYPE PATH [--passed]     TYPE: stream or seqpacket; --passed: the service manager has opened it
+  unixserver.py TYPE PATH [--passed]     TYPE: stream, seqpacket or dgram; --passed: the service manager has opened it
 
 Requests are lines. What one asks for, in this order:
   size=N       an answer of N bytes (default 3, "ok\\n")
@@ -80,7 +80,7 @@ def serve(s, packets):
 
 
 def main():
-    kind = {"stream": socket.SOCK_STREAM, "seqpacket": socket.SOCK_SEQPACKET}[sys.argv[1]]
+    kind = {"stream": socket.SOCK_STREAM, "seqpacket": socket.SOCK_SEQPACKET, "dgram": socket.SOCK_DGRAM}[sys.argv[1]]
     if "--passed" in sys.argv:
         listener = socket.socket(fileno=3)
     else:
@@ -91,8 +91,13 @@ def main():
         elif os.path.exists(path):
             os.unlink(path)
         listener.bind(path)
-        listener.listen(128)
+        if kind != socket.SOCK_DGRAM:
+            listener.listen(128)
     notify(b"READY=1")
+    while kind == socket.SOCK_DGRAM:
+        data, peer = listener.recvfrom(65536)
+        if b"hang" not in data and peer:
+            listener.sendto(b"ok\n", peer)
     while True:
         s, _ = listener.accept()
         threading.Thread(target=serve, args=(s, kind == socket.SOCK_SEQPACKET), daemon=True).start()
