@@ -38,6 +38,7 @@ enum exchange_flag {
         EXCHANGE_OVERLAPPED = 1 << 4,   /* this question was already reported as overlapping */
         EXCHANGE_DONE       = 1 << 5,   /* the unit has hung up: nothing that comes is a question */
         EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct talk beside this one (talk.h) */
+        EXCHANGE_LATE       = 1 << 7,   /* … and what arrives is the rest of a question that has been answered */
 };
 
 struct exchange {
@@ -143,7 +144,7 @@ EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, _
                 return;
 
         exchange_mark(x, now, end);
-        if (x->open_at == 0)
+        if (x->open_at == 0 && !(x->flags & EXCHANGE_LATE))
                 exchange_open(x, now, effect);
 }
 

@@ -452,7 +452,7 @@ static long answer_step(__u64 i, void *data) {
                 f->piece.lost = 1;
         else
                 f->at += talk_answer_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
-        return f->piece.lost != 0;
+        return f->piece.lost || f->piece.tunnel;
 }
 
 struct question_feed {
@@ -478,6 +478,15 @@ static long question_step(__u64 i, void *data) {
                 f->at += talk_question_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &q->times,
                                              q->position + f->at, &f->piece);
         return f->piece.lost != 0;
+}
+
+/* What a static function returns that always returns the same is left out by the compiler, and the verifier refuses what is in
+ * its place if that happens to be a pointer to the stack. */
+static __always_inline int zero(void) {
+        int r = 0;
+
+        __asm__ volatile("" : "+r"(r));
+        return r;
 }
 
 /* How often the protocol of a connection is looked for, each time at the beginning of a question: a first one of a single
@@ -506,9 +515,8 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
 
         t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : NULL;
         if (!t) {
-                struct talk fresh = {};
                 __u64 first = 0;
-                __u32 n = len;
+                __u32 n = len, protocol;
 
                 if (c->x.state == EXCHANGE_ASKED)
                         return 0;
@@ -517,8 +525,8 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 GRID_BOUND(n, sizeof(first) + 1);
                 if (bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
                         return 0;
-                fresh.protocol = protocol_detect(first, n);
-                if (fresh.protocol == PROTOCOL_PLAIN) {
+                protocol = protocol_detect(first, n);
+                if (protocol == PROTOCOL_PLAIN) {
                         c->x.tries++;
                         return 0;
                 }
@@ -527,9 +535,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                         c->x.tries = TRIES_MAX;
                         return 0;
                 }
-                fresh.in_pos = copied;
-                fresh.flags = c->x.state == EXCHANGE_ANSWERING ? TALK_ANSWERED : 0;
-                *t = fresh;
+                talk_begin(t, protocol, copied, c->x.state == EXCHANGE_ANSWERING);
 
                 bpf_spin_lock(&c->lock);
                 c->x.flags |= EXCHANGE_PARSED;
@@ -558,6 +564,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         if (!q.f.piece.lost) {
                 if (q.f.at > parsed || (__s32) parsed <= 0)
                         t->in_pos = copied + q.f.at;
+                talk_question_piece(t, &q.times, t->in_pos);
                 effect.in_flight += talk_extra(t);
         } else {
                 bpf_spin_lock(&c->lock);
@@ -570,7 +577,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 window_enter(u, bpf_ktime_get_ns());
                 unit_apply(u, &effect);
         }
-        return 0;
+        return zero();
 }
 
 SEC("tp_btf/skb_copy_datagram_iovec")
@@ -617,14 +624,95 @@ struct departure {
         bool complete;          /* nothing is left to send */
 };
 
-/* Of a connection whose protocol is parsed. Apart, as content_parse(). What struct exchange has of the last answer is only
- * touched here and under the socket's lock: ours is for what arrivals touch too. */
+/* What a departure means: how many questions begin to be answered, and these. */
+#define DEPARTURE_TUNNEL (1ULL << 32)   /* behind that nothing is asked any more */
+#define DEPARTURE_MORE (1ULL << 33)     /* the answer before that goes on */
+
+/* The parts of talk_departs(), each with a room of its own on the stack, which is small. */
+static __attribute__((noinline)) __u64 departure_parse(struct __sk_buff *skb, struct talk *t, struct qos_unit *u,
+                                                       const struct departure *d) {
+        struct answer_feed a = {};
+        __u64 answers;
+
+        if (!skb || !t || !u || !d)
+                return 0;
+
+        a.f.talk = t;
+        a.f.end = d->bytes;
+        a.skb = skb;
+        a.offset = skb->len - d->bytes;
+        bpf_loop(PIECE_MAX, answer_step, &a, 0);
+        answers = talk_answers(t, &a.f.piece, d->complete);
+
+        if (a.f.piece.lost)
+                window_count(u, QOS_CELL_OVERLAPS, 1);
+        if (a.f.piece.streams > 0)
+                window_count(u, QOS_CELL_STREAMS, a.f.piece.streams);
+        if (a.f.piece.status4xx > 0)
+                window_count(u, QOS_CELL_STATUS_4XX, a.f.piece.status4xx);
+        if (a.f.piece.status5xx > 0)
+                window_count(u, QOS_CELL_STATUS_5XX, a.f.piece.status5xx);
+        return a.f.piece.tunnel ? answers | DEPARTURE_TUNNEL : answers;
+}
+
+/* A function that the verifier walks once, and not for each of the groups. A part of the question was read that was not the
+ * last, where whoever reads has not returned. */
+__attribute__((noinline, weak)) int unit_book_group(struct qos_unit *u, const struct talk_group *group, __u64 now) {
+        if (!u || !group)
+                return 0;
+        unit_book(u, now, group->n, group->first_at, group->last_at, group->read_at ?: now);
+        return 0;
+}
+
+/* What struct exchange has of the last answer is only touched here and under the socket's lock: ours is for what arrivals
+ * touch too. */
+static __attribute__((noinline)) int departure_book(struct talk *t, struct conn *c, struct qos_unit *u, const struct departure *d,
+                                                    __u64 parsed) {
+        struct exchange_effect effect = {};
+        __u32 n, answers = parsed;
+        struct talk_group group;
+
+        if (!t || !c || !u || !d)
+                return 0;
+
+        if (parsed & DEPARTURE_MORE) {
+                unit_book_more(u, d->now, c->x.first_at, c->x.first_out_at, c->x.last_out_at);
+                c->x.last_out_at = d->now;
+        }
+
+        for (int i = 0; i < TALK_GROUPS; i++) {
+                n = talk_answer(t, answers, &group);
+                if (n == 0)
+                        break;
+                answers -= n;
+                window_count(u, QOS_CELL_COUNT + t->protocol, n);
+                if (group.waits) {
+                        window_count(u, QOS_CELL_COUNT, n);
+                        window_count(u, QOS_CELL_WAITS, n);
+                        t->flags &= ~TALK_ANSWERED;
+                        continue;
+                }
+                unit_book_group(u, &group, d->now);
+                t->flags |= TALK_ANSWERED;
+                c->x.first_at = group.first_at;
+                c->x.first_out_at = c->x.last_out_at = d->now;
+        }
+
+        bpf_spin_lock(&c->lock);
+        if (parsed & DEPARTURE_TUNNEL) {
+                talk_end(t, &c->x, &effect);
+                c->x.tries = TRIES_MAX;
+        } else
+                talk_settle(t, &c->x, d->now, d->complete, &effect);
+        bpf_spin_unlock(&c->lock);
+        unit_apply(u, &effect);
+        return zero();
+}
+
+/* Of a connection whose protocol is parsed. Apart, as content_parse(). */
 static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
                                                   const struct departure *d) {
-        struct exchange_effect effect = {};
-        struct answer_feed a = {};
-        struct talk_group group;
-        __u32 n, answers = 0;
+        __u64 parsed = 0;
         struct talk *t;
 
         if (!skb || !sk || !c || !u || !d)
@@ -633,47 +721,14 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
         if (!t)
                 return 0;
 
-        if ((talk_is_more(t) || t->flags & TALK_ANSWERING) && t->flags & TALK_ANSWERED) {
-                unit_book_more(u, d->now, c->x.first_at, c->x.first_out_at, c->x.last_out_at);
-                c->x.last_out_at = d->now;
-        }
+        if ((talk_is_more(t) || t->flags & TALK_ANSWERING) && t->flags & TALK_ANSWERED)
+                parsed = DEPARTURE_MORE;
 
         if (talk_is_whole(t, &c->x, d->bytes, d->complete))
-                answers = 1;
-        else if (!talk_is_more(t)) {
-                a.f.talk = t;
-                a.f.end = d->bytes;
-                a.skb = skb;
-                a.offset = skb->len - d->bytes;
-                bpf_loop(PIECE_MAX, answer_step, &a, 0);
-                answers = talk_answers(t, &a.f.piece, d->complete);
-                if (a.f.piece.lost)
-                        window_count(u, QOS_CELL_OVERLAPS, 1);
-        }
-
-        for (int i = 0; i < TALK_GROUPS; i++) {
-                n = talk_answer(t, answers, &group);
-                if (n == 0)
-                        break;
-                answers -= n;
-                window_count(u, QOS_CELL_REDIS, n);
-                if (group.waits) {
-                        window_count(u, QOS_CELL_COUNT, n);
-                        window_count(u, QOS_CELL_WAITS, n);
-                        t->flags &= ~TALK_ANSWERED;
-                        continue;
-                }
-                unit_book(u, d->now, n, group.first_at, group.last_at, group.read_at);
-                t->flags |= TALK_ANSWERED;
-                c->x.first_at = group.first_at;
-                c->x.first_out_at = c->x.last_out_at = d->now;
-        }
-
-        bpf_spin_lock(&c->lock);
-        talk_settle(t, &c->x, d->now, d->complete, &effect);
-        bpf_spin_unlock(&c->lock);
-        unit_apply(u, &effect);
-        return 0;
+                parsed |= 1;
+        else if (!talk_is_more(t))
+                parsed |= departure_parse(skb, t, u, d);
+        return departure_book(t, c, u, d, parsed);
 }
 
 SEC("cgroup_skb/egress")
@@ -988,6 +1043,8 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
 
                 bpf_spin_lock(&c->lock);
                 asked = t ? t->asked : c->x.state == EXCHANGE_ASKED;
+                if (t && !gone)
+                        talk_hang_up(t, &c->x, now, unsent, &effect);
                 exchange_end(&c->x, gone, asked, unsent, &effect);
                 if (t && effect.unanswered) {
                         t->asked = t->n_groups = t->flags = 0;

@@ -55,8 +55,9 @@ int window_read_step(const struct qos_unit *unit, uint64_t attached_at, uint64_t
 /* Whether so many questions came while one was open that "one answer per question" is not true. */
 bool window_is_overlapping(uint64_t overlaps, uint64_t count);
 
-/* What is known of count requests, of which a parser understood parsed. */
-Quality window_get_quality(uint64_t overlaps, uint64_t count, uint64_t parsed);
+/* What the counters of requests say together: their quality, how many were plain exchanges, and which mean nothing: all where
+ * questions overlap, the status of answers where none was of a protocol that has one. */
+void window_judge(uint64_t overlaps, Requests *requests);
 
 /* The counters at a moment, and what happened since. A window begins at a checkpoint, which samples leave that move on; they
  * do not leave a mark: of an answer that was leaving at the mark and still does, the distribution of the latency and that of
