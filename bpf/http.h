@@ -75,9 +75,9 @@ static inline __attribute__((always_inline)) int http_detect(__u64 bytes, __u32 
 
                 if (i >= length)
                         return i > 0 && !small;
-                if (c >= 'A' && c <= 'Z')
+                if ((c >= 'A' && c <= 'Z') || (i > 0 && (c == '-' || c == '_')))
                         continue;
-                if (i > 0 && ((c >= 'a' && c <= 'z') || c == '-' || c == '_')) {
+                if (i > 0 && c >= 'a' && c <= 'z') {
                         small = 1;
                         continue;
                 }

@@ -313,14 +313,19 @@ PARSER_FUNCTION __u32 talk_answer_bytes(struct talk *t, __u32 at, __u32 end, str
 
         /* Each that ended, without the one that had begun before, and the one that has not ended */
         after = t->out.state != 0 && !(t->out.flags & PARSER_UNASKED);
-        if (piece->lost)
-                after = before && n == 0;
         n += after - before;
         if (!protocol_is_framed(t->protocol))
                 piece->begun += n;
         else if (n == 1)
                 talk_begins(t, piece);
-        t->flags = after && !talk_is_streaming(t) ? t->flags | TALK_ANSWERING : t->flags & ~TALK_ANSWERING;
+
+        /* What nobody asked for is no answer, whatever it looks like */
+        if (!after || talk_is_streaming(t))
+                t->flags &= ~TALK_ANSWERING;
+        else if (n > 0 && piece->begun <= t->asked)
+                t->flags |= TALK_ANSWERING;
+        else if (n > 0)
+                t->flags &= ~TALK_ANSWERING;
         return PARSED_TAKEN(r);
 }
 
@@ -383,8 +388,5 @@ EXCHANGE_INLINE __u32 talk_answers(struct talk *t, const struct talk_piece *piec
                 return complete ? t->asked : piece->begun;
         }
 
-        /* What nobody asked for is no answer, whatever it looks like */
-        if (piece->begun > t->asked)
-                t->flags &= ~TALK_ANSWERING;
         return piece->begun;
 }
