@@ -685,10 +685,41 @@ bool window_is_overlapping(uint64_t overlaps, uint64_t count) {
         return overlaps * 100 > count * OVERLAP_PERCENT;
 }
 
-Quality window_get_quality(uint64_t overlaps, uint64_t count, uint64_t parsed) {
-        if (window_is_overlapping(overlaps, count))
-                return QUALITY_OVERLAPPING;
-        return count > 0 && parsed >= count ? QUALITY_EXACT : QUALITY_EXCHANGES;
+void window_judge(uint64_t overlaps, Requests *requests) {
+        Server *s = &requests->server;
+        uint64_t *const parsed[] = { &s->protocol_http1, &s->protocol_redis };
+        uint64_t *const plain[] = { &s->protocol_tls, &s->protocol_unix, &s->protocol_udp };
+        uint64_t *const others[] = { &s->count, &s->protocol_tcp, &s->blocking, &s->streams, &s->status4xx, &s->errors_status5xx };
+        uint64_t n = 0, m = 0;
+
+        if (s->protocol_http1 == ABSENT || s->protocol_http1 == 0)
+                s->status4xx = s->errors_status5xx = ABSENT;
+
+        if (s->count == ABSENT) {
+                requests->quality = QUALITY_ABSENT;
+                s->protocol_tcp = ABSENT;
+                return;
+        }
+
+        for (size_t i = 0; i < ELEMENTSOF(parsed); i++)
+                if (*parsed[i] != ABSENT)
+                        n += *parsed[i];
+        for (size_t i = 0; i < ELEMENTSOF(plain); i++)
+                if (*plain[i] != ABSENT)
+                        m += *plain[i];
+        s->protocol_tcp = s->count - MIN(n + m, s->count);
+
+        if (!window_is_overlapping(overlaps, s->count)) {
+                requests->quality = s->count > 0 && n >= s->count ? QUALITY_EXACT : QUALITY_EXCHANGES;
+                return;
+        }
+        requests->quality = QUALITY_OVERLAPPING;
+        for (size_t i = 0; i < ELEMENTSOF(parsed); i++)
+                *parsed[i] = ABSENT;
+        for (size_t i = 0; i < ELEMENTSOF(plain); i++)
+                *plain[i] = ABSENT;
+        for (size_t i = 0; i < ELEMENTSOF(others); i++)
+                *others[i] = ABSENT;
 }
 
 uint64_t window_get_count(const WindowReading *reading, enum qos_distribution d) {

@@ -94,8 +94,9 @@ int window_read_step(const WindowBooks *books, uint64_t n, WindowReading *ret, W
 /* Whether so many questions came while one was open that "one answer per question" is not true. */
 bool window_is_overlapping(uint64_t overlaps, uint64_t count);
 
-/* What is known of count requests, of which a parser understood parsed. */
-Quality window_get_quality(uint64_t overlaps, uint64_t count, uint64_t parsed);
+/* What the counters of requests say together: their quality, how many were plain exchanges, and which mean nothing: all where
+ * questions overlap, the status of answers where none was of a protocol that has one. */
+void window_judge(uint64_t overlaps, Requests *requests);
 
 /* What the unit has counted so far, and what happened since. */
 void window_mark(const WindowBooks *books, uint64_t now, WindowMark *ret);
