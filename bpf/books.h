@@ -34,6 +34,13 @@ struct {
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 256);       /* as units */
+        __type(key, __u32);
+        __type(value, struct qos_nest);
+} nests SEC(".maps") __weak;
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
         __uint(max_entries, QOS_STATISTICS);
         __type(key, __u32);
         __type(value, __u64);
@@ -54,17 +61,31 @@ static __always_inline void statistics_count(__u32 which) {
                 __sync_fetch_and_add(n, 1);
 }
 
+static __always_inline struct qos_owner owner_read(const struct qos_owner *owner) {
+        union {
+                __u64 word;
+                struct qos_owner owner;
+        } o = { .word = *(const volatile __u64*) owner };
+
+        return o.owner;
+}
+
+static __always_inline bool owner_equal(const struct qos_owner *a, const struct qos_owner *b) {
+        return a->slot == b->slot && a->generation == b->generation;
+}
+
 /* The unit's map, or NULL if it was detached (and the slot perhaps given to another). */
 static __always_inline struct qos_unit* unit_get(const struct qos_owner *owner) {
-        __u32 slot = owner->slot, zero = 0;
+        struct qos_owner o = owner_read(owner);
         struct qos_unit *u;
+        __u32 zero = 0;
         void *map;
 
-        map = bpf_map_lookup_elem(&units, &slot);
+        map = bpf_map_lookup_elem(&units, &o.slot);
         if (!map)
                 return NULL;
         u = bpf_map_lookup_elem(map, &zero);
-        if (!u || u->generation != owner->generation)
+        if (!u || u->generation != o.generation)
                 return NULL;
         return u;
 }
@@ -75,11 +96,15 @@ static __always_inline struct qos_unit* unit_get(const struct qos_owner *owner) 
 #define SHARE_ROW 0x7fU         /* the number of the row (qos.h), 0: none */
 #define SHARE_ALONE 0x80U       /* they are not the unit's: an excluded endpoint, or what it asks of others */
 
-/* The share of who listens at this address. */
-static __always_inline __u32 endpoint_find(struct qos_unit *u, const struct qos_owner *owner, const struct qos_address *a) {
+static __always_inline bool endpoint_is_excluded(const struct qos_owner *owner, const struct qos_address *a) {
         struct qos_exclude exclude = { .owner = *owner, .port = a->port };
 
-        if (bpf_map_lookup_elem(&excludes, &exclude))
+        return bpf_map_lookup_elem(&excludes, &exclude);
+}
+
+/* The share of who listens at this address. */
+static __always_inline __u32 endpoint_find(struct qos_unit *u, const struct qos_owner *owner, const struct qos_address *a) {
+        if (endpoint_is_excluded(owner, a))
                 return row_find(u, a, QOS_ROW_EXCLUDED) | SHARE_ALONE;
         return row_find(u, a, QOS_ROW_ENDPOINT);
 }
@@ -215,6 +240,6 @@ static __always_inline bool task_owner(struct qos_owner *ret) {
         if (!owner)
                 return false;
 
-        *ret = *owner;
+        *ret = owner_read(owner);
         return true;
 }

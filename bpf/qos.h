@@ -254,11 +254,25 @@ struct qos_unit {
 
 /* ---- other maps ----------------------------------------------------------------------------------------------- */
 
-/* Whose control group (CGRP_STORAGE), and whose it will be when a group of this path is made (hash). */
+/* Whose control group (CGRP_STORAGE), and whose it will be when a group of this path is made (hash). One word: what is
+ * one's becomes another's while programs look at it. No generation is 0. */
 struct qos_owner {
         __u32 slot;
         __u32 generation;
+} __attribute__((aligned(8)));
+
+/* Where the unit in a slot lies (array). */
+struct qos_nest {
+        struct qos_owner outer; /* the innermost attached unit around it; generation 0: none */
+        __u32 generation;       /* of the unit that this is about */
+        __u32 flags;
 };
+
+#define QOS_NEST_CLOSED 1U      /* detached: what is its own goes to the outer one */
+#define QOS_NEST_LOOK   2U      /* one in it was attached: perhaps what is this one's is that one's */
+
+/* Paths of this depth are the deepest that are observed, so no unit has more around it. */
+#define QOS_NEST_DEPTH 32
 
 /* A path in the control group tree, relative to the daemon's root, zero padded. Unit names have up to 255 bytes, so
  * that a service of a user manager needs about 330. */

@@ -111,6 +111,31 @@ WINDOW_INLINE int address_equal(const struct qos_address *a, const struct qos_ad
                 x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
 }
 
+/* From the local address of a connection to that of the listener it came in through, of those that have a row: the most
+ * special one, as TCP chooses. 0: there is none. */
+GRID_FUNCTION int row_find_listener(struct qos_unit *u, struct qos_address *address) {
+        struct qos_address any = {};
+        int found = 0;
+
+        GRID_EXPECT(u);
+        GRID_EXPECT(address);
+
+        any.port = address->port;
+        any.family = address->family;
+        for (int i = 0; i <= QOS_ROWS; i++) {
+                struct qos_row_name *name = &u->names[i];
+
+                if (name->kind != QOS_ROW_ENDPOINT && name->kind != QOS_ROW_EXCLUDED)
+                        continue;
+                if (address_equal(&name->address, address))
+                        return 1;
+                found |= address_equal(&name->address, &any);
+        }
+        if (found)
+                *address = any;
+        return found;
+}
+
 /* The row of this address, which gets one if it has none. alone: it is not to be in the unit's figures. 0: it is the first
  * endpoint; for one that is not to be in the figures: there is no row. Two that look for the same new address at once may
  * get two rows: whoever reads adds them. */

@@ -33,15 +33,22 @@ enum conn_kind {
 /* Socket storage is charged to the application's own option memory (net.core.optmem_max, 128 KiB since 6.9, 20 KiB
  * before): it has to stay small. */
 struct conn {
-        struct bpf_spin_lock lock;      /* of x: arrivals come without the socket's own lock */
-        struct qos_owner owner;
+        struct qos_owner owner;         /* one word; written under the lock */
+        struct bpf_spin_lock lock;      /* of x, and of what the unit's gauges have: arrivals come without the socket's own lock */
         __u8 kind;                      /* enum conn_kind */
-        __u8 found;                     /* 1: nobody saw who opened the listener, who reads first shows whose it is */
-        __u16 share;                    /* SHARE_ROW, SHARE_ALONE, and above them the generation of the row. Read under the lock
-                                         * by whoever moves x: what was booked as in flight goes where it came from */
+        __u8 found;                     /* enum conn_found */
+        __u16 share;                    /* SHARE_ROW, SHARE_ALONE, and above them the generation of the row; under the lock */
         __u32 counted;                  /* 1: in the unit's open connections */
+        __s32 in_flight;                /* so many are in the unit's gauge, and in the row's */
         __u32 retransmits;              /* total_retrans when it was last looked at */
+        __u32 _padding;
         struct exchange x;
+};
+
+/* Who reads first shows whose a connection is: */
+enum conn_found {
+        CONN_FOUND_LISTENER = 1,        /* nobody saw who opened the listener; read by nobody's task it is nobody's */
+        CONN_FOUND_OUTER,               /* a unit was attached in the one whose it was until then */
 };
 
 /* Data that completes the handshake (deferred accept, a lost ACK) reaches the listener's ingress program and never the
@@ -150,6 +157,11 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
                 alone = SHARE_ALONE;
         } else {
                 sock_local(sk, &a);
+                /* Under load connections are seen before the listeners that were there at the attach are found. Then
+                 * requests_share comes and knows better than to take each for an endpoint */
+                if (kind == CONN_SERVER && !row_find_listener(u, &a) && !endpoint_is_excluded(&owner, &a) &&
+                    u->names[0].kind == QOS_ROW_FREE)
+                        return 0;
                 row = endpoint_find(u, &owner, &a);
                 alone = row & SHARE_ALONE;
                 row &= SHARE_ROW;
@@ -171,39 +183,6 @@ static __always_inline __u32 share_now(struct qos_unit *u, __u32 share) {
         return share;
 }
 
-/* Gives a socket its share, also one that has been excluded, or no longer is, with what is in flight. */
-static __attribute__((noinline)) int conn_share(struct sock *sk, struct conn *c, struct qos_unit *u) {
-        struct exchange_effect effect = {};
-        __u32 share, before;
-
-        if (!sk || !c || !u)
-                return 0;
-
-        /* More than one in flight: left as it is, where it was booked */
-        if (c->x.flags & EXCHANGE_PARSED) {
-                struct talk *t = bpf_sk_storage_get(&talks, sk, 0, 0);
-
-                if (t && t->extra > 0)
-                        return 0;
-        }
-
-        share = sock_find_share(sk, u, c->kind, c->owner.slot, c->owner.generation);
-
-        bpf_spin_lock(&c->lock);
-        before = c->share;
-        c->share = share;
-        if (c->x.open_at != 0)
-                effect.in_flight = 1;
-        bpf_spin_unlock(&c->lock);
-
-        if (effect.in_flight != 0 && share != before) {
-                share_apply(u, share, &effect);
-                effect.in_flight = -1;
-                share_apply(u, share_now(u, before), &effect);
-        }
-        return 0;
-}
-
 /* Makes a fresh connection of this owner out of storage that is new, was cloned from a listener, or belonged to a unit
  * that was detached. Of several who try, one does it and gets true. Positions in the streams are taken from the first
  * event, or set by the caller. */
@@ -213,11 +192,12 @@ static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *o
         bool fresh;
 
         bpf_spin_lock(&c->lock);
-        fresh = c->kind != kind || c->owner.slot != o.slot || c->owner.generation != o.generation;
+        fresh = c->kind != kind || !owner_equal(&c->owner, &o);
         if (fresh) {
                 c->owner = o;
                 c->kind = kind;
                 c->counted = 0;
+                c->in_flight = 0;
                 c->share = 0;
                 c->x = x;
         }
@@ -225,18 +205,119 @@ static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *o
         return fresh;
 }
 
-static __always_inline void conn_opened(struct conn *c, struct qos_unit *u) {
-        if (__sync_lock_test_and_set(&c->counted, 1) == 0) {
-                window_enter(u, bpf_ktime_get_ns());
-                __sync_fetch_and_add(&u->open, 1);
-        }
+/* A connection may become another unit's at any time, or get another row (conn_move()), and what the gauges have of it goes
+ * with it. What is changed of them is therefore noted under the lock, and booked in the place that it has then. */
+struct place {
+        struct qos_owner owner;
+        __u32 share;
+};
+
+static __always_inline struct place conn_note(struct conn *c, const struct exchange_effect *effect) {
+        struct place p = { .owner = c->owner, .share = c->share };
+
+        c->in_flight += effect->in_flight;
+        return p;
 }
 
-static __always_inline void conn_closed(struct conn *c, struct qos_unit *u) {
-        if (__sync_lock_test_and_set(&c->counted, 0) != 0) {
-                window_enter(u, bpf_ktime_get_ns());
-                __sync_fetch_and_add(&u->open, -1);
+static __attribute__((noinline)) struct qos_unit* unit_get_other(const struct qos_owner *owner) {
+        return unit_get(owner);
+}
+
+/* u: whose it was when the program began. Makes p->share what it is in the unit's map now. */
+static __always_inline struct qos_unit* place_get(struct qos_unit *u, struct place *p) {
+        if (u->generation != p->owner.generation) {
+                u = unit_get_other(&p->owner);
+                if (!u)
+                        return NULL;
         }
+        p->share = share_now(u, p->share);
+        return u;
+}
+
+/* The same without other business under the lock. */
+static __attribute__((noinline)) int conn_apply(struct conn *c, struct qos_unit *u, const struct exchange_effect *effect, __u64 now) {
+        struct place p;
+
+        if (!c || !u || !effect)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        p = conn_note(c, effect);
+        bpf_spin_unlock(&c->lock);
+
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
+        window_enter(u, now);
+        share_apply(u, p.share, effect);
+        return 0;
+}
+
+static __always_inline void conn_count(struct conn *c, struct qos_unit *u, bool open) {
+        struct qos_owner owner;
+        bool changed;
+
+        bpf_spin_lock(&c->lock);
+        changed = c->counted != open;
+        c->counted = open;
+        owner = c->owner;
+        bpf_spin_unlock(&c->lock);
+
+        u = !changed ? NULL : u->generation == owner.generation ? u : unit_get_other(&owner);
+        if (!u)
+                return;
+        window_enter(u, bpf_ktime_get_ns());
+        __sync_fetch_and_add(&u->open, open ? 1 : -1);
+}
+
+static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, __u32 share, __s32 in_flight, __s32 open) {
+        struct exchange_effect effect = { .in_flight = in_flight };
+        struct qos_unit *u;
+
+        if (!owner)
+                return 0;
+        u = unit_get(owner);
+        if (!u)
+                return 0;
+        window_enter(u, bpf_ktime_get_ns());
+        share_apply(u, share_now(u, share), &effect);
+        __sync_fetch_and_add(&u->open, open);
+        return 0;
+}
+
+/* Makes a connection or a listener that of another unit; of nobody where to is {}. Of the same, it gets the row that it should
+ * have by now. */
+static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, const struct qos_owner *to) {
+        struct qos_owner from, owner;
+        __u32 share = 0, before;
+        __s32 in_flight, open;
+        struct qos_unit *u;
+
+        if (!sk || !c || !to)
+                return 0;
+        owner = *to;
+        u = unit_get(&owner);
+        if (u)
+                share = sock_find_share(sk, u, c->kind, owner.slot, owner.generation);
+
+        bpf_spin_lock(&c->lock);
+        from = c->owner;
+        before = c->share;
+        c->owner = owner;
+        c->share = share;
+        in_flight = c->in_flight;
+        open = c->counted;
+        if (owner.generation == 0) {
+                c->kind = CONN_OTHER;
+                c->in_flight = 0;
+                c->counted = 0;
+        }
+        bpf_spin_unlock(&c->lock);
+
+        if (in_flight != 0 || open != 0) {
+                gauges_add(&owner, share, in_flight, open);
+                gauges_add(&from, before, -in_flight, -open);
+        }
+        return 0;
 }
 
 /* Makes the entry that came from the listener that of the connection, whatever is seen of it first: the end of the
@@ -245,7 +326,8 @@ static __always_inline void conn_closed(struct conn *c, struct qos_unit *u) {
 static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit *u, struct tcp_sock *tp, __u32 begin,
                                                  __u64 now) {
         struct exchange_effect effect = {};
-        __u32 end, snd_nxt, retransmits, share;
+        __u32 end, snd_nxt, retransmits;
+        struct place p;
         struct exchange x = {};
 
         if (!c || !u || !tp)
@@ -258,63 +340,45 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
         if (c->kind == CONN_LISTENER) {
                 c->kind = CONN_SERVER;
                 c->counted = 0;
+                c->in_flight = 0;
                 c->retransmits = retransmits;
                 c->x = x;
                 exchange_begin(&c->x, begin, begin, snd_nxt);
                 if (end != begin)
                         exchange_arrive(&c->x, now, begin, end, begin, end, &effect);
         }
-        share = c->share;
+        p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
 
-        if (effect.bytes > 0) {
-                share = share_now(u, share);
-
+        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        if (u) {
                 window_enter(u, now);
-                share_sum(u, share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
-                share_apply(u, share, &effect);
+                share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+                share_apply(u, p.share, &effect);
         }
         return 0;
 }
 
-/* A connection of a listener that was found and not seen being opened. The service manager opens them for others, and one
- * socket may be passed to several services: the one that reads first has the connection. Returns its unit, NULL: none. */
+/* A connection of a listener that was found and not seen being opened (the service manager opens them for others, and one
+ * socket may be passed to several services), or one that was an outer unit's before another was attached in it, and is in no
+ * table of open files: the unit that reads first has it. Returns that, NULL: none. */
 static __always_inline struct qos_unit* conn_claim(struct sock *sk, struct conn *c, struct qos_unit *u) {
         struct task_struct *task = bpf_get_current_task_btf();
-        struct exchange_effect effect = {};
         struct qos_owner owner = {}, none = {};
         struct qos_unit *to = NULL;
-        __u32 share;
-        bool open;
+        bool outer = c->found == CONN_FOUND_OUTER;
 
+        c->found = 0;
         if (task_owner(&owner)) {
-                if (owner.slot == c->owner.slot && owner.generation == c->owner.generation)
+                if (owner.generation == u->generation)
                         return u;
                 to = unit_get(&owner);
         } else if (task->flags & PF_KTHREAD)
                 return u; /* on behalf of whoever gave it the socket */
+        if (!to && outer)
+                return u;
 
-        bpf_spin_lock(&c->lock);
-        if (to)
-                c->owner = owner;
-        else {
-                c->owner = none;
-                c->kind = CONN_OTHER;
-        }
-        open = c->x.open_at != 0;
-        share = c->share;
-        c->share = 0;
-        bpf_spin_unlock(&c->lock);
-
-        effect.in_flight = open ? -1 : 0;
-        share_apply(u, share_now(u, share), &effect);
-        conn_closed(c, u);
-        if (to) {
-                effect.in_flight = open ? 1 : 0;
-                share_apply(to, 0, &effect);
-                conn_share(sk, c, to);
-                conn_opened(c, to);
-        }
+        conn_move(sk, c, to ? &owner : &none);
         return to;
 }
 
@@ -427,19 +491,20 @@ static __always_inline bool segment_read(struct __sk_buff *skb, struct segment *
 /* ---- the unit asks -------------------------------------------------------------------------------------------- */
 
 /* connect() was called on the socket, perhaps not for the first time. */
-static __always_inline void client_begins(struct sock *sk, struct conn *c, struct qos_unit *u) {
+static __always_inline void client_begins(struct sock *sk, struct conn *c, const struct qos_owner *owner) {
         struct exchange x = {};
 
         bpf_spin_lock(&c->lock);
         c->x = x;
         bpf_spin_unlock(&c->lock);
-        conn_share(sk, c, u);
+        conn_move(sk, c, owner);
 }
 
 /* All of it apart: servers that ask nobody do not pay for it. */
 static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_unit *u, __u32 end, __u32 snd_nxt, __u64 now) {
         struct exchange_effect effect = {};
-        __u32 bytes, share;
+        struct place p;
+        __u32 bytes;
 
         if (!c || !u)
                 return 0;
@@ -448,21 +513,22 @@ static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_u
         bytes = exchange_leave(&c->x, end, snd_nxt);
         if (bytes > 0)
                 exchange_ask(&c->x, now, &effect);
-        share = c->share;
+        p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
-        if (bytes == 0)
+        u = bytes > 0 ? place_get(u, &p) : NULL;
+        if (!u)
                 return 0;
 
-        share = share_now(u, share);
         window_enter(u, now);
-        share_sum(u, share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes);
-        share_apply(u, share, &effect);
+        share_sum(u, p.share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes);
+        share_apply(u, p.share, &effect);
         return 0;
 }
 
 static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit *u, __u64 segment, __u64 tcp, __u64 now) {
         struct exchange_effect effect = {};
-        __u32 share, seq = segment >> 32;
+        __u32 seq = segment >> 32;
+        struct place p;
         __u64 first_at;
 
         if (!c || !u)
@@ -471,20 +537,20 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
         bpf_spin_lock(&c->lock);
         exchange_hear(&c->x, now, seq + (__u32) segment, tcp >> 32, tcp, &effect);
         first_at = c->x.first_at;
-        share = c->share;
+        p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
-        if (effect.bytes == 0)
+        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        if (!u)
                 return 0;
 
-        share = share_now(u, share);
         window_enter(u, now);
-        share_sum(u, share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
         if (effect.begun)
-                row_book(u, share, 1, now, first_at);
+                row_book(u, p.share, 1, now, first_at);
         else if (effect.grown)
-                row_book_more(u, share, now, first_at, effect.grown_from);
-        share_apply(u, share, &effect);
-        return effect.begun && (share & SHARE_ROW) == QOS_ROW_PEERS_REST;
+                row_book_more(u, p.share, now, first_at, effect.grown_from);
+        share_apply(u, p.share, &effect);
+        return effect.begun && (p.share & SHARE_ROW) == QOS_ROW_PEERS_REST;
 }
 
 /* The peer has no row, and has just answered: perhaps it has one by now, or earns one. */
@@ -504,7 +570,7 @@ static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct co
         GRID_BOUND(row, QOS_ROWS + 1);
         row |= SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
         bpf_spin_lock(&c->lock);
-        if (c->x.open_at == 0)
+        if (c->in_flight == 0)
                 c->share = row;
         bpf_spin_unlock(&c->lock);
         return 0;
@@ -513,14 +579,15 @@ static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct co
 /* What the end of a connection with a question open, or of an attempt to connect, says about the peer. */
 static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit *u, __u32 error, __u32 old_state, __u32 new_state) {
         struct exchange_effect effect = {};
-        __u32 share, cell;
+        struct place p;
+        __u32 cell;
 
         if (!c || !u)
                 return 0;
 
         bpf_spin_lock(&c->lock);
         exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
-        share = c->share;
+        p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
         if (!effect.unanswered && old_state != TCP_SYN_SENT)
                 return 0;
@@ -532,11 +599,13 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         else
                 cell = QOS_ROW_CLIENT_ABORTS; /* the unit gave up */
 
-        share = share_now(u, share);
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
         window_enter(u, bpf_ktime_get_ns());
-        if (share & SHARE_ROW)
-                row_count(row_get(u, share & SHARE_ROW), cell, 1);
-        share_apply(u, share, &effect);
+        if (p.share & SHARE_ROW)
+                row_count(row_get(u, p.share & SHARE_ROW), cell, 1);
+        share_apply(u, p.share, &effect);
         return 0;
 }
 
@@ -592,7 +661,8 @@ int requests_ingress(struct __sk_buff *skb) {
         struct tcp_sock *tp;
         struct bpf_sock *sk;
         struct conn *c;
-        __u32 rcv_nxt, window_end, share;
+        __u32 rcv_nxt, window_end;
+        struct place p;
         __u64 now;
 
         sk = skb->sk;
@@ -638,14 +708,14 @@ int requests_ingress(struct __sk_buff *skb) {
 
         bpf_spin_lock(&c->lock);
         exchange_arrive(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
-        share = c->share;
+        p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
 
-        if (effect.bytes > 0) {
-                share = share_now(u, share);
+        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        if (u) {
                 window_enter(u, now);
-                share_sum(u, share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
-                share_apply(u, share, &effect);
+                share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+                share_apply(u, p.share, &effect);
         }
         return 1;
 }
@@ -851,7 +921,7 @@ static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct 
 static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied,
                                                    __u64 piece) {
 
-        __u32 offset = piece >> 32, len = piece, parsed, share;
+        __u32 offset = piece >> 32, len = piece, parsed;
         struct exchange_effect effect = {};
         struct question_feed q = {};
         struct bpf_dynptr data;
@@ -921,19 +991,15 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 if (q.f.at > parsed || (__s32) parsed <= 0)
                         t->in_pos = copied + q.f.at;
                 effect.in_flight += talk_extra(t);
-                share = c->share;
         } else {
                 bpf_spin_lock(&c->lock);
-                share = c->share;
                 c->x.tries = t->flags & TALK_UNDERSTOOD ? TRIES_MAX : c->x.tries + 1;
                 talk_give_up(t, &c->x, &effect);
                 bpf_spin_unlock(&c->lock);
         }
 
-        if (effect.in_flight != 0 || effect.overlap) {
-                window_enter(u, bpf_ktime_get_ns());
-                share_apply(u, share_now(u, share), &effect);
-        }
+        if (effect.in_flight != 0 || effect.overlap)
+                conn_apply(c, u, &effect, bpf_ktime_get_ns());
         return 0;
 }
 
@@ -958,7 +1024,6 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         if (!u)
                 return 0;
         if (c->found) {
-                c->found = 0;
                 u = conn_claim(sk, c, u);
                 if (!u)
                         return 0;
@@ -988,6 +1053,7 @@ struct departure {
         __u64 last_at;
         __u64 read_at;
         __u64 first_out_at;
+        struct place place;     /* where it is booked */
 };
 
 static __always_inline void departure_apply(struct departure *d, struct exchange *x, struct exchange_effect *effect) {
@@ -1017,11 +1083,11 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
                         f.tls->out_lost = 1;
         }
 
-        if (f.tls->out_lost || f.seen & TLS_STEP_APPLICATION) {
-                bpf_spin_lock(&c->lock);
+        bpf_spin_lock(&c->lock);
+        if (f.tls->out_lost || f.seen & TLS_STEP_APPLICATION)
                 departure_apply(d, &c->x, effect);
-                bpf_spin_unlock(&c->lock);
-        }
+        d->place = conn_note(c, effect);
+        bpf_spin_unlock(&c->lock);
         return 0;
 }
 
@@ -1033,6 +1099,7 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
         struct answer_feed a = {};
         struct talk_group group;
         __u32 n, answers = 0, share;
+        struct place p;
         struct talk *t;
 
         if (!skb || !sk || !c || !u || !d)
@@ -1082,9 +1149,11 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
 
         bpf_spin_lock(&c->lock);
         talk_settle(t, &c->x, d->now, d->complete, &effect);
-        share = c->share;
+        p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
-        share_apply(u, share_now(u, share), &effect);
+        u = place_get(u, &p);
+        if (u)
+                share_apply(u, p.share, &effect);
         return 0;
 }
 
@@ -1092,7 +1161,7 @@ SEC("cgroup_skb/egress")
 int requests_egress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
         struct departure d = {};
-        __u32 snd_nxt, written_end, share;
+        __u32 snd_nxt, written_end;
         struct segment segment;
         struct qos_unit *u;
         struct tcp_sock *tp;
@@ -1146,15 +1215,23 @@ int requests_egress(struct __sk_buff *skb) {
         sealed = c->x.flags & EXCHANGE_SEALED;
         if (d.bytes > 0 && !parsed && !sealed)
                 departure_apply(&d, &c->x, &effect);
-        share = c->share;
+        if (!sealed)
+                d.place = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
-
         if (d.bytes == 0)
                 return 1;
 
+        if (sealed) {
+                if (d.bytes > segment.len)
+                        d.bytes = segment.len;
+                sealed_departs(skb, sk, c, &d, &effect);
+        }
+        u = place_get(u, &d.place);
+        if (!u)
+                return 1;
+
         window_enter(u, d.now);
-        share = share_now(u, share);
-        share_sum(u, share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, d.bytes);
+        share_sum(u, d.place.share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, d.bytes);
         if (parsed) {
                 /* More than the packet: the position was unknown, and data left before it was */
                 if (d.bytes > segment.len)
@@ -1162,18 +1239,13 @@ int requests_egress(struct __sk_buff *skb) {
                 talk_departs(skb, sk, c, u, &d);
                 return 1;
         }
-        if (sealed) {
-                if (d.bytes > segment.len)
-                        d.bytes = segment.len;
-                sealed_departs(skb, sk, c, &d, &effect);
-                if (effect.begun && !(share & SHARE_ALONE))
-                        window_count(u, QOS_CELL_TLS, 1);
-        }
-        share_apply(u, share, &effect);
+        if (sealed && effect.begun && !(d.place.share & SHARE_ALONE))
+                window_count(u, QOS_CELL_TLS, 1);
+        share_apply(u, d.place.share, &effect);
         if (effect.begun)
-                share_book(u, share, d.now, 1, d.first_at, d.last_at, d.read_at);
+                share_book(u, d.place.share, d.now, 1, d.first_at, d.last_at, d.read_at);
         else if (effect.grown)
-                share_book_more(u, share, d.now, d.first_at, d.first_out_at, effect.grown_from);
+                share_book_more(u, d.place.share, d.now, d.first_at, d.first_out_at, effect.grown_from);
         return 1;
 }
 
@@ -1192,12 +1264,12 @@ static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, cons
 
         if (!conn_adopt(c, owner, kind))
                 return c;
-        conn_share(sk, c, u);
+        conn_move(sk, c, owner);
         if (kind == CONN_SERVER) {
                 struct tcp_sock *tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
 
                 c->retransmits = tp->total_retrans;
-                conn_opened(c, u);
+                conn_count(c, u, true);
         }
         return c;
 }
@@ -1217,7 +1289,8 @@ int BPF_PROG(requests_read, struct sock *sk) {
         struct talk *t = NULL;
         struct tls *s = NULL;
         struct conn *c;
-        __u32 copied, unsent, share;
+        __u32 copied, unsent;
+        struct place p;
         __u64 now, first_at, last_at;
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
@@ -1247,7 +1320,6 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 conn_accept(c, u, tp, tp->rcv_nxt - (__u32) tp->bytes_received, now);
 
         if (c->found) {
-                c->found = 0;
                 u = conn_claim(sk, c, u);
                 if (!u)
                         return 0;
@@ -1291,12 +1363,15 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 if (s)
                         s->asks = 0;
         }
-        share = c->share;
+        p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
 
         if (effect.in_flight != 0 || effect.overlap) {
+                u = place_get(u, &p);
+                if (!u)
+                        return 0;
                 window_enter(u, now);
-                share_apply(u, share_now(u, share), &effect);
+                share_apply(u, p.share, &effect);
         }
         return 0;
 }
@@ -1327,7 +1402,7 @@ static __always_inline void listener_learn(struct sock *sk, const struct qos_own
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
                 return;
         }
-        if (l->owner.slot != owner->slot || l->owner.generation != owner->generation) {
+        if (!owner_equal(&l->owner, owner)) {
                 l->owner = *owner;
                 l->drops = sk->sk_drops.counter;
         }
@@ -1351,7 +1426,7 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
         struct tcp_sock *tp;
         struct qos_unit *u;
         struct conn *c;
-        __u32 share;
+        struct place p;
         __u64 now;
 
         if (new_state == TCP_LISTEN) {
@@ -1370,7 +1445,7 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                 u = unit_get(&owner);
                 c = u ? conn_learn(sk, CONN_CLIENT, &owner, u) : NULL;
                 if (c)
-                        client_begins(sk, c, u);
+                        client_begins(sk, c, &owner);
                 return 0;
         }
 
@@ -1424,16 +1499,18 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                 if (h) {
                         bpf_spin_lock(&c->lock);
                         exchange_arrive(&c->x, h->at, h->seq, h->end, copied, window_end, &effect);
-                        share = c->share;
+                        p = conn_note(c, &effect);
                         bpf_spin_unlock(&c->lock);
                         h->at = 0;
 
-                        share = share_now(u, share);
-                        share_sum(u, share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
-                        share_apply(u, share, &effect);
+                        u = place_get(u, &p);
+                        if (!u)
+                                return 0;
+                        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+                        share_apply(u, p.share, &effect);
                 }
 
-                conn_opened(c, u);
+                conn_count(c, u, true);
                 return 0;
         }
 
@@ -1454,21 +1531,23 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                         t->asked = t->n_groups = t->flags = 0;
                         effect.in_flight += talk_extra(t);
                 }
-                share = c->share;
+                p = conn_note(c, &effect);
                 bpf_spin_unlock(&c->lock);
 
+                u = place_get(u, &p);
+                if (!u)
+                        return 0;
                 window_enter(u, now);
-                share = share_now(u, share);
                 if (effect.unanswered) {
                         __u32 cell = end_cell(sk->sk_err, old_state);
 
-                        share_count(u, share, cell, cell - QOS_CELL_ERRORS_RESET + QOS_ROW_ERRORS_RESET, effect.unanswered);
+                        share_count(u, p.share, cell, cell - QOS_CELL_ERRORS_RESET + QOS_ROW_ERRORS_RESET, effect.unanswered);
                 }
                 /* One that failed to leave is in the count, and is not traced by all kernels */
                 conn_count_retransmits(c, tp->total_retrans, u);
-                share_apply(u, share, &effect);
+                share_apply(u, p.share, &effect);
                 if (gone)
-                        conn_closed(c, u);
+                        conn_count(c, u, false);
         }
         return 0;
 }
@@ -1494,14 +1573,45 @@ int BPF_PROG(requests_retransmit, struct sock *sk) {
 
 /* ---- iterators ------------------------------------------------------------------------------------------------ */
 
+/* Does the one lie in the other? */
+static __attribute__((noinline)) int owner_is_inside(const struct qos_owner *inner, const struct qos_owner *outer) {
+        struct qos_owner o;
+
+        if (!inner || !outer)
+                return 0;
+        o = *inner;
+        for (int i = 0; i < QOS_NEST_DEPTH; i++) {
+                const struct qos_nest *nest = bpf_map_lookup_elem(&nests, &o.slot);
+
+                if (!nest || nest->generation != o.generation)
+                        return 0;
+                o = owner_read(&nest->outer);
+                if (o.generation == 0)
+                        return 0;
+                if (owner_equal(&o, outer))
+                        return 1;
+        }
+        return 0;
+}
+
+/* With its connections' storage, or its listener's. */
+static __always_inline void socket_move(struct sock *sk, struct conn *c, const struct qos_owner *to) {
+        struct qos_listener *l;
+
+        conn_move(sk, c, to);
+        l = bpf_sk_storage_get(&listeners, sk, 0, 0);
+        if (l)
+                l->owner = *to;
+}
+
 /* The sockets that tasks of observed units have open already: run at attach, and when a unit has started. */
 SEC("iter/task_file")
 int units_find_sockets(struct bpf_iter__task_file *ctx) {
         struct task_struct *task = ctx->task;
         struct file *file = ctx->file;
         struct exchange_effect effect = {};
-        __u32 rcv_nxt, copied, snd_nxt, share;
-        struct qos_owner *group, owner;
+        __u32 rcv_nxt, copied, snd_nxt;
+        struct qos_owner *group, owner, known;
         struct socket *socket;
         struct tcp_sock *tp;
         struct qos_unit *u;
@@ -1515,7 +1625,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         group = bpf_cgrp_storage_get(&groups, task->cgroups->dfl_cgrp, 0, 0);
         if (!group)
                 return 0;
-        owner = *group;
+        owner = owner_read(group);
         u = unit_get(&owner);
         if (!u)
                 return 0;
@@ -1535,11 +1645,17 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (c && unit_get(&c->owner)) {
-                /* Perhaps its port is excluded since, or no longer */
-                if (c->kind != CONN_OTHER && c->owner.slot == owner.slot && c->owner.generation == owner.generation)
-                        conn_share(sk, c, u);
-                return 0;
+        if (c) {
+                known = owner_read(&c->owner);
+                if (unit_get(&known)) {
+                        /* That of a unit around this one, before this one was attached */
+                        if (owner_is_inside(&owner, &known)) {
+                                if (c->kind == CONN_LISTENER)
+                                        c->found = CONN_FOUND_OUTER; /* it may be several's */
+                                socket_move(sk, c, &owner);
+                        }
+                        return 0;
+                }
         }
 
         if (sk->__sk_common.skc_state == TCP_LISTEN) {
@@ -1565,12 +1681,43 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
                 if (rcv_nxt != copied && c->kind == CONN_SERVER)
                         exchange_arrive(&c->x, now, copied, rcv_nxt, copied, rcv_nxt, &effect);
         }
-        share = c->share;
         bpf_spin_unlock(&c->lock);
 
-        share_apply(u, share_now(u, share), &effect);
+        conn_apply(c, u, &effect, now);
         return 0;
 }
+
+/* After a unit was attached in another, or was detached there: run over all known sockets. Those in no table of files are
+ * with the outer one still, and what was a detached one's is the outer one's now. */
+SEC("iter/bpf_sk_storage_map")
+int units_settle(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        const struct qos_nest *nest;
+        struct qos_owner owner, to;
+        struct conn *c;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c)
+                return 0;
+        owner = owner_read(&c->owner);
+        nest = bpf_map_lookup_elem(&nests, &owner.slot);
+        if (!nest || nest->generation != owner.generation)
+                return 0;
+
+        if (nest->flags & QOS_NEST_CLOSED) {
+                to = owner_read(&nest->outer);
+                if (to.generation != 0)
+                        socket_move(sk, c, &to);
+        } else if (nest->flags & QOS_NEST_LOOK && c->found == 0 && sk->__sk_common.skc_state != TCP_LISTEN)
+                c->found = CONN_FOUND_OUTER;
+        return 0;
+}
+
 
 /* The listeners that the service manager (the only task that is looked at) has opened: lists them all, and makes those at
  * known addresses their unit's. */
@@ -1652,7 +1799,7 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 return 0;
         }
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c || c->kind != CONN_SERVER)
+        if (!c || c->kind != CONN_SERVER || c->share & SHARE_ALONE)
                 return 0;
         at = *(volatile __u64*) &c->x.open_at;
         if (at == 0)
@@ -1666,5 +1813,27 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 u->oldest_session = session.id;
         } else if (at < u->oldest_at)
                 u->oldest_at = at;
+        return 0;
+}
+
+/* Gives all sockets the share that is theirs now: what is excluded has changed, or listeners were found. Not by the files of
+ * tasks, which sockets that wait to be accepted, that PID 1 holds, or that io_uring has alone, are not in. */
+SEC("iter/bpf_sk_storage_map")
+int requests_share(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        struct qos_owner owner;
+        struct conn *c;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || (c->kind != CONN_LISTENER && c->kind != CONN_SERVER))
+                return 0;
+        owner = owner_read(&c->owner);
+        if (unit_get(&owner))
+                conn_move(sk, c, &owner);
         return 0;
 }

@@ -81,10 +81,6 @@ struct {
         __type(value, struct udp_exchange);
 } udp_peers SEC(".maps") __weak;
 
-static __always_inline bool owner_equal(const struct qos_owner *a, const struct qos_owner *b) {
-        return a->slot == b->slot && a->generation == b->generation;
-}
-
 /* ---- whose socket is it --------------------------------------------------------------------------------------- */
 
 static __always_inline void udp_adopt(struct udp_socket *c, const struct qos_owner *owner, __u64 cookie, __u32 unseen, bool found) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include "json.h"
-#include "metric.h"
 
 /* The most keys that one object of a snapshot has. More would be a bug, that test-json finds: it is a matter of
  * dbus/ alone. */
@@ -71,8 +70,7 @@ static int object_add_object(Object *o, const char *key, size_t key_length, Obje
         return object_add(o, key, key_length, v);
 }
 
-/* Leaves *ret alone and returns 0 if the value is absent. */
-static int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret) {
+int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret) {
         const char *s;
         uint64_t u;
         double d;
@@ -495,6 +493,21 @@ static int probes_to_json(ProbeMask probes, sd_json_variant **ret) {
         return 0;
 }
 
+int excludes_to_json(const ExcludeList *l, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        char buffer[EXCLUDE_STRING_MAX];
+        int r;
+
+        r = sd_json_variant_new_array(&array, NULL, 0);
+        for (size_t i = 0; i < l->n && r >= 0; i++)
+                r = sd_json_variant_append_arrayb(&array, SD_JSON_BUILD_STRING(exclude_list_format(l, i, buffer)));
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(array);
+        return 0;
+}
+
 int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         int r;
@@ -504,9 +517,11 @@ int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret) {
                 return r;
 
         for (const Hold *h = u->holds; h; h = h->next) {
-                _cleanup_(sd_json_variant_unrefp) sd_json_variant *probes = NULL;
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *probes = NULL, *excludes = NULL;
 
                 r = probes_to_json(h->probes, &probes);
+                if (r >= 0)
+                        r = excludes_to_json(&h->excludes, &excludes);
                 if (r < 0)
                         return r;
 
@@ -514,6 +529,7 @@ int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret) {
                                 &array,
                                 SD_JSON_BUILD_PAIR_STRING("type", hold_type_to_string(h->type)),
                                 SD_JSON_BUILD_PAIR_VARIANT("probes", probes),
+                                SD_JSON_BUILD_PAIR_CONDITION(h->excludes.n > 0, "exclude", SD_JSON_BUILD_VARIANT(excludes)),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("uid", h->uid),
                                 SD_JSON_BUILD_PAIR_CONDITION(!!h->owner, "owner", SD_JSON_BUILD_STRING(h->owner)),
                                 SD_JSON_BUILD_PAIR_CONDITION(h->expires != USEC_INFINITY, "remaining",

@@ -71,6 +71,16 @@ bool metric_get_real(const Metric *metric, const Metrics *values, double *ret) {
         return true;
 }
 
+bool metric_is_present(const Metric *metric, const Metrics *values) {
+        const char *s;
+        uint64_t u;
+        double d;
+
+        return metric->type == METRIC_INTEGER ? metric_get_integer(metric, values, &u) :
+               metric->type == METRIC_REAL    ? metric_get_real(metric, values, &d) :
+                                                metric_get_string(metric, values, &s);
+}
+
 bool metric_get_string(const Metric *metric, const Metrics *values, const char **ret) {
         const char *v;
 

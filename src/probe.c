@@ -3,10 +3,12 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <fcntl.h>
+#include <linux/membarrier.h>
 #include <malloc.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <systemd/sd-daemon.h>
 
 #include "log.h"
@@ -20,6 +22,7 @@ typedef enum Map {
         MAP_SEALS,
         MAP_LISTENERS,
         MAP_GROUPS,
+        MAP_NESTS,
         MAP_PATHS,
         MAP_ADDRESSES,
         MAP_EXCLUDES,
@@ -40,6 +43,7 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_SEALS]        = "seals",
         [MAP_LISTENERS]    = "listeners",
         [MAP_GROUPS]       = "groups",
+        [MAP_NESTS]        = "nests",
         [MAP_PATHS]        = "paths",
         [MAP_ADDRESSES]    = "addresses",
         [MAP_EXCLUDES]     = "excludes",
@@ -100,10 +104,14 @@ static const struct {
                                    "UDP sockets older than the attach: their first requests" },
         [PROGRAM_FIND_PASSED]  = { "units_find_passed",   "units",    "iter/task_file",               HOOK_ITERATOR_MANAGER, 0,
                                    "sockets that the service manager has opened for a unit: when the first requests arrive" },
+        [PROGRAM_SETTLE]       = { "units_settle",        "units",    "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
+                                   "of units in units, whose a connection is that was open before the one or the other was attached or detached" },
         [PROGRAM_LISTENERS]    = { "requests_listeners",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_LISTENERS,
                                    "accept queue and its limit, the newest listen drops" },
         [PROGRAM_OLDEST]       = { "requests_oldest",     "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
                                    "age of the oldest request in flight" },
+        [PROGRAM_SHARE]        = { "requests_share",      "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
+                                   "which endpoint connections older than the attach belong to, ports that are excluded while connections are open" },
         [PROGRAM_UNIX_OPEN]    = { "requests_unix_open",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_UNIX_CONNS,
                                    "requests in flight on Unix sockets" },
         [PROGRAM_UDP_OPEN]     = { "requests_udp_open",   "requests", "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_UDP_PEERS,
@@ -558,6 +566,16 @@ void probe_disown_group(Probe *p, int fd) {
                 (void) bpf_map_delete_elem(p->map_fds[MAP_GROUPS], &fd);
 }
 
+int probe_get_group_owner(Probe *p, int fd, struct qos_owner *ret) {
+        assert(p->started);
+        return bpf_map_lookup_elem(p->map_fds[MAP_GROUPS], &fd, ret);
+}
+
+void probe_set_nest(Probe *p, unsigned slot, const struct qos_nest *nest) {
+        if (p->started)
+                (void) bpf_map_update_elem(p->map_fds[MAP_NESTS], &slot, nest, BPF_ANY); /* an element of an array: never fails */
+}
+
 static int path_key(const char *path, struct qos_path *ret) {
         if (strlen(path) >= sizeof(ret->path))
                 return -ENAMETOOLONG;
@@ -628,7 +646,18 @@ int probe_find_sockets(Probe *p) {
                 if (q < 0)
                         r = q;
         }
-        return r;
+        if (r < 0)
+                return r;
+
+        /* By now it is known where connections came in that were seen before their listeners */
+        (void) iterator_run(p, PROGRAM_SHARE, NULL);
+        return 0;
+}
+
+int probe_settle(Probe *p) {
+        /* Connections are made of their listener's entry in interrupts: those that began with the old one have ended */
+        (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
+        return iterator_run(p, PROGRAM_SETTLE, NULL);
 }
 
 static bool address_equal(const struct qos_address *a, const struct qos_address *b) {
@@ -665,6 +694,51 @@ int probe_set_addresses(Probe *p, unsigned slot, uint32_t generation, const stru
                         return r;
         }
         return 0;
+}
+
+int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const ExcludeList *excludes) {
+        int fd = p->map_fds[MAP_EXCLUDES], r;
+        struct qos_exclude key, next;
+        bool more, changed = false;
+
+        if (!p->started)
+                return 0;
+
+        more = bpf_map_get_next_key(fd, NULL, &next) >= 0;
+        while (more) {
+                bool keep = false;
+
+                key = next;
+                more = bpf_map_get_next_key(fd, &key, &next) >= 0;
+                if (key.owner.slot != slot)
+                        continue;
+                for (size_t i = 0; i < excludes->n; i++)
+                        keep = keep || (key.owner.generation == generation && key.port == excludes->ports[i]);
+                if (!keep) {
+                        (void) bpf_map_delete_elem(fd, &key);
+                        changed = true;
+                }
+        }
+
+        for (size_t i = 0; i < excludes->n; i++) {
+                key = (struct qos_exclude) {
+                        .owner = { .slot = slot, .generation = generation },
+                        .port = excludes->ports[i],
+                };
+                r = bpf_map_update_elem(fd, &key, &(uint8_t) { 1 }, BPF_NOEXIST);
+                if (r < 0 && r != -EEXIST)
+                        return r;
+                changed = changed || r >= 0;
+        }
+        if (!changed)
+                return 0;
+
+        /* Twice: of the connections that are made during the first time some come from a listener that is not done yet,
+         * and may be missed. Those of the second time come from listeners that are */
+        r = iterator_run(p, PROGRAM_SHARE, NULL);
+        if (r < 0)
+                return r;
+        return iterator_run(p, PROGRAM_SHARE, NULL);
 }
 
 int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n) {

@@ -157,7 +157,10 @@ int verb_list_metrics(int argc, char **argv) {
         if (r < 0)
                 return complain_oom();
         if (arg_legend)
-                (void) printf("\n%zu metrics.\n", metrics.n);
+                (void) printf("\n%zu metrics.\n"
+                              "Counts, rate, errors, in flight, latency and bytes also by endpoint, with its address or port in brackets,\n"
+                              "like requests.server[127.0.0.1:80].rate or requests.server[:443].latency.p99, and by peer, with its address\n"
+                              "or unit, like requests.client[redis-server.service].rate.\n", metrics.n);
 
         return STATUS_FINE;
 }

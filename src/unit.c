@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-#include <arpa/inet.h>
 #include <math.h>
 
 #include "history.h"
 #include "manager.h"
 #include "metric.h"
+#include "nest.h"
 #include "probe.h"
+#include "rows-reading.h"
 #include "window.h"
 
 /* How old the gauges of listeners and of open connections may be: looking takes time in proportion to how many there
@@ -15,9 +16,6 @@
 
 /* How long a reading is given again while nothing happens: rates are per time that passes. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
-
-/* A row passes from one peer to another ten times a second at most, and that takes some 10 us. */
-#define ROWS_TRIES_MAX 16
 
 static const char *const probe_table[] = { "requests" };
 
@@ -78,19 +76,24 @@ static void distribution_set_absent(Distribution *d) {
         *d = (Distribution) { ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT };
 }
 
-static uint64_t gauge(const __s64 *p) {
-        int64_t n = __atomic_load_n(p, __ATOMIC_RELAXED);
+/* All books together. Two programs that run at once may be seen in the wrong order: not below zero */
+static uint64_t gauge(const WindowBooks *w, size_t offset) {
+        int64_t n = 0;
 
-        /* Two programs that run at once may be seen in the wrong order: not below zero */
+        for (size_t i = 0; i < w->n; i++)
+                n += __atomic_load_n((const int64_t*) ((const char*) w->books[i].map + offset), __ATOMIC_RELAXED);
         return n > 0 ? (uint64_t) n : 0;
 }
 
-static void gauges_refresh(Unit *u, uint64_t now) {
-        Manager *m = u->manager;
-        bool missing;
+#define GAUGE(w, member) gauge(w, offsetof(struct qos_unit, member))
+
+static void gauges_refresh(Manager *m, const WindowBooks *w, uint64_t now) {
+        bool missing = false;
 
         /* A question that came since the last look has no age yet */
-        missing = gauge(&u->view->in_flight) > 0 && u->view->oldest_session != m->oldest_session;
+        for (size_t i = 0; i < w->n; i++)
+                missing = missing || (w->books[i].map->oldest_session != m->oldest_session &&
+                                      __atomic_load_n(&w->books[i].map->in_flight, __ATOMIC_RELAXED) > 0);
         if (m->gauges_at != 0 && now < m->gauges_at + GAUGES_AGE_NSEC && !missing)
                 return;
 
@@ -104,29 +107,43 @@ static void gauges_refresh(Unit *u, uint64_t now) {
                         m->gauge_sessions[i] = 0;
 }
 
-static bool gauge_is_current(const Unit *u, enum qos_gauge g) {
-        return u->manager->gauge_sessions[g] != 0 && u->view->gauges[g].session == u->manager->gauge_sessions[g];
-}
-
-/* What is in flight on sockets that only an iterator counts, and since when the oldest of all is. */
-static uint64_t gauges_add(const Unit *u, uint64_t in_flight, uint64_t *oldest_at) {
-        for (enum qos_gauge i = 0; i < QOS_GAUGES; i++) {
-                const struct qos_open *g = &u->view->gauges[i];
-
-                if (!gauge_is_current(u, i))
-                        continue;
-                in_flight += g->in_flight;
-                *oldest_at = MIN(*oldest_at, g->oldest_at);
-        }
-        return in_flight;
-}
-
 static void client_set_absent(ClientRole *c) {
         memset(c, 0xff, sizeof(*c)); /* all integers, but one */
         c->rate = NAN;
 }
 
-static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Metrics *ret) {
+static void gauges_fill(Unit *u, const WindowBooks *w, uint32_t programs, uint64_t now, Server *s) {
+        uint64_t queue = 0, queue_max = 0, open = 0, oldest_at = UINT64_MAX; /* a book with no session does not listen, or has nothing in flight */
+        Manager *m = u->manager;
+
+        for (size_t i = 0; i < w->n; i++) {
+                const struct qos_unit *map = w->books[i].map;
+
+                if (map->listeners_session == m->listeners_session) {
+                        queue += map->accept_queue;
+                        queue_max += map->accept_queue_max;
+                }
+                if (m->oldest_session != 0 && map->oldest_session == m->oldest_session && __atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0)
+                        oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
+                open += window_get_open(w, map, 0, &oldest_at);
+        }
+
+        s->connections.open = has(programs, PROGRAM_BIT(PROGRAM_STATE)) ? GAUGE(w, open) : ABSENT;
+        s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
+        if (m->listeners_session != 0 && has(programs, NEEDS_LISTENERS)) {
+                s->connections.accept_queue = queue;
+                s->connections.accept_queue_max = queue_max;
+        }
+
+        s->in_flight = s->oldest_in_flight = ABSENT;
+        if (!has(programs, NEEDS_IN_FLIGHT))
+                return;
+        s->in_flight = GAUGE(w, in_flight) + open;
+        if (s->in_flight > 0 && oldest_at != UINT64_MAX)
+                s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
+}
+
+static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *reading, uint64_t now, Metrics *ret) {
         uint32_t programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
         const struct {
@@ -160,7 +177,7 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
                 { QOS_CELL_RETRANSMITS,    PROGRAM_BIT(PROGRAM_RETRANSMIT),   &s->connections.retransmits  },
         };
         unsigned minimum = u->manager->config.minimum_samples;
-        uint64_t parsed = reading->cells[QOS_CELL_REDIS], oldest_at = ABSENT;
+        uint64_t parsed = reading->cells[QOS_CELL_REDIS];
         bool overlapping;
 
         ret->requests.quality = !has(programs, NEEDS_EXCHANGES) ? QUALITY_ABSENT :
@@ -185,239 +202,8 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
         s->bytes_in = has(programs, PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ? reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
         s->bytes_out = has(programs, PROGRAM_BIT(PROGRAM_EGRESS)) ? reading->sums[QOS_SUM_BYTES_OUT] : ABSENT;
 
-        s->connections.open = has(programs, PROGRAM_BIT(PROGRAM_STATE)) ? gauge(&u->view->open) : ABSENT;
-        if (u->manager->listeners_session == 0 || !has(programs, NEEDS_LISTENERS))
-                s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
-        else if (u->view->listeners_session == u->manager->listeners_session) {
-                s->connections.accept_queue = u->view->accept_queue;
-                s->connections.accept_queue_max = u->view->accept_queue_max;
-        } else
-                s->connections.accept_queue = s->connections.accept_queue_max = 0; /* it does not listen */
-
-        s->in_flight = has(programs, NEEDS_IN_FLIGHT) ? gauges_add(u, gauge(&u->view->in_flight), &oldest_at) : ABSENT;
-        if (has(programs, NEEDS_IN_FLIGHT) && u->manager->oldest_session != 0 &&
-            u->view->oldest_session == u->manager->oldest_session)
-                oldest_at = MIN(oldest_at, u->view->oldest_at);
-        if (oldest_at != ABSENT)
-                s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
-        else
-                s->oldest_in_flight = ABSENT;
-        if (s->in_flight == 0 || s->in_flight == ABSENT)
-                s->oldest_in_flight = ABSENT;
-
+        gauges_fill(u, w, programs, now, s);
         client_set_absent(&ret->requests.client); /* rows_fill() knows, where it is asked */
-}
-
-/* ---- endpoints and peers -------------------------------------------------------------------------------------- */
-
-static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row *row) {
-        uint64_t count = from->cells[QOS_ROW_COUNT];
-        bool overlapping = window_is_overlapping(from->cells[QOS_ROW_OVERLAPS], count);
-
-        row->measured = true;
-        row->count = overlapping ? ABSENT : count;
-        row->rate = overlapping || covered == 0 ? NAN : count * (double) NSEC_PER_SEC / covered;
-        row->errors_reset = from->cells[QOS_ROW_ERRORS_RESET];
-        row->errors_timeout = from->cells[QOS_ROW_ERRORS_TIMEOUT];
-        row->aborts = from->cells[QOS_ROW_CLIENT_ABORTS];
-        row->in_flight = from->in_flight;
-        row->bytes_in = from->sums[QOS_ROW_SUM_BYTES_IN];
-        row->bytes_out = from->sums[QOS_ROW_SUM_BYTES_OUT];
-        if (overlapping)
-                distribution_set_absent(&row->latency);
-        else
-                window_row_get_distribution(from, u->manager->config.minimum_samples, &row->latency);
-}
-
-static void client_fill(const Row *all, ClientRole *ret) {
-        *ret = (ClientRole) {
-                .count = all->count,
-                .rate = all->rate,
-                .errors_reset = all->errors_reset,
-                .errors_timeout = all->errors_timeout,
-                .aborts = all->aborts,
-                .in_flight = all->in_flight,
-                .latency = all->latency,
-                .bytes_in = all->bytes_in,
-                .bytes_out = all->bytes_out,
-        };
-}
-
-typedef struct RowReading {
-        Row row;
-        WindowRow value;
-} RowReading;
-
-static int row_compare(const void *a, const void *b) {
-        const RowReading *x = a, *y = b;
-        uint64_t t = x->value.sums[QOS_ROW_SUM_LATENCY], v = y->value.sums[QOS_ROW_SUM_LATENCY];
-
-        if ((x->row.kind == ROW_PEER) != (y->row.kind == ROW_PEER))
-                return x->row.kind == ROW_PEER ? 1 : -1;
-        if (x->row.rest != y->row.rest)
-                return x->row.rest ? 1 : -1;
-        if (x->row.kind != ROW_PEER || t == v)
-                return memcmp(&x->row.port, &y->row.port, sizeof(x->row.port)); /* as long as nothing sets them apart, in a steady order */
-        return t > v ? -1 : 1;
-}
-
-static bool row_has_activity(const WindowRow *r) {
-        return r->cells[QOS_ROW_COUNT] > 0 || r->in_flight > 0 || r->sums[QOS_ROW_SUM_BYTES_IN] > 0 || r->sums[QOS_ROW_SUM_BYTES_OUT] > 0 ||
-                r->cells[QOS_ROW_ERRORS_RESET] > 0 || r->cells[QOS_ROW_ERRORS_TIMEOUT] > 0 || r->cells[QOS_ROW_CLIENT_ABORTS] > 0;
-}
-
-typedef struct RowsReading {
-        RowReading rows[SNAPSHOT_ROWS_MAX];
-        size_t n;
-        WindowRow peers;        /* all of them */
-        bool measured;
-} RowsReading;
-
-static void rows_read(const Unit *u, const WindowReading *reading, uint64_t now, uint64_t window, RowsReading *ret) {
-        static const RowKind kinds[] = {
-                [QOS_ROW_ENDPOINT] = ROW_ENDPOINT,
-                [QOS_ROW_EXCLUDED] = ROW_EXCLUDED,
-                [QOS_ROW_PEER]     = ROW_PEER,
-        };
-        WindowRow first, total;
-
-        _Static_assert(SNAPSHOT_ROWS_MAX == QOS_ROWS + 1, "a place for each row and the first endpoint");
-
-        *ret = (RowsReading) {
-                .measured = window_is_for_rows(window) && has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS),
-        };
-
-        window_get_row(reading, &first);
-        first.in_flight = gauges_add(u, gauge(&u->view->in_flight), &(uint64_t) { ABSENT });
-
-        for (unsigned i = 0; i <= QOS_ROWS; i++) {
-                bool rest = i == QOS_ROW_ENDPOINTS_REST || i == QOS_ROW_PEERS_REST;
-                struct qos_row_name name = u->view->names[i];
-                RowReading r = {};
-                size_t k;
-
-                if (rest)
-                        name = (struct qos_row_name) { .kind = i == QOS_ROW_ENDPOINTS_REST ? QOS_ROW_ENDPOINT : QOS_ROW_PEER };
-                if (name.kind == QOS_ROW_FREE || name.kind >= ELEMENTSOF(kinds))
-                        continue;
-                if (i > 0 && ret->measured &&
-                    window_read_row(u->view, i, now, u->attached_since_monotonic, window, &r.value) < 0)
-                        ret->measured = false;
-                for (enum qos_gauge g = 0; i > 0 && g < QOS_GAUGES; g++)
-                        if (gauge_is_current(u, g))
-                                r.value.in_flight += u->view->gauges[g].rows[i];
-                /* All have a row of their own; or a peer has got one, and never came again */
-                if ((rest || name.kind == QOS_ROW_PEER) &&
-                    (window_read_row(u->view, i, now, u->attached_since_monotonic, WINDOW_TOTAL, &total) < 0 || !row_has_activity(&total)))
-                        continue;
-
-                r.row = (Row) {
-                        .kind = kinds[name.kind],
-                        .rest = rest,
-                        .port = name.address.port,
-                        .family = name.address.family,
-                };
-                memcpy(r.row.address, name.address.address, sizeof(r.row.address));
-                memcpy(r.row.path, name.path, sizeof(name.path));
-
-                if (r.row.kind == ROW_ENDPOINT && i > 0)
-                        window_row_subtract(&first, &r.value);
-                else if (r.row.kind == ROW_PEER)
-                        window_row_add(&ret->peers, &r.value);
-
-                /* Two programs that saw it first at once: see row_find() */
-                for (k = 0; k < ret->n; k++)
-                        if (ret->rows[k].row.kind == r.row.kind && ret->rows[k].row.rest == rest &&
-                            ret->rows[k].row.port == r.row.port && ret->rows[k].row.family == r.row.family &&
-                            memcmp(ret->rows[k].row.address, r.row.address, sizeof(r.row.address)) == 0)
-                                break;
-                if (k < ret->n)
-                        window_row_add(&ret->rows[k].value, &r.value);
-                else
-                        ret->rows[ret->n++] = r;
-        }
-
-        if (u->view->names[0].kind == QOS_ROW_ENDPOINT)
-                window_row_add(&ret->rows[0].value, &first);
-}
-
-/* What the rows are, and what they have in the window. Also the unit's figures as a client, which are the peers' together. */
-static void rows_fill(Unit *u, const WindowReading *reading, uint64_t now, uint64_t window, Snapshot *ret, ClientRole *ret_client) {
-        RowsReading r;
-        Row all = {};
-
-        /* A row that becomes part of the rest meanwhile would be in both, or in none */
-        for (unsigned try = 0; try < ROWS_TRIES_MAX; try++) {
-                uint32_t folds = __atomic_load_n(&u->view->folds, __ATOMIC_ACQUIRE);
-
-                rows_read(u, reading, now, window, &r);
-                __atomic_thread_fence(__ATOMIC_ACQUIRE);
-                if (folds % 2 == 0 && __atomic_load_n(&u->view->folds, __ATOMIC_ACQUIRE) == folds)
-                        break;
-        }
-
-        if (r.measured) {
-                row_fill(u, &r.peers, reading->covered, &all);
-                client_fill(&all, ret_client);
-        }
-
-        qsort(r.rows, r.n, sizeof(*r.rows), row_compare);
-        for (size_t k = 0; k < r.n; k++) {
-                if (r.measured)
-                        row_fill(u, &r.rows[k].value, reading->covered, &r.rows[k].row);
-                ret->rows[k] = r.rows[k].row;
-        }
-        ret->n_rows = r.n;
-}
-
-const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING_MAX]) {
-        static const uint8_t any[16] = {};
-        char address[INET6_ADDRSTRLEN];
-
-        if (row->family == AF_UNIX)
-                (void) snprintf(buffer, ADDRESS_STRING_MAX, "%s", row->path);
-        else if (row->family == AF_INET6) {
-                (void) inet_ntop(AF_INET6, row->address, address, sizeof(address));
-                (void) snprintf(buffer, ADDRESS_STRING_MAX, "[%s]:%u", address, row->port);
-        } else if (memcmp(row->address, any, sizeof(any)) == 0)
-                (void) snprintf(buffer, ADDRESS_STRING_MAX, "*:%u", row->port);
-        else {
-                (void) inet_ntop(AF_INET, row->address, address, sizeof(address));
-                (void) snprintf(buffer, ADDRESS_STRING_MAX, "%s:%u", address, row->port);
-        }
-        return buffer;
-}
-
-/* Whether who connects to this address reaches a socket that listens on that one. Of a listener on all addresses it is only
- * known for those that are always this machine's. */
-static bool address_reaches(const Row *row, const struct qos_address *listen) {
-        static const uint8_t any[16] = {}, loopback6[16] = { [15] = 1 };
-        bool local;
-
-        if (row->port != listen->port)
-                return false;
-        if (row->family == listen->family && memcmp(row->address, listen->address, sizeof(row->address)) == 0)
-                return true;
-        local = row->family == AF_INET ? row->address[0] == 127 : memcmp(row->address, loopback6, sizeof(loopback6)) == 0;
-        return local && memcmp(listen->address, any, sizeof(any)) == 0 &&
-                (row->family == listen->family || listen->family == AF_INET6);
-}
-
-const char* unit_find_listening(const Unit *u, const Row *row) {
-        if (row->rest)
-                return NULL;
-
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *other = u->manager->units[i];
-
-                for (unsigned k = 0; other && other->view && k <= QOS_ROWS; k++) {
-                        const struct qos_row_name *name = &other->view->names[k];
-
-                        if ((name->kind == QOS_ROW_ENDPOINT || name->kind == QOS_ROW_EXCLUDED) && address_reaches(row, &name->address))
-                                return other->name;
-                }
-        }
-        return NULL;
 }
 
 static bool gauges_equal(const Metrics *a, const Metrics *b) {
@@ -429,18 +215,13 @@ static bool gauges_equal(const Metrics *a, const Metrics *b) {
                 x->connections.accept_queue_max == y->connections.accept_queue_max;
 }
 
-/* What the unit asks of others is in no cell of its own. */
-static uint64_t client_get_signature(const ClientRole *c, uint64_t signature) {
-        const uint64_t words[] = { c->count, c->errors_reset, c->errors_timeout, c->aborts, c->in_flight, c->bytes_in, c->bytes_out, c->latency.mean };
-
-        for (size_t i = 0; i < ELEMENTSOF(words); i++)
-                signature = (signature ^ words[i]) * UINT64_C(0x100000001b3);
-        return signature;
-}
-
-void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
+static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *ret_rows) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
+        WindowBooks books = {};
+        RowsReading rows_total;
+        bool measurable;
         Snapshot totals = {}, s = {
                 .window = window,
                 .timestamp = now_nsec(CLOCK_REALTIME),
@@ -450,27 +231,34 @@ void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
 
         assert(window_is_valid(window));
 
-        if (u->view)
-                gauges_refresh(u, now);
+        if (u->view) {
+                unit_get_books(u, buffer, &books);
+                gauges_refresh(u->manager, &books, now);
+        }
 
         if (!u->view ||
-            window_read(u->view, now, u->attached_since_monotonic, window, &reading) < 0 ||
-            window_read(u->view, now, u->attached_since_monotonic, WINDOW_TOTAL, &total) < 0) {
+            window_read(&books, now, window, &reading) < 0 ||
+            window_read(&books, now, WINDOW_TOTAL, &total) < 0) {
                 metrics_set_absent(&s.metrics);
                 metrics_set_absent(&s.totals);
                 s.covered = 0;
                 s.seq = ++u->seq;
                 *ret = u->cached = s;
+                ret_rows->n = 0;
+                ret_rows->measured = false;
                 return;
         }
 
         s.covered = reading.covered;
         s.drops = total.cells[QOS_CELL_DROPS];
-        metrics_fill(u, &reading, now, &s.metrics);
-        metrics_fill(u, &total, now, &s.totals);
-        rows_fill(u, &reading, now, window, &s, &s.metrics.requests.client);
-        rows_fill(u, &total, now, WINDOW_TOTAL, &totals, &s.totals.requests.client);
-        total.signature = client_get_signature(&s.totals.requests.client, total.signature);
+        metrics_fill(u, &books, &reading, now, &s.metrics);
+        metrics_fill(u, &books, &total, now, &s.totals);
+        measurable = has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
+        rows_read(&books, measurable, now, window, reading.covered, ret_rows);
+        rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
+        rows_read(&books, measurable, now, WINDOW_TOTAL, total.covered, &rows_total);
+        rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
+        total.signature = rows_get_signature(&rows_total, total.signature);
 
         /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same seq */
         if (u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&
@@ -488,15 +276,38 @@ void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
         *ret = s;
 }
 
+void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
+        RowsReading rows;
+
+        snapshot_read(u, window, ret, &rows);
+}
+
+void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size_t n, Snapshot *ret, Row *ret_rows) {
+        RowsReading rows;
+
+        snapshot_read(u, window, ret, &rows);
+        for (size_t i = 0; i < n; i++) {
+                WindowRow value;
+
+                rows_sum(u, &rows, selectors + i, &value, ret_rows + i);
+        }
+}
+
 void unit_mark(Unit *u, WindowMark *ret) {
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books;
+
         assert(u->view);
 
-        window_mark(u->view, now_nsec(CLOCK_MONOTONIC), ret);
+        unit_get_books(u, buffer, &books);
+        window_mark(&books, now_nsec(CLOCK_MONOTONIC), ret);
 }
 
 void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
+        WindowBooks books;
 
         assert(u->view); /* it does not go again while the unit is attached */
 
@@ -507,13 +318,44 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
                 .cost_share = NAN,
         };
 
-        gauges_refresh(u, now);
-        window_read_since(u->view, now, mark, &reading);
-        (void) window_read(u->view, now, u->attached_since_monotonic, WINDOW_TOTAL, &total); /* which never fails */
+        unit_get_books(u, buffer, &books);
+        gauges_refresh(u->manager, &books, now);
+        window_read_since(&books, now, mark, &reading);
+        (void) window_read(&books, now, WINDOW_TOTAL, &total); /* which never fails */
         ret->covered = reading.covered;
         ret->drops = total.cells[QOS_CELL_DROPS];
-        metrics_fill(u, &reading, now, &ret->metrics);
-        metrics_fill(u, &total, now, &ret->totals);
+        metrics_fill(u, &books, &reading, now, &ret->metrics);
+        metrics_fill(u, &books, &total, now, &ret->totals);
+}
+
+static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, enum qos_distribution d, const uint64_t *bins,
+                          uint64_t sum, Histogram *ret) {
+        Histogram h = {
+                .seq = s->seq,
+                .timestamp = s->timestamp,
+                .window = window,
+                .covered = covered,
+                .schema = QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_SCHEMA : GRID_COARSE_SCHEMA,
+                .sum = sum,
+                .buckets = new0(HistogramBucket, QOS_DISTRIBUTION_BINS(d)),
+        };
+
+        if (!h.buckets)
+                return -ENOMEM;
+
+        for (unsigned i = 0; i < QOS_DISTRIBUTION_BINS(d); i++) {
+                HistogramBucket *b = h.buckets + h.n_buckets;
+
+                if (bins[i] == 0)
+                        continue;
+                window_get_bounds(d, i, &b->lower, &b->upper);
+                b->count = bins[i];
+                h.count += bins[i];
+                h.n_buckets++;
+        }
+
+        *ret = h;
+        return 0;
 }
 
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *ret, QosError *e) {
@@ -528,64 +370,71 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 [QOS_SERVICE]    = { "requests.server.service",   NEEDS_EXCHANGES },
                 [QOS_ANSWER]     = { "requests.server.answer",    NEEDS_EXCHANGES },
         };
-        _cleanup_histogram_ Histogram h = {};
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        char name[SELECTOR_METRIC_MAX];
+        WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading;
+        WindowBooks books;
+        RowsReading rows;
         Snapshot snapshot;
+        Selector selector;
+        bool of_rows;
         unsigned d;
+        int r;
 
         assert(window_is_valid(window));
 
-        for (d = 0; d < QOS_DISTRIBUTIONS; d++)
-                if (streq(metric, table[d].name))
+        r = selector_parse(metric, &selector, name);
+        if (r == -EINVAL)
+                return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric, "'%.200s' does not say which endpoint or peer, expected in brackets "
+                                     SELECTOR_EXPECTED, metric);
+        for (d = 0; r >= 0 && d < QOS_DISTRIBUTIONS; d++)
+                if (streq(name, table[d].name))
                         break;
-        if (d >= QOS_DISTRIBUTIONS)
+
+        /* The figures that endpoints and peers have, and what the unit asks of others is its peers' */
+        of_rows = r >= 0 && streq(name, "requests.client.latency");
+        if (of_rows)
+                selector.client = true;
+        else if (r >= 0 && selector.type != SELECTOR_NONE)
+                of_rows = !selector.client && d == QOS_LATENCY;
+        if (r < 0 || (!of_rows && (d >= QOS_DISTRIBUTIONS || selector.type != SELECTOR_NONE)))
                 return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric,
-                                     "'%s' is not a distribution, expected one like 'requests.server.latency'", metric);
+                                     "'%.200s' is not a distribution, expected one like 'requests.server.latency'", metric);
 
         /* For seq, and to know whether the figures mean anything */
-        unit_get_snapshot(u, window, &snapshot);
+        snapshot_read(u, window, &snapshot, &rows);
 
-        if (!u->view || !has(probe_get_programs(u->manager->probe), table[d].needs) ||
-            snapshot.metrics.requests.quality == QUALITY_OVERLAPPING ||
-            window_read(u->view, now, u->attached_since_monotonic, window, &reading) < 0)
-                return -ENODATA;
+        if (of_rows) {
+                WindowRow value;
+                Row row;
 
-        h = (Histogram) {
-                .seq = snapshot.seq,
-                .timestamp = snapshot.timestamp,
-                .window = window,
-                .covered = reading.covered,
-                .schema = QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_SCHEMA : GRID_COARSE_SCHEMA,
-                .sum = reading.sums[d],
-                .buckets = new0(HistogramBucket, QOS_DISTRIBUTION_BINS(d)),
-        };
-        if (!h.buckets)
-                return -ENOMEM;
-
-        for (unsigned i = 0; i < QOS_DISTRIBUTION_BINS(d); i++) {
-                uint64_t n = reading.cells[QOS_DISTRIBUTION_FIRST_CELL(d) + i];
-                HistogramBucket *b = h.buckets + h.n_buckets;
-
-                if (n == 0)
-                        continue;
-                window_get_bounds(d, i, &b->lower, &b->upper);
-                b->count = n;
-                h.count += n;
-                h.n_buckets++;
+                rows_sum(u, &rows, &selector, &value, &row);
+                if (!row.measured || row.count == ABSENT)
+                        return -ENODATA;
+                /* Any distribution on this grid */
+                return histogram_fill(&snapshot, window, rows.covered, QOS_QUEUE, value.cells, value.sums[QOS_ROW_SUM_LATENCY], ret);
         }
 
-        *ret = h;
-        h.buckets = NULL;
-        return 0;
+        if (!u->view || !has(probe_get_programs(u->manager->probe), table[d].needs) ||
+            snapshot.metrics.requests.quality == QUALITY_OVERLAPPING)
+                return -ENODATA;
+        unit_get_books(u, buffer, &books);
+        if (window_read(&books, now, window, &reading) < 0)
+                return -ENODATA;
+
+        return histogram_fill(&snapshot, window, reading.covered, d, reading.cells + QOS_DISTRIBUTION_FIRST_CELL(d), reading.sums[d], ret);
 }
 
 int unit_collect_history(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC), realtime = now_nsec(CLOCK_REALTIME), current = now / WINDOW_STEP_NSEC, first;
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books;
         int r;
 
         if (!u->view || current == 0)
                 return 0;
+        unit_get_books(u, buffer, &books);
 
         /* Also those that were collected before, see window_read_step() */
         first = current - MIN(current, (uint64_t) WINDOW_STEPS);
@@ -600,7 +449,7 @@ int unit_collect_history(Unit *u) {
 
                 _Static_assert(ELEMENTSOF(u->collected) > WINDOW_STEPS, "each step has its place");
 
-                r = window_read_step(u->view, u->attached_since_monotonic, n, &reading, &gauges);
+                r = window_read_step(&books, n, &reading, &gauges);
                 if (r < 0)
                         continue; /* it stays as it is known, or a gap */
 
@@ -616,7 +465,7 @@ int unit_collect_history(Unit *u) {
                 /* What was counted; whether it means something is decided when it is shown, for a step of any length */
                 step.overlaps = reading.cells[QOS_CELL_OVERLAPS];
                 reading.cells[QOS_CELL_OVERLAPS] = 0;
-                metrics_fill(u, &reading, now, &metrics);
+                metrics_fill(u, &books, &reading, now, &metrics);
                 if (metrics.requests.server.in_flight != ABSENT)
                         metrics.requests.server.in_flight = gauges.in_flight;
                 if (metrics.requests.server.connections.open != ABSENT)

@@ -55,6 +55,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(type, HoldType, 0),
                 FIELD_COMMENT("The probes it asks for"),
                 SD_VARLINK_DEFINE_FIELD(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY),
+                FIELD_COMMENT("What it leaves out of the figures, see Attach()"),
+                SD_VARLINK_DEFINE_FIELD(exclude, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The user who asked"),
                 SD_VARLINK_DEFINE_FIELD(uid, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("Who holds it, in words"),
@@ -313,6 +315,8 @@ static SD_VARLINK_DEFINE_METHOD(
                 DEFINE_INPUT_UNIT,
                 FIELD_COMMENT("The probes to observe it with. Default: the configured ones"),
                 SD_VARLINK_DEFINE_INPUT(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("What to leave out of the figures of the unit: \"port:9100\" for the requests that it answers at this port, on any address. What anybody who has attached it leaves out is left out. Default: nothing"),
+                SD_VARLINK_DEFINE_INPUT(exclude, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Observe it for as long as this connection is open, instead of until it is detached. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(lease, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Detach it by itself after this many nanoseconds; not for leases"),
@@ -342,6 +346,10 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(holds, Hold, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What cannot be measured, and why"),
                 SD_VARLINK_DEFINE_OUTPUT(degraded, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The innermost attached unit that it lies in, whose figures contain its own"),
+                SD_VARLINK_DEFINE_OUTPUT(partOf, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The attached units that lie in it, at any depth"),
+                SD_VARLINK_DEFINE_OUTPUT(contains, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("A reading of it"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshot, Snapshot, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The name of the unit, or the path of a control group"),
@@ -353,7 +361,11 @@ static SD_VARLINK_DEFINE_METHOD(
                 DEFINE_INPUT_WINDOW,
                 FIELD_COMMENT("Show what happened since Mark() was called for the unit on this connection, instead of a window. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(sinceMark, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
-                DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_OUTPUT, SD_VARLINK_DEFINE_OUTPUT_BY_TYPE));
+                FIELD_COMMENT("Metrics to show by themselves, too: those that ListMetrics() has, and such of an endpoint (\"requests.server[127.0.0.1:80].count\", \"requests.server[:80].latency.p99\" for all at this port together) or of a peer (\"requests.client[127.0.0.1:6379].rate\", \"requests.client[redis-server.service].rate\"), which have count, rate, errors, clientAborts or aborts, inFlight, latency, bytesIn and bytesOut. Those of peers are for root and for the user whose control group it is"),
+                SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_OUTPUT, SD_VARLINK_DEFINE_OUTPUT_BY_TYPE),
+                FIELD_COMMENT("What was asked for with metrics, by the name with which it was asked for. What was not measured, or is of no endpoint or peer that there is, is left out"),
+                SD_VARLINK_DEFINE_OUTPUT(values, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
                 Mark,
@@ -364,7 +376,7 @@ static SD_VARLINK_DEFINE_METHOD(
 static SD_VARLINK_DEFINE_METHOD(
                 Histogram,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("A distribution, for instance \"requests.server.latency\""),
+                FIELD_COMMENT("A distribution, for instance \"requests.server.latency\"; of an endpoint or a peer see Get()"),
                 SD_VARLINK_DEFINE_INPUT(metric, SD_VARLINK_STRING, 0),
                 DEFINE_INPUT_WINDOW,
                 FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by that"),
@@ -486,7 +498,6 @@ static DEFINE_ERROR(NoSuchUnit, unit, SD_VARLINK_STRING, "The unit as it was ask
 static DEFINE_ERROR(InvalidUnitName, unit, SD_VARLINK_STRING, "The name as it was asked for");
 static DEFINE_ERROR(NotAttached, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(NoControlGroup, unit, SD_VARLINK_STRING, "The unit");
-static DEFINE_ERROR(NestedUnit, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(NoSuchProbe, probe, SD_VARLINK_STRING, "The probe as it was asked for");
 static DEFINE_ERROR(ProbeUnavailable, probe, SD_VARLINK_STRING, "The probe");
 static DEFINE_ERROR(TooManyUnits, limit, SD_VARLINK_INT, "How many there may be");
@@ -495,6 +506,8 @@ static DEFINE_ERROR(NoSuchMetric, metric, SD_VARLINK_STRING, "The metric as it w
 static DEFINE_ERROR(NoHistory, metric, SD_VARLINK_STRING, "The metric");
 static DEFINE_ERROR(NotMarked, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(TooManyMarks, limit, SD_VARLINK_INT, "How many there may be");
+static DEFINE_ERROR(InvalidExclude, exclude, SD_VARLINK_STRING, "What was to be left out, as it was asked for");
+static DEFINE_ERROR(TooManyExcludes, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(NotMeasured, metric, SD_VARLINK_STRING, "The metric");
 static DEFINE_ERROR(ServiceManager, unit, SD_VARLINK_STRING, "The unit");
 static SD_VARLINK_DEFINE_ERROR(NothingToList);
@@ -571,8 +584,6 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_NotAttached,
                 SYMBOL_COMMENT("The unit is of a kind that never has processes of its own"),
                 &vl_error_NoControlGroup,
-                SYMBOL_COMMENT("The unit lies within an attached one, or the other way around"),
-                &vl_error_NestedUnit,
                 SYMBOL_COMMENT("There is no probe of that name"),
                 &vl_error_NoSuchProbe,
                 SYMBOL_COMMENT("The probe does not work on this system"),
@@ -589,6 +600,10 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_NotMarked,
                 SYMBOL_COMMENT("This connection has marks in as many units as it may"),
                 &vl_error_TooManyMarks,
+                SYMBOL_COMMENT("What cannot be left out, expected \"port:\" and a number"),
+                &vl_error_InvalidExclude,
+                SYMBOL_COMMENT("As much is left out of the figures of this unit as may be, by all who have attached it together"),
+                &vl_error_TooManyExcludes,
                 SYMBOL_COMMENT("There is no reading of that metric now"),
                 &vl_error_NotMeasured,
                 SYMBOL_COMMENT("The service manager could not be asked about the unit"),

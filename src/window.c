@@ -165,89 +165,49 @@ static uint64_t signature_of(const uint64_t *cells, const uint64_t *sums) {
         return h;
 }
 
-static int window_read_kept(const struct qos_unit *u, uint64_t now, uint64_t attached_at, uint64_t window, WindowReading *ret) {
-        unsigned level, n;
-        uint64_t step, current, boundary;
-        Checkpoint checkpoint;
+/* No larger than the bins say: for maxima of which some are from before. */
+static void maxima_settle(WindowReading *r) {
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
+                for (unsigned bin = QOS_DISTRIBUTION_BINS(d); bin-- > 0;) {
+                        uint64_t lower, upper;
 
-        if (window == WINDOW_TOTAL) {
-                counters_read_settled(u, ret->cells, ret->sums);
-                for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
-                        ret->maxima[d] = load(&u->maxima_total[d]);
-                ret->signature = signature_of(ret->cells, ret->sums);
-                ret->boundary = attached_at;
-                ret->covered = now > attached_at ? now - attached_at : 0;
-                return 0;
-        }
-
-        level = window_level(window);
-        step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
-        n = window / step;
-
-        /* The window ends now, within a sub-window. It begins with one: of six and more sub-windows the oldest is left
-         * out, so that not more than the window is covered; of fewer it is kept, or too little would be */
-        current = now / step;
-        boundary = current - n + (n >= 6);
-
-        for (unsigned try = 0; try < TRIES_MAX; try++) {
-                memset(ret->maxima, 0, sizeof(ret->maxima));
-
-                /* Before the counters: an event in between can then only be in both */
-                bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary;
-
-                counters_read_settled(u, ret->cells, ret->sums);
-                ret->signature = signature_of(ret->cells, ret->sums);
-
-                if (boundary * step <= attached_at) {
-                        maxima_read(u, level, attached_at / step, current, ret->maxima);
-                        ret->boundary = attached_at;
-                        ret->covered = now > attached_at ? now - attached_at : 0;
-                        return 0;
+                        if (r->cells[QOS_DISTRIBUTION_FIRST_CELL(d) + bin] == 0)
+                                continue;
+                        window_get_bounds(d, bin, &lower, &upper);
+                        r->maxima[d] = MIN(r->maxima[d], upper);
+                        break;
                 }
-
-                ret->boundary = boundary * step;
-                ret->covered = now - boundary * step;
-
-                if (checkpoint_read(u, level, boundary, &checkpoint) >= 0) {
-                        checkpoint_subtract(&checkpoint, ret->cells, ret->sums);
-                        maxima_read(u, level, boundary, current, ret->maxima);
-                        return 0;
-                }
-
-                if (quiet && load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
-                        /* The newest event is older than the window */
-                        memset(ret->cells, 0, sizeof(ret->cells));
-                        memset(ret->sums, 0, sizeof(ret->sums));
-                        return 0;
-                }
-        }
-
-        return -EAGAIN;
 }
 
-int window_read(const struct qos_unit *u, uint64_t now, uint64_t attached_at, uint64_t window, WindowReading *ret) {
-        int r;
-
-        assert(u);
-        assert(ret);
-        assert(window_is_valid(window));
-
-        r = window_read_kept(u, now, attached_at, window, ret);
-        if (r < 0)
-                return r;
-
-        window_complete(ret);
-        return 0;
+static void reading_add(WindowReading *r, const uint64_t *cells, const uint64_t *sums) {
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                r->cells[i] += cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                r->sums[i] += sums[i];
 }
 
-void window_mark(const struct qos_unit *u, uint64_t now, WindowMark *ret) {
-        assert(u);
-        assert(ret);
+static void reading_subtract(WindowReading *r, const WindowMark *mark) {
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                r->cells[i] -= mark->cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                r->sums[i] -= mark->sums[i];
+}
 
-        ret->at = now;
-        for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
-                ret->maxima[d] = load(&u->maxima_total[d]);
-        counters_read_settled(u, ret->cells, ret->sums);
+/* Of several books, each of which has one. */
+static void reading_sign(WindowReading *r, uint64_t signature) {
+        r->signature = (r->signature ^ signature) * UINT64_C(0x100000001b3);
+}
+
+/* What all books have counted by now, with the signature of that. */
+static void books_read(const WindowBook *books, size_t n, WindowReading *ret) {
+        uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
+
+        *ret = (WindowReading) {};
+        for (size_t i = 0; i < n; i++) {
+                counters_read_settled(books[i].map, cells, sums);
+                reading_add(ret, cells, sums);
+                reading_sign(ret, signature_of(cells, sums));
+        }
 }
 
 /* The largest samples since a mark: exact if they are the largest since the attach, or no larger ones were in the sub-window
@@ -267,45 +227,203 @@ static void maxima_read_since(const struct qos_unit *u, uint64_t now, const Wind
         for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++) {
                 uint64_t total = load(&u->maxima_total[d]);
 
-                ret[d] = total > mark->maxima[d] || !known ? total : maxima[d];
+                ret[d] = MAX(ret[d], total > mark->maxima[d] || !known ? total : maxima[d]);
         }
 }
 
-void window_read_since(const struct qos_unit *u, uint64_t now, const WindowMark *mark, WindowReading *ret) {
-        assert(u);
+/* All since the attach, as it is kept. */
+static void total_read(const WindowBooks *w, uint64_t now, WindowReading *ret) {
+        static const WindowMark nothing = {};
+
+        books_read(w->books, w->n, ret);
+        ret->boundary = w->attached_at;
+        ret->covered = now > w->attached_at ? now - w->attached_at : 0;
+        for (size_t i = 0; i < w->n; i++)
+                maxima_read_since(w->books[i].map, now, w->base ? &w->base->before : &nothing, ret->maxima);
+        if (!w->base)
+                return;
+
+        reading_subtract(ret, &w->base->before);
+        for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
+                ret->maxima[d] = MAX(ret->maxima[d], w->base->maxima[d]);
+}
+
+/* Adds what one book has since a boundary of the level. */
+static int book_read(const WindowBook *b, unsigned level, uint64_t boundary, uint64_t current, WindowReading *ret) {
+        uint64_t cells[QOS_CELLS], sums[QOS_SUMS], step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
+        const struct qos_unit *u = b->map;
+        Checkpoint checkpoint;
+
+        for (unsigned try = 0; try < TRIES_MAX; try++) {
+                uint64_t signature;
+
+                /* Before the counters: an event in between can then only be in both */
+                bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary;
+
+                counters_read_settled(u, cells, sums);
+                signature = signature_of(cells, sums);
+
+                if (boundary * step <= b->since) {
+                        reading_add(ret, cells, sums);
+                        reading_sign(ret, signature);
+                        maxima_read(u, level, b->since / step, current, ret->maxima);
+                        return 0;
+                }
+
+                if (checkpoint_read(u, level, boundary, &checkpoint) >= 0) {
+                        checkpoint_subtract(&checkpoint, cells, sums);
+                        reading_add(ret, cells, sums);
+                        reading_sign(ret, signature);
+                        maxima_read(u, level, boundary, current, ret->maxima);
+                        return 0;
+                }
+
+                if (quiet && load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
+                        /* The newest event is older than the window */
+                        reading_sign(ret, signature);
+                        return 0;
+                }
+        }
+
+        return -EAGAIN;
+}
+
+int window_read(const WindowBooks *w, uint64_t now, uint64_t window, WindowReading *ret) {
+        uint64_t step, current, boundary;
+        unsigned level, n;
+        int r;
+
+        assert(w);
+        assert(ret);
+        assert(window_is_valid(window));
+
+        if (window == WINDOW_TOTAL) {
+                total_read(w, now, ret);
+                window_complete(ret);
+                if (w->base)
+                        maxima_settle(ret);
+                return 0;
+        }
+
+        level = window_level(window);
+        step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
+        n = window / step;
+
+        /* The window ends now, within a sub-window. It begins with one: of six and more sub-windows the oldest is left
+         * out, so that not more than the window is covered; of fewer it is kept, or too little would be */
+        current = now / step;
+        boundary = current - n + (n >= 6);
+
+        if (boundary * step <= w->attached_at) {
+                total_read(w, now, ret);
+                /* The total of maxima is for ever, also where it is only the window that is as long */
+                memset(ret->maxima, 0, sizeof(ret->maxima));
+                for (size_t i = 0; i < w->n; i++)
+                        maxima_read(w->books[i].map, level, w->attached_at / step, current, ret->maxima);
+        } else {
+                *ret = (WindowReading) {
+                        .boundary = boundary * step,
+                        .covered = now - boundary * step,
+                };
+                for (size_t i = 0; i < w->n; i++) {
+                        r = book_read(&w->books[i], level, boundary, current, ret);
+                        if (r < 0)
+                                return r;
+                }
+        }
+
+        window_complete(ret);
+        if (w->base && ret->boundary == w->attached_at)
+                maxima_settle(ret);
+        return 0;
+}
+
+static void books_mark(const WindowBook *books, size_t n, uint64_t now, WindowMark *ret) {
+        WindowReading r;
+
+        books_read(books, n, &r);
+        *ret = (WindowMark) { .at = now };
+        memcpy(ret->cells, r.cells, sizeof(ret->cells));
+        memcpy(ret->sums, r.sums, sizeof(ret->sums));
+        for (size_t i = 0; i < n; i++)
+                for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
+                        ret->maxima[d] = MAX(ret->maxima[d], load(&books[i].map->maxima_total[d]));
+}
+
+void window_base_begin(const WindowBook *books, size_t n, uint64_t now, WindowBase *ret) {
+        assert(books || n == 0);
+        assert(ret);
+
+        *ret = (WindowBase) {};
+        books_mark(books, n, now, &ret->before);
+}
+
+void window_base_close(WindowBase *base, uint64_t now, const WindowBook *book) {
+        uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
+
+        assert(base);
+        assert(book);
+
+        counters_read_settled(book->map, cells, sums);
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                base->before.cells[i] -= cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                base->before.sums[i] -= sums[i];
+        maxima_read_since(book->map, now, &base->before, base->maxima);
+}
+
+void window_base_open(WindowBase *base, const WindowBook *book) {
+        uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
+
+        assert(base);
+        assert(book);
+
+        counters_read_settled(book->map, cells, sums);
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                base->before.cells[i] += cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                base->before.sums[i] += sums[i];
+        for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
+                base->before.maxima[d] = MAX(base->before.maxima[d], load(&book->map->maxima_total[d]));
+}
+
+void window_mark(const WindowBooks *w, uint64_t now, WindowMark *ret) {
+        assert(w);
+        assert(ret);
+
+        books_mark(w->books, w->n, now, ret);
+        if (!w->base)
+                return;
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                ret->cells[i] -= w->base->before.cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                ret->sums[i] -= w->base->before.sums[i];
+}
+
+void window_read_since(const WindowBooks *w, uint64_t now, const WindowMark *mark, WindowReading *ret) {
+        assert(w);
         assert(mark);
         assert(ret);
 
-        counters_read_settled(u, ret->cells, ret->sums);
-        ret->signature = signature_of(ret->cells, ret->sums);
+        books_read(w->books, w->n, ret);
         ret->boundary = mark->at;
         ret->covered = now > mark->at ? now - mark->at : 0;
 
-        for (unsigned i = 0; i < QOS_CELLS; i++)
-                ret->cells[i] -= mark->cells[i];
-        for (unsigned i = 0; i < QOS_SUMS; i++)
-                ret->sums[i] -= mark->sums[i];
-        maxima_read_since(u, now, mark, ret->maxima);
+        if (w->base)
+                reading_subtract(ret, &w->base->before);
+        reading_subtract(ret, mark);
+        for (size_t i = 0; i < w->n; i++)
+                maxima_read_since(w->books[i].map, now, mark, ret->maxima);
         window_complete(ret);
-
-        /* No larger than the bins say */
-        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
-                for (unsigned bin = QOS_DISTRIBUTION_BINS(d); bin-- > 0;) {
-                        uint64_t lower, upper;
-
-                        if (ret->cells[QOS_DISTRIBUTION_FIRST_CELL(d) + bin] == 0)
-                                continue;
-                        window_get_bounds(d, bin, &lower, &upper);
-                        ret->maxima[d] = MIN(ret->maxima[d], upper);
-                        break;
-                }
+        maxima_settle(ret);
 }
 
 /* The counters at a boundary of level 2 that has passed. */
-static int boundary_read(const struct qos_unit *u, uint64_t attached_at, uint64_t boundary, Checkpoint *ret) {
+static int boundary_read(const WindowBook *b, uint64_t boundary, Checkpoint *ret) {
+        const struct qos_unit *u = b->map;
         uint64_t cells[QOS_CELLS];
 
-        if (boundary * WINDOW_STEP_NSEC <= attached_at) {
+        if (boundary * WINDOW_STEP_NSEC <= b->since) {
                 *ret = (Checkpoint) {};
                 return 0;
         }
@@ -333,26 +451,19 @@ static int boundary_read(const struct qos_unit *u, uint64_t attached_at, uint64_
         return -EAGAIN;
 }
 
-int window_read_step(const struct qos_unit *u, uint64_t attached_at, uint64_t n, WindowReading *ret, WindowGauges *ret_gauges) {
-        uint64_t begin = n * WINDOW_STEP_NSEC, end = begin + WINDOW_STEP_NSEC;
-        Checkpoint from, to, again;
+/* Adds what one book has at the end of a step, and without_from: not what it had at its begin. */
+static int book_read_step(const WindowBook *b, uint64_t n, bool without_from, Checkpoint *sum) {
+        Checkpoint from = {}, to, again;
         int r;
-
-        assert(u);
-        assert(ret);
-        assert(ret_gauges);
-
-        if (end <= attached_at)
-                return -ENODATA;
 
         /* A sample that moves on leaves the checkpoints one after the other: nothing has if the later one has not changed
          * while the earlier one was read */
         for (unsigned try = 0; ; try++) {
-                r = boundary_read(u, attached_at, n + 1, &to);
+                r = boundary_read(b, n + 1, &to);
+                if (r >= 0 && without_from)
+                        r = boundary_read(b, n, &from);
                 if (r >= 0)
-                        r = boundary_read(u, attached_at, n, &from);
-                if (r >= 0)
-                        r = boundary_read(u, attached_at, n + 1, &again);
+                        r = boundary_read(b, n + 1, &again);
                 if (r < 0)
                         return r;
                 if (memcmp(to.cells, again.cells, sizeof(to.cells)) == 0 && memcmp(to.sums, again.sums, sizeof(to.sums)) == 0)
@@ -361,21 +472,53 @@ int window_read_step(const struct qos_unit *u, uint64_t attached_at, uint64_t n,
                         return -EAGAIN;
         }
 
-        *ret = (WindowReading) {
-                .boundary = MAX(begin, attached_at),
-                .covered = end - MAX(begin, attached_at),
-        };
         for (unsigned i = 0; i < QOS_CELLS; i++)
-                ret->cells[i] = to.cells[i];
-        memcpy(ret->sums, to.sums, sizeof(ret->sums));
-        checkpoint_subtract(&from, ret->cells, ret->sums);
+                sum->cells[i] += to.cells[i] - from.cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                sum->sums[i] += to.sums[i] - from.sums[i];
+        sum->in_flight += to.in_flight;
+        sum->open += to.open;
+        return 0;
+}
+
+int window_read_step(const WindowBooks *w, uint64_t n, WindowReading *ret, WindowGauges *ret_gauges) {
+        uint64_t begin = n * WINDOW_STEP_NSEC, end = begin + WINDOW_STEP_NSEC;
+        Checkpoint sum = {};
+        bool whole;
+        int r;
+
+        assert(w);
+        assert(ret);
+        assert(ret_gauges);
+
+        if (end <= w->attached_at)
+                return -ENODATA;
+        whole = begin > w->attached_at;
+
+        *ret = (WindowReading) {
+                .boundary = MAX(begin, w->attached_at),
+                .covered = end - MAX(begin, w->attached_at),
+        };
+        for (size_t i = 0; i < w->n; i++) {
+                r = book_read_step(&w->books[i], n, whole, &sum);
+                if (r < 0)
+                        return r;
+                maxima_read(w->books[i].map, 2, n, n, ret->maxima);
+        }
+
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                ret->cells[i] = (uint64_t) (int64_t) (int32_t)
+                        (sum.cells[i] - (whole || !w->base ? 0 : (uint32_t) w->base->before.cells[i]));
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                ret->sums[i] = sum.sums[i] - (whole || !w->base ? 0 : w->base->before.sums[i]);
         ret->signature = signature_of(ret->cells, ret->sums);
-        maxima_read(u, 2, n, n, ret->maxima);
         window_complete(ret);
+        if (!whole && w->base)
+                maxima_settle(ret);
 
         *ret_gauges = (WindowGauges) {
-                .in_flight = (uint64_t) MAX(to.in_flight, INT64_C(0)),
-                .open = (uint64_t) MAX(to.open, INT64_C(0)),
+                .in_flight = (uint64_t) MAX(sum.in_flight, INT64_C(0)),
+                .open = (uint64_t) MAX(sum.open, INT64_C(0)),
         };
         return 0;
 }
@@ -538,6 +681,22 @@ Quality window_get_quality(uint64_t overlaps, uint64_t count, uint64_t parsed) {
         if (window_is_overlapping(overlaps, count))
                 return QUALITY_OVERLAPPING;
         return count > 0 && parsed >= count ? QUALITY_EXACT : QUALITY_EXCHANGES;
+}
+
+uint64_t window_get_open(const WindowBooks *books, const struct qos_unit *map, unsigned row, uint64_t *oldest_at) {
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i < QOS_GAUGES && books->sessions; i++) {
+                const struct qos_open *g = map->gauges + i;
+
+                /* One that has another session had nothing for the last one */
+                if (books->sessions[i] == 0 || g->session != books->sessions[i])
+                        continue;
+                n += row > 0 ? g->rows[row] : g->in_flight;
+                if (oldest_at && g->in_flight > 0)
+                        *oldest_at = MIN(*oldest_at, (uint64_t) g->oldest_at);
+        }
+        return n;
 }
 
 uint64_t window_get_count(const WindowReading *reading, enum qos_distribution d) {
