@@ -308,7 +308,7 @@ def instances():
     attach("system.slice")
     load(port, connections=2, number=10, per_connection=1, response=64)
     same(socket, 20)
-    expect_total("system.slice", 10)
+    expect_total("system.slice", 10, "requests.server.protocols.tcp")  # qosd answers in there, on a Unix socket
     # One connection that stays is an instance with a name of its own
     t = Talk(port, response=64)
     t.say("run 2")
@@ -318,7 +318,7 @@ def instances():
     t.say("run 5")
     expect_total(instance, 5)
     expect_total(socket, 27)
-    expect_total("system.slice", 17)
+    expect_total("system.slice", 17, "requests.server.protocols.tcp")
     equal(lookup(server_figures(instance), "connections.open"), 1, "connections.open of the instance")
     equal(lookup(server_figures(socket), "connections.open"), 1, "connections.open of the socket")
     detach(instance)
@@ -328,7 +328,7 @@ def instances():
     attach(f"{name}@x.service")
     detach(socket)
     load(port, connections=2, number=10, per_connection=1, response=64)
-    same("system.slice", 28)
+    expect_total("system.slice", 28, "requests.server.protocols.tcp")
     detach("system.slice")
     detach(f"{name}@x.service")
 
