@@ -96,17 +96,14 @@ static __always_inline struct qos_unit* unit_get(const struct qos_owner *owner) 
 #define SHARE_ROW 0x7fU         /* the number of the row (qos.h), 0: none */
 #define SHARE_ALONE 0x80U       /* they are not the unit's: an excluded endpoint, or what it asks of others */
 
-static __always_inline bool endpoint_is_excluded(const struct qos_owner *owner, const struct qos_address *a) {
+/* The share of who listens at this address. unsure: perhaps nobody does, then it gets no row; all can be had again. */
+static __always_inline __u32 endpoint_find(struct qos_unit *u, const struct qos_owner *owner, const struct qos_address *a,
+                                           bool unsure) {
         struct qos_exclude exclude = { .owner = *owner, .port = a->port };
 
-        return bpf_map_lookup_elem(&excludes, &exclude);
-}
-
-/* The share of who listens at this address. */
-static __always_inline __u32 endpoint_find(struct qos_unit *u, const struct qos_owner *owner, const struct qos_address *a) {
-        if (endpoint_is_excluded(owner, a))
+        if (bpf_map_lookup_elem(&excludes, &exclude))
                 return row_find(u, a, QOS_ROW_EXCLUDED) | SHARE_ALONE;
-        return row_find(u, a, QOS_ROW_ENDPOINT);
+        return unsure ? 0 : row_find(u, a, QOS_ROW_ENDPOINT);
 }
 
 static __attribute__((noinline)) int row_apply(struct qos_unit *u, __u32 share, __s32 in_flight, __u32 overlaps) {

@@ -163,7 +163,7 @@ enum qos_row_sum {
         QOS_ROW_SUMS,
 };
 
-/* As struct qos_checkpoint. Rows have those of one level: windows up to 10 s, and since attach. */
+/* As struct qos_checkpoint. Rows have those of one level: windows from 2 s to 10 s, and since attach. */
 #define QOS_ROW_LEVEL 1
 #define QOS_ROW_CHECKPOINTS QOS_LEVEL_CHECKPOINTS(QOS_ROW_LEVEL)
 

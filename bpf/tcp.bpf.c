@@ -146,7 +146,7 @@ static __always_inline void sock_remote(const struct sock *sk, struct qos_addres
 static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos_unit *u, __u32 kind, __u32 slot, __u32 generation) {
         struct qos_owner owner = { .slot = slot, .generation = generation };
         struct qos_address a = {};
-        __u32 row, alone = 0;
+        __u32 row, alone = 0, found;
 
         if (!sk || !u)
                 return 0;
@@ -159,10 +159,8 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
                 sock_local(sk, &a);
                 /* Under load connections are seen before the listeners that were there at the attach are found. Then
                  * requests_share comes and knows better than to take each for an endpoint */
-                if (kind == CONN_SERVER && !row_find_listener(u, &a) && !endpoint_is_excluded(&owner, &a) &&
-                    u->names[0].kind == QOS_ROW_FREE)
-                        return 0;
-                row = endpoint_find(u, &owner, &a);
+                found = kind != CONN_SERVER || row_find_listener(u, &a);
+                row = endpoint_find(u, &owner, &a, !found && u->names[0].kind == QOS_ROW_FREE);
                 alone = row & SHARE_ALONE;
                 row &= SHARE_ROW;
         }

@@ -255,7 +255,7 @@ static __attribute__((noinline)) int udp_find_share(struct bpf_sock *sk, struct 
         } else
                 words[0] = sk->src_ip4;
         owner = c->owner;
-        return endpoint_find(u, &owner, &a);
+        return endpoint_find(u, &owner, &a, false);
 }
 
 /* A question is answered. */

@@ -236,14 +236,15 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
         return 0;
 }
 
-/* By what is read first: the beginning of a connection, which may be one byte alone, or a message on one that is older than
+/* By what is sent first: the beginning of a connection, which may be one byte alone, or a message on one that is older than
  * the attach. */
-static __always_inline bool unix_is_bus(struct sk_buff *skb, __u32 consumed, int len) {
-        __u8 head[4] = {};
+static __always_inline bool unix_is_bus(struct sk_buff *skb, __u32 consumed) {
+        __u32 length = skb->len - consumed;
         void *data = skb->data;
+        __u8 head[4] = {};
 
-        if (len < 4)
-                return len == 1 && bpf_probe_read_kernel(head, 1, data + consumed) == 0 && head[0] == 0;
+        if (length < 4)
+                return length == 1 && bpf_probe_read_kernel(head, 1, data + consumed) == 0 && head[0] == 0;
         if (bpf_probe_read_kernel(head, sizeof(head), data + consumed) < 0)
                 return false;
         return (head[0] == 0 && head[1] == 'A' && head[2] == 'U' && head[3] == 'T') ||
@@ -307,7 +308,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
                 whole = consumed + len >= skb->len;
                 if (c->x.tries == 0) {
                         c->x.tries = 1;
-                        if (unix_is_bus(skb, consumed, len)) {
+                        if (unix_is_bus(skb, consumed)) {
                                 c->kind = UNIX_BUS;
                                 return 0;
                         }

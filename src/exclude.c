@@ -46,10 +46,6 @@ int exclude_list_merge(ExcludeList *l, const ExcludeList *other) {
         return 0;
 }
 
-bool exclude_list_equal(const ExcludeList *a, const ExcludeList *b) {
-        return a->n == b->n && memcmp(a->ports, b->ports, a->n * sizeof(a->ports[0])) == 0;
-}
-
 const char* exclude_list_format(const ExcludeList *l, size_t i, char buffer[static EXCLUDE_STRING_MAX]) {
         assert(i < l->n);
 

@@ -9,7 +9,7 @@
  * better measured by what is left. QOS_EXCLUDES in bpf/qos.h has room for as many in each of 256 units. */
 #define EXCLUDES_MAX 16U
 
-/* Sorted, each once: equal lists are equal bytes in what is used of them. */
+/* Sorted, each once. */
 typedef struct ExcludeList {
         uint16_t ports[EXCLUDES_MAX];
         size_t n;
@@ -20,7 +20,6 @@ typedef struct ExcludeList {
 /* -EINVAL: s is no EXCLUDE_EXPECTED, -E2BIG: there would be more than EXCLUDES_MAX. */
 int exclude_list_add(ExcludeList *l, const char *s);
 int exclude_list_merge(ExcludeList *l, const ExcludeList *other);
-bool exclude_list_equal(const ExcludeList *a, const ExcludeList *b);
 
 /* The i-th, as exclude_list_add() takes it. */
 #define EXCLUDE_STRING_MAX sizeof("port:65535")

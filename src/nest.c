@@ -116,7 +116,6 @@ void unit_get_books(const Unit *u, WindowBook *buffer, WindowBooks *ret) {
                 .n = n,
                 .attached_at = u->attached_since_monotonic,
                 .base = u->base,
-                .sessions = u->manager->gauge_sessions,
         };
 }
 

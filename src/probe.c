@@ -646,12 +646,10 @@ int probe_find_sockets(Probe *p) {
                 if (q < 0)
                         r = q;
         }
-        if (r < 0)
-                return r;
 
         /* By now it is known where connections came in that were seen before their listeners */
         (void) iterator_run(p, PROGRAM_SHARE, NULL);
-        return 0;
+        return r;
 }
 
 int probe_settle(Probe *p) {

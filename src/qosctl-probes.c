@@ -158,9 +158,10 @@ int verb_list_metrics(int argc, char **argv) {
                 return complain_oom();
         if (arg_legend)
                 (void) printf("\n%zu metrics.\n"
-                              "Counts, rate, errors, in flight, latency and bytes also by endpoint, with its address or port in brackets,\n"
-                              "like requests.server[127.0.0.1:80].rate or requests.server[:443].latency.p99, and by peer, with its address\n"
-                              "or unit, like requests.client[redis-server.service].rate.\n", metrics.n);
+                              "\nMost are also there for one endpoint or peer:\n"
+                              "requests.server[127.0.0.1:80].rate\n"
+                              "requests.server[:443].latency.p99\n"
+                              "requests.client[redis.service].rate\n", metrics.n);
 
         return STATUS_FINE;
 }

@@ -325,7 +325,7 @@ static bool rows_are_measured(sd_json_variant *rows) {
 static void print_not_over_this_window(const char *key) {
         const Style *style = terminal_style();
 
-        print_line(key, "%sknown over windows from 1s to 10s, and since attached%s", color_on(style, COLOR_GREY), color_off(style));
+        print_line(key, "%sknown over windows from 2s to 10s, and since attached%s", color_on(style, COLOR_GREY), color_off(style));
 }
 
 static int print_endpoints(const Reading *r) {

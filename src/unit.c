@@ -113,7 +113,7 @@ static void client_set_absent(ClientRole *c) {
 }
 
 static void gauges_fill(Unit *u, const WindowBooks *w, uint32_t programs, uint64_t now, Server *s) {
-        uint64_t queue = 0, queue_max = 0, open = 0, oldest_at = UINT64_MAX; /* a book with no session does not listen, or has nothing in flight */
+        uint64_t queue = 0, queue_max = 0, counted = 0, oldest_at = UINT64_MAX; /* a book with no session does not listen, or has nothing in flight */
         Manager *m = u->manager;
 
         for (size_t i = 0; i < w->n; i++) {
@@ -123,9 +123,17 @@ static void gauges_fill(Unit *u, const WindowBooks *w, uint32_t programs, uint64
                         queue += map->accept_queue;
                         queue_max += map->accept_queue_max;
                 }
-                if (m->oldest_session != 0 && map->oldest_session == m->oldest_session && __atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0)
+                if (map->oldest_session == m->oldest_session && m->oldest_session != 0 &&
+                    __atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0)
                         oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
-                open += window_get_open(w, map, 0, &oldest_at);
+
+                /* What is in flight on sockets that only an iterator counts */
+                for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
+                        if (m->gauge_sessions[g] != 0 && map->gauges[g].session == m->gauge_sessions[g]) {
+                                counted += map->gauges[g].in_flight;
+                                if (map->gauges[g].in_flight > 0)
+                                        oldest_at = MIN(oldest_at, (uint64_t) map->gauges[g].oldest_at);
+                        }
         }
 
         s->connections.open = has(programs, PROGRAM_BIT(PROGRAM_STATE)) ? GAUGE(w, open) : ABSENT;
@@ -138,7 +146,7 @@ static void gauges_fill(Unit *u, const WindowBooks *w, uint32_t programs, uint64
         s->in_flight = s->oldest_in_flight = ABSENT;
         if (!has(programs, NEEDS_IN_FLIGHT))
                 return;
-        s->in_flight = GAUGE(w, in_flight) + open;
+        s->in_flight = GAUGE(w, in_flight) + counted;
         if (s->in_flight > 0 && oldest_at != UINT64_MAX)
                 s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
 }
@@ -254,9 +262,9 @@ static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *
         metrics_fill(u, &books, &reading, now, &s.metrics);
         metrics_fill(u, &books, &total, now, &s.totals);
         measurable = has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
-        rows_read(&books, measurable, now, window, reading.covered, ret_rows);
+        rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, window, reading.covered, ret_rows);
         rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
-        rows_read(&books, measurable, now, WINDOW_TOTAL, total.covered, &rows_total);
+        rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, WINDOW_TOTAL, total.covered, &rows_total);
         rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
         total.signature = rows_get_signature(&rows_total, total.signature);
 

@@ -126,7 +126,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(rest, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("It is left out of the unit's figures, as was asked for"),
                 SD_VARLINK_DEFINE_FIELD(excluded, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("As in Server, of this endpoint alone. Figures are there over windows from 1 s to 10 s, and since the attach"),
+                FIELD_COMMENT("As in Server, of this endpoint alone. Figures are there over windows from 2 s to 10 s, and since the attach"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -151,7 +151,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("All other peers together, which have no entry of their own"),
                 SD_VARLINK_DEFINE_FIELD(rest, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("As in Client, of this peer alone. Figures are there over windows from 1 s to 10 s, and since the attach"),
+                FIELD_COMMENT("As in Client, of this peer alone. Figures are there over windows from 2 s to 10 s, and since the attach"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -170,7 +170,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Client,
-                FIELD_COMMENT("Requests that the unit made of others and whose first answer byte came in the window. All of it over windows from 1 s to 10 s, and since the attach"),
+                FIELD_COMMENT("Requests that the unit made of others and whose first answer byte came in the window. All of it over windows from 2 s to 10 s, and since the attach"),
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),

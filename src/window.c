@@ -24,6 +24,14 @@ static unsigned window_level(uint64_t window) {
         return window <= NSEC_PER_SEC ? 0 : window <= 10 * NSEC_PER_SEC ? 1 : window <= 60 * NSEC_PER_SEC ? 2 : 3;
 }
 
+/* Where a window of n sub-windows begins that ends in this one: of six and more the oldest is left out, so that not more than
+ * the window is covered; of fewer it is kept, or too little would be. A machine may be younger than the window. */
+static uint64_t window_boundary(uint64_t current, uint64_t n) {
+        uint64_t end = current + (n >= 6);
+
+        return end - MIN(end, n);
+}
+
 static uint64_t load(const __u64 *p) {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
@@ -309,10 +317,8 @@ int window_read(const WindowBooks *w, uint64_t now, uint64_t window, WindowReadi
         step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
         n = window / step;
 
-        /* The window ends now, within a sub-window. It begins with one: of six and more sub-windows the oldest is left
-         * out, so that not more than the window is covered; of fewer it is kept, or too little would be */
         current = now / step;
-        boundary = current - n + (n >= 6);
+        boundary = window_boundary(current, n);
 
         if (boundary * step <= w->attached_at) {
                 total_read(w, now, ret);
@@ -526,7 +532,8 @@ int window_read_step(const WindowBooks *w, uint64_t n, WindowReading *ret, Windo
 /* ---- rows ----------------------------------------------------------------------------------------------------- */
 
 bool window_is_for_rows(uint64_t window) {
-        return window == WINDOW_TOTAL || (window >= NSEC_PER_SEC && window <= 10 * NSEC_PER_SEC);
+        /* One of 1 s begins at a tenth of it, where rows have no checkpoint: they would not add up to the unit */
+        return window == WINDOW_TOTAL || (window_is_valid(window) && window_level(window) == QOS_ROW_LEVEL);
 }
 
 static void row_read_now(const struct qos_row *row, WindowRow *ret) {
@@ -609,7 +616,7 @@ int window_read_row(const struct qos_unit *u, unsigned number, uint64_t now, uin
 
         row = &u->rows[number - 1];
         n = window / step;
-        boundary = now / step - n + (n >= 6); /* as window_read_kept() has it */
+        boundary = window_boundary(now / step, n);
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
                 bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) < boundary;
@@ -621,6 +628,7 @@ int window_read_row(const struct qos_unit *u, unsigned number, uint64_t now, uin
                         if (quiet && load(&u->epoch) / QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) < boundary) {
                                 memset(ret->cells, 0, sizeof(ret->cells));
                                 memset(ret->sums, 0, sizeof(ret->sums));
+                                ret->maximum = 0;
                                 return 0;
                         }
                         if (row_subtract_checkpoint(row, boundary, ret) < 0)
@@ -681,22 +689,6 @@ Quality window_get_quality(uint64_t overlaps, uint64_t count, uint64_t parsed) {
         if (window_is_overlapping(overlaps, count))
                 return QUALITY_OVERLAPPING;
         return count > 0 && parsed >= count ? QUALITY_EXACT : QUALITY_EXCHANGES;
-}
-
-uint64_t window_get_open(const WindowBooks *books, const struct qos_unit *map, unsigned row, uint64_t *oldest_at) {
-        uint64_t n = 0;
-
-        for (unsigned i = 0; i < QOS_GAUGES && books->sessions; i++) {
-                const struct qos_open *g = map->gauges + i;
-
-                /* One that has another session had nothing for the last one */
-                if (books->sessions[i] == 0 || g->session != books->sessions[i])
-                        continue;
-                n += row > 0 ? g->rows[row] : g->in_flight;
-                if (oldest_at && g->in_flight > 0)
-                        *oldest_at = MIN(*oldest_at, (uint64_t) g->oldest_at);
-        }
-        return n;
 }
 
 uint64_t window_get_count(const WindowReading *reading, enum qos_distribution d) {

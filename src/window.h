@@ -69,12 +69,7 @@ typedef struct WindowBooks {
         size_t n;
         uint64_t attached_at;                   /* CLOCK_MONOTONIC ns */
         const WindowBase *base;                 /* NULL: the books are as old as the unit, and none was closed */
-        const uint64_t *sessions;               /* of the iterators that counted last, by enum qos_gauge; NULL: none did */
 } WindowBooks;
-
-/* What is in flight in one of the books on sockets that only an iterator counts, in a row or, for row 0, in all figures.
- * oldest_at may be NULL. */
-uint64_t window_get_open(const WindowBooks *books, const struct qos_unit *map, unsigned row, uint64_t *oldest_at);
 
 /* The unit is attached now: its books had this before. */
 void window_base_begin(const WindowBook *books, size_t n, uint64_t now, WindowBase *ret);
@@ -116,7 +111,7 @@ typedef struct WindowRow {
         uint64_t maximum;                       /* of the latency; ABSENT: not known */
 } WindowRow;
 
-/* Rows are read over windows of at most 10 s, in steps of 1 s, and since the attach. */
+/* Rows are read over windows of 2 s to 10 s, which have the level that rows have, and since the attach. */
 #define WINDOW_ROW_STEP_NSEC (QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) * QOS_EPOCH_NSEC)
 bool window_is_for_rows(uint64_t window);
 
