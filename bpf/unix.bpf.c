@@ -64,8 +64,7 @@ static __always_inline void listener_note(struct sock *sk, struct unix_sock *us)
                         bpf_map_delete_elem(&unix_names, &key);
                 return;
         }
-        if (known && known->owner.slot == name.owner.slot && known->owner.generation == name.owner.generation &&
-            known->found == name.found)
+        if (known && owner_equal(&known->owner, &name.owner) && known->found == name.found)
                 return; /* a row stays the endpoint's */
         u = unit_get(&name.owner);
         if (!u)
@@ -123,8 +122,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk) {
         if (!sk)
                 return 0;
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
-        if (!c || c->kind != UNIX_ASKER || !task_owner(&owner) || owner.slot != c->owner.slot ||
-            owner.generation != c->owner.generation)
+        if (!c || c->kind != UNIX_ASKER || !task_owner(&owner) || !owner_equal(&owner, &c->owner))
                 return 0;
         u = unit_get(&owner);
         if (!u)
@@ -241,7 +239,7 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
 
         if (sk->__sk_common.skc_state == TCP_LISTEN) {
                 maker = bpf_cgrp_storage_get(&groups, sk->sk_cgrp_data.cgroup, 0, 0);
-                if (!maker || maker->slot != owner.slot || maker->generation != owner.generation)
+                if (!maker || !owner_equal(maker, &owner))
                         unix_learn(sk, &owner, 0, UNIX_LISTENER, 1);
                 listener_note(sk, us);
                 return 0;
