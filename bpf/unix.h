@@ -31,7 +31,8 @@ struct unix_conn {
         __u16 kind;             /* enum unix_kind */
         __u16 found;            /* 1: somebody else made the listener, who reads first shows whose it is;
                                  * of UNIX_ASKER: it was answered once */
-        __u32 share;            /* SHARE_ROW */
+        __u16 share;            /* SHARE_ROW */
+        __u16 looked;           /* 1: at what the first question begins with */
         struct exchange x;
 };
 
@@ -306,8 +307,8 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
                 if (bpf_core_read(&consumed, sizeof(consumed), &((struct unix_skb_parms*) &skb->cb)->consumed) < 0)
                         return 0;
                 whole = consumed + len >= skb->len;
-                if (c->x.tries == 0) {
-                        c->x.tries = 1;
+                if (!c->looked) {
+                        c->looked = 1;
                         if (unix_is_bus(skb, consumed)) {
                                 c->kind = UNIX_BUS;
                                 return 0;
