@@ -425,10 +425,14 @@ static __always_inline bool feed_skip(struct feed *f, struct parser *p) {
 }
 
 /* Moves the window, if it must be. Returns how much is to be loaded into it: 0 … WINDOW_SIZE. */
-static __always_inline __u32 feed_move(struct feed *f) {
+static __always_inline __u32 feed_move(struct feed *f, const struct parser *p) {
         if (f->at < f->window_end)
                 return 0;
         f->window_begin = f->at;
+        if (protocol_is_blind(f->talk->protocol, p)) {
+                f->window_end = f->at + 1;
+                return 0;
+        }
         f->window_end = f->end - f->at > WINDOW_SIZE ? f->at + WINDOW_SIZE : f->end;
         return f->window_end - f->window_begin;
 }
@@ -446,7 +450,7 @@ static long answer_step(__u64 i, void *data) {
 
         if (!feed_skip(f, &f->talk->out))
                 return 1;
-        n = feed_move(f);
+        n = feed_move(f, &f->talk->out);
         GRID_BOUND(n, WINDOW_SIZE + 1);
         if (n > 0 && bpf_skb_load_bytes(a->skb, a->offset + f->window_begin, f->talk->window.bytes, n) < 0)
                 f->piece.lost = 1;
@@ -470,7 +474,7 @@ static long question_step(__u64 i, void *data) {
 
         if (!feed_skip(f, &f->talk->in))
                 return 1;
-        n = feed_move(f);
+        n = feed_move(f, &f->talk->in);
         GRID_BOUND(n, WINDOW_SIZE + 1);
         if (n > 0 && bpf_dynptr_read(f->talk->window.bytes, n, q->data, q->offset + f->window_begin, 0) < 0)
                 f->piece.lost = 1;
@@ -555,9 +559,10 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 q.f.piece.lost = 1; /* something was taken out another way */
 
         bpf_spin_lock(&c->lock);
-        q.times.marks = c->x;
+        q.times.came_at = exchange_came_at_once(&c->x, copied + len);
+        if (q.times.came_at == 0)
+                q.times.marks = c->x;
         bpf_spin_unlock(&c->lock);
-        q.times.came_at = exchange_came_at_once(&q.times.marks, copied + len);
         if (!q.f.piece.lost && q.f.at < q.f.end)
                 bpf_loop(PIECE_MAX, question_step, &q, 0);
 
@@ -628,7 +633,7 @@ struct departure {
 #define DEPARTURE_TUNNEL (1ULL << 32)   /* behind that nothing is asked any more */
 #define DEPARTURE_MORE (1ULL << 33)     /* the answer before that goes on */
 
-/* The parts of talk_departs(), each with a room of its own on the stack, which is small. */
+/* The parts of talk_departs(), apart as content_parse(): each has a room of its own on the stack, which is small. */
 static __attribute__((noinline)) __u64 departure_parse(struct __sk_buff *skb, struct talk *t, struct qos_unit *u,
                                                        const struct departure *d) {
         struct answer_feed a = {};
@@ -709,17 +714,15 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
         return zero();
 }
 
-/* Of a connection whose protocol is parsed. Apart, as content_parse(). */
-static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
-                                                  const struct departure *d) {
+/* Of a connection whose protocol is parsed. */
+static __always_inline void talk_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
+                                         const struct departure *d) {
         __u64 parsed = 0;
         struct talk *t;
 
-        if (!skb || !sk || !c || !u || !d)
-                return 0;
         t = bpf_sk_storage_get(&talks, sk, 0, 0);
         if (!t)
-                return 0;
+                return;
 
         if ((talk_is_more(t) || t->flags & TALK_ANSWERING) && t->flags & TALK_ANSWERED)
                 parsed = DEPARTURE_MORE;
@@ -728,7 +731,7 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
                 parsed |= 1;
         else if (!talk_is_more(t))
                 parsed |= departure_parse(skb, t, u, d);
-        return departure_book(t, c, u, d, parsed);
+        departure_book(t, c, u, d, parsed);
 }
 
 SEC("cgroup_skb/egress")
