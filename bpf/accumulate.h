@@ -8,6 +8,8 @@
 
 #define WINDOW_INLINE static inline __attribute__((always_inline))
 
+#include "rows.h"
+
 WINDOW_INLINE void window_count(struct qos_unit *u, __u64 cell, __u32 n) {
         __u32 old;
 
@@ -59,6 +61,8 @@ static __attribute__((noinline)) int window_roll(struct qos_unit *u, __u64 epoch
                         __sync_lock_test_and_set(&c->last, now);
 
                         u->written[level]++;
+                        if (level == QOS_ROW_LEVEL)
+                                rows_roll(u, before, now);
                 }
 
                 __sync_lock_test_and_set(&u->epoch, epoch);
@@ -75,8 +79,12 @@ WINDOW_INLINE void window_enter(struct qos_unit *u, __u64 now) {
                 window_roll(u, now / QOS_EPOCH_NSEC);
 }
 
-WINDOW_INLINE void window_maximum(struct qos_unit *u, __u32 distribution, __u64 nsec) {
-        __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK, epoch = *(volatile __u64*) &u->epoch;
+GRID_FUNCTION int window_maximum(struct qos_unit *u, __u64 distribution, __u64 nsec) {
+        __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK, epoch;
+
+        GRID_EXPECT(u);
+        epoch = *(volatile __u64*) &u->epoch;
+        GRID_BOUND(distribution, QOS_DISTRIBUTIONS);
 
         for (__u32 level = 0; level < QOS_LEVELS; level++) {
                 __u64 subwindow = epoch / QOS_LEVEL_EPOCHS(level), word, old;
@@ -84,7 +92,7 @@ WINDOW_INLINE void window_maximum(struct qos_unit *u, __u32 distribution, __u64 
                 __u64 *p;
 
                 if (i >= QOS_MAXIMA)
-                        return;
+                        return 0;
                 p = &u->maxima[i][distribution];
                 word = subwindow << QOS_MAXIMUM_BITS | value;
 
@@ -94,7 +102,7 @@ WINDOW_INLINE void window_maximum(struct qos_unit *u, __u32 distribution, __u64 
                         old = *(volatile __u64*) p;
                         if (old >> QOS_MAXIMUM_BITS == word >> QOS_MAXIMUM_BITS && old >= word) {
                                 /* Coarser levels contain this sub-window: they have a value as large */
-                                return;
+                                return 0;
                         }
                         if (__sync_val_compare_and_swap(p, old, word) == old)
                                 break;
@@ -107,6 +115,7 @@ WINDOW_INLINE void window_maximum(struct qos_unit *u, __u32 distribution, __u64 
                 if (old >= nsec || __sync_val_compare_and_swap(&u->maxima_total[distribution], old, nsec) == old)
                         break;
         }
+        return 0;
 }
 
 WINDOW_INLINE __u32 window_cell(__u32 distribution, __u64 nsec) {

@@ -6,6 +6,7 @@
 #include "kernel.h"
 
 #define window_copy(to, from, size) bpf_probe_read_kernel(to, size, from)
+#define row_loop(n, step, data) bpf_loop(n, step, data, 0)
 #include "accumulate.h"
 #include "exchange.h"
 
@@ -33,10 +34,25 @@ struct {
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 256);       /* as units */
+        __type(key, __u32);
+        __type(value, struct qos_nest);
+} nests SEC(".maps") __weak;
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
         __uint(max_entries, QOS_STATISTICS);
         __type(key, __u32);
         __type(value, __u64);
 } statistics SEC(".maps") __weak;
+
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __uint(max_entries, QOS_EXCLUDES);
+        __type(key, struct qos_exclude);
+        __type(value, __u8);
+} excludes SEC(".maps") __weak;
 
 static __always_inline void statistics_count(__u32 which) {
         __u64 *n = bpf_map_lookup_elem(&statistics, &which);
@@ -45,34 +61,122 @@ static __always_inline void statistics_count(__u32 which) {
                 __sync_fetch_and_add(n, 1);
 }
 
+static __always_inline struct qos_owner owner_read(const struct qos_owner *owner) {
+        union {
+                __u64 word;
+                struct qos_owner owner;
+        } o = { .word = *(const volatile __u64*) owner };
+
+        return o.owner;
+}
+
+static __always_inline bool owner_equal(const struct qos_owner *a, const struct qos_owner *b) {
+        return a->slot == b->slot && a->generation == b->generation;
+}
+
 /* The unit's map, or NULL if it was detached (and the slot perhaps given to another). */
 static __always_inline struct qos_unit* unit_get(const struct qos_owner *owner) {
-        __u32 slot = owner->slot, zero = 0;
+        struct qos_owner o = owner_read(owner);
         struct qos_unit *u;
+        __u32 zero = 0;
         void *map;
 
-        map = bpf_map_lookup_elem(&units, &slot);
+        map = bpf_map_lookup_elem(&units, &o.slot);
         if (!map)
                 return NULL;
         u = bpf_map_lookup_elem(map, &zero);
-        if (!u || u->generation != owner->generation)
+        if (!u || u->generation != o.generation)
                 return NULL;
         return u;
 }
 
 /* ---- booking -------------------------------------------------------------------------------------------------- */
 
-static __always_inline void unit_apply(struct qos_unit *u, const struct exchange_effect *effect) {
+/* Where the figures of a socket go besides the unit's, or instead. */
+#define SHARE_ROW 0x7fU         /* the number of the row (qos.h), 0: none */
+#define SHARE_ALONE 0x80U       /* they are not the unit's: an excluded endpoint, or what it asks of others */
+
+/* The share of who listens at this address. unsure: perhaps nobody does, then it gets no row; all can be had again. */
+static __always_inline __u32 endpoint_find(struct qos_unit *u, const struct qos_owner *owner, const struct qos_address *a,
+                                           bool unsure) {
+        struct qos_exclude exclude = { .owner = *owner, .port = a->port };
+
+        if (bpf_map_lookup_elem(&excludes, &exclude))
+                return row_find(u, a, QOS_ROW_EXCLUDED) | SHARE_ALONE;
+        return unsure ? 0 : row_find(u, a, QOS_ROW_ENDPOINT);
+}
+
+static __attribute__((noinline)) int row_apply(struct qos_unit *u, __u32 share, __s32 in_flight, __u32 overlaps) {
+        struct qos_row *row;
+
+        if (!u || !(share & SHARE_ROW))
+                return 0;
+        row = row_get(u, share & SHARE_ROW);
+        if (in_flight != 0)
+                __sync_fetch_and_add(&row->in_flight, in_flight);
+        if (overlaps > 0)
+                row_count(row, QOS_ROW_OVERLAPS, overlaps);
+        return 0;
+}
+
+static __always_inline void share_apply(struct qos_unit *u, __u32 share, const struct exchange_effect *effect) {
+        if (share) {
+                row_apply(u, share, effect->in_flight, effect->overlap);
+                if (share & SHARE_ALONE)
+                        return;
+        }
         if (effect->in_flight != 0)
                 __sync_fetch_and_add(&u->in_flight, effect->in_flight);
         if (effect->overlap)
                 window_count(u, QOS_CELL_OVERLAPS, 1);
 }
 
+/* n events of the unit that have a counter in the rows, too. */
+static __always_inline void share_count(struct qos_unit *u, __u32 share, __u32 cell, __u32 row_cell, __u32 n) {
+        if (share & SHARE_ROW)
+                row_count(row_get(u, share & SHARE_ROW), row_cell, n);
+        if (!(share & SHARE_ALONE))
+                window_count(u, cell, n);
+}
+
+static __always_inline void share_sum(struct qos_unit *u, __u32 share, __u32 sum, __u32 row_sum, __u32 n) {
+        GRID_BOUND(row_sum, QOS_ROW_SUMS);
+        if (share & SHARE_ROW)
+                __sync_fetch_and_add(&row_get(u, share & SHARE_ROW)->sums[row_sum], n);
+        if (!(share & SHARE_ALONE))
+                __sync_fetch_and_add(&u->sums[sum], n);
+}
+
+static __attribute__((noinline)) int row_book(struct qos_unit *u, __u32 share, __u32 n, __u64 now, __u64 first_at) {
+        struct qos_row *row;
+
+        if (!u || !(share & SHARE_ROW))
+                return 0;
+        row = row_get(u, share & SHARE_ROW);
+        row_count(row, QOS_ROW_COUNT, n);
+        if (first_at != 0)
+                row_add(row, now / QOS_EPOCH_NSEC, exchange_between(first_at, now), n);
+        return 0;
+}
+
+static __attribute__((noinline)) int row_book_more(struct qos_unit *u, __u32 share, __u64 now, __u64 first_at, __u64 before) {
+        if (!u || !(share & SHARE_ROW) || first_at == 0)
+                return 0;
+        row_move(row_get(u, share & SHARE_ROW), before, exchange_between(first_at, before), now, exchange_between(first_at, now));
+        return 0;
+}
+
 /* The first byte of n answers has left: the questions count, with what their life was so far. Of the distributions that
  * are kept as a difference (qos.h) only what differs is booked. */
-static __always_inline void unit_book(struct qos_unit *u, __u64 now, __u32 n, __u64 first_at, __u64 last_at, __u64 read_at) {
+static __always_inline void share_book(struct qos_unit *u, __u32 share, __u64 now, __u32 n, __u64 first_at, __u64 last_at,
+                                       __u64 read_at) {
         __u64 receive;
+
+        if (share) {
+                row_book(u, share, n, now, last_at == 0 ? 0 : first_at);
+                if (share & SHARE_ALONE)
+                        return;
+        }
 
         window_count(u, QOS_CELL_COUNT, n);
         window_add(u, QOS_SERVICE, exchange_between(read_at, now), n);
@@ -87,16 +191,40 @@ static __always_inline void unit_book(struct qos_unit *u, __u64 now, __u32 n, __
                 window_shift(u, QOS_RECEIVE, 0, receive, n);
 }
 
-/* Later bytes of the answer leave. A function that the verifier walks once. */
-GRID_FUNCTION int unit_book_more(struct qos_unit *u, __u64 now, __u64 first_at, __u64 first_out_at, __u64 before) {
-        if (!u)
-                return 0;
+static __always_inline void share_book_more(struct qos_unit *u, __u32 share, __u64 now, __u64 first_at, __u64 first_out_at,
+                                            __u64 before) {
+        if (share) {
+                row_book_more(u, share, now, first_at, before);
+                if (share & SHARE_ALONE)
+                        return;
+        }
+
         window_move(u, QOS_ANSWER, before, exchange_between(first_out_at, before),
                     now, exchange_between(first_out_at, now));
         if (first_at != 0)
                 window_move(u, QOS_LATENCY, before, exchange_between(first_at, before),
                             now, exchange_between(first_at, now));
-        return 0;
+}
+
+/* More in flight, since that time: for the reading that has this session. */
+static __always_inline void share_in_flight(struct qos_unit *u, __u32 share, enum qos_gauge gauge, __u64 session, __u32 n, __u64 at) {
+        struct qos_open *g = &u->gauges[gauge];
+        __u32 row = share & SHARE_ROW;
+
+        if (g->session != session) {
+                g->in_flight = 0;
+                g->oldest_at = ~0ULL;
+                for (int i = 0; i <= QOS_ROWS; i++)
+                        g->rows[i] = 0;
+                g->session = session;
+        }
+        if (row > 0 && row <= QOS_ROWS)
+                g->rows[row] += n;
+        if (share & SHARE_ALONE)
+                return;
+        g->in_flight += n;
+        if (at < g->oldest_at)
+                g->oldest_at = at;
 }
 
 /* The owner of a socket nobody has seen, by whose task uses it. Sockets that wait for accept() at attach, and those
@@ -109,6 +237,6 @@ static __always_inline bool task_owner(struct qos_owner *ret) {
         if (!owner)
                 return false;
 
-        *ret = *owner;
+        *ret = owner_read(owner);
         return true;
 }

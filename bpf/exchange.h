@@ -24,6 +24,10 @@
  * shrunk meanwhile. What lies beyond is forged or broken, TCP drops it too. */
 #define EXCHANGE_WINDOW_SLACK (1 << 16)
 
+/* A silence after which what is said without a question belongs to no answer: events and notifications, that a server sends
+ * as they happen, for hours on one connection. Parts of an answer that are that far apart are few. */
+#define EXCHANGE_SILENCE_NSEC 1000000000ULL
+
 enum exchange_state {
         EXCHANGE_IDLE,          /* nothing was asked yet */
         EXCHANGE_ASKED,         /* the application has read, and not answered */
@@ -38,7 +42,7 @@ enum exchange_flag {
         EXCHANGE_OVERLAPPED = 1 << 4,   /* this question was already reported as overlapping */
         EXCHANGE_DONE       = 1 << 5,   /* the unit has hung up: nothing that comes is a question */
         EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct talk beside this one (talk.h) */
-        EXCHANGE_LATE       = 1 << 7,   /* … and what arrives is the rest of a question that has been answered */
+        EXCHANGE_SEALED     = 1 << 7,   /* TLS: there is a struct tls (tls.h) */
 };
 
 struct exchange {
@@ -46,6 +50,7 @@ struct exchange {
         __u8 flags;             /* enum exchange_flag */
         __u8 n_marks;
         __u8 tries;             /* how often the protocol was looked for in vain */
+        __u8 late;              /* parsed: what arrives is the rest of a question that has been answered */
         __u32 in_end;           /* highest byte that arrived */
         __u32 read_end;         /* the application has read up to here */
         __u32 out_end;          /* highest byte that left */
@@ -144,7 +149,7 @@ EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, _
                 return;
 
         exchange_mark(x, now, end);
-        if (x->open_at == 0 && !(x->flags & EXCHANGE_LATE))
+        if (x->open_at == 0 && !x->late)
                 exchange_open(x, now, effect);
 }
 
@@ -231,6 +236,15 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
                 exchange_open(x, now, effect);
 }
 
+/* The application has read up to copied, and none of it is part of a question. */
+EXCHANGE_INLINE void exchange_pass(struct exchange *x, __u32 copied, struct exchange_effect *effect) {
+        __u64 first_at, last_at;
+
+        exchange_take(x, copied, &first_at, &last_at);
+        if (x->state != EXCHANGE_ASKED && x->n_marks == 0)
+                exchange_shut(x, effect);
+}
+
 /* Payload up to end leaves the IP layer: how much of it does so for the first time. */
 EXCHANGE_INLINE __u32 exchange_leave(struct exchange *x, __u32 end, __u32 snd_nxt) {
         __u32 bytes;
@@ -256,6 +270,8 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                 x->first_out_at = x->last_out_at = now;
                 effect->begun = 1;
         } else if (x->state == EXCHANGE_ANSWERING) {
+                if (x->open_at == 0 && now - x->last_out_at >= EXCHANGE_SILENCE_NSEC)
+                        return; /* nobody asked for it */
                 effect->grown = 1;
                 effect->grown_from = x->last_out_at;
                 x->last_out_at = now;
@@ -274,6 +290,42 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                 exchange_open(x, x->mark_at[0], effect);
         else
                 exchange_shut(x, effect);
+}
+
+/* ---- the other role: the unit asks ---- */
+
+/* A part of a question leaves. Until the peer answers all of it is one. */
+EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange_effect *effect) {
+        if (x->state == EXCHANGE_ASKED)
+                return;
+        x->state = EXCHANGE_ASKED;
+        x->first_at = now;
+        exchange_open(x, now, effect);
+}
+
+/* Payload up to end reached the IP layer, as for exchange_arrive(). Where its answer ends nobody knows: a question is in
+ * flight until the first byte of it. */
+EXCHANGE_INLINE void exchange_hear(struct exchange *x, __u64 now, __u32 end, __u32 rcv_nxt, __u32 window_end,
+                                   struct exchange_effect *effect) {
+        if (!(x->flags & EXCHANGE_IN_KNOWN)) {
+                x->in_end = rcv_nxt;
+                x->flags |= EXCHANGE_IN_KNOWN;
+        }
+        if (exchange_distance(end, x->in_end) <= 0 || exchange_distance(end, window_end) > EXCHANGE_WINDOW_SLACK)
+                return;
+        effect->bytes = end - x->in_end;
+        x->in_end = end;
+
+        if (x->state == EXCHANGE_ASKED) {
+                x->state = EXCHANGE_ANSWERING;
+                x->last_out_at = now;
+                effect->begun = 1;
+                exchange_shut(x, effect);
+        } else if (x->state == EXCHANGE_ANSWERING && now - x->last_out_at < EXCHANGE_SILENCE_NSEC) {
+                effect->grown = 1;
+                effect->grown_from = x->last_out_at;
+                x->last_out_at = now;
+        }
 }
 
 /* The unit hangs up (it sends its FIN), or the connection is gone. asked: questions that were read and whose answers have

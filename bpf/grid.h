@@ -54,8 +54,10 @@ static const __u8 grid_guess[64] = {
  * of programs has one, the linked object the first. */
 #ifdef __bpf__
 #define GRID_FUNCTION __attribute__((noinline, weak))
+#define GRID_EXPECT(pointer) do { if (!(pointer)) return 0; } while (0) /* the verifier knows nothing of who calls */
 #else
 #define GRID_FUNCTION static inline
+#define GRID_EXPECT(pointer)
 #endif
 
 /* The bin of schema 5 for a duration, 0 … GRID_FINE_BINS - 1. */

@@ -67,6 +67,9 @@ enum qos_cell {
         QOS_CELL_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
         QOS_CELL_HTTP1,                 /* of these, those of each protocol that is parsed, as in enum protocol (protocol.h) … */
         QOS_CELL_REDIS,
+        QOS_CELL_TLS,                   /* of these, exchanges sealed by TLS */
+        QOS_CELL_UNIX,                  /* of these, plain exchanges on Unix sockets */
+        QOS_CELL_UDP,                   /* of these, plain exchanges on UDP */
         QOS_CELL_WAITS,                 /* of these, those that asked the unit to wait: in no distribution */
         QOS_CELL_STREAMS,               /* … whose answers are streams */
         QOS_CELL_STATUS_4XX,            /* … with an answer that says the client is wrong … */
@@ -104,6 +107,118 @@ struct qos_checkpoint {
         __u32 cells[QOS_CELLS_SIZE];
 };
 
+/* ---- rows: what a unit does, by address ----------------------------------------------------------------------- */
+
+/* The endpoints that a unit answers at, and the peers that it asks. Endpoints: the first one has no row. Its figures are
+ * what the unit has and no other endpoint's row, so that a unit with a single one, which most are, pays for none. Each
+ * further one has a row, as long as there are some, then all share the first row. Peers: a row each, as long as there are
+ * some, and the second row for the rest.
+ *
+ * The number of rows is what the budget of a unit's map (640 KiB) leaves. */
+#define QOS_ROWS 12
+#define QOS_ENDPOINT_ROWS_MAX 7 /* so that some are left for peers */
+
+/* Numbers of rows are counted from one: 0 is "none". */
+#define QOS_ROW_ENDPOINTS_REST 1
+#define QOS_ROW_PEERS_REST 2
+#define QOS_ROW_FIRST 3
+
+enum qos_row_kind {
+        QOS_ROW_FREE,
+        QOS_ROW_ENDPOINT,
+        QOS_ROW_EXCLUDED,       /* an endpoint that is not in the unit's figures */
+        QOS_ROW_PEER,
+};
+
+struct qos_address {
+        __u8 address[16];       /* IPv4: the first four */
+        __u16 port;             /* host byte order */
+        __u16 family;
+} __attribute__((aligned(4)));
+
+/* sun_path, without a zero at the end if it is as long as can be. */
+#define QOS_SOCKET_PATH_SIZE 108
+
+struct qos_row_name {
+        struct qos_address address;     /* of a Unix socket: a hash of its path */
+        __u32 taken;            /* 1: it has an owner, whose name may not be there yet */
+        __u32 kind;             /* enum qos_row_kind; written last, when the address is there */
+        __u32 generation;       /* goes up when the row becomes another one's */
+        char path[QOS_SOCKET_PATH_SIZE]; /* of a Unix socket. "@": it is abstract */
+};
+
+/* 32 bit cells: the bins of the latency, schema 3, then counters as those of the unit with the same names. */
+enum qos_row_cell {
+        QOS_ROW_COUNT = GRID_COARSE_BINS,
+        QOS_ROW_ERRORS_RESET,
+        QOS_ROW_ERRORS_TIMEOUT,
+        QOS_ROW_CLIENT_ABORTS,
+        QOS_ROW_OVERLAPS,
+        QOS_ROW_CELLS,
+};
+#define QOS_ROW_CELLS_SIZE 232
+_Static_assert(QOS_ROW_CELLS <= QOS_ROW_CELLS_SIZE, "no room for so many counters");
+
+enum qos_row_sum {
+        QOS_ROW_SUM_LATENCY,
+        QOS_ROW_SUM_BYTES_IN,
+        QOS_ROW_SUM_BYTES_OUT,
+        QOS_ROW_SUMS,
+};
+
+/* As struct qos_checkpoint. Rows have those of one level: windows from 2 s to 10 s, and since attach. */
+#define QOS_ROW_LEVEL 1
+#define QOS_ROW_CHECKPOINTS QOS_LEVEL_CHECKPOINTS(QOS_ROW_LEVEL)
+
+struct qos_row_checkpoint {
+        __u64 first;
+        __u64 last;
+        __u64 sums[QOS_ROW_SUMS];
+        __u32 cells[QOS_ROW_CELLS_SIZE];
+};
+
+struct qos_row {
+        __s64 in_flight;
+        __u64 sums[QOS_ROW_SUMS];
+        __u64 earned;                           /* what its peer took, as far as it is known, before it got the row */
+        __u64 maximum_total;                    /* of the latency … */
+        __u64 maxima[QOS_LEVEL_MAXIMA(QOS_ROW_LEVEL)]; /* … and by sub-window, as those of the unit */
+        __u32 cells[QOS_ROW_CELLS_SIZE];
+        __u32 carry[QOS_ROW_CELLS_SIZE];
+        struct qos_row_checkpoint checkpoints[QOS_ROW_CHECKPOINTS];
+        __u32 written;
+        __u32 _padding;
+};
+
+/* Peers without a row that may earn one: who takes more than a ninth of the time that all without a row take is among
+ * them for sure (the counters of Misra and Gries). */
+#define QOS_CHALLENGERS 8
+
+struct qos_challengers {
+        struct {
+                struct qos_address address;
+                __u32 _padding;
+                __u64 nsec;     /* by which it is ahead; 0: free */
+        } list[QOS_CHALLENGERS];
+        __u64 changed_at;       /* CLOCK_MONOTONIC ns, when a row was given to another peer */
+        __u32 busy;             /* 1 while a program is at it; others leave it alone */
+        __u32 _padding;
+};
+
+/* Questions in flight on sockets whose end no program sees: only an iterator over them can tell. */
+enum qos_gauge {
+        QOS_GAUGE_UNIX,
+        QOS_GAUGE_UDP,
+        QOS_GAUGES,
+};
+
+struct qos_open {
+        __u64 session;          /* of the iterator; another one than the last: there are none */
+        __u64 in_flight;
+        __u64 oldest_at;
+        __u32 rows[QOS_ROWS + 1]; /* of these, and of what is not in the unit's figures; 0: unused */
+};
+
 /* The map of one unit: the only element of an mmapped, frozen array. Written by BPF programs alone, concurrently, with
  * atomic operations on single words. A reader takes the count of a distribution from the sum of its bins, which are
  * each added to once per sample: there is no second word that could disagree. */
@@ -121,6 +236,7 @@ struct qos_unit {
         __u64 accept_queue_max;
         __u64 oldest_session;
         __u64 oldest_at;        /* CLOCK_MONOTONIC ns when the oldest open question began to arrive */
+        struct qos_open gauges[QOS_GAUGES];
 
         __u64 sums[QOS_SUMS];
         __u64 maxima_total[QOS_DISTRIBUTIONS];
@@ -131,15 +247,35 @@ struct qos_unit {
 
         __u32 written[QOS_LEVELS]; /* checkpoints written so far, modulo 2^32 */
         struct qos_checkpoint checkpoints[QOS_CHECKPOINTS];
+
+        struct qos_row_name names[QOS_ROWS + 1]; /* by number; 0: the first endpoint */
+        struct qos_row rows[QOS_ROWS];          /* by number - 1 */
+        struct qos_challengers challengers;
+        __u32 folds;                            /* odd while a row becomes part of the rest */
+        __u32 _padding;
 };
 
 /* ---- other maps ----------------------------------------------------------------------------------------------- */
 
-/* Whose control group (CGRP_STORAGE), and whose it will be when a group of this path is made (hash). */
+/* Whose control group (CGRP_STORAGE), and whose it will be when a group of this path is made (hash). One word: what is
+ * one's becomes another's while programs look at it. No generation is 0. */
 struct qos_owner {
         __u32 slot;
         __u32 generation;
+} __attribute__((aligned(8)));
+
+/* Where the unit in a slot lies (array). */
+struct qos_nest {
+        struct qos_owner outer; /* the innermost attached unit around it; generation 0: none */
+        __u32 generation;       /* of the unit that this is about */
+        __u32 flags;
 };
+
+#define QOS_NEST_CLOSED 1U      /* detached: what is its own goes to the outer one */
+#define QOS_NEST_LOOK   2U      /* one in it was attached: perhaps what is this one's is that one's */
+
+/* Paths of this depth are the deepest that are observed, so no unit has more around it. */
+#define QOS_NEST_DEPTH 32
 
 /* A path in the control group tree, relative to the daemon's root, zero padded. Unit names have up to 255 bytes, so
  * that a service of a user manager needs about 330. */
@@ -148,15 +284,18 @@ struct qos_path {
         char path[QOS_PATH_SIZE];
 };
 
+/* What is not to be in a unit's figures (hash): the port of an endpoint. As many for each of 256 units as EXCLUDES_MAX in
+ * src/manager.h says. */
+#define QOS_EXCLUDES 4096
+struct qos_exclude {
+        struct qos_owner owner;
+        __u16 port;             /* host byte order */
+        __u16 _padding;
+};
+
 /* Where the service manager listens for a unit (hash): by this those of its sockets are recognised that it has already.
  * What does not fit is found when the service has it open. */
 #define QOS_ADDRESSES 4096
-struct qos_address {
-        __u8 address[16];       /* IPv4: the first four */
-        __u16 port;             /* host byte order */
-        __u16 family;
-};
-
 /* A listening socket of the service manager's, as the iterator over its files writes them. */
 struct qos_passed {
         __u64 cookie;

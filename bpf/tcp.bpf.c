@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "requests": exchanges on TCP, server role.
+/* The probe "requests": exchanges on TCP, of the units that answer and of those that ask.
  *
  *   arrival     cgroup_skb/ingress           at the root: a unit's own group, and a program attached to it, die with
  *                                            each restart (the group is made anew)
@@ -15,6 +15,9 @@
 
 #include "books.h"
 #include "talk.h"
+#include "tls.h"
+#include "udp.h"
+#include "unix.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -23,19 +26,29 @@ int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *r
 enum conn_kind {
         CONN_LISTENER = 1,
         CONN_SERVER,            /* accepted from a listener */
-        CONN_OTHER,             /* the unit asked for the connection: not ours (yet), remembered so that it is looked at once */
+        CONN_CLIENT,            /* the unit asked for the connection */
+        CONN_OTHER,             /* nobody's */
 };
 
 /* Socket storage is charged to the application's own option memory (net.core.optmem_max, 128 KiB since 6.9, 20 KiB
  * before): it has to stay small. */
 struct conn {
-        struct bpf_spin_lock lock;      /* of x: arrivals come without the socket's own lock */
-        struct qos_owner owner;
-        __u16 kind;                     /* enum conn_kind */
-        __u16 found;                    /* 1: nobody saw who opened the listener, who reads first shows whose it is */
+        struct qos_owner owner;         /* one word; written under the lock */
+        struct bpf_spin_lock lock;      /* of x, and of what the unit's gauges have: arrivals come without the socket's own lock */
+        __u8 kind;                      /* enum conn_kind */
+        __u8 found;                     /* enum conn_found */
+        __u16 share;                    /* SHARE_ROW, SHARE_ALONE, and above them the generation of the row; under the lock */
         __u32 counted;                  /* 1: in the unit's open connections */
+        __s32 in_flight;                /* so many are in the unit's gauge, and in the row's */
         __u32 retransmits;              /* total_retrans when it was last looked at */
+        __u32 _padding;
         struct exchange x;
+};
+
+/* Who reads first shows whose a connection is: */
+enum conn_found {
+        CONN_FOUND_LISTENER = 1,        /* nobody saw who opened the listener; read by nobody's task it is nobody's */
+        CONN_FOUND_OUTER,               /* a unit was attached in the one whose it was until then */
 };
 
 /* Data that completes the handshake (deferred accept, a lost ACK) reaches the listener's ingress program and never the
@@ -65,6 +78,14 @@ struct {
         __type(value, struct talk);
 } talks SEC(".maps");
 
+/* Connections that are sealed. */
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct tls);
+} seals SEC(".maps");
+
 /* Listeners alone, so that an iterator over them is short. */
 struct {
         __uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -90,6 +111,76 @@ struct {
 
 /* ---- connections ---------------------------------------------------------------------------------------------- */
 
+/* ---- rows ---- */
+
+static __always_inline void sock_local(const struct sock *sk, struct qos_address *ret) {
+        ret->family = sk->__sk_common.skc_family;
+        ret->port = sk->__sk_common.skc_num;
+        if (ret->family == AF_INET6)
+                bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_rcv_saddr);
+        else
+                *(volatile __be32*) ret->address = sk->__sk_common.skc_rcv_saddr;
+}
+
+static __always_inline void sock_remote(const struct sock *sk, struct qos_address *ret) {
+        volatile __u32 *words = (volatile __u32*) ret->address;
+
+        ret->family = sk->__sk_common.skc_family;
+        ret->port = bpf_ntohs(sk->__sk_common.skc_dport);
+        if (ret->family == AF_INET6) {
+                bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_daddr);
+                if (words[0] == 0 && words[1] == 0 && words[2] == bpf_htonl(0xffff)) {
+                        /* IPv4 through a socket for IPv6 */
+                        words[0] = words[3];
+                        words[2] = words[3] = 0;
+                        ret->family = AF_INET;
+                }
+        } else
+                words[0] = sk->__sk_common.skc_daddr;
+}
+
+#define SHARE_GENERATION_SHIFT 8
+
+/* Which row has the figures of a socket, by its address. Apart: it is asked once for each listener, and for connections
+ * older than the attach. */
+static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos_unit *u, __u32 kind, __u32 slot, __u32 generation) {
+        struct qos_owner owner = { .slot = slot, .generation = generation };
+        struct qos_address a = {};
+        __u32 row, alone = 0, found;
+
+        if (!sk || !u)
+                return 0;
+
+        if (kind == CONN_CLIENT) {
+                sock_remote(sk, &a);
+                row = row_find(u, &a, QOS_ROW_PEER);
+                alone = SHARE_ALONE;
+        } else {
+                sock_local(sk, &a);
+                /* Under load connections are seen before the listeners that were there at the attach are found. Then
+                 * requests_share comes and knows better than to take each for an endpoint */
+                found = kind != CONN_SERVER || row_find_listener(u, &a);
+                row = endpoint_find(u, &owner, &a, !found && u->names[0].kind == QOS_ROW_FREE);
+                alone = row & SHARE_ALONE;
+                row &= SHARE_ROW;
+        }
+
+        GRID_BOUND(row, QOS_ROWS + 1);
+        return row | alone | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
+}
+
+/* A peer's row may have become another one's meanwhile. What it had is part of the rest then. */
+static __always_inline __u32 share_now(struct qos_unit *u, __u32 share) {
+        __u32 row = share & SHARE_ROW;
+
+        if (row < QOS_ROW_FIRST)
+                return share;
+        GRID_BOUND(row, QOS_ROWS + 1);
+        if ((u->names[row].generation & 0xff) != share >> SHARE_GENERATION_SHIFT)
+                return QOS_ROW_PEERS_REST | SHARE_ALONE;
+        return share;
+}
+
 /* Makes a fresh connection of this owner out of storage that is new, was cloned from a listener, or belonged to a unit
  * that was detached. Of several who try, one does it and gets true. Positions in the streams are taken from the first
  * event, or set by the caller. */
@@ -99,29 +190,132 @@ static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *o
         bool fresh;
 
         bpf_spin_lock(&c->lock);
-        fresh = c->kind != kind || c->owner.slot != o.slot || c->owner.generation != o.generation;
+        fresh = c->kind != kind || !owner_equal(&c->owner, &o);
         if (fresh) {
                 c->owner = o;
                 c->kind = kind;
                 c->counted = 0;
+                c->in_flight = 0;
+                c->share = 0;
                 c->x = x;
         }
         bpf_spin_unlock(&c->lock);
         return fresh;
 }
 
-static __always_inline void conn_opened(struct conn *c, struct qos_unit *u) {
-        if (__sync_lock_test_and_set(&c->counted, 1) == 0) {
-                window_enter(u, bpf_ktime_get_ns());
-                __sync_fetch_and_add(&u->open, 1);
-        }
+/* A connection may become another unit's at any time, or get another row (conn_move()), and what the gauges have of it goes
+ * with it. What is changed of them is therefore noted under the lock, and booked in the place that it has then. */
+struct place {
+        struct qos_owner owner;
+        __u32 share;
+};
+
+static __always_inline struct place conn_note(struct conn *c, const struct exchange_effect *effect) {
+        struct place p = { .owner = c->owner, .share = c->share };
+
+        c->in_flight += effect->in_flight;
+        return p;
 }
 
-static __always_inline void conn_closed(struct conn *c, struct qos_unit *u) {
-        if (__sync_lock_test_and_set(&c->counted, 0) != 0) {
-                window_enter(u, bpf_ktime_get_ns());
-                __sync_fetch_and_add(&u->open, -1);
+static __attribute__((noinline)) struct qos_unit* unit_get_other(const struct qos_owner *owner) {
+        return unit_get(owner);
+}
+
+/* u: whose it was when the program began. Makes p->share what it is in the unit's map now. */
+static __always_inline struct qos_unit* place_get(struct qos_unit *u, struct place *p) {
+        if (u->generation != p->owner.generation) {
+                u = unit_get_other(&p->owner);
+                if (!u)
+                        return NULL;
         }
+        p->share = share_now(u, p->share);
+        return u;
+}
+
+/* The same without other business under the lock. */
+static __attribute__((noinline)) int conn_apply(struct conn *c, struct qos_unit *u, const struct exchange_effect *effect, __u64 now) {
+        struct place p;
+
+        if (!c || !u || !effect)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        p = conn_note(c, effect);
+        bpf_spin_unlock(&c->lock);
+
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
+        window_enter(u, now);
+        share_apply(u, p.share, effect);
+        return 0;
+}
+
+static __always_inline void conn_count(struct conn *c, struct qos_unit *u, bool open) {
+        struct qos_owner owner;
+        bool changed;
+
+        bpf_spin_lock(&c->lock);
+        changed = c->counted != open;
+        c->counted = open;
+        owner = c->owner;
+        bpf_spin_unlock(&c->lock);
+
+        u = !changed ? NULL : u->generation == owner.generation ? u : unit_get_other(&owner);
+        if (!u)
+                return;
+        window_enter(u, bpf_ktime_get_ns());
+        __sync_fetch_and_add(&u->open, open ? 1 : -1);
+}
+
+static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, __u32 share, __s32 in_flight, __s32 open) {
+        struct exchange_effect effect = { .in_flight = in_flight };
+        struct qos_unit *u;
+
+        if (!owner)
+                return 0;
+        u = unit_get(owner);
+        if (!u)
+                return 0;
+        window_enter(u, bpf_ktime_get_ns());
+        share_apply(u, share_now(u, share), &effect);
+        __sync_fetch_and_add(&u->open, open);
+        return 0;
+}
+
+/* Makes a connection or a listener that of another unit; of nobody where to is {}. Of the same, it gets the row that it should
+ * have by now. */
+static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, const struct qos_owner *to) {
+        struct qos_owner from, owner;
+        __u32 share = 0, before;
+        __s32 in_flight, open;
+        struct qos_unit *u;
+
+        if (!sk || !c || !to)
+                return 0;
+        owner = *to;
+        u = unit_get(&owner);
+        if (u)
+                share = sock_find_share(sk, u, c->kind, owner.slot, owner.generation);
+
+        bpf_spin_lock(&c->lock);
+        from = c->owner;
+        before = c->share;
+        c->owner = owner;
+        c->share = share;
+        in_flight = c->in_flight;
+        open = c->counted;
+        if (owner.generation == 0) {
+                c->kind = CONN_OTHER;
+                c->in_flight = 0;
+                c->counted = 0;
+        }
+        bpf_spin_unlock(&c->lock);
+
+        if (in_flight != 0 || open != 0) {
+                gauges_add(&owner, share, in_flight, open);
+                gauges_add(&from, before, -in_flight, -open);
+        }
+        return 0;
 }
 
 /* Makes the entry that came from the listener that of the connection, whatever is seen of it first: the end of the
@@ -131,6 +325,7 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                                                  __u64 now) {
         struct exchange_effect effect = {};
         __u32 end, snd_nxt, retransmits;
+        struct place p;
         struct exchange x = {};
 
         if (!c || !u || !tp)
@@ -143,62 +338,52 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
         if (c->kind == CONN_LISTENER) {
                 c->kind = CONN_SERVER;
                 c->counted = 0;
+                c->in_flight = 0;
                 c->retransmits = retransmits;
                 c->x = x;
                 exchange_begin(&c->x, begin, begin, snd_nxt);
                 if (end != begin)
                         exchange_arrive(&c->x, now, begin, end, begin, end, &effect);
         }
+        p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
 
-        if (effect.bytes > 0) {
+        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        if (u) {
                 window_enter(u, now);
-                __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], effect.bytes);
-                unit_apply(u, &effect);
+                share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+                share_apply(u, p.share, &effect);
         }
         return 0;
 }
 
-/* A connection of a listener that was found and not seen being opened. The service manager opens them for others, and one
- * socket may be passed to several services: the one that reads first has the connection. Returns its unit, NULL: none. */
-static __always_inline struct qos_unit* conn_claim(struct conn *c, struct qos_unit *u) {
+/* A connection of a listener that was found and not seen being opened (the service manager opens them for others, and one
+ * socket may be passed to several services), or one that was an outer unit's before another was attached in it, and is in no
+ * table of open files: the unit that reads first has it. Returns that, NULL: none. */
+static __always_inline struct qos_unit* conn_claim(struct sock *sk, struct conn *c, struct qos_unit *u) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct qos_owner owner = {}, none = {};
         struct qos_unit *to = NULL;
-        bool open;
+        bool outer = c->found == CONN_FOUND_OUTER;
 
+        c->found = 0;
         if (task_owner(&owner)) {
-                if (owner.slot == c->owner.slot && owner.generation == c->owner.generation)
+                if (owner.generation == u->generation)
                         return u;
                 to = unit_get(&owner);
         } else if (task->flags & PF_KTHREAD)
                 return u; /* on behalf of whoever gave it the socket */
+        if (!to && outer)
+                return u;
 
-        bpf_spin_lock(&c->lock);
-        if (to)
-                c->owner = owner;
-        else {
-                c->owner = none;
-                c->kind = CONN_OTHER;
-        }
-        open = c->x.open_at != 0;
-        bpf_spin_unlock(&c->lock);
-
-        if (open)
-                __sync_fetch_and_add(&u->in_flight, -1);
-        conn_closed(c, u);
-        if (to) {
-                if (open)
-                        __sync_fetch_and_add(&to->in_flight, 1);
-                conn_opened(c, to);
-        }
+        conn_move(sk, c, to ? &owner : &none);
         return to;
 }
 
 /* Only accepted sockets have a backlog limit: it is the listener's, copied with the rest of it. One that asked for the
  * connection never had listen() called on it. */
 static __always_inline __u32 sock_kind(const struct sock *sk) {
-        return sk->sk_max_ack_backlog > 0 ? CONN_SERVER : CONN_OTHER;
+        return sk->sk_max_ack_backlog > 0 ? CONN_SERVER : CONN_CLIENT;
 }
 
 struct segment {
@@ -301,6 +486,127 @@ static __always_inline bool segment_read(struct __sk_buff *skb, struct segment *
         return true;
 }
 
+/* ---- the unit asks -------------------------------------------------------------------------------------------- */
+
+/* connect() was called on the socket, perhaps not for the first time. */
+static __always_inline void client_begins(struct sock *sk, struct conn *c, const struct qos_owner *owner) {
+        struct exchange x = {};
+
+        bpf_spin_lock(&c->lock);
+        c->x = x;
+        bpf_spin_unlock(&c->lock);
+        conn_move(sk, c, owner);
+}
+
+/* All of it apart: servers that ask nobody do not pay for it. */
+static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_unit *u, __u32 end, __u32 snd_nxt, __u64 now) {
+        struct exchange_effect effect = {};
+        struct place p;
+        __u32 bytes;
+
+        if (!c || !u)
+                return 0;
+
+        bpf_spin_lock(&c->lock);
+        bytes = exchange_leave(&c->x, end, snd_nxt);
+        if (bytes > 0)
+                exchange_ask(&c->x, now, &effect);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = bytes > 0 ? place_get(u, &p) : NULL;
+        if (!u)
+                return 0;
+
+        window_enter(u, now);
+        share_sum(u, p.share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes);
+        share_apply(u, p.share, &effect);
+        return 0;
+}
+
+static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit *u, __u64 segment, __u64 tcp, __u64 now) {
+        struct exchange_effect effect = {};
+        __u32 seq = segment >> 32;
+        struct place p;
+        __u64 first_at;
+
+        if (!c || !u)
+                return 0;
+
+        bpf_spin_lock(&c->lock);
+        exchange_hear(&c->x, now, seq + (__u32) segment, tcp >> 32, tcp, &effect);
+        first_at = c->x.first_at;
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        if (!u)
+                return 0;
+
+        window_enter(u, now);
+        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+        if (effect.begun)
+                row_book(u, p.share, 1, now, first_at);
+        else if (effect.grown)
+                row_book_more(u, p.share, now, first_at, effect.grown_from);
+        share_apply(u, p.share, &effect);
+        return effect.begun && (p.share & SHARE_ROW) == QOS_ROW_PEERS_REST;
+}
+
+/* The peer has no row, and has just answered: perhaps it has one by now, or earns one. */
+static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct conn *c, struct qos_unit *u, __u64 now) {
+        struct qos_address a = {};
+        __u64 row;
+
+        if (!sk || !c || !u)
+                return 0;
+        sock_remote(sk, &a);
+        row = row_find(u, &a, QOS_ROW_PEER);
+        if (row == QOS_ROW_PEERS_REST)
+                row = peer_challenge(u, &a, exchange_between(c->x.first_at, now), now);
+        if (row == 0)
+                return 0;
+
+        GRID_BOUND(row, QOS_ROWS + 1);
+        row |= SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
+        bpf_spin_lock(&c->lock);
+        if (c->in_flight == 0)
+                c->share = row;
+        bpf_spin_unlock(&c->lock);
+        return 0;
+}
+
+/* What the end of a connection with a question open, or of an attempt to connect, says about the peer. */
+static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit *u, __u32 error, __u32 old_state, __u32 new_state) {
+        struct exchange_effect effect = {};
+        struct place p;
+        __u32 cell;
+
+        if (!c || !u)
+                return 0;
+
+        bpf_spin_lock(&c->lock);
+        exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        if (!effect.unanswered && old_state != TCP_SYN_SENT)
+                return 0;
+
+        if (error == ETIMEDOUT)
+                cell = QOS_ROW_ERRORS_TIMEOUT;
+        else if (error != 0 || new_state == TCP_CLOSE_WAIT)
+                cell = QOS_ROW_ERRORS_RESET;
+        else
+                cell = QOS_ROW_CLIENT_ABORTS; /* the unit gave up */
+
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
+        window_enter(u, bpf_ktime_get_ns());
+        if (p.share & SHARE_ROW)
+                row_count(row_get(u, p.share & SHARE_ROW), cell, 1);
+        share_apply(u, p.share, &effect);
+        return 0;
+}
+
 /* ---- arrival -------------------------------------------------------------------------------------------------- */
 
 static __always_inline void listener_account(struct sock *sk, struct qos_listener *l) {
@@ -354,6 +660,7 @@ int requests_ingress(struct __sk_buff *skb) {
         struct bpf_sock *sk;
         struct conn *c;
         __u32 rcv_nxt, window_end;
+        struct place p;
         __u64 now;
 
         sk = skb->sk;
@@ -363,6 +670,8 @@ int requests_ingress(struct __sk_buff *skb) {
         if (!sk)
                 return 1;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c && sk->protocol == IPPROTO_UDP)
+                udp_arrive(skb, sk);
         if (!c || c->kind == CONN_OTHER)
                 return 1;
         if (!segment_read(skb, &segment)) {
@@ -389,15 +698,22 @@ int requests_ingress(struct __sk_buff *skb) {
 
         rcv_nxt = tp->rcv_nxt;
         window_end = tp->rcv_wup + tp->rcv_wnd;
+        if (c->kind == CONN_CLIENT) {
+                if (client_arrives(c, u, (__u64) segment.seq << 32 | segment.len, (__u64) rcv_nxt << 32 | window_end, now))
+                        client_seeks_row((struct sock*) tp, c, u, now);
+                return 1;
+        }
 
         bpf_spin_lock(&c->lock);
         exchange_arrive(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
+        p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
 
-        if (effect.bytes > 0) {
+        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        if (u) {
                 window_enter(u, now);
-                __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], effect.bytes);
-                unit_apply(u, &effect);
+                share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+                share_apply(u, p.share, &effect);
         }
         return 1;
 }
@@ -497,8 +813,122 @@ static __always_inline int zero(void) {
  * byte tells nothing, and one that was open before the attach may be in the middle of something. */
 #define TRIES_MAX 4
 
+struct seal_feed {
+        struct tls *tls;
+        struct bpf_dynptr *data;
+        struct __sk_buff *skb;
+        __u32 offset;           /* of the piece */
+        __u32 at;               /* the next byte … */
+        __u32 end;              /* … of this many */
+        __u32 seen;             /* TLS_STEP_APPLICATION, TLS_STEP_LOST */
+};
+
+static long seal_step_in(__u64 i, void *data) {
+        struct seal_feed *f = data;
+        __u32 there = f->end - f->at, n, r;
+        __u64 bytes = 0;
+
+        if (f->at >= f->end)
+                return 1;
+        if (f->tls->in.left == 0) {
+                n = there < sizeof(bytes) ? there : sizeof(bytes);
+                GRID_BOUND(n, sizeof(bytes) + 1);
+                if (n > 0 && bpf_dynptr_read(&bytes, n, f->data, f->offset + f->at, 0) < 0) {
+                        f->seen |= TLS_STEP_LOST;
+                        return 1;
+                }
+        }
+        r = tls_step(f->tls, 0, bytes, there);
+        f->at += TLS_STEP_TAKEN(r);
+        f->seen |= r & (TLS_STEP_APPLICATION | TLS_STEP_LOST);
+        return (f->seen & TLS_STEP_LOST) != 0;
+}
+
+static long seal_step_out(__u64 i, void *data) {
+        struct seal_feed *f = data;
+        __u32 there = f->end - f->at, n, r;
+        __u64 bytes = 0;
+
+        if (f->at >= f->end)
+                return 1;
+        if (f->tls->out.left == 0) {
+                n = there < sizeof(bytes) ? there : sizeof(bytes);
+                GRID_BOUND(n, sizeof(bytes) + 1);
+                if (n > 0 && bpf_skb_load_bytes(f->skb, f->offset + f->at, &bytes, n) < 0) {
+                        f->seen |= TLS_STEP_LOST;
+                        return 1;
+                }
+        }
+        r = tls_step(f->tls, 1, bytes, there);
+        f->at += TLS_STEP_TAKEN(r);
+        f->seen |= r & (TLS_STEP_APPLICATION | TLS_STEP_LOST);
+        return (f->seen & TLS_STEP_LOST) != 0;
+}
+
+/* The connection is sealed. Returns 1: its records are to be followed from here on. */
+static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *c, __u32 copied, __u32 type) {
+        struct tls *t;
+
+        if (!sk || !c)
+                return 0;
+        t = bpf_sk_storage_get(&seals, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!t) {
+                c->x.tries = TRIES_MAX;
+                return 0;
+        }
+        t->in_pos = copied;
+        if (type == TLS_APPLICATION)
+                t->phase = TLS_ESTABLISHED; /* it is older than the attach */
+
+        bpf_spin_lock(&c->lock);
+        c->x.flags |= EXCHANGE_SEALED;
+        bpf_spin_unlock(&c->lock);
+        return 1;
+}
+
+/* A piece of what the client says on a sealed connection, as content_parse(). */
+static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct conn *c, __u32 copied, __u64 piece) {
+        __u32 offset = piece >> 32, len = piece;
+        struct seal_feed f = {};
+        struct bpf_dynptr data;
+        struct sock *sk;
+
+        if (!skb || !c)
+                return 0;
+        sk = skb->sk;
+        if (!sk)
+                return 0;
+        f.tls = bpf_sk_storage_get(&seals, sk, 0, 0);
+        if (!f.tls)
+                return 0;
+        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+                return 0;
+
+        f.data = &data;
+        f.offset = offset;
+        f.end = len;
+        if ((__s32) (f.tls->in_pos - copied) > 0)
+                f.at = f.tls->in_pos - copied; /* looked at before (MSG_PEEK) */
+        if ((__s32) (f.tls->in_pos - copied) < 0)
+                f.seen = TLS_STEP_LOST; /* something was taken out another way */
+        else if (f.at < f.end) {
+                bpf_loop(PIECE_MAX, seal_step_in, &f, 0);
+                f.tls->in_pos = copied + f.at;
+        }
+
+        if (f.seen & TLS_STEP_APPLICATION)
+                f.tls->asks = 1;
+        if (f.seen & TLS_STEP_LOST) {
+                bpf_spin_lock(&c->lock);
+                c->x.flags &= ~EXCHANGE_SEALED;
+                c->x.tries = TRIES_MAX;
+                bpf_spin_unlock(&c->lock);
+        }
+        return 0;
+}
+
 /* Apart, so that connections which are not parsed do not pay for the room that this takes on the stack. copied: where in
- * the stream the piece begins, offset: where in the buffer. */
+ * the stream the piece begins, offset: where in the buffer. Returns 1: it is sealed. */
 static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied,
                                                    __u64 piece) {
 
@@ -532,7 +962,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 protocol = protocol_detect(first, n);
                 if (protocol == PROTOCOL_PLAIN) {
                         c->x.tries++;
-                        return 0;
+                        return tls_detect(first, n) && content_seal(sk, c, copied, first & 0xff);
                 }
                 t = bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
                 if (!t) {
@@ -578,10 +1008,8 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 bpf_spin_unlock(&c->lock);
         }
 
-        if (effect.in_flight != 0 || effect.overlap) {
-                window_enter(u, bpf_ktime_get_ns());
-                unit_apply(u, &effect);
-        }
+        if (effect.in_flight != 0 || effect.overlap)
+                conn_apply(c, u, &effect, bpf_ktime_get_ns());
         return zero();
 }
 
@@ -596,15 +1024,17 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         sk = skb->sk;
         if (!sk)
                 return 0;
+        /* Two hooks on one tracepoint would be two calls for each that reads */
+        if (sk->__sk_common.skc_family == AF_UNIX)
+                return unix_content(skb, len);
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c || c->kind != CONN_SERVER || c->x.tries >= TRIES_MAX)
+        if (!c || c->kind != CONN_SERVER || (c->x.tries >= TRIES_MAX && !(c->x.flags & EXCHANGE_SEALED)))
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
         if (c->found) {
-                c->found = 0;
-                u = conn_claim(c, u);
+                u = conn_claim(sk, c, u);
                 if (!u)
                         return 0;
         }
@@ -618,7 +1048,9 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         offset = copied - offset;
         if (len <= 0 || offset >= skb->len || (__u32) len > skb->len - offset)
                 return 0;
-        return content_parse(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
+        if ((c->x.flags & EXCHANGE_SEALED) || content_parse(skb, c, u, copied, (__u64) offset << 32 | (__u32) len))
+                content_unseal(skb, c, copied, (__u64) offset << 32 | (__u32) len);
+        return 0;
 }
 
 /* ---- departure ------------------------------------------------------------------------------------------------ */
@@ -627,19 +1059,60 @@ struct departure {
         __u64 now;
         __u32 bytes;            /* that leave for the first time, at the end of the packet */
         bool complete;          /* nothing is left to send */
+        __u64 first_at;         /* as struct exchange has it afterwards … */
+        __u64 last_at;
+        __u64 read_at;
+        __u64 first_out_at;
+        struct place place;     /* where it is booked */
 };
+
+static __always_inline void departure_apply(struct departure *d, struct exchange *x, struct exchange_effect *effect) {
+        exchange_depart(x, d->now, d->bytes, d->complete, effect);
+        d->first_at = x->first_at;
+        d->last_at = x->last_at;
+        d->read_at = x->read_at;
+        d->first_out_at = x->first_out_at;
+}
+
+/* Of a connection that is sealed: what is no part of an answer changes nothing. */
+static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
+                                                    struct departure *d, struct exchange_effect *effect) {
+        struct seal_feed f = {};
+
+        if (!skb || !sk || !c || !d || !effect)
+                return 0;
+        f.tls = bpf_sk_storage_get(&seals, sk, 0, 0);
+        if (!f.tls)
+                return 0;
+        f.skb = skb;
+        f.offset = skb->len - d->bytes;
+        f.end = d->bytes;
+        if (!f.tls->out_lost) {
+                bpf_loop(PIECE_MAX, seal_step_out, &f, 0);
+                if (f.seen & TLS_STEP_LOST)
+                        f.tls->out_lost = 1;
+        }
+
+        bpf_spin_lock(&c->lock);
+        if (f.tls->out_lost || f.seen & TLS_STEP_APPLICATION)
+                departure_apply(d, &c->x, effect);
+        d->place = conn_note(c, effect);
+        bpf_spin_unlock(&c->lock);
+        return 0;
+}
 
 /* What a departure means: how many questions begin to be answered, and these. */
 #define DEPARTURE_TUNNEL (1ULL << 32)   /* behind that nothing is asked any more */
 #define DEPARTURE_MORE (1ULL << 33)     /* the answer before that goes on */
 
 /* The parts of talk_departs(), apart as content_parse(): each has a room of its own on the stack, which is small. */
-static __attribute__((noinline)) __u64 departure_parse(struct __sk_buff *skb, struct talk *t, struct qos_unit *u,
-                                                       const struct departure *d) {
+static __attribute__((noinline)) __u64 departure_parse(struct __sk_buff *skb, struct talk *t, struct conn *c,
+                                                       struct qos_unit *u, const struct departure *d) {
         struct answer_feed a = {};
         __u64 answers;
+        __u32 share;
 
-        if (!skb || !t || !u || !d)
+        if (!skb || !t || !c || !u || !d)
                 return 0;
 
         a.f.talk = t;
@@ -649,39 +1122,62 @@ static __attribute__((noinline)) __u64 departure_parse(struct __sk_buff *skb, st
         bpf_loop(PIECE_MAX, answer_step, &a, 0);
         answers = talk_answers(t, &a.f.piece, d->complete);
 
+        share = share_now(u, c->share);
         if (a.f.piece.lost)
-                window_count(u, QOS_CELL_OVERLAPS, 1);
-        if (a.f.piece.streams > 0)
-                window_count(u, QOS_CELL_STREAMS, a.f.piece.streams);
-        if (a.f.piece.status4xx > 0)
-                window_count(u, QOS_CELL_STATUS_4XX, a.f.piece.status4xx);
-        if (a.f.piece.status5xx > 0)
-                window_count(u, QOS_CELL_STATUS_5XX, a.f.piece.status5xx);
+                share_count(u, share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
+        if (!(share & SHARE_ALONE)) {
+                if (a.f.piece.streams > 0)
+                        window_count(u, QOS_CELL_STREAMS, a.f.piece.streams);
+                if (a.f.piece.status4xx > 0)
+                        window_count(u, QOS_CELL_STATUS_4XX, a.f.piece.status4xx);
+                if (a.f.piece.status5xx > 0)
+                        window_count(u, QOS_CELL_STATUS_5XX, a.f.piece.status5xx);
+        }
         return a.f.piece.tunnel ? answers | DEPARTURE_TUNNEL : answers;
 }
 
-/* A function that the verifier walks once, and not for each of the groups. A part of the question was read that was not the
- * last, where whoever reads has not returned. */
-__attribute__((noinline, weak)) int unit_book_group(struct qos_unit *u, const struct talk_group *group, __u64 now) {
+/* Functions that the verifier walks once, and not in all the ways that lead to them. */
+__attribute__((noinline, weak)) int departure_book_more(struct qos_unit *u, __u32 share, const struct departure *d, __u64 before) {
+        if (u && d)
+                share_book_more(u, share, d->now, d->first_at, d->first_out_at, before);
+        return 0;
+}
+
+/* A part of the question was read that was not the last, where whoever reads has not returned. */
+__attribute__((noinline, weak)) int departure_book_group(struct qos_unit *u, __u32 share, const struct talk_group *group,
+                                                         __u32 protocol, __u64 now) {
         if (!u || !group)
                 return 0;
-        unit_book(u, now, group->n, group->first_at, group->last_at, group->read_at ?: now);
+        if (!(share & SHARE_ALONE))
+                window_count(u, QOS_CELL_COUNT + protocol, group->n);
+        if (!group->waits) {
+                share_book(u, share, now, group->n, group->first_at, group->last_at, group->read_at ?: now);
+                return 0;
+        }
+        share_count(u, share, QOS_CELL_COUNT, QOS_ROW_COUNT, group->n);
+        if (!(share & SHARE_ALONE))
+                window_count(u, QOS_CELL_WAITS, group->n);
         return 0;
 }
 
 /* What struct exchange has of the last answer is only touched here and under the socket's lock: ours is for what arrivals
  * touch too. */
-static __attribute__((noinline)) int departure_book(struct talk *t, struct conn *c, struct qos_unit *u, const struct departure *d,
+static __attribute__((noinline)) int departure_book(struct talk *t, struct conn *c, struct qos_unit *u, struct departure *d,
                                                     __u64 parsed) {
         struct exchange_effect effect = {};
         __u32 n, answers = parsed;
         struct talk_group group;
+        struct place p;
+        __u32 share;
 
         if (!t || !c || !u || !d)
                 return 0;
+        share = share_now(u, c->share);
 
         if (parsed & DEPARTURE_MORE) {
-                unit_book_more(u, d->now, c->x.first_at, c->x.first_out_at, c->x.last_out_at);
+                d->first_at = c->x.first_at;
+                d->first_out_at = c->x.first_out_at;
+                departure_book_more(u, share, d, c->x.last_out_at);
                 c->x.last_out_at = d->now;
         }
 
@@ -690,14 +1186,11 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
                 if (n == 0)
                         break;
                 answers -= n;
-                window_count(u, QOS_CELL_COUNT + t->protocol, n);
+                departure_book_group(u, share, &group, t->protocol, d->now);
                 if (group.waits) {
-                        window_count(u, QOS_CELL_COUNT, n);
-                        window_count(u, QOS_CELL_WAITS, n);
                         t->flags &= ~TALK_ANSWERED;
                         continue;
                 }
-                unit_book_group(u, &group, d->now);
                 t->flags |= TALK_ANSWERED;
                 c->x.first_at = group.first_at;
                 c->x.first_out_at = c->x.last_out_at = d->now;
@@ -709,14 +1202,17 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
                 c->x.tries = TRIES_MAX;
         } else
                 talk_settle(t, &c->x, d->now, d->complete, &effect);
+        p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
-        unit_apply(u, &effect);
+        u = place_get(u, &p);
+        if (u)
+                share_apply(u, p.share, &effect);
         return zero();
 }
 
 /* Of a connection whose protocol is parsed. */
 static __always_inline void talk_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
-                                         const struct departure *d) {
+                                         struct departure *d) {
         __u64 parsed = 0;
         struct talk *t;
 
@@ -730,14 +1226,13 @@ static __always_inline void talk_departs(struct __sk_buff *skb, struct bpf_sock 
         if (talk_is_whole(t, &c->x, d->bytes, d->complete))
                 parsed |= 1;
         else if (!talk_is_more(t))
-                parsed |= departure_parse(skb, t, u, d);
+                parsed |= departure_parse(skb, t, c, u, d);
         departure_book(t, c, u, d, parsed);
 }
 
 SEC("cgroup_skb/egress")
 int requests_egress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
-        __u64 first_at, last_at, read_at, first_out_at;
         struct departure d = {};
         __u32 snd_nxt, written_end;
         struct segment segment;
@@ -745,7 +1240,7 @@ int requests_egress(struct __sk_buff *skb) {
         struct tcp_sock *tp;
         struct bpf_sock *sk;
         struct conn *c;
-        bool parsed;
+        bool parsed, sealed;
 
         sk = skb->sk;
         if (!sk)
@@ -754,6 +1249,8 @@ int requests_egress(struct __sk_buff *skb) {
         if (!sk)
                 return 1;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c && sk->protocol == IPPROTO_UDP)
+                udp_depart(skb, sk);
         if (!c || c->kind == CONN_OTHER || sk->state == TCP_LISTEN)
                 return 1;
         if (!segment_read(skb, &segment)) {
@@ -780,23 +1277,34 @@ int requests_egress(struct __sk_buff *skb) {
          * tcp_write_timer_handler()), just before this. Reading the clock once more takes 24 ns, of some 300 that an
          * exchange costs */
         d.now = tp->tcp_clock_cache;
+        if (c->kind == CONN_CLIENT) {
+                client_departs(c, u, segment.seq + segment.len, snd_nxt, d.now);
+                return 1;
+        }
 
         bpf_spin_lock(&c->lock);
         d.bytes = exchange_leave(&c->x, segment.seq + segment.len, snd_nxt);
         parsed = c->x.flags & EXCHANGE_PARSED;
-        if (d.bytes > 0 && !parsed)
-                exchange_depart(&c->x, d.now, d.bytes, d.complete, &effect);
-        first_at = c->x.first_at;
-        last_at = c->x.last_at;
-        read_at = c->x.read_at;
-        first_out_at = c->x.first_out_at;
+        sealed = c->x.flags & EXCHANGE_SEALED;
+        if (d.bytes > 0 && !parsed && !sealed)
+                departure_apply(&d, &c->x, &effect);
+        if (!sealed)
+                d.place = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
-
         if (d.bytes == 0)
                 return 1;
 
+        if (sealed) {
+                if (d.bytes > segment.len)
+                        d.bytes = segment.len;
+                sealed_departs(skb, sk, c, &d, &effect);
+        }
+        u = place_get(u, &d.place);
+        if (!u)
+                return 1;
+
         window_enter(u, d.now);
-        __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_OUT], d.bytes);
+        share_sum(u, d.place.share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, d.bytes);
         if (parsed) {
                 /* More than the packet: the position was unknown, and data left before it was */
                 if (d.bytes > segment.len)
@@ -804,11 +1312,13 @@ int requests_egress(struct __sk_buff *skb) {
                 talk_departs(skb, sk, c, u, &d);
                 return 1;
         }
-        unit_apply(u, &effect);
+        if (sealed && effect.begun && !(d.place.share & SHARE_ALONE))
+                window_count(u, QOS_CELL_TLS, 1);
+        share_apply(u, d.place.share, &effect);
         if (effect.begun)
-                unit_book(u, d.now, 1, first_at, last_at, read_at);
+                share_book(u, d.place.share, d.now, 1, d.first_at, d.last_at, d.read_at);
         else if (effect.grown)
-                unit_book_more(u, d.now, first_at, first_out_at, effect.grown_from);
+                departure_book_more(u, d.place.share, &d, effect.grown_from);
         return 1;
 }
 
@@ -825,11 +1335,14 @@ static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, cons
                 return NULL;
         }
 
-        if (conn_adopt(c, owner, kind) && kind == CONN_SERVER) {
+        if (!conn_adopt(c, owner, kind))
+                return c;
+        conn_move(sk, c, owner);
+        if (kind == CONN_SERVER) {
                 struct tcp_sock *tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
 
                 c->retransmits = tp->total_retrans;
-                conn_opened(c, u);
+                conn_count(c, u, true);
         }
         return c;
 }
@@ -847,8 +1360,10 @@ int BPF_PROG(requests_read, struct sock *sk) {
         struct tcp_sock *tp;
         struct qos_unit *u;
         struct talk *t = NULL;
+        struct tls *s = NULL;
         struct conn *c;
         __u32 copied, unsent;
+        struct place p;
         __u64 now, first_at, last_at;
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
@@ -865,7 +1380,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 if (!c)
                         return 0;
         }
-        if (c->kind == CONN_OTHER)
+        if (c->kind == CONN_OTHER || c->kind == CONN_CLIENT)
                 return 0;
 
         tp = bpf_skc_to_tcp_sock(sk);
@@ -878,8 +1393,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 conn_accept(c, u, tp, tp->rcv_nxt - (__u32) tp->bytes_received, now);
 
         if (c->found) {
-                c->found = 0;
-                u = conn_claim(c, u);
+                u = conn_claim(sk, c, u);
                 if (!u)
                         return 0;
         }
@@ -896,8 +1410,15 @@ int BPF_PROG(requests_read, struct sock *sk) {
 
         if (c->x.flags & EXCHANGE_PARSED)
                 t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_SEALED)
+                s = bpf_sk_storage_get(&seals, sk, 0, 0);
 
         bpf_spin_lock(&c->lock);
+        if (s && exchange_distance(copied, s->in_pos) > 0) {
+                c->x.flags &= ~EXCHANGE_SEALED;
+                c->x.tries = TRIES_MAX;
+                s = NULL;
+        }
         /* Read without passing requests_content: spliced */
         if (t && exchange_distance(copied, t->in_pos) > 0) {
                 talk_give_up(t, &c->x, &effect);
@@ -908,13 +1429,22 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 exchange_take(&c->x, copied, &first_at, &last_at);
                 talk_read(t, now);
                 talk_settle(t, &c->x, now, unsent == 0, &effect);
-        } else
+        } else if (s && !s->asks)
+                exchange_pass(&c->x, copied, &effect);
+        else {
                 exchange_read(&c->x, now, copied, unsent, &effect);
+                if (s)
+                        s->asks = 0;
+        }
+        p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
 
         if (effect.in_flight != 0 || effect.overlap) {
+                u = place_get(u, &p);
+                if (!u)
+                        return 0;
                 window_enter(u, now);
-                unit_apply(u, &effect);
+                share_apply(u, p.share, &effect);
         }
         return 0;
 }
@@ -945,7 +1475,7 @@ static __always_inline void listener_learn(struct sock *sk, const struct qos_own
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
                 return;
         }
-        if (l->owner.slot != owner->slot || l->owner.generation != owner->generation) {
+        if (!owner_equal(&l->owner, owner)) {
                 l->owner = *owner;
                 l->drops = sk->sk_drops.counter;
         }
@@ -969,6 +1499,7 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
         struct tcp_sock *tp;
         struct qos_unit *u;
         struct conn *c;
+        struct place p;
         __u64 now;
 
         if (new_state == TCP_LISTEN) {
@@ -977,6 +1508,17 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                 u = unit_get(&owner);
                 if (u)
                         listener_learn(sk, &owner, u, false);
+                return 0;
+        }
+
+        if (new_state == TCP_SYN_SENT) {
+                /* connect(), its address is known by now. A socket may be used for that again and again */
+                if (!task_owner(&owner))
+                        return 0;
+                u = unit_get(&owner);
+                c = u ? conn_learn(sk, CONN_CLIENT, &owner, u) : NULL;
+                if (c)
+                        client_begins(sk, c, &owner);
                 return 0;
         }
 
@@ -1000,6 +1542,11 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
+        if (c->kind == CONN_CLIENT) {
+                if (new_state == TCP_CLOSE || new_state == TCP_CLOSE_WAIT)
+                        client_ends(c, u, sk->sk_err, old_state, new_state);
+                return 0;
+        }
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 0;
@@ -1025,14 +1572,18 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                 if (h) {
                         bpf_spin_lock(&c->lock);
                         exchange_arrive(&c->x, h->at, h->seq, h->end, copied, window_end, &effect);
+                        p = conn_note(c, &effect);
                         bpf_spin_unlock(&c->lock);
                         h->at = 0;
 
-                        __sync_fetch_and_add(&u->sums[QOS_SUM_BYTES_IN], effect.bytes);
-                        unit_apply(u, &effect);
+                        u = place_get(u, &p);
+                        if (!u)
+                                return 0;
+                        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+                        share_apply(u, p.share, &effect);
                 }
 
-                conn_opened(c, u);
+                conn_count(c, u, true);
                 return 0;
         }
 
@@ -1045,6 +1596,8 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                         t = bpf_sk_storage_get(&talks, sk, 0, 0);
 
                 bpf_spin_lock(&c->lock);
+                if ((c->x.flags & EXCHANGE_SEALED) && unsent == 0)
+                        tls_end(&c->x, &effect);
                 asked = t ? t->asked : c->x.state == EXCHANGE_ASKED;
                 if (t && !gone)
                         talk_hang_up(t, &c->x, now, unsent, &effect);
@@ -1053,16 +1606,23 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                         t->asked = t->n_groups = t->flags = 0;
                         effect.in_flight += talk_extra(t);
                 }
+                p = conn_note(c, &effect);
                 bpf_spin_unlock(&c->lock);
 
+                u = place_get(u, &p);
+                if (!u)
+                        return 0;
                 window_enter(u, now);
-                if (effect.unanswered)
-                        window_count(u, end_cell(sk->sk_err, old_state), effect.unanswered);
+                if (effect.unanswered) {
+                        __u32 cell = end_cell(sk->sk_err, old_state);
+
+                        share_count(u, p.share, cell, cell - QOS_CELL_ERRORS_RESET + QOS_ROW_ERRORS_RESET, effect.unanswered);
+                }
                 /* One that failed to leave is in the count, and is not traced by all kernels */
                 conn_count_retransmits(c, tp->total_retrans, u);
-                unit_apply(u, &effect);
+                share_apply(u, p.share, &effect);
                 if (gone)
-                        conn_closed(c, u);
+                        conn_count(c, u, false);
         }
         return 0;
 }
@@ -1088,6 +1648,37 @@ int BPF_PROG(requests_retransmit, struct sock *sk) {
 
 /* ---- iterators ------------------------------------------------------------------------------------------------ */
 
+/* Does the one lie in the other? */
+static __attribute__((noinline)) int owner_is_inside(const struct qos_owner *inner, const struct qos_owner *outer) {
+        struct qos_owner o;
+
+        if (!inner || !outer)
+                return 0;
+        o = *inner;
+        for (int i = 0; i < QOS_NEST_DEPTH; i++) {
+                const struct qos_nest *nest = bpf_map_lookup_elem(&nests, &o.slot);
+
+                if (!nest || nest->generation != o.generation)
+                        return 0;
+                o = owner_read(&nest->outer);
+                if (o.generation == 0)
+                        return 0;
+                if (owner_equal(&o, outer))
+                        return 1;
+        }
+        return 0;
+}
+
+/* With its connections' storage, or its listener's. */
+static __always_inline void socket_move(struct sock *sk, struct conn *c, const struct qos_owner *to) {
+        struct qos_listener *l;
+
+        conn_move(sk, c, to);
+        l = bpf_sk_storage_get(&listeners, sk, 0, 0);
+        if (l)
+                l->owner = *to;
+}
+
 /* The sockets that tasks of observed units have open already: run at attach, and when a unit has started. */
 SEC("iter/task_file")
 int units_find_sockets(struct bpf_iter__task_file *ctx) {
@@ -1095,7 +1686,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         struct file *file = ctx->file;
         struct exchange_effect effect = {};
         __u32 rcv_nxt, copied, snd_nxt;
-        struct qos_owner *group, owner;
+        struct qos_owner *group, owner, known;
         struct socket *socket;
         struct tcp_sock *tp;
         struct qos_unit *u;
@@ -1109,7 +1700,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         group = bpf_cgrp_storage_get(&groups, task->cgroups->dfl_cgrp, 0, 0);
         if (!group)
                 return 0;
-        owner = *group;
+        owner = owner_read(group);
         u = unit_get(&owner);
         if (!u)
                 return 0;
@@ -1129,8 +1720,18 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (c && unit_get(&c->owner))
-                return 0;
+        if (c) {
+                known = owner_read(&c->owner);
+                if (unit_get(&known)) {
+                        /* That of a unit around this one, before this one was attached */
+                        if (owner_is_inside(&owner, &known)) {
+                                if (c->kind == CONN_LISTENER)
+                                        c->found = CONN_FOUND_OUTER; /* it may be several's */
+                                socket_move(sk, c, &owner);
+                        }
+                        return 0;
+                }
+        }
 
         if (sk->__sk_common.skc_state == TCP_LISTEN) {
                 listener_learn(sk, &owner, u, true);
@@ -1140,9 +1741,8 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
                 return 0;
 
         c = conn_learn(sk, sock_kind(sk), &owner, u);
-        if (!c || c->kind != CONN_SERVER)
+        if (!c)
                 return 0;
-
         /* Nothing is in flight that was read before now: what was asked of the unit before the attach is not counted.
          * What is unread came at the latest now */
         now = bpf_ktime_get_ns();
@@ -1152,24 +1752,47 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
 
         bpf_spin_lock(&c->lock);
         if (!(c->x.flags & (EXCHANGE_IN_KNOWN | EXCHANGE_READ_KNOWN | EXCHANGE_OUT_KNOWN))) {
-                exchange_begin(&c->x, copied, copied, snd_nxt);
-                if (rcv_nxt != copied)
+                exchange_begin(&c->x, c->kind == CONN_CLIENT ? rcv_nxt : copied, copied, snd_nxt);
+                if (rcv_nxt != copied && c->kind == CONN_SERVER)
                         exchange_arrive(&c->x, now, copied, rcv_nxt, copied, rcv_nxt, &effect);
         }
         bpf_spin_unlock(&c->lock);
 
-        unit_apply(u, &effect);
+        conn_apply(c, u, &effect, now);
         return 0;
 }
 
-static __always_inline void listener_address(const struct sock *sk, struct qos_address *ret) {
-        ret->family = sk->__sk_common.skc_family;
-        ret->port = sk->__sk_common.skc_num;
-        if (ret->family == AF_INET6)
-                bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_rcv_saddr);
-        else
-                *(volatile __be32*) ret->address = sk->__sk_common.skc_rcv_saddr;
+/* After a unit was attached in another, or was detached there: run over all known sockets. Those in no table of files are
+ * with the outer one still, and what was a detached one's is the outer one's now. */
+SEC("iter/bpf_sk_storage_map")
+int units_settle(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        const struct qos_nest *nest;
+        struct qos_owner owner, to;
+        struct conn *c;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c)
+                return 0;
+        owner = owner_read(&c->owner);
+        nest = bpf_map_lookup_elem(&nests, &owner.slot);
+        if (!nest || nest->generation != owner.generation)
+                return 0;
+
+        if (nest->flags & QOS_NEST_CLOSED) {
+                to = owner_read(&nest->outer);
+                if (to.generation != 0)
+                        socket_move(sk, c, &to);
+        } else if (nest->flags & QOS_NEST_LOOK && c->found == 0 && sk->__sk_common.skc_state != TCP_LISTEN)
+                c->found = CONN_FOUND_OUTER;
+        return 0;
 }
+
 
 /* The listeners that the service manager (the only task that is looked at) has opened: lists them all, and makes those at
  * known addresses their unit's. */
@@ -1193,7 +1816,7 @@ int units_find_passed(struct bpf_iter__task_file *ctx) {
                 return 0;
 
         passed.cookie = bpf_get_socket_cookie(sk);
-        listener_address(sk, &passed.address);
+        sock_local(sk, &passed.address);
 
         known = bpf_map_lookup_elem(&addresses, &passed.address);
         if (known) {
@@ -1251,7 +1874,7 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 return 0;
         }
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c || c->kind != CONN_SERVER)
+        if (!c || c->kind != CONN_SERVER || c->share & SHARE_ALONE)
                 return 0;
         at = *(volatile __u64*) &c->x.open_at;
         if (at == 0)
@@ -1265,5 +1888,27 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 u->oldest_session = session.id;
         } else if (at < u->oldest_at)
                 u->oldest_at = at;
+        return 0;
+}
+
+/* Gives all sockets the share that is theirs now: what is excluded has changed, or listeners were found. Not by the files of
+ * tasks, which sockets that wait to be accepted, that PID 1 holds, or that io_uring has alone, are not in. */
+SEC("iter/bpf_sk_storage_map")
+int requests_share(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        struct qos_owner owner;
+        struct conn *c;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || (c->kind != CONN_LISTENER && c->kind != CONN_SERVER))
+                return 0;
+        owner = owner_read(&c->owner);
+        if (unit_get(&owner))
+                conn_move(sk, c, &owner);
         return 0;
 }

@@ -86,81 +86,81 @@ static long path_clear_step(__u64 i, void *data) {
         return 0;
 }
 
-/* Runs before the directory is visible, so before any task can be in it. */
-SEC("tp_btf/cgroup_mkdir")
-int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
-        struct qos_owner *owner = NULL, *mine;
+/* Whose a group of this path is by itself: the path as the daemon sees it, without what is above its root. */
+static __always_inline struct qos_owner* path_owner(struct cgroup *group, const char *path) {
         struct path_walk walk = { .offset = -1 };
-        int level, root_level = -1;
-        struct cgroup *parent;
+        struct path_cut cut = { .at = -1 };
+        int level = group->level, root_level = -1;
+        struct qos_owner *owner;
         struct qos_path *p;
         __u32 zero = 0;
-
-        if (group->root->hierarchy_id != 0)
-                return 0;
-        level = group->level;
-        if (level < 1)
-                return 0;
-
-        parent = bpf_cgroup_ancestor(group, level - 1);
-        if (parent) {
-                struct qos_owner *inherited = bpf_cgrp_storage_get(&groups, parent, 0, 0);
-                struct qos_owner o;
-
-                if (inherited && unit_get(inherited)) {
-                        o = *inherited;
-                        mine = bpf_cgrp_storage_get(&groups, group, &o, BPF_LOCAL_STORAGE_GET_F_CREATE);
-                        if (!mine)
-                                statistics_count(QOS_STATISTIC_GROUPS_LOST);
-                        bpf_cgroup_release(parent);
-                        return 0;
-                }
-                bpf_cgroup_release(parent);
-        }
 
         /* How deep the daemon's root lies: so many parts of the path are not the daemon's to see */
         for (int i = 0; i < GROUP_DEPTH_MAX && i < level; i++) {
                 struct cgroup *ancestor;
 
                 if (bpf_core_read(&ancestor, sizeof(ancestor), &group->ancestors[i]) < 0)
-                        return 0;
+                        return NULL;
                 if (group_id(ancestor) == root_group_id) {
                         root_level = i;
                         break;
                 }
         }
         if (root_level < 0)
-                return 0;
+                return NULL;
 
         p = bpf_map_lookup_elem(&path_scratch, &zero);
         if (!p)
-                return 0;
+                return NULL;
         walk.path = path;
         walk.parts = root_level;
         bpf_loop(KERNEL_PATH_MAX, path_step, &walk, 0);
         if (walk.offset < 0)
-                return 0;
+                return NULL;
 
         for (int i = 0; i < QOS_PATH_SIZE / 8; i++)
                 ((volatile __u64*) p->path)[i] = 0;
         if (bpf_probe_read_kernel_str(p->path, sizeof(p->path), path + walk.offset) < 0)
-                return 0;
+                return NULL;
 
         owner = bpf_map_lookup_elem(&paths, p);
-        if (!owner) {
-                struct path_cut cut = { .at = -1 };
+        if (owner)
+                return owner;
 
-                /* "foo@1.service": perhaps all "foo@" are one unit's */
-                bpf_loop(QOS_PATH_SIZE, path_cut_step, &cut, 0);
-                if (cut.at < 0)
-                        return 0;
-                bpf_loop(QOS_PATH_SIZE, path_clear_step, &cut, 0);
-                owner = bpf_map_lookup_elem(&paths, p);
-        }
-        if (!owner)
+        /* "foo@1.service": perhaps all "foo@" are one unit's */
+        bpf_loop(QOS_PATH_SIZE, path_cut_step, &cut, 0);
+        if (cut.at < 0)
+                return NULL;
+        bpf_loop(QOS_PATH_SIZE, path_clear_step, &cut, 0);
+        return bpf_map_lookup_elem(&paths, p);
+}
+
+/* Runs before the directory is visible, so before any task can be in it. A group is the innermost unit's: that of its own
+ * path, or else that of the group it is made in. */
+SEC("tp_btf/cgroup_mkdir")
+int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
+        struct qos_owner *known, owner = {};
+        struct cgroup *parent;
+
+        if (group->root->hierarchy_id != 0 || group->level < 1)
                 return 0;
-        mine = bpf_cgrp_storage_get(&groups, group, owner, BPF_LOCAL_STORAGE_GET_F_CREATE);
-        if (!mine)
+
+        known = path_owner(group, path);
+        if (known && unit_get(known))
+                owner = owner_read(known);
+        else {
+                parent = bpf_cgroup_ancestor(group, group->level - 1);
+                if (!parent)
+                        return 0;
+                known = bpf_cgrp_storage_get(&groups, parent, 0, 0);
+                if (known && unit_get(known))
+                        owner = owner_read(known);
+                bpf_cgroup_release(parent);
+                if (owner.generation == 0)
+                        return 0;
+        }
+
+        if (!bpf_cgrp_storage_get(&groups, group, &owner, BPF_LOCAL_STORAGE_GET_F_CREATE))
                 statistics_count(QOS_STATISTIC_GROUPS_LOST);
         return 0;
 }

@@ -13,7 +13,6 @@ static const struct {
         [QOS_ERROR_INVALID_UNIT_NAME] = { "InvalidUnitName",  "unit",   -EINVAL        },
         [QOS_ERROR_NOT_ATTACHED]      = { "NotAttached",      "unit",   -ENXIO         },
         [QOS_ERROR_NO_CONTROL_GROUP]  = { "NoControlGroup",   "unit",   -EOPNOTSUPP    },
-        [QOS_ERROR_NESTED_UNIT]       = { "NestedUnit",       "unit",   -EEXIST        },
         [QOS_ERROR_NO_SUCH_PROBE]     = { "NoSuchProbe",      "probe",  -EINVAL        },
         [QOS_ERROR_PROBE_UNAVAILABLE] = { "ProbeUnavailable", "probe",  -EOPNOTSUPP    },
         [QOS_ERROR_TOO_MANY_UNITS]    = { "TooManyUnits",     "limit",  -ENOSPC        },
@@ -22,6 +21,8 @@ static const struct {
         [QOS_ERROR_NO_HISTORY]        = { "NoHistory",        "metric", -EOPNOTSUPP    },
         [QOS_ERROR_NOT_MARKED]        = { "NotMarked",        "unit",   -ENXIO         },
         [QOS_ERROR_TOO_MANY_MARKS]    = { "TooManyMarks",     "limit",  -EUSERS        },
+        [QOS_ERROR_INVALID_EXCLUDE]   = { "InvalidExclude",   "exclude", -EINVAL       },
+        [QOS_ERROR_TOO_MANY_EXCLUDES] = { "TooManyExcludes",  "limit",  -E2BIG         },
         [QOS_ERROR_SERVICE_MANAGER]   = { "ServiceManager",   "unit",   -EHOSTUNREACH  },
 };
 

@@ -12,7 +12,6 @@ typedef enum QosErrorCode {
         QOS_ERROR_INVALID_UNIT_NAME,    /* argument: the name */
         QOS_ERROR_NOT_ATTACHED,         /* argument: unit */
         QOS_ERROR_NO_CONTROL_GROUP,     /* argument: unit; a target, device, timer..., or an empty shell of other units */
-        QOS_ERROR_NESTED_UNIT,          /* argument: unit; detail: the attached unit it lies in or contains */
         QOS_ERROR_NO_SUCH_PROBE,        /* argument: probe */
         QOS_ERROR_PROBE_UNAVAILABLE,    /* argument: probe; detail: why */
         QOS_ERROR_TOO_MANY_UNITS,       /* argument: the limit, decimal */
@@ -21,6 +20,8 @@ typedef enum QosErrorCode {
         QOS_ERROR_NO_HISTORY,           /* argument: metric */
         QOS_ERROR_NOT_MARKED,           /* argument: unit */
         QOS_ERROR_TOO_MANY_MARKS,       /* argument: the limit, decimal */
+        QOS_ERROR_INVALID_EXCLUDE,      /* argument: what was to be left out, as the client wrote it */
+        QOS_ERROR_TOO_MANY_EXCLUDES,    /* argument: the limit, decimal */
         QOS_ERROR_SERVICE_MANAGER,      /* argument: unit; the service manager did not answer; detail: what it said */
         _QOS_ERROR_MAX,
 } QosErrorCode;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include "json.h"
-#include "metric.h"
 
 /* The most keys that one object of a snapshot has. More would be a bug, that test-json finds: it is a matter of
  * dbus/ alone. */
@@ -71,8 +70,7 @@ static int object_add_object(Object *o, const char *key, size_t key_length, Obje
         return object_add(o, key, key_length, v);
 }
 
-/* Leaves *ret alone and returns 0 if the value is absent. */
-static int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret) {
+int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret) {
         const char *s;
         uint64_t u;
         double d;
@@ -105,9 +103,18 @@ static int metric_to_json(const Metric *metric, const Metrics *values, sd_json_v
         return r < 0 ? r : 1;
 }
 
+/* What goes beside the metrics into one of their objects. */
+typedef struct Rows {
+        const Unit *unit;
+        const Snapshot *snapshot;
+        bool peers;             /* whether who asks may know these */
+} Rows;
+
+static int object_add_rows(Object *o, const Rows *rows, bool peers);
+
 /* Adds all metrics whose names begin with the first prefix_length characters of that of *index, as a tree: "a.b" goes
  * into the object "a" as "b". They stand together in the table, *index is moved past them. */
-static int object_add_metrics(Object *o, const Metrics *values, size_t prefix_length, size_t *index) {
+static int object_add_metrics(Object *o, const Metrics *values, const Rows *rows, size_t prefix_length, size_t *index) {
         const char *prefix = metric_table[*index].name;
         int r;
 
@@ -118,7 +125,11 @@ static int object_add_metrics(Object *o, const Metrics *values, size_t prefix_le
                 if (dot) {
                         _cleanup_object_ Object child = {};
 
-                        r = object_add_metrics(&child, values, dot + 1 - metric->name, index);
+                        r = object_add_metrics(&child, values, rows, dot + 1 - metric->name, index);
+                        if (r >= 0 && rows && startswith(key, "server."))
+                                r = object_add_rows(&child, rows, /* peers= */ false);
+                        if (r >= 0 && rows && rows->peers && startswith(key, "client."))
+                                r = object_add_rows(&child, rows, /* peers= */ true);
                         if (r < 0)
                                 return r;
 
@@ -179,7 +190,105 @@ static int object_add_cost(Object *o, double share) {
         return object_add_object(o, "cost", strlen("cost"), &child);
 }
 
-int snapshot_to_json(const Unit *u, const Snapshot *s, sd_json_variant **ret) {
+/* Adds a number unless it is absent. */
+static int object_add_present(Object *o, const char *key, uint64_t value) {
+        return value == ABSENT ? 0 : object_add_unsigned(o, key, value);
+}
+
+static int distribution_to_object(const Distribution *d, Object *o) {
+        const struct {
+                const char *key;
+                uint64_t value;
+        } fields[] = {
+                { "count", d->count }, { "mean", d->mean }, { "p50", d->p50 },   { "p90", d->p90 },
+                { "p95",   d->p95   }, { "p99",  d->p99  }, { "p999", d->p999 }, { "max", d->max },
+        };
+        int r = 0;
+
+        for (size_t i = 0; i < ELEMENTSOF(fields) && r >= 0; i++)
+                r = object_add_present(o, fields[i].key, fields[i].value);
+        return r;
+}
+
+static int row_to_json(const Row *row, const char *unit, sd_json_variant **ret) {
+        _cleanup_object_ Object o = {}, errors = {}, latency = {};
+        bool peer = row->kind == ROW_PEER;
+        char buffer[ADDRESS_STRING_MAX];
+        sd_json_variant *v;
+        int r;
+
+        if (row->rest) {
+                r = sd_json_variant_new_boolean(&v, true);
+                if (r >= 0)
+                        r = object_add(&o, "rest", strlen("rest"), v);
+        } else
+                r = object_add_string(&o, peer ? "peer" : "listen", row_format_address(row, buffer));
+        if (r >= 0 && unit)
+                r = object_add_string(&o, "unit", unit);
+        if (r >= 0 && row->kind == ROW_EXCLUDED) {
+                r = sd_json_variant_new_boolean(&v, true);
+                if (r >= 0)
+                        r = object_add(&o, "excluded", strlen("excluded"), v);
+        }
+        if (r >= 0 && row->measured) {
+                r = object_add_present(&o, "count", row->count);
+                if (r >= 0 && !__builtin_isnan(row->rate)) {
+                        r = sd_json_variant_new_real(&v, row->rate);
+                        if (r >= 0)
+                                r = object_add(&o, "rate", strlen("rate"), v);
+                }
+                if (r >= 0)
+                        r = object_add_unsigned(&errors, "reset", row->errors_reset);
+                if (r >= 0)
+                        r = object_add_unsigned(&errors, "timeout", row->errors_timeout);
+                if (r >= 0)
+                        r = object_add_object(&o, "errors", strlen("errors"), &errors);
+                if (r >= 0)
+                        r = object_add_unsigned(&o, peer ? "aborts" : "clientAborts", row->aborts);
+                if (r >= 0)
+                        r = object_add_unsigned(&o, "inFlight", row->in_flight);
+                if (r >= 0)
+                        r = distribution_to_object(&row->latency, &latency);
+                if (r >= 0)
+                        r = object_add_object(&o, "latency", strlen("latency"), &latency);
+                if (r >= 0)
+                        r = object_add_unsigned(&o, "bytesIn", row->bytes_in);
+                if (r >= 0)
+                        r = object_add_unsigned(&o, "bytesOut", row->bytes_out);
+        }
+        if (r < 0)
+                return r;
+
+        return sd_json_variant_new_object(ret, o.pairs, o.n);
+}
+
+/* The endpoints, or the peers. Adds nothing if there are none. */
+static int object_add_rows(Object *o, const Rows *from, bool peers) {
+        const Snapshot *s = from->snapshot;
+        sd_json_variant *rows[SNAPSHOT_ROWS_MAX], *v;
+        size_t n = 0;
+        int r = 0;
+
+        for (size_t i = 0; i < s->n_rows && r >= 0; i++) {
+                const Row *row = s->rows + i;
+
+                if ((row->kind == ROW_PEER) != peers)
+                        continue;
+                r = row_to_json(row, peers ? unit_find_listening(from->unit, row) : NULL, rows + n);
+                if (r >= 0)
+                        n++;
+        }
+        if (r >= 0 && n > 0) {
+                r = sd_json_variant_new_array(&v, rows, n);
+                if (r >= 0)
+                        r = object_add(o, peers ? "peers" : "endpoints", strlen(peers ? "peers" : "endpoints"), v);
+        }
+        json_unref_all(rows, n);
+        return r;
+}
+
+int snapshot_to_json(const Unit *u, const Snapshot *s, bool peers, sd_json_variant **ret) {
+        const Rows rows = { .unit = u, .snapshot = s, .peers = peers };
         _cleanup_object_ Object o = {};
         size_t index = 0;
         int r;
@@ -226,7 +335,7 @@ int snapshot_to_json(const Unit *u, const Snapshot *s, sd_json_variant **ret) {
         if (r < 0)
                 return r;
 
-        r = object_add_metrics(&o, &s->metrics, 0, &index);
+        r = object_add_metrics(&o, &s->metrics, &rows, 0, &index);
         if (r < 0)
                 return r;
 
@@ -339,7 +448,7 @@ int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned 
         if (r >= 0)
                 r = object_add_unsigned(&o, "covered", s->covered);
         if (r >= 0)
-                r = object_add_metrics(&o, metrics, 0, &index);
+                r = object_add_metrics(&o, metrics, NULL, 0, &index);
 
         for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS && r >= 0; i++) {
                 if (!(wanted & 1U << i) || !history_step_has_distribution(s, i))
@@ -384,6 +493,21 @@ static int probes_to_json(ProbeMask probes, sd_json_variant **ret) {
         return 0;
 }
 
+int excludes_to_json(const ExcludeList *l, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        char buffer[EXCLUDE_STRING_MAX];
+        int r;
+
+        r = sd_json_variant_new_array(&array, NULL, 0);
+        for (size_t i = 0; i < l->n && r >= 0; i++)
+                r = sd_json_variant_append_arrayb(&array, SD_JSON_BUILD_STRING(exclude_list_format(l, i, buffer)));
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(array);
+        return 0;
+}
+
 int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         int r;
@@ -393,9 +517,11 @@ int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret) {
                 return r;
 
         for (const Hold *h = u->holds; h; h = h->next) {
-                _cleanup_(sd_json_variant_unrefp) sd_json_variant *probes = NULL;
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *probes = NULL, *excludes = NULL;
 
                 r = probes_to_json(h->probes, &probes);
+                if (r >= 0)
+                        r = excludes_to_json(&h->excludes, &excludes);
                 if (r < 0)
                         return r;
 
@@ -403,6 +529,7 @@ int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret) {
                                 &array,
                                 SD_JSON_BUILD_PAIR_STRING("type", hold_type_to_string(h->type)),
                                 SD_JSON_BUILD_PAIR_VARIANT("probes", probes),
+                                SD_JSON_BUILD_PAIR_CONDITION(h->excludes.n > 0, "exclude", SD_JSON_BUILD_VARIANT(excludes)),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("uid", h->uid),
                                 SD_JSON_BUILD_PAIR_CONDITION(!!h->owner, "owner", SD_JSON_BUILD_STRING(h->owner)),
                                 SD_JSON_BUILD_PAIR_CONDITION(h->expires != USEC_INFINITY, "remaining",

@@ -7,14 +7,22 @@
 #include <systemd/sd-json.h>
 
 #include "history.h"
+#include "metric.h"
 #include "unit.h"
 
-int snapshot_to_json(const Unit *u, const Snapshot *s, sd_json_variant **ret);
+/* peers: who asks may know with whom the unit talks. */
+int snapshot_to_json(const Unit *u, const Snapshot *s, bool peers, sd_json_variant **ret);
+
+/* Leaves *ret alone and returns 0 if the value is absent. */
+int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret);
 
 int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_json_variant **ret);
 
 /* Of the metrics only what is there, and of the distributions (bits by their number in history.h) their buckets. */
 int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned distributions, sd_json_variant **ret);
+
+/* As exclude_list_add() takes them. */
+int excludes_to_json(const ExcludeList *l, sd_json_variant **ret);
 
 /* now: CLOCK_BOOTTIME, in usec */
 int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret);

@@ -10,8 +10,10 @@
 
 #include "bus.h"
 #include "history-file.h"
+#include "json.h"
 #include "log.h"
 #include "manager.h"
+#include "nest.h"
 #include "probe.h"
 #include "qos.h"
 #include "systemd.h"
@@ -63,7 +65,6 @@ const char* program_state_to_string(ProgramState s) {
         return table[s];
 }
 
-static void state_save(Manager *m);
 static void manager_on_unit_changed(const char *name, void *userdata);
 
 /* ---- history -------------------------------------------------------------------------------------------------- */
@@ -146,20 +147,41 @@ static void unit_load_history(Unit *u, uint32_t generation) {
 
 /* ---- observing ------------------------------------------------------------------------------------------------ */
 
-/* Makes the group and those below it the unit's, or nobody's. Depth first: a group that is made meanwhile inherits from one
- * that is done, or is found by the walk. */
-static void group_give(Unit *u, bool own, int fd, unsigned depth, unsigned *n) {
+/* Whether a group, and with it all below, belongs to another unit that keeps it: one that lies in this one, or for which
+ * the service manager listens there. */
+static bool group_is_others(const Unit *u, int fd) {
+        struct qos_owner owner;
+        const Unit *other;
+
+        if (probe_get_group_owner(u->manager->probe, fd, &owner) < 0 || owner.slot >= UNITS_MAX_LIMIT)
+                return false;
+        other = u->manager->units[owner.slot];
+        return other && other != u && other->generation == owner.generation && !unit_contains(other, u);
+}
+
+static bool group_is_own(const Unit *u, int fd) {
+        struct qos_owner owner;
+
+        return probe_get_group_owner(u->manager->probe, fd, &owner) >= 0 &&
+                owner.slot == u->index && owner.generation == u->generation;
+}
+
+/* Makes the group and those below it the unit's, or those that are the unit's another's (NULL: nobody's). Depth first: a group
+ * that is made meanwhile inherits from one that is done, or is found by the walk. */
+static void group_give(Unit *u, const Unit *to, int fd, unsigned depth, unsigned *n) {
         Manager *m = u->manager;
         DIR *d;
         int r;
 
+        if (to == u ? group_is_others(u, fd) : !group_is_own(u, fd))
+                return;
         if (++*n > GROUPS_MAX || depth > GROUP_DEPTH_MAX)
                 return;
 
-        if (own) {
-                r = probe_own_group(m->probe, fd, u->index, u->generation);
+        if (to) {
+                r = probe_own_group(m->probe, fd, to->index, to->generation);
                 if (r < 0) {
-                        log_unit_warning_errno(u->name, r, "Failed to observe a control group of '%s', its sockets are not seen: %m", u->name);
+                        log_unit_warning_errno(to->name, r, "Failed to observe a control group of '%s', its sockets are not seen: %m", to->name);
                         return;
                 }
         } else
@@ -181,7 +203,7 @@ static void group_give(Unit *u, bool own, int fd, unsigned depth, unsigned *n) {
                         continue;
                 child = openat(dirfd(d), de->d_name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
                 if (child >= 0)
-                        group_give(u, own, child, depth + 1, n);
+                        group_give(u, to, child, depth + 1, n);
         }
 
         (void) closedir(d);
@@ -197,8 +219,10 @@ static int group_open(const char *control_group) {
         return fd < 0 ? -errno : fd;
 }
 
-/* The groups that the unit has now: its own, or those of its instances, which lie beside each other. Returns how many. */
+/* The groups that the unit has now: its own, or those of its instances, which lie beside each other. They become the
+ * unit's, or that of the one they lie in. Returns how many. */
 static unsigned unit_give_groups(Unit *u, bool own) {
+        const Unit *to = own ? u : unit_find_outer(u);
         _cleanup_close_ int fd = group_open(u->control_group);
         _cleanup_free_ char *parent = NULL;
         unsigned n = 0;
@@ -207,9 +231,11 @@ static unsigned unit_give_groups(Unit *u, bool own) {
         int f;
 
         if (fd >= 0)
-                group_give(u, own, fd, 0, &n);
+                group_give(u, to, fd, 0, &n);
         if (!u->instances)
                 return n;
+        if (!own)
+                to = unit_find_outer_of(u, u->instances);
 
         stem = strrchr(u->instances, '/') + 1;
         parent = strndup(u->instances, stem - u->instances);
@@ -228,7 +254,7 @@ static unsigned unit_give_groups(Unit *u, bool own) {
                         continue;
                 child = openat(dirfd(d), de->d_name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
                 if (child >= 0)
-                        group_give(u, own, child, 0, &n);
+                        group_give(u, to, child, 0, &n);
         }
         (void) closedir(d);
         return n;
@@ -363,7 +389,7 @@ static void unit_disown_socket_groups(Unit *u, const char *keep) {
                 probe_disown_path(u->manager->probe, path);
                 fd = group_open(path);
                 if (fd >= 0)
-                        probe_disown_group(u->manager->probe, fd);
+                        group_give(u, unit_find_outer_of(u, path), fd, 0, &(unsigned) {});
         }
 }
 
@@ -382,7 +408,7 @@ static void unit_set_sockets(Unit *u, const UnitInfo *info) {
         if (!streq_ptr(u->instances, info->instances) && info->instances) {
                 if (u->instances && u->view)
                         probe_disown_path(u->manager->probe, u->instances);
-                if (free_and_strdup(&u->instances, info->instances) < 0)
+                if (unit_set_place(u, u->control_group, info->instances) < 0)
                         (void) log_oom();
                 unit_own_control_group(u);
         }
@@ -402,6 +428,59 @@ static void unit_set_sockets(Unit *u, const UnitInfo *info) {
         manager_mark_listeners(u->manager);
 }
 
+/* Goes on in the book of before: the units around it do. */
+static void unit_reopen(Unit *u, Unit *closed) {
+        Manager *m = u->manager;
+
+        u->generation = closed->generation;
+        u->view = closed->view;
+        u->book_since = closed->book_since;
+        m->closed[u->index] = NULL;
+        unit_free(closed);
+}
+
+/* Tells the kernel what is the unit's, of which there is a map. */
+static void unit_begin_groups(Unit *u) {
+        nest_publish(u->manager, u);
+        unit_own_control_group(u);
+        unit_own_socket_groups(u);
+        if (unit_find_outer(u))
+                nest_settle(u->manager);
+}
+
+/* What all who hold the unit leave out of its figures. request: who is about to join them, instead of what it holds by now. */
+static int unit_get_excludes(const Unit *u, const AttachRequest *request, ExcludeList *ret) {
+        ExcludeList l = {};
+        int r;
+
+        if (request)
+                l = request->excludes;
+        for (const Hold *h = u ? u->holds : NULL; h; h = h->next) {
+                if (request && h->type == request->type && h->lease_key == request->lease_key)
+                        continue;
+                r = exclude_list_merge(&l, &h->excludes);
+                if (r < 0)
+                        return r;
+        }
+
+        *ret = l;
+        return 0;
+}
+
+static void unit_apply_excludes(Unit *u) {
+        ExcludeList l;
+        int r;
+
+        if (!u->view)
+                return;
+
+        r = unit_get_excludes(u, NULL, &l);
+        if (r >= 0)
+                r = probe_set_excludes(u->manager->probe, u->index, u->generation, &l);
+        if (r < 0)
+                log_unit_warning_errno(u->name, r, "Failed to leave out of the figures of '%s' what was asked for, or no longer: %m", u->name);
+}
+
 /* Begins to count, if the kernel lets us. Otherwise the unit stays attached, without figures and with the reason. */
 static void unit_observe(Unit *u) {
         Manager *m = u->manager;
@@ -412,16 +491,30 @@ static void unit_observe(Unit *u) {
                 return;
 
         now = now_nsec(CLOCK_MONOTONIC);
-        r = probe_add_unit(m->probe, u->index, u->generation, now, &u->view);
+        if (m->closed[u->index]) {
+                unit_reopen(u, m->closed[u->index]);
+                r = 0;
+        } else {
+                r = probe_add_unit(m->probe, u->index, u->generation, now, &u->view);
+                u->book_since = now;
+        }
+        u->attached_since = now_nsec(CLOCK_REALTIME);
+        u->attached_since_monotonic = now;
+        if (r >= 0) {
+                r = unit_begin_books(u);
+                if (r < 0) {
+                        probe_remove_unit(m->probe, u->index);
+                        u->view = NULL;
+                }
+        }
         if (r < 0) {
                 log_unit_warning_errno(u->name, r, "Failed to make the map of '%s', it has no figures: %m", u->name);
                 return;
         }
 
-        u->attached_since = now_nsec(CLOCK_REALTIME);
-        u->attached_since_monotonic = now;
-        unit_own_control_group(u);
-        unit_own_socket_groups(u);
+        /* Before there is anything to count */
+        unit_apply_excludes(u);
+        unit_begin_groups(u);
         if (u->n_listen > 0)
                 manager_mark_listeners(m);
         manager_begin_history(m);
@@ -458,13 +551,14 @@ static void hold_free(Hold *h) {
         u->probes = 0;
         for (Hold *i = u->holds; i; i = i->next)
                 u->probes |= i->probes;
+        u->last_uid = h->uid;
 
         sd_event_source_disable_unref(h->expiry);
         free(h->owner);
         free(h);
 }
 
-static void unit_free(Unit *u) {
+void unit_free(Unit *u) {
         while (u->holds)
                 hold_free(u->holds);
 
@@ -476,8 +570,40 @@ static void unit_free(Unit *u) {
         free(u->active_state);
         free(u->degraded);
         free(u->aliases);
+        free(u->base);
         history_free(u->history);
         free(u);
+}
+
+/* No longer observes the unit, which is gone then; its book is not if units around it have a part in it. */
+static void unit_let_go(Unit *u) {
+        bool close = u->view && unit_find_outer(u);
+        Manager *m = u->manager;
+
+        if (u->view) {
+                probe_disown_path(m->probe, u->control_group);
+                if (u->instances)
+                        probe_disown_path(m->probe, u->instances);
+                (void) unit_give_groups(u, false);
+                unit_disown_socket_groups(u, NULL);
+                (void) probe_set_addresses(m->probe, u->index, u->generation, NULL, 0);
+                (void) probe_set_excludes(m->probe, u->index, u->generation, &(ExcludeList) {});
+        }
+
+        history_forget(m, u->index);
+        m->units[u->index] = NULL;
+        m->n_units--;
+        nest_notify(u);
+        if (close) {
+                unit_close(u);
+                return;
+        }
+
+        if (u->view)
+                probe_remove_unit(m->probe, u->index);
+        unit_free(u);
+        nest_prune(m);
+        nest_publish(m, NULL);
 }
 
 /* The last hold is gone. */
@@ -490,22 +616,8 @@ static void unit_detach(Unit *u) {
         if (u->name[0] != '/')
                 service_manager_unwatch(m->service_manager, u->name);
 
-        if (u->view) {
-                probe_disown_path(m->probe, u->control_group);
-                if (u->instances)
-                        probe_disown_path(m->probe, u->instances);
-                (void) unit_give_groups(u, false);
-                unit_disown_socket_groups(u, NULL);
-                (void) probe_set_addresses(m->probe, u->index, u->generation, NULL, 0);
-                probe_remove_unit(m->probe, u->index);
-                u->view = NULL;
-        }
-
         log_unit_info(u->name, "No longer observing '%s'.", u->name);
-        history_forget(m, u->index);
-        m->units[u->index] = NULL;
-        m->n_units--;
-        unit_free(u);
+        unit_let_go(u);
 
         if (m->n_units == 0) {
                 probe_stop(m->probe);
@@ -522,9 +634,11 @@ static void hold_release(Hold *h) {
         hold_free(h);
         if (!u->holds)
                 unit_detach(u);
-        else
+        else {
+                unit_apply_excludes(u);
                 bus_server_unit_changed(m->bus_server, u);
-        state_save(m);
+        }
+        manager_save(m);
 }
 
 static int on_hold_expired(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -578,6 +692,7 @@ static int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
         h->owner = owner;
         h->uid = request->uid;
         h->probes = request->probes;
+        h->excludes = request->excludes;
         h->expires = expires;
         sd_event_source_disable_unref(h->expiry);
         h->expiry = expiry;
@@ -609,28 +724,15 @@ static unsigned manager_count_units(Manager *m, uid_t uid) {
                                         n++;
                                         break;
                                 }
+
+        /* Also those whose books are not free yet */
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->closed[i] && m->closed[i]->last_uid == uid)
+                        n++;
         return n;
 }
 
 /* ---- attaching ------------------------------------------------------------------------------------------------ */
-
-/* Is one the other, or above it? */
-static bool control_group_contains(const char *outer, const char *inner) {
-        const char *rest;
-
-        if (streq(outer, "/"))
-                return true;
-        rest = startswith(inner, outer);
-        return rest && (*rest == 0 || *rest == '/');
-}
-
-/* Would groups be of both? With instances: all whose paths begin so. */
-static bool control_groups_overlap(const char *a, const char *a_instances, const char *b, const char *b_instances) {
-        return control_group_contains(a, b) || control_group_contains(b, a) ||
-                (a_instances && (startswith(b, a_instances) || control_group_contains(b, a_instances))) ||
-                (b_instances && (startswith(a, b_instances) || control_group_contains(a, b_instances))) ||
-                (a_instances && b_instances && streq(a_instances, b_instances));
-}
 
 static bool unit_has_name(const Unit *u, const char *name) {
         return streq(u->name, name) || names_contain(u->aliases, name);
@@ -643,7 +745,7 @@ static Unit* manager_find_unit(Manager *m, const char *name) {
         return NULL;
 }
 
-static int unit_new(Manager *m, const char *name, const char *control_group, const char *active_state,
+static int unit_new(Manager *m, const char *name, const char *control_group, const char *instances, const char *active_state,
                     sd_id128_t invocation_id, unsigned slot, Unit **ret) {
         Unit *u;
 
@@ -657,12 +759,13 @@ static int unit_new(Manager *m, const char *name, const char *control_group, con
                 .generation = m->generation + 1,
                 .name = strdup(name),
                 .control_group = strdup(control_group),
+                .instances = instances ? strdup(instances) : NULL,
                 .active_state = strdup(active_state),
                 .invocation_id = invocation_id,
                 .attached_since = now_nsec(CLOCK_REALTIME),
                 .attached_since_monotonic = now_nsec(CLOCK_MONOTONIC),
         };
-        if (!u->name || !u->control_group || !u->active_state || history_new(&u->history) < 0) {
+        if (!u->name || !u->control_group || (instances && !u->instances) || !u->active_state || history_new(&u->history) < 0) {
                 unit_free(u);
                 return -ENOMEM;
         }
@@ -679,7 +782,8 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
         uint64_t now, expires = USEC_INFINITY;
         unsigned slot = UNITS_MAX_LIMIT;
         bool held, is_new = false;
-        Unit *u = NULL;
+        Unit *u = NULL, *closed;
+        ExcludeList excludes;
         char limit[16];
         int r;
 
@@ -687,17 +791,18 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                 Unit *other = m->units[i];
 
                 if (!other) {
-                        slot = MIN(slot, i);
+                        if (!m->closed[i])
+                                slot = MIN(slot, i);
                         continue;
                 }
                 if (streq(other->control_group, control_group)) {
                         u = other;
                         break;
                 }
-                if (control_groups_overlap(other->control_group, other->instances, control_group, instances))
-                        return qos_error_set(e, QOS_ERROR_NESTED_UNIT, name,
-                                             "'%s' and the attached '%s' lie within each other, attach one of them", name, other->name);
         }
+        closed = nest_find_closed(m, control_group);
+        if (closed)
+                slot = closed->index;
 
         held = u && unit_find_hold(u, request->type, request->lease_key);
 
@@ -706,9 +811,15 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                 (void) snprintf(limit, sizeof(limit), "%u", m->config.leases_per_uid_max);
                 return qos_error_set(e, QOS_ERROR_TOO_MANY_LEASES, limit, "user %u has %s leases, more are not allowed (LeasesPerUserMax=)", (unsigned) request->uid, limit);
         }
-        if (!held && request->uid != 0 && manager_count_units(m, request->uid) >= m->config.units_per_uid_max) {
+        if (!held && request->uid != 0 && !(closed && closed->last_uid == request->uid) &&
+            manager_count_units(m, request->uid) >= m->config.units_per_uid_max) {
                 (void) snprintf(limit, sizeof(limit), "%u", m->config.units_per_uid_max);
                 return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "user %u keeps %s units attached, more are not allowed (UnitsPerUserMax=)", (unsigned) request->uid, limit);
+        }
+
+        if (unit_get_excludes(u, request, &excludes) < 0) {
+                (void) snprintf(limit, sizeof(limit), "%u", EXCLUDES_MAX);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_EXCLUDES, limit, "together with what others leave out of the figures of '%s' it would be more than %s ports", name, limit);
         }
 
         if (request->type == HOLD_ADMINISTRATOR && request->duration_usec != USEC_INFINITY) {
@@ -717,14 +828,19 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
         }
 
         if (!u) {
-                if (m->n_units >= m->config.units_max || slot >= UNITS_MAX_LIMIT) {
+                if (m->n_units >= m->config.units_max) {
                         (void) snprintf(limit, sizeof(limit), "%u", m->config.units_max);
                         return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "%s units are attached, more are not allowed (UnitsMax=)", limit);
+                }
+                if (slot >= UNITS_MAX_LIMIT) {
+                        (void) snprintf(limit, sizeof(limit), "%u", UNITS_MAX_LIMIT);
+                        return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit,
+                                             "%s units are attached, or were within some minutes in units that are, try again later", limit);
                 }
                 if (strlen(control_group) >= QOS_PATH_SIZE)
                         return qos_error_set(e, QOS_ERROR_NO_CONTROL_GROUP, name, "the path of the control group of '%s' is longer than %u bytes", name, QOS_PATH_SIZE - 1);
 
-                r = unit_new(m, name, control_group, active_state, invocation_id, slot, &u);
+                r = unit_new(m, name, control_group, instances, active_state, invocation_id, slot, &u);
                 if (r < 0)
                         return r;
                 is_new = true;
@@ -750,11 +866,14 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                 }
                 log_unit_info(u->name, "Observing '%s' (%s).", u->name, u->active_state);
                 bus_server_unit_attached(m->bus_server, u);
+                nest_notify(u);
                 manager_notify_status(m);
-        } else
+        } else {
+                unit_apply_excludes(u);
                 bus_server_unit_changed(m->bus_server, u);
+        }
 
-        state_save(m);
+        manager_save(m);
         *ret = u;
         return 0;
 }
@@ -1115,7 +1234,10 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
         if (!isempty(group) && !streq(u->control_group, group)) {
                 if (u->view)
                         probe_disown_path(m->probe, u->control_group);
-                (void) free_and_strdup(&u->control_group, group);
+                nest_notify(u);
+                if (unit_set_place(u, group, u->instances) < 0)
+                        (void) log_oom();
+                nest_notify(u);
                 changed = true;
         }
 
@@ -1128,7 +1250,7 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
                 if (!isempty(group))
                         unit_own_control_group(u);
                 bus_server_unit_changed(m->bus_server, u);
-                state_save(m);
+                manager_save(m);
         }
 
         if (u->refresh_again) {
@@ -1172,14 +1294,22 @@ static void manager_on_unit_changed(const char *name, void *userdata) {
 /* ---- what a restart of qosd must know ------------------------------------------------------------------------- */
 
 static int hold_to_json(const Hold *h, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *excludes = NULL;
+        int r;
+
+        r = excludes_to_json(&h->excludes, &excludes);
+        if (r < 0)
+                return r;
+
         return sd_json_buildo(ret,
                               SD_JSON_BUILD_PAIR_UNSIGNED("probes", h->probes),
+                              SD_JSON_BUILD_PAIR_CONDITION(h->excludes.n > 0, "exclude", SD_JSON_BUILD_VARIANT(excludes)),
                               SD_JSON_BUILD_PAIR_UNSIGNED("uid", h->uid),
                               SD_JSON_BUILD_PAIR_CONDITION(h->expires != USEC_INFINITY, "expires", SD_JSON_BUILD_UNSIGNED(h->expires)));
 }
 
 static int unit_to_json(const Unit *u, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *base = NULL;
         int r;
 
         for (Hold *h = u->holds; h; h = h->next)
@@ -1189,14 +1319,23 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                                 return r;
                 }
 
+        if (u->base) {
+                r = window_base_to_json(u->base, &base);
+                if (r < 0)
+                        return r;
+        }
+
         return sd_json_buildo(ret,
                               SD_JSON_BUILD_PAIR_STRING("name", u->name),
                               SD_JSON_BUILD_PAIR_STRING("controlGroup", u->control_group),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!u->instances, "instances", SD_JSON_BUILD_STRING(u->instances)),
                               SD_JSON_BUILD_PAIR_STRING("activeState", u->active_state),
                               SD_JSON_BUILD_PAIR_UNSIGNED("slot", u->index),
                               SD_JSON_BUILD_PAIR_UNSIGNED("generation", u->generation),
                               SD_JSON_BUILD_PAIR_UNSIGNED("attachedSince", u->attached_since),
                               SD_JSON_BUILD_PAIR_UNSIGNED("attachedSinceMonotonic", u->attached_since_monotonic),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("bookSince", u->book_since),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!base, "base", SD_JSON_BUILD_VARIANT(base)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!hold, "hold", SD_JSON_BUILD_VARIANT(hold)));
 }
 
@@ -1209,9 +1348,10 @@ static int state_write(Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *unit = NULL;
 
-                if (!m->units[i])
+                /* Closed books are units that nobody holds */
+                if (!m->units[i] && !m->closed[i])
                         continue;
-                r = unit_to_json(m->units[i], &unit);
+                r = unit_to_json(m->units[i] ?: m->closed[i], &unit);
                 if (r < 0)
                         return r;
                 r = sd_json_variant_append_array(&units, unit);
@@ -1239,7 +1379,7 @@ static int state_write(Manager *m) {
         return 0;
 }
 
-static void state_save(Manager *m) {
+void manager_save(Manager *m) {
         int r;
 
         if (!m->state_path)
@@ -1250,27 +1390,31 @@ static void state_save(Manager *m) {
 }
 
 typedef struct SavedUnit {
-        const char *name, *control_group, *active_state;
+        const char *name, *control_group, *instances, *active_state;
         uint32_t slot, generation;
-        uint64_t attached_since, attached_since_monotonic;
-        sd_json_variant *hold;
+        uint64_t attached_since, attached_since_monotonic, book_since;
+        sd_json_variant *hold, *base;
 } SavedUnit;
 
 typedef struct SavedHold {
         uint32_t probes;
         uid_t uid;
         uint64_t expires;
+        sd_json_variant *exclude;
 } SavedHold;
 
 static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
         static const sd_json_dispatch_field unit_table[] = {
                 { "name",                   SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedUnit, name),                     SD_JSON_MANDATORY },
                 { "controlGroup",           SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedUnit, control_group),            SD_JSON_MANDATORY },
+                { "instances",              SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedUnit, instances),                0                 },
                 { "activeState",            SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedUnit, active_state),             SD_JSON_MANDATORY },
                 { "slot",                   SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,       offsetof(SavedUnit, slot),                     SD_JSON_MANDATORY },
                 { "generation",             SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,       offsetof(SavedUnit, generation),               SD_JSON_MANDATORY },
                 { "attachedSince",          SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, attached_since),           SD_JSON_MANDATORY },
                 { "attachedSinceMonotonic", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, attached_since_monotonic), SD_JSON_MANDATORY },
+                { "bookSince",              SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, book_since),               0                 },
+                { "base",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, base),                    0                 },
                 { "hold",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, hold),                    0                 },
                 {}
         };
@@ -1278,9 +1422,11 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 { "probes",  SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,  offsetof(SavedHold, probes),  SD_JSON_MANDATORY },
                 { "uid",     SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid, offsetof(SavedHold, uid),     SD_JSON_MANDATORY },
                 { "expires", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,  offsetof(SavedHold, expires), 0                 },
+                { "exclude", SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedHold, exclude), 0            },
                 {}
         };
         SavedHold hold = { .expires = USEC_INFINITY };
+        AttachRequest request;
         SavedUnit saved = {};
         Unit *u;
         int r;
@@ -1290,22 +1436,36 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 return r;
         if (saved.slot >= UNITS_MAX_LIMIT || m->units[saved.slot])
                 return -EBADMSG;
+        if (!saved.hold && !adopted)
+                return 0;
+        if (saved.hold) {
+                r = sd_json_dispatch(saved.hold, hold_table, 0, &hold);
+                if (r < 0)
+                        return r;
+        }
+
+        r = unit_new(m, saved.name, saved.control_group, saved.instances, saved.active_state, SD_ID128_NULL, saved.slot, &u);
+        if (r < 0)
+                return r;
 
         if (!saved.hold) {
-                /* Leases only: their connections ended with the previous run */
-                if (adopted)
+                /* Leases only, whose connections ended with the previous run, or a closed book: see state_restore() */
+                r = probe_adopt_unit(m->probe, saved.slot, saved.generation, &u->view);
+                if (r < 0)
                         probe_remove_unit(m->probe, saved.slot);
+                u->generation = saved.generation;
+                u->book_since = saved.book_since;
                 return 0;
         }
-        r = sd_json_dispatch(saved.hold, hold_table, 0, &hold);
-        if (r < 0)
-                return r;
 
-        r = unit_new(m, saved.name, saved.control_group, saved.active_state, SD_ID128_NULL, saved.slot, &u);
-        if (r < 0)
-                return r;
-
-        r = unit_hold(u, &(AttachRequest) { .type = HOLD_ADMINISTRATOR, .probes = hold.probes & _PROBE_ALL, .uid = hold.uid }, hold.expires);
+        request = (AttachRequest) {
+                .type = HOLD_ADMINISTRATOR,
+                .probes = hold.probes & _PROBE_ALL,
+                .uid = hold.uid,
+        };
+        for (size_t i = 0; hold.exclude && i < sd_json_variant_elements(hold.exclude); i++)
+                (void) exclude_list_add(&request.excludes, strempty(sd_json_variant_string(sd_json_variant_by_index(hold.exclude, i))));
+        r = unit_hold(u, &request, hold.expires);
         if (r < 0)
                 return r;
 
@@ -1316,8 +1476,16 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                         u->generation = saved.generation;
                         u->attached_since = saved.attached_since;
                         u->attached_since_monotonic = saved.attached_since_monotonic;
+                        u->book_since = saved.book_since;
+                        if (saved.base) {
+                                u->base = new0(WindowBase, 1);
+                                r = u->base ? window_base_from_json(saved.base, u->base) : -ENOMEM;
+                                if (r < 0)
+                                        log_unit_warning_errno(u->name, r, "The totals of '%s' make no sense: %m", u->name);
+                        }
                         /* Above all that the previous run has given */
                         u->seq = now_usec(CLOCK_BOOTTIME);
+                        unit_apply_excludes(u); /* without those of leases, which have ended */
                         manager_begin_history(m);
                 } else {
                         log_unit_warning_errno(u->name, r, "The map of '%s' was lost, its totals begin anew: %m", u->name);
@@ -1366,9 +1534,11 @@ static void state_restore(Manager *m) {
                         (void) log_warning_errno(r, "Entry %zu in '%s' makes no sense, ignoring: %m", i, m->state_path);
         }
 
-        /* Those of units that only leases held */
+        /* What nobody holds goes on only as a part of others. These are all there by now */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (!m->units[i])
+                if (m->units[i] && !m->units[i]->holds)
+                        unit_let_go(m->units[i]);
+                else if (!m->units[i])
                         history_forget(m, i);
 
         if (m->n_units == 0) {
@@ -1380,7 +1550,7 @@ static void state_restore(Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i])
                         unit_observe(m->units[i]);
-        state_save(m);
+        manager_save(m);
         log_info("Observing %u units as before.", m->n_units);
 }
 
@@ -1461,12 +1631,13 @@ Manager* manager_free(Manager *m) {
 
         manager_collect_history(m);
         sd_event_source_disable_unref(m->history);
+        sd_event_source_disable_unref(m->fold);
 
         /* Without the notes on what is attached: they are for the next run. What is in the kernel goes with our
          * descriptors, if the service manager does not keep others */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i])
-                        unit_free(TAKE_PTR(m->units[i])); /* questions about them end with the service manager */
+                if (m->units[i] || m->closed[i])
+                        unit_free(TAKE_PTR(m->units[i]) ?: TAKE_PTR(m->closed[i])); /* questions about them end with the service manager */
 
         service_manager_free(m->service_manager);
         probe_free(m->probe);

@@ -10,6 +10,7 @@
 
 #include "config.h"
 #include "error.h"
+#include "qos.h"
 #include "unit.h"
 
 typedef struct AttachOperation AttachOperation;
@@ -35,6 +36,8 @@ struct Manager {
         Unit *units[UNITS_MAX_LIMIT];   /* by slot; NULL: free */
         unsigned n_units;
         uint32_t generation;            /* of the newest unit */
+        Unit *closed[UNITS_MAX_LIMIT];  /* detached ones that lie in attached ones (nest.h); each has its slot to itself */
+        sd_event_source *fold;          /* while there are such */
 
         int listen_fd;                  /* the varlink socket that the service manager passed; negative: none */
         AttachOperation *operations;    /* attaches that wait for PID 1 */
@@ -47,6 +50,7 @@ struct Manager {
         uint64_t gauges_at;             /* CLOCK_MONOTONIC ns */
         uint64_t listeners_session;
         uint64_t oldest_session;
+        uint64_t gauge_sessions[QOS_GAUGES];
 };
 
 /* Everything but the buses: no system bus is connected to, nothing listened on. Takes over what a previous run left. */
@@ -61,6 +65,9 @@ int manager_set_bus(Manager *m, sd_bus *bus);
 /* Reads the configuration anew. */
 void manager_reload(Manager *m);
 
+/* Keeps what a restart of qosd must know. */
+void manager_save(Manager *m);
+
 /* The sentence for systemctl status. */
 void manager_notify_status(Manager *m);
 
@@ -69,6 +76,7 @@ void manager_notify_status(Manager *m);
 typedef struct AttachRequest {
         const char *name;               /* as the client wrote it: "nginx", "nginx.service", an alias, "/system.slice/x.service" */
         ProbeMask probes;               /* 0: the configured default */
+        ExcludeList excludes;
         HoldType type;
         uid_t uid;
         const char *owner;              /* see Hold.owner */
@@ -82,7 +90,7 @@ typedef struct AttachRequest {
 typedef void (*manager_attach_handler_t)(Manager *m, int error, const QosError *e, Unit *u, void *userdata);
 
 /* Resolves the name with PID 1 (asynchronously), takes a hold, starts to observe. Attaching what the same holder
- * already holds renews the hold (probes and duration replaced). Returns 0 if the handler was or will be called;
+ * already holds renews the hold (probes, excludes and duration replaced). Returns 0 if the handler was or will be called;
  * negative (and no call) only when memory ran out. On ret_operation see attach_operation_cancel(). */
 int manager_attach(Manager *m, const AttachRequest *request, manager_attach_handler_t handler, void *userdata,
                    AttachOperation **ret_operation);

@@ -15,12 +15,10 @@ const Metric* metric_find(const char *name) {
 }
 
 void metrics_set_absent(Metrics *m) {
-        Server *s = &m->requests.server;
-
         /* All integers, all bits set; then what is not an integer */
         memset(m, 0xff, sizeof(*m));
         m->requests.quality = QUALITY_ABSENT;
-        s->rate = NAN;
+        m->requests.server.rate = m->requests.client.rate = NAN;
 }
 
 void metric_set_absent(const Metric *metric, Metrics *values) {
@@ -71,6 +69,16 @@ bool metric_get_real(const Metric *metric, const Metrics *values, double *ret) {
                 return false;
         *ret = v;
         return true;
+}
+
+bool metric_is_present(const Metric *metric, const Metrics *values) {
+        const char *s;
+        uint64_t u;
+        double d;
+
+        return metric->type == METRIC_INTEGER ? metric_get_integer(metric, values, &u) :
+               metric->type == METRIC_REAL    ? metric_get_real(metric, values, &d) :
+                                                metric_get_string(metric, values, &s);
 }
 
 bool metric_get_string(const Metric *metric, const Metrics *values, const char **ret) {

@@ -37,6 +37,9 @@ extern const size_t metric_table_size;
 
 const Metric* metric_find(const char *name);
 
+/* Whether it is there. */
+bool metric_is_present(const Metric *metric, const Metrics *values);
+
 /* Makes one of them absent, or all. */
 void metric_set_absent(const Metric *metric, Metrics *values);
 void metrics_set_absent(Metrics *m);

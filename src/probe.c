@@ -3,10 +3,12 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <fcntl.h>
+#include <linux/membarrier.h>
 #include <malloc.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <systemd/sd-daemon.h>
 
 #include "log.h"
@@ -17,11 +19,18 @@ typedef enum Map {
         MAP_UNITS,
         MAP_CONNS,
         MAP_TALKS,
+        MAP_SEALS,
         MAP_LISTENERS,
         MAP_GROUPS,
+        MAP_NESTS,
         MAP_PATHS,
         MAP_ADDRESSES,
+        MAP_EXCLUDES,
         MAP_HANDOVERS,
+        MAP_UNIX_CONNS,
+        MAP_UNIX_NAMES,
+        MAP_UDP_SOCKETS,
+        MAP_UDP_PEERS,
         MAP_PATH_SCRATCH,
         MAP_STATISTICS,
         _MAP_MAX,
@@ -31,11 +40,18 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_UNITS]        = "units",
         [MAP_CONNS]        = "conns",
         [MAP_TALKS]        = "talks",
+        [MAP_SEALS]        = "seals",
         [MAP_LISTENERS]    = "listeners",
         [MAP_GROUPS]       = "groups",
+        [MAP_NESTS]        = "nests",
         [MAP_PATHS]        = "paths",
         [MAP_ADDRESSES]    = "addresses",
+        [MAP_EXCLUDES]     = "excludes",
         [MAP_HANDOVERS]    = "handovers",
+        [MAP_UNIX_CONNS]   = "unix_conns",
+        [MAP_UNIX_NAMES]   = "unix_names",
+        [MAP_UDP_SOCKETS]  = "udp_sockets",
+        [MAP_UDP_PEERS]    = "udp_peers",
         [MAP_PATH_SCRATCH] = "path_scratch",
         [MAP_STATISTICS]   = "statistics",
 };
@@ -45,6 +61,8 @@ typedef enum HookType {
         HOOK_TRACEPOINT,
         HOOK_CGROUP_INGRESS,
         HOOK_CGROUP_EGRESS,
+        HOOK_CGROUP_BIND4,
+        HOOK_CGROUP_BIND6,
         HOOK_ITERATOR,          /* over tasks' files: run when called for */
         HOOK_ITERATOR_MANAGER,  /* over the service manager's files */
         HOOK_ITERATOR_MAP,      /* over the sockets of a map */
@@ -72,14 +90,32 @@ static const struct {
                                    "when requests arrive: receive, queue, firstByte, latency, in flight, bytes in" },
         [PROGRAM_RETRANSMIT]   = { "requests_retransmit", "requests", "tp_btf/tcp_retransmit_skb",    HOOK_TRACEPOINT,     0,
                                    "retransmits" },
+        [PROGRAM_UNIX]         = { "requests_unix",       "requests", "tp_btf/sk_data_ready",         HOOK_TRACEPOINT,     0,
+                                   "requests on Unix sockets" },
+        [PROGRAM_BIND4]        = { "requests_bind4",      "requests", "cgroup/post_bind4",            HOOK_CGROUP_BIND4,   0,
+                                   "requests on UDP sockets younger than the attach" },
+        [PROGRAM_BIND6]        = { "requests_bind6",      "requests", "cgroup/post_bind6",            HOOK_CGROUP_BIND6,   0,
+                                   "requests on UDP sockets younger than the attach" },
         [PROGRAM_FIND_SOCKETS] = { "units_find_sockets",  "units",    "iter/task_file",               HOOK_ITERATOR,       0,
                                    "connections and listeners older than the attach: accepted, accept queue, listen drops, bytes in" },
+        [PROGRAM_FIND_UNIX]    = { "units_find_unix",     "units",    "iter/task_file",               HOOK_ITERATOR,       0,
+                                   "Unix sockets older than the attach: when the first requests on them arrive" },
+        [PROGRAM_FIND_UDP]     = { "units_find_udp",      "units",    "iter/task_file",               HOOK_ITERATOR,       0,
+                                   "UDP sockets older than the attach: their first requests" },
         [PROGRAM_FIND_PASSED]  = { "units_find_passed",   "units",    "iter/task_file",               HOOK_ITERATOR_MANAGER, 0,
                                    "sockets that the service manager has opened for a unit: when the first requests arrive" },
+        [PROGRAM_SETTLE]       = { "units_settle",        "units",    "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
+                                   "of units in units, whose a connection is that was open before the one or the other was attached or detached" },
         [PROGRAM_LISTENERS]    = { "requests_listeners",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_LISTENERS,
                                    "accept queue and its limit, the newest listen drops" },
         [PROGRAM_OLDEST]       = { "requests_oldest",     "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
                                    "age of the oldest request in flight" },
+        [PROGRAM_SHARE]        = { "requests_share",      "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
+                                   "which endpoint connections older than the attach belong to, ports that are excluded while connections are open" },
+        [PROGRAM_UNIX_OPEN]    = { "requests_unix_open",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_UNIX_CONNS,
+                                   "requests in flight on Unix sockets" },
+        [PROGRAM_UDP_OPEN]     = { "requests_udp_open",   "requests", "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_UDP_PEERS,
+                                   "requests in flight on UDP" },
 };
 
 struct Probe {
@@ -326,11 +362,16 @@ static int program_attach(Probe *p, Program i) {
 
         case HOOK_CGROUP_INGRESS:
         case HOOK_CGROUP_EGRESS:
+        case HOOK_CGROUP_BIND4:
+        case HOOK_CGROUP_BIND6:
                 group = open("/sys/fs/cgroup", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
                 if (group < 0)
                         return -errno;
                 fd = bpf_link_create(p->program_fds[i], group,
-                                     program_table[i].type == HOOK_CGROUP_INGRESS ? BPF_CGROUP_INET_INGRESS : BPF_CGROUP_INET_EGRESS,
+                                     program_table[i].type == HOOK_CGROUP_INGRESS ? BPF_CGROUP_INET_INGRESS :
+                                     program_table[i].type == HOOK_CGROUP_EGRESS ? BPF_CGROUP_INET_EGRESS :
+                                     program_table[i].type == HOOK_CGROUP_BIND4 ? BPF_CGROUP_INET4_POST_BIND :
+                                     BPF_CGROUP_INET6_POST_BIND,
                                      NULL);
                 break;
 
@@ -525,6 +566,16 @@ void probe_disown_group(Probe *p, int fd) {
                 (void) bpf_map_delete_elem(p->map_fds[MAP_GROUPS], &fd);
 }
 
+int probe_get_group_owner(Probe *p, int fd, struct qos_owner *ret) {
+        assert(p->started);
+        return bpf_map_lookup_elem(p->map_fds[MAP_GROUPS], &fd, ret);
+}
+
+void probe_set_nest(Probe *p, unsigned slot, const struct qos_nest *nest) {
+        if (p->started)
+                (void) bpf_map_update_elem(p->map_fds[MAP_NESTS], &slot, nest, BPF_ANY); /* an element of an array: never fails */
+}
+
 static int path_key(const char *path, struct qos_path *ret) {
         if (strlen(path) >= sizeof(ret->path))
                 return -ENAMETOOLONG;
@@ -587,7 +638,24 @@ static int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
 }
 
 int probe_find_sockets(Probe *p) {
-        return iterator_run(p, PROGRAM_FIND_SOCKETS, NULL);
+        static const Program table[] = { PROGRAM_FIND_SOCKETS, PROGRAM_FIND_UNIX, PROGRAM_FIND_UDP };
+        int r = 0, q;
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                q = iterator_run(p, table[i], NULL);
+                if (q < 0)
+                        r = q;
+        }
+
+        /* By now it is known where connections came in that were seen before their listeners */
+        (void) iterator_run(p, PROGRAM_SHARE, NULL);
+        return r;
+}
+
+int probe_settle(Probe *p) {
+        /* Connections are made of their listener's entry in interrupts: those that began with the old one have ended */
+        (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
+        return iterator_run(p, PROGRAM_SETTLE, NULL);
 }
 
 static bool address_equal(const struct qos_address *a, const struct qos_address *b) {
@@ -624,6 +692,51 @@ int probe_set_addresses(Probe *p, unsigned slot, uint32_t generation, const stru
                         return r;
         }
         return 0;
+}
+
+int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const ExcludeList *excludes) {
+        int fd = p->map_fds[MAP_EXCLUDES], r;
+        struct qos_exclude key, next;
+        bool more, changed = false;
+
+        if (!p->started)
+                return 0;
+
+        more = bpf_map_get_next_key(fd, NULL, &next) >= 0;
+        while (more) {
+                bool keep = false;
+
+                key = next;
+                more = bpf_map_get_next_key(fd, &key, &next) >= 0;
+                if (key.owner.slot != slot)
+                        continue;
+                for (size_t i = 0; i < excludes->n; i++)
+                        keep = keep || (key.owner.generation == generation && key.port == excludes->ports[i]);
+                if (!keep) {
+                        (void) bpf_map_delete_elem(fd, &key);
+                        changed = true;
+                }
+        }
+
+        for (size_t i = 0; i < excludes->n; i++) {
+                key = (struct qos_exclude) {
+                        .owner = { .slot = slot, .generation = generation },
+                        .port = excludes->ports[i],
+                };
+                r = bpf_map_update_elem(fd, &key, &(uint8_t) { 1 }, BPF_NOEXIST);
+                if (r < 0 && r != -EEXIST)
+                        return r;
+                changed = changed || r >= 0;
+        }
+        if (!changed)
+                return 0;
+
+        /* Twice: of the connections that are made during the first time some come from a listener that is not done yet,
+         * and may be missed. Those of the second time come from listeners that are */
+        r = iterator_run(p, PROGRAM_SHARE, NULL);
+        if (r < 0)
+                return r;
+        return iterator_run(p, PROGRAM_SHARE, NULL);
 }
 
 int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n) {
@@ -673,6 +786,15 @@ int probe_read_listeners(Probe *p, uint64_t *ret_session) {
 
 int probe_read_oldest(Probe *p, uint64_t *ret_session) {
         return iterator_run(p, PROGRAM_OLDEST, ret_session);
+}
+
+int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session) {
+        static const Program table[QOS_GAUGES] = {
+                [QOS_GAUGE_UNIX] = PROGRAM_UNIX_OPEN,
+                [QOS_GAUGE_UDP]  = PROGRAM_UDP_OPEN,
+        };
+
+        return iterator_run(p, table[gauge], ret_session);
 }
 
 /* ---- what it costs -------------------------------------------------------------------------------------------- */

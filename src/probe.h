@@ -16,10 +16,19 @@ typedef enum Program {
         PROGRAM_EGRESS,
         PROGRAM_INGRESS,
         PROGRAM_RETRANSMIT,
+        PROGRAM_UNIX,
+        PROGRAM_BIND4,
+        PROGRAM_BIND6,
         PROGRAM_FIND_SOCKETS,
+        PROGRAM_FIND_UNIX,
+        PROGRAM_FIND_UDP,
         PROGRAM_FIND_PASSED,
+        PROGRAM_SETTLE,
         PROGRAM_LISTENERS,
         PROGRAM_OLDEST,
+        PROGRAM_SHARE,
+        PROGRAM_UNIX_OPEN,
+        PROGRAM_UDP_OPEN,
         _PROGRAM_MAX,
 } Program;
 
@@ -51,21 +60,34 @@ void probe_remove_unit(Probe *p, unsigned slot);
  * be. -ENAMETOOLONG: no program could recognise the path. */
 int probe_own_group(Probe *p, int fd, unsigned slot, uint32_t generation);
 void probe_disown_group(Probe *p, int fd);
+/* -ENOENT: nobody's. It may be one's that is gone. */
+int probe_get_group_owner(Probe *p, int fd, struct qos_owner *ret);
 int probe_own_path(Probe *p, const char *path, unsigned slot, uint32_t generation);
 void probe_disown_path(Probe *p, const char *path);
 
 /* Looks for the sockets that the units' tasks have open. */
 int probe_find_sockets(Probe *p);
 
+/* What the kernel knows of units in units: written for one slot, and applied to all sockets. */
+void probe_set_nest(Probe *p, unsigned slot, const struct qos_nest *nest);
+int probe_settle(Probe *p);
+
 /* The addresses on which the service manager listens for this unit, and for no other: all of them, none of before. */
 int probe_set_addresses(Probe *p, unsigned slot, uint32_t generation, const struct qos_address *addresses, size_t n);
 /* Looks for these among the service manager's sockets. Returns all TCP listeners that it has. */
 int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n);
 
+/* The ports that are left out of this unit's figures: all of them, none of before. Sockets that are open go where they belong
+ * now, with what is in flight on them. */
+int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const ExcludeList *excludes);
+
 /* Lets the kernel fill in the gauges that only it can see, qos_unit.accept_queue* and .oldest_at: those of a unit are
  * valid when its session is the one returned. */
 int probe_read_listeners(Probe *p, uint64_t *ret_session);
 int probe_read_oldest(Probe *p, uint64_t *ret_session);
+
+/* The same for qos_unit.gauges. */
+int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session);
 
 int probe_get_info(Probe *p, ProbesInfo *ret);
 

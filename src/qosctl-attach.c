@@ -27,6 +27,7 @@ static int attach_unit(Client *c, const char *unit) {
         r = client_callbo(c, QOS_METHOD("Attach"), &replies,
                           SD_JSON_BUILD_PAIR_STRING("unit", unit),
                           SD_JSON_BUILD_PAIR_CONDITION(!!arg_probes, "probes", SD_JSON_BUILD_STRV(arg_probes)),
+                          SD_JSON_BUILD_PAIR_CONDITION(!!arg_excludes, "exclude", SD_JSON_BUILD_STRV(arg_excludes)),
                           SD_JSON_BUILD_PAIR_CONDITION(arg_for > 0, "duration", SD_JSON_BUILD_UNSIGNED(arg_for)),
                           SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
         if (r != 0)

@@ -157,7 +157,11 @@ int verb_list_metrics(int argc, char **argv) {
         if (r < 0)
                 return complain_oom();
         if (arg_legend)
-                (void) printf("\n%zu metrics.\n", metrics.n);
+                (void) printf("\n%zu metrics.\n"
+                              "\nMost are also there for one endpoint or peer:\n"
+                              "requests.server[127.0.0.1:80].rate\n"
+                              "requests.server[:443].latency.p99\n"
+                              "requests.client[redis.service].rate\n", metrics.n);
 
         return STATUS_FINE;
 }

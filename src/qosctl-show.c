@@ -64,12 +64,38 @@ static int metric_exists(Client *c, const char *name, Replies *catalogue) {
         return false;
 }
 
+/* "requests.server[:443].rate": qosd knows what that is. */
+static bool is_selected(const char *metric) {
+        return strchr(metric, '[');
+}
+
+/* Those of the metrics, as an array; NULL if there are none. */
+static int find_selected(sd_json_variant **ret) {
+        _cleanup_json_ sd_json_variant *array = NULL;
+        int r = 0;
+
+        for (char **m = arg_metrics; m && *m && r >= 0; m++)
+                if (is_selected(*m))
+                        r = sd_json_variant_append_arrayb(&array, SD_JSON_BUILD_STRING(*m));
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(array);
+        return 0;
+}
+
 static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
+        _cleanup_json_ sd_json_variant *selected = NULL;
         int r, status = STATUS_FINE;
+
+        r = find_selected(&selected);
+        if (r < 0)
+                return complain_oom();
 
         r = client_callbo(c, QOS_METHOD("Get"), &replies,
                           SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                          SD_JSON_BUILD_PAIR_CONDITION(!!selected, "metrics", SD_JSON_BUILD_VARIANT(selected)),
                           SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
         if (r != 0)
                 return unit_read_fail(r, &replies, unit);
@@ -84,7 +110,8 @@ static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first
                 return value_walk(replies.items[0], print_value, (void*) "");
 
         for (char **m = arg_metrics; *m; m++) {
-                sd_json_variant *v = value_find(replies.items[0], *m);
+                sd_json_variant *v = is_selected(*m) ? value_find(value_find(replies.items[0], "values"), *m) :
+                                                       value_find(replies.items[0], *m);
 
                 if (v && sd_json_variant_is_object(v)) {
                         r = value_walk(v, print_value, *m);
@@ -100,7 +127,7 @@ static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first
                 }
 
                 /* Not measured now is an empty value, as with systemctl. */
-                r = metric_exists(c, *m, catalogue);
+                r = is_selected(*m) ? 1 : metric_exists(c, *m, catalogue);
                 if (r < 0)
                         return r;
                 if (r == 0) {

@@ -77,6 +77,7 @@ static void print_heading(const Reading *r) {
 
 static void print_hold(sd_json_variant *hold) {
         const char *type = value_string(hold, "type") ?: "?", *owner = value_string(hold, "owner");
+        sd_json_variant *excludes = value_find(hold, "exclude");
         uint64_t uid, remaining;
         char buf[FORMAT_MAX];
 
@@ -100,11 +101,21 @@ static void print_hold(sd_json_variant *hold) {
 
         if (value_unsigned(hold, "remaining", &remaining))
                 (void) printf(", for another %s", format_span(buf, remaining));
+
+        for (size_t i = 0; excludes && i < sd_json_variant_elements(excludes); i++) {
+                (void) printf(i == 0 ? ", without " : " ");
+                print_text(COLOR_NONE, sd_json_variant_string(sd_json_variant_by_index(excludes, i)) ?: "?");
+        }
 }
+
+/* Units in this one that are named. */
+#define CONTAINS_MAX 8U
 
 static void print_attachment(const Reading *r) {
         sd_json_variant *holds = value_find(r->item, "holds");
         const char *group = value_string(r->snapshot, "controlGroup"), *degraded = value_string(r->item, "degraded");
+        const char *outer = value_string(r->item, "partOf");
+        sd_json_variant *contains = value_find(r->item, "contains");
         const Style *style = terminal_style();
         char at[FORMAT_MAX], ago[FORMAT_MAX];
         uint64_t since, now, drops;
@@ -129,6 +140,25 @@ static void print_attachment(const Reading *r) {
                 print_text(COLOR_NONE, group);
                 (void) printf("\n");
         }
+
+        if (outer) {
+                print_key("Part of");
+                print_text(COLOR_NONE, outer);
+                (void) printf("\n");
+        }
+        for (size_t i = 0; contains && i < sd_json_variant_elements(contains); i++) {
+                if (i == 0)
+                        print_key("Contains");
+                else
+                        (void) printf(", ");
+                if (i == CONTAINS_MAX) {
+                        (void) printf("%zu more", sd_json_variant_elements(contains) - i);
+                        break;
+                }
+                print_text(COLOR_NONE, strempty(sd_json_variant_string(sd_json_variant_by_index(contains, i))));
+        }
+        if (contains)
+                (void) printf(" (merged)\n");
 
         if (reading_real(r, "cost.share", &share))
                 print_line("Cost", "%s of a CPU", format_percent(ago, share));
@@ -234,6 +264,167 @@ static void print_totals(const Reading *r) {
         (void) value_walk(totals, add_errors, &errors);
         print_line("Total", "%s requests and %s%s errors%s since attached", format_count(a, n),
                    errors > 0 ? color_on(style, COLOR_RED) : "", format_count(b, errors), errors > 0 ? color_off(style) : "");
+}
+
+/* ---- by endpoint, by peer ----------------------------------------------------------------------------------------- */
+
+#define CLIENT "requests.client."
+
+static uint64_t sum_errors(sd_json_variant *row) {
+        uint64_t reset = 0, timeout = 0;
+
+        (void) value_unsigned(row, "errors.reset", &reset);
+        (void) value_unsigned(row, "errors.timeout", &timeout);
+        return reset + timeout;
+}
+
+static void add_row_rate(Table *t, sd_json_variant *row, Color color) {
+        char buf[FORMAT_MAX];
+        double rate;
+
+        if (value_real(row, "rate", &rate))
+                table_add(t, color, "%s", format_rate(buf, rate));
+        else
+                table_add_absent(t);
+}
+
+static void add_row_count(Table *t, sd_json_variant *row, const char *key, Color color) {
+        char buf[FORMAT_MAX];
+        uint64_t n;
+
+        if (value_unsigned(row, key, &n))
+                table_add(t, color, "%s", format_count(buf, n));
+        else
+                table_add_absent(t);
+}
+
+/* Errors, P50, P99, in flight */
+static void add_row_figures(Table *t, sd_json_variant *row, uint64_t covered, Color color) {
+        static const char *const keys[] = { "latency.p50", "latency.p99" };
+        uint64_t n = sum_errors(row);
+        char buf[FORMAT_MAX];
+
+        if (value_find(row, "errors") && covered > 0)
+                table_add(t, n > 0 ? COLOR_RED : color, "%s", format_rate(buf, (double) n * (double) NSEC_PER_SEC / (double) covered));
+        else
+                table_add_absent(t);
+        for (size_t i = 0; i < ELEMENTSOF(keys); i++)
+                if (value_unsigned(row, keys[i], &n))
+                        table_add(t, color, "%s", format_duration(buf, n));
+                else
+                        table_add_absent(t);
+        add_row_count(t, row, "inFlight", color);
+}
+
+/* Whether the window is one that endpoints and peers have figures for. */
+static bool rows_are_measured(sd_json_variant *rows) {
+        for (size_t i = 0; i < sd_json_variant_elements(rows); i++)
+                if (value_find(sd_json_variant_by_index(rows, i), "inFlight"))
+                        return true;
+        return false;
+}
+
+static void print_not_over_this_window(const char *key) {
+        const Style *style = terminal_style();
+
+        print_line(key, "%sknown over windows from 2s to 10s, and since attached%s", color_on(style, COLOR_GREY), color_off(style));
+}
+
+static int print_endpoints(const Reading *r) {
+        static const Column columns[] = {
+                { "LISTEN", .minimum = 16 },
+                { "RATE",      .right = true            },
+                { "COUNT",     .right = true, .rank = 2 },
+                { "ERRORS",    .right = true            },
+                { "P50",       .right = true, .rank = 1 },
+                { "P99",       .right = true            },
+                { "IN-FLIGHT", .right = true            },
+        };
+        sd_json_variant *rows = value_find(r->snapshot, SERVER "endpoints");
+        _cleanup_(table_freep) Table *t = NULL;
+        uint64_t covered = 0;
+        size_t n = rows ? sd_json_variant_elements(rows) : 0;
+
+        /* A single one is what the whole page is about */
+        if (n == 0 || (n == 1 && !value_boolean(sd_json_variant_by_index(rows, 0), "excluded")))
+                return 0;
+
+        (void) printf("\n");
+        if (!rows_are_measured(rows)) {
+                print_not_over_this_window("Endpoints");
+                return 0;
+        }
+
+        (void) reading_unsigned(r, "covered", &covered);
+        t = table_new(columns, ELEMENTSOF(columns));
+        if (!t)
+                return complain_oom();
+        for (size_t i = 0; i < n; i++) {
+                sd_json_variant *row = sd_json_variant_by_index(rows, i);
+                bool excluded = value_boolean(row, "excluded");
+                Color color = excluded ? COLOR_GREY : COLOR_NONE;
+
+                table_add(t, color, "%s%s", value_boolean(row, "rest") ? "others" : value_string(row, "listen") ?: "?",
+                          excluded ? " (excluded)" : "");
+                add_row_rate(t, row, color);
+                add_row_count(t, row, "count", color);
+                add_row_figures(t, row, covered, color);
+        }
+
+        print_line("Endpoints", "%zu", n);
+        return table_print(t, stdout, terminal_style(), true, KEY_WIDTH + 2) < 0 ? complain_oom() : 0;
+}
+
+static int print_peers(const Reading *r) {
+        static const Column columns[] = {
+                { "PEER", .minimum = 15 },
+                { "UNIT", .minimum = 12 },
+                { "RATE",      .right = true            },
+                { "ERRORS",    .right = true            },
+                { "P50",       .right = true, .rank = 1 },
+                { "P99",       .right = true            },
+                { "IN-FLIGHT", .right = true            },
+        };
+        sd_json_variant *rows = value_find(r->snapshot, CLIENT "peers");
+        char rate[FORMAT_MAX], count[FORMAT_MAX], over[FORMAT_MAX];
+        _cleanup_(table_freep) Table *t = NULL;
+        uint64_t covered = 0, total = 0, n;
+        double per_second;
+
+        (void) value_unsigned(value_find(r->snapshot, "totals"), CLIENT "bytesOut", &total);
+        if (!rows && total == 0)
+                return 0;
+
+        (void) printf("\n");
+        if (rows && !rows_are_measured(rows)) {
+                print_not_over_this_window("Asks");
+                return 0;
+        }
+
+        (void) reading_unsigned(r, "covered", &covered);
+        if (reading_real(r, CLIENT "rate", &per_second) && reading_unsigned(r, CLIENT "count", &n))
+                print_line("Asks", "%s (%s in %s)", format_rate(rate, per_second), format_count(count, n), format_duration(over, covered));
+        else
+                print_line("Asks", "not measured");
+        if (!rows) /* not for everybody */
+                return 0;
+
+        t = table_new(columns, ELEMENTSOF(columns));
+        if (!t)
+                return complain_oom();
+        for (size_t i = 0; i < sd_json_variant_elements(rows); i++) {
+                sd_json_variant *row = sd_json_variant_by_index(rows, i);
+                const char *unit = value_string(row, "unit");
+
+                table_add(t, COLOR_NONE, "%s", value_boolean(row, "rest") ? "others" : value_string(row, "peer") ?: "?");
+                if (unit)
+                        table_add(t, COLOR_NONE, "%s", unit);
+                else
+                        table_add_absent(t);
+                add_row_rate(t, row, COLOR_NONE);
+                add_row_figures(t, row, covered, COLOR_NONE);
+        }
+        return table_print(t, stdout, terminal_style(), true, KEY_WIDTH + 2) < 0 ? complain_oom() : 0;
 }
 
 /* ---- the table of phases ---------------------------------------------------------------------------------------- */
@@ -442,6 +633,10 @@ static int status_unit(Client *c, const char *unit, bool first) {
         reading_print_requests(&reading);
         print_totals(&reading);
         r = reading_print_phases(&reading, c);
+        if (r >= 0)
+                r = print_endpoints(&reading);
+        if (r >= 0)
+                r = print_peers(&reading);
         if (r >= 0)
                 r = print_histogram(&reading, c);
         return r;

@@ -28,7 +28,7 @@ _qosctl() {
         local common='-h --help --version -H --host= --json= -j --no-pager --no-legend --no-ask-password'
         local -A options=(
                 [list]='-a --all --window='
-                [attach]='--probes= --for='
+                [attach]='--probes= --exclude= --for='
                 [detach]='-a --all'
                 [status]='--window='
                 [show]='-P --value --window='
@@ -77,6 +77,7 @@ _qosctl() {
                 -d|--delay=) words='100ms 1s 5s' ;;
                 -n|--iterations=) return ;;
                 --probes=) words='requests' ;;
+                --exclude=) words='port:' ;;
                 -P) words=$(__qosctl_metrics) ;;
                 *)
                         if [[ $cur == -* ]]; then

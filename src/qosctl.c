@@ -14,7 +14,7 @@ JsonMode arg_json = JSON_OFF;
 bool arg_no_pager = false, arg_legend = true, arg_ask_password = true;
 bool arg_all = false, arg_value = false, arg_batch = false;
 const char *arg_host = NULL;
-char **arg_probes = NULL, **arg_metrics = NULL;
+char **arg_probes = NULL, **arg_excludes = NULL, **arg_metrics = NULL;
 uint64_t arg_window = WINDOW_UNSET;
 uint64_t arg_since = SINCE_UNSET;
 uint64_t arg_for = 0;
@@ -28,6 +28,7 @@ uint64_t arg_iterations = 0;
 enum {
         OPTION_ALL,
         OPTION_PROBES,
+        OPTION_EXCLUDE,
         OPTION_FOR,
         OPTION_WINDOW,
         OPTION_METRICS,
@@ -48,7 +49,7 @@ static const struct Verb {
         int (*run)(int argc, char **argv);
 } verbs[] = {
         { "list",         0, -1, TAKES(ALL)|TAKES(WINDOW),     verb_list         },
-        { "attach",       1, -1, TAKES(PROBES)|TAKES(FOR),     verb_attach       },
+        { "attach",       1, -1, TAKES(PROBES)|TAKES(EXCLUDE)|TAKES(FOR), verb_attach },
         { "detach",       0, -1, TAKES(ALL),                  verb_detach       },
         { "status",       1, -1, TAKES(WINDOW),               verb_status       },
         { "show",         1, -1, TAKES(WINDOW)|TAKES(METRICS), verb_show         },
@@ -91,6 +92,7 @@ static int help(void) {
                       "  -a --all                   With list: also units that listen\n"
                       "                             With detach: all units\n"
                       "     --probes=PROBE,...      With attach: what to measure\n"
+                      "     --exclude=port:N,...    With attach: leave out requests at these ports\n"
                       "     --for=SPAN              With attach: detach by itself after SPAN\n"
                       "  -P METRIC                  With show: only this metric\n"
                       "     --value                 With show: only values, no names\n"
@@ -169,6 +171,7 @@ enum {
         ARG_WINDOW,
         ARG_SINCE,
         ARG_PROBES,
+        ARG_EXCLUDE,
         ARG_FOR,
         ARG_VALUE,
         ARG_JSON,
@@ -186,6 +189,7 @@ static int parse_argv(int argc, char **argv) {
                 { "since",           required_argument, NULL, ARG_SINCE           },
                 { "all",             no_argument,       NULL, 'a'                 },
                 { "probes",          required_argument, NULL, ARG_PROBES          },
+                { "exclude",         required_argument, NULL, ARG_EXCLUDE         },
                 { "for",             required_argument, NULL, ARG_FOR             },
                 { "value",           no_argument,       NULL, ARG_VALUE           },
                 { "batch",           no_argument,       NULL, 'b'                 },
@@ -244,6 +248,15 @@ static int parse_argv(int argc, char **argv) {
                         if (r < 0)
                                 return complain(-EINVAL, "Invalid list of probes '%s', expected names separated by commas.", optarg);
                         given[OPTION_PROBES] = "--probes=";
+                        break;
+
+                case ARG_EXCLUDE:
+                        r = list_extend(&arg_excludes, optarg);
+                        if (r == -ENOMEM)
+                                return complain_oom();
+                        if (r < 0)
+                                return complain(-EINVAL, "Invalid list '%s' of what to leave out, expected port:N separated by commas.", optarg);
+                        given[OPTION_EXCLUDE] = "--exclude=";
                         break;
 
                 case ARG_FOR:
@@ -387,6 +400,7 @@ int main(int argc, char **argv) {
         }
         pager_close();
         free_list(arg_probes);
+        free_list(arg_excludes);
         free_list(arg_metrics);
         return r < 0 ? STATUS_FAILED : r;
 }

@@ -30,6 +30,7 @@ extern bool arg_no_pager, arg_legend, arg_ask_password;
 extern bool arg_all, arg_value, arg_batch;
 extern const char *arg_host;
 extern char **arg_probes;               /* NULL: the daemon's default */
+extern char **arg_excludes;             /* NULL: nothing */
 extern char **arg_metrics;              /* NULL: all */
 extern uint64_t arg_window;             /* ns; WINDOW_UNSET: the daemon's default */
 extern uint64_t arg_since;              /* CLOCK_REALTIME, ns; SINCE_UNSET: the daemon's default */

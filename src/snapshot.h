@@ -66,6 +66,9 @@ typedef struct Server {
         uint64_t protocol_tcp;          /* plain exchanges on TCP, part of count */
         uint64_t protocol_http1;        /* requests of HTTP/1.0 and 1.1, part of count */
         uint64_t protocol_redis;        /* commands of RESP, part of count */
+        uint64_t protocol_tls;          /* exchanges sealed by TLS, part of count */
+        uint64_t protocol_unix;         /* plain exchanges on Unix sockets, part of count */
+        uint64_t protocol_udp;          /* plain exchanges on UDP, part of count */
         uint64_t blocking;              /* those that asked the unit to wait, part of count and of no distribution */
         uint64_t streams;               /* answers that never are complete, part of count: their time ends with their head */
         uint64_t bytes_in;
@@ -73,15 +76,54 @@ typedef struct Server {
         Connections connections;
 } Server;
 
+/* What the unit asks of others, all of them together. */
+typedef struct ClientRole {
+        uint64_t count;                 /* requests whose first answer byte came in the window */
+        double rate;                    /* count per second of covered time */
+        uint64_t errors_reset;          /* the other end ended or refused a connection, with a question unanswered */
+        uint64_t errors_timeout;        /* it timed out with a question unanswered, or while it was being made */
+        uint64_t aborts;                /* the unit ended a connection with its question unanswered */
+        uint64_t in_flight;             /* gauge: questions that have begun to leave, and no answer has begun to come */
+        Distribution latency;
+        uint64_t bytes_in;
+        uint64_t bytes_out;
+} ClientRole;
+
 typedef struct Requests {
         Quality quality;
         Server server;
+        ClientRole client;
 } Requests;
 
 /* What the metric table points into. */
 typedef struct Metrics {
         Requests requests;
 } Metrics;
+
+/* A part of these figures: an endpoint that the unit answers at, or a peer that it asks. */
+typedef enum RowKind {
+        ROW_ENDPOINT,
+        ROW_EXCLUDED,           /* an endpoint that is not in the unit's figures */
+        ROW_PEER,
+} RowKind;
+
+typedef struct Row {
+        RowKind kind;
+        bool rest;              /* all others of the kind, which have no row of their own */
+        uint8_t address[16];    /* IPv4: the first four */
+        uint16_t port, family;
+        char path[109];         /* of a Unix socket, whose address is a number without a meaning */
+        bool measured;          /* 0: only that it is there is known, not what it did in this window */
+        uint64_t count;         /* as in Server, and in ClientRole; absent if questions overlap */
+        double rate;
+        uint64_t errors_reset, errors_timeout, aborts;
+        uint64_t in_flight;
+        uint64_t bytes_in, bytes_out;
+        Distribution latency;   /* max is absent of the first endpoint of several */
+} Row;
+
+/* The rows of a unit's map, and the first endpoint. */
+#define SNAPSHOT_ROWS_MAX 13
 
 typedef struct Snapshot {
         uint64_t seq;           /* grows by one with each new reading of the unit; equal seq means equal content */
@@ -90,6 +132,8 @@ typedef struct Snapshot {
         uint64_t covered;       /* ns of the window in which the unit was attached */
         Metrics metrics;        /* over the window */
         Metrics totals;         /* since attach; only what the catalogue calls a counter is meaningful */
+        Row rows[SNAPSHOT_ROWS_MAX]; /* endpoints, then peers, those that take most time first; over the window */
+        size_t n_rows;
         double cost_share;      /* qosd's BPF run time for this unit per second of one CPU; NaN: not measured */
         uint64_t drops;         /* since attach: events of this unit that could not be booked */
 } Snapshot;

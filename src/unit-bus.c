@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include "nest.h"
 #include "unit-bus.h"
 #include "vtable-requests.h"
 #include "vtable-unit.h"
 
 /* The properties of org.qosd1.Unit that change. */
 static const char *const identity_table[] = {
-        "ControlGroup", "InvocationID", "ActiveState", "Probes", "Degraded", "Holds",
+        "ControlGroup", "InvocationID", "ActiveState", "PartOf", "Contains", "Probes", "Degraded", "Holds",
 };
 
 /* What subscribers may have seen of a unit. */
@@ -49,6 +50,25 @@ static int unit_property_get_invocation_id(sd_bus *bus, const char *path, const 
         Unit *u = ASSERT_PTR(userdata);
 
         return sd_bus_message_append_array(reply, 'y', &u->invocation_id, sd_id128_is_null(u->invocation_id) ? 0 : sizeof(u->invocation_id));
+}
+
+static int unit_property_get_part_of(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                     sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Unit *outer = unit_find_outer(ASSERT_PTR(userdata));
+
+        return sd_bus_message_append(reply, "s", outer ? outer->name : "");
+}
+
+static int unit_property_get_contains(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                      sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Unit *u = ASSERT_PTR(userdata);
+        int r;
+
+        r = sd_bus_message_open_container(reply, 'a', "s");
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++)
+                if (u->manager->units[i] && unit_contains(u, u->manager->units[i]))
+                        r = sd_bus_message_append(reply, "s", u->manager->units[i]->name);
+        return r < 0 ? r : sd_bus_message_close_container(reply);
 }
 
 static int unit_property_get_probes(sd_bus *bus, const char *path, const char *interface, const char *property,
@@ -117,19 +137,25 @@ static uint64_t hash_string(uint64_t h, const char *s) {
 /* In the order of identity_table. */
 static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_table)]) {
         const uint64_t seed = UINT64_C(0xcbf29ce484222325);
+        const Unit *outer = unit_find_outer(u);
 
         ret[0] = hash_string(seed, u->control_group);
         ret[1] = hash(seed, &u->invocation_id, sizeof(u->invocation_id));
         ret[2] = hash_string(seed, u->active_state);
-        ret[3] = hash(seed, &u->probes, sizeof(u->probes));
-        ret[4] = hash_string(seed, unit_degraded_reason(u));
-        ret[5] = seed;
+        ret[3] = hash_string(seed, outer ? outer->name : NULL);
+        ret[4] = seed;
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (u->manager->units[i] && unit_contains(u, u->manager->units[i]))
+                        ret[4] = hash_string(ret[4], u->manager->units[i]->name);
+        ret[5] = hash(seed, &u->probes, sizeof(u->probes));
+        ret[6] = hash_string(seed, unit_degraded_reason(u));
+        ret[7] = seed;
         for (Hold *h = u->holds; h; h = h->next) {
-                ret[5] = hash(ret[5], &h->type, sizeof(h->type));
-                ret[5] = hash(ret[5], &h->probes, sizeof(h->probes));
-                ret[5] = hash(ret[5], &h->uid, sizeof(h->uid));
-                ret[5] = hash_string(ret[5], h->owner);
-                ret[5] = hash(ret[5], &h->expires, sizeof(h->expires));
+                ret[7] = hash(ret[7], &h->type, sizeof(h->type));
+                ret[7] = hash(ret[7], &h->probes, sizeof(h->probes));
+                ret[7] = hash(ret[7], &h->uid, sizeof(h->uid));
+                ret[7] = hash_string(ret[7], h->owner);
+                ret[7] = hash(ret[7], &h->expires, sizeof(h->expires));
         }
 }
 

@@ -5,7 +5,9 @@
 #include "history.h"
 #include "manager.h"
 #include "metric.h"
+#include "nest.h"
 #include "probe.h"
+#include "rows-reading.h"
 #include "window.h"
 
 /* How old the gauges of listeners and of open connections may be: looking takes time in proportion to how many there
@@ -57,9 +59,13 @@ void histogram_done(Histogram *h) {
 /* Which programs a figure needs: without one of them it is not measured. */
 #define NEEDS_EXCHANGES (PROGRAM_BIT(PROGRAM_READ) | PROGRAM_BIT(PROGRAM_EGRESS))
 #define NEEDS_ARRIVALS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_INGRESS))
-#define NEEDS_IN_FLIGHT (NEEDS_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE))
+#define NEEDS_IN_FLIGHT (NEEDS_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE) | \
+                         PROGRAM_BIT(PROGRAM_UNIX_OPEN) | PROGRAM_BIT(PROGRAM_UDP_OPEN))
 #define NEEDS_LISTENERS PROGRAM_BIT(PROGRAM_FIND_SOCKETS) /* of those older than the attach nothing else tells */
 #define NEEDS_CONTENT (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_CONTENT))
+#define NEEDS_UNIX (PROGRAM_BIT(PROGRAM_UNIX) | PROGRAM_BIT(PROGRAM_CONTENT))
+#define NEEDS_UDP (PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_EGRESS) | PROGRAM_BIT(PROGRAM_BIND4) | \
+                   PROGRAM_BIT(PROGRAM_BIND6) | PROGRAM_BIT(PROGRAM_FIND_UDP))
 #define NEEDS_ENDS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_STATE))
 
 static bool has(uint32_t programs, uint32_t needed) {
@@ -70,19 +76,24 @@ static void distribution_set_absent(Distribution *d) {
         *d = (Distribution) { ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT };
 }
 
-static uint64_t gauge(const __s64 *p) {
-        int64_t n = __atomic_load_n(p, __ATOMIC_RELAXED);
+/* All books together. Two programs that run at once may be seen in the wrong order: not below zero */
+static uint64_t gauge(const WindowBooks *w, size_t offset) {
+        int64_t n = 0;
 
-        /* Two programs that run at once may be seen in the wrong order: not below zero */
+        for (size_t i = 0; i < w->n; i++)
+                n += __atomic_load_n((const int64_t*) ((const char*) w->books[i].map + offset), __ATOMIC_RELAXED);
         return n > 0 ? (uint64_t) n : 0;
 }
 
-static void gauges_refresh(Unit *u, uint64_t now) {
-        Manager *m = u->manager;
-        bool missing;
+#define GAUGE(w, member) gauge(w, offsetof(struct qos_unit, member))
+
+static void gauges_refresh(Manager *m, const WindowBooks *w, uint64_t now) {
+        bool missing = false;
 
         /* A question that came since the last look has no age yet */
-        missing = gauge(&u->view->in_flight) > 0 && u->view->oldest_session != m->oldest_session;
+        for (size_t i = 0; i < w->n; i++)
+                missing = missing || (w->books[i].map->oldest_session != m->oldest_session &&
+                                      __atomic_load_n(&w->books[i].map->in_flight, __ATOMIC_RELAXED) > 0);
         if (m->gauges_at != 0 && now < m->gauges_at + GAUGES_AGE_NSEC && !missing)
                 return;
 
@@ -91,6 +102,53 @@ static void gauges_refresh(Unit *u, uint64_t now) {
                 m->listeners_session = 0;
         if (probe_read_oldest(m->probe, &m->oldest_session) < 0)
                 m->oldest_session = 0;
+        for (enum qos_gauge i = 0; i < QOS_GAUGES; i++)
+                if (probe_read_gauge(m->probe, i, &m->gauge_sessions[i]) < 0)
+                        m->gauge_sessions[i] = 0;
+}
+
+static void client_set_absent(ClientRole *c) {
+        memset(c, 0xff, sizeof(*c)); /* all integers, but one */
+        c->rate = NAN;
+}
+
+static void gauges_fill(Unit *u, const WindowBooks *w, uint32_t programs, uint64_t now, Server *s) {
+        uint64_t queue = 0, queue_max = 0, counted = 0, oldest_at = UINT64_MAX; /* a book with no session does not listen, or has nothing in flight */
+        Manager *m = u->manager;
+
+        for (size_t i = 0; i < w->n; i++) {
+                const struct qos_unit *map = w->books[i].map;
+
+                if (map->listeners_session == m->listeners_session) {
+                        queue += map->accept_queue;
+                        queue_max += map->accept_queue_max;
+                }
+                if (map->oldest_session == m->oldest_session && m->oldest_session != 0 &&
+                    __atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0)
+                        oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
+
+                /* What is in flight on sockets that only an iterator counts */
+                for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
+                        if (m->gauge_sessions[g] != 0 && map->gauges[g].session == m->gauge_sessions[g]) {
+                                counted += map->gauges[g].in_flight;
+                                if (map->gauges[g].in_flight > 0)
+                                        oldest_at = MIN(oldest_at, (uint64_t) map->gauges[g].oldest_at);
+                        }
+        }
+
+        s->connections.open = has(programs, PROGRAM_BIT(PROGRAM_STATE)) ? GAUGE(w, open) : ABSENT;
+        s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
+        if (m->listeners_session != 0 && has(programs, NEEDS_LISTENERS)) {
+                s->connections.accept_queue = queue;
+                s->connections.accept_queue_max = queue_max;
+        }
+
+        s->in_flight = s->oldest_in_flight = ABSENT;
+        if (!has(programs, NEEDS_IN_FLIGHT))
+                return;
+        s->in_flight = GAUGE(w, in_flight) + counted;
+        if (s->in_flight > 0 && oldest_at != UINT64_MAX)
+                s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
 }
 
 /* As they are counted, whatever that means. */
@@ -105,6 +163,9 @@ static void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
                 { QOS_CELL_COUNT,          NEEDS_EXCHANGES,                   &s->count                    },
                 { QOS_CELL_HTTP1,          NEEDS_CONTENT,                     &s->protocol_http1           },
                 { QOS_CELL_REDIS,          NEEDS_CONTENT,                     &s->protocol_redis           },
+                { QOS_CELL_TLS,            NEEDS_CONTENT,                     &s->protocol_tls             },
+                { QOS_CELL_UNIX,           NEEDS_UNIX,                        &s->protocol_unix            },
+                { QOS_CELL_UDP,            NEEDS_UDP,                         &s->protocol_udp             },
                 { QOS_CELL_WAITS,          NEEDS_CONTENT,                     &s->blocking                 },
                 { QOS_CELL_STREAMS,        NEEDS_CONTENT,                     &s->streams                  },
                 { QOS_CELL_STATUS_4XX,     NEEDS_CONTENT,                     &s->status4xx                },
@@ -121,7 +182,7 @@ static void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
                 *counters[i].value = has(programs, counters[i].needs) ? reading->cells[counters[i].cell] : ABSENT;
 }
 
-static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Metrics *ret) {
+static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *reading, uint64_t now, Metrics *ret) {
         uint32_t programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
         const struct {
@@ -154,23 +215,8 @@ static void metrics_fill(Unit *u, const WindowReading *reading, uint64_t now, Me
         s->bytes_in = has(programs, PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ? reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
         s->bytes_out = has(programs, PROGRAM_BIT(PROGRAM_EGRESS)) ? reading->sums[QOS_SUM_BYTES_OUT] : ABSENT;
 
-        s->connections.open = has(programs, PROGRAM_BIT(PROGRAM_STATE)) ? gauge(&u->view->open) : ABSENT;
-        if (u->manager->listeners_session == 0 || !has(programs, NEEDS_LISTENERS))
-                s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
-        else if (u->view->listeners_session == u->manager->listeners_session) {
-                s->connections.accept_queue = u->view->accept_queue;
-                s->connections.accept_queue_max = u->view->accept_queue_max;
-        } else
-                s->connections.accept_queue = s->connections.accept_queue_max = 0; /* it does not listen */
-
-        s->in_flight = has(programs, NEEDS_IN_FLIGHT) ? gauge(&u->view->in_flight) : ABSENT;
-        if (has(programs, NEEDS_IN_FLIGHT) && u->manager->oldest_session != 0 &&
-            u->view->oldest_session == u->manager->oldest_session)
-                s->oldest_in_flight = now > u->view->oldest_at ? now - u->view->oldest_at : 0;
-        else
-                s->oldest_in_flight = ABSENT;
-        if (s->in_flight == 0)
-                s->oldest_in_flight = ABSENT;
+        gauges_fill(u, w, programs, now, s);
+        client_set_absent(&ret->requests.client); /* rows_fill() knows, where it is asked */
 }
 
 static bool gauges_equal(const Metrics *a, const Metrics *b) {
@@ -182,10 +228,14 @@ static bool gauges_equal(const Metrics *a, const Metrics *b) {
                 x->connections.accept_queue_max == y->connections.accept_queue_max;
 }
 
-void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
+static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *ret_rows) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
-        Snapshot s = {
+        WindowBooks books = {};
+        RowsReading rows_total;
+        bool measurable;
+        Snapshot totals = {}, s = {
                 .window = window,
                 .timestamp = now_nsec(CLOCK_REALTIME),
                 .cost_share = NAN,
@@ -194,24 +244,34 @@ void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
 
         assert(window_is_valid(window));
 
-        if (u->view)
-                gauges_refresh(u, now);
+        if (u->view) {
+                unit_get_books(u, buffer, &books);
+                gauges_refresh(u->manager, &books, now);
+        }
 
         if (!u->view ||
-            window_read(u->view, now, u->attached_since_monotonic, window, &reading) < 0 ||
-            window_read(u->view, now, u->attached_since_monotonic, WINDOW_TOTAL, &total) < 0) {
+            window_read(&books, now, window, &reading) < 0 ||
+            window_read(&books, now, WINDOW_TOTAL, &total) < 0) {
                 metrics_set_absent(&s.metrics);
                 metrics_set_absent(&s.totals);
                 s.covered = 0;
                 s.seq = ++u->seq;
                 *ret = u->cached = s;
+                ret_rows->n = 0;
+                ret_rows->measured = false;
                 return;
         }
 
         s.covered = reading.covered;
         s.drops = total.cells[QOS_CELL_DROPS];
-        metrics_fill(u, &reading, now, &s.metrics);
-        metrics_fill(u, &total, now, &s.totals);
+        metrics_fill(u, &books, &reading, now, &s.metrics);
+        metrics_fill(u, &books, &total, now, &s.totals);
+        measurable = has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
+        rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, window, reading.covered, ret_rows);
+        rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
+        rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, WINDOW_TOTAL, total.covered, &rows_total);
+        rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
+        total.signature = rows_get_signature(&rows_total, total.signature);
 
         /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same seq */
         if (u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&
@@ -229,15 +289,38 @@ void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
         *ret = s;
 }
 
+void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
+        RowsReading rows;
+
+        snapshot_read(u, window, ret, &rows);
+}
+
+void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size_t n, Snapshot *ret, Row *ret_rows) {
+        RowsReading rows;
+
+        snapshot_read(u, window, ret, &rows);
+        for (size_t i = 0; i < n; i++) {
+                WindowRow value;
+
+                rows_sum(u, &rows, selectors + i, &value, ret_rows + i);
+        }
+}
+
 void unit_mark(Unit *u, WindowMark *ret) {
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books;
+
         assert(u->view);
 
-        window_mark(u->view, now_nsec(CLOCK_MONOTONIC), ret);
+        unit_get_books(u, buffer, &books);
+        window_mark(&books, now_nsec(CLOCK_MONOTONIC), ret);
 }
 
 void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
+        WindowBooks books;
 
         assert(u->view); /* it does not go again while the unit is attached */
 
@@ -248,13 +331,44 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
                 .cost_share = NAN,
         };
 
-        gauges_refresh(u, now);
-        window_read_since(u->view, now, mark, &reading);
-        (void) window_read(u->view, now, u->attached_since_monotonic, WINDOW_TOTAL, &total); /* which never fails */
+        unit_get_books(u, buffer, &books);
+        gauges_refresh(u->manager, &books, now);
+        window_read_since(&books, now, mark, &reading);
+        (void) window_read(&books, now, WINDOW_TOTAL, &total); /* which never fails */
         ret->covered = reading.covered;
         ret->drops = total.cells[QOS_CELL_DROPS];
-        metrics_fill(u, &reading, now, &ret->metrics);
-        metrics_fill(u, &total, now, &ret->totals);
+        metrics_fill(u, &books, &reading, now, &ret->metrics);
+        metrics_fill(u, &books, &total, now, &ret->totals);
+}
+
+static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, enum qos_distribution d, const uint64_t *bins,
+                          uint64_t sum, Histogram *ret) {
+        Histogram h = {
+                .seq = s->seq,
+                .timestamp = s->timestamp,
+                .window = window,
+                .covered = covered,
+                .schema = QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_SCHEMA : GRID_COARSE_SCHEMA,
+                .sum = sum,
+                .buckets = new0(HistogramBucket, QOS_DISTRIBUTION_BINS(d)),
+        };
+
+        if (!h.buckets)
+                return -ENOMEM;
+
+        for (unsigned i = 0; i < QOS_DISTRIBUTION_BINS(d); i++) {
+                HistogramBucket *b = h.buckets + h.n_buckets;
+
+                if (bins[i] == 0)
+                        continue;
+                window_get_bounds(d, i, &b->lower, &b->upper);
+                b->count = bins[i];
+                h.count += bins[i];
+                h.n_buckets++;
+        }
+
+        *ret = h;
+        return 0;
 }
 
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *ret, QosError *e) {
@@ -269,64 +383,71 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 [QOS_SERVICE]    = { "requests.server.service",   NEEDS_EXCHANGES },
                 [QOS_ANSWER]     = { "requests.server.answer",    NEEDS_EXCHANGES },
         };
-        _cleanup_histogram_ Histogram h = {};
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        char name[SELECTOR_METRIC_MAX];
+        WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading;
+        WindowBooks books;
+        RowsReading rows;
         Snapshot snapshot;
+        Selector selector;
+        bool of_rows;
         unsigned d;
+        int r;
 
         assert(window_is_valid(window));
 
-        for (d = 0; d < QOS_DISTRIBUTIONS; d++)
-                if (streq(metric, table[d].name))
+        r = selector_parse(metric, &selector, name);
+        if (r == -EINVAL)
+                return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric, "'%.200s' does not say which endpoint or peer, expected in brackets "
+                                     SELECTOR_EXPECTED, metric);
+        for (d = 0; r >= 0 && d < QOS_DISTRIBUTIONS; d++)
+                if (streq(name, table[d].name))
                         break;
-        if (d >= QOS_DISTRIBUTIONS)
+
+        /* The figures that endpoints and peers have, and what the unit asks of others is its peers' */
+        of_rows = r >= 0 && streq(name, "requests.client.latency");
+        if (of_rows)
+                selector.client = true;
+        else if (r >= 0 && selector.type != SELECTOR_NONE)
+                of_rows = !selector.client && d == QOS_LATENCY;
+        if (r < 0 || (!of_rows && (d >= QOS_DISTRIBUTIONS || selector.type != SELECTOR_NONE)))
                 return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric,
-                                     "'%s' is not a distribution, expected one like 'requests.server.latency'", metric);
+                                     "'%.200s' is not a distribution, expected one like 'requests.server.latency'", metric);
 
         /* For seq, and to know whether the figures mean anything */
-        unit_get_snapshot(u, window, &snapshot);
+        snapshot_read(u, window, &snapshot, &rows);
 
-        if (!u->view || !has(probe_get_programs(u->manager->probe), table[d].needs) ||
-            snapshot.metrics.requests.quality == QUALITY_OVERLAPPING ||
-            window_read(u->view, now, u->attached_since_monotonic, window, &reading) < 0)
-                return -ENODATA;
+        if (of_rows) {
+                WindowRow value;
+                Row row;
 
-        h = (Histogram) {
-                .seq = snapshot.seq,
-                .timestamp = snapshot.timestamp,
-                .window = window,
-                .covered = reading.covered,
-                .schema = QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_SCHEMA : GRID_COARSE_SCHEMA,
-                .sum = reading.sums[d],
-                .buckets = new0(HistogramBucket, QOS_DISTRIBUTION_BINS(d)),
-        };
-        if (!h.buckets)
-                return -ENOMEM;
-
-        for (unsigned i = 0; i < QOS_DISTRIBUTION_BINS(d); i++) {
-                uint64_t n = reading.cells[QOS_DISTRIBUTION_FIRST_CELL(d) + i];
-                HistogramBucket *b = h.buckets + h.n_buckets;
-
-                if (n == 0)
-                        continue;
-                window_get_bounds(d, i, &b->lower, &b->upper);
-                b->count = n;
-                h.count += n;
-                h.n_buckets++;
+                rows_sum(u, &rows, &selector, &value, &row);
+                if (!row.measured || row.count == ABSENT)
+                        return -ENODATA;
+                /* Any distribution on this grid */
+                return histogram_fill(&snapshot, window, rows.covered, QOS_QUEUE, value.cells, value.sums[QOS_ROW_SUM_LATENCY], ret);
         }
 
-        *ret = h;
-        h.buckets = NULL;
-        return 0;
+        if (!u->view || !has(probe_get_programs(u->manager->probe), table[d].needs) ||
+            snapshot.metrics.requests.quality == QUALITY_OVERLAPPING)
+                return -ENODATA;
+        unit_get_books(u, buffer, &books);
+        if (window_read(&books, now, window, &reading) < 0)
+                return -ENODATA;
+
+        return histogram_fill(&snapshot, window, reading.covered, d, reading.cells + QOS_DISTRIBUTION_FIRST_CELL(d), reading.sums[d], ret);
 }
 
 int unit_collect_history(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC), realtime = now_nsec(CLOCK_REALTIME), current = now / WINDOW_STEP_NSEC, first;
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books;
         int r;
 
         if (!u->view || current == 0)
                 return 0;
+        unit_get_books(u, buffer, &books);
 
         /* Also those that were collected before, see window_read_step() */
         first = current - MIN(current, (uint64_t) WINDOW_STEPS);
@@ -341,7 +462,7 @@ int unit_collect_history(Unit *u) {
 
                 _Static_assert(ELEMENTSOF(u->collected) > WINDOW_STEPS, "each step has its place");
 
-                r = window_read_step(u->view, u->attached_since_monotonic, n, &reading, &gauges);
+                r = window_read_step(&books, n, &reading, &gauges);
                 if (r < 0)
                         continue; /* it stays as it is known, or a gap */
 
@@ -356,7 +477,7 @@ int unit_collect_history(Unit *u) {
 
                 /* What was counted; whether it means something is decided when it is shown, for a step of any length */
                 step.overlaps = reading.cells[QOS_CELL_OVERLAPS];
-                metrics_fill(u, &reading, now, &metrics);
+                metrics_fill(u, &books, &reading, now, &metrics);
                 counters_fill(u, &reading, &metrics);
                 if (metrics.requests.server.in_flight != ABSENT)
                         metrics.requests.server.in_flight = gauges.in_flight;

@@ -10,6 +10,8 @@
 #include <systemd/sd-id128.h>
 
 #include "error.h"
+#include "exclude.h"
+#include "selector.h"
 #include "snapshot.h"
 
 typedef struct Manager Manager;
@@ -17,6 +19,7 @@ typedef struct Unit Unit;
 typedef struct Hold Hold;
 struct qos_address;
 typedef struct History History;
+typedef struct WindowBase WindowBase;
 typedef struct WindowMark WindowMark;
 struct qos_unit;
 
@@ -43,6 +46,7 @@ struct Hold {
         Unit *unit;
         HoldType type;
         ProbeMask probes;
+        ExcludeList excludes;
         uid_t uid;                      /* who asked */
         char *owner;                    /* for people: "varlink 1234 (qosctl)", ":1.42"; NULL for the administrator's */
         uint64_t expires;               /* CLOCK_BOOTTIME usec, or USEC_INFINITY */
@@ -71,8 +75,12 @@ struct Unit {
 
         Hold *holds;
         ProbeMask probes;               /* the union over the holds */
+        uid_t last_uid;                 /* of the hold that went last */
 
         const struct qos_unit *view;    /* the mmapped slot; NULL when the probe could not be loaded */
+        uint64_t book_since;            /* when that was made, CLOCK_MONOTONIC ns: the unit may have been attached before, in another */
+        WindowBase *base;               /* see window.h; NULL: none */
+        uint64_t closed_at;             /* of one that is detached, CLOCK_MONOTONIC ns (nest.h) */
 
         uint64_t seq;
         Snapshot cached;                /* the last reading, so that equal seq means equal content */
@@ -93,16 +101,31 @@ struct Unit {
         bool refresh_again;             /* … and something has changed since */
 };
 
+void unit_free(Unit *u);
+
 /* Takes a reading over the window (WINDOW_TOTAL or window_is_valid()). Never fails: what cannot be had is absent.
  * While nothing happened to the unit the last reading is given again, with its seq. */
 void unit_get_snapshot(Unit *u, uint64_t window_nsec, Snapshot *ret);
+
+/* The same with, for each selector, what it chooses, all of it together; not measured if it chooses nothing. */
+void unit_get_selected(Unit *u, uint64_t window_nsec, const Selector *selectors, size_t n, Snapshot *ret, Row *ret_rows);
+
+/* The figures of an endpoint or a peer as metrics; those that it has not are absent. */
+void row_get_metrics(const Row *row, Metrics *ret);
 
 /* Remembers the present moment, of a unit with a view. */
 void unit_mark(Unit *u, WindowMark *ret);
 /* Takes a reading of what happened since. */
 void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret);
 
-/* The buckets behind a distribution metric ("requests.server.latency"). */
+/* "127.0.0.1:80", "[::1]:80", "*:80" */
+#define ADDRESS_STRING_MAX 109  /* of a Unix socket's path */
+const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING_MAX]);
+
+/* The attached unit, by name, that listens where the row's peer is, on this machine; NULL: none is known. */
+const char* unit_find_listening(const Unit *u, const Row *row);
+
+/* The buckets behind a distribution metric ("requests.server.latency", "requests.server[:443].latency"). */
 typedef struct HistogramBucket {
         uint64_t lower, upper;          /* ns, (lower, upper]; upper UINT64_MAX: overflow */
         uint64_t count;

@@ -55,6 +55,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(type, HoldType, 0),
                 FIELD_COMMENT("The probes it asks for"),
                 SD_VARLINK_DEFINE_FIELD(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY),
+                FIELD_COMMENT("What it leaves out of the figures, see Attach()"),
+                SD_VARLINK_DEFINE_FIELD(exclude, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The user who asked"),
                 SD_VARLINK_DEFINE_FIELD(uid, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("Who holds it, in words"),
@@ -97,7 +99,13 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Requests of HTTP/1.0 and 1.1"),
                 SD_VARLINK_DEFINE_FIELD(http1, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Commands of RESP, the protocol of Redis"),
-                SD_VARLINK_DEFINE_FIELD(redis, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD(redis, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Exchanges that are sealed by TLS; handshakes are none"),
+                SD_VARLINK_DEFINE_FIELD(tls, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Plain exchanges on Unix sockets"),
+                SD_VARLINK_DEFINE_FIELD(unix, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Plain exchanges on UDP"),
+                SD_VARLINK_DEFINE_FIELD(udp, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Connections,
@@ -113,6 +121,77 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(listenDrops, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Segments sent again in the window"),
                 SD_VARLINK_DEFINE_FIELD(retransmits, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Endpoint,
+                FIELD_COMMENT("The address that the unit listens on, and the port: \"127.0.0.1:80\", \"[::1]:80\", \"*:80\" for every address"),
+                SD_VARLINK_DEFINE_FIELD(listen, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("All further ones together, which have no entry of their own"),
+                SD_VARLINK_DEFINE_FIELD(rest, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("It is left out of the unit's figures, as was asked for"),
+                SD_VARLINK_DEFINE_FIELD(excluded, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("As in Server, of this endpoint alone. Figures are there over windows from 2 s to 10 s, and since the attach"),
+                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The count, per second of what the window covers"),
+                SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that were not answered"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that the client ended with its request unanswered"),
+                SD_VARLINK_DEFINE_FIELD(clientAborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that have begun to arrive and whose answers have not all left"),
+                SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From the first byte of the request to the last of the answer; buckets are 9 % wide"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of requests in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of answers in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Peer,
+                FIELD_COMMENT("The address and port that the unit connects to"),
+                SD_VARLINK_DEFINE_FIELD(peer, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The attached unit that listens there"),
+                SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("All other peers together, which have no entry of their own"),
+                SD_VARLINK_DEFINE_FIELD(rest, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("As in Client, of this peer alone. Figures are there over windows from 2 s to 10 s, and since the attach"),
+                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The count, per second of what the window covers"),
+                SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that were not answered"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that the unit ended with its own request unanswered"),
+                SD_VARLINK_DEFINE_FIELD(aborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that have begun to leave and whose answers have not begun to come"),
+                SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From the first byte of the request leaving to the last of the answer arriving; buckets are 9 % wide"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of answers in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of requests in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Client,
+                FIELD_COMMENT("Requests that the unit made of others and whose first answer byte came in the window. All of it over windows from 2 s to 10 s, and since the attach"),
+                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The count, per second of what the window covers"),
+                SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that the other end refused, or ended with a request unanswered, or that timed out"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that the unit ended with its own request unanswered"),
+                SD_VARLINK_DEFINE_FIELD(aborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that have begun to leave and whose answers have not begun to come"),
+                SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From the first byte of the request leaving to the last of the answer arriving"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of answers in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of requests in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("By peer, who takes most time first; for root and for the user whose control group it is"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(peers, Peer, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Server,
@@ -153,14 +232,18 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Bytes of answers in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The connections the requests come in on"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(connections, Connections, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(connections, Connections, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("By where they come in"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(endpoints, Endpoint, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Requests,
                 FIELD_COMMENT("What is known of the figures"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(quality, Quality, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that the unit answers"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(server, Server, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(server, Server, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that the unit makes of others"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(client, Client, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Cost,
@@ -240,6 +323,8 @@ static SD_VARLINK_DEFINE_METHOD(
                 DEFINE_INPUT_UNIT,
                 FIELD_COMMENT("The probes to observe it with. Default: the configured ones"),
                 SD_VARLINK_DEFINE_INPUT(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("What to leave out of the figures of the unit: \"port:9100\" for the requests that it answers at this port, on any address. What anybody who has attached it leaves out is left out. Default: nothing"),
+                SD_VARLINK_DEFINE_INPUT(exclude, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Observe it for as long as this connection is open, instead of until it is detached. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(lease, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Detach it by itself after this many nanoseconds; not for leases"),
@@ -269,6 +354,10 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(holds, Hold, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What cannot be measured, and why"),
                 SD_VARLINK_DEFINE_OUTPUT(degraded, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The innermost attached unit that it lies in, whose figures contain its own"),
+                SD_VARLINK_DEFINE_OUTPUT(partOf, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The attached units that lie in it, at any depth"),
+                SD_VARLINK_DEFINE_OUTPUT(contains, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("A reading of it"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshot, Snapshot, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The name of the unit, or the path of a control group"),
@@ -280,7 +369,11 @@ static SD_VARLINK_DEFINE_METHOD(
                 DEFINE_INPUT_WINDOW,
                 FIELD_COMMENT("Show what happened since Mark() was called for the unit on this connection, instead of a window. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(sinceMark, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
-                DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_OUTPUT, SD_VARLINK_DEFINE_OUTPUT_BY_TYPE));
+                FIELD_COMMENT("Metrics to show by themselves, too: those that ListMetrics() has, and such of an endpoint (\"requests.server[127.0.0.1:80].count\", \"requests.server[:80].latency.p99\" for all at this port together) or of a peer (\"requests.client[127.0.0.1:6379].rate\", \"requests.client[redis-server.service].rate\"), which have count, rate, errors, clientAborts or aborts, inFlight, latency, bytesIn and bytesOut. Those of peers are for root and for the user whose control group it is"),
+                SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_OUTPUT, SD_VARLINK_DEFINE_OUTPUT_BY_TYPE),
+                FIELD_COMMENT("What was asked for with metrics, by the name with which it was asked for. What was not measured, or is of no endpoint or peer that there is, is left out"),
+                SD_VARLINK_DEFINE_OUTPUT(values, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
                 Mark,
@@ -291,7 +384,7 @@ static SD_VARLINK_DEFINE_METHOD(
 static SD_VARLINK_DEFINE_METHOD(
                 Histogram,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("A distribution, for instance \"requests.server.latency\""),
+                FIELD_COMMENT("A distribution, for instance \"requests.server.latency\"; of an endpoint or a peer see Get()"),
                 SD_VARLINK_DEFINE_INPUT(metric, SD_VARLINK_STRING, 0),
                 DEFINE_INPUT_WINDOW,
                 FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by that"),
@@ -413,7 +506,6 @@ static DEFINE_ERROR(NoSuchUnit, unit, SD_VARLINK_STRING, "The unit as it was ask
 static DEFINE_ERROR(InvalidUnitName, unit, SD_VARLINK_STRING, "The name as it was asked for");
 static DEFINE_ERROR(NotAttached, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(NoControlGroup, unit, SD_VARLINK_STRING, "The unit");
-static DEFINE_ERROR(NestedUnit, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(NoSuchProbe, probe, SD_VARLINK_STRING, "The probe as it was asked for");
 static DEFINE_ERROR(ProbeUnavailable, probe, SD_VARLINK_STRING, "The probe");
 static DEFINE_ERROR(TooManyUnits, limit, SD_VARLINK_INT, "How many there may be");
@@ -422,6 +514,8 @@ static DEFINE_ERROR(NoSuchMetric, metric, SD_VARLINK_STRING, "The metric as it w
 static DEFINE_ERROR(NoHistory, metric, SD_VARLINK_STRING, "The metric");
 static DEFINE_ERROR(NotMarked, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(TooManyMarks, limit, SD_VARLINK_INT, "How many there may be");
+static DEFINE_ERROR(InvalidExclude, exclude, SD_VARLINK_STRING, "What was to be left out, as it was asked for");
+static DEFINE_ERROR(TooManyExcludes, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(NotMeasured, metric, SD_VARLINK_STRING, "The metric");
 static DEFINE_ERROR(ServiceManager, unit, SD_VARLINK_STRING, "The unit");
 static SD_VARLINK_DEFINE_ERROR(NothingToList);
@@ -448,6 +542,12 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Protocols,
                 SYMBOL_COMMENT("The connections to a unit"),
                 &vl_type_Connections,
+                SYMBOL_COMMENT("What an address has of the requests that a unit answers"),
+                &vl_type_Endpoint,
+                SYMBOL_COMMENT("What a peer has of the requests that a unit makes"),
+                &vl_type_Peer,
+                SYMBOL_COMMENT("The requests that a unit makes of others"),
+                &vl_type_Client,
                 SYMBOL_COMMENT("A unit in the role of the one who answers"),
                 &vl_type_Server,
                 SYMBOL_COMMENT("What the probe \"requests\" measures"),
@@ -492,8 +592,6 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_NotAttached,
                 SYMBOL_COMMENT("The unit is of a kind that never has processes of its own"),
                 &vl_error_NoControlGroup,
-                SYMBOL_COMMENT("The unit lies within an attached one, or the other way around"),
-                &vl_error_NestedUnit,
                 SYMBOL_COMMENT("There is no probe of that name"),
                 &vl_error_NoSuchProbe,
                 SYMBOL_COMMENT("The probe does not work on this system"),
@@ -510,6 +608,10 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_NotMarked,
                 SYMBOL_COMMENT("This connection has marks in as many units as it may"),
                 &vl_error_TooManyMarks,
+                SYMBOL_COMMENT("What cannot be left out, expected \"port:\" and a number"),
+                &vl_error_InvalidExclude,
+                SYMBOL_COMMENT("As much is left out of the figures of this unit as may be, by all who have attached it together"),
+                &vl_error_TooManyExcludes,
                 SYMBOL_COMMENT("There is no reading of that metric now"),
                 &vl_error_NotMeasured,
                 SYMBOL_COMMENT("The service manager could not be asked about the unit"),

@@ -8,6 +8,7 @@
 #include "json.h"
 #include "log.h"
 #include "metric.h"
+#include "nest.h"
 #include "polkit.h"
 #include "varlink.h"
 #include "varlink-org.qosd.QoS.h"
@@ -65,6 +66,7 @@ typedef struct Connection {
         bool detaching;
         char *unit;
         ProbeMask probes;
+        ExcludeList excludes;
         bool lease;
         uint64_t duration_usec;
 
@@ -130,11 +132,13 @@ typedef struct Parameters {
         uint64_t duration;
         uint64_t since, step;           /* ABSENT: the default */
         char **names;                   /* units, probes or metrics */
+        char **excludes;
         bool lease, interactive, since_mark;
 } Parameters;
 
 static void parameters_done(Parameters *p) {
         strv_free(p->names);
+        strv_free(p->excludes);
 }
 #define _cleanup_parameters_ _cleanup_(parameters_done)
 #define PARAMETERS_INIT { .window = ABSENT, .interval = NSEC_PER_SEC, .duration = ABSENT, .since = ABSENT, .step = ABSENT }
@@ -210,6 +214,7 @@ static int connection_attach(Connection *c) {
         AttachRequest request = {
                 .name = c->unit,
                 .probes = c->probes,
+                .excludes = c->excludes,
                 .type = c->lease ? HOLD_LEASE : HOLD_ADMINISTRATOR,
                 .uid = c->uid,
                 .owner = owner,
@@ -302,10 +307,36 @@ static int parse_probes(sd_varlink *link, char **names, ProbeMask *ret) {
         return 0;
 }
 
+/* 1: an error was sent. */
+static int parse_excludes(sd_varlink *link, char **words, ExcludeList *ret) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        ExcludeList l = {};
+        int r = 0;
+
+        for (char **i = words; i && *i && r >= 0; i++) {
+                char limit[16];
+
+                r = exclude_list_add(&l, *i);
+                (void) snprintf(limit, sizeof(limit), "%u", EXCLUDES_MAX);
+                if (r == -E2BIG)
+                        r = qos_error_set(&e, QOS_ERROR_TOO_MANY_EXCLUDES, limit, "more than %s ports are to be left out", limit);
+                else if (r < 0)
+                        r = qos_error_set(&e, QOS_ERROR_INVALID_EXCLUDE, *i, "'%.100s' cannot be left out, expected %s", *i, EXCLUDE_EXPECTED);
+        }
+        if (r < 0) {
+                r = reply_error(link, r, &e);
+                return r < 0 ? r : 1;
+        }
+
+        *ret = l;
+        return 0;
+}
+
 static int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
         static const sd_json_dispatch_field table[] = {
                 { "unit",                           SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
                 { "probes",                         SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,         offsetof(Parameters, names),       SD_JSON_NULLABLE  },
+                { "exclude",                        SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,         offsetof(Parameters, excludes),    SD_JSON_NULLABLE  },
                 { "lease",                          SD_JSON_VARIANT_BOOLEAN,       dispatch_bool,                 offsetof(Parameters, lease),       SD_JSON_NULLABLE  },
                 { "duration",                       _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,               offsetof(Parameters, duration),    SD_JSON_NULLABLE  },
                 { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN,       dispatch_bool,                 offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
@@ -325,6 +356,9 @@ static int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_va
         if (p.duration != ABSENT && (p.duration < NSEC_PER_USEC || p.lease))
                 return sd_varlink_error_invalid_parameter_name(link, "duration");
         r = parse_probes(link, p.names, &probes);
+        if (r != 0)
+                return r;
+        r = parse_excludes(link, p.excludes, &c->excludes);
         if (r != 0)
                 return r;
 
@@ -376,11 +410,102 @@ static Mark** connection_find_mark(Connection *c, const Unit *u) {
         return NULL;
 }
 
-static int unit_to_snapshot(Unit *u, uint64_t window, sd_json_variant **ret) {
+/* With whom a unit talks is for root, and for whose control group it is. */
+static bool connection_may_see_peers(const Connection *c, const Unit *u) {
+        return c->uid == 0 || manager_uid_owns(c->server->manager, u->name, c->uid);
+}
+
+static int unit_to_snapshot(Unit *u, const Connection *c, uint64_t window, sd_json_variant **ret) {
         Snapshot s;
 
         unit_get_snapshot(u, window, &s);
-        return snapshot_to_json(u, &s, ret);
+        return snapshot_to_json(u, &s, connection_may_see_peers(c, u), ret);
+}
+
+/* Metrics that one call may name. */
+#define VALUES_MAX 1024U
+
+/* Metrics by name, each of the whole unit or of some of its endpoints or peers. */
+typedef struct Values {
+        char **names;
+        const Metric **metrics;
+        Selector *selectors;
+        Row *rows;
+        size_t n;
+} Values;
+
+static void values_done(Values *v) {
+        free(v->metrics);
+        free(v->selectors);
+        free(v->rows);
+}
+#define _cleanup_values_ _cleanup_(values_done)
+
+static int values_parse(Values *v, char **names, QosError *e) {
+        static const Row measured[] = {
+                { .kind = ROW_ENDPOINT, .measured = true },
+                { .kind = ROW_PEER,     .measured = true },
+        };
+        int r;
+
+        v->names = names;
+        while (names[v->n])
+                v->n++;
+        v->metrics = new0(const Metric*, v->n);
+        v->selectors = new0(Selector, v->n);
+        v->rows = new0(Row, v->n);
+        if (!v->metrics || !v->selectors || !v->rows)
+                return -ENOMEM;
+
+        for (size_t i = 0; i < v->n; i++) {
+                char name[SELECTOR_METRIC_MAX];
+                Metrics metrics;
+
+                r = selector_parse(names[i], v->selectors + i, name);
+                if (r == -EINVAL)
+                        return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, names[i], "'%.200s' does not say which endpoint or peer, expected in brackets "
+                                             SELECTOR_EXPECTED, names[i]);
+                if (r >= 0)
+                        v->metrics[i] = metric_find(name);
+                if (!v->metrics[i])
+                        return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, names[i], "there is no metric '%.200s', see 'qosctl list-metrics'", names[i]);
+                if (v->selectors[i].type == SELECTOR_NONE)
+                        continue;
+                row_get_metrics(&measured[v->selectors[i].client], &metrics);
+                if (!metric_is_present(v->metrics[i], &metrics))
+                        return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, names[i], "'%s' is only known of the whole unit, not of its endpoints", name);
+        }
+        return 0;
+}
+
+/* With whom the unit talks may be asked by name, too. */
+static bool values_have_peers(const Values *v) {
+        for (size_t i = 0; i < v->n; i++)
+                if (v->selectors[i].type != SELECTOR_NONE && v->selectors[i].client)
+                        return true;
+        return false;
+}
+
+static int values_to_json(const Values *v, const Metrics *unit, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *object = NULL;
+        int r;
+
+        r = sd_json_variant_new_object(&object, NULL, 0);
+        for (size_t i = 0; i < v->n && r >= 0; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *value = NULL;
+                Metrics metrics;
+
+                if (v->selectors[i].type != SELECTOR_NONE)
+                        row_get_metrics(v->rows + i, &metrics);
+                r = metric_to_json(v->metrics[i], v->selectors[i].type == SELECTOR_NONE ? unit : &metrics, &value);
+                if (r > 0)
+                        r = sd_json_variant_set_field(&object, v->names[i], value);
+        }
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(object);
+        return 0;
 }
 
 static int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
@@ -388,12 +513,16 @@ static int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varli
                 { "unit",      SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),       SD_JSON_MANDATORY },
                 { "window",    _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,               offsetof(Parameters, window),     SD_JSON_NULLABLE  },
                 { "sinceMark", SD_JSON_VARIANT_BOOLEAN,       dispatch_bool,                 offsetof(Parameters, since_mark), SD_JSON_NULLABLE  },
+                { "metrics",   SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,         offsetof(Parameters, names),      SD_JSON_NULLABLE  },
                 {}
         };
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *values_json = NULL;
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         Connection *c = ASSERT_PTR(userdata);
+        _cleanup_values_ Values values = {};
+        size_t n_names = 0;
+        Snapshot s;
         Unit *u;
         int r;
 
@@ -402,6 +531,10 @@ static int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varli
                 return r;
         if (p.since_mark && p.window != ABSENT)
                 return sd_varlink_error_invalid_parameter_name(link, "window");
+        while (p.names && p.names[n_names])
+                n_names++;
+        if (n_names > VALUES_MAX)
+                return sd_varlink_error_invalid_parameter_name(link, "metrics");
         r = parameters_check_window(c->server->manager, link, &p);
         if (r != 0)
                 return r;
@@ -410,18 +543,31 @@ static int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varli
         if (!u)
                 return reply_error(link, -ENXIO, &e);
 
+        if (p.names) {
+                r = values_parse(&values, p.names, &e);
+                if (r < 0)
+                        return reply_error(link, r, &e);
+                if (values_have_peers(&values) && !connection_may_see_peers(c, u))
+                        return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
+        }
+
         if (p.since_mark) {
                 Mark **mark = connection_find_mark(c, u);
-                Snapshot s;
 
                 if (!mark) {
                         r = qos_error_set(&e, QOS_ERROR_NOT_MARKED, u->name, "'%s' was not marked on this connection", u->name);
                         return reply_error(link, r, &e);
                 }
                 unit_get_snapshot_since(u, &(*mark)->mark, &s);
-                r = snapshot_to_json(u, &s, &v);
         } else
-                r = unit_to_snapshot(u, p.window, &v);
+                unit_get_selected(u, p.window, values.selectors, values.n, &s, values.rows);
+
+        r = snapshot_to_json(u, &s, connection_may_see_peers(c, u), &v);
+        if (r >= 0 && p.names) {
+                r = values_to_json(&values, &s.metrics, &values_json);
+                if (r >= 0)
+                        r = sd_json_variant_set_field(&v, "values", values_json);
+        }
         if (r < 0)
                 return r;
         return sd_varlink_reply(link, v);
@@ -484,22 +630,34 @@ static int reply_many(sd_varlink *link, sd_json_variant **replies, size_t n) {
         return r;
 }
 
-static int unit_to_list_entry(Unit *u, uint64_t window, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *snapshot = NULL, *holds = NULL;
+static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *snapshot = NULL, *holds = NULL, *contains = NULL;
         const char *degraded = unit_degraded_reason(u);
+        const Unit *outer = unit_find_outer(u);
         int r;
 
-        r = unit_to_snapshot(u, window, &snapshot);
+        r = unit_to_snapshot(u, c, window, &snapshot);
         if (r < 0)
                 return r;
         r = holds_to_json(u, now_usec(CLOCK_BOOTTIME), &holds);
         if (r < 0)
                 return r;
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *inner = u->manager->units[i];
+
+                if (!inner || !unit_contains(u, inner))
+                        continue;
+                r = sd_json_variant_append_arrayb(&contains, SD_JSON_BUILD_STRING(inner->name));
+                if (r < 0)
+                        return r;
+        }
 
         return sd_json_buildo(ret,
                               SD_JSON_BUILD_PAIR_BOOLEAN("attached", true),
                               SD_JSON_BUILD_PAIR_VARIANT("holds", holds),
                               SD_JSON_BUILD_PAIR_CONDITION(!!degraded, "degraded", SD_JSON_BUILD_STRING(degraded)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!outer, "partOf", SD_JSON_BUILD_STRING(outer ? outer->name : NULL)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!contains, "contains", SD_JSON_BUILD_VARIANT(contains)),
                               SD_JSON_BUILD_PAIR_VARIANT("snapshot", snapshot),
                               SD_JSON_BUILD_PAIR_STRING("unit", u->name));
 }
@@ -538,7 +696,7 @@ static int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varl
 
                 if (!u || (only && u != only))
                         continue;
-                r = unit_to_list_entry(u, p.window, replies + n);
+                r = unit_to_list_entry(u, c, p.window, replies + n);
                 if (r < 0) {
                         json_unref_all(replies, n);
                         return r;
@@ -574,6 +732,10 @@ static int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd
         u = manager_get_unit(c->server->manager, p.unit, &e);
         if (!u)
                 return reply_error(link, -ENXIO, &e);
+
+        /* The sum over all peers is for everybody, not one of them */
+        if (startswith(p.metric, "requests.client[") && !connection_may_see_peers(c, u))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
 
         r = unit_get_histogram(u, p.metric, p.window, &h, &e);
         if (r == -ENODATA)
@@ -759,7 +921,7 @@ static int connection_send_round(Connection *c) {
                 if (!wanted)
                         continue;
 
-                r = unit_to_snapshot(u, s->window, &v);
+                r = unit_to_snapshot(u, c, s->window, &v);
                 if (r < 0)
                         return r;
                 r = sd_varlink_notifybo(c->link,

@@ -24,6 +24,14 @@ static unsigned window_level(uint64_t window) {
         return window <= NSEC_PER_SEC ? 0 : window <= 10 * NSEC_PER_SEC ? 1 : window <= 60 * NSEC_PER_SEC ? 2 : 3;
 }
 
+/* Where a window of n sub-windows begins that ends in this one: of six and more the oldest is left out, so that not more than
+ * the window is covered; of fewer it is kept, or too little would be. A machine may be younger than the window. */
+static uint64_t window_boundary(uint64_t current, uint64_t n) {
+        uint64_t end = current + (n >= 6);
+
+        return end - MIN(end, n);
+}
+
 static uint64_t load(const __u64 *p) {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
@@ -165,89 +173,49 @@ static uint64_t signature_of(const uint64_t *cells, const uint64_t *sums) {
         return h;
 }
 
-static int window_read_kept(const struct qos_unit *u, uint64_t now, uint64_t attached_at, uint64_t window, WindowReading *ret) {
-        unsigned level, n;
-        uint64_t step, current, boundary;
-        Checkpoint checkpoint;
+/* No larger than the bins say: for maxima of which some are from before. */
+static void maxima_settle(WindowReading *r) {
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
+                for (unsigned bin = QOS_DISTRIBUTION_BINS(d); bin-- > 0;) {
+                        uint64_t lower, upper;
 
-        if (window == WINDOW_TOTAL) {
-                counters_read_settled(u, ret->cells, ret->sums);
-                for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
-                        ret->maxima[d] = load(&u->maxima_total[d]);
-                ret->signature = signature_of(ret->cells, ret->sums);
-                ret->boundary = attached_at;
-                ret->covered = now > attached_at ? now - attached_at : 0;
-                return 0;
-        }
-
-        level = window_level(window);
-        step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
-        n = window / step;
-
-        /* The window ends now, within a sub-window. It begins with one: of six and more sub-windows the oldest is left
-         * out, so that not more than the window is covered; of fewer it is kept, or too little would be */
-        current = now / step;
-        boundary = current - n + (n >= 6);
-
-        for (unsigned try = 0; try < TRIES_MAX; try++) {
-                memset(ret->maxima, 0, sizeof(ret->maxima));
-
-                /* Before the counters: an event in between can then only be in both */
-                bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary;
-
-                counters_read_settled(u, ret->cells, ret->sums);
-                ret->signature = signature_of(ret->cells, ret->sums);
-
-                if (boundary * step <= attached_at) {
-                        maxima_read(u, level, attached_at / step, current, ret->maxima);
-                        ret->boundary = attached_at;
-                        ret->covered = now > attached_at ? now - attached_at : 0;
-                        return 0;
+                        if (r->cells[QOS_DISTRIBUTION_FIRST_CELL(d) + bin] == 0)
+                                continue;
+                        window_get_bounds(d, bin, &lower, &upper);
+                        r->maxima[d] = MIN(r->maxima[d], upper);
+                        break;
                 }
-
-                ret->boundary = boundary * step;
-                ret->covered = now - boundary * step;
-
-                if (checkpoint_read(u, level, boundary, &checkpoint) >= 0) {
-                        checkpoint_subtract(&checkpoint, ret->cells, ret->sums);
-                        maxima_read(u, level, boundary, current, ret->maxima);
-                        return 0;
-                }
-
-                if (quiet && load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
-                        /* The newest event is older than the window */
-                        memset(ret->cells, 0, sizeof(ret->cells));
-                        memset(ret->sums, 0, sizeof(ret->sums));
-                        return 0;
-                }
-        }
-
-        return -EAGAIN;
 }
 
-int window_read(const struct qos_unit *u, uint64_t now, uint64_t attached_at, uint64_t window, WindowReading *ret) {
-        int r;
-
-        assert(u);
-        assert(ret);
-        assert(window_is_valid(window));
-
-        r = window_read_kept(u, now, attached_at, window, ret);
-        if (r < 0)
-                return r;
-
-        window_complete(ret);
-        return 0;
+static void reading_add(WindowReading *r, const uint64_t *cells, const uint64_t *sums) {
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                r->cells[i] += cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                r->sums[i] += sums[i];
 }
 
-void window_mark(const struct qos_unit *u, uint64_t now, WindowMark *ret) {
-        assert(u);
-        assert(ret);
+static void reading_subtract(WindowReading *r, const WindowMark *mark) {
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                r->cells[i] -= mark->cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                r->sums[i] -= mark->sums[i];
+}
 
-        ret->at = now;
-        for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
-                ret->maxima[d] = load(&u->maxima_total[d]);
-        counters_read_settled(u, ret->cells, ret->sums);
+/* Of several books, each of which has one. */
+static void reading_sign(WindowReading *r, uint64_t signature) {
+        r->signature = (r->signature ^ signature) * UINT64_C(0x100000001b3);
+}
+
+/* What all books have counted by now, with the signature of that. */
+static void books_read(const WindowBook *books, size_t n, WindowReading *ret) {
+        uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
+
+        *ret = (WindowReading) {};
+        for (size_t i = 0; i < n; i++) {
+                counters_read_settled(books[i].map, cells, sums);
+                reading_add(ret, cells, sums);
+                reading_sign(ret, signature_of(cells, sums));
+        }
 }
 
 /* The largest samples since a mark: exact if they are the largest since the attach, or no larger ones were in the sub-window
@@ -267,45 +235,201 @@ static void maxima_read_since(const struct qos_unit *u, uint64_t now, const Wind
         for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++) {
                 uint64_t total = load(&u->maxima_total[d]);
 
-                ret[d] = total > mark->maxima[d] || !known ? total : maxima[d];
+                ret[d] = MAX(ret[d], total > mark->maxima[d] || !known ? total : maxima[d]);
         }
 }
 
-void window_read_since(const struct qos_unit *u, uint64_t now, const WindowMark *mark, WindowReading *ret) {
-        assert(u);
+/* All since the attach, as it is kept. */
+static void total_read(const WindowBooks *w, uint64_t now, WindowReading *ret) {
+        static const WindowMark nothing = {};
+
+        books_read(w->books, w->n, ret);
+        ret->boundary = w->attached_at;
+        ret->covered = now > w->attached_at ? now - w->attached_at : 0;
+        for (size_t i = 0; i < w->n; i++)
+                maxima_read_since(w->books[i].map, now, w->base ? &w->base->before : &nothing, ret->maxima);
+        if (!w->base)
+                return;
+
+        reading_subtract(ret, &w->base->before);
+        for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
+                ret->maxima[d] = MAX(ret->maxima[d], w->base->maxima[d]);
+}
+
+/* Adds what one book has since a boundary of the level. */
+static int book_read(const WindowBook *b, unsigned level, uint64_t boundary, uint64_t current, WindowReading *ret) {
+        uint64_t cells[QOS_CELLS], sums[QOS_SUMS], step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
+        const struct qos_unit *u = b->map;
+        Checkpoint checkpoint;
+
+        for (unsigned try = 0; try < TRIES_MAX; try++) {
+                uint64_t signature;
+
+                /* Before the counters: an event in between can then only be in both */
+                bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary;
+
+                counters_read_settled(u, cells, sums);
+                signature = signature_of(cells, sums);
+
+                if (boundary * step <= b->since) {
+                        reading_add(ret, cells, sums);
+                        reading_sign(ret, signature);
+                        maxima_read(u, level, b->since / step, current, ret->maxima);
+                        return 0;
+                }
+
+                if (checkpoint_read(u, level, boundary, &checkpoint) >= 0) {
+                        checkpoint_subtract(&checkpoint, cells, sums);
+                        reading_add(ret, cells, sums);
+                        reading_sign(ret, signature);
+                        maxima_read(u, level, boundary, current, ret->maxima);
+                        return 0;
+                }
+
+                if (quiet && load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
+                        /* The newest event is older than the window */
+                        reading_sign(ret, signature);
+                        return 0;
+                }
+        }
+
+        return -EAGAIN;
+}
+
+int window_read(const WindowBooks *w, uint64_t now, uint64_t window, WindowReading *ret) {
+        uint64_t step, current, boundary;
+        unsigned level, n;
+        int r;
+
+        assert(w);
+        assert(ret);
+        assert(window_is_valid(window));
+
+        if (window == WINDOW_TOTAL) {
+                total_read(w, now, ret);
+                window_complete(ret);
+                if (w->base)
+                        maxima_settle(ret);
+                return 0;
+        }
+
+        level = window_level(window);
+        step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
+        n = window / step;
+
+        current = now / step;
+        boundary = window_boundary(current, n);
+
+        if (boundary * step <= w->attached_at) {
+                total_read(w, now, ret);
+                /* The total of maxima is for ever, also where it is only the window that is as long */
+                memset(ret->maxima, 0, sizeof(ret->maxima));
+                for (size_t i = 0; i < w->n; i++)
+                        maxima_read(w->books[i].map, level, w->attached_at / step, current, ret->maxima);
+        } else {
+                *ret = (WindowReading) {
+                        .boundary = boundary * step,
+                        .covered = now - boundary * step,
+                };
+                for (size_t i = 0; i < w->n; i++) {
+                        r = book_read(&w->books[i], level, boundary, current, ret);
+                        if (r < 0)
+                                return r;
+                }
+        }
+
+        window_complete(ret);
+        if (w->base && ret->boundary == w->attached_at)
+                maxima_settle(ret);
+        return 0;
+}
+
+static void books_mark(const WindowBook *books, size_t n, uint64_t now, WindowMark *ret) {
+        WindowReading r;
+
+        books_read(books, n, &r);
+        *ret = (WindowMark) { .at = now };
+        memcpy(ret->cells, r.cells, sizeof(ret->cells));
+        memcpy(ret->sums, r.sums, sizeof(ret->sums));
+        for (size_t i = 0; i < n; i++)
+                for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
+                        ret->maxima[d] = MAX(ret->maxima[d], load(&books[i].map->maxima_total[d]));
+}
+
+void window_base_begin(const WindowBook *books, size_t n, uint64_t now, WindowBase *ret) {
+        assert(books || n == 0);
+        assert(ret);
+
+        *ret = (WindowBase) {};
+        books_mark(books, n, now, &ret->before);
+}
+
+void window_base_close(WindowBase *base, uint64_t now, const WindowBook *book) {
+        uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
+
+        assert(base);
+        assert(book);
+
+        counters_read_settled(book->map, cells, sums);
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                base->before.cells[i] -= cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                base->before.sums[i] -= sums[i];
+        maxima_read_since(book->map, now, &base->before, base->maxima);
+}
+
+void window_base_open(WindowBase *base, const WindowBook *book) {
+        uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
+
+        assert(base);
+        assert(book);
+
+        counters_read_settled(book->map, cells, sums);
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                base->before.cells[i] += cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                base->before.sums[i] += sums[i];
+        for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
+                base->before.maxima[d] = MAX(base->before.maxima[d], load(&book->map->maxima_total[d]));
+}
+
+void window_mark(const WindowBooks *w, uint64_t now, WindowMark *ret) {
+        assert(w);
+        assert(ret);
+
+        books_mark(w->books, w->n, now, ret);
+        if (!w->base)
+                return;
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                ret->cells[i] -= w->base->before.cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                ret->sums[i] -= w->base->before.sums[i];
+}
+
+void window_read_since(const WindowBooks *w, uint64_t now, const WindowMark *mark, WindowReading *ret) {
+        assert(w);
         assert(mark);
         assert(ret);
 
-        counters_read_settled(u, ret->cells, ret->sums);
-        ret->signature = signature_of(ret->cells, ret->sums);
+        books_read(w->books, w->n, ret);
         ret->boundary = mark->at;
         ret->covered = now > mark->at ? now - mark->at : 0;
 
-        for (unsigned i = 0; i < QOS_CELLS; i++)
-                ret->cells[i] -= mark->cells[i];
-        for (unsigned i = 0; i < QOS_SUMS; i++)
-                ret->sums[i] -= mark->sums[i];
-        maxima_read_since(u, now, mark, ret->maxima);
+        if (w->base)
+                reading_subtract(ret, &w->base->before);
+        reading_subtract(ret, mark);
+        for (size_t i = 0; i < w->n; i++)
+                maxima_read_since(w->books[i].map, now, mark, ret->maxima);
         window_complete(ret);
-
-        /* No larger than the bins say */
-        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
-                for (unsigned bin = QOS_DISTRIBUTION_BINS(d); bin-- > 0;) {
-                        uint64_t lower, upper;
-
-                        if (ret->cells[QOS_DISTRIBUTION_FIRST_CELL(d) + bin] == 0)
-                                continue;
-                        window_get_bounds(d, bin, &lower, &upper);
-                        ret->maxima[d] = MIN(ret->maxima[d], upper);
-                        break;
-                }
+        maxima_settle(ret);
 }
 
 /* The counters at a boundary of level 2 that has passed. */
-static int boundary_read(const struct qos_unit *u, uint64_t attached_at, uint64_t boundary, Checkpoint *ret) {
+static int boundary_read(const WindowBook *b, uint64_t boundary, Checkpoint *ret) {
+        const struct qos_unit *u = b->map;
         uint64_t cells[QOS_CELLS];
 
-        if (boundary * WINDOW_STEP_NSEC <= attached_at) {
+        if (boundary * WINDOW_STEP_NSEC <= b->since) {
                 *ret = (Checkpoint) {};
                 return 0;
         }
@@ -333,26 +457,19 @@ static int boundary_read(const struct qos_unit *u, uint64_t attached_at, uint64_
         return -EAGAIN;
 }
 
-int window_read_step(const struct qos_unit *u, uint64_t attached_at, uint64_t n, WindowReading *ret, WindowGauges *ret_gauges) {
-        uint64_t begin = n * WINDOW_STEP_NSEC, end = begin + WINDOW_STEP_NSEC;
-        Checkpoint from, to, again;
+/* Adds what one book has at the end of a step, and without_from: not what it had at its begin. */
+static int book_read_step(const WindowBook *b, uint64_t n, bool without_from, Checkpoint *sum) {
+        Checkpoint from = {}, to, again;
         int r;
-
-        assert(u);
-        assert(ret);
-        assert(ret_gauges);
-
-        if (end <= attached_at)
-                return -ENODATA;
 
         /* A sample that moves on leaves the checkpoints one after the other: nothing has if the later one has not changed
          * while the earlier one was read */
         for (unsigned try = 0; ; try++) {
-                r = boundary_read(u, attached_at, n + 1, &to);
+                r = boundary_read(b, n + 1, &to);
+                if (r >= 0 && without_from)
+                        r = boundary_read(b, n, &from);
                 if (r >= 0)
-                        r = boundary_read(u, attached_at, n, &from);
-                if (r >= 0)
-                        r = boundary_read(u, attached_at, n + 1, &again);
+                        r = boundary_read(b, n + 1, &again);
                 if (r < 0)
                         return r;
                 if (memcmp(to.cells, again.cells, sizeof(to.cells)) == 0 && memcmp(to.sums, again.sums, sizeof(to.sums)) == 0)
@@ -361,23 +478,207 @@ int window_read_step(const struct qos_unit *u, uint64_t attached_at, uint64_t n,
                         return -EAGAIN;
         }
 
-        *ret = (WindowReading) {
-                .boundary = MAX(begin, attached_at),
-                .covered = end - MAX(begin, attached_at),
-        };
         for (unsigned i = 0; i < QOS_CELLS; i++)
-                ret->cells[i] = to.cells[i];
-        memcpy(ret->sums, to.sums, sizeof(ret->sums));
-        checkpoint_subtract(&from, ret->cells, ret->sums);
+                sum->cells[i] += to.cells[i] - from.cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                sum->sums[i] += to.sums[i] - from.sums[i];
+        sum->in_flight += to.in_flight;
+        sum->open += to.open;
+        return 0;
+}
+
+int window_read_step(const WindowBooks *w, uint64_t n, WindowReading *ret, WindowGauges *ret_gauges) {
+        uint64_t begin = n * WINDOW_STEP_NSEC, end = begin + WINDOW_STEP_NSEC;
+        Checkpoint sum = {};
+        bool whole;
+        int r;
+
+        assert(w);
+        assert(ret);
+        assert(ret_gauges);
+
+        if (end <= w->attached_at)
+                return -ENODATA;
+        whole = begin > w->attached_at;
+
+        *ret = (WindowReading) {
+                .boundary = MAX(begin, w->attached_at),
+                .covered = end - MAX(begin, w->attached_at),
+        };
+        for (size_t i = 0; i < w->n; i++) {
+                r = book_read_step(&w->books[i], n, whole, &sum);
+                if (r < 0)
+                        return r;
+                maxima_read(w->books[i].map, 2, n, n, ret->maxima);
+        }
+
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                ret->cells[i] = (uint64_t) (int64_t) (int32_t)
+                        (sum.cells[i] - (whole || !w->base ? 0 : (uint32_t) w->base->before.cells[i]));
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                ret->sums[i] = sum.sums[i] - (whole || !w->base ? 0 : w->base->before.sums[i]);
         ret->signature = signature_of(ret->cells, ret->sums);
-        maxima_read(u, 2, n, n, ret->maxima);
         window_complete(ret);
+        if (!whole && w->base)
+                maxima_settle(ret);
 
         *ret_gauges = (WindowGauges) {
-                .in_flight = (uint64_t) MAX(to.in_flight, INT64_C(0)),
-                .open = (uint64_t) MAX(to.open, INT64_C(0)),
+                .in_flight = (uint64_t) MAX(sum.in_flight, INT64_C(0)),
+                .open = (uint64_t) MAX(sum.open, INT64_C(0)),
         };
         return 0;
+}
+
+/* ---- rows ----------------------------------------------------------------------------------------------------- */
+
+bool window_is_for_rows(uint64_t window) {
+        /* One of 1 s begins at a tenth of it, where rows have no checkpoint: they would not add up to the unit */
+        return window == WINDOW_TOTAL || (window_is_valid(window) && window_level(window) == QOS_ROW_LEVEL);
+}
+
+static void row_read_now(const struct qos_row *row, WindowRow *ret) {
+        for (unsigned i = 0; i < QOS_ROW_CELLS; i++) {
+                uint32_t carry, low, again;
+
+                carry = load32(&row->carry[i]);
+                for (;;) {
+                        low = load32(&row->cells[i]);
+                        again = load32(&row->carry[i]);
+                        if (again == carry)
+                                break;
+                        carry = again;
+                }
+                ret->cells[i] = (uint64_t) carry << 32 | low;
+        }
+        for (unsigned i = 0; i < QOS_ROW_SUMS; i++)
+                ret->sums[i] = load(&row->sums[i]);
+        ret->maximum = load(&row->maximum_total);
+}
+
+static uint64_t row_read_maximum(const struct qos_row *row, uint64_t first, uint64_t last) {
+        uint64_t max = 0;
+
+        for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
+                uint64_t word = load(&row->maxima[subwindow % QOS_LEVEL_MAXIMA(QOS_ROW_LEVEL)]);
+
+                if (word >> QOS_MAXIMUM_BITS == (subwindow & (UINT64_MAX >> QOS_MAXIMUM_BITS)))
+                        max = MAX(max, word & QOS_MAXIMUM_MASK);
+        }
+        return max;
+}
+
+static void row_settle(WindowRow *row) {
+        bins_settle(row->cells, GRID_COARSE_BINS);
+        for (unsigned i = GRID_COARSE_BINS; i < QOS_ROW_CELLS; i++)
+                row->cells[i] = (int64_t) row->cells[i] > 0 ? row->cells[i] : 0;
+        for (unsigned i = 0; i < QOS_ROW_SUMS; i++)
+                row->sums[i] = (int64_t) row->sums[i] > 0 ? row->sums[i] : 0;
+}
+
+/* Takes off what was there at the boundary. -ENOENT: that is not known. */
+static int row_subtract_checkpoint(const struct qos_row *row, uint64_t boundary, WindowRow *value) {
+        uint64_t oldest = UINT64_MAX;
+
+        for (unsigned i = 0; i < QOS_ROW_CHECKPOINTS; i++) {
+                const struct qos_row_checkpoint *c = &row->checkpoints[i];
+                uint64_t last = load(&c->last), first = load(&c->first);
+                WindowRow after = *value;
+
+                if (first <= last && last > 0)
+                        oldest = MIN(oldest, first);
+                if (boundary < first || boundary > last)
+                        continue;
+
+                for (unsigned k = 0; k < QOS_ROW_CELLS; k++)
+                        after.cells[k] = (uint64_t) (int64_t) (int32_t) ((uint32_t) after.cells[k] - __atomic_load_n(&c->cells[k], __ATOMIC_RELAXED));
+                for (unsigned k = 0; k < QOS_ROW_SUMS; k++)
+                        after.sums[k] -= __atomic_load_n(&c->sums[k], __ATOMIC_RELAXED);
+
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (load(&c->last) != last || load(&c->first) != first)
+                        return -ENOENT;
+                *value = after;
+                return 0;
+        }
+
+        /* The row was nobody's then: all it has came later */
+        return load32(&row->written) < QOS_ROW_CHECKPOINTS && boundary < oldest ? 0 : -ENOENT;
+}
+
+int window_read_row(const struct qos_unit *u, unsigned number, uint64_t now, uint64_t attached_at, uint64_t window, WindowRow *ret) {
+        const struct qos_row *row;
+        uint64_t step = QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) * QOS_EPOCH_NSEC, boundary, n;
+
+        assert(u);
+        assert(number > 0 && number <= QOS_ROWS);
+        assert(window_is_for_rows(window));
+        assert(ret);
+
+        row = &u->rows[number - 1];
+        n = window / step;
+        boundary = window_boundary(now / step, n);
+
+        for (unsigned try = 0; try < TRIES_MAX; try++) {
+                bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) < boundary;
+
+                row_read_now(row, ret);
+                ret->in_flight = (uint64_t) MAX(__atomic_load_n(&row->in_flight, __ATOMIC_RELAXED), INT64_C(0));
+
+                if (window != WINDOW_TOTAL && boundary * step > attached_at) {
+                        if (quiet && load(&u->epoch) / QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) < boundary) {
+                                memset(ret->cells, 0, sizeof(ret->cells));
+                                memset(ret->sums, 0, sizeof(ret->sums));
+                                ret->maximum = 0;
+                                return 0;
+                        }
+                        if (row_subtract_checkpoint(row, boundary, ret) < 0)
+                                continue;
+                        ret->maximum = row_read_maximum(row, boundary, now / step);
+                }
+
+                row_settle(ret);
+                return 0;
+        }
+
+        return -EAGAIN;
+}
+
+void window_get_row(const WindowReading *reading, WindowRow *ret) {
+        *ret = (WindowRow) {
+                .sums = {
+                        [QOS_ROW_SUM_LATENCY]   = reading->sums[QOS_LATENCY],
+                        [QOS_ROW_SUM_BYTES_IN]  = reading->sums[QOS_SUM_BYTES_IN],
+                        [QOS_ROW_SUM_BYTES_OUT] = reading->sums[QOS_SUM_BYTES_OUT],
+                },
+                .maximum = reading->maxima[QOS_LATENCY],
+        };
+        for (unsigned i = 0; i < GRID_FINE_BINS; i++)
+                ret->cells[grid_coarse_bin(i)] += reading->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_LATENCY) + i];
+        ret->cells[QOS_ROW_COUNT] = reading->cells[QOS_CELL_COUNT];
+        ret->cells[QOS_ROW_ERRORS_RESET] = reading->cells[QOS_CELL_ERRORS_RESET];
+        ret->cells[QOS_ROW_ERRORS_TIMEOUT] = reading->cells[QOS_CELL_ERRORS_TIMEOUT];
+        ret->cells[QOS_ROW_CLIENT_ABORTS] = reading->cells[QOS_CELL_CLIENT_ABORTS];
+        ret->cells[QOS_ROW_OVERLAPS] = reading->cells[QOS_CELL_OVERLAPS];
+}
+
+void window_row_add(WindowRow *row, const WindowRow *other) {
+        for (unsigned i = 0; i < QOS_ROW_CELLS; i++)
+                row->cells[i] += other->cells[i];
+        for (unsigned i = 0; i < QOS_ROW_SUMS; i++)
+                row->sums[i] += other->sums[i];
+        row->in_flight += other->in_flight;
+        row->maximum = row->maximum == ABSENT || other->maximum == ABSENT ? ABSENT : MAX(row->maximum, other->maximum);
+}
+
+void window_row_subtract(WindowRow *row, const WindowRow *other) {
+        for (unsigned i = 0; i < QOS_ROW_CELLS; i++)
+                row->cells[i] -= other->cells[i];
+        for (unsigned i = 0; i < QOS_ROW_SUMS; i++)
+                row->sums[i] -= other->sums[i];
+        row->in_flight -= MIN(row->in_flight, other->in_flight);
+        if (other->cells[QOS_ROW_COUNT] > 0)
+                row->maximum = ABSENT;
+        row_settle(row);
 }
 
 bool window_is_overlapping(uint64_t overlaps, uint64_t count) {
@@ -386,9 +687,18 @@ bool window_is_overlapping(uint64_t overlaps, uint64_t count) {
 
 void window_judge(uint64_t overlaps, Requests *requests) {
         Server *s = &requests->server;
-        uint64_t *const parsed[] = { &s->protocol_http1, &s->protocol_redis };
+        struct {
+                uint64_t *count;
+                bool exact;             /* known by a parser */
+        } protocols[] = {
+                { &s->protocol_http1, true  },
+                { &s->protocol_redis, true  },
+                { &s->protocol_tls,   false },
+                { &s->protocol_unix,  false },
+                { &s->protocol_udp,   false },
+        };
         uint64_t *const others[] = { &s->count, &s->protocol_tcp, &s->blocking, &s->streams, &s->status4xx, &s->errors_status5xx };
-        uint64_t n = 0;
+        uint64_t known = 0, exact = 0;
 
         if (s->protocol_http1 == ABSENT || s->protocol_http1 == 0)
                 s->status4xx = s->errors_status5xx = ABSENT;
@@ -399,18 +709,21 @@ void window_judge(uint64_t overlaps, Requests *requests) {
                 return;
         }
 
-        for (size_t i = 0; i < ELEMENTSOF(parsed); i++)
-                if (*parsed[i] != ABSENT)
-                        n += *parsed[i];
-        s->protocol_tcp = s->count - MIN(n, s->count);
+        for (size_t i = 0; i < ELEMENTSOF(protocols); i++)
+                if (*protocols[i].count != ABSENT) {
+                        known += *protocols[i].count;
+                        if (protocols[i].exact)
+                                exact += *protocols[i].count;
+                }
+        s->protocol_tcp = s->count - MIN(known, s->count);
 
         if (!window_is_overlapping(overlaps, s->count)) {
-                requests->quality = s->count > 0 && n >= s->count ? QUALITY_EXACT : QUALITY_EXCHANGES;
+                requests->quality = s->count > 0 && exact >= s->count ? QUALITY_EXACT : QUALITY_EXCHANGES;
                 return;
         }
         requests->quality = QUALITY_OVERLAPPING;
-        for (size_t i = 0; i < ELEMENTSOF(parsed); i++)
-                *parsed[i] = ABSENT;
+        for (size_t i = 0; i < ELEMENTSOF(protocols); i++)
+                *protocols[i].count = ABSENT;
         for (size_t i = 0; i < ELEMENTSOF(others); i++)
                 *others[i] = ABSENT;
 }
@@ -525,6 +838,20 @@ void window_get_distribution(const WindowReading *reading, enum qos_distribution
         Bins b = reading_get_bins(reading, d);
 
         bins_get_distribution(&b, minimum_samples, ret);
+}
+
+void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples, Distribution *ret) {
+        Bins b = {
+                .schema = GRID_COARSE_SCHEMA,
+                .n = GRID_COARSE_BINS,
+                .count = row->cells,
+                .sum = row->sums[QOS_ROW_SUM_LATENCY],
+                .max = row->maximum == ABSENT ? 0 : row->maximum,
+        };
+
+        bins_get_distribution(&b, minimum_samples, ret);
+        if (row->maximum == ABSENT)
+                ret->max = ABSENT;
 }
 
 /* ---- distributions by themselves ------------------------------------------------------------------------------ */

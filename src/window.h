@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The reading half of windows and distributions: arithmetic on the map of one unit, no I/O, no clock. The writing half
+/* The reading half of windows and distributions: arithmetic on the maps of one unit, no I/O, no clock. The writing half
  * is bpf/accumulate.h. */
 
 #include "qos.h"
@@ -39,9 +39,48 @@ typedef struct WindowBins {
         uint64_t sum, max;
 } WindowBins;
 
-/* now and attached_at: CLOCK_MONOTONIC ns; window: WINDOW_TOTAL or one that window_is_valid(). -EAGAIN when the unit's
- * programs overtook the reader again and again. */
-int window_read(const struct qos_unit *unit, uint64_t now, uint64_t attached_at, uint64_t window, WindowReading *ret);
+/* The counters at a moment. A window begins at a checkpoint, which samples leave that move on; they do not leave a mark: of
+ * an answer that was leaving at the mark and still does, the distribution of the latency and that of the answer time have
+ * one sample further up, and none more. All that is counted is exact. */
+typedef struct WindowMark {
+        uint64_t at;                            /* CLOCK_MONOTONIC ns */
+        uint64_t cells[QOS_CELLS];
+        uint64_t sums[QOS_SUMS];
+        uint64_t maxima[QOS_DISTRIBUTIONS];     /* since attach */
+} WindowMark;
+
+/* A map, in which something was counted since it was made. */
+typedef struct WindowBook {
+        const struct qos_unit *map;
+        uint64_t since;                         /* CLOCK_MONOTONIC ns */
+} WindowBook;
+
+/* What is in a unit's books and not the unit's, and the other way round, as both do not change any more. */
+typedef struct WindowBase {
+        WindowMark before;                      /* what the books had when the unit was attached, without what books had that
+                                                 * are closed: modulo 2^64 */
+        uint64_t maxima[QOS_DISTRIBUTIONS];     /* since then in books that are closed */
+} WindowBase;
+
+/* Where the figures of a unit are: in its own book and in those of the units in it. Each request is in one of them, and
+ * sub-windows begin at the same time in all, so that what is the unit's is the sum of what was counted in each. */
+typedef struct WindowBooks {
+        const WindowBook *books;
+        size_t n;
+        uint64_t attached_at;                   /* CLOCK_MONOTONIC ns */
+        const WindowBase *base;                 /* NULL: the books are as old as the unit, and none was closed */
+} WindowBooks;
+
+/* The unit is attached now: its books had this before. */
+void window_base_begin(const WindowBook *books, size_t n, uint64_t now, WindowBase *ret);
+/* A book that was the unit's is so no longer, but what it has counted is. */
+void window_base_close(WindowBase *base, uint64_t now, const WindowBook *book);
+/* A book is the unit's from now on, without what it has counted before. */
+void window_base_open(WindowBase *base, const WindowBook *book);
+
+/* now: CLOCK_MONOTONIC ns; window: WINDOW_TOTAL or one that window_is_valid(). -EAGAIN when the unit's programs overtook
+ * the reader again and again. */
+int window_read(const WindowBooks *books, uint64_t now, uint64_t window, WindowReading *ret);
 
 /* What happened from n * WINDOW_STEP_NSEC to the end of that step, which must have passed, and the gauges at the end.
  * -ENODATA when the map no longer knows, -EAGAIN as above.
@@ -50,7 +89,7 @@ int window_read(const struct qos_unit *unit, uint64_t now, uint64_t attached_at,
  * on to a later step, and is then in neither this nor any other. Who keeps steps asks again, and has after WINDOW_STEPS
  * what remains; an answer that takes longer than these to leave is in the latency and in the answer time of two steps
  * then, as it was known at each. What is counted (requests, bytes, time to first byte) does not move. */
-int window_read_step(const struct qos_unit *unit, uint64_t attached_at, uint64_t n, WindowReading *ret, WindowGauges *ret_gauges);
+int window_read_step(const WindowBooks *books, uint64_t n, WindowReading *ret, WindowGauges *ret_gauges);
 
 /* Whether so many questions came while one was open that "one answer per question" is not true. */
 bool window_is_overlapping(uint64_t overlaps, uint64_t count);
@@ -59,18 +98,34 @@ bool window_is_overlapping(uint64_t overlaps, uint64_t count);
  * questions overlap, the status of answers where none was of a protocol that has one. */
 void window_judge(uint64_t overlaps, Requests *requests);
 
-/* The counters at a moment, and what happened since. A window begins at a checkpoint, which samples leave that move on; they
- * do not leave a mark: of an answer that was leaving at the mark and still does, the distribution of the latency and that of
- * the answer time have one sample further up, and none more. All that is counted is exact. */
-typedef struct WindowMark {
-        uint64_t at;                            /* CLOCK_MONOTONIC ns */
-        uint64_t cells[QOS_CELLS];
-        uint64_t sums[QOS_SUMS];
-        uint64_t maxima[QOS_DISTRIBUTIONS];     /* since attach */
-} WindowMark;
+/* What the unit has counted so far, and what happened since. */
+void window_mark(const WindowBooks *books, uint64_t now, WindowMark *ret);
+void window_read_since(const WindowBooks *books, uint64_t now, const WindowMark *mark, WindowReading *ret);
 
-void window_mark(const struct qos_unit *unit, uint64_t now, WindowMark *ret);
-void window_read_since(const struct qos_unit *unit, uint64_t now, const WindowMark *mark, WindowReading *ret);
+/* ---- rows ---- */
+
+/* What an endpoint or a peer has in the window. */
+typedef struct WindowRow {
+        uint64_t cells[QOS_ROW_CELLS];
+        uint64_t sums[QOS_ROW_SUMS];
+        uint64_t in_flight;
+        uint64_t maximum;                       /* of the latency; ABSENT: not known */
+} WindowRow;
+
+/* Rows are read over windows of 2 s to 10 s, which have the level that rows have, and since the attach. */
+#define WINDOW_ROW_STEP_NSEC (QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) * QOS_EPOCH_NSEC)
+bool window_is_for_rows(uint64_t window);
+
+/* As window_read(), the row of this number (from 1 on). */
+int window_read_row(const struct qos_unit *unit, unsigned number, uint64_t now, uint64_t attached_at, uint64_t window, WindowRow *ret);
+
+/* The whole unit as a row, in_flight aside: what the first endpoint has is this without all the others. */
+void window_get_row(const WindowReading *reading, WindowRow *ret);
+void window_row_add(WindowRow *row, const WindowRow *other);
+/* What is left has no largest sample that is known, unless the other has nothing. */
+void window_row_subtract(WindowRow *row, const WindowRow *other);
+
+void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples, Distribution *ret);
 
 /* The distribution out of a reading. minimum_samples: what n * min(q, 1-q) must reach for the quantile q. */
 void window_get_distribution(const WindowReading *reading, enum qos_distribution d, unsigned minimum_samples, Distribution *ret);

@@ -370,7 +370,6 @@ static void test_errors(void) {
         expect_error("org.qosd1.Error.NoSuchUnit", "AttachUnit", "sastb", "/no/such/group", 0, UINT64_C(0), 0);
         expect_error("org.qosd1.Error.NoControlGroup", "AttachUnit", "sastb", "x.target", 0, UINT64_C(0), 0);
         expect_error("org.qosd1.Error.NoControlGroup", "AttachUnit", "sastb", "exited", 0, UINT64_C(0), 0);
-        expect_error("org.qosd1.Error.NestedUnit", "AttachUnit", "sastb", "inner", 0, UINT64_C(0), 0);
         expect_error("org.qosd1.Error.NoSuchProbe", "AttachUnit", "sastb", "a", 2, "requests", "nonsense", UINT64_C(0), 0);
         expect_error(invalid_args, "AttachUnit", "sastb", "a", 0, UINT64_C(1), 1);
         expect_error("org.qosd1.Error.NotAttached", "DetachUnit", "sb", "zzz", 0);
@@ -468,6 +467,24 @@ static void test_subscribe(void) {
         call_void("DetachUnit", "sb", "a", 1);
         settle();
         expect_signal("PropertiesChanged", "org.qosd1.Unit Holds");
+        signals_forget();
+
+        /* One in it, and it alone */
+        attach("inner", "/org/qosd1/unit/inner_2eservice");
+        settle();
+        expect_signal("PropertiesChanged", "org.qosd1.Unit Contains");
+        signals_forget();
+        {
+                _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = get_all("/org/qosd1/unit/inner_2eservice", "org.qosd1.Unit");
+                const char *outer;
+
+                check(find_key(reply, "PartOf"));
+                check(sd_bus_message_read(reply, "v", "s", &outer) > 0);
+                check(streq(outer, "a.service"));
+        }
+        call_void("DetachUnit", "sb", "inner", 0);
+        settle();
+        expect_signal("PropertiesChanged", "org.qosd1.Unit Contains");
         signals_forget();
 
         /* Figures, where nothing but the covered time moves: those of the others stay silent */

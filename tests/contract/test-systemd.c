@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 
 #include "manager.h"
+#include "nest.h"
 #include "qos.h"
 #include "systemd.h"
 #include "util-bus.h"
@@ -95,7 +96,7 @@ static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void 
         else if (e->code == QOS_ERROR_NO_CONTROL_GROUP)
                 *(int*) userdata = strstr(e->message, "a.service") ? 2 : -2;
         else
-                *(int*) userdata = e->code == QOS_ERROR_NESTED_UNIT ? 3 : -3;
+                *(int*) userdata = -3;
 }
 
 static int attach(sd_event *event, Manager *m, const char *name) {
@@ -186,9 +187,13 @@ int main(int argc, char **argv) {
         /* Not the socket serves, unless it stands for its instances */
         check(attach(event, m, "a.socket") == 2);
         check(attach(event, m, "d.socket") == 1);
-        check(attach(event, m, "d@0.service") == 3);
+        check(attach(event, m, "d@0.service") == 1);
         check(attach(event, m, "a.service") == 1);
-        check(m->n_units == 2);
+        check(m->n_units == 3);
+        /* An instance lies in its socket, whose own group is elsewhere */
+        check(unit_find_outer(manager_get_unit(m, "d@0.service", NULL)) == manager_get_unit(m, "d.socket", NULL));
+        check(!unit_find_outer(manager_get_unit(m, "d.socket", NULL)));
+        check(!unit_find_outer(manager_get_unit(m, "a.service", NULL)));
 
         /* The end, while PID 1 is being asked */
         fake_service_manager_changed(&pid1, "a.service");

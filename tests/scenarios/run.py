@@ -154,6 +154,8 @@ class Running:
             quiet("systemctl", "reset-failed", *units)
         for path in glob.glob(f"{scenario.UNIT_DIR}/{self.prefix}*"):
             shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+        for path in glob.glob(f"/run/{self.prefix}*"):
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
         if units:
             quiet("systemctl", "daemon-reload")
         for path in glob.glob(f"/run/netns/{self.prefix}*"):

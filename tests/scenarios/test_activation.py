@@ -335,19 +335,6 @@ def complete_open(name, n, connections):
 
 
 @test()
-def instances_and_their_names():
-    port = unused_port()
-    name = inetd(unit_name("inetd", ""), port)
-    stem = name.removesuffix(".socket")
-    attach(name)
-    equal(varlink_error("Attach", unit=f"{stem}@x.service"), "NestedUnit", "error for an instance")
-    qosctl("detach", name)
-    attach(f"{stem}@x.service")
-    equal(varlink_error("Attach", unit=name), "NestedUnit", "error the other way round")
-    qosctl("detach", f"{stem}@x.service")
-
-
-@test()
 def socket_that_passes_itself_on():
     """Not the socket serves, but the service: that is said."""
     s = Activated()

@@ -213,29 +213,6 @@ def short_names():
 
 
 @test()
-def nested_is_refused_or_right():
-    """An attach inside an attached unit, or around it: a typed error, or exact figures for both."""
-    slice = unit_name("slice", ".slice").replace("-", "")
-    write_unit(slice, "[Unit]\nDescription=Slice under test\n")
-    s = Server(mode="thread", settings=f"Slice={slice}").start()
-    attach(s)
-    r = qosctl("attach", slice, ok=False)
-    if r.returncode == 0:
-        load(s, connections=4, number=100)
-        expect_total(slice, 100)
-    else:
-        error = scenario.varlink_error("Attach", unit=slice)
-        equal(error, "NestedUnit", "error")
-        qosctl("detach", s.name)
-        attach(slice)
-        load(s, connections=4, number=100)
-        expect_total(slice, 100)
-        equal(scenario.varlink_error("Attach", unit=s.name), "NestedUnit", "error the other way round")
-    qosctl("detach", slice, ok=False)
-    os.unlink(os.path.join(scenario.UNIT_DIR, slice))
-
-
-@test()
 def slice_and_scope():
     """Other units with control groups: a slice has all that is in it, a scope its processes."""
     slice = unit_name("slice", ".slice").replace("-", "")

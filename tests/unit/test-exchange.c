@@ -322,8 +322,134 @@ static void test_unknown(void) {
         check(t.begun == 1 && t.bytes_in == 100 && t.bytes_out == 110 && t.in_flight == 0 && x.first_at == 2);
 }
 
+/* Events on a connection that once answered a question: an answer may pause, but not for that long. */
+static void test_silence(void) {
+        struct exchange x = exchange_new();
+        Totals t = {};
+
+        arrive(&x, &t, 10, 0, 64, 0);
+        reads(&x, &t, 20, 64);
+        depart(&x, &t, 30, 0, 100, 100);
+        check(t.begun == 1 && t.in_flight == 0);
+        depart(&x, &t, 30 + EXCHANGE_SILENCE_NSEC - 1, 100, 200, 200);
+        check(t.grown == 1);
+
+        for (unsigned i = 0; i < 5; i++)
+                depart(&x, &t, (i + 2) * 2 * EXCHANGE_SILENCE_NSEC, 200 + i * 100, 300 + i * 100, 300 + i * 100);
+        /* One that does not get through at once does not open anything either */
+        depart(&x, &t, 20 * EXCHANGE_SILENCE_NSEC, 700, 800, 900);
+        depart(&x, &t, 20 * EXCHANGE_SILENCE_NSEC + 1, 800, 900, 900);
+        check(t.begun == 1 && t.grown == 1 && t.in_flight == 0 && t.overlaps == 0 && t.bytes_out == 900);
+
+        /* … and the next question is one. An answer that the client takes slowly is one, however long it takes */
+        arrive(&x, &t, 21 * EXCHANGE_SILENCE_NSEC, 64, 128, 64);
+        reads(&x, &t, 21 * EXCHANGE_SILENCE_NSEC, 128);
+        depart(&x, &t, 21 * EXCHANGE_SILENCE_NSEC, 900, 1000, 2000);
+        check(t.begun == 2 && t.in_flight == 1);
+        depart(&x, &t, 25 * EXCHANGE_SILENCE_NSEC, 1000, 2000, 2000);
+        check(t.grown == 2 && t.in_flight == 0);
+}
+
+/* ---- the unit asks ---- */
+
+/* Positions of what it sends begin at OUT, of what it hears at IN. */
+static void ask(struct exchange *x, Totals *t, uint64_t now, uint32_t from, uint32_t to) {
+        struct exchange_effect e = {};
+        uint32_t bytes = exchange_leave(x, OUT + to, OUT + from);
+
+        if (bytes > 0)
+                exchange_ask(x, now, &e);
+        t->bytes_out += bytes;
+        account(t, &e);
+}
+
+static void hear(struct exchange *x, Totals *t, uint64_t now, uint32_t to, uint32_t rcv_nxt) {
+        struct exchange_effect e = {};
+
+        exchange_hear(x, now, IN + to, IN + rcv_nxt, IN + rcv_nxt + WINDOW, &e);
+        t->bytes_in += e.bytes;
+        account(t, &e);
+}
+
+/* Questions and answers in segments: one each, open until the first byte of the answer. */
+static void test_ask(void) {
+        struct exchange x = {};
+        Totals t = {};
+
+        for (uint32_t i = 0; i < 1000; i++) {
+                uint64_t now = 1000 * (i + 1);
+
+                ask(&x, &t, now, 100 * i, 100 * i + 40);
+                check(t.in_flight == 1 && x.open_at == now && x.first_at == now);
+                ask(&x, &t, now + 10, 100 * i + 40, 100 * (i + 1));
+                check(t.in_flight == 1 && x.first_at == now);
+                /* Both sent again, and the acknowledgement of it */
+                ask(&x, &t, now + 50, 100 * i + 40, 100 * (i + 1));
+                hear(&x, &t, now + 60, 30 * i, 30 * i);
+                check(t.begun == i && t.in_flight == 1);
+
+                hear(&x, &t, now + 100, 30 * i + 10, 30 * i);
+                check(t.begun == i + 1 && t.in_flight == 0 && x.first_at == now && x.last_out_at == now + 100);
+                hear(&x, &t, now + 110, 30 * i + 20, 30 * i + 10);
+                /* Sent again */
+                hear(&x, &t, now + 120, 30 * i + 20, 30 * i + 10);
+                hear(&x, &t, now + 130, 30 * (i + 1), 30 * i + 20);
+                check(t.grown == 2 * (i + 1) && x.last_out_at == now + 130);
+        }
+        check(t.begun == 1000 && t.unanswered == 0 && t.overlaps == 0);
+        check(t.bytes_in == 30000 && t.bytes_out == 100000);
+}
+
+/* Greetings, events, and answers that pause. */
+static void test_hear_unasked(void) {
+        struct exchange x = {};
+        Totals t = {};
+
+        hear(&x, &t, 10, 50, 0);
+        hear(&x, &t, 20, 80, 50);
+        check(t.begun == 0 && t.grown == 0 && t.in_flight == 0 && t.bytes_in == 80);
+
+        ask(&x, &t, 100, 0, 10);
+        hear(&x, &t, 200, 90, 80);
+        hear(&x, &t, 200 + EXCHANGE_SILENCE_NSEC - 1, 100, 90);
+        check(t.begun == 1 && t.grown == 1);
+        hear(&x, &t, 200 + 3 * EXCHANGE_SILENCE_NSEC, 110, 100);
+        hear(&x, &t, 201 + 3 * EXCHANGE_SILENCE_NSEC, 120, 110);
+        check(t.begun == 1 && t.grown == 1 && t.in_flight == 0 && t.bytes_in == 120);
+
+        ask(&x, &t, 300 + 3 * EXCHANGE_SILENCE_NSEC, 10, 20);
+        hear(&x, &t, 400 + 3 * EXCHANGE_SILENCE_NSEC, 130, 120);
+        check(t.begun == 2 && t.in_flight == 0);
+
+        /* Forged: far beyond what was offered */
+        ask(&x, &t, 500 + 3 * EXCHANGE_SILENCE_NSEC, 20, 30);
+        hear(&x, &t, 600 + 3 * EXCHANGE_SILENCE_NSEC, 130 + 10 * WINDOW, 130);
+        check(t.begun == 2 && t.in_flight == 1 && t.bytes_in == 130);
+}
+
+/* It ends with a question open, or without. */
+static void test_ask_ends(void) {
+        struct exchange x = {}, y = {};
+        Totals t = {}, s = {};
+
+        ask(&x, &t, 10, 0, 10);
+        hear(&x, &t, 20, 10, 0);
+        end(&x, &t, true, 0);
+        check(t.unanswered == 0 && t.in_flight == 0);
+
+        ask(&y, &s, 10, 0, 10);
+        end(&y, &s, true, 0);
+        check(s.unanswered == 1 && s.in_flight == 0);
+        end(&y, &s, true, 0);
+        check(s.unanswered == 1 && s.in_flight == 0);
+}
+
 int main(void) {
+        test_ask();
+        test_hear_unasked();
+        test_ask_ends();
         test_unknown();
+        test_silence();
         test_keep_alive();
         test_segments();
         test_retransmissions();

@@ -8,8 +8,10 @@
 #include "util.h"
 
 #define window_copy(to, from, size) memcpy(to, from, size)
+#define row_loop(n, step, data) ({ for (__u64 _i = 0; _i < (n) && step(_i, data) == 0; _i++) ; })
 #include "accumulate.h"
 #include "history.h"
+#include "util-window.h"
 
 #define STEP WINDOW_STEP_NSEC
 #define REALTIME (UINT64_C(1763683200) * NSEC_PER_SEC)
@@ -67,7 +69,7 @@ static void test_steps(void) {
                                 WindowReading r;
                                 WindowGauges gauges;
 
-                                check(window_read_step(u, attached, n, &r, &gauges) >= 0);
+                                check(window_read_step(books_of(u, attached), n, &r, &gauges) >= 0);
                                 check(r.cells[QOS_CELL_COUNT] == booked[n]);
                                 check(window_get_count(&r, QOS_LATENCY) == booked[n]);
                                 check(r.covered == (n == attached / STEP ? (n + 1) * STEP - attached : STEP));
@@ -85,15 +87,15 @@ static void test_steps_silence(void) {
         WindowGauges gauges;
         WindowReading r;
 
-        check(window_read_step(u, attached, 99, &r, &gauges) == -ENODATA);
-        check(window_read_step(u, attached, 100, &r, &gauges) >= 0);
+        check(window_read_step(books_of(u, attached), 99, &r, &gauges) == -ENODATA);
+        check(window_read_step(books_of(u, attached), 100, &r, &gauges) >= 0);
         check(r.covered == STEP - 3);
 
         book(u, attached + 10, 5000);
         u->in_flight = 3;
         u->open = 7;
         for (uint64_t n = 100; n < 5000; n++) {
-                check(window_read_step(u, attached, n, &r, &gauges) >= 0);
+                check(window_read_step(books_of(u, attached), n, &r, &gauges) >= 0);
                 check(r.cells[QOS_CELL_COUNT] == (n == 100));
                 check(gauges.in_flight == 3 && gauges.open == 7);
         }
@@ -103,17 +105,17 @@ static void test_steps_silence(void) {
         u->in_flight = 1;
         book(u, 50000 * NSEC_PER_SEC, 5000);
         for (uint64_t n = 100; n < 5000; n++) {
-                check(window_read_step(u, attached, n, &r, &gauges) >= 0);
+                check(window_read_step(books_of(u, attached), n, &r, &gauges) >= 0);
                 check(r.cells[QOS_CELL_COUNT] == (n == 100));
                 check(gauges.in_flight == 3 && gauges.open == 7);
         }
-        check(window_read_step(u, attached, 5000, &r, &gauges) >= 0);
+        check(window_read_step(books_of(u, attached), 5000, &r, &gauges) >= 0);
         check(r.cells[QOS_CELL_COUNT] == 1 && gauges.in_flight == 1);
 
         /* Too many boundaries later it is not known, and not guessed */
         for (unsigned i = 1; i <= 20; i++)
                 book(u, (50000 + 10 * i) * NSEC_PER_SEC, 5000);
-        check(window_read_step(u, attached, 5000, &r, &gauges) == -ENODATA);
+        check(window_read_step(books_of(u, attached), 5000, &r, &gauges) == -ENODATA);
         free(u);
 }
 
@@ -134,7 +136,7 @@ static void test_steps_move(void) {
                 book(u, last, 5000);
 
                 for (uint64_t n = 100; n < last / STEP; n++) {
-                        check(window_read_step(u, attached, n, &r, &gauges) >= 0);
+                        check(window_read_step(books_of(u, attached), n, &r, &gauges) >= 0);
                         check(r.cells[QOS_CELL_COUNT] == 10);
                         check(window_get_count(&r, QOS_FIRST_BYTE) == 10);
                         check(window_get_count(&r, QOS_LATENCY) == 10 - (n == 100));
@@ -159,7 +161,7 @@ static void test_bins(void) {
                 samples[i] = (uint64_t) exp2(rand_r(&seed) % 40000 / 1000.0);
                 book(u, now, samples[i]);
         }
-        check(window_read(u, now, now, WINDOW_TOTAL, &r) >= 0);
+        check(window_read(books_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
         window_get_bins(&r, QOS_LATENCY, &b);
 
         for (;; window_bins_coarsen(&b)) {

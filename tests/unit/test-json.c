@@ -4,10 +4,13 @@
  * describes. */
 
 #include <math.h>
+#include <sys/socket.h>
 
 #include "check.h"
 #include "json.h"
+#include "manager.h"
 #include "metric.h"
+#include "qos.h"
 #include "util-idl.h"
 
 static char name[] = "a.service", control_group[] = "/system.slice/a.service", active_state[] = "active";
@@ -72,7 +75,7 @@ static Snapshot make_snapshot(void) {
 static sd_json_variant* to_json(const Snapshot *s) {
         sd_json_variant *v;
 
-        check(snapshot_to_json(&unit, s, &v) >= 0);
+        check(snapshot_to_json(&unit, s, true, &v) >= 0);
         check(idl_matches(idl_find(SD_VARLINK_STRUCT_TYPE, "Snapshot"), SD_VARLINK_REGULAR, v));
         check(idl_matches(idl_find(SD_VARLINK_METHOD, "Get"), SD_VARLINK_OUTPUT, v));
         return v;
@@ -126,7 +129,7 @@ static void test_each_metric(void) {
                 sd_json_variant *m;
 
                 set_metric(&s.metrics, metric, 0); /* which is a value */
-                check(snapshot_to_json(&unit, &s, &v) >= 0);
+                check(snapshot_to_json(&unit, &s, true, &v) >= 0);
 
                 m = by_path(v, metric->name);
                 check(m);
@@ -185,7 +188,7 @@ static void test_large(void) {
         Snapshot s = make_snapshot();
 
         s.metrics.requests.server.bytes_out = UINT64_MAX - 1;
-        check(snapshot_to_json(&unit, &s, &v) >= 0);
+        check(snapshot_to_json(&unit, &s, true, &v) >= 0);
         check(sd_json_variant_unsigned(by_path(v, "requests.server.bytesOut")) == UINT64_MAX - 1);
 }
 
@@ -194,7 +197,8 @@ static void count_leaves(const sd_varlink_symbol *symbol, const char *prefix, si
         for (const sd_varlink_field *f = symbol->fields; f->name; f++) {
                 char path[256];
 
-                if (f->field_type >= _SD_VARLINK_FIELD_COMMENT)
+                /* Endpoints and peers are no metrics of the unit */
+                if (f->field_type >= _SD_VARLINK_FIELD_COMMENT || f->field_flags & SD_VARLINK_ARRAY)
                         continue;
                 (void) snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix ? "." : "", f->name);
                 if (f->field_type == SD_VARLINK_NAMED_TYPE && f->symbol->symbol_type == SD_VARLINK_STRUCT_TYPE) {
@@ -255,7 +259,7 @@ static void test_holds(void) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *none = NULL;
         char owner[] = "varlink, process 17";
         Hold over = { .type = HOLD_ADMINISTRATOR, .probes = PROBE_REQUESTS, .uid = 0, .expires = 900 };
-        Hold lease = { .type = HOLD_LEASE, .probes = PROBE_REQUESTS, .uid = 1000, .owner = owner, .expires = USEC_INFINITY, .next = &over };
+        Hold lease = { .type = HOLD_LEASE, .probes = PROBE_REQUESTS, .excludes = { { 80, 9100 }, 2 }, .uid = 1000, .owner = owner, .expires = USEC_INFINITY, .next = &over };
         Hold timed = { .type = HOLD_ADMINISTRATOR, .probes = 0, .uid = 0, .expires = 1500, .next = &lease };
         const sd_varlink_symbol *symbol = idl_find(SD_VARLINK_STRUCT_TYPE, "Hold");
 
@@ -268,13 +272,119 @@ static void test_holds(void) {
 
         check_text(v,
                    "[{\"type\":\"administrator\",\"probes\":[],\"uid\":0,\"remaining\":500000},"
-                   "{\"type\":\"lease\",\"probes\":[\"requests\"],\"uid\":1000,\"owner\":\"varlink, process 17\"},"
+                   "{\"type\":\"lease\",\"probes\":[\"requests\"],\"exclude\":[\"port:80\",\"port:9100\"],\"uid\":1000,\"owner\":\"varlink, process 17\"},"
                    "{\"type\":\"administrator\",\"probes\":[\"requests\"],\"uid\":0,\"remaining\":0}]");
         for (size_t i = 0; i < sd_json_variant_elements(v); i++)
                 check(idl_matches(symbol, SD_VARLINK_REGULAR, sd_json_variant_by_index(v, i)));
 }
 
+static Row make_row(RowKind kind, uint8_t last, uint16_t port) {
+        return (Row) {
+                .kind = kind,
+                .address = { 127, 0, 0, last },
+                .port = port,
+                .family = AF_INET,
+                .measured = true,
+                .count = 1,
+                .rate = 0.5,
+                .errors_reset = 2,
+                .errors_timeout = 3,
+                .aborts = 4,
+                .in_flight = 5,
+                .bytes_in = 6,
+                .bytes_out = 7,
+                .latency = { 8, 9, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT },
+        };
+}
+
+/* Endpoints and peers: what each has, what is known of it, and who may see it. */
+static void test_rows(void) {
+        static const char figures[] = "\"count\":1,\"rate\":5.000000000000000000000e-01,\"errors\":{\"reset\":2,\"timeout\":3},\"%s\":4,\"inFlight\":5,"
+                                      "\"latency\":{\"count\":8,\"mean\":9},\"bytesIn\":6,\"bytesOut\":7";
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *hidden = NULL, *none = NULL;
+        char other_name[] = "b.service", server[256], client[256], expected[1024];
+        struct qos_unit *view = new0(struct qos_unit, 1);
+        Manager *manager = new0(Manager, 1);
+        Unit other = { .manager = manager, .name = other_name, .view = view };
+        Snapshot s = make_snapshot();
+
+        check(view && manager);
+        manager->units[3] = &other;
+        unit.manager = manager;
+        view->names[0] = (struct qos_row_name) { .kind = QOS_ROW_ENDPOINT, .address = { .port = 6379, .family = AF_INET } };
+        (void) snprintf(server, sizeof(server), figures, "clientAborts");
+        (void) snprintf(client, sizeof(client), figures, "aborts");
+
+        none = to_json(&s);
+        check(!by_path(none, "requests"));
+
+        s.rows[s.n_rows++] = make_row(ROW_ENDPOINT, 1, 80);
+        s.rows[s.n_rows++] = make_row(ROW_EXCLUDED, 2, 9100);
+        s.rows[s.n_rows] = make_row(ROW_ENDPOINT, 0, 0);
+        s.rows[s.n_rows++].rest = true;
+        s.rows[s.n_rows++] = make_row(ROW_PEER, 1, 6379);
+        s.rows[s.n_rows] = make_row(ROW_PEER, 1, 6380);
+        s.rows[s.n_rows].count = ABSENT; /* questions overlap */
+        s.rows[s.n_rows].rate = NAN;
+        s.rows[s.n_rows].latency.count = s.rows[s.n_rows].latency.mean = ABSENT;
+        s.n_rows++;
+        s.rows[s.n_rows] = make_row(ROW_PEER, 0, 0);
+        s.rows[s.n_rows++].rest = true;
+        /* There is an object for them to be in */
+        s.metrics.requests.server.count = 1;
+        s.metrics.requests.client.count = 1;
+
+        v = to_json(&s);
+        (void) snprintf(expected, sizeof(expected),
+                        "[{\"listen\":\"127.0.0.1:80\",%s},{\"listen\":\"127.0.0.2:9100\",\"excluded\":true,%s},{\"rest\":true,%s}]", server, server, server);
+        check_text(by_path(v, "requests.server.endpoints"), expected);
+        (void) snprintf(expected, sizeof(expected),
+                        "[{\"peer\":\"127.0.0.1:6379\",\"unit\":\"b.service\",%s},"
+                        "{\"peer\":\"127.0.0.1:6380\",\"errors\":{\"reset\":2,\"timeout\":3},\"aborts\":4,\"inFlight\":5,\"bytesIn\":6,\"bytesOut\":7},"
+                        "{\"rest\":true,%s}]", client, client);
+        check_text(by_path(v, "requests.client.peers"), expected);
+
+        check(snapshot_to_json(&unit, &s, false, &hidden) >= 0);
+        check(by_path(hidden, "requests.server.endpoints") && by_path(hidden, "requests.client.count"));
+        check(!by_path(hidden, "requests.client.peers"));
+
+        /* Of a window that has no figures for them: only that they are there */
+        for (size_t i = 0; i < s.n_rows; i++)
+                s.rows[i].measured = false;
+        sd_json_variant_unref(v);
+        v = to_json(&s);
+        check_text(by_path(v, "requests.server.endpoints"), "[{\"listen\":\"127.0.0.1:80\"},{\"listen\":\"127.0.0.2:9100\",\"excluded\":true},{\"rest\":true}]");
+
+        unit.manager = NULL;
+        free(view);
+        free(manager);
+}
+
+/* As a metric of its own an endpoint has what it has in a reading, and nothing else. */
+static void test_row_metrics(void) {
+        Row rows[] = { make_row(ROW_ENDPOINT, 1, 80), make_row(ROW_PEER, 1, 80), {} };
+        Metrics m;
+
+        for (size_t i = 0; i < ELEMENTSOF(rows); i++) {
+                size_t n = 0;
+
+                row_get_metrics(rows + i, &m);
+                for (size_t k = 0; k < metric_table_size; k++) {
+                        bool there = metric_is_present(metric_table + k, &m);
+
+                        check(!there || startswith(metric_table[k].name, i == 0 ? "requests.server." : "requests.client."));
+                        n += there;
+                }
+                /* count, rate, two errors, aborts, in flight, two of the latency, bytes in and out */
+                check(n == (i < 2 ? 10 : 0));
+        }
+        row_get_metrics(rows, &m);
+        check(m.requests.server.client_aborts == 4 && m.requests.server.latency.mean == 9 && m.requests.client.count == ABSENT);
+}
+
 int main(void) {
+        test_rows();
+        test_row_metrics();
         test_absent();
         test_identity();
         test_each_metric();

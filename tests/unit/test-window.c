@@ -8,7 +8,9 @@
 #include "util.h"
 
 #define window_copy(to, from, size) memcpy(to, from, size)
+#define row_loop(n, step, data) ({ for (__u64 _i = 0; _i < (n) && step(_i, data) == 0; _i++) ; })
 #include "accumulate.h"
+#include "util-window.h"
 #include "window.h"
 
 #define check(condition)                                                                                \
@@ -41,7 +43,7 @@ static void book(struct qos_unit *u, uint64_t now, uint64_t nsec) {
 static uint64_t count_in(const struct qos_unit *u, uint64_t now, uint64_t attached, uint64_t window) {
         WindowReading r;
 
-        check(window_read(u, now, attached, window, &r) >= 0);
+        check(window_read(books_of(u, attached), now, window, &r) >= 0);
         check(window_get_count(&r, QOS_LATENCY) == r.cells[QOS_CELL_COUNT]);
         return window_get_count(&r, QOS_LATENCY);
 }
@@ -90,7 +92,7 @@ static void test_quantile_error(void) {
                         book(u, now, (uint64_t) v);
                 /* One larger sample, so that the maximum does not hide the middle of the bin */
                 book(u, now, (uint64_t) v * 2);
-                check(window_read(u, now, now, WINDOW_TOTAL, &r) >= 0);
+                check(window_read(books_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
                 window_get_distribution(&r, QOS_LATENCY, 5, &d);
                 check(fabs(d.p50 - floor(v)) <= v * 0.0109 + 1);
                 check(d.max == (uint64_t) v * 2);
@@ -108,7 +110,7 @@ static void test_quantile_rule(void) {
         for (unsigned n = 0; n <= 5000; n++) {
                 if (n > 0)
                         book(u, now, 1000 + n);
-                check(window_read(u, now, now, WINDOW_TOTAL, &r) >= 0);
+                check(window_read(books_of(u, now), now, WINDOW_TOTAL, &r) >= 0);
                 window_get_distribution(&r, QOS_LATENCY, 5, &d);
                 check(d.count == n);
                 check((d.max == ABSENT) == (n == 0));
@@ -147,7 +149,7 @@ static void test_windows(void) {
                                 uint64_t expected = 0;
                                 WindowReading r;
 
-                                check(window_read(u, now, attached, windows[i], &r) >= 0);
+                                check(window_read(books_of(u, attached), now, windows[i], &r) >= 0);
                                 check(r.covered == now - r.boundary);
                                 check(r.covered <= windows[i] + windows[i] / 6 || windows[i] <= 5 * NSEC_PER_SEC);
                                 check(r.boundary == attached || r.covered + windows[i] / 6 + 1 >= windows[i]);
@@ -208,7 +210,7 @@ static void test_move(void) {
                 window_move(u, QOS_ANSWER, last, last - start, now, age);
                 last = now;
 
-                check(window_read(u, now, attached, WINDOW_TOTAL, &r) >= 0);
+                check(window_read(books_of(u, attached), now, WINDOW_TOTAL, &r) >= 0);
                 check(window_get_count(&r, QOS_LATENCY) == 101);
                 check(r.sums[QOS_LATENCY] == 100 * 50 * NSEC_PER_MSEC + age);
                 check(r.maxima[QOS_LATENCY] >= age);
@@ -217,7 +219,7 @@ static void test_move(void) {
                 check(window_get_count(&r, QOS_ANSWER) == 1);
 
                 if (age > 2 * NSEC_PER_SEC) {
-                        check(window_read(u, now, attached, NSEC_PER_SEC, &r) >= 0);
+                        check(window_read(books_of(u, attached), now, NSEC_PER_SEC, &r) >= 0);
                         check(window_get_count(&r, QOS_LATENCY) == 1);
                         check(window_get_count(&r, QOS_ANSWER) == 1);
                         check(r.sums[QOS_ANSWER] == age);
@@ -240,8 +242,8 @@ static void test_mark(void) {
                 uint64_t n = rand_r(&seed) % 50, longest = 0, sum = 0;
 
                 now += rand_r(&seed) % (100 * NSEC_PER_MSEC);
-                window_mark(u, now, &mark);
-                window_read_since(u, now, &mark, &r);
+                window_mark(books_of(u, 0), now, &mark);
+                window_read_since(books_of(u, 0), now, &mark, &r);
                 check(window_get_count(&r, QOS_LATENCY) == 0 && r.covered == 0);
 
                 for (uint64_t i = 0; i < n; i++) {
@@ -252,7 +254,7 @@ static void test_mark(void) {
                         longest = MAX(longest, nsec);
                         sum += nsec;
                 }
-                window_read_since(u, now, &mark, &r);
+                window_read_since(books_of(u, 0), now, &mark, &r);
                 check(r.cells[QOS_CELL_COUNT] == n);
                 check(window_get_count(&r, QOS_LATENCY) == n && window_get_count(&r, QOS_FIRST_BYTE) == n);
                 check(r.sums[QOS_LATENCY] == sum);
@@ -272,18 +274,18 @@ static void test_mark(void) {
         booked_at = now;
         book(u, now, 5000);
         window_add(u, QOS_SERVICE, 0, 1);
-        window_mark(u, now, &mark);
+        window_mark(books_of(u, 0), now, &mark);
         for (unsigned i = 0; i < 5; i++) {
                 now += 200 * NSEC_PER_MSEC;
                 window_enter(u, now);
                 window_move(u, QOS_LATENCY, booked_at + i * 200 * NSEC_PER_MSEC, 5000 + i * 200 * NSEC_PER_MSEC, now, 5000 + (i + 1) * 200 * NSEC_PER_MSEC);
                 window_move(u, QOS_ANSWER, booked_at + i * 200 * NSEC_PER_MSEC, i * 200 * NSEC_PER_MSEC, now, (i + 1) * 200 * NSEC_PER_MSEC);
-                window_read_since(u, now, &mark, &r);
+                window_read_since(books_of(u, 0), now, &mark, &r);
                 check(r.cells[QOS_CELL_COUNT] == 0);
                 check(window_get_count(&r, QOS_LATENCY) == 0 && window_get_count(&r, QOS_ANSWER) == 0);
         }
         book(u, now, 7000);
-        window_read_since(u, now, &mark, &r);
+        window_read_since(books_of(u, 0), now, &mark, &r);
         check(r.cells[QOS_CELL_COUNT] == 1 && window_get_count(&r, QOS_LATENCY) == 1);
         free(u);
 }
@@ -301,9 +303,9 @@ static void test_carry(void) {
         for (unsigned i = 0; i < 5; i++)
                 window_count(u, QOS_CELL_RETRANSMITS, 1);
 
-        check(window_read(u, now, attached, WINDOW_TOTAL, &r) >= 0);
+        check(window_read(books_of(u, attached), now, WINDOW_TOTAL, &r) >= 0);
         check(r.cells[QOS_CELL_RETRANSMITS] == (uint64_t) UINT32_MAX + 4);
-        check(window_read(u, now, attached, 2 * NSEC_PER_SEC, &r) >= 0);
+        check(window_read(books_of(u, attached), now, 2 * NSEC_PER_SEC, &r) >= 0);
         check(r.cells[QOS_CELL_RETRANSMITS] == 5);
         free(u);
 }
@@ -338,13 +340,13 @@ static void* reader(void *userdata) {
                 WindowReading r;
                 Distribution d;
 
-                check(window_read(race.unit, now, *attached, WINDOW_TOTAL, &r) >= 0);
+                check(window_read(books_of(race.unit, *attached), now, WINDOW_TOTAL, &r) >= 0);
                 n = window_get_count(&r, QOS_LATENCY);
                 check(n >= before && n <= (uint64_t) ADDERS * ADDS);
                 before = n;
 
                 /* -EAGAIN may happen here, where a second passes in a millisecond */
-                if (window_read(race.unit, now, *attached, NSEC_PER_SEC, &r) < 0)
+                if (window_read(books_of(race.unit, *attached), now, NSEC_PER_SEC, &r) < 0)
                         continue;
                 window_get_distribution(&r, QOS_LATENCY, 5, &d);
                 check(d.count == window_get_count(&r, QOS_LATENCY));
@@ -369,14 +371,14 @@ static void test_threads(void) {
         __atomic_store_n(&race.done, true, __ATOMIC_RELEASE);
         check(pthread_join(r, NULL) == 0);
 
-        check(window_read(race.unit, race.clock, attached, WINDOW_TOTAL, &reading) >= 0);
+        check(window_read(books_of(race.unit, attached), race.clock, WINDOW_TOTAL, &reading) >= 0);
         check(window_get_count(&reading, QOS_LATENCY) == (uint64_t) ADDERS * ADDS);
         for (unsigned i = 0; i < ADDS; i++)
                 sum += 1000 + i % 100000;
         check(reading.sums[QOS_LATENCY] == ADDERS * sum);
 
         /* Ten seconds of microseconds have passed: what the window has and what went before it are all there is */
-        check(window_read(race.unit, race.clock, attached, 5 * NSEC_PER_SEC, &reading) >= 0);
+        check(window_read(books_of(race.unit, attached), race.clock, 5 * NSEC_PER_SEC, &reading) >= 0);
         check(window_get_count(&reading, QOS_LATENCY) >= 4900000);
         free(race.unit);
 }
@@ -395,6 +397,196 @@ static void test_valid(void) {
         check(!window_is_valid(UINT64_MAX));
 }
 
+/* Windows that are longer than the machine is up. */
+static void test_young(void) {
+        static const uint64_t windows[] = { NSEC_PER_SEC, 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC };
+        uint64_t attached = NSEC_PER_SEC / 2;
+
+        for (uint64_t now = attached; now < 310 * NSEC_PER_SEC; now += 700 * NSEC_PER_MSEC) {
+                struct qos_unit *u = unit_new_at(attached);
+
+                book(u, now, 1000);
+                for (size_t i = 0; i < ELEMENTSOF(windows); i++)
+                        check(count_in(u, now, attached, windows[i]) == 1);
+                free(u);
+        }
+}
+
+/* What is one unit's lies in several books, of which some are older than it. */
+static void test_books(void) {
+        static const uint64_t windows[] = {
+                300 * NSEC_PER_MSEC, NSEC_PER_SEC, 5 * NSEC_PER_SEC, 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC,
+        };
+        uint64_t start = 10000 * NSEC_PER_SEC + 1234567, attached = start + 1007 * NSEC_PER_SEC, now;
+        struct qos_unit *old = unit_new_at(start), *own, *all;
+        WindowReading merged, one;
+        WindowBook books[3];
+        WindowBooks w = { .books = books, .attached_at = attached };
+        unsigned n_inner = 0;
+        WindowBase base;
+        WindowMark mark;
+        struct qos_unit *late = NULL, *moving = NULL;
+        uint64_t total = 0, marked = 0, moving_at = 0, moving_nsec = 0;
+
+        /* What the inner unit counts before the outer one is attached, the largest sample among it */
+        for (now = start; now < attached; now += 700 * NSEC_PER_MSEC)
+                book(old, now, 5 * NSEC_PER_SEC);
+
+        books[n_inner++] = (WindowBook) { old, start };
+        window_base_begin(books, n_inner, attached, &base);
+        w.base = &base;
+        own = unit_new_at(attached);
+        books[n_inner++] = (WindowBook) { own, attached };
+        w.n = n_inner;
+        /* The truth: one map with everything since then */
+        all = unit_new_at(attached);
+
+        for (unsigned i = 0; now < attached + 900 * NSEC_PER_SEC; i++, now += 37 * NSEC_PER_MSEC * (1 + i % 7)) {
+                struct qos_unit *const targets[] = { old, own, late ?: own };
+                uint64_t nsec = 1000 + (uint64_t) i * 7919 % 1000000;
+
+                if (!late && now > attached + 100 * NSEC_PER_SEC) {
+                        late = unit_new_at(now);
+                        books[2] = (WindowBook) { late, now };
+                        w.n = 3;
+                        window_mark(&w, now, &mark);
+                        marked = total;
+                }
+
+                book(targets[i % 3], now, nsec);
+                book(all, now, nsec);
+                total++;
+                /* Of one in five the answer still leaves when the next is asked */
+                if (moving)
+                        for (unsigned k = 0; k < 2; k++) {
+                                struct qos_unit *u = k == 0 ? moving : all;
+
+                                window_enter(u, now);
+                                window_move(u, QOS_LATENCY, moving_at, moving_nsec, now, moving_nsec + 500000);
+                        }
+                moving = i % 5 == 0 ? targets[i % 3] : NULL;
+                moving_at = now;
+                moving_nsec = nsec;
+
+                if (i % 23 != 0)
+                        continue;
+                for (size_t k = 0; k < ELEMENTSOF(windows); k++) {
+                        check(window_read(&w, now, windows[k], &merged) >= 0);
+                        check(window_read(books_of(all, attached), now, windows[k], &one) >= 0);
+                        check(memcmp(merged.cells, one.cells, sizeof(one.cells)) == 0);
+                        check(memcmp(merged.sums, one.sums, sizeof(one.sums)) == 0);
+                        check(merged.covered == one.covered && merged.boundary == one.boundary);
+                        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
+                                Distribution x, y;
+
+                                window_get_distribution(&merged, d, 5, &x);
+                                window_get_distribution(&one, d, 5, &y);
+                                if (merged.boundary != attached)
+                                        check(memcmp(&x, &y, sizeof(x)) == 0);
+                                else /* with the sub-window in which the attach was, which has larger ones */
+                                        check(x.p99 == y.p99 && x.max >= y.max && (x.count == 0 || x.max <= y.max * 1.0906 + 1));
+                        }
+                }
+                check(window_read(&w, now, WINDOW_TOTAL, &merged) >= 0);
+                check(merged.cells[QOS_CELL_COUNT] == total);
+                check(window_get_count(&merged, QOS_LATENCY) == total);
+        }
+
+        window_read_since(&w, now, &mark, &merged);
+        check(merged.cells[QOS_CELL_COUNT] == total - marked);
+
+        /* Closed: gone from the books, and not from the totals; nor from what happened since a mark */
+        window_base_close(&base, now, &books[0]);
+        w.books = books + 1;
+        w.n = 2;
+        check(window_read(&w, now, WINDOW_TOTAL, &merged) >= 0);
+        check(window_read(books_of(all, attached), now, WINDOW_TOTAL, &one) >= 0);
+        check(memcmp(merged.cells, one.cells, sizeof(one.cells)) == 0);
+        check(memcmp(merged.sums, one.sums, sizeof(one.sums)) == 0);
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
+                check(merged.maxima[d] >= one.maxima[d] && merged.maxima[d] <= one.maxima[d] * 1.0906 + 1);
+        window_read_since(&w, now, &mark, &merged);
+        check(merged.cells[QOS_CELL_COUNT] == total - marked);
+
+        /* And opened again: what it had does not count twice */
+        window_base_open(&base, &books[0]);
+        w.books = books;
+        w.n = 3;
+        book(old, now, 1000);
+        check(window_read(&w, now, WINDOW_TOTAL, &merged) >= 0);
+        check(merged.cells[QOS_CELL_COUNT] == total + 1);
+
+        free(old);
+        free(own);
+        free(late);
+        free(all);
+}
+
+/* A connection becomes another unit's while its answer leaves: its sample is booked in one book and moves in the other. */
+static void test_books_moved(void) {
+        uint64_t now = 5000 * NSEC_PER_SEC;
+        struct qos_unit *a = unit_new_at(now), *b = unit_new_at(now);
+        WindowBook books[] = { { a, now }, { b, now } };
+        WindowBooks w = { .books = books, .n = 2, .attached_at = now };
+        WindowReading r;
+        Distribution d;
+
+        book(a, now, 1000);
+        window_enter(b, now + 3 * NSEC_PER_SEC);
+        window_move(b, QOS_LATENCY, now, 1000, now + 3 * NSEC_PER_SEC, 3 * NSEC_PER_SEC);
+
+        check(window_read(&w, now + 4 * NSEC_PER_SEC, WINDOW_TOTAL, &r) >= 0);
+        window_get_distribution(&r, QOS_LATENCY, 5, &d);
+        check(d.count == 1 && d.max == 3 * NSEC_PER_SEC && d.mean == 3 * NSEC_PER_SEC);
+        check(r.cells[QOS_CELL_COUNT] == 1);
+
+        /* Neither by itself has more samples than there were */
+        for (unsigned i = 0; i < 2; i++) {
+                check(window_read(&(WindowBooks) { .books = books + i, .n = 1, .attached_at = now },
+                                  now + 4 * NSEC_PER_SEC, WINDOW_TOTAL, &r) >= 0);
+                check(window_get_count(&r, QOS_LATENCY) == (i == 0));
+        }
+        free(a);
+        free(b);
+}
+
+/* The history of a unit that was attached around another. */
+static void test_books_steps(void) {
+        uint64_t start = 3000 * NSEC_PER_SEC, attached = start + 15 * NSEC_PER_SEC, now = start;
+        struct qos_unit *old = unit_new_at(start), *own;
+        WindowBook books[2] = { { old, start } };
+        WindowBooks w = { .books = books, .n = 2, .attached_at = attached };
+        WindowReading r;
+        WindowGauges g;
+        WindowBase base;
+
+        for (; now < attached; now += 100 * NSEC_PER_MSEC)
+                book(old, now, NSEC_PER_SEC);
+        window_base_begin(books, 1, attached, &base);
+        w.base = &base;
+        own = unit_new_at(attached);
+        books[1] = (WindowBook) { own, attached };
+        __sync_fetch_and_add(&old->open, 3);
+        __sync_fetch_and_add(&own->open, 4);
+
+        for (; now < start + 60 * NSEC_PER_SEC; now += 100 * NSEC_PER_MSEC) {
+                book(old, now, 1000);
+                book(own, now, 1000);
+        }
+
+        check(window_read_step(&w, 300, &r, &g) == -ENODATA);
+        for (uint64_t n = 301; n < 306; n++) {
+                check(window_read_step(&w, n, &r, &g) >= 0);
+                check(r.cells[QOS_CELL_COUNT] == (n == 301 ? 100 : 200));
+                check(window_get_count(&r, QOS_FIRST_BYTE) == r.cells[QOS_CELL_COUNT]);
+                check(r.maxima[QOS_FIRST_BYTE] <= 1100);
+                check(r.covered == (n == 301 ? 5 : 10) * NSEC_PER_SEC);
+                check(g.open == 7);
+        }
+        free(old);
+        free(own);
+}
+
 int main(void) {
         test_valid();
         test_grid();
@@ -405,6 +597,10 @@ int main(void) {
         test_move();
         test_carry();
         test_mark();
+        test_young();
+        test_books();
+        test_books_moved();
+        test_books_steps();
         test_threads();
         return EXIT_SUCCESS;
 }

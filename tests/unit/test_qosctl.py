@@ -378,6 +378,19 @@ class Attach(Test):
 
 
 class Status(Test):
+    def test_nested(self):
+        self.qosd.add("system.slice", contains=[f"unit{i}.service" for i in range(8)])
+        self.qosd.add("nginx.service", partOf="system.slice")
+        self.assertIn("Contains: unit0.service, unit1.service, unit2.service, unit3.service, unit4.service, unit5.service, "
+                      "unit6.service, unit7.service (merged)\n", self.out_of("status", "system.slice"))
+        out = self.out_of("status", "nginx")
+        self.assertIn("Part of: system.slice\n", out)
+        self.assertNotIn("Contains", out)
+        self.qosd.add("system.slice", contains=["\x1b.service"] + [f"unit{i}.service" for i in range(9)])
+        out = self.out_of("status", "system.slice")
+        self.assertIn("Contains: \\x1b.service, unit0.service,", out)
+        self.assertIn("unit6.service, 2 more (merged)\n", out)
+
     def test_page(self):
         self.qosd.add("nginx.service", requests__server__errors={"reset": 3, "timeout": 1}, requests__server__clientAborts=2,
                       requests__server__inFlight=7, requests__server__oldestInFlight=81000,

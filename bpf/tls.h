@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* TLS without its keys: the headers of its records tell where the handshake ends, and which records are no part of a question
+ * or an answer. Between the two nothing is known: a sealed connection is one of plain exchanges.
+ *
+ * TLS 1.2 says in the clear what a record is. TLS 1.3 seals the end of the handshake and the farewell as well, and shows their
+ * lengths: what ends the handshake is as long as a digest.
+ *
+ * Pure: compiled for BPF and for the unit tests. */
+
+#include "exchange.h"
+#include "protocol.h"
+
+enum tls_type {
+        TLS_CHANGE_CIPHER = 20,
+        TLS_ALERT,
+        TLS_HANDSHAKE,
+        TLS_APPLICATION,
+};
+
+#define TLS_HEADER_SIZE 5U
+#define TLS_RECORD_MAX (16384U + 2048U)
+
+/* Sealed by TLS 1.3, with the byte that says what it is and the tag of 16 bytes (of 8 with one rare cipher): Finished, of four
+ * bytes and a digest of 32 or 48; an alert, of two bytes. */
+#define TLS_IS_FINISHED(length) ((length) == 53 || (length) == 69 || (length) == 45)
+#define TLS_IS_ALERT(length) ((length) == 19)
+
+/* A certificate, a proof of it, and a Finished: who sends more records than these has longer ones than are known here. */
+#define TLS_FINISHED_RECORDS 4
+
+enum tls_phase {
+        TLS_HELLO,              /* the client has said nothing but that it wants to talk */
+        TLS_CHANGED,            /* it has said that all that follows is sealed */
+        TLS_ESTABLISHED,
+};
+
+/* One direction. */
+struct tls_side {
+        __u64 header;           /* as far as it has come, the first byte highest */
+        __u32 left;             /* of the record's body */
+        __u8 have;              /* bytes of the header */
+        __u8 application;       /* the record is part of a question, or an answer */
+};
+
+struct tls {
+        struct tls_side in;
+        struct tls_side out;
+        __u32 in_pos;           /* up to where the client's side was looked at: a sequence number */
+        __u8 phase;             /* enum tls_phase */
+        __u8 sealed;            /* records that the client has sent sealed, in the handshake of TLS 1.3 */
+        __u8 asks;              /* a part of a question was taken since the last read */
+        __u8 out_lost;          /* what leaves cannot be followed: all of it is an answer, then */
+};
+
+/* By the first bytes of a question, as protocol_detect(): a greeting, or the middle of a talk. */
+PARSER_FUNCTION int tls_detect(__u64 bytes, __u32 length) {
+        __u32 type = bytes & 0xff, major = bytes >> 8 & 0xff, minor = bytes >> 16 & 0xff;
+
+        return length >= 3 && (type == TLS_HANDSHAKE || type == TLS_APPLICATION) && major == 3 && minor <= 4;
+}
+
+/* A header is complete. False: this is not TLS, or the place is lost. */
+EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int out) {
+        __u32 type = side->header >> 32 & 0xff, major = side->header >> 24 & 0xff, length = side->header & 0xffff;
+
+        side->have = 0;
+        side->header = 0;
+        side->left = length;
+        side->application = 0;
+        if (major != 3 || length == 0 || length > TLS_RECORD_MAX)
+                return 0;
+
+        switch (type) {
+
+        case TLS_CHANGE_CIPHER:
+                if (!out && t->phase == TLS_HELLO)
+                        t->phase = TLS_CHANGED;
+                return 1;
+
+        case TLS_ALERT:
+                return 1;
+
+        case TLS_HANDSHAKE:
+                /* Sealed, up to TLS 1.2 */
+                if (!out && t->phase == TLS_CHANGED)
+                        t->phase = TLS_ESTABLISHED;
+                return 1;
+
+        case TLS_APPLICATION:
+                if (t->phase == TLS_ESTABLISHED)
+                        side->application = !TLS_IS_ALERT(length);
+                else if (!out && (TLS_IS_FINISHED(length) || ++t->sealed >= TLS_FINISHED_RECORDS))
+                        t->phase = TLS_ESTABLISHED;
+                return 1;
+        }
+
+        return 0;
+}
+
+/* What a step meant. */
+#define TLS_STEP_APPLICATION (1U << 24) /* there was something of a question, or an answer, in what it took */
+#define TLS_STEP_LOST (1U << 25)
+#define TLS_STEP_TAKEN(r) ((r) & 0xffffffU)
+
+/* Takes some of the bytes that are there, the first 8 of them (at most) in bytes, the first one lowest. Returns how many,
+ * below 2^24, and what they meant. */
+PARSER_FUNCTION __u32 tls_step(struct tls *t, int out, __u64 bytes, __u32 there) {
+        struct tls_side *side;
+        __u32 n = 0;
+
+        if (!t)
+                return TLS_STEP_LOST;
+        side = out ? &t->out : &t->in;
+
+        if (side->left > 0) {
+                n = side->left < there ? side->left : there;
+                side->left -= n;
+                return n | (side->application ? TLS_STEP_APPLICATION : 0);
+        }
+
+        for (int i = 0; i < (int) TLS_HEADER_SIZE; i++) {
+                if (side->have >= TLS_HEADER_SIZE || n >= there)
+                        break;
+                side->header = side->header << 8 | (bytes & 0xff);
+                bytes >>= 8;
+                side->have++;
+                n++;
+        }
+        if (side->have < TLS_HEADER_SIZE)
+                return n;
+        if (!tls_begin_record(t, side, out))
+                return n | TLS_STEP_LOST;
+        return n | (side->application ? TLS_STEP_APPLICATION : 0);
+}
+
+/* The connection ends. What has come and was not read is mostly the client's farewell: an alert, of 19 (TLS 1.3) or 26 bytes
+ * (TLS 1.2). Questions are longer than that. */
+#define TLS_FAREWELL_SIZE (TLS_HEADER_SIZE + 26U)
+
+EXCHANGE_INLINE void tls_end(struct exchange *x, struct exchange_effect *effect) {
+        if (x->state != EXCHANGE_ASKED && x->in_end - x->read_end <= TLS_FAREWELL_SIZE)
+                exchange_shut(x, effect);
+}

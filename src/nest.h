@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Units in units: a service in a slice, both attached. A control group books for the innermost unit around it, and what a
+ * unit shows is the sum of its own book and of those of all units in it (window.h). Here is decided who lies in whom, whose
+ * books are whose, and what becomes of the book of a unit that is detached while it lies in another: that has to go on
+ * with it for as long as windows reach back, and with its totals for ever. */
+
+#include <systemd/sd-json.h>
+
+#include "manager.h"
+#include "window.h"
+
+/* Does the one have groups that lie in groups of the other? By the paths alone: neither need be running. */
+bool unit_contains(const Unit *outer, const Unit *inner);
+
+/* The innermost attached unit around a unit, or besides it around the path of a control group; NULL: none. */
+Unit* unit_find_outer(const Unit *u);
+Unit* unit_find_outer_of(const Unit *u, const char *control_group);
+
+/* Whose books are the unit's: fills in both, buffer has room for UNITS_MAX_LIMIT. */
+void unit_get_books(const Unit *u, WindowBook *buffer, WindowBooks *ret);
+
+/* Tells the kernel who lies in whom. look: one that was just attached, whose sockets may be those of units around it. */
+void nest_publish(Manager *m, const Unit *look);
+/* Lets the kernel look through its sockets, after nest_publish(). */
+void nest_settle(Manager *m);
+
+/* The unit has its map: what its books had until now is not its own. */
+int unit_begin_books(Unit *u);
+/* The closed book of a unit that is attached again; NULL: there is none. */
+Unit* nest_find_closed(Manager *m, const char *control_group);
+/* The unit was detached, holds no groups any more, and lies in another: its book is closed. Consumes u. */
+void unit_close(Unit *u);
+/* Lets go of closed books that no unit is left for. */
+void nest_prune(Manager *m);
+/* Waits for the time when closed books have left all windows. */
+void nest_schedule(Manager *m);
+
+/* The unit's control groups lie elsewhere than was known. */
+int unit_set_place(Unit *u, const char *control_group, const char *instances);
+
+/* Tells the views of all units around it and in it. */
+void nest_notify(const Unit *u);
+
+/* For a restart of qosd. */
+int window_base_to_json(const WindowBase *base, sd_json_variant **ret);
+int window_base_from_json(sd_json_variant *v, WindowBase *ret);

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <arpa/inet.h>
+
+#include "selector.h"
+
+static int parse_port(const char *s, size_t l, uint16_t *ret) {
+        unsigned port = 0;
+
+        if (l == 0 || l > 5)
+                return -EINVAL;
+        for (size_t i = 0; i < l; i++) {
+                if (s[i] < '0' || s[i] > '9')
+                        return -EINVAL;
+                port = port * 10 + (unsigned) (s[i] - '0');
+        }
+        if (port == 0 || port > UINT16_MAX)
+                return -EINVAL;
+
+        *ret = (uint16_t) port;
+        return 0;
+}
+
+static int parse_address(const char *s, size_t l, Selector *ret) {
+        const char *colon = memrchr(s, ':', l);
+        char host[INET6_ADDRSTRLEN + 2];
+        size_t n;
+        int r;
+
+        if (!colon)
+                return -EINVAL;
+        r = parse_port(colon + 1, (size_t) (s + l - colon - 1), &ret->port);
+        if (r < 0)
+                return r;
+
+        n = (size_t) (colon - s);
+        if (n == 0) {
+                ret->type = SELECTOR_PORT;
+                return 0;
+        }
+        if (n >= sizeof(host))
+                return -EINVAL;
+        memcpy(host, s, n);
+        host[n] = 0;
+
+        ret->type = SELECTOR_ADDRESS;
+        ret->family = AF_INET;
+        if (streq(host, "*"))
+                return 0;
+        if (host[0] == '[' && host[n - 1] == ']') {
+                ret->family = AF_INET6;
+                host[n - 1] = 0;
+                return inet_pton(AF_INET6, host + 1, ret->address) == 1 ? 0 : -EINVAL;
+        }
+        return inet_pton(AF_INET, host, ret->address) == 1 ? 0 : -EINVAL;
+}
+
+/* Of the kinds that have a control group. An address has no such suffix. */
+static bool is_unit(const char *s, size_t l) {
+        static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket" };
+
+        if (l > 1 && s[0] == '/')
+                return true;
+        for (size_t i = 0; i < ELEMENTSOF(suffixes); i++) {
+                size_t n = strlen(suffixes[i]);
+
+                if (l > n && strncmp(s + l - n, suffixes[i], n) == 0)
+                        return true;
+        }
+        return false;
+}
+
+int selector_parse(const char *name, Selector *ret, char ret_metric[static SELECTOR_METRIC_MAX]) {
+        static const char *const prefixes[] = { "requests.server[", "requests.client[" };
+        const char *begin = strchr(name, '['), *end = strrchr(name, ']');
+        Selector s = {};
+        size_t l, before;
+        int r;
+
+        if (!begin && !end) {
+                if (strlen(name) >= SELECTOR_METRIC_MAX)
+                        return -ENAMETOOLONG;
+                strcpy(ret_metric, name);
+                *ret = s;
+                return 0;
+        }
+
+        /* The name of a metric has no brackets, an address may */
+        if (!begin || !end || end < begin || end[1] != '.' || end[2] == 0)
+                return -EINVAL;
+        if (startswith(name, prefixes[1]))
+                s.client = true;
+        else if (!startswith(name, prefixes[0]))
+                return -EINVAL;
+
+        begin++;
+        l = (size_t) (end - begin);
+        if (s.client && is_unit(begin, l)) {
+                s.type = SELECTOR_UNIT;
+                s.unit = begin;
+                s.unit_length = l;
+        } else {
+                r = parse_address(begin, l, &s);
+                if (r < 0)
+                        return r;
+        }
+
+        before = strlen(prefixes[0]) - 1;
+        if (before + strlen(end + 1) >= SELECTOR_METRIC_MAX)
+                return -ENAMETOOLONG;
+        memcpy(ret_metric, name, before);
+        strcpy(ret_metric + before, end + 1);
+        *ret = s;
+        return 0;
+}
+
+bool selector_matches(const Selector *s, const Row *row, const char *unit) {
+        if (row->rest || (row->kind == ROW_PEER) != s->client)
+                return false;
+
+        switch (s->type) {
+
+        case SELECTOR_PORT:
+                return row->port == s->port;
+
+        case SELECTOR_ADDRESS:
+                return row->port == s->port && row->family == s->family &&
+                        memcmp(row->address, s->address, sizeof(row->address)) == 0;
+
+        case SELECTOR_UNIT:
+                return unit && strlen(unit) == s->unit_length && strncmp(unit, s->unit, s->unit_length) == 0;
+
+        default:
+                return false;
+        }
+}

@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a unit answers, by the address it answers at: counts are those of who asked there."""
+
+import os
+import re
+import socket
+import subprocess
+
+import scenario
+from scenario import (Talk, Unit, attach, check, equal, expect_total, kill_qosd, lookup, qosctl, run,
+                      server_figures, smaller, snapshot, test, unused_port, varlink, varlink_error, wait_for)
+from test_redis import command
+
+
+class Nginx(Unit):
+    """Listens on all of these, as written in its configuration; location: what it does with a request."""
+
+    def __init__(self, listen, location='return 200 "ok\\n";', more=""):
+        name = scenario.unit_name("nginx")
+        self.directory = f"/run/{name}"
+        self.configure(listen, location, more)
+        super().__init__(f"/usr/sbin/nginx -c {self.directory}/nginx.conf -g 'daemon off;'", name=name, type="exec",
+                         settings="ExecReload=/bin/kill -HUP $MAINPID")
+
+    def configure(self, listen, location='return 200 "ok\\n";', more=""):
+        self.ports = sorted({int(re.search(r"(\d+)(?: .*)?$", a)[1]) for a in listen})
+        os.makedirs(self.directory, exist_ok=True)
+        with open(f"{self.directory}/nginx.conf", "w") as f:
+            f.write(f"worker_processes 2; pid {self.directory}/pid; error_log stderr; user root;\nevents {{}}\n"
+                    f"http {{ access_log off; keepalive_requests 1000000; {more}\nserver {{\n"
+                    + "".join(f"listen {a};\n" for a in listen) + f"location / {{ {location} }} }} }}\n")
+
+    def start(self):
+        super().start()
+        for port in self.ports:
+            wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+        return self
+
+
+def unused_ports(n):
+    ports = set()
+    while len(ports) < n:
+        ports.add(unused_port())
+    return sorted(ports)
+
+
+def ab(port, number, host="127.0.0.1", connections=4, path="/", keepalive=True):
+    """Its own count of what was answered."""
+    out = run("ab", "-q", "-n", number, "-c", min(connections, number), *(["-k"] if keepalive else []),
+              f"http://{host}:{port}{path}", timeout=60).stdout
+    equal(int(re.search(r"^Failed requests:\s+(\d+)", out, re.M)[1]), 0, "requests of ab that failed")
+    return int(re.search(r"^Complete requests:\s+(\d+)", out, re.M)[1])
+
+
+def endpoints(unit, window="total"):
+    """By where they listen; excluded ones are of their own, '… excluded'."""
+    rows = server_figures(unit, window).get("endpoints", [])
+    named = {("others" if r.get("rest") else r["listen"]) + (" excluded" if r.get("excluded") else ""): r for r in rows}
+    equal(len(named), len(rows), f"endpoints that are called differently in {rows}")
+    return named
+
+
+def counts(unit):
+    return {name: r["count"] for name, r in endpoints(unit).items()}
+
+
+def expect_counts(unit, want, what, timed=True):
+    """Each has so many, all that are not excluded together what the unit has, and nothing is left over."""
+    def settled():
+        f = server_figures(unit)
+        return counts(unit) == want and f["inFlight"] == 0
+    try:
+        wait_for(what, settled, 3)
+    except scenario.Failed:
+        equal(counts(unit), want, f"counts by endpoint {what}")
+        raise
+    f = server_figures(unit)
+    rows = endpoints(unit)
+    for key in ("count", "inFlight", "bytesIn", "bytesOut", "clientAborts"):
+        equal(sum(r[key] for name, r in rows.items() if not name.endswith("excluded")), f[key], f"sum of {key} {what}")
+    for name, r in rows.items():
+        if timed:
+            equal(r["latency"]["count"], r["count"], f"latency.count of {name} {what}")
+        equal(r["inFlight"], 0, f"inFlight of {name} {what}")
+
+
+@test(vm=True)
+def exact_by_port():
+    """The first one, which has no row of its own, too; over a restart of the unit, in whatever order it opens them then."""
+    a, b, c = unused_ports(3)
+    u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}", f"{c}"])).start()
+    want = {f"127.0.0.1:{a}": 0, f"127.0.0.1:{b}": 0, f"*:{c}": 0}
+    for name, port, number in ((f"127.0.0.1:{a}", a, 300), (f"127.0.0.1:{b}", b, 200), (f"*:{c}", c, 70)):
+        want[name] += ab(port, smaller(number))
+        expect_counts(u, want, "one after the other")
+    clients = [subprocess.Popen(["ab", "-q", "-k", "-n", str(smaller(n)), "-c", "2", f"http://127.0.0.1:{port}/"],
+                                stdout=subprocess.DEVNULL) for port, n in ((a, 1000), (b, 2000), (c, 3000))]
+    for client in clients:
+        equal(client.wait(60), 0, "ab's exit status")
+    for name, n in ((f"127.0.0.1:{a}", 1000), (f"127.0.0.1:{b}", 2000), (f"*:{c}", 3000)):
+        want[name] += smaller(n)
+    expect_counts(u, want, "all at once")
+    expect_total(u, sum(want.values()))
+
+    u.stop()
+    u.configure([f"{c}", f"127.0.0.1:{b}", f"127.0.0.1:{a}"])
+    u.start()
+    want[f"*:{c}"] += ab(c, 40, keepalive=False)
+    want[f"127.0.0.1:{a}"] += ab(a, 30)
+    expect_counts(u, want, "after a restart")
+
+
+@test()
+def more_than_there_are_rows():
+    """The first one and seven further have their own, four share one: the sum is exact."""
+    ports = unused_ports(12)
+    u = attach(Nginx([f"127.0.0.1:{p}" for p in ports])).start()
+    asked = {p: ab(p, 10 + i) for i, p in enumerate(ports)}
+    wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
+    got = counts(u)
+    equal(len(got), 9, f"endpoints in {got}")
+    for name, n in got.items():
+        if name != "others":
+            equal(n, asked[int(name.split(":")[1])], f"count of {name}")
+    equal(sum(got.values()), sum(asked.values()), "count of all endpoints")
+    expect_total(u, sum(asked.values()))
+    check("others" in qosctl("status", u.name, "--window=total").stdout, "no others on the status page")
+
+
+@test(vm=True)
+def same_port_on_both_families():
+    port = unused_port()
+    u = attach(Nginx([f"{port}", f"[::]:{port} ipv6only=on"])).start()
+    want = {f"*:{port}": ab(port, 30), f"[::]:{port}": ab(port, 20, host="[::1]")}
+    expect_counts(u, want, "of both families")
+    name = f"requests.server[:{port}]."
+    values = varlink("Get", unit=u.name, window=0, metrics=[
+        name + "count", name + "latency.count", name + "latency.p50", name + "latency.p99", f"requests.server[*:{port}].count",
+        f"requests.server[[::]:{port}].count", f"requests.server[127.0.0.1:{port}].count", "requests.server.count"])["values"]
+    p50 = values.pop(name + "latency.p50")
+    equal(values, {name + "count": 50, name + "latency.count": 50, f"requests.server[*:{port}].count": 30,
+                   f"requests.server[[::]:{port}].count": 20, "requests.server.count": 50}, "metrics by name")
+    check(p50 > 0, "the median of both")
+
+    # One socket for both
+    port = unused_port()
+    u = attach(Nginx([f"[::]:{port} ipv6only=off"])).start()
+    expect_counts(u, {f"[::]:{port}": ab(port, 30) + ab(port, 20, host="[::1]")}, "through one socket")
+
+
+@test()
+def named_metrics():
+    """As scripts ask for them, and what is said of names that make no sense."""
+    a, b = unused_ports(2)
+    u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"])).start()
+    ab(a, 12)
+    ab(b, 600)
+    expect_counts(u, {f"127.0.0.1:{a}": 12, f"127.0.0.1:{b}": 600}, "of both")
+    row = endpoints(u)[f"127.0.0.1:{b}"]
+    for key in ("count", "inFlight", "clientAborts", "bytesIn", "latency.p99", "errors.reset"):
+        for selector in (f":{b}", f"127.0.0.1:{b}"):
+            equal(qosctl("show", u.name, "--window=total", "--value", "-P", f"requests.server[{selector}].{key}").stdout.strip(),
+                  str(lookup(row, key)), key)
+    # Too few for it, and one that nobody listens on
+    for name in (f"requests.server[:{a}].latency.p99", "requests.server[:1].count", f"requests.server[*:{b}].count",
+                 f"requests.client[:{b}].count"):
+        equal(qosctl("show", u.name, "--window=total", "-P", name).stdout, f"{name}=\n", name)
+    for name in ("requests.server[].count", f"requests.server[:{b}]", f"requests.server[:{b}].", "requests.server[:0].count",
+                 "requests.server[:65536].count", "requests.server[a.service].count", f"requests[:{b}].server.count",
+                 f"requests.server[:{b}].nonsense", f"requests.server[:{b}].queue.p99", f"requests.server[:{b}].aborts",
+                 f"requests.client[:{b}].clientAborts", "requests.server[1.2.3:80].count", "requests.server[::1:80].count",
+                 "requests.server]:80[.count", "x" * 300, "requests.server[" + "1" * 5000 + "].count"):
+        equal(varlink_error("Get", unit=u.name, metrics=[name]), "NoSuchMetric", name)
+        check(qosctl("show", u.name, "-P", name, ok=False).returncode == 1, f"exit status of show -P {name[:40]}")
+    equal(varlink_error("Get", unit=u.name, metrics=["requests.server.count"] * 1025),
+          "org.varlink.service.InvalidParameter", "too many")
+    h = varlink("Histogram", unit=u.name, metric=f"requests.server[:{b}].latency", window=0)
+    equal((h["count"], h["schema"], sum(x["count"] for x in h["buckets"])), (600, 3, 600), "the histogram")
+    equal(varlink_error("Histogram", unit=u.name, metric="requests.server[:1].latency", window=0), "NotMeasured", "of nothing")
+    equal(varlink_error("Histogram", unit=u.name, metric=f"requests.server[:{b}].queue"), "NoSuchMetric", "of a phase")
+    # Of windows that have no figures by endpoint it is said where they are
+    equal(varlink("Get", unit=u.name, window=60 * scenario.SEC, metrics=[f"requests.server[:{b}].count"])["values"], {},
+          "over a minute")
+    for row in endpoints(u, "60s").values():
+        equal(set(row), {"listen"}, "what is known over a minute")
+    check("windows from 2s to 10s" in qosctl("status", u.name, "--window=60s").stdout, "the status page over a minute")
+    status = qosctl("status", u.name, "--window=total").stdout
+    check(f"127.0.0.1:{a}" in status and f"127.0.0.1:{b}" in status, f"the status page: {status}")
+
+
+@test(vm=True)
+def attached_under_load():
+    """Connections that are older than the attach belong to where they came in."""
+    a, b = unused_ports(2)
+    u = Nginx([f"{a}", f"127.0.0.1:{b}"]).start()
+    clients = [subprocess.Popen(["ab", "-q", "-k", "-n", str(smaller(60000)), "-c", "3", f"http://127.0.0.1:{port}/"],
+                                stdout=subprocess.PIPE, text=True) for port in (a, b)]
+    wait_for("load", lambda: int(run("ss", "-tnH", "state", "established", f"sport = :{b}").stdout.count("\n")) == 3)
+    attach(u)
+    check(all(c.poll() is None for c in clients), "the load ended before the attach")
+    for c in clients:
+        equal(c.wait(60), 0, "ab's exit status")
+    wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
+    before = counts(u)
+    equal(set(before), {f"*:{a}", f"127.0.0.1:{b}"}, "endpoints")
+    check(all(0 < n <= smaller(60000) for n in before.values()), f"{before}")
+    equal(sum(before.values()), server_figures(u)["count"], "the sum")
+    expect_counts(u, {f"*:{a}": before[f"*:{a}"] + ab(a, 50), f"127.0.0.1:{b}": before[f"127.0.0.1:{b}"] + ab(b, 60)},
+                  "after the load", timed=False)
+
+
+# ---- what is left out ------------------------------------------------------------------------------------------------
+
+def held_without(unit):
+    with scenario.Varlink() as v:
+        return [h.get("exclude", []) for h in v.collect("List", unit=unit.name)[0]["holds"]]
+
+
+@test(vm=True)
+def excluded_from_the_beginning():
+    """The unit has no trace of it; its own figures are there."""
+    a, b = unused_ports(2)
+    # It opens the excluded one first
+    u = attach(Nginx([f"{b}", f"127.0.0.1:{a}"]), f"--exclude=port:{b}").start()
+    n = ab(a, 100)
+    m = ab(b, 250)
+    expect_counts(u, {f"127.0.0.1:{a}": n, f"*:{b} excluded": m}, "with one excluded")
+    f = server_figures(u)
+    equal((f["count"], f["latency"]["count"], f["protocols"]["tcp"]), (n, n, n), "the unit's own")
+    equal(held_without(u), [[f"port:{b}"]], "the hold")
+    status = qosctl("status", u.name).stdout
+    check(f"*:{b} (excluded)" in status and f"without port:{b}" in status, f"the status page: {status}")
+    equal(varlink("Get", unit=u.name, window=0, metrics=[f"requests.server[:{b}].count"])["values"],
+          {f"requests.server[:{b}].count": m}, "it has figures of its own")
+    # Figures that only move there are a new reading
+    seq = snapshot(u)["seq"]
+    expect_counts(u, {f"127.0.0.1:{a}": n, f"*:{b} excluded": m + ab(b, 5)}, "again")
+    check(snapshot(u)["seq"] > seq, "seq")
+
+
+@test(deadline=60)
+def excluded_under_load():
+    """From the moment that it is asked for; and back again. The figures are with one or the other, each once."""
+    a, b = unused_ports(2)
+    u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"])).start()
+    number = smaller(100000)
+    p = subprocess.Popen(["ab", "-q", "-k", "-n", str(number), "-c", "8", f"http://127.0.0.1:{b}/"], stdout=subprocess.DEVNULL)
+    seen, want, name = 0, 0, f"127.0.0.1:{b}"
+    for excluded in (True, False, True, False, True):
+        # It is being counted where it belongs
+        wait_for("it counts", lambda: counts(u).get(name, 0) > seen or p.poll() is not None)
+        attach(u, *([f"--exclude=port:{b}"] if excluded else []))
+        # Nothing comes there any more. What both have is read at two moments
+        own = server_figures(u)["count"]
+        name = f"127.0.0.1:{b}" + (" excluded" if excluded else "")
+        seen = counts(u).get(name, 0)
+        wait_for("it counts on the other side", lambda: counts(u).get(name, 0) > seen or p.poll() is not None)
+        if excluded:
+            equal(server_figures(u)["count"], own, "the unit's count while all that comes is excluded")
+            want += ab(a, 20)
+            equal(server_figures(u)["count"], own + 20, "the unit's count with some that is not")
+    check(p.poll() is None, "the load ended too early")
+    equal(p.wait(50), 0, "ab's exit status")
+    wait_for("nothing is in flight", lambda: all(r["inFlight"] == 0 for r in endpoints(u).values()))
+    equal(server_figures(u)["inFlight"], 0, "inFlight")
+    got = counts(u)
+    equal(got[f"127.0.0.1:{b}"] + got[f"127.0.0.1:{b} excluded"], number, "count on both sides together")
+    equal(server_figures(u)["count"], got[f"127.0.0.1:{b}"] + want, "the unit's count")
+
+
+@test()
+def in_flight_moves_with_it():
+    """Requests that are open when it changes, on connections that are accepted and on some that wait for that."""
+    for number, wait in enumerate(("answer_when", "accept_when")):
+        go = f"/run/{scenario.prefix}-go-{number}"
+        s = scenario.start_served(mode="thread", **{wait: go})
+        own, excluded = f"127.0.0.1:{s.port}", f"127.0.0.1:{s.port} excluded"
+        t = Talk(s, connections=5)
+        t.say("send")
+        try:
+            f = wait_for("five are in flight", lambda: (f := server_figures(s))["inFlight"] == 5 and f)
+            equal(lookup(f, "connections.acceptQueue"), 5 if wait == "accept_when" else 0, "acceptQueue")
+            for _ in range(2):
+                attach(s, f"--exclude=port:{s.port}")
+                f = server_figures(s)
+                equal((f["inFlight"], "oldestInFlight" in f), (0, False), "in flight when it is excluded")
+                equal(endpoints(s)[excluded]["inFlight"], 5, "in flight, excluded")
+                attach(s)
+                equal(server_figures(s)["inFlight"], 5, "in flight when it is not")
+                equal(endpoints(s)[excluded]["inFlight"], 0, "in flight, no longer excluded")
+            attach(s, f"--exclude=port:{s.port}")
+        finally:
+            open(go, "w").close()
+        t.say("take")
+        t.end()
+        expect_counts(s, {own: 0, excluded: 5}, "when all is answered")
+
+
+@test()
+def pipeline_moves_with_it():
+    """Commands of Redis that wait behind each other."""
+    port = unused_port()
+    u = attach(Unit(f"/usr/bin/redis-server --port {port} --save '' --supervised systemd", settings="Environment=LC_ALL=C")).start()
+    with socket.create_connection(("127.0.0.1", port)) as s:
+        s.sendall(command("BLPOP", "nothing", 0) + command("PING") * 9)
+        wait_for("all are in flight", lambda: server_figures(u)["inFlight"] == 10)
+        attach(u, f"--exclude=port:{port}")
+        equal(server_figures(u)["inFlight"], 0, "in flight when it is excluded")
+        equal(sum(r["inFlight"] for r in endpoints(u).values()), 10, "in flight with those excluded")
+    wait_for("nothing is in flight", lambda: all(r["inFlight"] == 0 for r in endpoints(u).values()))
+    f = server_figures(u)
+    equal((f["inFlight"], f["count"], f["clientAborts"]), (0, 0, 0), "the unit's own")
+    run("redis-benchmark", "-q", "-p", port, "-P", "16", "-c", "10", "-n", smaller(8000) // 16 * 16, "-t", "get")
+    equal(server_figures(u)["count"], 0, "the unit's own")
+
+
+@test(exclusive=True, deadline=60)
+def who_leaves_out_what():
+    """Each holder has a list, all together count; a restart of qosd keeps those of the administrator; what makes no sense
+    is refused, and what is too much."""
+    a, b = unused_ports(2)
+    u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"]), f"--exclude=port:{a},port:9100").start()
+    with scenario.Varlink() as v:
+        v.call("Attach", unit=u.name, lease=True, exclude=[f"port:{b}"])
+        equal(sorted(held_without(u)), sorted([sorted([f"port:{a}", "port:9100"], key=lambda x: int(x[5:])), [f"port:{b}"]]), "holds")
+        n, m = ab(a, 10), ab(b, 20)
+        # This one it had open before it was excluded
+        expect_counts(u, {f"127.0.0.1:{a} excluded": n, f"127.0.0.1:{b}": 0, f"127.0.0.1:{b} excluded": m}, "by both")
+        # As many as there may be, together
+        v.call("Attach", unit=u.name, lease=True, exclude=[f"port:{p}" for p in range(1, 15)])
+        try:
+            v.call("Attach", unit=u.name, lease=True, exclude=[f"port:{p}" for p in range(1, 16)])
+            scenario.fail("one too many was taken")
+        except scenario.VarlinkError as e:
+            equal((e.name, e.parameters["limit"]), (scenario.VARLINK + "TooManyExcludes", 16), "one too many")
+        v.call("Attach", unit=u.name, lease=True, exclude=[f"port:{b}"])
+    wait_for("the lease has ended", lambda: len(held_without(u)) == 1)
+    m2 = ab(b, 7)
+    expect_counts(u, {f"127.0.0.1:{a} excluded": n, f"127.0.0.1:{b} excluded": m, f"127.0.0.1:{b}": m2}, "by one")
+    kill_qosd()
+    equal(len(held_without(u)), 1, "holds after a crash")
+    n += ab(a, 3)
+    m2 += ab(b, 4)
+    expect_counts(u, {f"127.0.0.1:{a} excluded": n, f"127.0.0.1:{b} excluded": m, f"127.0.0.1:{b}": m2}, "after a crash")
+    for what in ("port:", "port:0", "port:65536", "port:-1", "port:+1", "port: 1", "port:1 ", "9100", "http:/healthz", "", "port:1x",
+                 "port:" + "9" * 4000):
+        try:
+            varlink("Attach", unit=u.name, exclude=["port:1", what])
+            scenario.fail(f"{what!r} was taken")
+        except scenario.VarlinkError as e:
+            equal((e.name, e.parameters["exclude"]), (scenario.VARLINK + "InvalidExclude", what), repr(what))
+    r = qosctl("attach", u.name, "--exclude=port:9100,nonsense", ok=False)
+    check(r.returncode == 1 and "nonsense" in r.stderr and "port:" in r.stderr, f"qosctl said: {r.stderr}")
+    equal(varlink_error("Attach", unit=u.name, exclude=[f"port:{p}" for p in range(1, 18)]), "TooManyExcludes", "too many")
+    # A hold that is renewed has what it was renewed with; the same twice is once
+    attach(u, "--exclude=port:7,port:7", "--exclude=port:6")
+    equal(held_without(u), [["port:6", "port:7"]], "the renewed hold")
+    n2 = ab(a, 5)
+    expect_counts(u, {f"127.0.0.1:{a} excluded": n, f"127.0.0.1:{a}": n2, f"127.0.0.1:{b} excluded": m, f"127.0.0.1:{b}": m2},
+                  "with others")

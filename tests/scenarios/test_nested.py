@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Units in units, both attached: the inner one has its own requests, the outer one its own and those of all in it. What
+the clients counted is the truth for both, whatever was attached first and whatever happens meanwhile."""
+
+import json
+import os
+import time
+
+import scenario
+from scenario import (Client, Server, Talk, Unit, attach, check, count, equal, expect_total, fail, listed, load, lookup,
+                      qosctl, qosctl_json, run, server_command, server_figures, snapshot, systemctl, test, unit_name,
+                      unit_property, unused_port, varlink, wait_for, write_unit)
+
+
+def new_slice(within=None):
+    """A slice, or one in a slice: both come to be with the first service in them."""
+    name = unit_name("slice", ".slice") if within is None else within.removesuffix(".slice") + "-inner.slice"
+    return name
+
+
+def server_in(slice, **options):
+    options.setdefault("mode", "thread")
+    return Server(settings=f"Slice={slice}", **options)
+
+
+def detach(unit):
+    qosctl("detach", unit.name if isinstance(unit, Unit) else unit)
+
+
+def same(unit, n, what=None):
+    """So many requests, in all figures and in all windows that reach back to the attach; and nothing is left over."""
+    expect_total(unit, n, what=what)
+    f = wait_for("nothing is in flight and all is closed",
+                 lambda: (f := server_figures(unit))["inFlight"] == 0 and lookup(f, "connections.open") == 0 and f)
+    equal(f["latency"]["count"], n, f"latency.count {what or ''}")
+    equal(server_figures(unit, "5min")["count"], n, f"count in 5 min {what or ''}")
+    equal(server_figures(unit, "5min")["service"]["count"], n, f"service.count in 5 min {what or ''}")
+    return f
+
+
+@test(vm=True)
+def outer_first():
+    slice = attach(new_slice())
+    s, other = server_in(slice).start(), server_in(slice).start()
+    load(s, connections=4, number=100)
+    load(other, connections=4, number=10)
+    same(slice, 110)
+    attach(s)
+    same(s, 0)
+    load(s, connections=4, number=50)
+    load(other, connections=4, number=10)
+    same(s, 50)
+    same(slice, 170)
+    entries = {o["unit"]: o for o in qosctl_json("list")}
+    check({slice, s.name} <= set(listed()), f"listed: {listed()}")
+    check(f"Contains: {s.name} (merged)\n" in qosctl("status", slice).stdout, "the slice does not name what is in it")
+    check(f"Part of: {slice}\n" in qosctl("status", s.name).stdout, "the service does not name what it is in")
+    # The inner one goes: what it counted stays the outer one's, and what it would count is
+    detach(s)
+    check(s.name not in listed(), "still listed")
+    equal(scenario.varlink_error("Get", unit=s.name), "NotAttached", "error")
+    load(s, connections=4, number=30)
+    same(slice, 200)
+    # And comes again, afresh
+    attach(s)
+    same(s, 0, "of one that was attached before")
+    load(s, connections=4, number=20)
+    same(s, 20)
+    same(slice, 220)
+    # The outer one goes: the inner one does not notice
+    detach(slice)
+    load(s, connections=4, number=20)
+    same(s, 40)
+    attach(slice)
+    same(slice, 0)
+    load(s, connections=4, number=1)
+    same(slice, 1)
+    same(s, 41)
+    detach(slice)
+
+
+@test(vm=True)
+def inner_first():
+    slice = new_slice()
+    s, other = attach(server_in(slice)), server_in(slice)
+    s.start(), other.start()
+    load(s, connections=4, number=100)
+    attach(slice)
+    same(slice, 0)
+    load(s, connections=4, number=50)
+    load(other, connections=4, number=5)
+    same(s, 150)
+    same(slice, 55)
+    # A restart of the one that is known by its own path, in a group that is the other one's
+    for n in range(1, 4):
+        s.restart()
+        load(s, connections=1, number=1)
+        load(s, connections=4, number=9, per_connection=2)
+        same(s, 150 + 10 * n)
+        same(slice, 55 + 10 * n)
+    detach(s)
+    s.restart()
+    load(s, connections=4, number=10)
+    same(slice, 95)
+    detach(slice)
+
+
+@test(vm=True)
+def windows_that_begin_later():
+    """A window of a second, long after the attach of both: from the checkpoints of both."""
+    slice = new_slice()
+    s, other = attach(server_in(slice).start()), server_in(slice).start()
+    load(s, connections=4, number=100)
+    attach(slice)
+    load(s, connections=4, number=200)
+    load(other, connections=4, number=100)
+    for _ in range(10):
+        wait_for("it was long ago", lambda: server_figures(slice, "1s")["count"] == 0)
+        equal(server_figures(s, "1s")["count"], 0, "count of the inner one in a second of silence")
+        begin = time.monotonic()
+        load(s, connections=2, number=20)
+        load(other, connections=2, number=10)
+        inner, outer = server_figures(s, "1s"), server_figures(slice, "1s")
+        if time.monotonic() - begin < 0.8:
+            equal(inner["count"], 20, "count of the inner one in a second")
+            equal(outer["count"], 30, "count of the outer one in a second")
+            equal(outer["latency"]["count"], 30, "latency.count of the outer one in a second")
+            check(outer["latency"]["max"] >= inner["latency"]["max"], "the outer one's longest is shorter than the inner one's")
+            detach(slice)
+            return
+    fail("too slow to be within a second")
+
+
+@test(vm=True, deadline=40)
+def attached_under_load():
+    """The inner one's listeners, connections and requests in flight become its own while they are used."""
+    slice = attach(new_slice())
+    s = server_in(slice, mode="prefork", delay_us=500).start()
+    other = server_in(slice).start()
+    sent, sent_other = 0, 0
+    for options in ({}, {"per_connection": 3}):
+        c = Client(s, connections=16, number=scenario.smaller(12000), **options)
+        d = Client(other, connections=2, number=scenario.smaller(4000), think_us=200)
+        before = sent + sent_other
+        while c.process.poll() is None:
+            wait_for("it goes on", lambda: count(slice) > before or c.process.poll() is not None)
+            attach(s)
+            before = count(slice)
+            wait_for("the inner one counts", lambda: count(s) > 0 or c.process.poll() is not None)
+            detach(s)
+        sent += c.wait()["answered"]
+        sent_other += d.wait()["answered"]
+        same(slice, sent + sent_other, "of the outer one")
+        attach(s)
+        load(s, connections=4, number=100)
+        sent += 100
+        same(s, 100, "of the inner one")
+        same(slice, sent + sent_other, "of the outer one")
+        detach(s)
+    # However often: one map for each of the two
+    attach(s)
+    info = varlink("GetStatus")
+    check(info["mapMemory"] < (info["units"] + 16) * info["mapMemoryPerUnit"], f"maps pile up: {info}")
+    detach(slice)
+    detach(s)
+
+
+@test(deadline=60)
+def history_and_marks():
+    """The steps of the outer one have what happened in the inner one, from its own attach on; so has what is asked since a
+    mark, whatever is attached and detached meanwhile."""
+    slice = new_slice()
+    s = attach(server_in(slice).start())
+    load(s, connections=4, number=100)
+    attach(slice)
+    with scenario.Varlink() as v:
+        v.call("Mark", unit=slice)
+        load(s, connections=4, number=40)
+        detach(s)
+        load(s, connections=4, number=5)
+        attach(s)
+        load(s, connections=4, number=10)
+        r = v.call("Get", unit=slice, sinceMark=True)["requests"]["server"]
+        equal(r["count"], 55, "count since the mark")
+        equal(r["latency"]["count"], 55, "latency.count since the mark")
+    steps = wait_for("the step has passed", lambda: varlink("History", unit=slice, metrics=["requests.server.count"])["steps"], 15)
+    equal(sum(lookup(x, "requests.server.count") for x in steps), 55, "count in the history of the outer one")
+    steps = wait_for("the step has passed", lambda: varlink("History", unit=s.name, metrics=["requests.server.count"])["steps"], 15)
+    equal(sum(lookup(x, "requests.server.count") for x in steps), 10, "count in the history of the inner one")
+    same(slice, 55)
+    detach(slice)
+
+
+@test(vm=True)
+def clients_and_endpoints():
+    """What the units in a unit ask of others, and where they answer, is the outer one's, too."""
+    slice = new_slice()
+    first, second = attach(server_in(slice)), server_in(slice)
+    first.start(), second.start()
+    attach(slice)
+    load(first, connections=2, number=20)
+    load(second, connections=2, number=30)
+    ask = write_unit(unit_name("ask"), f"[Service]\nType=oneshot\nSlice={slice}\n"
+                     f"ExecStart={scenario.tools}/client --port {second.port} --number 40 --connections 2\n")
+    attach(ask)
+    systemctl("start", ask)
+    expect_total(slice, 90)
+    expect_total(slice, 40, metric="requests.client.count")
+    expect_total(ask, 40, metric="requests.client.count")
+    detach(ask)
+    expect_total(slice, 40, metric="requests.client.count")
+    attach(ask)
+    systemctl("start", ask)
+    expect_total(slice, 130)
+    expect_total(slice, 80, metric="requests.client.count")
+    expect_total(ask, 40, metric="requests.client.count")
+    expect_total(first, 20)
+    detach(slice)
+
+
+@test(vm=True)
+def in_flight():
+    """Requests that are under way go along, from one unit to the other and back."""
+    slice = attach(new_slice())
+    s = server_in(slice).start()
+    slow = server_in(slice, delay_us=400000).start()
+    t = Talk(slow, connections=3)
+    t.say("run 1")
+    t.say("send")
+    wait_for("the outer one has them in flight", lambda: server_figures(slice)["inFlight"] == 3)
+    attach(slow)
+    for unit in (slow, slice):
+        f = server_figures(unit)
+        equal(f["inFlight"], 3, "inFlight")
+        check("oldestInFlight" in f, "no age of the oldest")
+        equal(lookup(f, "connections.open"), 3, "connections.open")
+    detach(slow)
+    equal(server_figures(slice)["inFlight"], 3, "inFlight after the inner one was detached")
+    attach(slow)
+    t.say("take")
+    expect_total(slice, 6)
+    expect_total(slow, 3)
+    for unit in (slow, slice):
+        wait_for("nothing is in flight", lambda: server_figures(unit)["inFlight"] == 0)
+        equal(lookup(server_figures(unit), "connections.open"), 3, "connections.open")
+    t.end()
+    load(s, number=1)
+    same(slow, 3)
+    expect_total(slice, 7)
+    wait_for("all is closed", lambda: lookup(server_figures(slice), "connections.open") == 0)
+    detach(slice)
+
+
+@test(vm=True)
+def three_levels():
+    """A slice, a slice in it, a service in that, and a control group that the service has made: four deep, attached in an
+    order of no sense."""
+    outer = new_slice()
+    inner = new_slice(within=outer)
+    port = unused_port()
+    script = f"/var/tmp/{scenario.prefix}.sh"  # /run may be mounted noexec
+    with open(script, "w") as f:
+        f.write(f"""#!/bin/sh
+cg=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)
+mkdir -p $cg/sub/deep $cg/main
+echo $$ >$cg/sub/deep/cgroup.procs
+env -u NOTIFY_SOCKET {server_command(port=port, mode='thread')} &
+echo $$ >$cg/main/cgroup.procs
+systemd-notify --ready
+wait
+""")
+    os.chmod(script, 0o755)
+    try:
+        s = Unit(script, settings=f"Slice={inner}\nDelegate=yes").start()
+        sub = s.control_group + "/sub"
+        near, far = server_in(inner).start(), server_in(outer).start()
+        truth = {}
+
+        def serve(n):
+            for target, units in ((port, (sub, s.name, inner, outer)), (near, (inner, outer)), (far, (outer,))):
+                load(target, connections=4, number=n, retry=True)
+                for u in units:
+                    truth[u] = truth.get(u, 0) + n
+            for u, attached in truth.items():
+                if u in listed():
+                    same(u, attached, f"of {u}")
+
+        for u in (s.name, outer, sub, inner):
+            truth[u] = 0
+            attach(u)
+            serve(20)
+        check(f"Part of: {s.name}\n" in qosctl("status", sub).stdout, "the control group is not part of the service")
+        contained = {u for o in scenario.Varlink().collect("List", unit=outer) for u in o["contains"]}
+        equal(contained, {inner, s.name, sub}, "what the outermost contains")
+        # One in the middle goes, and comes again
+        detach(inner)
+        serve(10)
+        detach(s.name)
+        serve(10)
+        truth[s.name] = truth[inner] = 0
+        attach(s.name)
+        attach(inner)
+        serve(10)
+        detach(sub)
+        serve(10)
+        detach(outer)
+        serve(10)
+        detach(inner)
+        serve(10)
+    finally:
+        os.unlink(script)
+
+
+@test(vm=True, exclusive=True, deadline=60)
+def over_a_crash():
+    """What belongs to whom, what was before, and what was closed: all that is known is known after a crash."""
+    slice = new_slice()
+    s, gone, leased = server_in(slice).start(), server_in(slice).start(), server_in(slice).start()
+    attach(s)
+    load(s, connections=4, number=100)
+    attach(slice)
+    attach(gone)
+    load(gone, connections=4, number=7)
+    load(s, connections=4, number=10)
+    detach(gone)
+    lease = scenario.Varlink()
+    lease.call("Attach", unit=leased.name, lease=True)
+    load(leased, connections=4, number=3)
+    same(slice, 20)
+    for n in range(1, 3):
+        c = Client(s, connections=8, number=scenario.smaller(4000), think_us=100)
+        scenario.kill_qosd()
+        equal(c.wait()["answered"], scenario.smaller(4000), "answers")
+        load(gone, connections=4, number=5)
+        load(leased, connections=4, number=5)
+        same(slice, 20 + n * (scenario.smaller(4000) + 10), f"after {n} crashes")
+        same(s, 110 + n * scenario.smaller(4000), f"of the inner one after {n} crashes")
+        check(leased.name not in listed() and gone.name not in listed(), f"listed: {listed()}")
+    before = count(slice)
+    attach(gone)
+    load(gone, connections=4, number=5)
+    same(gone, 5, "of one that is attached again")
+    same(slice, before + 5)
+    lease.close()
+    detach(slice)
+
+
+@test(vm=True, exclusive=True)
+def instances():
+    """A socket with Accept=yes, its instances, and the slices they are in."""
+    name, port = unit_name("inetd", ""), unused_port()
+    write_unit(name + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\nAccept=yes\nMaxConnections=200\n"
+                                 "TriggerLimitIntervalSec=0\nPollLimitIntervalSec=0\n")
+    write_unit(name + "@.service", "[Unit]\nCollectMode=inactive-or-failed\n[Service]\nExecStart=-/bin/cat\n"
+                                   "StandardInput=socket\nStandardOutput=socket\n")
+    socket = name + ".socket"
+    attach(socket)
+    systemctl("start", socket)
+    load(port, connections=2, number=10, per_connection=1, response=64)
+    same(socket, 10)
+    attach("system.slice")
+    load(port, connections=2, number=10, per_connection=1, response=64)
+    same(socket, 20)
+    expect_total("system.slice", 10)
+    # One connection that stays is an instance with a name of its own
+    t = Talk(port, response=64)
+    t.say("run 2")
+    instance = wait_for("there is an instance", lambda: [u.split()[0] for u in systemctl(
+        "list-units", "--plain", "--no-legend", name + "@*").stdout.splitlines() if u])[0]
+    attach(instance)
+    t.say("run 5")
+    expect_total(instance, 5)
+    expect_total(socket, 27)
+    expect_total("system.slice", 17)
+    equal(lookup(server_figures(instance), "connections.open"), 1, "connections.open of the instance")
+    equal(lookup(server_figures(socket), "connections.open"), 1, "connections.open of the socket")
+    detach(instance)
+    t.say("run 1")
+    expect_total(socket, 28)
+    t.end()
+    attach(f"{name}@x.service")
+    detach(socket)
+    load(port, connections=2, number=10, per_connection=1, response=64)
+    same("system.slice", 28)
+    detach("system.slice")
+    detach(f"{name}@x.service")
+
+
+@test(vm=True)
+def socket_activated():
+    """The socket of a service in a slice: opened by PID 1, before either is attached and after."""
+    slice, name, port = new_slice(), unit_name("activated", ""), unused_port()
+    write_unit(name + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\nSlice={slice}\n")
+    s = Unit(server_command(listen_fd=True, mode="thread"), name=name + ".service", settings=f"Slice={slice}")
+    attach(slice)
+    systemctl("start", name + ".socket")
+    load(port, number=1)
+    same(slice, 1)
+    attach(s)
+    load(port, number=2)
+    same(s, 2)
+    same(slice, 3)
+    s.stop()
+    systemctl("restart", name + ".socket")
+    load(port, number=3)
+    same(s, 5)
+    same(slice, 6)
+    s.stop()
+    detach(s)
+    load(port, number=4)
+    same(slice, 10)
+    detach(slice)
+
+
+@test(vm=True, deadline=60)
+def pipelined_under_load():
+    """Many commands in flight on a connection that becomes another unit's."""
+    slice = attach(new_slice())
+    port = unused_port()
+    s = Unit(f"/usr/bin/redis-server --port {port} --save '' --protected-mode no --supervised systemd",
+             settings=f"Slice={slice}\nEnvironment=LC_ALL=C").start()
+    sent = 0
+    for pipeline in (1, 16, 100):
+        number = scenario.smaller(60000) // pipeline * pipeline
+        p = scenario.subprocess.Popen(["redis-benchmark", "-q", "-p", str(port), "-P", str(pipeline), "-c", "20", "-n", str(number),
+                                       "-t", "get,set"], stdout=scenario.subprocess.DEVNULL)
+        while p.poll() is None:
+            attach(s)
+            before = count(slice)
+            wait_for("it goes on", lambda: count(slice) > before or p.poll() is not None)
+            detach(s)
+        equal(p.returncode, 0, "exit status of redis-benchmark")
+        commands = int([l for l in run("redis-cli", "-p", port, "info", "stats").stdout.splitlines()
+                        if l.startswith("total_commands_processed:")][0].split(":")[1])
+        same(slice, commands + 1, f"with {pipeline} commands at once")
+    attach(s)
+    run("redis-benchmark", "-q", "-p", port, "-P", "16", "-c", "4", "-n", "1600", "-t", "get")
+    f = wait_for("all is closed", lambda: (f := server_figures(s))["inFlight"] == 0 and lookup(f, "connections.open") == 0 and f)
+    check(f["count"] >= 1600, f"count of the inner one: {f['count']}")
+    detach(slice)
+    detach(s)

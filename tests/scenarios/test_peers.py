@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a unit asks of others, by whom it asks: counts are those of who was asked, times those of a server whose delay is
+known."""
+
+import json
+
+import scenario
+from scenario import (MSEC, Cable, Server, Unit, as_user, attach, check, equal, kill_qosd, load, lookup, qosctl, run,
+                      server_figures, smaller, snapshot, test, unused_port, varlink, wait_for, within)
+from test_endpoints import Nginx, ab, unused_ports
+
+
+def client_figures(unit, window="total"):
+    f = lookup(snapshot(unit, window), "requests.client")
+    check(f is not None, "no requests.client")
+    return f
+
+
+def peers(unit, window="total"):
+    return {"others" if r.get("rest") else r["peer"]: r for r in client_figures(unit, window).get("peers", [])}
+
+
+def expect_asked(unit, want, what):
+    """So many of each peer, and all of them together are the unit's; nothing is left over."""
+    def settled():
+        f = client_figures(unit)
+        return {name: r["count"] for name, r in peers(unit).items()} == want and f["inFlight"] == 0
+    try:
+        wait_for(what, settled, 3)
+    except scenario.Failed:
+        equal({name: r["count"] for name, r in peers(unit).items()}, want, f"count by peer {what}")
+        raise
+    f = client_figures(unit)
+    for key in ("count", "inFlight", "aborts", "bytesIn", "bytesOut"):
+        equal(sum(r[key] for r in f["peers"]), f[key], f"sum of {key} {what}")
+    equal(f["latency"]["count"], sum(want.values()), f"latency.count {what}")
+
+
+class ClientUnit(Unit):
+    """The C client as a unit."""
+
+    def __init__(self, **options):
+        name = scenario.unit_name("client")
+        self.said = f"/run/{name}.json"
+        super().__init__(" ".join([f"{scenario.tools}/client"] + scenario._options(options)), name=name, type="exec",
+                         settings=f"StandardOutput=truncate:{self.said}")
+
+    def run(self):
+        """To the end. Returns what it counted."""
+        run_to_its_end(self)
+        with open(self.said) as f:
+            r = json.load(f)
+        return r
+
+
+def run_to_its_end(unit):
+    unit.start()
+    wait_for("the client has ended", lambda: scenario.unit_property(unit.name, "ActiveState") in ("inactive", "failed"), 30)
+    equal(scenario.unit_property(unit.name, "Result"), "success", "the client's result")
+
+
+class Haproxy(Unit):
+    def __init__(self, port, to, mode="http", more=""):
+        name = scenario.unit_name("haproxy")
+        self.port = port
+        self.file = f"/run/{name}.cfg"
+        with open(self.file, "w") as f:
+            f.write(f"defaults\n mode {mode}\n timeout connect 5s\n timeout client 20s\n timeout server 20s\n {more}\n"
+                    f"listen x\n bind 127.0.0.1:{port}\n server y {to}\n")
+        super().__init__(f"/usr/sbin/haproxy -Ws -f {self.file}", name=name)
+
+
+@test(vm=True, deadline=60)
+def proxy_has_both_roles():
+    """haproxy in front of nginx: what its clients ask of it, it asks of nginx, and nginx answers, once each."""
+    front, back = unused_ports(2)
+    nginx = attach(Nginx([f"127.0.0.1:{back}"])).start()
+    proxy = attach(Haproxy(front, f"127.0.0.1:{back}", more="http-reuse always")).start()
+    n = 0
+    for number, connections, keepalive in ((smaller(2000), 1, True), (smaller(4000), 16, True), (smaller(500), 8, False)):
+        n += ab(front, number, connections=connections, keepalive=keepalive)
+        expect_asked(proxy, {f"127.0.0.1:{back}": n}, f"with {connections} connections")
+        for unit in (proxy, nginx):
+            scenario.expect_total(unit, n)
+    row = peers(proxy)[f"127.0.0.1:{back}"]
+    equal(row["unit"], nginx.name, "the peer's unit")
+    equal((row["errors"], row["aborts"]), ({"reset": 0, "timeout": 0}, 0), "errors and aborts")
+    equal(row["bytesOut"], server_figures(nginx)["bytesIn"], "bytes asked and bytes received")
+    equal(row["bytesIn"], server_figures(nginx)["bytesOut"], "bytes of answers")
+    equal(lookup(snapshot(nginx), "requests.client.count"), 0, "what nginx asks")
+    # What it asks is part of what it answers
+    own = server_figures(proxy)["latency"]["mean"]
+    check(row["latency"]["mean"] < own, f"asking takes {row['latency']['mean']}, answering {own}")
+    status = qosctl("status", proxy.name, "--window=total").stdout
+    check(f"127.0.0.1:{back}" in status and nginx.name in status, f"the status page: {status}")
+    for selector in (f":{back}", f"127.0.0.1:{back}", nginx.name):
+        equal(qosctl("show", proxy.name, "--window=total", "--value", "-P", f"requests.client[{selector}].count").stdout.strip(),
+              str(n), f"count of {selector}")
+    h = varlink("Histogram", unit=proxy.name, metric=f"requests.client[{nginx.name}].latency", window=0)
+    equal(h["count"], n, "the histogram's count")
+    equal(varlink("Histogram", unit=proxy.name, metric="requests.client.latency", window=0)["count"], n, "that of all peers")
+
+
+@test()
+def proxy_that_splices():
+    front = unused_port()
+    back = scenario.start_served(mode="thread", request=20000, response=100000)
+    proxy = attach(Haproxy(front, f"127.0.0.1:{back.port}", mode="tcp",
+                           more="option splice-request\n option splice-response")).start()
+    load(front, connections=8, number=200, request=20000, response=100000)
+    load(front, connections=8, number=50, request=20000, response=100000, per_connection=1)
+    expect_asked(proxy, {f"127.0.0.1:{back.port}": 250}, "spliced")
+    f = client_figures(proxy)
+    equal((f["bytesOut"], f["bytesIn"]), (250 * 20000, 250 * 100000), "bytes")
+
+
+@test()
+def times_are_those_of_the_peer():
+    """The server takes 20 ms; what the client's stopwatch shows is that, and what it takes to wake up."""
+    def measure():
+        s = Server(mode="thread", delay_us=20000)
+        s.start()
+        c = attach(ClientUnit(port=s.port, connections=2, number=40, think_us=5000))
+        said = c.run()
+        equal(said["answered"], 40, "answers the client got")
+        expect_asked(c, {f"127.0.0.1:{s.port}": 40}, "of a slow server")
+        d = client_figures(c)["latency"]
+        check(20 * MSEC <= d["mean"] <= said["latency"]["mean"], f"mean {d['mean']}, the client's {said['latency']['mean']}")
+        check(d["max"] <= said["latency"]["max"], f"max {d['max']}, the client's {said['latency']['max']}")
+        within(d["mean"], said["latency"]["mean"], 0.02, 5000, "mean")
+        within(d["p50"], said["latency"]["p50"], 0.045, 5000, "p50")
+        equal(server_figures(c)["count"], 0, "what it answers")
+    scenario.undisturbed(measure)
+
+
+@test()
+def answers_in_parts():
+    """An answer takes until its last part, however many there are; a question is one, however it is sent."""
+    def measure():
+        s = Server(mode="thread", parts=4, gap_us=10000, response=400)
+        s.start()
+        c = attach(ClientUnit(port=s.port, connections=2, number=20, response=400, segments=3, segment_us=3000))
+        said = c.run()
+        expect_asked(c, {f"127.0.0.1:{s.port}": 20}, "in parts")
+        f = client_figures(c)
+        check(30 * MSEC <= f["latency"]["mean"] <= said["latency"]["mean"], f"mean {f['latency']}, the client's {said['latency']}")
+        within(f["latency"]["mean"], said["latency"]["mean"], 0.02, 5000, "mean")
+        equal((f["bytesOut"], f["bytesIn"]), (20 * 64, 20 * 400), "bytes")
+    scenario.undisturbed(measure)
+
+
+@test(vm=True)
+def on_all_kinds_of_connections():
+    """IPv4, IPv6, and IPv4 through a socket for IPv6, which is the same peer; new connections and old ones."""
+    a, b = unused_ports(2)
+    Nginx([f"127.0.0.1:{a}", f"[::1]:{b}"]).start()
+    script = (f"import socket,sys\n"
+              f"def ask(f, to, n):\n"
+              f"    s = socket.socket(f); s.connect(to)\n"
+              f"    for _ in range(n):\n"
+              f"        s.sendall(b'GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'); d = b''\n"
+              f"        while not d.endswith(b'ok\\n'): d += s.recv(999)\n"
+              f"    s.close()\n"
+              f"for _ in range(3):\n"
+              f"    ask(socket.AF_INET, ('127.0.0.1', {a}), 4)\n"
+              f"    ask(socket.AF_INET6, ('::ffff:127.0.0.1', {a}), 3)\n"
+              f"    ask(socket.AF_INET6, ('::1', {b}), 2)\n")
+    path = f"/run/{scenario.prefix}-ask.py"
+    with open(path, "w") as f:
+        f.write(script)
+    c = attach(Unit(f"/usr/bin/python3 {path}", type="exec"))
+    run_to_its_end(c)
+    expect_asked(c, {f"127.0.0.1:{a}": 21, f"[::1]:{b}": 6}, "of all kinds")
+    run_to_its_end(c)
+    expect_asked(c, {f"127.0.0.1:{a}": 42, f"[::1]:{b}": 12}, "twice")
+    equal(client_figures(c)["aborts"], 0, "aborts")
+
+
+@test()
+def connections_that_fail():
+    """Refused at once; never answered; given up by who asks."""
+    port = unused_port()
+    path = f"/run/{scenario.prefix}-fail.py"
+    with open(path, "w") as f:
+        f.write(f"import socket\n"
+                f"for _ in range(7):\n"
+                f"    s = socket.socket()\n"
+                f"    try: s.connect(('127.0.0.1', {port}))\n"
+                f"    except ConnectionRefusedError: pass\n"
+                f"    s.close()\n"
+                f"# The same socket once more\n"
+                f"s = socket.socket()\n"
+                f"for _ in range(3):\n"
+                f"    try: s.connect(('127.0.0.1', {port}))\n"
+                f"    except ConnectionRefusedError: pass\n")
+    c = attach(Unit(f"/usr/bin/python3 {path}", type="exec"))
+    run_to_its_end(c)
+    f = wait_for("they are counted", lambda: (f := client_figures(c))["errors"]["reset"] == 10 and f)
+    equal((f["count"], f["errors"], f["aborts"], f["inFlight"]), (0, {"reset": 10, "timeout": 0}, 0, 0), "refused")
+    equal(set(peers(c)), {f"127.0.0.1:{port}"}, "peers")
+
+    # A listener that lets nobody in any more, and one attempt that is given up
+    cable = Cable()
+    with open(path, "w") as f:
+        f.write(f"import socket, errno\n"
+                f"s = socket.socket(); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_SYNCNT, 1)\n"
+                f"try: s.connect(('{cable.address_b}', 9))\n"
+                f"except TimeoutError: pass\n"
+                f"s.close()\n"
+                f"s = socket.socket(); s.setblocking(False)\n"
+                f"assert s.connect_ex(('{cable.address_b}', 9)) == errno.EINPROGRESS\n"
+                f"s.close()\n")
+    run(*scenario.nsenter(cable.b), "nft", "-f", "-", stdin="table inet t {\nchain c {\ntype filter hook input priority 0; policy drop;\n}\n}\n")
+    c = attach(Unit(f"/usr/bin/python3 {path}", type="exec", settings=f"NetworkNamespacePath=/run/netns/{cable.a}"))
+    run_to_its_end(c)
+    f = wait_for("they are counted", lambda: (f := client_figures(c))["aborts"] == 1 and f)
+    equal((f["count"], f["errors"], f["aborts"], f["inFlight"]), (0, {"reset": 0, "timeout": 1}, 1, 0), "without an answer")
+
+
+@test()
+def peers_that_die():
+    """The server is killed with questions open: errors of the one who asked, and nothing stays in flight."""
+    s = Server(mode="thread", hang=True)
+    s.start()
+    idle = scenario.start_served(mode="thread")
+    c = attach(ClientUnit(port=s.port, connections=5, number=5))
+    c.start()
+    wait_for("five are in flight", lambda: client_figures(c)["inFlight"] == 5)
+    equal(client_figures(c)["count"], 0, "count while they hang")
+    s.kill()
+    f = wait_for("they are errors", lambda: (f := client_figures(c))["errors"]["reset"] >= 5 and f)
+    equal((f["count"], f["inFlight"], f["aborts"]), (0, 0, 0), "count, in flight, aborts")
+
+    # The other way around: who asks is killed
+    s.start()
+    c = attach(ClientUnit(port=s.port, connections=4, number=4))
+    c.start()
+    wait_for("four are in flight", lambda: client_figures(c)["inFlight"] == 4)
+    c.kill()
+    f = wait_for("they are given up", lambda: (f := client_figures(c))["aborts"] == 4 and f)
+    equal((f["count"], f["inFlight"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "count, in flight, errors")
+    equal(server_figures(idle)["inFlight"], 0, "in flight at somebody else's")
+
+
+@test(deadline=60)
+def more_than_there_are_rows():
+    """Thirty peers: some have a row, the rest is one; the sum is exact."""
+    ports = unused_ports(30)
+    Nginx([f"127.0.0.1:{p}" for p in ports]).start()
+    path = f"/run/{scenario.prefix}-many.py"
+    with open(path, "w") as f:
+        f.write(f"import socket\n"
+                f"ports = {ports}\n"
+                f"for i, p in enumerate(ports * 2):\n"
+                f"    with socket.create_connection(('127.0.0.1', p)) as s:\n"
+                f"        for _ in range(p % 7 + 1):\n"
+                f"            s.sendall(b'GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'); d = b''\n"
+                f"            while not d.endswith(b'ok\\n'): d += s.recv(999)\n"
+                f"with socket.socket() as s:\n"
+                f"    s.connect_ex(('127.0.0.1', {unused_port()}))\n")
+    c = attach(Unit(f"/usr/bin/python3 {path}", type="exec"))
+    run_to_its_end(c)
+    asked = sum(2 * (p % 7 + 1) for p in ports)
+    f = wait_for("all are counted", lambda: (f := client_figures(c))["count"] == asked and f)
+    rows = peers(c)
+    check("others" in rows and len(rows) > 5, f"peers: {sorted(rows)}")
+    for key in ("count", "bytesIn", "bytesOut"):
+        equal(sum(r[key] for r in rows.values()), f[key], f"sum of {key}")
+    equal(sum(r["errors"]["reset"] for r in rows.values()), 1, "errors")
+    equal((f["inFlight"], f["latency"]["count"]), (0, asked), "in flight, latency.count")
+    for name, r in rows.items():
+        if name != "others":
+            want = 2 * (int(name.split(":")[1]) % 7 + 1)
+            check(r["count"] <= want, f"{name} has {r['count']} of {want}")
+    check("others" in qosctl("status", c.name, "--window=total").stdout, "no others on the status page")
+
+
+@test(deadline=40)
+def attached_under_load():
+    """Old connections are found in the middle of something: what leaves from then on counts."""
+    s = Server(mode="thread", delay_us=2000)
+    s.start()
+    c = ClientUnit(port=s.port, connections=8, number=8000)
+    c.start()
+    wait_for("load", lambda: run("ss", "-tnH", "state", "established", f"dport = :{s.port}").stdout.count("\n") == 8)
+    attach(s)
+    before = server_figures(s)["count"]
+    attach(c)
+    after = server_figures(s)["count"]
+    wait_for("the client has ended", lambda: scenario.unit_property(c.name, "ActiveState") == "inactive", 20)
+    f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
+    end = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)["count"]
+    # The server's count runs ahead of the client's by what is in flight: a question whose answer was on its way
+    check(end - after - 8 <= f["count"] <= end - before + 8, f"{f['count']} counted, the server has {end - after} to {end - before}")
+    check(f["count"] > 100, f"only {f['count']} after the attach")
+    equal((f["errors"], f["aborts"]), ({"reset": 0, "timeout": 0}, 0), "errors and aborts")
+
+
+@test()
+def not_for_everybody():
+    """With whom a unit talks is for root. How much it asks of others is no secret."""
+    s = scenario.start_served(mode="thread")
+    c = attach(ClientUnit(port=s.port, number=5))
+    c.run()
+    expect_asked(c, {f"127.0.0.1:{s.port}": 5}, "for root")
+    equal(lookup(snapshot(c), "requests.client.peers")[0]["unit"], s.name, "the peer's unit")
+
+    def as_nobody(*words, ok=True):
+        return run(*as_user(65534), "qosctl", "--no-pager", *words, ok=ok)
+    x = json.loads(as_nobody("status", c.name, "--window=total", "--json=short").stdout)
+    equal(lookup(x, "requests.client.count"), 5, "what nobody may know")
+    check("peers" not in x["requests"]["client"], f"nobody sees peers: {x['requests']['client']}")
+    for out in (as_nobody("status", c.name, "--window=total").stdout, as_nobody("show", c.name).stdout,
+                as_nobody("list", c.name, "--json=short").stdout):
+        check(str(s.port) not in out, f"nobody sees the port: {out}")
+    for words in (["show", c.name, "-P", f"requests.client[:{s.port}].count"],
+                  ["histogram", c.name, f"requests.client[:{s.port}].latency"]):
+        r = as_nobody(*words, ok=False)
+        check(r.returncode == 1 and str(s.port) not in r.stdout, f"nobody got an answer: {r.stdout}")
+    # Where it listens, everybody can see
+    check(as_nobody("show", s.name, "--value", "--window=total", "-P", f"requests.server[:{s.port}].count").stdout.strip() == "5",
+          "nobody may not see endpoints")
+
+
+@test(exclusive=True)
+def over_a_restart_of_qosd():
+    s = scenario.start_served(mode="thread")
+    c = attach(ClientUnit(port=s.port, number=5))
+    c.run()
+    expect_asked(c, {f"127.0.0.1:{s.port}": 5}, "before")
+    kill_qosd()
+    c.run()
+    expect_asked(c, {f"127.0.0.1:{s.port}": 10}, "after a crash")

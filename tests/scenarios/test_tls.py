@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""TLS without its keys: nginx with OpenSSL, and OpenSSL's client by way of Python, count for themselves."""
+
+import os
+import socket
+import ssl
+
+import scenario
+from scenario import (MSEC, Unit, attach, check, equal, expect_total, lookup, run, server_figures, test, total,
+                      unused_port, wait_for)
+
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+IDLE_SEC = 2
+
+
+class Nginx(Unit):
+    """One port for each version. Connections that are idle for IDLE_SEC are closed."""
+
+    def __init__(self, certificates=False):
+        self.directory = f"/run/{scenario.prefix}-tls"
+        os.makedirs(self.directory, exist_ok=True)
+        self.key, self.certificate = f"{self.directory}/key", f"{self.directory}/certificate"
+        run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", self.key, "-out", self.certificate,
+            "-days", "2", "-subj", "/CN=localhost", timeout=60)
+        self.ports = {version: unused_port() for version in VERSIONS}
+        with open(f"{self.directory}/large", "wb") as f:
+            f.write(b"x" * 200000)
+        verify = f"ssl_verify_client on; ssl_client_certificate {self.certificate};" if certificates else ""
+        servers = "".join(f"server {{ listen 127.0.0.1:{port} ssl; ssl_protocols {version}; root {self.directory};\n"
+                          f"location /small {{ return 200 small; }} }}\n" for version, port in self.ports.items())
+        with open(f"{self.directory}/conf", "w") as f:
+            f.write(f"worker_processes 2; pid {self.directory}/pid; error_log stderr; user root;\nevents {{}}\n"
+                    f"http {{ access_log off; sendfile on; keepalive_timeout {IDLE_SEC}s; keepalive_requests 100000;\n"
+                    f"ssl_certificate {self.certificate}; ssl_certificate_key {self.key}; {verify}\n{servers} }}\n")
+        super().__init__(f"/usr/sbin/nginx -c {self.directory}/conf -g 'daemon off;'", type="exec")
+
+    def listens(self):
+        wait_for("it listens", lambda: all(str(p) in run("ss", "-ltnH", f"sport = :{p}").stdout for p in self.ports.values()))
+
+    def connect(self, version, certificate=False):
+        context = ssl.create_default_context(cafile=self.certificate)
+        context.check_hostname = False
+        context.minimum_version = context.maximum_version = VERSIONS[version]
+        if certificate:
+            context.load_cert_chain(self.certificate, self.key)
+        s = context.wrap_socket(socket.create_connection(("127.0.0.1", self.ports[version]), timeout=30))
+        equal(s.version(), version, "version of TLS")
+        return s
+
+
+def farewell(s):
+    try:
+        s.unwrap()
+    except OSError:
+        pass # the server need not answer to it
+    s.close()
+
+
+def ask(s, path="/small", size=5):
+    s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    head = b""
+    while b"\r\n\r\n" not in head:
+        part = s.recv(65536)
+        check(part, "the server hung up")
+        head += part
+    body = len(head.split(b"\r\n\r\n", 1)[1])
+    while body < size:
+        body += len(s.recv(65536))
+    equal(body, size, "size of the answer")
+
+
+def served(**options):
+    u = Nginx(**options)
+    attach(u)
+    u.start()
+    u.listens()
+    return u
+
+
+def is_clean(unit, count):
+    """So many exchanges, each of them sealed, and nothing else."""
+    expect_total(unit, count)
+    equal(total(unit, "requests.server.protocols.tls"), count, "protocols.tls")
+    f = wait_for("nothing is in flight", lambda: (lambda f: f if f["inFlight"] == 0 else None)(server_figures(unit)))
+    equal(f["latency"]["count"], count, "latency.count")
+    equal((f["clientAborts"], f["errors"]["reset"]), (0, 0), "connections that ended with a question open")
+    return f
+
+
+@test()
+def handshake_and_farewell_are_no_requests():
+    u = served()
+    n = 0
+    for version in VERSIONS:
+        for polite in (False, True):
+            for i in range(10):
+                s = u.connect(version)
+                for _ in range(i % 4): # some only shake hands
+                    ask(s)
+                    n += 1
+                if i % 5 == 4:
+                    ask(s, "/large", 200000)
+                    n += 1
+                if polite:
+                    farewell(s)
+                else:
+                    s.close()
+            is_clean(u, n)
+
+
+@test()
+def client_certificates():
+    u = served(certificates=True)
+    for version in VERSIONS:
+        for _ in range(5):
+            s = u.connect(version, certificate=True)
+            ask(s)
+            ask(s)
+            s.close()
+    is_clean(u, 20)
+
+
+@test()
+def idle_connections():
+    """The server says goodbye after a while: that is not a part of the last answer."""
+    u = served()
+    for version in VERSIONS:
+        s = u.connect(version)
+        ask(s)
+        equal(s.recv(1), b"", "what came when the connection was idle")
+        s.close()
+    f = is_clean(u, 2)
+    check(f["latency"]["max"] < IDLE_SEC * 1000 * MSEC, f"the farewell made an answer grow: {f['latency']}")
+
+
+@test()
+def older_than_the_attach():
+    u = Nginx()
+    u.start()
+    u.listens()
+    sockets = [u.connect(version) for version in VERSIONS]
+    for s in sockets:
+        ask(s)
+    attach(u)
+    for s in sockets:
+        ask(s)
+        ask(s)
+        farewell(s)
+    is_clean(u, 4)
+
+
+@test()
+def under_load():
+    """wrk's own connections end in the middle of something."""
+    u = served()
+    for port in u.ports.values():
+        before = total(u)
+        out = run("wrk", "-t1", "-c8", "-d1s", f"https://127.0.0.1:{port}/small", timeout=60).stdout
+        done = int([line for line in out.splitlines() if "requests in" in line][0].split()[0])
+        wait_for("all connections are gone", lambda: lookup(server_figures(u), "connections.open") == 0)
+        got = total(u) - before
+        check(done <= got <= done + 8, f"{got} counted, wrk completed {done} and left at most 8")
+        equal(total(u, "requests.server.protocols.tls"), total(u), "protocols.tls")
+        equal(server_figures(u)["errors"]["reset"], 0, "errors.reset")

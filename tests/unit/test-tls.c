@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Records of TLS (bpf/tls.h): handshakes as they go over the wire, cut in every place. */
+
+#include "util.h"
+
+#include "tls.h"
+
+#define check(condition)                                                                                \
+        do {                                                                                            \
+                if (!(condition)) {                                                                     \
+                        fprintf(stderr, "%s:%i: not true: %s\n", __FILE__, __LINE__, #condition);       \
+                        exit(EXIT_FAILURE);                                                             \
+                }                                                                                       \
+        } while (false)
+
+typedef struct Record {
+        bool out;
+        uint8_t type;
+        uint16_t length;
+        bool application;       /* what shall become of it */
+} Record;
+
+#define SAYS(type, length) { false, type, length, false }
+#define HEARS(type, length) { true, type, length, false }
+#define ASKS(length) { false, TLS_APPLICATION, length, true }
+#define ANSWERS(length) { true, TLS_APPLICATION, length, true }
+
+static const Record tls13[] = {
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_APPLICATION, 2048),
+        HEARS(TLS_APPLICATION, 53), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 53), ASKS(200), ANSWERS(16401), ANSWERS(77),
+        ASKS(53), ANSWERS(53), SAYS(TLS_APPLICATION, 19), HEARS(TLS_APPLICATION, 19),
+}, tls13_certificate[] = {
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048), SAYS(TLS_CHANGE_CIPHER, 1),
+        SAYS(TLS_APPLICATION, 1200), SAYS(TLS_APPLICATION, 281), SAYS(TLS_APPLICATION, 69), ASKS(200), ANSWERS(300),
+}, tls12[] = {
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 3000), SAYS(TLS_HANDSHAKE, 37), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 40),
+        HEARS(TLS_HANDSHAKE, 202), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_HANDSHAKE, 40), ASKS(53), ANSWERS(100), ASKS(1),
+        SAYS(TLS_ALERT, 26), HEARS(TLS_ALERT, 26),
+}, unusual[] = { /* a Finished of a length that is not known */
+        SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 90), SAYS(TLS_APPLICATION, 91), SAYS(TLS_APPLICATION, 92),
+        SAYS(TLS_APPLICATION, 93), ASKS(94),
+};
+
+/* Takes the bytes of a record, at most piece at a time, and says what there was in them. */
+static unsigned take(struct tls *t, const Record *r, size_t piece) {
+        uint8_t bytes[5 + TLS_RECORD_MAX] = { r->type, 3, 3, r->length >> 8, r->length & 0xff };
+        size_t at = 0, n = 5 + r->length;
+        unsigned seen = 0;
+
+        while (at < n) {
+                size_t end = MIN(at + piece, n);
+
+                while (at < end) {
+                        uint64_t word = 0;
+                        uint32_t step;
+
+                        for (size_t i = 0; i < 8 && at + i < end; i++)
+                                word |= (uint64_t) bytes[at + i] << (8 * i);
+                        step = tls_step(t, r->out, word, end - at);
+                        check(TLS_STEP_TAKEN(step) > 0 && TLS_STEP_TAKEN(step) <= end - at);
+                        at += TLS_STEP_TAKEN(step);
+                        seen |= step & (TLS_STEP_APPLICATION | TLS_STEP_LOST);
+                }
+        }
+        return seen;
+}
+
+static void play(const Record *records, size_t n) {
+        static const size_t pieces[] = { 1, 2, 3, 5, 6, 7, 100, 1448, 65536 };
+
+        for (size_t p = 0; p < ELEMENTSOF(pieces); p++) {
+                struct tls t = {};
+
+                for (size_t i = 0; i < n; i++)
+                        check(take(&t, records + i, pieces[p]) == (records[i].application ? TLS_STEP_APPLICATION : 0));
+        }
+}
+
+static void test_detect(void) {
+        check(tls_detect(0x00010316, 4) && tls_detect(0x00030317, 4));
+        check(!tls_detect(0x00030314, 4) && !tls_detect(0x00030216, 4) && !tls_detect(0x0316, 2) && !tls_detect(0x20544547, 4));
+}
+
+static void test_lost(void) {
+        const Record wrong_type = SAYS(99, 10), empty = SAYS(TLS_HANDSHAKE, 0), large = SAYS(TLS_HANDSHAKE, 18433);
+        const Record *const all[] = { &wrong_type, &empty, &large };
+
+        for (size_t i = 0; i < ELEMENTSOF(all); i++) {
+                uint64_t header = all[i]->type | 0x0303 << 8 | (uint64_t) (all[i]->length >> 8) << 24 | (uint64_t) (all[i]->length & 0xff) << 32;
+                struct tls t = {};
+
+                check(tls_step(&t, 0, header, 100) == (TLS_STEP_LOST | 5));
+        }
+}
+
+int main(int argc, char **argv) {
+        play(tls13, ELEMENTSOF(tls13));
+        play(tls13_certificate, ELEMENTSOF(tls13_certificate));
+        play(tls12, ELEMENTSOF(tls12));
+        play(unusual, ELEMENTSOF(unusual));
+        test_detect();
+        test_lost();
+        return EXIT_SUCCESS;
+}
