@@ -67,9 +67,9 @@ enum qos_cell {
         QOS_CELL_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
         QOS_CELL_HTTP1,                 /* of these, those of each protocol that is parsed, as in enum protocol (protocol.h) … */
         QOS_CELL_REDIS,
-        QOS_CELL_TLS,                   /* of these, exchanges sealed by TLS */
-        QOS_CELL_UNIX,                  /* of these, plain exchanges on Unix sockets */
-        QOS_CELL_UDP,                   /* of these, plain exchanges on UDP */
+        QOS_CELL_TLS,                   /* … exchanges sealed by TLS … */
+        QOS_CELL_UNIX,                  /* … plain exchanges on Unix sockets … */
+        QOS_CELL_UDP,                   /* … on UDP */
         QOS_CELL_WAITS,                 /* of these, those that asked the unit to wait: in no distribution */
         QOS_CELL_STREAMS,               /* … whose answers are streams */
         QOS_CELL_STATUS_4XX,            /* … with an answer that says the client is wrong … */
@@ -291,6 +291,7 @@ struct qos_exclude {
         struct qos_owner owner;
         __u16 port;             /* host byte order */
         __u16 _padding;
+        __u32 _padding2;        /* keys are compared byte by byte */
 };
 
 /* Where the service manager listens for a unit (hash): by this those of its sockets are recognised that it has already.

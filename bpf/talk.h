@@ -167,13 +167,16 @@ EXCHANGE_INLINE int talk_is_late(const struct talk *t) {
 EXCHANGE_INLINE void talk_settle(struct talk *t, struct exchange *x, __u64 now, int complete, struct exchange_effect *effect) {
         __u64 at = 0;
 
-        x->late = talk_is_late(t);
+        if (talk_is_late(t))
+                x->flags |= EXCHANGE_LATE;
+        else
+                x->flags &= ~EXCHANGE_LATE;
 
         if (t->asked > 0)
                 at = talk_oldest(t) ?: now;
         else if (t->flags & TALK_ANSWERING || (!complete && !(t->flags & TALK_PUSHES) && !talk_is_streaming(t)))
                 at = x->first_at ?: now;
-        else if (x->late)
+        else if (x->flags & EXCHANGE_LATE)
                 at = 0;
         else if (t->in.state != 0)
                 at = t->begun_at ?: now;
@@ -210,16 +213,14 @@ EXCHANGE_INLINE void talk_give_up(struct talk *t, struct exchange *x, struct exc
         t->asked = 0;
         t->n_groups = 0;
         t->flags = 0;
-        x->flags &= ~EXCHANGE_PARSED;
-        x->late = 0;
+        x->flags &= ~(EXCHANGE_PARSED | EXCHANGE_LATE);
         effect->in_flight += talk_extra(t);
 }
 
 /* The answer has made a stream of the connection in which nothing is asked. */
 EXCHANGE_INLINE void talk_end(struct talk *t, struct exchange *x, struct exchange_effect *effect) {
         x->state = EXCHANGE_IDLE;
-        x->flags = (x->flags & ~EXCHANGE_PARSED) | EXCHANGE_DONE;
-        x->late = 0;
+        x->flags = (x->flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_DONE;
         x->n_marks = 0;
         exchange_shut(x, effect);
         t->asked = t->n_groups = t->flags = 0;

@@ -148,6 +148,13 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                PeerErrors,
+                FIELD_COMMENT("Connections that the other end refused, or ended with a request unanswered"),
+                SD_VARLINK_DEFINE_FIELD(reset, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that timed out while they were made, or with a request unanswered"),
+                SD_VARLINK_DEFINE_FIELD(timeout, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Peer,
                 FIELD_COMMENT("The address and port that the unit connects to"),
                 SD_VARLINK_DEFINE_FIELD(peer, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
@@ -160,7 +167,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that were not answered"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, PeerErrors, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that the unit ended with its own request unanswered"),
                 SD_VARLINK_DEFINE_FIELD(aborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that have begun to leave and whose answers have not begun to come"),
@@ -179,7 +186,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that the other end refused, or ended with a request unanswered, or that timed out"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, PeerErrors, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that the unit ended with its own request unanswered"),
                 SD_VARLINK_DEFINE_FIELD(aborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that have begun to leave and whose answers have not begun to come"),
@@ -544,6 +551,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Connections,
                 SYMBOL_COMMENT("What an address has of the requests that a unit answers"),
                 &vl_type_Endpoint,
+                SYMBOL_COMMENT("Requests of a unit that others did not answer"),
+                &vl_type_PeerErrors,
                 SYMBOL_COMMENT("What a peer has of the requests that a unit makes"),
                 &vl_type_Peer,
                 SYMBOL_COMMENT("The requests that a unit makes of others"),

@@ -276,7 +276,7 @@ static void test_body_in_pieces(void) {
         talk_feed_questions(&t, &piece, "POST / HTTP/1.1\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n", 62, &times, 0);
         talk_read(&t, 11);
         talk_settle(&t, &x, 11, 1, &e);
-        check(t.asked == 1 && e.in_flight == 1 && !x.late);
+        check(t.asked == 1 && e.in_flight == 1 && !(x.flags & EXCHANGE_LATE));
         check(answer(&t, "HTTP/1.1 100 Continue\r\n\r\n", 100, &piece) == 0);
         piece = (struct talk_piece) {};
         times.came_at = 20;
@@ -294,14 +294,14 @@ static void test_body_in_pieces(void) {
         talk_read(&t, 41);
         check(answer(&t, "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", 100, &piece) == 1);
         talk_settle(&t, &x, 42, 1, &e);
-        check(e.in_flight == 0 && x.late);
+        check(e.in_flight == 0 && x.flags & EXCHANGE_LATE);
         exchange_arrive(&x, 43, 138, 148, 138, 65536, &e);
         check(e.in_flight == 0 && x.n_marks == 1);
         piece = (struct talk_piece) {};
         talk_feed_questions(&t, &piece, "abcdefghijGET / HTTP/1.1\r\n\r\n", 28, &times, 138);
         check(t.asked == 1 && !piece.lost);
         talk_settle(&t, &x, 44, 1, &e);
-        check(e.in_flight == 1 && !x.late);
+        check(e.in_flight == 1 && !(x.flags & EXCHANGE_LATE));
 }
 
 /* The unit answers what was not all asked, or what nobody asked. */
