@@ -614,45 +614,91 @@ static inline __attribute__((always_inline)) __u32 http_begin_fast(struct parser
         return length;
 }
 
-/* The beginning of a line of the head: which of the fields it is. Returns how much was taken. */
-static inline __attribute__((always_inline)) __u32 http_line_fast(struct parser *p, const struct window *w, __u32 at, __u32 how,
-                                                                  __u32 *ret_meaning) {
-        __u64 word = window_word(w, at), more;
-        __u32 first = word >> 56;
+/* "Content-Length:" with a value of up to five digits, to the end of its line. Returns its length, 0: something else. */
+static inline __attribute__((always_inline)) __u32 http_length_fast(struct parser *p, const struct window *w, __u32 at) {
+        __u64 word = window_word(w, at + 15);
+        __u32 length = 15, number = 0, digits = 0;
 
+        if (word >> 56 == ' ') {
+                word <<= 8;
+                length++;
+        }
+        for (; digits < 5; digits++) {
+                __u32 digit = (__u32) (word >> 56) - '0';
+
+                if (digit > 9)
+                        break;
+                number = number * 10 + digit;
+                word <<= 8;
+        }
+        if (digits == 0 || word >> 48 != WORD_OF("\r\n", 2))
+                return 0;
+        http_set_length(p, number);
+        p->flags |= HTTP_SIZED;
+        return length + digits + 2;
+}
+
+/* What http_line_fast() needs to see. */
+#define HTTP_FAST_MAX 24U
+
+/* The beginning of a line of the head: which of the fields it is. Takes nothing, or some of it. */
+PARSER_FUNCTION __u32 http_line_fast(struct parser *p, const struct window *w, __u32 at, __u32 how) {
+        __u32 first, length;
+        __u64 word, more;
+
+        if (!p || !w)
+                return PARSED_LOST;
+        word = window_word(w, at);
+        first = word >> 56;
+        if (word >> 48 == WORD_OF("\r\n", 2)) {
+                p->state = HTTP_EMPTY;
+                return PARSED(0, 1, 0);
+        }
         if (first == '\r' || first == '\n')
                 return 0;
 
         if ((word | (HTTP_LOWER & ~0xffULL)) == WORD_OF("content-", 8)) {
                 more = window_word(w, at + 8);
                 if ((more >> 8 | HTTP_LOWER >> 16 << 8) == WORD_OF("length:", 7)) {
-                        *ret_meaning = http_length_begin(p);
-                        return 15;
+                        if (!(p->flags & HTTP_SIZED)) {
+                                length = http_length_fast(p, w, at);
+                                if (length > 0)
+                                        return PARSED(0, length, 0);
+                        }
+                        return PARSED(http_length_begin(p), 15, 0);
                 }
                 if ((more >> 24 | HTTP_LOWER >> 32 << 8) == WORD_OF("type:", 5) && how & PROTOCOL_ANSWERS) {
+                        more = window_word(w, at + 14);
+                        if (window_byte(w, at + 13) == ' ' &&
+                            (more | (HTTP_LOWER & ~0xff000000ULL)) != WORD_OF("text/eve", 8) &&
+                            (more | HTTP_LOWER) != WORD_OF("multipar", 8)) {
+                                p->state = HTTP_REST;
+                                return PARSED(0, 13, 0);
+                        }
                         http_value(p, HTTP_TYPE);
-                        return 13;
+                        return PARSED(0, 13, 0);
                 }
                 p->state = HTTP_CONTENT;
                 p->word = 0;
                 p->word_left = 8;
-                return 8;
+                return PARSED(0, 8, 0);
         }
         if ((word | HTTP_LOWER) == WORD_OF("transfer", 8)) {
                 p->state = HTTP_TRANSFER;
                 p->word = 0;
                 p->word_left = 8;
-                return 8;
+                return PARSED(0, 8, 0);
         }
         if ((word | (HTTP_LOWER & ~0xffULL)) == WORD_OF("upgrade:", 8) && how & PROTOCOL_ANSWERS) {
                 http_value(p, HTTP_UPGRADE);
-                return 8;
+                return PARSED(0, 8, 0);
         }
         p->state = HTTP_REST;
         return 0;
 }
 
-#define HTTP_FAST_MAX 16U
+/* Lines in one step: more are in few heads. */
+#define HTTP_LINES 12
 
 PARSER_FUNCTION __u32 http_step(struct parser *p, const struct window *w, __u32 from, __u32 end, __u32 how) {
         __u32 at = from, meaning = 0, r;
@@ -660,30 +706,42 @@ PARSER_FUNCTION __u32 http_step(struct parser *p, const struct window *w, __u32 
         if (!p || !w || from >= end || end > WINDOW_SIZE)
                 return PARSED_LOST;
 
-        if (end - from >= HTTP_FAST_MAX) {
-                if (p->state == HTTP_START)
-                        at += http_begin_fast(p, w, at, how, &meaning);
-                else if (p->state == HTTP_LINE)
-                        at += http_line_fast(p, w, at, how, &meaning);
-                else if (p->state == HTTP_TYPE && p->word_left == 0 && window_byte(w, at) == ' ') {
-                        /* Nearly always something else */
-                        __u64 word = window_word(w, at + 1);
+        if (p->state == HTTP_START && end - from >= HTTP_FAST_MAX)
+                at += http_begin_fast(p, w, at, how, &meaning);
 
-                        if ((word | (HTTP_LOWER & ~0xff000000ULL)) != WORD_OF("text/eve", 8) &&
-                            (word | HTTP_LOWER) != WORD_OF("multipar", 8))
-                                p->state = HTTP_REST;
-                }
+        for (int i = 0; i < HTTP_LINES; i++) {
                 if (meaning != 0)
                         return PARSED(meaning, at - from, 0);
-        }
-
-        if (at < end && (p->state == HTTP_REST || p->state == HTTP_TARGET || p->state == HTTP_EXTENSION ||
-                         p->state == HTTP_TRAILER_REST)) {
+                if (p->state == HTTP_LINE && at + HTTP_FAST_MAX <= end) {
+                        r = http_line_fast(p, w, at, how);
+                        at += PARSED_TAKEN(r);
+                        meaning = PARSED_MEANING(r);
+                        if (r != 0 && p->state == HTTP_LINE)
+                                continue;
+                }
+                if (p->state != HTTP_REST && p->state != HTTP_TARGET)
+                        break;
                 r = http_line_end(p, w, at, end);
                 at = r >> 1;
                 if (!(r & 1))
                         return PARSED(0, at - from, 0);
-        } else if (at > from)
+                at++;
+                if (p->state == HTTP_TARGET)
+                        meaning = http_target_end(p);
+                else
+                        p->state = HTTP_LINE;
+        }
+        if (meaning != 0)
+                return PARSED(meaning, at - from, 0);
+
+        if (at < end && (p->state == HTTP_EXTENSION || p->state == HTTP_TRAILER_REST)) {
+                r = http_line_end(p, w, at, end);
+                at = r >> 1;
+                if (!(r & 1))
+                        return PARSED(0, at - from, 0);
+        } else if (at > from && p->state != HTTP_EMPTY)
+                return PARSED(0, at - from, 0);
+        if (at >= end)
                 return PARSED(0, at - from, 0);
 
         meaning = http_byte(p, window_byte(w, at), how, end - at - 1);

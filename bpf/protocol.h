@@ -166,6 +166,11 @@ static inline __attribute__((always_inline)) __u32 protocol_status_class(__u32 p
         return protocol == PROTOCOL_HTTP1 ? p->index : 0;
 }
 
+/* Is the next byte one of a body, whatever it is? */
+static inline __attribute__((always_inline)) int protocol_is_blind(__u32 protocol, const struct parser *p) {
+        return protocol == PROTOCOL_HTTP1 && (p->state == HTTP_BODY || p->state == HTTP_CHUNK || p->state == HTTP_CLOSE);
+}
+
 /* Does the end of the connection end this answer, and not break it? */
 static inline __attribute__((always_inline)) int protocol_ends_with_stream(__u32 protocol, const struct parser *p) {
         return protocol == PROTOCOL_HTTP1 && p->state == HTTP_CLOSE;

@@ -745,10 +745,14 @@ static __always_inline bool feed_skip(struct feed *f, struct parser *p) {
 }
 
 /* Moves the window, if it must be. Returns how much is to be loaded into it: 0 … WINDOW_SIZE. */
-static __always_inline __u32 feed_move(struct feed *f) {
+static __always_inline __u32 feed_move(struct feed *f, const struct parser *p) {
         if (f->at < f->window_end)
                 return 0;
         f->window_begin = f->at;
+        if (protocol_is_blind(f->talk->protocol, p)) {
+                f->window_end = f->at + 1;
+                return 0;
+        }
         f->window_end = f->end - f->at > WINDOW_SIZE ? f->at + WINDOW_SIZE : f->end;
         return f->window_end - f->window_begin;
 }
@@ -766,7 +770,7 @@ static long answer_step(__u64 i, void *data) {
 
         if (!feed_skip(f, &f->talk->out))
                 return 1;
-        n = feed_move(f);
+        n = feed_move(f, &f->talk->out);
         GRID_BOUND(n, WINDOW_SIZE + 1);
         if (n > 0 && bpf_skb_load_bytes(a->skb, a->offset + f->window_begin, f->talk->window.bytes, n) < 0)
                 f->piece.lost = 1;
@@ -790,7 +794,7 @@ static long question_step(__u64 i, void *data) {
 
         if (!feed_skip(f, &f->talk->in))
                 return 1;
-        n = feed_move(f);
+        n = feed_move(f, &f->talk->in);
         GRID_BOUND(n, WINDOW_SIZE + 1);
         if (n > 0 && bpf_dynptr_read(f->talk->window.bytes, n, q->data, q->offset + f->window_begin, 0) < 0)
                 f->piece.lost = 1;
@@ -989,9 +993,10 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 q.f.piece.lost = 1; /* something was taken out another way */
 
         bpf_spin_lock(&c->lock);
-        q.times.marks = c->x;
+        q.times.came_at = exchange_came_at_once(&c->x, copied + len);
+        if (q.times.came_at == 0)
+                q.times.marks = c->x;
         bpf_spin_unlock(&c->lock);
-        q.times.came_at = exchange_came_at_once(&q.times.marks, copied + len);
         if (!q.f.piece.lost && q.f.at < q.f.end)
                 bpf_loop(PIECE_MAX, question_step, &q, 0);
 

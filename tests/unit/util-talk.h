@@ -10,12 +10,18 @@
 #include "talk.h"
 #include "util.h"
 
-static inline void talk_load(struct talk *t, const void *data, size_t size) {
+static inline void talk_move(struct talk *t, const struct parser *p, const char *data, size_t at, size_t size, size_t *ret_begin,
+                             size_t *ret_end) {
         static unsigned char left_over;
 
         /* As if something else had been there, each time */
         memset(&t->window, "x\n\r :0+*$"[left_over++ % 9], sizeof(t->window));
-        memcpy(t->window.bytes, data, size);
+        *ret_begin = at;
+        *ret_end = at + 1;
+        if (protocol_is_blind(t->protocol, p))
+                return;
+        *ret_end = MIN(at + WINDOW_SIZE, size);
+        memcpy(t->window.bytes, data + at, *ret_end - at);
 }
 
 /* position: of the piece in the stream. */
@@ -29,11 +35,8 @@ static inline void talk_feed_questions(struct talk *t, struct talk_piece *piece,
                 i = window_skip(&t->in, (uint32_t) i, (uint32_t) size);
                 if (i == size)
                         break;
-                if (i >= end) {
-                        begin = i;
-                        end = MIN(i + WINDOW_SIZE, size);
-                        talk_load(t, data + begin, end - begin);
-                }
+                if (i >= end)
+                        talk_move(t, &t->in, data, i, size, &begin, &end);
                 taken = talk_question_bytes(t, (uint32_t) (i - begin), (uint32_t) (end - begin), times,
                                             position + (uint32_t) i, piece);
                 check(piece->lost || (taken > 0 && i + taken <= end));
@@ -52,11 +55,8 @@ static inline void talk_feed_answers(struct talk *t, struct talk_piece *piece, c
                 i = window_skip(&t->out, (uint32_t) i, (uint32_t) size);
                 if (i == size)
                         break;
-                if (i >= end) {
-                        begin = i;
-                        end = MIN(i + WINDOW_SIZE, size);
-                        talk_load(t, data + begin, end - begin);
-                }
+                if (i >= end)
+                        talk_move(t, &t->out, data, i, size, &begin, &end);
                 taken = talk_answer_bytes(t, (uint32_t) (i - begin), (uint32_t) (end - begin), piece);
                 check(piece->lost || (taken > 0 && i + taken <= end));
                 i += taken;
