@@ -192,12 +192,29 @@ EXCHANGE_INLINE int exchange_take(struct exchange *x, __u32 copied, __u64 *ret_f
         return 1;
 }
 
+/* What is known of the arrivals at a moment: they go on while somebody looks. */
+struct exchange_marks {
+        __u32 n;
+        __u32 end[EXCHANGE_MARKS];
+        __u64 at[EXCHANGE_MARKS];
+        __u64 tail_at;
+};
+
+EXCHANGE_INLINE void exchange_get_marks(const struct exchange *x, struct exchange_marks *ret) {
+        ret->n = x->n_marks;
+        for (int i = 0; i < EXCHANGE_MARKS; i++) {
+                ret->end[i] = x->mark_end[i];
+                ret->at[i] = x->mark_at[i];
+        }
+        ret->tail_at = x->tail_at;
+}
+
 /* When the byte before this position came; 0: not seen. last: the end of something, where merged arrivals count to their
  * end. */
-EXCHANGE_INLINE __u64 exchange_when(const struct exchange *x, __u32 position, int last) {
+EXCHANGE_INLINE __u64 exchange_when(const struct exchange_marks *m, __u32 position, int last) {
         for (int i = 0; i < EXCHANGE_MARKS; i++)
-                if (i < x->n_marks && exchange_distance(position, x->mark_end[i]) <= 0)
-                        return last && position == x->mark_end[i] && i == x->n_marks - 1 ? x->tail_at : x->mark_at[i];
+                if (i < (int) m->n && exchange_distance(position, m->end[i]) <= 0)
+                        return last && position == m->end[i] && i == (int) m->n - 1 ? m->tail_at : m->at[i];
         return 0;
 }
 

@@ -332,7 +332,7 @@ PARSER_FUNCTION __u32 talk_answer_bytes(struct talk *t, __u32 at, __u32 end, str
 /* When the bytes of a piece of the questions came. */
 struct talk_times {
         __u64 came_at;          /* all of them, if that was at once … */
-        struct exchange marks;  /* … or when what did (a copy: arrivals go on meanwhile) */
+        struct exchange_marks marks; /* … or when what did */
 };
 
 EXCHANGE_INLINE __u64 talk_when(const struct talk_times *times, __u32 position, int last) {

@@ -995,7 +995,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         bpf_spin_lock(&c->lock);
         q.times.came_at = exchange_came_at_once(&c->x, copied + len);
         if (q.times.came_at == 0)
-                q.times.marks = c->x;
+                exchange_get_marks(&c->x, &q.times.marks);
         bpf_spin_unlock(&c->lock);
         if (!q.f.piece.lost && q.f.at < q.f.end)
                 bpf_loop(PIECE_MAX, question_step, &q, 0);
