@@ -71,6 +71,7 @@ struct socket {
 struct sock {
         struct sock_common __sk_common;
         __u16 sk_protocol;
+        __u8 sk_shutdown;
         __u32 sk_ack_backlog;
         __u32 sk_max_ack_backlog;
         atomic_t sk_drops;
@@ -152,3 +153,4 @@ enum {
 #define IPPROTO_TCP 6
 #define PF_KTHREAD 0x00200000
 #define ETIMEDOUT 110
+#define SHUTDOWN_MASK 3
