@@ -24,6 +24,14 @@ static unsigned window_level(uint64_t window) {
         return window <= NSEC_PER_SEC ? 0 : window <= 10 * NSEC_PER_SEC ? 1 : window <= 60 * NSEC_PER_SEC ? 2 : 3;
 }
 
+/* Where a window of n sub-windows begins that ends in this one: of six and more the oldest is left out, so that not more than
+ * the window is covered; of fewer it is kept, or too little would be. A machine may be younger than the window. */
+static uint64_t window_boundary(uint64_t current, uint64_t n) {
+        uint64_t end = current + (n >= 6);
+
+        return end - MIN(end, n);
+}
+
 static uint64_t load(const __u64 *p) {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
@@ -309,10 +317,8 @@ int window_read(const WindowBooks *w, uint64_t now, uint64_t window, WindowReadi
         step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
         n = window / step;
 
-        /* The window ends now, within a sub-window. It begins with one: of six and more sub-windows the oldest is left
-         * out, so that not more than the window is covered; of fewer it is kept, or too little would be */
         current = now / step;
-        boundary = current - n + (n >= 6);
+        boundary = window_boundary(current, n);
 
         if (boundary * step <= w->attached_at) {
                 total_read(w, now, ret);
@@ -610,7 +616,7 @@ int window_read_row(const struct qos_unit *u, unsigned number, uint64_t now, uin
 
         row = &u->rows[number - 1];
         n = window / step;
-        boundary = now / step - n + (n >= 6); /* as window_read_kept() has it */
+        boundary = window_boundary(now / step, n);
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
                 bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) < boundary;

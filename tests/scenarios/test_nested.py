@@ -165,6 +165,59 @@ def attached_under_load():
     detach(s)
 
 
+@test(deadline=60)
+def history_and_marks():
+    """The steps of the outer one have what happened in the inner one, from its own attach on; so has what is asked since a
+    mark, whatever is attached and detached meanwhile."""
+    slice = new_slice()
+    s = attach(server_in(slice).start())
+    load(s, connections=4, number=100)
+    attach(slice)
+    with scenario.Varlink() as v:
+        v.call("Mark", unit=slice)
+        load(s, connections=4, number=40)
+        detach(s)
+        load(s, connections=4, number=5)
+        attach(s)
+        load(s, connections=4, number=10)
+        r = v.call("Get", unit=slice, sinceMark=True)["requests"]["server"]
+        equal(r["count"], 55, "count since the mark")
+        equal(r["latency"]["count"], 55, "latency.count since the mark")
+    steps = wait_for("the step has passed", lambda: varlink("History", unit=slice, metrics=["requests.server.count"])["steps"], 15)
+    equal(sum(lookup(x, "requests.server.count") for x in steps), 55, "count in the history of the outer one")
+    steps = wait_for("the step has passed", lambda: varlink("History", unit=s.name, metrics=["requests.server.count"])["steps"], 15)
+    equal(sum(lookup(x, "requests.server.count") for x in steps), 10, "count in the history of the inner one")
+    same(slice, 55)
+    detach(slice)
+
+
+@test(vm=True)
+def clients_and_endpoints():
+    """What the units in a unit ask of others, and where they answer, is the outer one's, too."""
+    slice = new_slice()
+    first, second = attach(server_in(slice)), server_in(slice)
+    first.start(), second.start()
+    attach(slice)
+    load(first, connections=2, number=20)
+    load(second, connections=2, number=30)
+    ask = write_unit(unit_name("ask"), f"[Service]\nType=oneshot\nSlice={slice}\n"
+                     f"ExecStart={scenario.tools}/client --port {second.port} --number 40 --connections 2\n")
+    attach(ask)
+    systemctl("start", ask)
+    expect_total(slice, 90)
+    expect_total(slice, 40, metric="requests.client.count")
+    expect_total(ask, 40, metric="requests.client.count")
+    detach(ask)
+    expect_total(slice, 40, metric="requests.client.count")
+    attach(ask)
+    systemctl("start", ask)
+    expect_total(slice, 130)
+    expect_total(slice, 80, metric="requests.client.count")
+    expect_total(ask, 40, metric="requests.client.count")
+    expect_total(first, 20)
+    detach(slice)
+
+
 @test(vm=True)
 def in_flight():
     """Requests that are under way go along, from one unit to the other and back."""

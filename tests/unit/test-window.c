@@ -397,12 +397,27 @@ static void test_valid(void) {
         check(!window_is_valid(UINT64_MAX));
 }
 
+/* Windows that are longer than the machine is up. */
+static void test_young(void) {
+        static const uint64_t windows[] = { NSEC_PER_SEC, 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC };
+        uint64_t attached = NSEC_PER_SEC / 2;
+
+        for (uint64_t now = attached; now < 310 * NSEC_PER_SEC; now += 700 * NSEC_PER_MSEC) {
+                struct qos_unit *u = unit_new_at(attached);
+
+                book(u, now, 1000);
+                for (size_t i = 0; i < ELEMENTSOF(windows); i++)
+                        check(count_in(u, now, attached, windows[i]) == 1);
+                free(u);
+        }
+}
+
 /* What is one unit's lies in several books, of which some are older than it. */
 static void test_books(void) {
         static const uint64_t windows[] = {
                 300 * NSEC_PER_MSEC, NSEC_PER_SEC, 5 * NSEC_PER_SEC, 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC,
         };
-        uint64_t start = 10000 * NSEC_PER_SEC + 1234567, attached = start + 1000 * NSEC_PER_SEC, now;
+        uint64_t start = 10000 * NSEC_PER_SEC + 1234567, attached = start + 1007 * NSEC_PER_SEC, now;
         struct qos_unit *old = unit_new_at(start), *own, *all;
         WindowReading merged, one;
         WindowBook books[3];
@@ -453,7 +468,7 @@ static void test_books(void) {
                 moving_at = now;
                 moving_nsec = nsec;
 
-                if (i % 11 != 0)
+                if (i % 23 != 0)
                         continue;
                 for (size_t k = 0; k < ELEMENTSOF(windows); k++) {
                         check(window_read(&w, now, windows[k], &merged) >= 0);
@@ -582,6 +597,7 @@ int main(void) {
         test_move();
         test_carry();
         test_mark();
+        test_young();
         test_books();
         test_books_moved();
         test_books_steps();
