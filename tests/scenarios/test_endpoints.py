@@ -7,8 +7,9 @@ import socket
 import subprocess
 
 import scenario
-from scenario import (Talk, Unit, attach, check, equal, expect_total, kill_qosd, lookup, qosctl, run,
+from scenario import (Talk, Unit, attach, check, equal, expect_total, kill_qosd, load, lookup, qosctl, run,
                       server_figures, smaller, snapshot, test, unused_port, varlink, varlink_error, wait_for)
+from test_activation import Activated, inetd
 from test_redis import command
 
 
@@ -178,6 +179,7 @@ def named_metrics():
     equal((h["count"], h["schema"], sum(x["count"] for x in h["buckets"])), (600, 3, 600), "the histogram")
     equal(varlink_error("Histogram", unit=u.name, metric="requests.server[:1].latency", window=0), "NotMeasured", "of nothing")
     equal(varlink_error("Histogram", unit=u.name, metric=f"requests.server[:{b}].queue"), "NoSuchMetric", "of a phase")
+    equal(varlink_error("History", unit=u.name, metrics=[f"requests.server[:{b}].rate"]), "NoHistory", "over time")
     # Of windows that have no figures by endpoint it is said where they are
     equal(varlink("Get", unit=u.name, window=60 * scenario.SEC, metrics=[f"requests.server[:{b}].count"])["values"], {},
           "over a minute")
@@ -312,6 +314,34 @@ def pipeline_moves_with_it():
     equal((f["inFlight"], f["count"], f["clientAborts"]), (0, 0, 0), "the unit's own")
     run("redis-benchmark", "-q", "-p", port, "-P", "16", "-c", "10", "-n", smaller(8000) // 16 * 16, "-t", "get")
     equal(server_figures(u)["count"], 0, "the unit's own")
+
+
+@test()
+def excluded_while_systemd_listens():
+    """The listener is PID 1's alone. A service that is started by a request, and instances, one for each connection."""
+    s = Activated().open()
+    unit = s.name
+    attach(unit)
+    attach(unit, f"--exclude=port:{s.port}")
+    load(s.port, number=1)
+    load(s.port, connections=4, number=40, per_connection=2)
+    name = f"127.0.0.1:{s.port}"
+    expect_counts(unit, {name: 0, name + " excluded": 41}, "when excluded")
+    s.service.stop()
+    attach(unit)
+    load(s.port, connections=4, number=20, per_connection=2)
+    expect_counts(unit, {name: 20, name + " excluded": 41}, "when it is not")
+
+    port = unused_port()
+    unit = inetd(scenario.unit_name("inetd", ""), port)
+    name = f"127.0.0.1:{port}"
+    scenario.systemctl("start", unit)
+    attach(unit)
+    load(port, connections=2, number=4, per_connection=1, response=64)
+    expect_counts(unit, {name: 4}, "before")
+    attach(unit, f"--exclude=port:{port}")
+    load(port, connections=2, number=6, per_connection=1, response=64)
+    expect_counts(unit, {name: 4, name + " excluded": 6}, "of instances")
 
 
 @test(exclusive=True, deadline=60)
