@@ -46,6 +46,14 @@ struct {
         __type(value, __u64);
 } statistics SEC(".maps") __weak;
 
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __uint(max_entries, QOS_EXCLUDES);
+        __type(key, struct qos_exclude);
+        __type(value, __u8);
+} excludes SEC(".maps") __weak;
+
 static __always_inline void statistics_count(__u32 which) {
         __u64 *n = bpf_map_lookup_elem(&statistics, &which);
 
@@ -87,6 +95,25 @@ static __always_inline struct qos_unit* unit_get(const struct qos_owner *owner) 
 /* Where the figures of a socket go besides the unit's, or instead. */
 #define SHARE_ROW 0x7fU         /* the number of the row (qos.h), 0: none */
 #define SHARE_ALONE 0x80U       /* they are not the unit's: an excluded endpoint, or what it asks of others */
+
+static __always_inline void sock_local(const struct sock *sk, struct qos_address *ret) {
+        ret->family = sk->__sk_common.skc_family;
+        ret->port = sk->__sk_common.skc_num;
+        if (ret->family == AF_INET6)
+                bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_rcv_saddr);
+        else
+                *(volatile __be32*) ret->address = sk->__sk_common.skc_rcv_saddr;
+}
+
+/* The share of who listens at this address. unsure: perhaps nobody does, then it gets no row; all can be had again. */
+static __always_inline __u32 endpoint_find(struct qos_unit *u, const struct qos_owner *owner, const struct qos_address *a,
+                                           bool unsure) {
+        struct qos_exclude exclude = { .owner = *owner, .port = a->port };
+
+        if (bpf_map_lookup_elem(&excludes, &exclude))
+                return row_find(u, a, QOS_ROW_EXCLUDED) | SHARE_ALONE;
+        return unsure ? 0 : row_find(u, a, QOS_ROW_ENDPOINT);
+}
 
 static __attribute__((noinline)) int row_apply(struct qos_unit *u, __u32 share, __s32 in_flight, __u32 overlaps) {
         struct qos_row *row;
@@ -186,6 +213,27 @@ static __always_inline void share_book_more(struct qos_unit *u, __u32 share, __u
         if (first_at != 0)
                 window_move(u, QOS_LATENCY, before, exchange_between(first_at, before),
                             now, exchange_between(first_at, now));
+}
+
+/* More in flight, since that time: for the reading that has this session. */
+static __always_inline void share_in_flight(struct qos_unit *u, __u32 share, enum qos_gauge gauge, __u64 session, __u32 n, __u64 at) {
+        struct qos_open *g = &u->gauges[gauge];
+        __u32 row = share & SHARE_ROW;
+
+        if (g->session != session) {
+                g->in_flight = 0;
+                g->oldest_at = ~0ULL;
+                for (int i = 0; i <= QOS_ROWS; i++)
+                        g->rows[i] = 0;
+                g->session = session;
+        }
+        if (row > 0 && row <= QOS_ROWS)
+                g->rows[row] += n;
+        if (share & SHARE_ALONE)
+                return;
+        g->in_flight += n;
+        if (at < g->oldest_at)
+                g->oldest_at = at;
 }
 
 /* The owner of a socket nobody has seen, by whose task uses it. Sockets that wait for accept() at attach, and those

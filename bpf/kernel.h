@@ -50,9 +50,15 @@ struct in6_addr {
         __u8 bytes[16];                 /* the kernel calls them otherwise: only the whole is read */
 };
 
+struct hlist_node {
+        struct hlist_node **pprev;
+};
+
 struct sock_common {
         __be32 skc_daddr;
         __be32 skc_rcv_saddr;
+        unsigned int skc_hash;
+        struct hlist_node skc_bind_node;
         unsigned short skc_family;
         volatile unsigned char skc_state;
         __be16 skc_dport;
@@ -68,8 +74,23 @@ struct socket {
         void *file;
 };
 
+struct sk_buff;
+
+struct sk_buff_head {
+        __u32 qlen;
+};
+
+struct sock_cgroup_data {
+        struct cgroup *cgroup;          /* of the task that made the socket */
+};
+
 struct sock {
         struct sock_common __sk_common;
+        struct sk_buff_head sk_receive_queue;
+        struct sock_cgroup_data sk_cgrp_data;
+        __u8 sk_userlocks;
+        __u8 sk_shutdown;
+        __u16 sk_type;
         __u16 sk_protocol;
         __u8 sk_shutdown;
         __u32 sk_ack_backlog;
@@ -83,6 +104,28 @@ struct sk_buff {
         struct sock *sk;
         unsigned int len;
         char cb[48];
+};
+
+struct sockaddr_un {
+        char sun_path[108];
+};
+
+struct unix_address {
+        int len;                        /* of all of the name */
+        struct sockaddr_un name[];
+};
+
+struct unix_sock {
+        struct unix_address *addr;      /* that of the listener, in what was accepted from it */
+        struct sock *peer;
+};
+
+struct unix_skb_parms {                 /* UNIXCB() */
+        __u32 consumed;
+};
+
+struct udp_sock {
+        struct sk_buff_head reader_queue; /* what was in sk_receive_queue when somebody began to read */
 };
 
 struct tcp_sock {
@@ -125,10 +168,18 @@ struct bpf_iter__bpf_sk_storage_map {
         void *value;
 };
 
+struct bpf_iter__bpf_map_elem {
+        struct bpf_iter_meta *meta;
+        struct bpf_map *map;
+        void *key;
+        void *value;
+};
+
 #pragma clang attribute pop
 
 /* Constants that are part of the kernel's interface, but not of its headers for user space */
 
+#define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
 #define ETH_P_IP 0x0800
@@ -151,6 +202,13 @@ enum {
 };
 
 #define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define SOCK_BINDPORT_LOCK 8
+#define PACKET_BROADCAST 1
+#define PACKET_MULTICAST 2
+#define SOCK_STREAM 1
+#define SOCK_DGRAM 2
+#define SHUTDOWN_MASK 3
 #define PF_KTHREAD 0x00200000
 #define ETIMEDOUT 110
 #define SHUTDOWN_MASK 3

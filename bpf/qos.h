@@ -67,6 +67,8 @@ enum qos_cell {
         QOS_CELL_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
         QOS_CELL_REDIS,                 /* of these, the commands of RESP */
         QOS_CELL_TLS,                   /* of these, exchanges sealed by TLS */
+        QOS_CELL_UNIX,                  /* of these, plain exchanges on Unix sockets */
+        QOS_CELL_UDP,                   /* of these, plain exchanges on UDP */
         QOS_CELL_WAITS,                 /* of these, those that asked the unit to wait: in no distribution */
         QOS_CELL_ANSWERED_LAST = QOS_CELL_WAITS, /* up to here: no longer known when questions overlap */
         QOS_CELL_ERRORS_RESET,          /* connections that the unit ended with a question unanswered */
@@ -131,11 +133,15 @@ struct qos_address {
         __u16 family;
 } __attribute__((aligned(4)));
 
+/* sun_path, without a zero at the end if it is as long as can be. */
+#define QOS_SOCKET_PATH_SIZE 108
+
 struct qos_row_name {
-        struct qos_address address;
+        struct qos_address address;     /* of a Unix socket: a hash of its path */
         __u32 taken;            /* 1: it has an owner, whose name may not be there yet */
         __u32 kind;             /* enum qos_row_kind; written last, when the address is there */
         __u32 generation;       /* goes up when the row becomes another one's */
+        char path[QOS_SOCKET_PATH_SIZE]; /* of a Unix socket. "@": it is abstract */
 };
 
 /* 32 bit cells: the bins of the latency, schema 3, then counters as those of the unit with the same names. */
@@ -196,6 +202,20 @@ struct qos_challengers {
         __u32 _padding;
 };
 
+/* Questions in flight on sockets whose end no program sees: only an iterator over them can tell. */
+enum qos_gauge {
+        QOS_GAUGE_UNIX,
+        QOS_GAUGE_UDP,
+        QOS_GAUGES,
+};
+
+struct qos_open {
+        __u64 session;          /* of the iterator; another one than the last: there are none */
+        __u64 in_flight;
+        __u64 oldest_at;
+        __u32 rows[QOS_ROWS + 1]; /* of these, and of what is not in the unit's figures; 0: unused */
+};
+
 /* The map of one unit: the only element of an mmapped, frozen array. Written by BPF programs alone, concurrently, with
  * atomic operations on single words. A reader takes the count of a distribution from the sum of its bins, which are
  * each added to once per sample: there is no second word that could disagree. */
@@ -213,6 +233,7 @@ struct qos_unit {
         __u64 accept_queue_max;
         __u64 oldest_session;
         __u64 oldest_at;        /* CLOCK_MONOTONIC ns when the oldest open question began to arrive */
+        struct qos_open gauges[QOS_GAUGES];
 
         __u64 sums[QOS_SUMS];
         __u64 maxima_total[QOS_DISTRIBUTIONS];

@@ -16,6 +16,8 @@
 #include "books.h"
 #include "talk.h"
 #include "tls.h"
+#include "udp.h"
+#include "unix.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -101,14 +103,6 @@ struct {
 } addresses SEC(".maps");
 
 struct {
-        __uint(type, BPF_MAP_TYPE_HASH);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __uint(max_entries, QOS_EXCLUDES);
-        __type(key, struct qos_exclude);
-        __type(value, __u8);
-} excludes SEC(".maps");
-
-struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
         __uint(max_entries, 1);
         __type(key, __u32);
@@ -118,15 +112,6 @@ struct {
 /* ---- connections ---------------------------------------------------------------------------------------------- */
 
 /* ---- rows ---- */
-
-static __always_inline void sock_local(const struct sock *sk, struct qos_address *ret) {
-        ret->family = sk->__sk_common.skc_family;
-        ret->port = sk->__sk_common.skc_num;
-        if (ret->family == AF_INET6)
-                bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_rcv_saddr);
-        else
-                *(volatile __be32*) ret->address = sk->__sk_common.skc_rcv_saddr;
-}
 
 static __always_inline void sock_remote(const struct sock *sk, struct qos_address *ret) {
         volatile __u32 *words = (volatile __u32*) ret->address;
@@ -150,9 +135,9 @@ static __always_inline void sock_remote(const struct sock *sk, struct qos_addres
 /* Which row has the figures of a socket, by its address. Apart: it is asked once for each listener, and for connections
  * older than the attach. */
 static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos_unit *u, __u32 kind, __u32 slot, __u32 generation) {
-        struct qos_exclude exclude = { .owner = { .slot = slot, .generation = generation } };
+        struct qos_owner owner = { .slot = slot, .generation = generation };
         struct qos_address a = {};
-        __u32 row, alone = 0;
+        __u32 row, alone = 0, found;
 
         if (!sk || !u)
                 return 0;
@@ -163,14 +148,12 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
                 alone = SHARE_ALONE;
         } else {
                 sock_local(sk, &a);
-                exclude.port = a.port;
-                if (bpf_map_lookup_elem(&excludes, &exclude))
-                        alone = SHARE_ALONE;
                 /* Under load connections are seen before the listeners that were there at the attach are found. Then
                  * requests_share comes and knows better than to take each for an endpoint */
-                if (kind == CONN_SERVER && !row_find_listener(u, &a) && !alone && u->names[0].kind == QOS_ROW_FREE)
-                        return 0;
-                row = row_find(u, &a, alone ? QOS_ROW_EXCLUDED : QOS_ROW_ENDPOINT);
+                found = kind != CONN_SERVER || row_find_listener(u, &a);
+                row = endpoint_find(u, &owner, &a, !found && u->names[0].kind == QOS_ROW_FREE);
+                alone = row & SHARE_ALONE;
+                row &= SHARE_ROW;
         }
 
         GRID_BOUND(row, QOS_ROWS + 1);
@@ -678,6 +661,8 @@ int requests_ingress(struct __sk_buff *skb) {
         if (!sk)
                 return 1;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c && sk->protocol == IPPROTO_UDP)
+                udp_arrive(skb, sk);
         if (!c || c->kind == CONN_OTHER)
                 return 1;
         if (!segment_read(skb, &segment)) {
@@ -1018,6 +1003,9 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         sk = skb->sk;
         if (!sk)
                 return 0;
+        /* Two hooks on one tracepoint would be two calls for each that reads */
+        if (sk->__sk_common.skc_family == AF_UNIX)
+                return unix_content(skb, len);
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         if (!c || c->kind != CONN_SERVER || (c->x.tries >= TRIES_MAX && !(c->x.flags & EXCHANGE_SEALED)))
                 return 0;
@@ -1177,6 +1165,8 @@ int requests_egress(struct __sk_buff *skb) {
         if (!sk)
                 return 1;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c && sk->protocol == IPPROTO_UDP)
+                udp_depart(skb, sk);
         if (!c || c->kind == CONN_OTHER || sk->state == TCP_LISTEN)
                 return 1;
         if (!segment_read(skb, &segment)) {

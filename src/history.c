@@ -179,7 +179,8 @@ void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Me
                 ret->requests.quality = window_get_quality(s->overlaps, server->count,
                                                            server->protocol_redis == ABSENT ? 0 : server->protocol_redis);
         if (ret->requests.quality == QUALITY_OVERLAPPING)
-                server->count = server->protocol_tcp = server->protocol_redis = server->protocol_tls = server->blocking = ABSENT;
+                server->count = server->protocol_tcp = server->protocol_redis = server->protocol_tls =
+                        server->protocol_unix = server->protocol_udp = server->blocking = ABSENT;
 
         if (server->count != ABSENT && s->covered > 0)
                 server->rate = server->count * (double) NSEC_PER_SEC / s->covered;

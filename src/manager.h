@@ -10,6 +10,7 @@
 
 #include "config.h"
 #include "error.h"
+#include "qos.h"
 #include "unit.h"
 
 typedef struct AttachOperation AttachOperation;
@@ -49,6 +50,7 @@ struct Manager {
         uint64_t gauges_at;             /* CLOCK_MONOTONIC ns */
         uint64_t listeners_session;
         uint64_t oldest_session;
+        uint64_t gauge_sessions[QOS_GAUGES];
 };
 
 /* Everything but the buses: no system bus is connected to, nothing listened on. Takes over what a previous run left. */

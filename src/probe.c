@@ -27,6 +27,10 @@ typedef enum Map {
         MAP_ADDRESSES,
         MAP_EXCLUDES,
         MAP_HANDOVERS,
+        MAP_UNIX_CONNS,
+        MAP_UNIX_NAMES,
+        MAP_UDP_SOCKETS,
+        MAP_UDP_PEERS,
         MAP_PATH_SCRATCH,
         MAP_STATISTICS,
         _MAP_MAX,
@@ -44,6 +48,10 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_ADDRESSES]    = "addresses",
         [MAP_EXCLUDES]     = "excludes",
         [MAP_HANDOVERS]    = "handovers",
+        [MAP_UNIX_CONNS]   = "unix_conns",
+        [MAP_UNIX_NAMES]   = "unix_names",
+        [MAP_UDP_SOCKETS]  = "udp_sockets",
+        [MAP_UDP_PEERS]    = "udp_peers",
         [MAP_PATH_SCRATCH] = "path_scratch",
         [MAP_STATISTICS]   = "statistics",
 };
@@ -53,6 +61,8 @@ typedef enum HookType {
         HOOK_TRACEPOINT,
         HOOK_CGROUP_INGRESS,
         HOOK_CGROUP_EGRESS,
+        HOOK_CGROUP_BIND4,
+        HOOK_CGROUP_BIND6,
         HOOK_ITERATOR,          /* over tasks' files: run when called for */
         HOOK_ITERATOR_MANAGER,  /* over the service manager's files */
         HOOK_ITERATOR_MAP,      /* over the sockets of a map */
@@ -80,8 +90,18 @@ static const struct {
                                    "when requests arrive: receive, queue, firstByte, latency, in flight, bytes in" },
         [PROGRAM_RETRANSMIT]   = { "requests_retransmit", "requests", "tp_btf/tcp_retransmit_skb",    HOOK_TRACEPOINT,     0,
                                    "retransmits" },
+        [PROGRAM_UNIX]         = { "requests_unix",       "requests", "tp_btf/sk_data_ready",         HOOK_TRACEPOINT,     0,
+                                   "requests on Unix sockets" },
+        [PROGRAM_BIND4]        = { "requests_bind4",      "requests", "cgroup/post_bind4",            HOOK_CGROUP_BIND4,   0,
+                                   "requests on UDP sockets younger than the attach" },
+        [PROGRAM_BIND6]        = { "requests_bind6",      "requests", "cgroup/post_bind6",            HOOK_CGROUP_BIND6,   0,
+                                   "requests on UDP sockets younger than the attach" },
         [PROGRAM_FIND_SOCKETS] = { "units_find_sockets",  "units",    "iter/task_file",               HOOK_ITERATOR,       0,
                                    "connections and listeners older than the attach: accepted, accept queue, listen drops, bytes in" },
+        [PROGRAM_FIND_UNIX]    = { "units_find_unix",     "units",    "iter/task_file",               HOOK_ITERATOR,       0,
+                                   "Unix sockets older than the attach: when the first requests on them arrive" },
+        [PROGRAM_FIND_UDP]     = { "units_find_udp",      "units",    "iter/task_file",               HOOK_ITERATOR,       0,
+                                   "UDP sockets older than the attach: their first requests" },
         [PROGRAM_FIND_PASSED]  = { "units_find_passed",   "units",    "iter/task_file",               HOOK_ITERATOR_MANAGER, 0,
                                    "sockets that the service manager has opened for a unit: when the first requests arrive" },
         [PROGRAM_SETTLE]       = { "units_settle",        "units",    "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
@@ -92,6 +112,12 @@ static const struct {
                                    "age of the oldest request in flight" },
         [PROGRAM_SHARE]        = { "requests_share",      "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
                                    "which endpoint connections older than the attach belong to, ports that are excluded while connections are open" },
+        [PROGRAM_SHARE_UDP]    = { "requests_share_udp",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_UDP_SOCKETS,
+                                   "ports that are excluded while sockets of UDP are open" },
+        [PROGRAM_UNIX_OPEN]    = { "requests_unix_open",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_UNIX_CONNS,
+                                   "requests in flight on Unix sockets" },
+        [PROGRAM_UDP_OPEN]     = { "requests_udp_open",   "requests", "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_UDP_PEERS,
+                                   "requests in flight on UDP" },
 };
 
 struct Probe {
@@ -338,11 +364,16 @@ static int program_attach(Probe *p, Program i) {
 
         case HOOK_CGROUP_INGRESS:
         case HOOK_CGROUP_EGRESS:
+        case HOOK_CGROUP_BIND4:
+        case HOOK_CGROUP_BIND6:
                 group = open("/sys/fs/cgroup", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
                 if (group < 0)
                         return -errno;
                 fd = bpf_link_create(p->program_fds[i], group,
-                                     program_table[i].type == HOOK_CGROUP_INGRESS ? BPF_CGROUP_INET_INGRESS : BPF_CGROUP_INET_EGRESS,
+                                     program_table[i].type == HOOK_CGROUP_INGRESS ? BPF_CGROUP_INET_INGRESS :
+                                     program_table[i].type == HOOK_CGROUP_EGRESS ? BPF_CGROUP_INET_EGRESS :
+                                     program_table[i].type == HOOK_CGROUP_BIND4 ? BPF_CGROUP_INET4_POST_BIND :
+                                     BPF_CGROUP_INET6_POST_BIND,
                                      NULL);
                 break;
 
@@ -609,15 +640,18 @@ static int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
 }
 
 int probe_find_sockets(Probe *p) {
-        int r;
+        static const Program table[] = { PROGRAM_FIND_SOCKETS, PROGRAM_FIND_UNIX, PROGRAM_FIND_UDP };
+        int r = 0, q;
 
-        r = iterator_run(p, PROGRAM_FIND_SOCKETS, NULL);
-        if (r < 0)
-                return r;
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                q = iterator_run(p, table[i], NULL);
+                if (q < 0)
+                        r = q;
+        }
 
         /* By now it is known where connections came in that were seen before their listeners */
         (void) iterator_run(p, PROGRAM_SHARE, NULL);
-        return 0;
+        return r;
 }
 
 int probe_settle(Probe *p) {
@@ -702,9 +736,11 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
         /* Twice: of the connections that are made during the first time some come from a listener that is not done yet,
          * and may be missed. Those of the second time come from listeners that are */
         r = iterator_run(p, PROGRAM_SHARE, NULL);
-        if (r < 0)
-                return r;
-        return iterator_run(p, PROGRAM_SHARE, NULL);
+        if (r >= 0)
+                r = iterator_run(p, PROGRAM_SHARE, NULL);
+        if (r >= 0)
+                r = iterator_run(p, PROGRAM_SHARE_UDP, NULL);
+        return r;
 }
 
 int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n) {
@@ -754,6 +790,15 @@ int probe_read_listeners(Probe *p, uint64_t *ret_session) {
 
 int probe_read_oldest(Probe *p, uint64_t *ret_session) {
         return iterator_run(p, PROGRAM_OLDEST, ret_session);
+}
+
+int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session) {
+        static const Program table[QOS_GAUGES] = {
+                [QOS_GAUGE_UNIX] = PROGRAM_UNIX_OPEN,
+                [QOS_GAUGE_UDP]  = PROGRAM_UDP_OPEN,
+        };
+
+        return iterator_run(p, table[gauge], ret_session);
 }
 
 /* ---- what it costs -------------------------------------------------------------------------------------------- */

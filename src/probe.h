@@ -16,12 +16,20 @@ typedef enum Program {
         PROGRAM_EGRESS,
         PROGRAM_INGRESS,
         PROGRAM_RETRANSMIT,
+        PROGRAM_UNIX,
+        PROGRAM_BIND4,
+        PROGRAM_BIND6,
         PROGRAM_FIND_SOCKETS,
+        PROGRAM_FIND_UNIX,
+        PROGRAM_FIND_UDP,
         PROGRAM_FIND_PASSED,
         PROGRAM_SETTLE,
         PROGRAM_LISTENERS,
         PROGRAM_OLDEST,
         PROGRAM_SHARE,
+        PROGRAM_SHARE_UDP,
+        PROGRAM_UNIX_OPEN,
+        PROGRAM_UDP_OPEN,
         _PROGRAM_MAX,
 } Program;
 
@@ -78,6 +86,9 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
  * valid when its session is the one returned. */
 int probe_read_listeners(Probe *p, uint64_t *ret_session);
 int probe_read_oldest(Probe *p, uint64_t *ret_session);
+
+/* The same for qos_unit.gauges. */
+int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session);
 
 int probe_get_info(Probe *p, ProbesInfo *ret);
 

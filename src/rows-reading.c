@@ -64,23 +64,36 @@ static void rows_add(RowsReading *rows, const RowReading *r) {
 }
 
 /* All of one book. -EAGAIN: the figures cannot be had. */
-static int rows_read_book(const WindowBook *b, uint64_t attached_at, uint64_t now, uint64_t window, RowsReading *rows) {
+static int rows_read_book(const WindowBook *b, const uint64_t *sessions, uint64_t attached_at, uint64_t now, uint64_t window, RowsReading *rows) {
         static const RowKind kinds[] = {
                 [QOS_ROW_ENDPOINT] = ROW_ENDPOINT,
                 [QOS_ROW_EXCLUDED] = ROW_EXCLUDED,
                 [QOS_ROW_PEER]     = ROW_PEER,
         };
         const WindowBooks alone = { .books = b, .n = 1, .attached_at = attached_at };
+        uint64_t in_flight[QOS_ROWS + 1] = {};
         RowReading first = {};
         WindowReading reading;
         WindowRow total;
         int r = 0;
 
+        /* What is in flight on sockets that only an iterator counts */
+        for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
+                if (rows->measured && sessions[g] != 0 && b->map->gauges[g].session == sessions[g]) {
+                        first.value.in_flight += b->map->gauges[g].in_flight;
+                        for (unsigned i = 1; i <= QOS_ROWS; i++)
+                                in_flight[i] += b->map->gauges[g].rows[i];
+                }
+
         if (rows->measured) {
                 r = window_read(&alone, now, window, &reading);
-                if (r >= 0)
+                if (r >= 0) {
+                        uint64_t counted = first.value.in_flight;
+
                         window_get_row(&reading, &first.value);
-                first.value.in_flight = (uint64_t) MAX(__atomic_load_n(&b->map->in_flight, __ATOMIC_RELAXED), INT64_C(0));
+                        first.value.in_flight = counted;
+                }
+                first.value.in_flight += (uint64_t) MAX(__atomic_load_n(&b->map->in_flight, __ATOMIC_RELAXED), INT64_C(0));
         }
 
         for (unsigned i = QOS_ROWS + 1; i-- > 0;) {
@@ -94,6 +107,7 @@ static int rows_read_book(const WindowBook *b, uint64_t attached_at, uint64_t no
                         continue;
                 if (i > 0 && rows->measured && r >= 0)
                         r = window_read_row(b->map, i, now, attached_at, window, &row.value);
+                row.value.in_flight += in_flight[i];
                 /* All have a row of their own; or a peer has got one, and never came again */
                 if ((rest || name.kind == QOS_ROW_PEER) &&
                     (window_read_row(b->map, i, now, b->since, WINDOW_TOTAL, &total) < 0 || !row_has_activity(&total)))
@@ -106,6 +120,7 @@ static int rows_read_book(const WindowBook *b, uint64_t attached_at, uint64_t no
                         .family = name.address.family,
                 };
                 memcpy(row.row.address, name.address.address, sizeof(row.row.address));
+                memcpy(row.row.path, name.path, sizeof(name.path));
 
                 /* The first endpoint comes last, and has what no other has */
                 if (i == 0)
@@ -117,11 +132,11 @@ static int rows_read_book(const WindowBook *b, uint64_t attached_at, uint64_t no
         return r;
 }
 
-void rows_read(const WindowBooks *w, bool measurable, uint64_t now, uint64_t window, uint64_t covered, RowsReading *ret) {
+void rows_read(const WindowBooks *w, const uint64_t *sessions, uint64_t now, uint64_t window, uint64_t covered, RowsReading *ret) {
         /* Of books that had something before the unit was attached it is not known what their rows had then */
         bool since_attach = window == WINDOW_TOTAL || now - window < w->attached_at + WINDOW_ROW_STEP_NSEC;
 
-        measurable = measurable && window_is_for_rows(window) && !(since_attach && (w->n > 1 || w->base));
+        bool measurable = sessions && window_is_for_rows(window) && !(since_attach && (w->n > 1 || w->base));
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
                 uint64_t folds = 0, again = 0;
@@ -133,7 +148,7 @@ void rows_read(const WindowBooks *w, bool measurable, uint64_t now, uint64_t win
                 for (size_t i = 0; i < w->n; i++)
                         folds += __atomic_load_n(&w->books[i].map->folds, __ATOMIC_ACQUIRE);
                 for (size_t i = 0; i < w->n && r >= 0; i++)
-                        r = rows_read_book(&w->books[i], w->attached_at, now, window, ret);
+                        r = rows_read_book(&w->books[i], sessions, w->attached_at, now, window, ret);
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
                 for (size_t i = 0; i < w->n; i++) {
                         uint32_t f = __atomic_load_n(&w->books[i].map->folds, __ATOMIC_ACQUIRE);
@@ -263,7 +278,9 @@ const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING
         static const uint8_t any[16] = {};
         char address[INET6_ADDRSTRLEN];
 
-        if (row->family == AF_INET6) {
+        if (row->family == AF_UNIX)
+                (void) snprintf(buffer, ADDRESS_STRING_MAX, "%s", row->path);
+        else if (row->family == AF_INET6) {
                 (void) inet_ntop(AF_INET6, row->address, address, sizeof(address));
                 (void) snprintf(buffer, ADDRESS_STRING_MAX, "[%s]:%u", address, row->port);
         } else if (memcmp(row->address, any, sizeof(any)) == 0)

@@ -64,6 +64,8 @@ typedef struct Server {
         uint64_t protocol_tcp;          /* plain exchanges on TCP, part of count */
         uint64_t protocol_redis;        /* commands of RESP, part of count */
         uint64_t protocol_tls;          /* exchanges sealed by TLS, part of count */
+        uint64_t protocol_unix;         /* plain exchanges on Unix sockets, part of count */
+        uint64_t protocol_udp;          /* plain exchanges on UDP, part of count */
         uint64_t blocking;              /* those that asked the unit to wait, part of count and of no distribution */
         uint64_t bytes_in;
         uint64_t bytes_out;
@@ -106,6 +108,7 @@ typedef struct Row {
         bool rest;              /* all others of the kind, which have no row of their own */
         uint8_t address[16];    /* IPv4: the first four */
         uint16_t port, family;
+        char path[109];         /* of a Unix socket, whose address is a number without a meaning */
         bool measured;          /* 0: only that it is there is known, not what it did in this window */
         uint64_t count;         /* as in Server, and in ClientRole; absent if questions overlap */
         double rate;

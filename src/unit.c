@@ -59,9 +59,13 @@ void histogram_done(Histogram *h) {
 /* Which programs a figure needs: without one of them it is not measured. */
 #define NEEDS_EXCHANGES (PROGRAM_BIT(PROGRAM_READ) | PROGRAM_BIT(PROGRAM_EGRESS))
 #define NEEDS_ARRIVALS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_INGRESS))
-#define NEEDS_IN_FLIGHT (NEEDS_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE))
+#define NEEDS_IN_FLIGHT (NEEDS_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE) | \
+                         PROGRAM_BIT(PROGRAM_UNIX_OPEN) | PROGRAM_BIT(PROGRAM_UDP_OPEN))
 #define NEEDS_LISTENERS PROGRAM_BIT(PROGRAM_FIND_SOCKETS) /* of those older than the attach nothing else tells */
 #define NEEDS_CONTENT (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_CONTENT))
+#define NEEDS_UNIX (PROGRAM_BIT(PROGRAM_UNIX) | PROGRAM_BIT(PROGRAM_CONTENT))
+#define NEEDS_UDP (PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_EGRESS) | PROGRAM_BIT(PROGRAM_BIND4) | \
+                   PROGRAM_BIT(PROGRAM_BIND6) | PROGRAM_BIT(PROGRAM_FIND_UDP))
 #define NEEDS_ENDS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_STATE))
 
 static bool has(uint32_t programs, uint32_t needed) {
@@ -98,6 +102,9 @@ static void gauges_refresh(Manager *m, const WindowBooks *w, uint64_t now) {
                 m->listeners_session = 0;
         if (probe_read_oldest(m->probe, &m->oldest_session) < 0)
                 m->oldest_session = 0;
+        for (enum qos_gauge i = 0; i < QOS_GAUGES; i++)
+                if (probe_read_gauge(m->probe, i, &m->gauge_sessions[i]) < 0)
+                        m->gauge_sessions[i] = 0;
 }
 
 static void client_set_absent(ClientRole *c) {
@@ -106,7 +113,7 @@ static void client_set_absent(ClientRole *c) {
 }
 
 static void gauges_fill(Unit *u, const WindowBooks *w, uint32_t programs, uint64_t now, Server *s) {
-        uint64_t queue = 0, queue_max = 0, oldest_at = UINT64_MAX; /* a book with no session does not listen, or has nothing in flight */
+        uint64_t queue = 0, queue_max = 0, counted = 0, oldest_at = UINT64_MAX; /* a book with no session does not listen, or has nothing in flight */
         Manager *m = u->manager;
 
         for (size_t i = 0; i < w->n; i++) {
@@ -116,8 +123,17 @@ static void gauges_fill(Unit *u, const WindowBooks *w, uint32_t programs, uint64
                         queue += map->accept_queue;
                         queue_max += map->accept_queue_max;
                 }
-                if (map->oldest_session == m->oldest_session && __atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0)
+                if (map->oldest_session == m->oldest_session && m->oldest_session != 0 &&
+                    __atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0)
                         oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
+
+                /* What is in flight on sockets that only an iterator counts */
+                for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
+                        if (m->gauge_sessions[g] != 0 && map->gauges[g].session == m->gauge_sessions[g]) {
+                                counted += map->gauges[g].in_flight;
+                                if (map->gauges[g].in_flight > 0)
+                                        oldest_at = MIN(oldest_at, (uint64_t) map->gauges[g].oldest_at);
+                        }
         }
 
         s->connections.open = has(programs, PROGRAM_BIT(PROGRAM_STATE)) ? GAUGE(w, open) : ABSENT;
@@ -130,8 +146,8 @@ static void gauges_fill(Unit *u, const WindowBooks *w, uint32_t programs, uint64
         s->in_flight = s->oldest_in_flight = ABSENT;
         if (!has(programs, NEEDS_IN_FLIGHT))
                 return;
-        s->in_flight = GAUGE(w, in_flight);
-        if (s->in_flight > 0 && m->oldest_session != 0 && oldest_at != UINT64_MAX)
+        s->in_flight = GAUGE(w, in_flight) + counted;
+        if (s->in_flight > 0 && oldest_at != UINT64_MAX)
                 s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
 }
 
@@ -158,6 +174,8 @@ static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *rea
                 { QOS_CELL_COUNT,          NEEDS_EXCHANGES,                   &s->count                    },
                 { QOS_CELL_REDIS,          NEEDS_CONTENT,                     &s->protocol_redis           },
                 { QOS_CELL_TLS,            NEEDS_CONTENT,                     &s->protocol_tls             },
+                { QOS_CELL_UNIX,           NEEDS_UNIX,                        &s->protocol_unix            },
+                { QOS_CELL_UDP,            NEEDS_UDP,                         &s->protocol_udp             },
                 { QOS_CELL_WAITS,          NEEDS_CONTENT,                     &s->blocking                 },
                 { QOS_CELL_ERRORS_RESET,   NEEDS_ENDS,                        &s->errors_reset             },
                 { QOS_CELL_ERRORS_TIMEOUT, NEEDS_ENDS,                        &s->errors_timeout           },
@@ -185,7 +203,8 @@ static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *rea
                         !(overlapping && counters[i].cell <= QOS_CELL_ANSWERED_LAST) ?
                         reading->cells[counters[i].cell] : ABSENT;
 
-        s->protocol_tcp = s->count == ABSENT ? ABSENT : s->count - MIN(parsed + reading->cells[QOS_CELL_TLS], s->count);
+        s->protocol_tcp = s->count == ABSENT ? ABSENT :
+                s->count - MIN(parsed + reading->cells[QOS_CELL_TLS] + reading->cells[QOS_CELL_UNIX] + reading->cells[QOS_CELL_UDP], s->count);
         s->rate = s->count == ABSENT || reading->covered == 0 ? NAN : s->count * (double) NSEC_PER_SEC / reading->covered;
         /* Of connections that are only learned when they are read, what came before is not counted */
         s->bytes_in = has(programs, PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ? reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
@@ -243,9 +262,9 @@ static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *
         metrics_fill(u, &books, &reading, now, &s.metrics);
         metrics_fill(u, &books, &total, now, &s.totals);
         measurable = has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
-        rows_read(&books, measurable, now, window, reading.covered, ret_rows);
+        rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, window, reading.covered, ret_rows);
         rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
-        rows_read(&books, measurable, now, WINDOW_TOTAL, total.covered, &rows_total);
+        rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, WINDOW_TOTAL, total.covered, &rows_total);
         rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
         total.signature = rows_get_signature(&rows_total, total.signature);
 

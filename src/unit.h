@@ -119,7 +119,7 @@ void unit_mark(Unit *u, WindowMark *ret);
 void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret);
 
 /* "127.0.0.1:80", "[::1]:80", "*:80" */
-#define ADDRESS_STRING_MAX 64
+#define ADDRESS_STRING_MAX 109  /* of a Unix socket's path */
 const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING_MAX]);
 
 /* The attached unit, by name, that listens where the row's peer is, on this machine; NULL: none is known. */

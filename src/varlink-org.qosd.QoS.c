@@ -97,7 +97,11 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Commands of RESP, the protocol of Redis"),
                 SD_VARLINK_DEFINE_FIELD(redis, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Exchanges that are sealed by TLS; handshakes are none"),
-                SD_VARLINK_DEFINE_FIELD(tls, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD(tls, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Plain exchanges on Unix sockets"),
+                SD_VARLINK_DEFINE_FIELD(unix, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Plain exchanges on UDP"),
+                SD_VARLINK_DEFINE_FIELD(udp, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Connections,

@@ -323,7 +323,8 @@ def without(name, names, whole):
         check(len(missing) < len(whole), f"nothing is left without {name}")
         if name == "requests_content":
             # Not 0: nobody looked
-            equal(missing, ["requests.server.blocking", "requests.server.protocols.redis"], f"missing without {name}")
+            equal(missing, ["requests.server.blocking", "requests.server.protocols.redis",
+                            "requests.server.protocols.tls", "requests.server.protocols.unix"], f"missing without {name}")
     return "requests.server.count" in now
 
 

@@ -11,6 +11,8 @@ from scenario import (Talk, Unit, attach, check, equal, expect_total, kill_qosd,
                       server_figures, smaller, snapshot, test, unused_port, varlink, varlink_error, wait_for)
 from test_activation import Activated, inetd
 from test_redis import command
+from test_udp import UdpServer
+from test_unix import UnixServer, ask as unix_ask
 
 
 class Nginx(Unit):
@@ -342,6 +344,33 @@ def excluded_while_systemd_listens():
     attach(unit, f"--exclude=port:{port}")
     load(port, connections=2, number=6, per_connection=1, response=64)
     expect_counts(unit, {name: 4, name + " excluded": 6}, "of instances")
+
+
+@test()
+def excluded_on_udp():
+    """Before the socket is there, and while it is open. TCP and UDP of a port are one endpoint."""
+    u = UdpServer()
+    name = f"127.0.0.1:{u.port}"
+    attach(u, f"--exclude=port:{u.port}").start()
+    with u.connect() as s:
+        for number, excluded in ((20, True), (30, False), (40, True)):
+            attach(u, *([f"--exclude=port:{u.port}"] if excluded else []))
+            for _ in range(number):
+                s.send(b"q")
+                s.recv(100)
+    expect_counts(u, {name: 30, name + " excluded": 60}, "on UDP")
+
+
+@test()
+def path_by_name():
+    u = attach(UnixServer()).start()
+    with u.connect() as s:
+        for _ in range(12):
+            unix_ask(s)
+    scenario.expect_total(u, 12)
+    values = varlink("Get", unit=u.name, window=0, metrics=[f"requests.server[{u.path}].count", f"requests.server[{u.path}x].count"])["values"]
+    equal(values, {f"requests.server[{u.path}].count": 12}, "by path")
+    equal(varlink("Histogram", unit=u.name, metric=f"requests.server[{u.path}].latency", window=0)["count"], 12, "the histogram")
 
 
 @test(exclusive=True, deadline=60)

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* What the first bytes of a datagram tell. Pure: compiled for BPF and for the unit tests. */
+
+#include <linux/types.h>
+
+enum datagram_kind {
+        DATAGRAM_PLAIN,
+        DATAGRAM_DNS_QUESTION,  /* by its ID it is known among all that are open … */
+        DATAGRAM_DNS_ANSWER,    /* … and so is what answers it */
+        DATAGRAM_QUIC,          /* the beginning of a connection, with streams inside that nobody can see */
+};
+
+/* What is looked at: a DNS header. */
+#define DATAGRAM_HEAD 12
+
+/* A question has at least a name of one byte, a type and a class. */
+#define DATAGRAM_DNS_QUESTION_MIN (DATAGRAM_HEAD + 5)
+
+static inline __attribute__((always_inline)) __u32 datagram_word(const __u8 *head, __u32 at) {
+        return (__u32) head[at] << 8 | head[at + 1];
+}
+
+/* Which ports it uses does not matter: all fields that are not free are looked at. */
+static inline __attribute__((always_inline)) int datagram_is_dns(const __u8 *head, __u32 length, int answer) {
+        __u32 opcode = head[2] >> 3 & 0xf;
+
+        /* QR; a standard query, a notification, an update; the bit that must be zero; one question */
+        if (head[2] >> 7 != answer || (opcode != 0 && opcode != 4 && opcode != 5) || head[3] & 0x40)
+                return 0;
+        if (answer)
+                /* Some answer to what they do not understand with the header alone */
+                return length >= DATAGRAM_HEAD && datagram_word(head, 4) <= 1;
+
+        /* A question is not truncated and has no result. What comes with it is little: a serial number, a cookie, a key.
+         * An update's zone is as a question, but it may have any number of parts */
+        return length >= DATAGRAM_DNS_QUESTION_MIN && !(head[2] & 0x02) && !(head[3] & 0x8f) && datagram_word(head, 4) == 1 &&
+                (opcode == 5 || (datagram_word(head, 6) <= 1 && datagram_word(head, 8) <= 1 && datagram_word(head, 10) <= 2));
+}
+
+/* A long header (RFC 8999) of a version there is: 1, 2, the drafts. Others are no more likely than any four bytes. */
+static inline __attribute__((always_inline)) int datagram_is_quic(const __u8 *head, __u32 length) {
+        __u32 version = datagram_word(head, 1) << 16 | datagram_word(head, 3);
+
+        return length >= DATAGRAM_HEAD && (head[0] & 0xc0) == 0xc0 &&
+                (version == 1 || version == 0x6b3343cf || version >> 8 == 0xff0000);
+}
+
+/* head: DATAGRAM_HEAD bytes, zeros behind the datagram's end. length: of the datagram. */
+static inline __attribute__((always_inline)) enum datagram_kind datagram_classify(const __u8 *head, __u32 length) {
+        if (datagram_is_quic(head, length))
+                return DATAGRAM_QUIC;
+        if (datagram_is_dns(head, length, 0))
+                return DATAGRAM_DNS_QUESTION;
+        if (datagram_is_dns(head, length, 1))
+                return DATAGRAM_DNS_ANSWER;
+        return DATAGRAM_PLAIN;
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+/* The probe "requests": the sockets of UDP. Their packets are seen in tcp.bpf.c, by the hooks that are there already. */
+
+#include "udp.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* A socket that is bound before it sends anything: whoever speaks first asks. One that is not bound is a client's. */
+static __always_inline int udp_bound(struct bpf_sock *sk) {
+        struct qos_owner owner;
+        struct udp_socket *c;
+
+        if (sk->protocol != IPPROTO_UDP || !task_owner(&owner) || !unit_get(&owner))
+                return 1;
+        c = bpf_sk_storage_get(&udp_sockets, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (c)
+                udp_adopt(c, &owner, bpf_get_socket_cookie(sk), 0, false);
+        else
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+        return 1;
+}
+
+SEC("cgroup/post_bind4")
+int requests_bind4(struct bpf_sock *sk) {
+        return udp_bound(sk);
+}
+
+SEC("cgroup/post_bind6")
+int requests_bind6(struct bpf_sock *sk) {
+        return udp_bound(sk);
+}
+
+/* The sockets that tasks of observed units have open already: run at attach, and when a unit has started. */
+SEC("iter/task_file")
+int units_find_udp(struct bpf_iter__task_file *ctx) {
+        struct task_struct *task = ctx->task;
+        struct file *file = ctx->file;
+        struct qos_owner *group, owner;
+        struct socket *socket;
+        struct udp_socket *c;
+        struct sock *sk;
+
+        if (!task || !file)
+                return 0;
+        group = bpf_cgrp_storage_get(&groups, task->cgroups->dfl_cgrp, 0, 0);
+        if (!group)
+                return 0;
+        owner = *group;
+        if (!unit_get(&owner))
+                return 0;
+
+        socket = bpf_sock_from_file(file);
+        if (!socket)
+                return 0;
+        sk = socket->sk;
+        if (!sk || sk->sk_protocol != IPPROTO_UDP)
+                return 0;
+        c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
+        if (c && unit_get(&c->owner))
+                return 0;
+        /* The kernel has chosen the port: most likely when the first datagram left, as for a client */
+        if (!(BPF_CORE_READ_BITFIELD_PROBED(sk, sk_userlocks) & SOCK_BINDPORT_LOCK))
+                return 0;
+
+        c = bpf_sk_storage_get(&udp_sockets, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (c)
+                udp_adopt(c, &owner, bpf_get_socket_cookie(sk),
+                          sk->sk_receive_queue.qlen + BPF_CORE_READ((struct udp_sock*) sk, reader_queue.qlen), true);
+        else
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+        return 0;
+}
+
+/* As requests_share, of the sockets that have an endpoint. What is open on them stays where it was until it is answered. */
+SEC("iter/bpf_sk_storage_map")
+int requests_share_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct qos_address a = {};
+        struct sock *sk = ctx->sk;
+        struct qos_owner owner;
+        struct udp_socket *c;
+        struct qos_unit *u;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
+        if (!c || !c->answers)
+                return 0;
+        owner = c->owner;
+        u = unit_get(&owner);
+        if (!u)
+                return 0;
+        sock_local(sk, &a);
+        c->share = endpoint_find(u, &owner, &a, false);
+        return 0;
+}
+
+/* What is in flight. */
+SEC("iter/bpf_map_elem")
+int requests_udp_open(struct bpf_iter__bpf_map_elem *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct udp_exchange *x = ctx->value;
+        struct qos_unit *u;
+        __u64 first_at;
+        __u32 open;
+
+        if (!x) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        open = x->open;
+        first_at = x->first_at;
+        if (open == 0 || !x->seen || bpf_ktime_get_ns() - first_at >= UDP_WAIT_NSEC)
+                return 0;
+        u = unit_get(&x->owner);
+        if (!u)
+                return 0;
+        share_in_flight(u, x->share, QOS_GAUGE_UDP, session.id, open, first_at);
+        return 0;
+}

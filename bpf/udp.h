@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* Exchanges on UDP, server role: what udp.bpf.c and the programs that see packets (in tcp.bpf.c) share.
+ *
+ * One socket has many peers, and answers come in any order: what a peer has asked is remembered by the peer's address, and
+ * by the ID of the question where that is DNS. A datagram that goes to a peer which has asked answers it. One that goes to a
+ * peer which has not is the unit's own question, and what comes from there then is no request.
+ *
+ * Nothing tells when a datagram is read: there is no hook for that which TCP would not have to pay for. So a question counts
+ * with its answer, and how long it was in the queue is not told apart from how long it was worked on. */
+
+#include "books.h"
+#include "datagram.h"
+
+/* How long an answer is waited for. A resolver's client asks again after 5 s, or gives up; what is sent later was not asked
+ * for by anybody who is still there. */
+#define UDP_WAIT_NSEC (10 * 1000000000ULL)
+
+/* Questions and peers that are remembered, of all units: as many as a busy resolver has open. What was not used for longest
+ * is forgotten. 136 bytes each. */
+#define UDP_PEERS 4096
+
+/* So many peers that ask a socket and get no answer make it one that does not answer: it collects logs or metrics, and would
+ * use up the room of those that do. */
+#define UDP_SINK (UDP_PEERS / 4)
+
+enum udp_kind {
+        UDP_SERVER = 1,
+        UDP_OTHER,              /* it speaks QUIC */
+};
+
+/* A socket that is bound to a port. */
+struct udp_socket {
+        struct qos_owner owner;
+        __u64 cookie;
+        __u64 learned_at;
+        __u32 unseen;           /* what was in its queue when it was learned */
+        __u32 unanswered;       /* peers that were noted since the last answer */
+        __u16 kind;             /* enum udp_kind */
+        __u8 found;             /* 1: it is older than the attach: it may answer what nobody has seen */
+        __u8 answers;           /* 1: it has answered something: a question is in flight */
+        __u8 asks_dns;          /* 1: it has asked questions of DNS, and is answered */
+        __u8 share;             /* SHARE_ROW, SHARE_ALONE */
+        __u8 _padding[2];
+};
+
+struct udp_peer {
+        __u64 cookie;           /* of the socket */
+        __u8 address[16];       /* IPv4: the first four */
+        __be16 port;
+        __u16 id;               /* of a DNS question */
+        __u8 dns;
+        __u8 version;
+        __u16 _padding;
+};
+
+struct udp_exchange {
+        struct qos_owner owner;
+        __u64 first_at;         /* the oldest open question came; if there is none, the one that was answered last */
+        __u64 last_at;          /* the newest did */
+        __u64 out_at;           /* the last datagram of an answer left */
+        __u64 asked_at;         /* the unit has asked this peer */
+        __u32 open;             /* questions */
+        __u32 bytes;            /* of these */
+        __u32 seen;             /* 1: they are in flight */
+        __u32 share;            /* the socket's */
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct udp_socket);
+} udp_sockets SEC(".maps") __weak;
+
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, UDP_PEERS);
+        __type(key, struct udp_peer);
+        __type(value, struct udp_exchange);
+} udp_peers SEC(".maps") __weak;
+
+/* ---- whose socket is it --------------------------------------------------------------------------------------- */
+
+static __always_inline void udp_adopt(struct udp_socket *c, const struct qos_owner *owner, __u64 cookie, __u32 unseen, bool found) {
+        if (owner_equal(&c->owner, owner))
+                return;
+        c->kind = 0;
+        c->cookie = cookie;
+        c->learned_at = bpf_ktime_get_ns();
+        c->unseen = unseen;
+        c->unanswered = 0;
+        c->found = found;
+        c->answers = 0;
+        c->asks_dns = 0;
+        c->share = 0;
+        c->owner = *owner;
+        c->kind = UDP_SERVER;
+}
+
+/* ---- packets -------------------------------------------------------------------------------------------------- */
+
+struct udp_header {
+        __be16 source;
+        __be16 dest;
+        __be16 length;
+        __be16 check;
+};
+
+struct udp_datagram {
+        struct udp_peer peer;
+        __u32 kind;             /* enum datagram_kind */
+        __u32 length;           /* of the payload */
+};
+
+static __always_inline bool udp_parse(struct __sk_buff *skb, bool incoming, __u64 cookie, struct udp_datagram *ret) {
+        struct udp_peer *p = &ret->peer;
+        __u8 head[DATAGRAM_HEAD] = {};
+        struct udp_header header;
+        __u32 offset, n;
+        __u8 next;
+
+        if (skb->protocol == bpf_htons(ETH_P_IP)) {
+                __u8 first;
+
+                if (bpf_skb_load_bytes(skb, 0, &first, 1) < 0 || bpf_skb_load_bytes(skb, 9, &next, 1) < 0 ||
+                    bpf_skb_load_bytes(skb, incoming ? 12 : 16, p->address, 4) < 0)
+                        return false;
+                offset = (first & 0xf) * 4;
+                p->version = 4;
+        } else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+                if (bpf_skb_load_bytes(skb, 6, &next, 1) < 0 || bpf_skb_load_bytes(skb, incoming ? 8 : 24, p->address, 16) < 0)
+                        return false;
+                offset = 40;
+                p->version = 6;
+
+                /* Those that segment_parse() walks, and a fragment header: what comes in is whole again */
+                for (int i = 0; i < 4 && (next == 0 || next == 43 || next == 60 || next == 44); i++) {
+                        __u8 extension[2];
+
+                        if (bpf_skb_load_bytes(skb, offset, extension, 2) < 0)
+                                return false;
+                        offset += next == 44 ? 8 : (extension[1] + 1) * 8;
+                        next = extension[0];
+                }
+        } else
+                return false;
+
+        if (next != IPPROTO_UDP || bpf_skb_load_bytes(skb, offset, &header, sizeof(header)) < 0)
+                return false;
+        offset += sizeof(header);
+        ret->length = skb->len > offset ? skb->len - offset : 0;
+        n = ret->length < sizeof(head) ? ret->length : sizeof(head);
+        GRID_BOUND(n, sizeof(head) + 1);
+        if (n > 0 && bpf_skb_load_bytes(skb, offset, head, n) < 0)
+                return false;
+
+        p->cookie = cookie;
+        p->port = incoming ? header.source : header.dest;
+        ret->kind = datagram_classify(head, ret->length);
+        p->id = datagram_word(head, 0);
+        return true;
+}
+
+/* Of this kind all that is remembered is by its ID. */
+static __always_inline void udp_key(struct udp_datagram *d, bool dns) {
+        d->peer.dns = dns;
+        if (!dns)
+                d->peer.id = 0;
+}
+
+static __always_inline struct udp_exchange* udp_find(const struct udp_datagram *d, const struct qos_owner *owner) {
+        struct udp_exchange *x = bpf_map_lookup_elem(&udp_peers, &d->peer);
+
+        return x && owner_equal(&x->owner, owner) ? x : NULL;
+}
+
+static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bpf_sock *sk) {
+        struct udp_datagram d = {};
+        struct udp_exchange *x;
+        struct udp_socket *c;
+        __u64 now;
+
+        c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
+        if (!c || c->kind != UDP_SERVER || !unit_get(&c->owner))
+                return 0;
+        /* What is sent to a group, or to all, asks nobody in particular */
+        if (skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST)
+                return 0;
+        if (!udp_parse(skb, true, c->cookie, &d)) {
+                statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
+                return 0;
+        }
+        if (d.kind == DATAGRAM_QUIC || (d.kind == DATAGRAM_DNS_ANSWER && c->asks_dns))
+                return 0;
+
+        udp_key(&d, d.kind == DATAGRAM_DNS_QUESTION);
+        now = bpf_ktime_get_ns();
+        x = udp_find(&d, &c->owner);
+        if (!x) {
+                struct udp_exchange fresh = {
+                        .owner = c->owner,
+                        .first_at = now,
+                        .last_at = now,
+                        .open = 1,
+                        .bytes = d.length,
+                        .seen = c->answers,
+                        .share = c->share,
+                };
+
+                if (c->unanswered >= UDP_SINK)
+                        return 0;
+                c->unanswered++;
+                if (bpf_map_update_elem(&udp_peers, &d.peer, &fresh, BPF_ANY) < 0) {
+                        struct qos_unit *u = unit_get(&c->owner);
+
+                        if (u)
+                                window_count(u, QOS_CELL_DROPS, 1);
+                }
+                return 0;
+        }
+
+        if (x->asked_at != 0 && now - x->asked_at < UDP_WAIT_NSEC)
+                return 0; /* it answers the unit */
+        if (now - x->last_at >= UDP_WAIT_NSEC)
+                x->open = 0; /* nobody waits for that any more */
+        if (__sync_fetch_and_add(&x->open, 1) == 0) {
+                x->first_at = now;
+                x->bytes = 0;
+        }
+        x->last_at = now;
+        x->seen = c->answers;
+        x->share = c->share;
+        __sync_fetch_and_add(&x->bytes, d.length);
+        return 0;
+}
+
+/* The socket's endpoint. With its first answer: many are bound to a port and only ask, a resolver has one for each
+ * question. */
+static __attribute__((noinline)) int udp_find_share(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit *u) {
+        struct qos_address a = {};
+        volatile __u32 *words = (volatile __u32*) a.address;
+        struct qos_owner owner;
+
+        if (!sk || !c || !u)
+                return 0;
+        a.family = sk->family;
+        a.port = sk->src_port;
+        if (sk->family == AF_INET6) {
+                words[0] = sk->src_ip6[0];
+                words[1] = sk->src_ip6[1];
+                words[2] = sk->src_ip6[2];
+                words[3] = sk->src_ip6[3];
+        } else
+                words[0] = sk->src_ip4;
+        owner = c->owner;
+        return endpoint_find(u, &owner, &a, false);
+}
+
+/* A question is answered. */
+static __always_inline void udp_book(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit *u, __u64 now, __u64 first_at,
+                                     __u64 bytes) {
+        __u32 bytes_in = bytes >> 32, bytes_out = bytes;
+
+        if (!c->answers) {
+                c->share = udp_find_share(sk, c, u);
+                c->answers = 1;
+        }
+        c->unanswered = 0;
+        share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, bytes_in);
+        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes_out);
+        row_book(u, c->share, 1, now, first_at);
+        if (c->share & SHARE_ALONE)
+                return;
+        window_count(u, QOS_CELL_COUNT, 1);
+        window_count(u, QOS_CELL_UDP, 1);
+        window_add(u, QOS_FIRST_BYTE, exchange_between(first_at, now), 1);
+}
+
+/* Notes what a peer that is not known is to the unit. */
+static __always_inline void udp_note(const struct udp_datagram *d, struct udp_socket *c, struct qos_unit *u, __u64 first_at,
+                                     __u64 out_at, __u64 asked_at) {
+        struct udp_exchange fresh = {
+                .owner = c->owner,
+                .first_at = first_at,
+                .last_at = first_at,
+                .out_at = out_at,
+                .asked_at = asked_at,
+                .share = c->share,
+        };
+
+        if (bpf_map_update_elem(&udp_peers, &d->peer, &fresh, BPF_ANY) < 0)
+                window_count(u, QOS_CELL_DROPS, 1);
+}
+
+static __attribute__((noinline)) int udp_depart(struct __sk_buff *skb, struct bpf_sock *sk) {
+        struct udp_exchange *x = NULL;
+        struct udp_datagram d = {};
+        struct udp_socket *c;
+        struct qos_unit *u;
+        __u64 now;
+
+        c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
+        if (!c || c->kind != UDP_SERVER)
+                return 0;
+        u = unit_get(&c->owner);
+        if (!u)
+                return 0;
+        if (!udp_parse(skb, false, c->cookie, &d)) {
+                statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
+                return 0;
+        }
+        if (d.kind == DATAGRAM_QUIC) {
+                c->kind = UDP_OTHER;
+                return 0;
+        }
+
+        now = bpf_ktime_get_ns();
+        window_enter(u, now);
+
+        if (d.kind == DATAGRAM_DNS_ANSWER) {
+                udp_key(&d, true);
+                x = udp_find(&d, &c->owner);
+        }
+        if (!x) {
+                udp_key(&d, false);
+                x = udp_find(&d, &c->owner);
+        }
+
+        if (x && x->open > 0 && now - x->first_at < UDP_WAIT_NSEC) {
+                __u32 open = x->open, bytes = x->bytes;
+                __u64 first_at = x->first_at;
+
+                if (open > 1 && !d.peer.dns)
+                        share_count(u, c->share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
+                if (__sync_val_compare_and_swap(&x->open, open, open - 1) != open)
+                        __sync_fetch_and_add(&x->open, -1);
+                if (open > 1)
+                        x->first_at = x->last_at;
+                bytes /= open;
+                __sync_fetch_and_add(&x->bytes, -bytes);
+                x->out_at = now;
+                udp_book(sk, c, u, now, first_at, (__u64) bytes << 32 | d.length);
+                if (open == 1 && d.peer.dns)
+                        bpf_map_delete_elem(&udp_peers, &d.peer);
+                return 0;
+        }
+
+        if (x && x->out_at != 0) {
+                if (now - x->out_at < EXCHANGE_SILENCE_NSEC) {
+                        row_book_more(u, c->share, now, x->first_at, x->out_at);
+                        if (!(c->share & SHARE_ALONE))
+                                window_move(u, QOS_LATENCY, x->out_at, exchange_between(x->first_at, x->out_at),
+                                            now, exchange_between(x->first_at, now));
+                        x->out_at = now;
+                        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, d.length);
+                }
+                return 0;
+        }
+
+        if (c->unseen > 0) {
+                /* It came before the socket was known, and was in its queue then */
+                c->unseen--;
+                udp_book(sk, c, u, now, c->learned_at, d.length);
+                if (d.kind != DATAGRAM_DNS_ANSWER)
+                        udp_note(&d, c, u, c->learned_at, now, 0);
+                return 0;
+        }
+
+        if (d.kind == DATAGRAM_DNS_ANSWER)
+                return 0; /* to the group, or once more */
+        if (d.kind == DATAGRAM_DNS_QUESTION) {
+                c->asks_dns = 1;
+                return 0;
+        }
+        if (c->found && now - c->learned_at < UDP_WAIT_NSEC)
+                return 0; /* perhaps it answers what was read before the attach */
+        udp_note(&d, c, u, now, 0, now);
+        return 0;
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+/* The probe "requests": exchanges on Unix sockets, stream and seqpacket, server role.
+ *
+ *   arrival, departure   sk_data_ready             of the socket that gets the data, called by the one who sends, after it was
+ *                                                  queued and before anybody is woken: for a socket that was accepted it is
+ *                                                  the arrival of a question, for its peer the departure of an answer
+ *   connection           sk_data_ready             of the listener, before connect() returns
+ *   read                 skb_copy_datagram_iovec   in tcp.bpf.c, which calls unix_content()
+ *
+ * Nothing tells that such a socket is closed, but its storage goes with it: what is in flight is looked up when somebody
+ * wants to know. */
+
+#include "unix.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* Whose listeners have which names. An accepted socket is made by the client, and in the client's control group; what it
+ * has of its listener's is the name: the very same object, which stays in memory as long as one of them does. When the
+ * memory belongs to another name, the first connection to that puts things right here.
+ * As many as listeners that units have at the same time; of those that are not used for longest the first request on a
+ * connection has no arrival. 80 KiB. */
+struct unix_name {
+        struct qos_owner owner;
+        __u32 found;
+        __u32 share;
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, 1024);
+        __type(key, __u64);
+        __type(value, struct unix_name);
+} unix_names SEC(".maps");
+
+/* By the listener's own mark, or by who has made it. */
+static __always_inline bool listener_owner(struct sock *sk, struct unix_name *ret) {
+        struct qos_owner *owner;
+        struct unix_conn *c;
+
+        c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
+        if (c && c->kind == UNIX_LISTENER && unit_get(&c->owner)) {
+                ret->owner = c->owner;
+                ret->found = c->found;
+                return true;
+        }
+
+        owner = bpf_cgrp_storage_get(&groups, sk->sk_cgrp_data.cgroup, 0, 0);
+        if (!owner || !unit_get(owner))
+                return false;
+        ret->owner = *owner;
+        ret->found = 0;
+        return true;
+}
+
+static __always_inline void listener_note(struct sock *sk, struct unix_sock *us) {
+        struct unix_name name = {}, *known;
+        __u64 key = (__u64) us->addr;
+        struct qos_unit *u;
+
+        known = bpf_map_lookup_elem(&unix_names, &key);
+        if (!listener_owner(sk, &name)) {
+                if (known)
+                        bpf_map_delete_elem(&unix_names, &key);
+                return;
+        }
+        if (known && known->owner.slot == name.owner.slot && known->owner.generation == name.owner.generation &&
+            known->found == name.found)
+                return; /* a row stays the endpoint's */
+        u = unit_get(&name.owner);
+        if (!u)
+                return;
+        name.share = unix_find_share(us, u);
+        bpf_map_update_elem(&unix_names, &key, &name, BPF_ANY);
+}
+
+/* An answer was queued at the peer of this one. */
+static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c, struct qos_unit *u) {
+        __u64 now, first_at, last_at, read_at, first_out_at;
+        struct exchange_effect effect = {};
+        __u32 queued, share;
+
+        if (!sk || !c || !u)
+                return 0;
+        queued = sk->sk_receive_queue.qlen;
+        now = bpf_ktime_get_ns();
+
+        bpf_spin_lock(&c->lock);
+        if (c->x.n_marks > 0 && queued == 0)
+                /* Spliced out of the socket. When, nobody saw: at the latest now */
+                exchange_read(&c->x, now, c->x.in_end, 0, &effect);
+        exchange_depart(&c->x, now, 0, true, &effect);
+        first_at = c->x.first_at;
+        last_at = c->x.last_at;
+        read_at = c->x.read_at;
+        first_out_at = c->x.first_out_at;
+        share = c->share;
+        bpf_spin_unlock(&c->lock);
+
+        window_enter(u, now);
+        effect.in_flight = 0; /* see requests_unix_open */
+        share_apply(u, share, &effect);
+        if (effect.begun) {
+                window_count(u, QOS_CELL_UNIX, 1);
+                share_book(u, share, now, 1, first_at, last_at, read_at);
+        } else if (effect.grown)
+                share_book_more(u, share, now, first_at, first_out_at, effect.grown_from);
+        return 0;
+}
+
+/* A datagram was queued, perhaps an answer: the server is the one who is sending. */
+static __attribute__((noinline)) int unix_answered(struct sock *sk) {
+        struct qos_owner owner;
+        struct unix_conn *c;
+        struct qos_unit *u;
+        __u32 bytes;
+        __u64 now;
+
+        if (!sk)
+                return 0;
+        c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
+        if (!c || c->kind != UNIX_ASKER || !task_owner(&owner) || owner.slot != c->owner.slot ||
+            owner.generation != c->owner.generation)
+                return 0;
+        u = unit_get(&owner);
+        if (!u)
+                return 0;
+
+        now = bpf_ktime_get_ns();
+        bpf_spin_lock(&c->lock);
+        if (c->x.state == EXCHANGE_ASKED && now - c->x.read_at >= UNIX_WAIT_NSEC)
+                c->x.state = EXCHANGE_IDLE; /* nobody waits for that any more */
+        bytes = c->x.in_end - c->x.read_end;
+        c->x.read_end = c->x.in_end;
+        c->found = 1;
+        bpf_spin_unlock(&c->lock);
+
+        unix_depart(sk, c, u);
+        share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, bytes);
+        return 0;
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(requests_unix, struct sock *sk) {
+        struct unix_conn *c;
+        struct unix_sock *us;
+        struct qos_unit *u;
+        struct sock *peer;
+        __u64 now;
+
+        if (sk->__sk_common.skc_family != AF_UNIX)
+                return 0;
+        if (sk->sk_type == SOCK_DGRAM)
+                return unix_answered(sk);
+        us = bpf_skc_to_unix_sock(sk);
+        if (!us)
+                return 0;
+        if (sk->__sk_common.skc_state == TCP_LISTEN) {
+                listener_note(sk, us);
+                return 0;
+        }
+
+        if (unix_is_accepted(sk, us)) {
+                c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
+                u = c ? unit_get(&c->owner) : NULL;
+                if (!u) {
+                        __u64 key = (__u64) us->addr;
+                        struct unix_name *name;
+
+                        name = bpf_map_lookup_elem(&unix_names, &key);
+                        u = name ? unit_get(&name->owner) : NULL;
+                        if (!u)
+                                return 0;
+                        c = unix_learn(sk, &name->owner, name->share, UNIX_SERVER, name->found);
+                        if (!c) {
+                                window_count(u, QOS_CELL_DROPS, 1);
+                                return 0;
+                        }
+                }
+                if (c->kind != UNIX_SERVER || sk->sk_receive_queue.qlen == 0)
+                        return 0; /* it was read already */
+
+                now = bpf_ktime_get_ns();
+                bpf_spin_lock(&c->lock);
+                unix_arrive(&c->x, now);
+                bpf_spin_unlock(&c->lock);
+                return 0;
+        }
+
+        peer = us->peer;
+        if (!peer)
+                return 0;
+        c = bpf_sk_storage_get(&unix_conns, peer, 0, 0);
+        if (!c || c->kind != UNIX_SERVER)
+                return 0;
+        u = unit_get(&c->owner);
+        if (!u)
+                return 0;
+        return unix_depart(peer, c, u);
+}
+
+/* The sockets that tasks of observed units have open already: run at attach, and when a unit has started. */
+SEC("iter/task_file")
+int units_find_unix(struct bpf_iter__task_file *ctx) {
+        struct task_struct *task = ctx->task;
+        struct file *file = ctx->file;
+        struct qos_owner *group, *maker, owner;
+        struct socket *socket;
+        struct unix_sock *us;
+        struct unix_conn *c;
+        struct qos_unit *u;
+        struct sock *sk;
+        __u64 now;
+
+        if (!task || !file)
+                return 0;
+        group = bpf_cgrp_storage_get(&groups, task->cgroups->dfl_cgrp, 0, 0);
+        if (!group)
+                return 0;
+        owner = *group;
+        u = unit_get(&owner);
+        if (!u)
+                return 0;
+
+        socket = bpf_sock_from_file(file);
+        if (!socket)
+                return 0;
+        sk = socket->sk;
+        if (!sk || sk->__sk_common.skc_family != AF_UNIX || sk->sk_type == SOCK_DGRAM)
+                return 0;
+        us = bpf_skc_to_unix_sock(sk);
+        if (!us)
+                return 0;
+        c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
+        if (c && unit_get(&c->owner))
+                return 0;
+
+        if (sk->__sk_common.skc_state == TCP_LISTEN) {
+                maker = bpf_cgrp_storage_get(&groups, sk->sk_cgrp_data.cgroup, 0, 0);
+                if (!maker || maker->slot != owner.slot || maker->generation != owner.generation)
+                        unix_learn(sk, &owner, 0, UNIX_LISTENER, 1);
+                listener_note(sk, us);
+                return 0;
+        }
+        if (!unix_is_accepted(sk, us))
+                return 0;
+        c = unix_learn(sk, &owner, unix_find_share(us, u), UNIX_SERVER, 0);
+        if (!c)
+                return 0;
+
+        /* What is unread came at the latest now; what was read before is not counted */
+        now = bpf_ktime_get_ns();
+        if (sk->sk_receive_queue.qlen > 0) {
+                bpf_spin_lock(&c->lock);
+                if (c->x.n_marks == 0)
+                        unix_arrive(&c->x, now);
+                bpf_spin_unlock(&c->lock);
+        }
+        return 0;
+}
+
+/* What is in flight: a socket that was closed is no longer in the map. */
+SEC("iter/bpf_sk_storage_map")
+int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        struct unix_conn *c;
+        struct qos_unit *u;
+        __u64 at;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
+        if (!c || (c->kind != UNIX_SERVER && c->kind != UNIX_ASKER))
+                return 0;
+        at = *(volatile __u64*) &c->x.open_at;
+        if (at == 0 || sk->sk_shutdown == SHUTDOWN_MASK)
+                return 0; /* nobody is there for the answer */
+        if (c->kind == UNIX_ASKER && (!c->found || bpf_ktime_get_ns() - at >= UNIX_WAIT_NSEC))
+                return 0;
+        u = unit_get(&c->owner);
+        if (!u)
+                return 0;
+
+        share_in_flight(u, c->share, QOS_GAUGE_UNIX, session.id, 1, at);
+        return 0;
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* Connections on Unix sockets, stream and seqpacket: what unix.bpf.c and the program that sees data on its way to the
+ * applications (in tcp.bpf.c) share.
+ *
+ * The state machine is that of TCP (exchange.h). There are no sequence numbers here, and no need for them: nothing is lost
+ * or sent again, and the kernel's own queue tells what is unread. Positions are those of the buffers in which the kernel
+ * queues what is sent, UNIX_STEP for each; a part of one that is read moves on by 1. */
+
+#include "books.h"
+
+/* Buffers hold less than 2^16 bytes unless they are spliced, and nobody reads so many bytes one by one. */
+#define UNIX_STEP (1U << 16)
+
+/* How long an answer to a datagram is waited for, as on UDP. */
+#define UNIX_WAIT_NSEC (10 * 1000000000ULL)
+
+enum unix_kind {
+        UNIX_LISTENER = 1,
+        UNIX_SERVER,            /* accepted from a listener */
+        UNIX_OTHER,             /* … of a unit that is not observed */
+        UNIX_ASKER,             /* the client's: datagrams, see unix_asked() */
+};
+
+/* Charged to the application's option memory, as struct conn. */
+struct unix_conn {
+        struct bpf_spin_lock lock;
+        struct qos_owner owner;
+        __u16 kind;             /* enum unix_kind */
+        __u16 found;            /* 1: somebody else made the listener, who reads first shows whose it is;
+                                 * of UNIX_ASKER: it was answered once */
+        __u32 share;            /* SHARE_ROW */
+        struct exchange x;
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct unix_conn);
+} unix_conns SEC(".maps") __weak;
+
+static __always_inline bool unix_is_packets(const struct sock *sk) {
+        return sk->sk_type != SOCK_STREAM;
+}
+
+/* Whether it was accepted from a listener: it has that one's name, without having been bound to it. What was bound lies in
+ * a list of its file's, or in a hash bucket of abstract names: those of sockets without a name are the first 256. */
+static __always_inline bool unix_is_accepted(const struct sock *sk, const struct unix_sock *us) {
+        return us->addr && sk->__sk_common.skc_state == TCP_ESTABLISHED && !sk->__sk_common.skc_bind_node.pprev &&
+                sk->__sk_common.skc_hash < 256;
+}
+
+/* The endpoint's row, by the name that the socket has. */
+static __attribute__((noinline)) int unix_find_share(struct unix_sock *us, struct qos_unit *u) {
+        char path[QOS_SOCKET_PATH_SIZE] = {};
+        struct qos_address a = { .family = AF_UNIX };
+        __u64 hash = 0xcbf29ce484222325, *words = (__u64*) path;
+        struct qos_row_name *name;
+        struct unix_address *addr;
+        __u32 length, row;
+
+        if (!us || !u)
+                return 0;
+        addr = us->addr;
+        if (!addr || bpf_core_read(&length, sizeof(length), &addr->len) < 0)
+                return 0;
+        length -= sizeof(__u16); /* sun_family */
+        if (length == 0 || length > sizeof(path))
+                return 0;
+        GRID_BOUND(length, sizeof(path) + 1);
+        if (bpf_core_read(path, length, &addr->name[0].sun_path) < 0)
+                return 0;
+        if (path[0] == 0)
+                path[0] = '@';
+
+        /* FNV-1a over words, as all is zero behind the name. Who names a socket like another one's gets into that one's row,
+         * of the same unit */
+        for (int i = 0; i < QOS_SOCKET_PATH_SIZE / 8; i++)
+                hash = (hash ^ words[i]) * 0x100000001b3;
+        *(volatile __u64*) a.address = hash ^ *(__u32*) (path + QOS_SOCKET_PATH_SIZE - 4);
+
+        row = row_find(u, &a, QOS_ROW_ENDPOINT);
+        GRID_BOUND(row, QOS_ROWS + 1);
+        name = &u->names[row];
+        if (row != QOS_ROW_ENDPOINTS_REST && name->path[0] == 0)
+                for (int i = 0; i < QOS_SOCKET_PATH_SIZE; i++)
+                        name->path[i] = path[i];
+        return row;
+}
+
+/* Makes a connection of this owner out of storage that is new, or belonged to a unit that was detached. */
+static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_owner *owner, __u32 share, __u16 kind, __u16 found) {
+        struct qos_owner o = *owner;
+        struct exchange x = {};
+
+        exchange_begin(&x, 0, 0, 0);
+        bpf_spin_lock(&c->lock);
+        if (c->kind != kind || c->owner.slot != o.slot || c->owner.generation != o.generation) {
+                c->owner = o;
+                c->kind = kind;
+                c->found = found;
+                c->share = share;
+                c->x = x;
+        }
+        bpf_spin_unlock(&c->lock);
+}
+
+static __always_inline struct unix_conn* unix_learn(struct sock *sk, const struct qos_owner *owner, __u32 share, __u16 kind,
+                                                      __u16 found) {
+        struct unix_conn *c;
+
+        c = bpf_sk_storage_get(&unix_conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!c) {
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                return NULL;
+        }
+        unix_adopt(c, owner, share, kind, found);
+        return c;
+}
+
+/* Something was queued. The lock is held. */
+static __always_inline void unix_arrive(struct exchange *x, __u64 now) {
+        struct exchange_effect effect = {};
+        __u32 end = x->in_end + UNIX_STEP;
+
+        exchange_arrive(x, now, x->in_end, end, end, end, &effect);
+}
+
+/* Some of the first buffer in the queue is on its way to the application. whole: and nothing remains of it; queued: how
+ * many buffers are in the queue, this one too. Returns whether it had not been seen before (MSG_PEEK). The lock is held. */
+static __always_inline bool unix_read(struct exchange *x, __u64 now, bool whole, __u32 queued, struct exchange_effect *effect) {
+        __u32 to;
+
+        if (x->in_end == x->read_end) {
+                /* Nothing is noted as unread. Looked at before, and now read: … */
+                if (x->state == EXCHANGE_ASKED) {
+                        x->read_at = now;
+                        return false;
+                }
+                /* … or it was faster than the note of its arrival, which comes right after that */
+                unix_arrive(x, now);
+        }
+
+        to = x->read_end / UNIX_STEP * UNIX_STEP + UNIX_STEP;
+        if (!whole)
+                to = x->read_end + 1;
+        else if (queued <= 1)
+                to = x->in_end;
+        exchange_read(x, now, to, 0, effect);
+        return true;
+}
+
+/* A socket whose data is read by a task of the unit, and that nobody knows: it was accepted from a listener that somebody
+ * else has opened. */
+static __always_inline struct unix_conn* unix_learn_reader(struct sock *sk) {
+        struct qos_owner owner;
+        struct unix_sock *us;
+        struct qos_unit *u;
+
+        if (!task_owner(&owner))
+                return NULL;
+        u = unit_get(&owner);
+        us = u ? bpf_skc_to_unix_sock(sk) : NULL;
+        if (!us || !unix_is_accepted(sk, us))
+                return NULL;
+        return unix_learn(sk, &owner, unix_find_share(us, u), UNIX_SERVER, 0);
+}
+
+/* Of a listener that was made by somebody else, the service manager: the one that reads first has the connection. */
+static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
+        struct qos_owner owner = {}, none = {};
+        struct qos_unit *u = NULL;
+        struct unix_sock *us;
+        __u32 share = 0;
+
+        if (task_owner(&owner))
+                u = unit_get(&owner);
+        us = u ? bpf_skc_to_unix_sock(sk) : NULL;
+        if (us)
+                share = unix_find_share(us, u);
+
+        bpf_spin_lock(&c->lock);
+        c->found = 0;
+        c->owner = u ? owner : none;
+        c->share = share;
+        if (!u)
+                c->kind = UNIX_OTHER;
+        bpf_spin_unlock(&c->lock);
+}
+
+/* A datagram is on its way to a task. It asks for an answer if who has sent it can get one, has a name and is connected: most of
+ * those that log or notify are not. The state is kept with the client's socket, as the server's own has all of its clients.
+ * Of positions: in_end is what was asked, read_end what of that was answered, both in bytes. */
+static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix_sock *us, int len) {
+        struct unix_sock *peer_us;
+        struct qos_owner owner;
+        struct unix_conn *c;
+        struct qos_unit *u;
+        struct sock *peer;
+        bool overlap;
+        __u64 now;
+
+        if (!sender || !us)
+                return 0;
+        peer = us->peer;
+        if (!peer || !us->addr)
+                return 0;
+        peer_us = bpf_skc_to_unix_sock(peer);
+        if (!peer_us || peer_us->peer)
+                return 0; /* two that are connected with each other: none asks */
+        if (!task_owner(&owner))
+                return 0;
+        u = unit_get(&owner);
+        if (!u)
+                return 0;
+        c = bpf_sk_storage_get(&unix_conns, sender, 0, 0);
+        if (!c || c->kind != UNIX_ASKER || !unit_get(&c->owner))
+                c = unix_learn(sender, &owner, unix_find_share(peer_us, u), UNIX_ASKER, 0);
+        if (!c || c->owner.slot != owner.slot || c->owner.generation != owner.generation)
+                return 0;
+
+        now = bpf_ktime_get_ns();
+        bpf_spin_lock(&c->lock);
+        overlap = c->x.state == EXCHANGE_ASKED && c->found && now - c->x.read_at < UNIX_WAIT_NSEC;
+        c->x.in_end += len;
+        c->x.state = EXCHANGE_ASKED;
+        c->x.read_at = c->x.open_at = now;
+        bpf_spin_unlock(&c->lock);
+        if (overlap) {
+                window_enter(u, now);
+                share_count(u, c->share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
+        }
+        return 0;
+}
+
+/* Data on its way to the application, which is a server or not. What is spliced does not pass here, see unix_depart(). */
+static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) {
+        struct exchange_effect effect = {};
+        struct sock *sender, *sk;
+        struct socket *socket;
+        struct unix_sock *us;
+        struct unix_conn *c;
+        struct qos_unit *u;
+        __u32 consumed = 0, queued;
+        bool fresh, whole;
+        __u64 now;
+
+        /* skb->sk has sent it. One that was closed meanwhile waits for no answer. Through struct socket, as a pointer to
+         * another type may not be made of the one in skb */
+        sender = skb->sk;
+        if (!sender)
+                return 0;
+        c = sender->sk_type == SOCK_DGRAM ? NULL : bpf_sk_storage_get(&unix_conns, sender, 0, 0);
+        if (c) {
+                /* The answer. When it leaves nobody can tell how much it is: the client may be faster than the look at it */
+                u = c->kind == UNIX_SERVER ? unit_get(&c->owner) : NULL;
+                if (u) {
+                        window_enter(u, bpf_ktime_get_ns());
+                        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, len);
+                }
+                return 0;
+        }
+        socket = sender->sk_socket;
+        if (!socket)
+                return 0;
+        us = bpf_skc_to_unix_sock(socket->sk);
+        if (!us)
+                return 0;
+        if (sender->sk_type == SOCK_DGRAM)
+                return unix_asked(sender, us, len);
+        sk = us->peer;
+        if (!sk)
+                return 0;
+
+        c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
+        if (c && c->found)
+                unix_claim(sk, c);
+        if (!c || !unit_get(&c->owner)) {
+                c = unix_learn_reader(sk);
+                if (!c)
+                        return 0;
+        }
+        u = unit_get(&c->owner);
+        if (!u || c->kind != UNIX_SERVER)
+                return 0;
+
+        if (!unix_is_packets(sk)) {
+                if (bpf_core_read(&consumed, sizeof(consumed), &((struct unix_skb_parms*) &skb->cb)->consumed) < 0)
+                        return 0;
+                whole = consumed + len >= skb->len;
+        } else
+                whole = true;
+        queued = sk->sk_receive_queue.qlen;
+        now = bpf_ktime_get_ns();
+
+        bpf_spin_lock(&c->lock);
+        fresh = unix_read(&c->x, now, whole, queued, &effect);
+        bpf_spin_unlock(&c->lock);
+
+        if (fresh) {
+                window_enter(u, now);
+                share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, len);
+                effect.in_flight = 0; /* see requests_unix_open */
+                share_apply(u, c->share, &effect);
+        }
+        return 0;
+}

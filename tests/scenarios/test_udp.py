@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""UDP: many outstanding on one port, answers in any order or none; what is no request."""
+
+import os
+import re
+import socket
+import threading
+import time
+
+import scenario
+from scenario import (MSEC, SOURCES, Unit, attach, check, equal, expect_total, qosctl, run, server_figures, smaller,
+                      snapshot, test, total, unused_port, wait_for)
+
+
+class UdpServer(Unit):
+    def __init__(self, mode="echo", address="127.0.0.1", port=None, **keywords):
+        self.port = port or unused_port()
+        self.address = address
+        super().__init__(f"/usr/bin/python3 -B {SOURCES}/udpserver.py {address} {self.port} {mode}", **keywords)
+
+    def connect(self, address=None):
+        address = address or self.address
+        s = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
+        s.settimeout(10)
+        s.connect((address, self.port))
+        return s
+
+
+def ask(s, request=b"q", answers=1):
+    s.send(request)
+    for _ in range(answers):
+        s.recv(65536)
+
+
+def expect_exchanges(unit, n, quality="exchanges"):
+    """So many requests on UDP, and no other; each with its latency."""
+    expect_total(unit, n)
+    f = server_figures(unit)
+    equal({k: v for k, v in f["protocols"].items() if v}, {"udp": n} if n else {}, "protocols")
+    equal((f["latency"]["count"], f["firstByte"]["count"]), (n, n), "latency.count and firstByte.count")
+    equal(snapshot(unit)["requests"]["quality"], quality, "quality")
+    return f
+
+
+def settled(unit, n):
+    expect_exchanges(unit, n)
+    return wait_for("nothing is in flight", lambda: (f := server_figures(unit))["inFlight"] == 0 and f, 3)
+
+
+@test(vm=True)
+def exchanges():
+    """IPv4, IPv6, and IPv4 on a socket of IPv6; from the first datagram on; also when it is older than the attach."""
+    for address, client in (("127.0.0.1", None), ("::1", None), ("::", "127.0.0.1")):
+        for first in (True, False):
+            u = UdpServer(address=address)
+            if first:
+                attach(u).start()
+            else:
+                attach(u.start())
+            n = smaller(200)
+            for _ in range(3):
+                with u.connect(client) as s:
+                    for _ in range(n):
+                        ask(s, b"question")
+            f = settled(u, 3 * n)
+            equal((f["bytesIn"], f["bytesOut"]), (3 * n * 8, 3 * n * 3), "bytes")
+            equal([(e["listen"].split(":")[-1], e["count"]) for e in f["endpoints"]], [(str(u.port), 3 * n)], "endpoints")
+            u.stop()
+
+
+@test(vm=True)
+def times_and_answers_of_several():
+    """How long it takes; an answer of several datagrams is one; a question that is not answered is in flight for a while."""
+    u = attach(UdpServer()).start()
+    with u.connect() as s, u.connect() as other:
+        ask(s, b"sleep=0.05")
+        f = settled(u, 1)
+        check(50 * MSEC <= f["latency"]["max"] < 500 * MSEC, f"latency.max {f['latency']['max']}")
+        ask(s, b"pieces=10 size=1000", 10)
+        f = settled(u, 2)
+        equal(f["bytesOut"], 3 + 10000, "bytesOut")
+        for _ in range(5):
+            ask(other, b"size=60000")
+        other.send(b"hang")
+        f = wait_for("one is in flight", lambda: (f := server_figures(u))["inFlight"] == 1 and f)
+        check("oldestInFlight" in f, "no oldestInFlight")
+        wait_for("nobody waits for it any more", lambda: server_figures(u)["inFlight"] == 0, 15, pause=0.5)
+        ask(other)
+        settled(u, 8)
+
+
+@test(vm=True)
+def dns_out_of_order():
+    """A hundred outstanding on one port, in any order, a tenth without an answer."""
+    u = attach(UdpServer("dns")).start()
+    path = f"/run/{scenario.prefix}-questions"
+    with open(path, "w") as f:
+        for i in range(1000):
+            f.write(f"name{i}.example A\n")
+    out = run("dnsperf", "-s", "127.0.0.1", "-p", u.port, "-d", path, "-c", 1, "-q", 100, "-t", 1, "-n",
+              1 if scenario.in_vm else 2, timeout=60).stdout
+    os.unlink(path)
+    sent, completed, lost = (int(re.search(rf"Queries {what}: +(\d+)", out)[1]) for what in ("sent", "completed", "lost"))
+    check(lost > 0.05 * sent, f"only {lost} of {sent} were lost")
+    expect_exchanges(u, completed)
+
+
+@test(vm=True, deadline=60)
+def unbound():
+    """A real resolver, over UDP."""
+    port = unused_port()
+    path = f"/run/{scenario.prefix}-unbound.conf"
+    with open(path, "w") as f:
+        f.write(f"""server:
+  interface: 127.0.0.1@{port}
+  do-daemonize: no
+  chroot: ""
+  username: ""
+  use-syslog: no
+  pidfile: ""
+  num-threads: 2
+  so-reuseport: yes
+  module-config: "iterator"
+  local-zone: "example." static
+  local-data: "www.example. A 192.0.2.1"
+remote-control:
+  control-enable: no
+""")
+    u = Unit(f"/usr/sbin/unbound -d -c {path}", type="notify")
+    attach(u)
+    u.start()
+    questions = f"/run/{scenario.prefix}-questions"
+    with open(questions, "w") as f:
+        f.write("www.example A\nnone.example A\n")
+    n = smaller(20000)
+    out = run("dnsperf", "-s", "127.0.0.1", "-p", port, "-d", questions, "-c", 4, "-q", 50, "-n", n // 2, timeout=60).stdout
+    equal(int(re.search(r"Queries completed: +(\d+)", out)[1]), n // 2 * 2, "answers")
+    settled(u, n // 2 * 2)
+    os.unlink(path)
+    os.unlink(questions)
+
+
+@test(vm=True)
+def no_requests():
+    """A sink, a client with a port of its own, QUIC: nothing is counted, and nothing in flight."""
+    sink, quic, server = (attach(UdpServer(mode)).start() for mode in ("sink", "echo", "echo"))
+    client = attach(UdpServer("ask", port=server.port))
+    with sink.connect() as s:
+        for _ in range(5000):
+            s.send(b"<13>a line")
+    many = [sink.connect() for _ in range(100)]
+    for s in many:
+        s.send(b"one")
+        s.close()
+    client.start()
+    settled(server, 50)
+    settled(client, 0)
+    settled(sink, 0)
+    with quic.connect() as s:
+        for _ in range(10):
+            s.send(b"\xc3\0\0\0\1\x08" + bytes(1300))
+            s.recv(100)
+    equal(server_figures(quic)["inFlight"], 0, "in flight, QUIC")
+    equal(total(quic), 0, "count, QUIC")
+    with quic.connect() as s:
+        ask(s)
+    equal(total(quic), 1, "count, after QUIC of others")
+
+
+@test(vm=True)
+def in_the_middle():
+    """Attached while questions are answered: from then on all, and none of before."""
+    u = UdpServer().start()
+    stop = threading.Event()
+    asked = []
+
+    def load():
+        with u.connect() as s:
+            n = 0
+            while not stop.is_set():
+                ask(s)
+                n += 1
+            asked.append(n)
+    threads = [threading.Thread(target=load) for _ in range(2)]
+    for t in threads:
+        t.start()
+    attach(u)
+    wait_for("some are counted", lambda: total(u) > 100)
+    stop.set()
+    for t in threads:
+        t.join()
+    before = total(u)
+    check(before <= sum(asked), f"{before} were counted of {sum(asked)}")
+    with u.connect() as s:
+        for _ in range(50):
+            ask(s)
+    settled(u, before + 50)

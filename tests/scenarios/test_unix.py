@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Unix sockets: exchanges that are counted by the client, with a real database, and with servers that read and write in
+every way."""
+
+import os
+import socket
+import threading
+import time
+
+import scenario
+from scenario import (MSEC, SOURCES, Unit, attach, check, equal, expect_total, lookup, qosctl, run, server_figures,
+                      smaller, snapshot, systemctl, test, total, unit_name, wait_for, write_unit)
+
+
+class UnixServer(Unit):
+    """The Python server, at a path of its own."""
+
+    def __init__(self, kind="stream", path=None, passed=False, **keywords):
+        name = keywords.pop("name", None) or unit_name("unix")
+        self.kind = kind
+        self.path = path or f"/run/{name}.sock"
+        super().__init__(f"/usr/bin/python3 -B {SOURCES}/unixserver.py {kind} {self.path}{' --passed' if passed else ''}",
+                         name=name, **keywords)
+
+    def connect(self):
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM if self.kind == "stream" else socket.SOCK_SEQPACKET)
+        s.settimeout(20)
+        s.connect(self.path.replace("@", "\0", 1))
+        return s
+
+
+def ask(s, request="", size=3):
+    """One request, and its answer."""
+    s.sendall(request.encode() + b"\n")
+    answer = b""
+    while len(answer) < size:
+        more = s.recv(65536)
+        check(more, f"the connection ended after {len(answer)} bytes")
+        answer += more
+    return answer
+
+
+def expect_exchanges(unit, n, timed=None, latency=None):
+    """So many requests on Unix sockets, and no other; each with its times, but for those whose arrival nobody saw."""
+    expect_total(unit, n)
+    f = wait_for("nothing is in flight", lambda: (f := server_figures(unit))["inFlight"] == 0 and f)
+    equal({k: v for k, v in f["protocols"].items() if v}, {"unix": n} if n else {}, "protocols")
+    for d in ("latency", "firstByte", "queue"):
+        equal(f[d]["count"], n if timed is None else timed, f"{d}.count")
+    equal(f["service"]["count"], n, "service.count")
+    if n:
+        equal(snapshot(unit)["requests"]["quality"], "exchanges", "quality")
+    return f
+
+
+def stay(unit, n):
+    """Nothing more is counted, and nothing in flight."""
+    f = server_figures(unit)
+    equal((f["count"], f["inFlight"]), (n, 0), "count and in flight")
+
+
+def crowd(unit, threads, number, request="", size=3):
+    """Clients that ask one after the other, each on a connection of its own."""
+    failed = []
+
+    def one():
+        try:
+            with unit.connect() as s:
+                for _ in range(number):
+                    ask(s, request, size)
+        except Exception as e:
+            failed.append(e)
+    all = [threading.Thread(target=one) for _ in range(threads)]
+    for t in all:
+        t.start()
+    for t in all:
+        t.join()
+    check(not failed, f"a client failed: {failed}")
+
+
+@test(vm=True)
+def exchanges():
+    """Stream, seqpacket and an abstract name: each exchange once, with its times and bytes."""
+    for kind, path in (("stream", None), ("seqpacket", None), ("stream", "@" + unit_name("abstract", ""))):
+        u = attach(UnixServer(kind, path)).start()
+        n = smaller(500)
+        crowd(u, 8, n)
+        f = expect_exchanges(u, 8 * n)
+        equal((f["bytesIn"], f["bytesOut"]), (8 * n, 3 * 8 * n), "bytes")
+        with u.connect() as s:
+            ask(s, "sleep=0.05")
+        f = expect_exchanges(u, 8 * n + 1)
+        check(50 * MSEC <= f["service"]["max"] < 500 * MSEC, f"service.max {f['service']['max']}")
+        check(f["latency"]["max"] >= f["service"]["max"], f"latency.max {f['latency']['max']}")
+        u.stop()
+
+
+@test(vm=True)
+def ways_to_read_and_write():
+    """Byte by byte, looked at first, spliced; answers in pieces and larger than any buffer."""
+    u = attach(UnixServer()).start()
+    n = 0
+    for how in ("", "peek", "bytewise", "splice"):
+        with u.connect() as s:
+            for _ in range(20):
+                ask(s, how)
+            n += 20
+            # In two sends, and the second one later
+            s.sendall(b"size=3 ")
+            time.sleep(0.01)
+            ask(s)
+            n += 1
+        f = expect_exchanges(u, n)
+    with u.connect() as s:
+        for size, pieces in ((1_000_000, 1), (1_000_000, 10), (30, 10)):
+            ask(s, f"size={size} pieces={pieces}", size)
+            n += 1
+    f = expect_exchanges(u, n)
+    equal(f["bytesOut"], 84 * 3 + 2_000_030, "bytesOut")
+    check(f["receive"]["max"] >= 10 * MSEC, f"receive.max {f['receive']['max']}")
+
+
+@test(vm=True)
+def datagrams():
+    """Who is connected and has a name asks; who has none cannot be answered, and only logs."""
+    u = attach(UnixServer("dgram")).start()
+
+    def connect(name):
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        s.settimeout(10)
+        if name:
+            s.bind("\0" + unit_name("client", ""))
+        s.connect(u.path)
+        return s
+    with connect(False) as s:
+        for _ in range(100):
+            s.send(b"hang")
+    stay(u, 0)
+    with connect(True) as s, connect(True) as other:
+        s.send(b"hang")
+        stay(u, 0)
+        for _ in range(100):
+            for c in (s, other):
+                c.send(b"question")
+                c.recv(100)
+        expect_total(u, 200)
+        f = server_figures(u)
+        equal((f["service"]["count"], f["protocols"]["unix"]), (200, 200), "service.count and protocols.unix")
+        s.send(b"hang")
+        wait_for("it is in flight", lambda: server_figures(u)["inFlight"] == 1)
+    wait_for("it is not", lambda: server_figures(u)["inFlight"] == 0)
+    equal(total(u), 200, "count")
+    client = Unit("/usr/bin/python3 -c \"import socket; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); s.bind('');"
+                  f" s.connect('{u.path}'); [(s.send(b'x'), s.recv(10)) for i in range(10)]\"", type="oneshot")
+    attach(client)
+    client.start()
+    expect_total(u, 210)
+    stay(client, 0)
+
+
+@test(vm=True)
+def in_flight_and_gone():
+    """What hangs is in flight as long as both ends are there."""
+    u = attach(UnixServer()).start()
+    with u.connect() as a, u.connect() as b:
+        a.sendall(b"hang\n")
+        b.sendall(b"hang\n")
+        f = wait_for("two are in flight", lambda: (f := server_figures(u))["inFlight"] == 2 and f)
+        check(f["oldestInFlight"] > 0, "no oldestInFlight")
+        a.close()
+        wait_for("one is", lambda: server_figures(u)["inFlight"] == 1)
+        ask(b)
+        wait_for("none is", lambda: server_figures(u)["inFlight"] == 0)
+    equal(total(u), 1, "count")
+    with u.connect() as a:
+        a.sendall(b"close\n")
+        equal(a.recv(10), b"", "what a server says that hangs up")
+        stay(u, 1)
+        # Half closed, and answered then
+    with u.connect() as a:
+        a.sendall(b"sleep=0.1\n")
+        a.shutdown(socket.SHUT_WR)
+        equal(a.recv(10), b"ok\n"[:0] + b"xx\n", "answer")
+        expect_exchanges(u, 2)
+    with u.connect() as a:
+        a.sendall(b"hang\n")
+        wait_for("one is in flight", lambda: server_figures(u)["inFlight"] == 1)
+        u.kill()
+        wait_for("none is", lambda: server_figures(u)["inFlight"] == 0)
+
+
+@test(vm=True)
+def attach_in_the_middle():
+    """Connections and listeners that are older than the attach; a restart; detach and attach again."""
+    u = UnixServer().start()
+    with u.connect() as s:
+        ask(s)
+        attach(u)
+        for _ in range(10):
+            ask(s)
+        crowd(u, 2, 10)
+        expect_exchanges(u, 30)
+    u.restart()
+    crowd(u, 2, 10)
+    expect_exchanges(u, 50)
+    qosctl("detach", u.name)
+    crowd(u, 2, 10)
+    attach(u)
+    crowd(u, 2, 10)
+    expect_exchanges(u, 20)
+
+
+@test()
+def a_client_is_no_server():
+    """What a unit asks of others on Unix sockets, socket pairs, and what others ask of others, are not its requests."""
+    server = attach(UnixServer()).start()
+    other = UnixServer().start()
+    client = Unit(f"/usr/bin/python3 -c \"import socket; s = socket.socket(socket.AF_UNIX); s.connect('{server.path}');"
+                  " [(s.send(bytes([10])), s.recv(10)) for i in range(10)]; a, b = socket.socketpair();"
+                  " [(a.send(b'x'), b.recv(1), b.send(b'y'), a.recv(1)) for i in range(10)]\"", type="oneshot")
+    attach(client)
+    client.start()
+    crowd(other, 1, 10)
+    expect_exchanges(server, 10)
+    stay(client, 0)
+
+
+@test(vm=True)
+def pipelines_are_said():
+    """Questions that come while one is open: not guessed."""
+    u = attach(UnixServer()).start()
+    with u.connect() as s:
+        for _ in range(20):
+            s.sendall(b"sleep=0.02\n")
+            time.sleep(0.005)
+            s.sendall(b"\n")
+            answer = b""
+            while len(answer) < 6:
+                answer += s.recv(100)
+    wait_for("it is overlapping", lambda: snapshot(u)["requests"]["quality"] == "overlapping")
+    check("count" not in server_figures(u), "there is a count")
+    wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
+
+
+@test(vm=True, deadline=60)
+def postgresql():
+    """A round trip is an exchange: as many as the clients make, simple and prepared."""
+    directory = f"/run/{scenario.prefix}-pg"
+    binaries = "/usr/lib/postgresql/17/bin"
+    run("install", "-d", "-o", "postgres", directory)
+    run("runuser", "-u", "postgres", "--", f"{binaries}/initdb", "-D", f"{directory}/data", "-A", "trust", "--no-sync",
+        timeout=60)
+    u = Unit(f"{binaries}/postgres -D {directory}/data -k {directory} -c listen_addresses= -c fsync=off -c autovacuum=off",
+             settings="User=postgres\nEnvironment=LC_ALL=C")
+    attach(u)
+    u.start()
+    with open(f"{directory}/script", "w") as f:
+        f.write("select 1;\n")
+
+    def bench(*options):
+        out = run(f"{binaries}/pgbench", "-h", directory, "-U", "postgres", "-n", *options, "postgres", timeout=50).stdout
+        line = next(l for l in out.splitlines() if l.startswith("number of transactions actually processed"))
+        return int(line.split(":")[1].split("/")[0])
+
+    def more(*options):
+        before = total(u)
+        n = bench(*options)
+        return n, lambda: total(u) - before
+
+    # What a connection costs besides: the start of each, and what pgbench asks before it begins
+    n, counted = more("-f", f"{directory}/script", "-c", 1, "-t", 1)
+    wait_for("they are counted", lambda: counted() > n)
+    for protocol in ("simple", "prepared"):
+        base = None
+        for clients, number in ((4, 10), (4, smaller(2000))):
+            n, counted = more("-M", protocol, "-f", f"{directory}/script", "-c", clients, "-j", 2, "-t", number)
+            equal(n, clients * number, "transactions")
+            if base is None:
+                extra = wait_for("they are counted", lambda: counted() >= n and counted() - n)
+                time.sleep(0.2)
+                base = counted() - n
+            else:
+                wait_for(f"{n} and {base} more are counted", lambda: counted() >= n + base)
+                equal(counted(), n + base, f"round trips, {protocol}")
+    wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
+    equal(snapshot(u)["requests"]["quality"], "exchanges", "quality")
+    u.stop()
+    run("rm", "-rf", directory)
+
+
+@test(vm=True)
+def endpoints():
+    """A server at a port and at a path: each has its own figures, and both are the unit's."""
+    path, port = f"/run/{scenario.prefix}-redis.sock", scenario.unused_port()
+    u = Unit(f"/usr/bin/redis-server --port {port} --unixsocket {path} --save '' --supervised systemd", settings="Environment=LC_ALL=C")
+    attach(u)
+    u.start()
+    n = smaller(2000)
+    for where, times in ((("-p", port), 1), (("-s", path), 2)):
+        run("redis-benchmark", "-q", "-c", 4, "-n", times * n, "-t", "get", *where)
+    # redis-benchmark asks for the configuration first, twice on each
+    expect_total(u, 3 * n, up_to=3 * n + 10)
+    s = snapshot(u)
+    rows = {e["listen"]: e for e in s["requests"]["server"]["endpoints"]}
+    by_path = rows.pop(path)
+    check(2 * n <= by_path["count"] <= 2 * n + 5, f"count at the path: {by_path['count']}")
+    equal(sum(e["count"] for e in rows.values()) + by_path["count"], s["requests"]["server"]["count"], "count of all endpoints")
+    equal(by_path["count"], s["requests"]["server"]["protocols"]["unix"], "protocols.unix")
+    with socket.socket(socket.AF_UNIX) as c:
+        c.connect(path)
+        c.sendall(b"*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n")
+        wait_for("it is in flight at the path", lambda: [e["listen"] for e in server_figures(u)["endpoints"] if e.get("inFlight")] == [path])
+    wait_for("it is not", lambda: server_figures(u)["inFlight"] == 0)
