@@ -92,7 +92,6 @@ struct sock {
         __u8 sk_shutdown;
         __u16 sk_type;
         __u16 sk_protocol;
-        __u8 sk_shutdown;
         __u32 sk_ack_backlog;
         __u32 sk_max_ack_backlog;
         atomic_t sk_drops;
@@ -211,4 +210,3 @@ enum {
 #define SHUTDOWN_MASK 3
 #define PF_KTHREAD 0x00200000
 #define ETIMEDOUT 110
-#define SHUTDOWN_MASK 3
