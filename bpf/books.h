@@ -249,3 +249,18 @@ static __always_inline bool task_owner(struct qos_owner *ret) {
         *ret = owner_read(owner);
         return true;
 }
+
+/* A task of the unit (found in an iterator) that has been forked by the service manager, and has not begun to be a program of the
+ * unit: its files are still the manager's, which is the case for some microseconds. What forks in the unit is another thing,
+ * also if its parent has ended. */
+static __always_inline bool task_is_managers(struct task_struct *task, const struct qos_owner *owner) {
+        struct task_struct *parent = task->real_parent;
+        struct qos_owner *group;
+
+        if (!(task->flags & PF_FORKNOEXEC) || !parent)
+                return false;
+        group = bpf_cgrp_storage_get(&groups, parent->cgroups->dfl_cgrp, 0, 0);
+        if (group && owner_equal(group, owner))
+                return false;
+        return BPF_CORE_READ(task, mm, exe_file) == BPF_CORE_READ(parent, mm, exe_file);
+}

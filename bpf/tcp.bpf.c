@@ -1622,7 +1622,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
                 return 0;
         owner = owner_read(group);
         u = unit_get(&owner);
-        if (!u)
+        if (!u || task_is_managers(task, &owner))
                 return 0;
 
         socket = bpf_sock_from_file(file);
