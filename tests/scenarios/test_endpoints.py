@@ -7,7 +7,7 @@ import socket
 import subprocess
 
 import scenario
-from scenario import (Talk, Unit, attach, check, equal, expect_total, kill_qosd, load, lookup, qosctl, run,
+from scenario import (Client, Talk, Unit, attach, check, equal, expect_total, kill_qosd, load, lookup, qosctl, run, server_command,
                       server_figures, smaller, snapshot, test, unused_port, varlink, varlink_error, wait_for)
 from test_activation import Activated, inetd
 from test_redis import command
@@ -192,25 +192,41 @@ def named_metrics():
     check(f"127.0.0.1:{a}" in status and f"127.0.0.1:{b}" in status, f"the status page: {status}")
 
 
+class Two(Unit):
+    """The C server at two ports, as one unit."""
+
+    def __init__(self, address="127.0.0.1"):
+        self.ports = unused_ports(2)
+        one, other = (server_command(mode="thread", address=address, port=port) for port in self.ports)
+        super().__init__(f"/bin/sh -c '{one} & exec {other}'", type="exec")
+
+    def start(self):
+        super().start()
+        for port in self.ports:
+            wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+        return self
+
+
 @test(vm=True)
 def attached_under_load():
     """Connections that are older than the attach belong to where they came in."""
-    a, b = unused_ports(2)
-    u = Nginx([f"{a}", f"127.0.0.1:{b}"]).start()
-    clients = [subprocess.Popen(["ab", "-q", "-k", "-n", str(smaller(100000)), "-c", "3", f"http://127.0.0.1:{port}/"],
-                                stdout=subprocess.DEVNULL) for port in (a, b)]
-    wait_for("load", lambda: int(run("ss", "-tnH", "state", "established", f"sport = :{b}").stdout.count("\n")) == 3)
-    attach(u)
-    check(all(c.poll() is None for c in clients), "the load ended before the attach")
-    for c in clients:
-        equal(c.wait(60), 0, "ab's exit status")
-    wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
-    before = counts(u)
-    equal(set(before), {f"*:{a}", f"127.0.0.1:{b}"}, "endpoints")
-    check(all(0 < n <= smaller(100000) for n in before.values()), f"{before}")
-    equal(sum(before.values()), server_figures(u)["count"], "the sum")
-    expect_counts(u, {f"*:{a}": before[f"*:{a}"] + ab(a, 50), f"127.0.0.1:{b}": before[f"127.0.0.1:{b}"] + ab(b, 60)},
-                  "after the load", timed=False)
+    for address, listen in (("0.0.0.0", "*"), ("127.0.0.1", "127.0.0.1")):
+        u = Two(address).start()
+        names = [f"{listen}:{port}" for port in u.ports]
+        clients = [Client(port, connections=3, number=10**9) for port in u.ports]
+        for port in u.ports:
+            wait_for("load", lambda: run("ss", "-tnH", "state", "established", f"sport = :{port}").stdout.count("\n") == 3)
+        attach(u)
+        wait_for("both are counted", lambda: set(counts(u)) == set(names) and all(n > 100 for n in counts(u).values()))
+        for c in clients:
+            c.stop()
+        wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
+        before = counts(u)
+        equal(set(before), set(names), "endpoints")
+        equal(sum(before.values()), server_figures(u)["count"], "the sum")
+        for i, number in enumerate((50, 60)):
+            before[names[i]] += load(u.ports[i], number=number, connections=2)["answered"]
+        expect_counts(u, before, "after the load", timed=False)
 
 
 # ---- what is left out ------------------------------------------------------------------------------------------------
@@ -245,30 +261,26 @@ def excluded_from_the_beginning():
 @test(deadline=60)
 def excluded_under_load():
     """From the moment that it is asked for; and back again. The figures are with one or the other, each once."""
-    a, b = unused_ports(2)
-    u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"])).start()
-    number = smaller(100000)
-    p = subprocess.Popen(["ab", "-q", "-k", "-n", str(number), "-c", "8", f"http://127.0.0.1:{b}/"], stdout=subprocess.DEVNULL)
-    seen, want, name = 0, 0, f"127.0.0.1:{b}"
+    u = attach(Two()).start()
+    a, b = u.ports
+    c = Client(b, connections=8, number=10**9)
+    want, name = 0, f"127.0.0.1:{b}"
     for excluded in (True, False, True, False, True):
-        # It is being counted where it belongs
-        wait_for("it counts", lambda: counts(u).get(name, 0) > seen or p.poll() is not None)
+        wait_for("it counts where it belongs", lambda: counts(u).get(name, 0) > 100)
         attach(u, *([f"--exclude=port:{b}"] if excluded else []))
-        # Nothing comes there any more. What both have is read at two moments
-        own = server_figures(u)["count"]
         name = f"127.0.0.1:{b}" + (" excluded" if excluded else "")
-        seen = counts(u).get(name, 0)
-        wait_for("it counts on the other side", lambda: counts(u).get(name, 0) > seen or p.poll() is not None)
+        own, seen = server_figures(u)["count"], counts(u).get(name, 0)
+        wait_for("it counts on the other side", lambda: counts(u).get(name, 0) > seen + 100)
         if excluded:
             equal(server_figures(u)["count"], own, "the unit's count while all that comes is excluded")
-            want += ab(a, 20)
+            want += load(a, number=20)["answered"]
             equal(server_figures(u)["count"], own + 20, "the unit's count with some that is not")
-    check(p.poll() is None, "the load ended too early")
-    equal(p.wait(50), 0, "ab's exit status")
+    answered = c.stop()["answered"]
     wait_for("nothing is in flight", lambda: all(r["inFlight"] == 0 for r in endpoints(u).values()))
     equal(server_figures(u)["inFlight"], 0, "inFlight")
     got = counts(u)
-    equal(got[f"127.0.0.1:{b}"] + got[f"127.0.0.1:{b} excluded"], number, "count on both sides together")
+    equal(got[f"127.0.0.1:{b}"] + got[f"127.0.0.1:{b} excluded"], answered, "count on both sides together")
+    equal(got[f"127.0.0.1:{a}"], want, "count of the other endpoint")
     equal(server_figures(u)["count"], got[f"127.0.0.1:{b}"] + want, "the unit's count")
 
 
