@@ -156,63 +156,85 @@ static __always_inline void share_sum(struct qos_unit *u, __u32 share, __u32 sum
                 __sync_fetch_and_add(&u->sums[sum], n);
 }
 
-static __attribute__((noinline)) int row_book(struct qos_unit *u, __u32 share, __u32 n, __u64 now, __u64 first_at) {
+/* What is booked of n answers that began to leave, or of one that goes on, and where. */
+struct booking {
+        __u64 now;
+        __u64 first_at;         /* as in struct exchange … */
+        __u64 last_at;
+        __u64 read_at;
+        __u64 first_out_at;
+        __u64 before;           /* … when the part before this one left */
+        __u32 n;
+        __u32 share;
+};
+
+GRID_FUNCTION int row_book(struct qos_unit *u, const struct booking *b) {
         struct qos_row *row;
 
-        if (!u || !(share & SHARE_ROW))
+        GRID_EXPECT(u);
+        GRID_EXPECT(b);
+        if (!(b->share & SHARE_ROW))
                 return 0;
-        row = row_get(u, share & SHARE_ROW);
-        row_count(row, QOS_ROW_COUNT, n);
-        if (first_at != 0)
-                row_add(row, now / QOS_EPOCH_NSEC, exchange_between(first_at, now), n);
+        row = row_get(u, b->share & SHARE_ROW);
+        row_count(row, QOS_ROW_COUNT, b->n);
+        if (b->first_at != 0)
+                row_add(row, b->now / QOS_EPOCH_NSEC, exchange_between(b->first_at, b->now), b->n);
         return 0;
 }
 
-static __attribute__((noinline)) int row_book_more(struct qos_unit *u, __u32 share, __u64 now, __u64 first_at, __u64 before) {
-        if (!u || !(share & SHARE_ROW) || first_at == 0)
+GRID_FUNCTION int row_book_more(struct qos_unit *u, const struct booking *b) {
+        GRID_EXPECT(u);
+        GRID_EXPECT(b);
+        if (!(b->share & SHARE_ROW) || b->first_at == 0)
                 return 0;
-        row_move(row_get(u, share & SHARE_ROW), before, exchange_between(first_at, before), now, exchange_between(first_at, now));
+        row_move(row_get(u, b->share & SHARE_ROW), b->before, exchange_between(b->first_at, b->before),
+                 b->now, exchange_between(b->first_at, b->now));
         return 0;
 }
 
 /* The first byte of n answers has left: the questions count, with what their life was so far. Of the distributions that
- * are kept as a difference (qos.h) only what differs is booked. */
-static __always_inline void share_book(struct qos_unit *u, __u32 share, __u64 now, __u32 n, __u64 first_at, __u64 last_at,
-                                       __u64 read_at) {
+ * are kept as a difference (qos.h) only what differs is booked. This and the next are functions that the verifier walks once. */
+GRID_FUNCTION int share_book(struct qos_unit *u, const struct booking *b) {
         __u64 receive;
 
-        if (share) {
-                row_book(u, share, n, now, last_at == 0 ? 0 : first_at);
-                if (share & SHARE_ALONE)
-                        return;
+        GRID_EXPECT(u);
+        GRID_EXPECT(b);
+        if (b->share) {
+                row_book(u, b);
+                if (b->share & SHARE_ALONE)
+                        return 0;
         }
 
-        window_count(u, QOS_CELL_COUNT, n);
-        window_add(u, QOS_SERVICE, exchange_between(read_at, now), n);
+        window_count(u, QOS_CELL_COUNT, b->n);
+        window_add(u, QOS_SERVICE, exchange_between(b->read_at, b->now), b->n);
 
-        if (first_at == 0 || last_at == 0)
-                return; /* it came before the unit was attached, or arrivals are not seen: no guess */
+        if (b->first_at == 0)
+                return 0; /* it came before the unit was attached, or arrivals are not seen: no guess */
 
-        window_add(u, QOS_FIRST_BYTE, exchange_between(first_at, now), n);
-        window_add(u, QOS_QUEUE, exchange_between(last_at, read_at), n);
-        receive = exchange_between(first_at, last_at);
+        window_add(u, QOS_FIRST_BYTE, exchange_between(b->first_at, b->now), b->n);
+        window_add(u, QOS_QUEUE, exchange_between(b->last_at, b->read_at), b->n);
+        receive = exchange_between(b->first_at, b->last_at);
         if (receive > 0)
-                window_shift(u, QOS_RECEIVE, 0, receive, n);
+                window_shift(u, QOS_RECEIVE, 0, receive, b->n);
+        return 0;
 }
 
-static __always_inline void share_book_more(struct qos_unit *u, __u32 share, __u64 now, __u64 first_at, __u64 first_out_at,
-                                            __u64 before) {
-        if (share) {
-                row_book_more(u, share, now, first_at, before);
-                if (share & SHARE_ALONE)
-                        return;
+/* Later bytes of the answer leave. */
+GRID_FUNCTION int share_book_more(struct qos_unit *u, const struct booking *b) {
+        GRID_EXPECT(u);
+        GRID_EXPECT(b);
+        if (b->share) {
+                row_book_more(u, b);
+                if (b->share & SHARE_ALONE)
+                        return 0;
         }
 
-        window_move(u, QOS_ANSWER, before, exchange_between(first_out_at, before),
-                    now, exchange_between(first_out_at, now));
-        if (first_at != 0)
-                window_move(u, QOS_LATENCY, before, exchange_between(first_at, before),
-                            now, exchange_between(first_at, now));
+        window_move(u, QOS_ANSWER, b->before, exchange_between(b->first_out_at, b->before),
+                    b->now, exchange_between(b->first_out_at, b->now));
+        if (b->first_at != 0)
+                window_move(u, QOS_LATENCY, b->before, exchange_between(b->first_at, b->before),
+                            b->now, exchange_between(b->first_at, b->now));
+        return 0;
 }
 
 /* More in flight, since that time: for the reading that has this session. */

@@ -42,14 +42,14 @@ enum exchange_flag {
         EXCHANGE_OVERLAPPED = 1 << 4,   /* this question was already reported as overlapping */
         EXCHANGE_DONE       = 1 << 5,   /* the unit has hung up: nothing that comes is a question. Who asks: one of the two has */
         EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct talk beside this one (talk.h) */
-        EXCHANGE_SEALED     = 1 << 7,   /* TLS: there is a struct tls (tls.h) */
+        EXCHANGE_LATE       = 1 << 7,   /* … and what arrives is the rest of a question that has been answered */
+        EXCHANGE_SEALED     = 1 << 8,   /* TLS: there is a struct tls (tls.h) */
 };
 
 struct exchange {
         __u8 state;             /* enum exchange_state */
-        __u8 flags;             /* enum exchange_flag */
         __u8 n_marks;
-        __u8 tries;             /* how often the protocol was looked for in vain */
+        __u16 flags;            /* enum exchange_flag */
         __u32 in_end;           /* highest byte that arrived */
         __u32 read_end;         /* the application has read up to here */
         __u32 out_end;          /* highest byte that left */
@@ -148,7 +148,7 @@ EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, _
                 return;
 
         exchange_mark(x, now, end);
-        if (x->open_at == 0)
+        if (x->open_at == 0 && !(x->flags & EXCHANGE_LATE))
                 exchange_open(x, now, effect);
 }
 

@@ -110,6 +110,7 @@ struct sock {
 struct sk_buff {
         struct sock *sk;
         unsigned int len;
+        unsigned char *data;
         char cb[48];
 };
 

@@ -5,7 +5,7 @@
  * in what the application reads, the answers in what leaves. It sees the stream through a window of some bytes, keeps its
  * place in struct parser from one window to the next, and may skip what means nothing to it. It never looks back.
  *
- * A parser for one more protocol is a file like resp.h and a line in each of the three functions at the end of this one.
+ * A parser for one more protocol is a file like resp.h and a line in the functions at the end of this one.
  *
  * Pure: compiled for BPF, for the unit tests and for the fuzzers. */
 
@@ -20,6 +20,7 @@
 
 enum protocol {
         PROTOCOL_PLAIN,         /* none that is known: what comes until the unit answers is a question */
+        PROTOCOL_HTTP1,         /* HTTP/1.0 and 1.1 */
         PROTOCOL_REDIS,         /* RESP */
         PROTOCOLS,
 };
@@ -36,8 +37,12 @@ struct parser {
         __u8 flags;             /* … of the message so far */
 };
 
-/* In the flags of a message that leaves: it answers nothing, to be set with its first byte. */
+/* In the flags of a question: it can be answered, and counts as asked, though its rest is still to come. */
+#define PARSER_ASKED (1 << 4)
+/* In the flags of an answer: it answers nothing, or that is not known yet … */
 #define PARSER_UNASKED (1 << 5)
+/* … it never is complete, as far as its sender knows: how long it takes says nothing (server-sent events). */
+#define PARSER_STREAM (1 << 6)
 
 /* What a byte meant. */
 enum parsed {
@@ -46,19 +51,35 @@ enum parsed {
         PARSED_WAITS    = 1 << 2,       /* … that asks the server to wait for something (BLPOP): its time says nothing of the server */
         PARSED_PUSHES   = 1 << 3,       /* … after which the server speaks unasked (SUBSCRIBE, MONITOR) */
         PARSED_LOST     = 1 << 4,       /* this is not the protocol, or the place in it is lost */
+        PARSED_BARE     = 1 << 5,       /* … whose answer has no body (HEAD) */
+        PARSED_TUNNEL   = 1 << 6,       /* … that asks for a stream without questions (CONNECT), or an answer that begins one */
+        PARSED_ASKED    = 1 << 7,       /* a question has come so far that it can be answered */
+        PARSED_STREAM   = 1 << 8,       /* an answer has come so far that it is known to be a stream */
 };
 
 /* What a parser returns for the bytes of a window: how many it took, how many messages ended in them that are questions or
  * answers and nothing else, and what else the last one was that ended (enum parsed). */
-#define PARSED(meaning, taken, messages) ((meaning) | (taken) << 8 | (messages) << 16)
-#define PARSED_MEANING(r) ((r) & 0xff)
-#define PARSED_TAKEN(r) ((r) >> 8 & 0xff)
-#define PARSED_MESSAGES(r) ((r) >> 16)
+#define PARSED(meaning, taken, messages) ((meaning) | (taken) << 10 | (messages) << 20)
+#define PARSED_MEANING(r) ((r) & 0x3ff)
+#define PARSED_TAKEN(r) ((r) >> 10 & 0x3ff)
+#define PARSED_MESSAGES(r) ((r) >> 20)
+
+/* Up to eight letters as window_word() has them, behind each other at the lower end. */
+#define WORD_LETTER(w, n, i) ((i) < (n) ? (__u64) (__u8) (w)[i] << 8 * ((n) - 1 - (i)) : 0)
+#define WORD_OF(w, n)                                                                                   \
+        (WORD_LETTER(w, n, 0) | WORD_LETTER(w, n, 1) | WORD_LETTER(w, n, 2) | WORD_LETTER(w, n, 3) |    \
+         WORD_LETTER(w, n, 4) | WORD_LETTER(w, n, 5) | WORD_LETTER(w, n, 6) | WORD_LETTER(w, n, 7))
+
+/* How messages are to be taken: beside the protocol. */
+#define PROTOCOL_ANSWERS (1U << 8)      /* of the direction in which answers go */
+#define PROTOCOL_SINGLE (1U << 9)       /* one message at most */
+#define PROTOCOL_BARE (1U << 10)        /* the next answer is to a question with PARSED_BARE … */
+#define PROTOCOL_TUNNEL (1U << 11)      /* … with PARSED_TUNNEL */
 
 /* What of the stream can be seen at a time. Loading it costs as much as parsing it, the more at once the better; it lies
  * in the storage of the connection, which is charged to the application. Eight bytes at a time may be read from any
  * place in it. */
-#define WINDOW_SIZE 128U
+#define WINDOW_SIZE 256U
 
 struct window {
         __u8 bytes[WINDOW_SIZE + 8];
@@ -94,6 +115,7 @@ static inline __attribute__((always_inline)) __u32 window_skip(struct parser *p,
         return at + n;
 }
 
+#include "http.h"
 #include "resp.h"
 
 /* By the first bytes of a connection's first question. length: how many there are, at most 8 are in bytes, in their order
@@ -101,41 +123,68 @@ static inline __attribute__((always_inline)) __u32 window_skip(struct parser *p,
 PARSER_FUNCTION __u32 protocol_detect(__u64 bytes, __u32 length) {
         if (resp_detect(bytes, length))
                 return PROTOCOL_REDIS;
+        if (http_detect(bytes, length))
+                return PROTOCOL_HTTP1;
         return PROTOCOL_PLAIN;
 }
 
 /* Each of both takes some bytes at … end of the window, at least one, and stops behind a message's end at the latest. */
-static inline __attribute__((always_inline)) __u32 protocol_question_step(__u32 protocol, struct parser *p,
-                                                                          const struct window *w, __u32 at, __u32 end) {
-        if (protocol == PROTOCOL_REDIS)
+static inline __attribute__((always_inline)) __u32 protocol_question_step(__u32 how, struct parser *p, const struct window *w,
+                                                                          __u32 at, __u32 end) {
+        switch (how & 0xff) {
+
+        case PROTOCOL_HTTP1:
+                return http_step(p, w, at, end, how);
+
+        case PROTOCOL_REDIS:
                 return resp_question_step(p, w, at, end);
+        }
         return PARSED_LOST;
 }
 
-static inline __attribute__((always_inline)) __u32 protocol_answer_step(__u32 protocol, struct parser *p,
-                                                                        const struct window *w, __u32 at, __u32 end) {
-        if (protocol == PROTOCOL_REDIS)
+static inline __attribute__((always_inline)) __u32 protocol_answer_step(__u32 how, struct parser *p, const struct window *w,
+                                                                        __u32 at, __u32 end) {
+        switch (how & 0xff) {
+
+        case PROTOCOL_HTTP1:
+                return http_step(p, w, at, end, how | PROTOCOL_ANSWERS);
+
+        case PROTOCOL_REDIS:
                 return resp_answer_step(p, w, at, end);
+        }
         return PARSED_LOST;
+}
+
+/* Where an answer ends must be looked for in each? Otherwise one that leaves as a whole is believed to be one, and what
+ * leaves behind it to be its rest. */
+static inline __attribute__((always_inline)) int protocol_is_framed(__u32 protocol) {
+        return protocol == PROTOCOL_HTTP1;
+}
+
+/* What kind an answer is is said in its first line: the class of its status (HTTP). 0: nothing is. */
+static inline __attribute__((always_inline)) __u32 protocol_status_class(__u32 protocol, const struct parser *p) {
+        return protocol == PROTOCOL_HTTP1 ? p->index : 0;
+}
+
+/* Does the end of the connection end this answer, and not break it? */
+static inline __attribute__((always_inline)) int protocol_ends_with_stream(__u32 protocol, const struct parser *p) {
+        return protocol == PROTOCOL_HTTP1 && p->state == HTTP_CLOSE;
 }
 
 /* Steps in one call: a window has room for so many short lines. */
 #define PROTOCOL_STEPS 32
 
-/* How to take them: beside the protocol */
-#define PROTOCOL_ANSWERS (1U << 8)      /* of the direction in which answers go */
-#define PROTOCOL_SINGLE (1U << 9)       /* one message at most */
-
-/* The bytes at … end of a window. Stops early behind a message that is more than a question, or an answer. */
-PARSER_FUNCTION __u32 protocol_take(__u32 how, struct parser *p, const struct window *w, __u32 from, __u32 end) {
-        __u32 at = from, meaning = 0, messages = 0, protocol = how & 0xff, r;
+/* The bytes at … end of a window. Stops early behind a message that is more than a question, or an answer. answers: it is
+ * the direction in which these go. */
+static inline __attribute__((always_inline)) __u32 protocol_take(__u32 how, int answers, struct parser *p, const struct window *w,
+                                                                 __u32 from, __u32 end) {
+        __u32 at = from, meaning = 0, messages = 0, r;
 
         if (!p || !w)
                 return PARSED_LOST;
 
         for (int i = 0; i < PROTOCOL_STEPS && at < end; i++) {
-                r = how & PROTOCOL_ANSWERS ? protocol_answer_step(protocol, p, w, at, end) :
-                        protocol_question_step(protocol, p, w, at, end);
+                r = answers ? protocol_answer_step(how, p, w, at, end) : protocol_question_step(how, p, w, at, end);
                 at += PARSED_TAKEN(r);
                 meaning = PARSED_MEANING(r);
                 if (meaning == PARSED_END) {
@@ -149,4 +198,12 @@ PARSER_FUNCTION __u32 protocol_take(__u32 how, struct parser *p, const struct wi
         }
 
         return PARSED(meaning, at - from, messages);
+}
+
+PARSER_FUNCTION __u32 protocol_take_questions(__u32 how, struct parser *p, const struct window *w, __u32 from, __u32 end) {
+        return protocol_take(how, 0, p, w, from, end);
+}
+
+PARSER_FUNCTION __u32 protocol_take_answers(__u32 how, struct parser *p, const struct window *w, __u32 from, __u32 end) {
+        return protocol_take(how, 1, p, w, from, end);
 }

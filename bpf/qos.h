@@ -65,12 +65,15 @@ enum qos_distribution {
 /* 32 bit cells: the bins of all distributions, then plain counters of events. */
 enum qos_cell {
         QOS_CELL_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
-        QOS_CELL_REDIS,                 /* of these, the commands of RESP */
-        QOS_CELL_TLS,                   /* of these, exchanges sealed by TLS */
-        QOS_CELL_UNIX,                  /* of these, plain exchanges on Unix sockets */
-        QOS_CELL_UDP,                   /* of these, plain exchanges on UDP */
+        QOS_CELL_HTTP1,                 /* of these, those of each protocol that is parsed, as in enum protocol (protocol.h) … */
+        QOS_CELL_REDIS,
+        QOS_CELL_TLS,                   /* … exchanges sealed by TLS … */
+        QOS_CELL_UNIX,                  /* … plain exchanges on Unix sockets … */
+        QOS_CELL_UDP,                   /* … on UDP */
         QOS_CELL_WAITS,                 /* of these, those that asked the unit to wait: in no distribution */
-        QOS_CELL_ANSWERED_LAST = QOS_CELL_WAITS, /* up to here: no longer known when questions overlap */
+        QOS_CELL_STREAMS,               /* … whose answers are streams */
+        QOS_CELL_STATUS_4XX,            /* … with an answer that says the client is wrong … */
+        QOS_CELL_STATUS_5XX,            /* … that the unit failed */
         QOS_CELL_ERRORS_RESET,          /* connections that the unit ended with a question unanswered */
         QOS_CELL_ERRORS_TIMEOUT,        /* … that timed out with a question unanswered */
         QOS_CELL_CLIENT_ABORTS,         /* … that the client ended with its question unanswered */

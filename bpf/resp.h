@@ -44,13 +44,9 @@ static inline __attribute__((always_inline)) int resp_detect(__u64 bytes, __u32 
         return length >= 2 && (bytes & 0xff) == '*' && second >= '1' && second <= '9';
 }
 
-/* The first eight letters, in capitals, the first one highest; shorter words are padded with zeros in front. */
-#define RESP_LETTER(w, n, i) ((i) < (n) ? (__u64) (__u8) (w)[i] << 8 * ((n) - 1 - (i)) : 0)
-#define RESP_WORD_OF(w, n)                                                                              \
-        (RESP_LETTER(w, n, 0) | RESP_LETTER(w, n, 1) | RESP_LETTER(w, n, 2) | RESP_LETTER(w, n, 3) |    \
-         RESP_LETTER(w, n, 4) | RESP_LETTER(w, n, 5) | RESP_LETTER(w, n, 6) | RESP_LETTER(w, n, 7))
+/* Of a word in capitals the first eight letters are known, and the length. */
 #define RESP_IS(word, length, w)                                                                        \
-        ((length) == sizeof(w) - 1 && (word) == RESP_WORD_OF(w, sizeof(w) - 1 < 8 ? sizeof(w) - 1 : 8))
+        ((length) == sizeof(w) - 1 && (word) == WORD_OF(w, sizeof(w) - 1 < 8 ? sizeof(w) - 1 : 8))
 
 /* What a command means by its name. Where names are longer than eight letters, their length tells them apart. */
 static inline __attribute__((always_inline)) __u32 resp_command(__u64 word, __u32 length) {
@@ -233,17 +229,17 @@ static inline __attribute__((always_inline)) __u32 resp_line(__u64 word, __u32 *
 
         if (a > 9)
                 return 0;
-        if ((word >> 32 & 0xffff) == RESP_WORD_OF("\r\n", 2)) {
+        if ((word >> 32 & 0xffff) == WORD_OF("\r\n", 2)) {
                 *ret_number = a;
                 return 4;
         }
         if (b > 9)
                 return 0;
-        if ((word >> 24 & 0xffff) == RESP_WORD_OF("\r\n", 2)) {
+        if ((word >> 24 & 0xffff) == WORD_OF("\r\n", 2)) {
                 *ret_number = a * 10 + b;
                 return 5;
         }
-        if (c > 9 || (word >> 16 & 0xffff) != RESP_WORD_OF("\r\n", 2))
+        if (c > 9 || (word >> 16 & 0xffff) != WORD_OF("\r\n", 2))
                 return 0;
         *ret_number = a * 100 + b * 10 + c;
         return 6;
@@ -390,7 +386,7 @@ PARSER_FUNCTION __u32 resp_answer_step(struct parser *p, const struct window *w,
 
         if (p->state == RESP_START && from + 5 <= end) {
                 word = window_word(w, from);
-                if (word >> 24 == RESP_WORD_OF("+OK\r\n", 5) || word >> 24 == RESP_WORD_OF("$-1\r\n", 5)) {
+                if (word >> 24 == WORD_OF("+OK\r\n", 5) || word >> 24 == WORD_OF("$-1\r\n", 5)) {
                         p->flags = 0;
                         return PARSED(PARSED_END, 5, 0);
                 }

@@ -27,7 +27,13 @@ enum talk_flag {
         TALK_ANSWERED   = 1 << 1,       /* one has left: what struct exchange has of the last answer is this one's */
         TALK_PUSHES     = 1 << 2,       /* the server speaks unasked */
         TALK_UNDERSTOOD = 1 << 3,       /* at least one question was: it is this protocol */
+        TALK_TUNNEL     = 1 << 4,       /* the newest question asks for one */
+        TALK_ASTRAY     = 1 << 5,       /* the last answer was not understood: where it ends is not known */
 };
+
+/* Questions that wait for their answer, of which it is known that it has no body. A client that has more of them on their
+ * way is not understood. */
+#define TALK_BARE_MAX 64U
 
 struct talk {
         struct parser in;
@@ -40,22 +46,46 @@ struct talk {
         __u8 head;              /* the oldest group */
         __u8 n_groups;
         __u64 begun_at;         /* when the first byte of the question came that is half read */
+        __u64 bare;             /* of the questions that wait, the oldest in the lowest bit: its answer has no body */
         struct talk_group groups[TALK_GROUPS];
         struct window window;
 };
 
+/* As it is at the beginning. */
+EXCHANGE_INLINE void talk_begin(struct talk *t, __u32 protocol, __u32 in_pos, int answered) {
+        const struct parser fresh = {};
+
+        t->in = t->out = fresh;
+        t->in_pos = in_pos;
+        t->asked = t->extra = 0;
+        t->protocol = protocol;
+        t->flags = answered ? TALK_ANSWERED : 0;
+        t->head = t->n_groups = 0;
+        t->begun_at = t->bare = 0;
+}
+
+EXCHANGE_INLINE struct talk_group* talk_newest(struct talk *t) {
+        return &t->groups[(t->head + t->n_groups - 1) & (TALK_GROUPS - 1)];
+}
+
 /* n questions were read. */
 EXCHANGE_INLINE void talk_ask(struct talk *t, __u32 n, __u64 first_at, __u64 last_at, __u32 parsed) {
-        struct talk_group *g = &t->groups[(t->head + t->n_groups - 1) & (TALK_GROUPS - 1)];
+        struct talk_group *g = talk_newest(t);
         __u32 waits = parsed & PARSED_WAITS;
 
+        if (parsed & PARSED_BARE && t->asked < TALK_BARE_MAX)
+                t->bare |= 1ULL << (t->asked & (TALK_BARE_MAX - 1));
         t->asked += n;
-        t->flags |= TALK_UNDERSTOOD;
+        t->flags = (t->flags & ~(TALK_TUNNEL | TALK_ASTRAY)) | TALK_UNDERSTOOD;
         if (parsed & PARSED_PUSHES)
                 t->flags |= TALK_PUSHES;
+        if (parsed & PARSED_TUNNEL)
+                t->flags |= TALK_TUNNEL;
 
+        /* The times of one whose rest is to come will change */
         if (t->n_groups > 0 && (t->n_groups == TALK_GROUPS || (g->first_at == first_at && g->last_at == last_at &&
-                                                               g->read_at == 0 && g->waits == waits))) {
+                                                               g->read_at == 0 && g->waits == waits &&
+                                                               !(parsed & PARSED_ASKED)))) {
                 g->n += n;
                 return;
         }
@@ -67,6 +97,16 @@ EXCHANGE_INLINE void talk_ask(struct talk *t, __u32 n, __u64 first_at, __u64 las
         g->n = n;
         g->waits = waits;
         t->n_groups++;
+}
+
+/* More was read of the newest question, which had come so far that it could be answered. It may have been. */
+EXCHANGE_INLINE void talk_ask_more(struct talk *t, __u64 last_at) {
+        struct talk_group *g = talk_newest(t);
+
+        if (t->n_groups == 0)
+                return;
+        g->last_at = last_at;
+        g->read_at = 0;
 }
 
 /* The application returns from reading. */
@@ -96,6 +136,7 @@ EXCHANGE_INLINE __u32 talk_answer(struct talk *t, __u32 n, struct talk_group *re
                 t->n_groups--;
         }
         t->asked -= n < t->asked ? n : t->asked;
+        t->bare = n < TALK_BARE_MAX ? t->bare >> (n & (TALK_BARE_MAX - 1)) : 0;
         return n;
 }
 
@@ -112,14 +153,31 @@ EXCHANGE_INLINE __s32 talk_extra(struct talk *t) {
         return (__s32) (t->extra - before);
 }
 
+/* Does what leaves belong to an answer that never is complete? */
+EXCHANGE_INLINE int talk_is_streaming(const struct talk *t) {
+        return t->out.state != 0 && t->out.flags & PARSER_STREAM;
+}
+
+/* Is the rest still to come of a question that has been answered? */
+EXCHANGE_INLINE int talk_is_late(const struct talk *t) {
+        return t->asked == 0 && t->in.state != 0 && t->in.flags & PARSER_ASKED;
+}
+
 /* Brings the gauge of in-flight questions up to date. complete: nothing is left to send. */
 EXCHANGE_INLINE void talk_settle(struct talk *t, struct exchange *x, __u64 now, int complete, struct exchange_effect *effect) {
         __u64 at = 0;
 
+        if (talk_is_late(t))
+                x->flags |= EXCHANGE_LATE;
+        else
+                x->flags &= ~EXCHANGE_LATE;
+
         if (t->asked > 0)
                 at = talk_oldest(t) ?: now;
-        else if (t->flags & TALK_ANSWERING || (!complete && !(t->flags & TALK_PUSHES)))
+        else if (t->flags & TALK_ANSWERING || (!complete && !(t->flags & TALK_PUSHES) && !talk_is_streaming(t)))
                 at = x->first_at ?: now;
+        else if (x->flags & EXCHANGE_LATE)
+                at = 0;
         else if (t->in.state != 0)
                 at = t->begun_at ?: now;
         else if (x->n_marks > 0)
@@ -142,6 +200,11 @@ EXCHANGE_INLINE void talk_give_up(struct talk *t, struct exchange *x, struct exc
                 x->first_at = g->first_at;
                 x->last_at = g->last_at;
                 x->read_at = g->read_at;
+        } else if (t->in.state != 0 && !(t->in.flags & PARSER_ASKED) && t->begun_at != 0) {
+                /* What was read of it so far is the beginning of a question still */
+                x->state = EXCHANGE_ASKED;
+                x->first_at = x->last_at = t->begun_at;
+                x->read_at = 0;
         } else if (t->flags & TALK_ANSWERED)
                 x->state = EXCHANGE_ANSWERING;
 
@@ -150,8 +213,29 @@ EXCHANGE_INLINE void talk_give_up(struct talk *t, struct exchange *x, struct exc
         t->asked = 0;
         t->n_groups = 0;
         t->flags = 0;
-        x->flags &= ~EXCHANGE_PARSED;
+        x->flags &= ~(EXCHANGE_PARSED | EXCHANGE_LATE);
         effect->in_flight += talk_extra(t);
+}
+
+/* The answer has made a stream of the connection in which nothing is asked. */
+EXCHANGE_INLINE void talk_end(struct talk *t, struct exchange *x, struct exchange_effect *effect) {
+        x->state = EXCHANGE_IDLE;
+        x->flags = (x->flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_DONE;
+        x->n_marks = 0;
+        exchange_shut(x, effect);
+        t->asked = t->n_groups = t->flags = 0;
+        effect->in_flight += talk_extra(t);
+}
+
+/* The unit hangs up in order. unsent: bytes that have not left. */
+EXCHANGE_INLINE void talk_hang_up(struct talk *t, struct exchange *x, __u64 now, __u32 unsent, struct exchange_effect *effect) {
+        if (!protocol_ends_with_stream(t->protocol, &t->out))
+                return;
+
+        t->out.state = 0;
+        t->out.skip = 0;
+        t->flags = (t->flags & ~TALK_ANSWERING) | TALK_ASTRAY;
+        talk_settle(t, x, now, unsent == 0, effect);
 }
 
 /* Is what leaves now, from the beginning of an answer on, a whole one, so that it need not be parsed? A single question
@@ -160,34 +244,88 @@ EXCHANGE_INLINE void talk_give_up(struct talk *t, struct exchange *x, struct exc
 #define TALK_WHOLE_MAX 65536U
 
 EXCHANGE_INLINE int talk_is_whole(const struct talk *t, const struct exchange *x, __u32 bytes, int complete) {
-        return t->asked == 1 && !(t->flags & (TALK_ANSWERING | TALK_PUSHES)) && t->in.state == 0 && x->n_marks == 0 &&
-                complete && bytes < TALK_WHOLE_MAX;
+        return !protocol_is_framed(t->protocol) && t->asked == 1 && !(t->flags & (TALK_ANSWERING | TALK_PUSHES)) &&
+                t->in.state == 0 && x->n_marks == 0 && complete && bytes < TALK_WHOLE_MAX;
 }
 
-/* Do these bytes belong to the answer before: nothing else was asked? */
+/* Do these bytes belong to the answer before: nothing else was asked, and nobody knows where it ends? */
 EXCHANGE_INLINE int talk_is_more(const struct talk *t) {
-        return t->asked == 0 && !(t->flags & (TALK_ANSWERING | TALK_PUSHES)) && t->out.state == 0;
+        return t->asked == 0 && !(t->flags & (TALK_ANSWERING | TALK_PUSHES)) && t->out.state == 0 &&
+                (t->flags & TALK_ASTRAY || !protocol_is_framed(t->protocol));
 }
 
 /* What was parsed of a piece of the stream. */
 struct talk_piece {
         __u32 begun;            /* answers that began in it */
-        __u32 lost;             /* 1: the parser does not understand it */
+        __u16 lost;             /* 1: the parser does not understand it */
+        __u16 tunnel;           /* 1: behind the last answer nothing is asked any more */
+        __u32 streams;          /* answers that have turned out never to be complete */
+        __u32 status4xx;        /* of the answers that began */
+        __u32 status5xx;
 };
 
-/* Both take bytes at … end of the connection's window, as many as they like, and return how many. */
-EXCHANGE_INLINE __u32 talk_answer_bytes(struct talk *t, __u32 at, __u32 end, struct talk_piece *piece) {
-        int before = t->out.state != 0 && !(t->out.flags & PARSER_UNASKED), after;
-        __u32 r;
+/* An answer begins. Before all was asked that it may answer: then that is answered early (a head that never ended, a
+ * line that is too long). */
+EXCHANGE_INLINE void talk_begins(struct talk *t, struct talk_piece *piece) {
+        __u32 class = protocol_status_class(t->protocol, &t->out);
 
-        r = protocol_take(t->protocol | PROTOCOL_ANSWERS, &t->out, &t->window, at, end);
-        if (PARSED_MEANING(r) & PARSED_LOST)
+        if (piece->begun >= t->asked && protocol_is_framed(t->protocol) && t->in.state != 0 && !(t->in.flags & PARSER_ASKED)) {
+                talk_ask(t, 1, t->begun_at, t->begun_at, 0);
+                t->in.flags |= PARSER_ASKED;
+        }
+        piece->begun++;
+        if (piece->begun > t->asked)
+                return;
+        piece->status4xx += class == 4;
+        piece->status5xx += class == 5;
+}
+
+/* Both take bytes at … end of the connection's window, as many as they like, and return how many. */
+PARSER_FUNCTION __u32 talk_answer_bytes(struct talk *t, __u32 at, __u32 end, struct talk_piece *piece) {
+        __u32 how, n, meaning, r;
+        int before, after;
+
+        if (!t || !piece)
+                return 0;
+        before = t->out.state != 0 && !(t->out.flags & PARSER_UNASKED);
+        how = t->protocol;
+
+        if (protocol_is_framed(t->protocol)) {
+                /* One by one: each is of a kind, and to a question of a kind */
+                how |= PROTOCOL_SINGLE;
+                if (piece->begun < TALK_BARE_MAX && t->bare >> (piece->begun & (TALK_BARE_MAX - 1)) & 1)
+                        how |= PROTOCOL_BARE;
+                if (t->flags & TALK_TUNNEL && t->asked == piece->begun + 1)
+                        how |= PROTOCOL_TUNNEL;
+        }
+
+        r = protocol_take_answers(how, &t->out, &t->window, at, end);
+        n = PARSED_MESSAGES(r);
+        meaning = PARSED_MEANING(r);
+        if ((meaning & (PARSED_END | PARSED_NOTHING)) == PARSED_END)
+                n++;
+        if (meaning & PARSED_LOST)
                 piece->lost = 1;
+        if (meaning & PARSED_TUNNEL)
+                piece->tunnel = 1;
+        if (meaning & PARSED_STREAM)
+                piece->streams++;
 
         /* Each that ended, without the one that had begun before, and the one that has not ended */
-        after = t->out.state != 0 && !(t->out.flags & PARSER_UNASKED) && !piece->lost;
-        piece->begun += PARSED_MESSAGES(r) - before + after;
-        t->flags = after ? t->flags | TALK_ANSWERING : t->flags & ~TALK_ANSWERING;
+        after = t->out.state != 0 && !(t->out.flags & PARSER_UNASKED);
+        n += after - before;
+        if (!protocol_is_framed(t->protocol))
+                piece->begun += n;
+        else if (n == 1)
+                talk_begins(t, piece);
+
+        /* What nobody asked for is no answer, whatever it looks like */
+        if (!after || talk_is_streaming(t))
+                t->flags &= ~TALK_ANSWERING;
+        else if (n > 0 && piece->begun <= t->asked)
+                t->flags |= TALK_ANSWERING;
+        else if (n > 0)
+                t->flags &= ~TALK_ANSWERING;
         return PARSED_TAKEN(r);
 }
 
@@ -204,29 +342,38 @@ EXCHANGE_INLINE __u64 talk_when(const struct talk_times *times, __u32 position, 
 /* position: of the first of the bytes in the stream. */
 EXCHANGE_INLINE __u32 talk_question_bytes(struct talk *t, __u32 at, __u32 end, const struct talk_times *times, __u32 position,
                                           struct talk_piece *piece) {
-        int halfway = t->in.state != 0;
+        int halfway = t->in.state != 0, asked = halfway && t->in.flags & PARSER_ASKED;
         __u32 r, n, meaning;
         __u64 last_at;
 
         if (!halfway)
                 t->begun_at = talk_when(times, position + 1, 0);
-        r = protocol_take(t->protocol | (times->came_at == 0 ? PROTOCOL_SINGLE : 0), &t->in, &t->window, at, end);
+        r = protocol_take_questions(t->protocol | (times->came_at == 0 ? PROTOCOL_SINGLE : 0), &t->in, &t->window, at, end);
         n = PARSED_MESSAGES(r);
         meaning = PARSED_MEANING(r);
         last_at = talk_when(times, position + PARSED_TAKEN(r), 1);
 
         if (n > 0 && halfway) {
-                talk_ask(t, 1, t->begun_at, last_at, 0);
+                if (asked)
+                        talk_ask_more(t, last_at);
+                else
+                        talk_ask(t, 1, t->begun_at, last_at, 0);
                 t->begun_at = times->came_at;
                 n--;
         }
         if (n > 0)
                 talk_ask(t, n, t->begun_at, last_at, 0);
-        if ((meaning & (PARSED_END | PARSED_NOTHING)) == PARSED_END)
+        if ((meaning & (PARSED_END | PARSED_NOTHING)) == PARSED_END || meaning & PARSED_ASKED)
                 talk_ask(t, 1, t->begun_at, last_at, meaning);
-        if (meaning & PARSED_LOST)
+        if (meaning & PARSED_LOST || (meaning & PARSED_BARE && t->asked > TALK_BARE_MAX))
                 piece->lost = 1;
         return PARSED_TAKEN(r);
+}
+
+/* After a piece that ends at this position. */
+EXCHANGE_INLINE void talk_question_piece(struct talk *t, const struct talk_times *times, __u32 position) {
+        if (t->in.state != 0 && t->in.flags & PARSER_ASKED)
+                talk_ask_more(t, talk_when(times, position, 1));
 }
 
 /* After the piece: how many questions it begins to answer. */
@@ -237,12 +384,9 @@ EXCHANGE_INLINE __u32 talk_answers(struct talk *t, const struct talk_piece *piec
                 /* The place is found again where nothing is left to send: all that was read is answered then, as far as
                  * anybody can tell */
                 t->out = fresh;
-                t->flags &= ~TALK_ANSWERING;
+                t->flags = (t->flags & ~TALK_ANSWERING) | TALK_ASTRAY;
                 return complete ? t->asked : piece->begun;
         }
 
-        /* What nobody asked for is no answer, whatever it looks like */
-        if (piece->begun > t->asked)
-                t->flags &= ~TALK_ANSWERING;
         return piece->begun;
 }

@@ -41,7 +41,7 @@ struct conn {
         __u32 counted;                  /* 1: in the unit's open connections */
         __s32 in_flight;                /* so many are in the unit's gauge, and in the row's */
         __u32 retransmits;              /* total_retrans when it was last looked at */
-        __u32 _padding;
+        __u32 tries;                    /* how often the protocol was looked for in vain; under the socket's own lock */
         struct exchange x;
 };
 
@@ -188,6 +188,7 @@ static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *o
                 c->counted = 0;
                 c->in_flight = 0;
                 c->share = 0;
+                c->tries = 0;
                 c->x = x;
         }
         bpf_spin_unlock(&c->lock);
@@ -330,6 +331,7 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                 c->kind = CONN_SERVER;
                 c->counted = 0;
                 c->in_flight = 0;
+                c->tries = 0;
                 c->retransmits = retransmits;
                 c->x = x;
                 exchange_begin(&c->x, begin, begin, snd_nxt);
@@ -516,16 +518,16 @@ static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_u
 
 static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit *u, __u64 segment, __u64 tcp, __u64 now) {
         struct exchange_effect effect = {};
+        struct booking book = { .now = now, .n = 1 };
         __u32 seq = segment >> 32;
         struct place p;
-        __u64 first_at;
 
         if (!c || !u)
                 return 0;
 
         bpf_spin_lock(&c->lock);
         exchange_hear(&c->x, now, seq + (__u32) segment, tcp >> 32, tcp, &effect);
-        first_at = c->x.first_at;
+        book.first_at = c->x.first_at;
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
         u = effect.bytes > 0 ? place_get(u, &p) : NULL;
@@ -534,10 +536,12 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
 
         window_enter(u, now);
         share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+        book.share = p.share;
+        book.before = effect.grown_from;
         if (effect.begun)
-                row_book(u, p.share, 1, now, first_at);
+                row_book(u, &book);
         else if (effect.grown)
-                row_book_more(u, p.share, now, first_at, effect.grown_from);
+                row_book_more(u, &book);
         share_apply(u, p.share, &effect);
         return effect.begun && (p.share & SHARE_ROW) == QOS_ROW_PEERS_REST;
 }
@@ -759,7 +763,7 @@ static long answer_step(__u64 i, void *data) {
                 f->piece.lost = 1;
         else
                 f->at += talk_answer_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
-        return f->piece.lost != 0;
+        return f->piece.lost || f->piece.tunnel;
 }
 
 struct question_feed {
@@ -785,6 +789,15 @@ static long question_step(__u64 i, void *data) {
                 f->at += talk_question_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &q->times,
                                              q->position + f->at, &f->piece);
         return f->piece.lost != 0;
+}
+
+/* What a static function returns that always returns the same is left out by the compiler, and the verifier refuses what is in
+ * its place if that happens to be a pointer to the stack. */
+static __always_inline int zero(void) {
+        int r = 0;
+
+        __asm__ volatile("" : "+r"(r));
+        return r;
 }
 
 /* How often the protocol of a connection is looked for, each time at the beginning of a question: a first one of a single
@@ -851,7 +864,7 @@ static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *
                 return 0;
         t = bpf_sk_storage_get(&seals, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!t) {
-                c->x.tries = TRIES_MAX;
+                c->tries = TRIES_MAX;
                 return 0;
         }
         t->in_pos = copied;
@@ -899,7 +912,7 @@ static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct 
         if (f.seen & TLS_STEP_LOST) {
                 bpf_spin_lock(&c->lock);
                 c->x.flags &= ~EXCHANGE_SEALED;
-                c->x.tries = TRIES_MAX;
+                c->tries = TRIES_MAX;
                 bpf_spin_unlock(&c->lock);
         }
         return 0;
@@ -927,9 +940,8 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
 
         t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : NULL;
         if (!t) {
-                struct talk fresh = {};
                 __u64 first = 0;
-                __u32 n = len;
+                __u32 n = len, protocol;
 
                 if (c->x.state == EXCHANGE_ASKED)
                         return 0;
@@ -938,19 +950,17 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 GRID_BOUND(n, sizeof(first) + 1);
                 if (bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
                         return 0;
-                fresh.protocol = protocol_detect(first, n);
-                if (fresh.protocol == PROTOCOL_PLAIN) {
-                        c->x.tries++;
+                protocol = protocol_detect(first, n);
+                if (protocol == PROTOCOL_PLAIN) {
+                        c->tries++;
                         return tls_detect(first, n) && content_seal(sk, c, copied, first & 0xff);
                 }
                 t = bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
                 if (!t) {
-                        c->x.tries = TRIES_MAX;
+                        c->tries = TRIES_MAX;
                         return 0;
                 }
-                fresh.in_pos = copied;
-                fresh.flags = c->x.state == EXCHANGE_ANSWERING ? TALK_ANSWERED : 0;
-                *t = fresh;
+                talk_begin(t, protocol, copied, c->x.state == EXCHANGE_ANSWERING);
 
                 bpf_spin_lock(&c->lock);
                 c->x.flags |= EXCHANGE_PARSED;
@@ -979,17 +989,18 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         if (!q.f.piece.lost) {
                 if (q.f.at > parsed || (__s32) parsed <= 0)
                         t->in_pos = copied + q.f.at;
+                talk_question_piece(t, &q.times, t->in_pos);
                 effect.in_flight += talk_extra(t);
         } else {
                 bpf_spin_lock(&c->lock);
-                c->x.tries = t->flags & TALK_UNDERSTOOD ? TRIES_MAX : c->x.tries + 1;
+                c->tries = t->flags & TALK_UNDERSTOOD ? TRIES_MAX : c->tries + 1;
                 talk_give_up(t, &c->x, &effect);
                 bpf_spin_unlock(&c->lock);
         }
 
         if (effect.in_flight != 0 || effect.overlap)
                 conn_apply(c, u, &effect, bpf_ktime_get_ns());
-        return 0;
+        return zero();
 }
 
 SEC("tp_btf/skb_copy_datagram_iovec")
@@ -1007,7 +1018,7 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         if (sk->__sk_common.skc_family == AF_UNIX)
                 return unix_content(skb, len);
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c || c->kind != CONN_SERVER || (c->x.tries >= TRIES_MAX && !(c->x.flags & EXCHANGE_SEALED)))
+        if (!c || c->kind != CONN_SERVER || (c->tries >= TRIES_MAX && !(c->x.flags & EXCHANGE_SEALED)))
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
@@ -1038,19 +1049,16 @@ struct departure {
         __u64 now;
         __u32 bytes;            /* that leave for the first time, at the end of the packet */
         bool complete;          /* nothing is left to send */
-        __u64 first_at;         /* as struct exchange has it afterwards … */
-        __u64 last_at;
-        __u64 read_at;
-        __u64 first_out_at;
+        struct booking book;    /* as struct exchange has it afterwards */
         struct place place;     /* where it is booked */
 };
 
 static __always_inline void departure_apply(struct departure *d, struct exchange *x, struct exchange_effect *effect) {
         exchange_depart(x, d->now, d->bytes, d->complete, effect);
-        d->first_at = x->first_at;
-        d->last_at = x->last_at;
-        d->read_at = x->read_at;
-        d->first_out_at = x->first_out_at;
+        d->book.first_at = x->last_at == 0 ? 0 : x->first_at;
+        d->book.last_at = x->last_at;
+        d->book.read_at = x->read_at;
+        d->book.first_out_at = x->first_out_at;
 }
 
 /* Of a connection that is sealed: what is no part of an answer changes nothing. */
@@ -1080,40 +1088,62 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         return 0;
 }
 
-/* Of a connection whose protocol is parsed. Apart, as content_parse(). What struct exchange has of the last answer is only
- * touched here and under the socket's lock: ours is for what arrivals touch too. */
-static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
-                                                  const struct departure *d) {
-        struct exchange_effect effect = {};
+/* What a departure means: how many questions begin to be answered, and these. */
+#define DEPARTURE_TUNNEL (1ULL << 32)   /* behind that nothing is asked any more */
+#define DEPARTURE_MORE (1ULL << 33)     /* the answer before that goes on */
+
+/* The parts of talk_departs(), each with a room of its own on the stack, which is small. */
+static __attribute__((noinline)) __u64 departure_parse(struct __sk_buff *skb, struct talk *t, struct qos_unit *u,
+                                                       const struct departure *d) {
         struct answer_feed a = {};
+        __u64 answers;
+
+        if (!skb || !t || !u || !d)
+                return 0;
+
+        a.f.talk = t;
+        a.f.end = d->bytes;
+        a.skb = skb;
+        a.offset = skb->len - d->bytes;
+        bpf_loop(PIECE_MAX, answer_step, &a, 0);
+        answers = talk_answers(t, &a.f.piece, d->complete);
+
+        if (a.f.piece.lost)
+                share_count(u, d->place.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
+        if (d->place.share & SHARE_ALONE)
+                return a.f.piece.tunnel ? answers | DEPARTURE_TUNNEL : answers;
+        if (a.f.piece.streams > 0)
+                window_count(u, QOS_CELL_STREAMS, a.f.piece.streams);
+        if (a.f.piece.status4xx > 0)
+                window_count(u, QOS_CELL_STATUS_4XX, a.f.piece.status4xx);
+        if (a.f.piece.status5xx > 0)
+                window_count(u, QOS_CELL_STATUS_5XX, a.f.piece.status5xx);
+        return a.f.piece.tunnel ? answers | DEPARTURE_TUNNEL : answers;
+}
+
+/* What struct exchange has of the last answer is only touched here and under the socket's lock: ours is for what arrivals
+ * touch too. */
+static __attribute__((noinline)) int departure_book(struct talk *t, struct conn *c, struct qos_unit *u, const struct departure *d,
+                                                    __u64 parsed) {
+        __u32 n, answers = parsed, share;
+        struct exchange_effect effect = {};
         struct talk_group group;
-        __u32 n, answers = 0, share;
+        struct booking book = {};
         struct place p;
-        struct talk *t;
 
-        if (!skb || !sk || !c || !u || !d)
+        if (!t || !c || !u || !d)
                 return 0;
-        t = bpf_sk_storage_get(&talks, sk, 0, 0);
-        if (!t)
-                return 0;
-        share = share_now(u, c->share);
 
-        if ((talk_is_more(t) || t->flags & TALK_ANSWERING) && t->flags & TALK_ANSWERED) {
-                share_book_more(u, share, d->now, c->x.first_at, c->x.first_out_at, c->x.last_out_at);
+        share = d->place.share;
+        book.now = d->now;
+        book.share = share;
+
+        if (parsed & DEPARTURE_MORE) {
+                book.first_at = c->x.first_at;
+                book.first_out_at = c->x.first_out_at;
+                book.before = c->x.last_out_at;
+                share_book_more(u, &book);
                 c->x.last_out_at = d->now;
-        }
-
-        if (talk_is_whole(t, &c->x, d->bytes, d->complete))
-                answers = 1;
-        else if (!talk_is_more(t)) {
-                a.f.talk = t;
-                a.f.end = d->bytes;
-                a.skb = skb;
-                a.offset = skb->len - d->bytes;
-                bpf_loop(PIECE_MAX, answer_step, &a, 0);
-                answers = talk_answers(t, &a.f.piece, d->complete);
-                if (a.f.piece.lost)
-                        share_count(u, share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
         }
 
         for (int i = 0; i < TALK_GROUPS; i++) {
@@ -1122,7 +1152,7 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
                         break;
                 answers -= n;
                 if (!(share & SHARE_ALONE))
-                        window_count(u, QOS_CELL_REDIS, n);
+                        window_count(u, QOS_CELL_COUNT + t->protocol, n);
                 if (group.waits) {
                         share_count(u, share, QOS_CELL_COUNT, QOS_ROW_COUNT, n);
                         if (!(share & SHARE_ALONE))
@@ -1130,20 +1160,50 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
                         t->flags &= ~TALK_ANSWERED;
                         continue;
                 }
-                share_book(u, share, d->now, n, group.first_at, group.last_at, group.read_at);
+                book.n = n;
+                book.first_at = group.last_at == 0 ? 0 : group.first_at;
+                book.last_at = group.last_at;
+                /* A part of the question was read that was not the last, where whoever reads has not returned */
+                book.read_at = group.read_at ?: d->now;
+                share_book(u, &book);
                 t->flags |= TALK_ANSWERED;
                 c->x.first_at = group.first_at;
                 c->x.first_out_at = c->x.last_out_at = d->now;
         }
 
         bpf_spin_lock(&c->lock);
-        talk_settle(t, &c->x, d->now, d->complete, &effect);
+        if (parsed & DEPARTURE_TUNNEL) {
+                talk_end(t, &c->x, &effect);
+                c->tries = TRIES_MAX;
+        } else
+                talk_settle(t, &c->x, d->now, d->complete, &effect);
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
         u = place_get(u, &p);
         if (u)
                 share_apply(u, p.share, &effect);
-        return 0;
+        return zero();
+}
+
+/* Of a connection whose protocol is parsed. Apart, as content_parse(). */
+static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
+                                                  const struct departure *d) {
+        __u64 parsed = 0;
+        struct talk *t;
+
+        if (!skb || !sk || !c || !u || !d)
+                return 0;
+        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        if (!t)
+                return 0;
+        if ((talk_is_more(t) || t->flags & TALK_ANSWERING) && t->flags & TALK_ANSWERED)
+                parsed = DEPARTURE_MORE;
+
+        if (talk_is_whole(t, &c->x, d->bytes, d->complete))
+                parsed |= 1;
+        else if (!talk_is_more(t))
+                parsed |= departure_parse(skb, t, u, d);
+        return departure_book(t, c, u, d, parsed);
 }
 
 SEC("cgroup_skb/egress")
@@ -1235,10 +1295,14 @@ int requests_egress(struct __sk_buff *skb) {
         if (sealed && effect.begun && !(d.place.share & SHARE_ALONE))
                 window_count(u, QOS_CELL_TLS, 1);
         share_apply(u, d.place.share, &effect);
+        d.book.now = d.now;
+        d.book.n = 1;
+        d.book.share = d.place.share;
+        d.book.before = effect.grown_from;
         if (effect.begun)
-                share_book(u, d.place.share, d.now, 1, d.first_at, d.last_at, d.read_at);
+                share_book(u, &d.book);
         else if (effect.grown)
-                share_book_more(u, d.place.share, d.now, d.first_at, d.first_out_at, effect.grown_from);
+                share_book_more(u, &d.book);
         return 1;
 }
 
@@ -1336,13 +1400,13 @@ int BPF_PROG(requests_read, struct sock *sk) {
         bpf_spin_lock(&c->lock);
         if (s && exchange_distance(copied, s->in_pos) > 0) {
                 c->x.flags &= ~EXCHANGE_SEALED;
-                c->x.tries = TRIES_MAX;
+                c->tries = TRIES_MAX;
                 s = NULL;
         }
         /* Read without passing requests_content: spliced */
         if (t && exchange_distance(copied, t->in_pos) > 0) {
                 talk_give_up(t, &c->x, &effect);
-                c->x.tries = TRIES_MAX;
+                c->tries = TRIES_MAX;
                 t = NULL;
         }
         if (t) {
@@ -1521,6 +1585,8 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                 if ((c->x.flags & EXCHANGE_SEALED) && unsent == 0)
                         tls_end(&c->x, &effect);
                 asked = t ? t->asked : c->x.state == EXCHANGE_ASKED;
+                if (t && !gone)
+                        talk_hang_up(t, &c->x, now, unsent, &effect);
                 exchange_end(&c->x, gone, asked, unsent, &effect);
                 if (t && effect.unanswered) {
                         t->asked = t->n_groups = t->flags = 0;

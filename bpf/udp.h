@@ -261,6 +261,7 @@ static __attribute__((noinline)) int udp_find_share(struct bpf_sock *sk, struct 
 /* A question is answered. */
 static __always_inline void udp_book(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit *u, __u64 now, __u64 first_at,
                                      __u64 bytes) {
+        struct booking book = { .now = now, .first_at = first_at, .n = 1 };
         __u32 bytes_in = bytes >> 32, bytes_out = bytes;
 
         if (!c->answers) {
@@ -270,7 +271,8 @@ static __always_inline void udp_book(struct bpf_sock *sk, struct udp_socket *c, 
         c->unanswered = 0;
         share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, bytes_in);
         share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes_out);
-        row_book(u, c->share, 1, now, first_at);
+        book.share = c->share;
+        row_book(u, &book);
         if (c->share & SHARE_ALONE)
                 return;
         window_count(u, QOS_CELL_COUNT, 1);
@@ -349,7 +351,9 @@ static __attribute__((noinline)) int udp_depart(struct __sk_buff *skb, struct bp
 
         if (x && x->out_at != 0) {
                 if (now - x->out_at < EXCHANGE_SILENCE_NSEC) {
-                        row_book_more(u, c->share, now, x->first_at, x->out_at);
+                        struct booking book = { .now = now, .first_at = x->first_at, .before = x->out_at, .share = c->share };
+
+                        row_book_more(u, &book);
                         if (!(c->share & SHARE_ALONE))
                                 window_move(u, QOS_LATENCY, x->out_at, exchange_between(x->first_at, x->out_at),
                                             now, exchange_between(x->first_at, now));

@@ -64,8 +64,7 @@ static __always_inline void listener_note(struct sock *sk, struct unix_sock *us)
                         bpf_map_delete_elem(&unix_names, &key);
                 return;
         }
-        if (known && known->owner.slot == name.owner.slot && known->owner.generation == name.owner.generation &&
-            known->found == name.found)
+        if (known && owner_equal(&known->owner, &name.owner) && known->found == name.found)
                 return; /* a row stays the endpoint's */
         u = unit_get(&name.owner);
         if (!u)
@@ -76,9 +75,10 @@ static __always_inline void listener_note(struct sock *sk, struct unix_sock *us)
 
 /* An answer was queued at the peer of this one. */
 static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c, struct qos_unit *u) {
-        __u64 now, first_at, last_at, read_at, first_out_at;
         struct exchange_effect effect = {};
-        __u32 queued, share;
+        struct booking book = {};
+        __u32 queued;
+        __u64 now;
 
         if (!sk || !c || !u)
                 return 0;
@@ -90,21 +90,24 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
                 /* Spliced out of the socket. When, nobody saw: at the latest now */
                 exchange_read(&c->x, now, c->x.in_end, 0, &effect);
         exchange_depart(&c->x, now, 0, true, &effect);
-        first_at = c->x.first_at;
-        last_at = c->x.last_at;
-        read_at = c->x.read_at;
-        first_out_at = c->x.first_out_at;
-        share = c->share;
+        book.first_at = c->x.last_at == 0 ? 0 : c->x.first_at;
+        book.last_at = c->x.last_at;
+        book.read_at = c->x.read_at;
+        book.first_out_at = c->x.first_out_at;
+        book.share = c->share;
         bpf_spin_unlock(&c->lock);
 
         window_enter(u, now);
         effect.in_flight = 0; /* see requests_unix_open */
-        share_apply(u, share, &effect);
+        share_apply(u, book.share, &effect);
+        book.now = now;
+        book.n = 1;
+        book.before = effect.grown_from;
         if (effect.begun) {
                 window_count(u, QOS_CELL_UNIX, 1);
-                share_book(u, share, now, 1, first_at, last_at, read_at);
+                share_book(u, &book);
         } else if (effect.grown)
-                share_book_more(u, share, now, first_at, first_out_at, effect.grown_from);
+                share_book_more(u, &book);
         return 0;
 }
 
@@ -119,8 +122,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk) {
         if (!sk)
                 return 0;
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
-        if (!c || c->kind != UNIX_ASKER || !task_owner(&owner) || owner.slot != c->owner.slot ||
-            owner.generation != c->owner.generation)
+        if (!c || c->kind != UNIX_ASKER || !task_owner(&owner) || !owner_equal(&owner, &c->owner))
                 return 0;
         u = unit_get(&owner);
         if (!u)
@@ -237,7 +239,7 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
 
         if (sk->__sk_common.skc_state == TCP_LISTEN) {
                 maker = bpf_cgrp_storage_get(&groups, sk->sk_cgrp_data.cgroup, 0, 0);
-                if (!maker || maker->slot != owner.slot || maker->generation != owner.generation)
+                if (!maker || !owner_equal(maker, &owner))
                         unix_learn(sk, &owner, 0, UNIX_LISTENER, 1);
                 listener_note(sk, us);
                 return 0;

@@ -20,6 +20,7 @@ enum unix_kind {
         UNIX_LISTENER = 1,
         UNIX_SERVER,            /* accepted from a listener */
         UNIX_OTHER,             /* … of a unit that is not observed */
+        UNIX_BUS,               /* … that speaks D-Bus: both sides say what they like, when they like */
         UNIX_ASKER,             /* the client's: datagrams, see unix_asked() */
 };
 
@@ -218,7 +219,7 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
         c = bpf_sk_storage_get(&unix_conns, sender, 0, 0);
         if (!c || c->kind != UNIX_ASKER || !unit_get(&c->owner))
                 c = unix_learn(sender, &owner, unix_find_share(peer_us, u), UNIX_ASKER, 0);
-        if (!c || c->owner.slot != owner.slot || c->owner.generation != owner.generation)
+        if (!c || !owner_equal(&c->owner, &owner))
                 return 0;
 
         now = bpf_ktime_get_ns();
@@ -233,6 +234,21 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
                 share_count(u, c->share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
         }
         return 0;
+}
+
+/* By what is sent first: the beginning of a connection, which may be one byte alone, or a message on one that is older than
+ * the attach. */
+static __always_inline bool unix_is_bus(struct sk_buff *skb, __u32 consumed) {
+        __u32 length = skb->len - consumed;
+        void *data = skb->data;
+        __u8 head[4] = {};
+
+        if (length < 4)
+                return length == 1 && bpf_probe_read_kernel(head, 1, data + consumed) == 0 && head[0] == 0;
+        if (bpf_probe_read_kernel(head, sizeof(head), data + consumed) < 0)
+                return false;
+        return (head[0] == 0 && head[1] == 'A' && head[2] == 'U' && head[3] == 'T') ||
+                ((head[0] == 'l' || head[0] == 'B') && head[1] >= 1 && head[1] <= 4 && head[2] < 8 && head[3] == 1);
 }
 
 /* Data on its way to the application, which is a server or not. What is spliced does not pass here, see unix_depart(). */
@@ -290,6 +306,13 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
                 if (bpf_core_read(&consumed, sizeof(consumed), &((struct unix_skb_parms*) &skb->cb)->consumed) < 0)
                         return 0;
                 whole = consumed + len >= skb->len;
+                if (c->x.tries == 0) {
+                        c->x.tries = 1;
+                        if (unix_is_bus(skb, consumed)) {
+                                c->kind = UNIX_BUS;
+                                return 0;
+                        }
+                }
         } else
                 whole = true;
         queued = sk->sk_receive_queue.qlen;

@@ -175,12 +175,7 @@ void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Me
                 if (metric_is_kept(m))
                         *(uint64_t*) ((char*) ret + m->offset) = s->values[n++];
 
-        if (server->count != ABSENT)
-                ret->requests.quality = window_get_quality(s->overlaps, server->count,
-                                                           server->protocol_redis == ABSENT ? 0 : server->protocol_redis);
-        if (ret->requests.quality == QUALITY_OVERLAPPING)
-                server->count = server->protocol_tcp = server->protocol_redis = server->protocol_tls =
-                        server->protocol_unix = server->protocol_udp = server->blocking = ABSENT;
+        window_judge(s->overlaps, &ret->requests);
 
         if (server->count != ABSENT && s->covered > 0)
                 server->rate = server->count * (double) NSEC_PER_SEC / s->covered;

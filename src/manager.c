@@ -411,6 +411,7 @@ static void unit_set_sockets(Unit *u, const UnitInfo *info) {
                 if (unit_set_place(u, u->control_group, info->instances) < 0)
                         (void) log_oom();
                 unit_own_control_group(u);
+                manager_save(u->manager);
         }
 
         if (!listened && info->n_listen == 0)
@@ -632,9 +633,11 @@ static void hold_release(Hold *h) {
         Manager *m = u->manager;
 
         hold_free(h);
-        if (!u->holds)
+        if (!u->holds) {
+                /* Already now: after a crash halfway the next run finishes it */
+                manager_save(m);
                 unit_detach(u);
-        else {
+        } else {
                 unit_apply_excludes(u);
                 bus_server_unit_changed(m->bus_server, u);
         }

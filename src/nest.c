@@ -263,6 +263,7 @@ static int on_fold(sd_event_source *source, uint64_t usec, void *userdata) {
         int r;
 
         /* Once more, for sockets that came from a listener just when it changed hands */
+        nest_publish(m, NULL);
         nest_settle(m);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
@@ -375,6 +376,10 @@ static const BaseField base_fields[] = {
         { "sums",         offsetof(WindowBase, before.sums),   QOS_SUMS          },
         { "maximaBefore", offsetof(WindowBase, before.maxima), QOS_DISTRIBUTIONS },
         { "maximaClosed", offsetof(WindowBase, maxima),        QOS_DISTRIBUTIONS },
+        { "peerCells",    offsetof(WindowBase, peers.cells),   QOS_ROW_CELLS     },
+        { "peerSums",     offsetof(WindowBase, peers.sums),    QOS_ROW_SUMS      },
+        { "peerBefore",   offsetof(WindowBase, peers.maximum), 1                 },
+        { "peerClosed",   offsetof(WindowBase, peers_maximum), 1                 },
 };
 
 int window_base_to_json(const WindowBase *base, sd_json_variant **ret) {

@@ -215,8 +215,10 @@ void reading_print_requests(const Reading *r) {
                 (void) printf("%s%s%s", n > 0 ? color_on(style, COLOR_RED) : "", format_rate(a, rate), n > 0 ? color_off(style) : "");
                 some = print_item(r, SERVER "errors.reset", " (", "reset", COLOR_NONE, false);
                 some = print_item(r, SERVER "errors.timeout", some ? ", " : " (", "timed out", COLOR_NONE, false) || some;
+                some = print_item(r, SERVER "errors.status5xx", some ? ", " : " (", "5xx", COLOR_NONE, false) || some;
                 (void) printf("%s", some ? ")" : "");
-                (void) print_item(r, SERVER "clientAborts", "; ", "given up by clients", COLOR_NONE, true);
+                some = print_item(r, SERVER "clientAborts", "; ", "given up by clients", COLOR_NONE, true);
+                (void) print_item(r, SERVER "status4xx", some ? ", " : "; ", "4xx", COLOR_NONE, false);
                 (void) printf("\n");
         }
 

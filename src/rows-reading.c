@@ -106,7 +106,7 @@ static int rows_read_book(const WindowBook *b, const uint64_t *sessions, uint64_
                 if (name.kind == QOS_ROW_FREE || name.kind >= ELEMENTSOF(kinds))
                         continue;
                 if (i > 0 && rows->measured && r >= 0)
-                        r = window_read_row(b->map, i, now, attached_at, window, &row.value);
+                        r = window_read_row(b->map, i, now, MAX(attached_at, b->since), window, &row.value);
                 row.value.in_flight += in_flight[i];
                 /* All have a row of their own; or a peer has got one, and never came again */
                 if ((rest || name.kind == QOS_ROW_PEER) &&
@@ -133,10 +133,10 @@ static int rows_read_book(const WindowBook *b, const uint64_t *sessions, uint64_
 }
 
 void rows_read(const WindowBooks *w, const uint64_t *sessions, uint64_t now, uint64_t window, uint64_t covered, RowsReading *ret) {
-        /* Of books that had something before the unit was attached it is not known what their rows had then */
-        bool since_attach = window == WINDOW_TOTAL || now - window < w->attached_at + WINDOW_ROW_STEP_NSEC;
-
-        bool measurable = sessions && window_is_for_rows(window) && !(since_attach && (w->n > 1 || w->base));
+        /* Of books that had something before the unit was attached it is not known what their rows had then, only what all
+         * peers had together */
+        bool before = w->base && covered == now - MIN(now, w->attached_at);
+        bool measurable = sessions && window_is_for_rows(window) && !before;
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
                 uint64_t folds = 0, again = 0;
@@ -162,6 +162,10 @@ void rows_read(const WindowBooks *w, const uint64_t *sessions, uint64_t now, uin
                         break;
         }
         qsort(ret->rows, ret->n, sizeof(ret->rows[0]), row_compare);
+
+        ret->peers_known = sessions && window_is_for_rows(window) && before;
+        if (ret->peers_known)
+                window_books_read_peers(w, &ret->peers);
 }
 
 /* ---- what it means -------------------------------------------------------------------------------------------- */
@@ -222,6 +226,8 @@ void rows_fill(const Unit *u, RowsReading *rows, Snapshot *ret, ClientRole *ret_
         Row all;
 
         rows_sum(u, rows, &(Selector) { .client = true }, &value, &all);
+        if (rows->peers_known)
+                row_fill(u, &rows->peers, rows->covered, &all);
         if (all.measured)
                 client_fill(&all, ret_client);
 

@@ -18,6 +18,8 @@ typedef struct RowsReading {
         size_t n;
         bool measured;
         uint64_t covered;
+        WindowRow peers;        /* all of them, where that is known and the rows are not measured */
+        bool peers_known;
 } RowsReading;
 
 /* sessions: with which the gauges of qos_unit.gauges are valid; NULL: the programs that count are not there. covered: of the

@@ -151,6 +151,37 @@ static void gauges_fill(Unit *u, const WindowBooks *w, uint32_t programs, uint64
                 s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
 }
 
+/* As they are counted, whatever that means. */
+static void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
+        uint32_t programs = probe_get_programs(u->manager->probe);
+        Server *s = &ret->requests.server;
+        const struct {
+                enum qos_cell cell;
+                uint32_t needs;
+                uint64_t *value;
+        } counters[] = {
+                { QOS_CELL_COUNT,          NEEDS_EXCHANGES,                   &s->count                    },
+                { QOS_CELL_HTTP1,          NEEDS_CONTENT,                     &s->protocol_http1           },
+                { QOS_CELL_REDIS,          NEEDS_CONTENT,                     &s->protocol_redis           },
+                { QOS_CELL_TLS,            NEEDS_CONTENT,                     &s->protocol_tls             },
+                { QOS_CELL_UNIX,           NEEDS_UNIX,                        &s->protocol_unix            },
+                { QOS_CELL_UDP,            NEEDS_UDP,                         &s->protocol_udp             },
+                { QOS_CELL_WAITS,          NEEDS_CONTENT,                     &s->blocking                 },
+                { QOS_CELL_STREAMS,        NEEDS_CONTENT,                     &s->streams                  },
+                { QOS_CELL_STATUS_4XX,     NEEDS_CONTENT,                     &s->status4xx                },
+                { QOS_CELL_STATUS_5XX,     NEEDS_CONTENT,                     &s->errors_status5xx         },
+                { QOS_CELL_ERRORS_RESET,   NEEDS_ENDS,                        &s->errors_reset             },
+                { QOS_CELL_ERRORS_TIMEOUT, NEEDS_ENDS,                        &s->errors_timeout           },
+                { QOS_CELL_CLIENT_ABORTS,  NEEDS_ENDS,                        &s->client_aborts            },
+                { QOS_CELL_ACCEPTED,       NEEDS_LISTENERS | PROGRAM_BIT(PROGRAM_STATE), &s->connections.accepted     },
+                { QOS_CELL_LISTEN_DROPS,   NEEDS_LISTENERS | PROGRAM_BIT(PROGRAM_LISTENERS), &s->connections.listen_drops },
+                { QOS_CELL_RETRANSMITS,    PROGRAM_BIT(PROGRAM_RETRANSMIT),   &s->connections.retransmits  },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(counters); i++)
+                *counters[i].value = has(programs, counters[i].needs) ? reading->cells[counters[i].cell] : ABSENT;
+}
+
 static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *reading, uint64_t now, Metrics *ret) {
         uint32_t programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
@@ -166,30 +197,11 @@ static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *rea
                 { QOS_SERVICE,    NEEDS_EXCHANGES, &s->service    },
                 { QOS_ANSWER,     NEEDS_EXCHANGES, &s->answer     },
         };
-        const struct {
-                enum qos_cell cell;
-                uint32_t needs;
-                uint64_t *value;
-        } counters[] = {
-                { QOS_CELL_COUNT,          NEEDS_EXCHANGES,                   &s->count                    },
-                { QOS_CELL_REDIS,          NEEDS_CONTENT,                     &s->protocol_redis           },
-                { QOS_CELL_TLS,            NEEDS_CONTENT,                     &s->protocol_tls             },
-                { QOS_CELL_UNIX,           NEEDS_UNIX,                        &s->protocol_unix            },
-                { QOS_CELL_UDP,            NEEDS_UDP,                         &s->protocol_udp             },
-                { QOS_CELL_WAITS,          NEEDS_CONTENT,                     &s->blocking                 },
-                { QOS_CELL_ERRORS_RESET,   NEEDS_ENDS,                        &s->errors_reset             },
-                { QOS_CELL_ERRORS_TIMEOUT, NEEDS_ENDS,                        &s->errors_timeout           },
-                { QOS_CELL_CLIENT_ABORTS,  NEEDS_ENDS,                        &s->client_aborts            },
-                { QOS_CELL_ACCEPTED,       NEEDS_LISTENERS | PROGRAM_BIT(PROGRAM_STATE), &s->connections.accepted     },
-                { QOS_CELL_LISTEN_DROPS,   NEEDS_LISTENERS | PROGRAM_BIT(PROGRAM_LISTENERS), &s->connections.listen_drops },
-                { QOS_CELL_RETRANSMITS,    PROGRAM_BIT(PROGRAM_RETRANSMIT),   &s->connections.retransmits  },
-        };
         unsigned minimum = u->manager->config.minimum_samples;
-        uint64_t parsed = reading->cells[QOS_CELL_REDIS];
         bool overlapping;
 
-        ret->requests.quality = !has(programs, NEEDS_EXCHANGES) ? QUALITY_ABSENT :
-                window_get_quality(reading->cells[QOS_CELL_OVERLAPS], reading->cells[QOS_CELL_COUNT], parsed);
+        counters_fill(u, reading, ret);
+        window_judge(reading->cells[QOS_CELL_OVERLAPS], &ret->requests);
         overlapping = ret->requests.quality == QUALITY_OVERLAPPING;
 
         for (size_t i = 0; i < ELEMENTSOF(distributions); i++)
@@ -198,13 +210,6 @@ static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *rea
                 else
                         distribution_set_absent(distributions[i].value);
 
-        for (size_t i = 0; i < ELEMENTSOF(counters); i++)
-                *counters[i].value = has(programs, counters[i].needs) &&
-                        !(overlapping && counters[i].cell <= QOS_CELL_ANSWERED_LAST) ?
-                        reading->cells[counters[i].cell] : ABSENT;
-
-        s->protocol_tcp = s->count == ABSENT ? ABSENT :
-                s->count - MIN(parsed + reading->cells[QOS_CELL_TLS] + reading->cells[QOS_CELL_UNIX] + reading->cells[QOS_CELL_UDP], s->count);
         s->rate = s->count == ABSENT || reading->covered == 0 ? NAN : s->count * (double) NSEC_PER_SEC / reading->covered;
         /* Of connections that are only learned when they are read, what came before is not counted */
         s->bytes_in = has(programs, PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ? reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
@@ -472,8 +477,8 @@ int unit_collect_history(Unit *u) {
 
                 /* What was counted; whether it means something is decided when it is shown, for a step of any length */
                 step.overlaps = reading.cells[QOS_CELL_OVERLAPS];
-                reading.cells[QOS_CELL_OVERLAPS] = 0;
                 metrics_fill(u, &books, &reading, now, &metrics);
+                counters_fill(u, &reading, &metrics);
                 if (metrics.requests.server.in_flight != ABSENT)
                         metrics.requests.server.in_flight = gauges.in_flight;
                 if (metrics.requests.server.connections.open != ABSENT)

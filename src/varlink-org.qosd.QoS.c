@@ -88,12 +88,16 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Connections that the unit ended with a request unanswered"),
                 SD_VARLINK_DEFINE_FIELD(reset, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that timed out with a request unanswered"),
-                SD_VARLINK_DEFINE_FIELD(timeout, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD(timeout, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Answers of HTTP with a status of 500 to 599; left out where no request of HTTP was counted"),
+                SD_VARLINK_DEFINE_FIELD(status5xx, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Protocols,
                 FIELD_COMMENT("Plain exchanges on TCP"),
                 SD_VARLINK_DEFINE_FIELD(tcp, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests of HTTP/1.0 and 1.1"),
+                SD_VARLINK_DEFINE_FIELD(http1, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Commands of RESP, the protocol of Redis"),
                 SD_VARLINK_DEFINE_FIELD(redis, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Exchanges that are sealed by TLS; handshakes are none"),
@@ -144,6 +148,13 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                PeerErrors,
+                FIELD_COMMENT("Connections that the other end refused, or ended with a request unanswered"),
+                SD_VARLINK_DEFINE_FIELD(reset, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that timed out while they were made, or with a request unanswered"),
+                SD_VARLINK_DEFINE_FIELD(timeout, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Peer,
                 FIELD_COMMENT("The address and port that the unit connects to"),
                 SD_VARLINK_DEFINE_FIELD(peer, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
@@ -156,7 +167,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that were not answered"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, PeerErrors, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that the unit ended with its own request unanswered"),
                 SD_VARLINK_DEFINE_FIELD(aborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that have begun to leave and whose answers have not begun to come"),
@@ -175,7 +186,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that the other end refused, or ended with a request unanswered, or that timed out"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, PeerErrors, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that the unit ended with its own request unanswered"),
                 SD_VARLINK_DEFINE_FIELD(aborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that have begun to leave and whose answers have not begun to come"),
@@ -195,8 +206,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The count, per second of what the window covers"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that were not answered"),
+                FIELD_COMMENT("Requests that were not answered, or by saying that the unit failed"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Answers of HTTP with a status of 400 to 499; left out where no request of HTTP was counted"),
+                SD_VARLINK_DEFINE_FIELD(status4xx, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that the client ended with its request unanswered"),
                 SD_VARLINK_DEFINE_FIELD(clientAborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that have begun to arrive and whose answers have not all left"),
@@ -219,6 +232,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(protocols, Protocols, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Of the count, those that asked the unit to wait for something (BLPOP, XREAD BLOCK): in no distribution"),
                 SD_VARLINK_DEFINE_FIELD(blocking, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Of the count, those whose answer is a stream that never is complete (server-sent events): their times end with the beginning of the answer"),
+                SD_VARLINK_DEFINE_FIELD(streams, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of requests in the window"),
                 SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Bytes of answers in the window"),
@@ -536,6 +551,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Connections,
                 SYMBOL_COMMENT("What an address has of the requests that a unit answers"),
                 &vl_type_Endpoint,
+                SYMBOL_COMMENT("Requests of a unit that others did not answer"),
+                &vl_type_PeerErrors,
                 SYMBOL_COMMENT("What a peer has of the requests that a unit makes"),
                 &vl_type_Peer,
                 SYMBOL_COMMENT("The requests that a unit makes of others"),

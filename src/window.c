@@ -356,43 +356,6 @@ static void books_mark(const WindowBook *books, size_t n, uint64_t now, WindowMa
                         ret->maxima[d] = MAX(ret->maxima[d], load(&books[i].map->maxima_total[d]));
 }
 
-void window_base_begin(const WindowBook *books, size_t n, uint64_t now, WindowBase *ret) {
-        assert(books || n == 0);
-        assert(ret);
-
-        *ret = (WindowBase) {};
-        books_mark(books, n, now, &ret->before);
-}
-
-void window_base_close(WindowBase *base, uint64_t now, const WindowBook *book) {
-        uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
-
-        assert(base);
-        assert(book);
-
-        counters_read_settled(book->map, cells, sums);
-        for (unsigned i = 0; i < QOS_CELLS; i++)
-                base->before.cells[i] -= cells[i];
-        for (unsigned i = 0; i < QOS_SUMS; i++)
-                base->before.sums[i] -= sums[i];
-        maxima_read_since(book->map, now, &base->before, base->maxima);
-}
-
-void window_base_open(WindowBase *base, const WindowBook *book) {
-        uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
-
-        assert(base);
-        assert(book);
-
-        counters_read_settled(book->map, cells, sums);
-        for (unsigned i = 0; i < QOS_CELLS; i++)
-                base->before.cells[i] += cells[i];
-        for (unsigned i = 0; i < QOS_SUMS; i++)
-                base->before.sums[i] += sums[i];
-        for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
-                base->before.maxima[d] = MAX(base->before.maxima[d], load(&book->map->maxima_total[d]));
-}
-
 void window_mark(const WindowBooks *w, uint64_t now, WindowMark *ret) {
         assert(w);
         assert(ret);
@@ -681,14 +644,148 @@ void window_row_subtract(WindowRow *row, const WindowRow *other) {
         row_settle(row);
 }
 
+/* ---- what is from before -------------------------------------------------------------------------------------- */
+
+static void row_add_times(WindowRow *row, const WindowRow *other, int64_t times) {
+        for (unsigned i = 0; i < QOS_ROW_CELLS; i++)
+                row->cells[i] += times * other->cells[i];
+        for (unsigned i = 0; i < QOS_ROW_SUMS; i++)
+                row->sums[i] += times * other->sums[i];
+}
+
+/* All peers together, as of now: rows pass from one to another, the sum does not change then. */
+static void peers_read(const struct qos_unit *u, WindowRow *ret) {
+        for (unsigned try = 0; try < TRIES_MAX; try++) {
+                uint32_t folds = load32(&u->folds);
+
+                *ret = (WindowRow) {};
+                for (unsigned i = 1; i <= QOS_ROWS; i++) {
+                        WindowRow row = {};
+
+                        if (i != QOS_ROW_PEERS_REST && u->names[i].kind != QOS_ROW_PEER)
+                                continue;
+                        row_read_now(&u->rows[i - 1], &row);
+                        row.in_flight = (uint64_t) MAX(__atomic_load_n(&u->rows[i - 1].in_flight, __ATOMIC_RELAXED), INT64_C(0));
+                        window_row_add(ret, &row);
+                }
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (folds % 2 == 0 && load32(&u->folds) == folds)
+                        return;
+        }
+}
+
+void window_base_begin(const WindowBook *books, size_t n, uint64_t now, WindowBase *ret) {
+        WindowRow peers;
+
+        assert(books || n == 0);
+        assert(ret);
+
+        *ret = (WindowBase) {};
+        books_mark(books, n, now, &ret->before);
+        for (size_t i = 0; i < n; i++) {
+                peers_read(books[i].map, &peers);
+                window_row_add(&ret->peers, &peers);
+        }
+}
+
+void window_base_close(WindowBase *base, uint64_t now, const WindowBook *book) {
+        uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
+        WindowRow peers;
+
+        assert(base);
+        assert(book);
+
+        counters_read_settled(book->map, cells, sums);
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                base->before.cells[i] -= cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                base->before.sums[i] -= sums[i];
+        maxima_read_since(book->map, now, &base->before, base->maxima);
+
+        peers_read(book->map, &peers);
+        row_add_times(&base->peers, &peers, -1);
+        if (peers.maximum > base->peers.maximum)
+                base->peers_maximum = MAX(base->peers_maximum, peers.maximum);
+}
+
+void window_base_open(WindowBase *base, const WindowBook *book) {
+        uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
+        WindowRow peers;
+
+        assert(base);
+        assert(book);
+
+        counters_read_settled(book->map, cells, sums);
+        for (unsigned i = 0; i < QOS_CELLS; i++)
+                base->before.cells[i] += cells[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                base->before.sums[i] += sums[i];
+        for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
+                base->before.maxima[d] = MAX(base->before.maxima[d], load(&book->map->maxima_total[d]));
+
+        peers_read(book->map, &peers);
+        window_row_add(&base->peers, &peers);
+}
+
+void window_books_read_peers(const WindowBooks *w, WindowRow *ret) {
+        WindowRow peers;
+
+        assert(w);
+        assert(ret);
+
+        *ret = (WindowRow) {};
+        for (size_t i = 0; i < w->n; i++) {
+                peers_read(w->books[i].map, &peers);
+                window_row_add(ret, &peers);
+        }
+        if (!w->base)
+                return;
+
+        row_add_times(ret, &w->base->peers, -1);
+        row_settle(ret);
+        if (ret->maximum <= w->base->peers.maximum)
+                ret->maximum = w->base->peers_maximum > 0 ? w->base->peers_maximum : ABSENT;
+}
+
 bool window_is_overlapping(uint64_t overlaps, uint64_t count) {
         return overlaps * 100 > count * OVERLAP_PERCENT;
 }
 
-Quality window_get_quality(uint64_t overlaps, uint64_t count, uint64_t parsed) {
-        if (window_is_overlapping(overlaps, count))
-                return QUALITY_OVERLAPPING;
-        return count > 0 && parsed >= count ? QUALITY_EXACT : QUALITY_EXCHANGES;
+void window_judge(uint64_t overlaps, Requests *requests) {
+        Server *s = &requests->server;
+        uint64_t *const parsed[] = { &s->protocol_http1, &s->protocol_redis };
+        uint64_t *const plain[] = { &s->protocol_tls, &s->protocol_unix, &s->protocol_udp };
+        uint64_t *const others[] = { &s->count, &s->protocol_tcp, &s->blocking, &s->streams, &s->status4xx, &s->errors_status5xx };
+        uint64_t n = 0, m = 0;
+
+        if (s->protocol_http1 == ABSENT || s->protocol_http1 == 0)
+                s->status4xx = s->errors_status5xx = ABSENT;
+
+        if (s->count == ABSENT) {
+                requests->quality = QUALITY_ABSENT;
+                s->protocol_tcp = ABSENT;
+                return;
+        }
+
+        for (size_t i = 0; i < ELEMENTSOF(parsed); i++)
+                if (*parsed[i] != ABSENT)
+                        n += *parsed[i];
+        for (size_t i = 0; i < ELEMENTSOF(plain); i++)
+                if (*plain[i] != ABSENT)
+                        m += *plain[i];
+        s->protocol_tcp = s->count - MIN(n + m, s->count);
+
+        if (!window_is_overlapping(overlaps, s->count)) {
+                requests->quality = s->count > 0 && n >= s->count ? QUALITY_EXACT : QUALITY_EXCHANGES;
+                return;
+        }
+        requests->quality = QUALITY_OVERLAPPING;
+        for (size_t i = 0; i < ELEMENTSOF(parsed); i++)
+                *parsed[i] = ABSENT;
+        for (size_t i = 0; i < ELEMENTSOF(plain); i++)
+                *plain[i] = ABSENT;
+        for (size_t i = 0; i < ELEMENTSOF(others); i++)
+                *others[i] = ABSENT;
 }
 
 uint64_t window_get_count(const WindowReading *reading, enum qos_distribution d) {

@@ -55,12 +55,7 @@ typedef struct WindowBook {
         uint64_t since;                         /* CLOCK_MONOTONIC ns */
 } WindowBook;
 
-/* What is in a unit's books and not the unit's, and the other way round, as both do not change any more. */
-typedef struct WindowBase {
-        WindowMark before;                      /* what the books had when the unit was attached, without what books had that
-                                                 * are closed: modulo 2^64 */
-        uint64_t maxima[QOS_DISTRIBUTIONS];     /* since then in books that are closed */
-} WindowBase;
+typedef struct WindowBase WindowBase;
 
 /* Where the figures of a unit are: in its own book and in those of the units in it. Each request is in one of them, and
  * sub-windows begin at the same time in all, so that what is the unit's is the sum of what was counted in each. */
@@ -70,13 +65,6 @@ typedef struct WindowBooks {
         uint64_t attached_at;                   /* CLOCK_MONOTONIC ns */
         const WindowBase *base;                 /* NULL: the books are as old as the unit, and none was closed */
 } WindowBooks;
-
-/* The unit is attached now: its books had this before. */
-void window_base_begin(const WindowBook *books, size_t n, uint64_t now, WindowBase *ret);
-/* A book that was the unit's is so no longer, but what it has counted is. */
-void window_base_close(WindowBase *base, uint64_t now, const WindowBook *book);
-/* A book is the unit's from now on, without what it has counted before. */
-void window_base_open(WindowBase *base, const WindowBook *book);
 
 /* now: CLOCK_MONOTONIC ns; window: WINDOW_TOTAL or one that window_is_valid(). -EAGAIN when the unit's programs overtook
  * the reader again and again. */
@@ -94,8 +82,9 @@ int window_read_step(const WindowBooks *books, uint64_t n, WindowReading *ret, W
 /* Whether so many questions came while one was open that "one answer per question" is not true. */
 bool window_is_overlapping(uint64_t overlaps, uint64_t count);
 
-/* What is known of count requests, of which a parser understood parsed. */
-Quality window_get_quality(uint64_t overlaps, uint64_t count, uint64_t parsed);
+/* What the counters of requests say together: their quality, how many were plain exchanges, and which mean nothing: all where
+ * questions overlap, the status of answers where none was of a protocol that has one. */
+void window_judge(uint64_t overlaps, Requests *requests);
 
 /* What the unit has counted so far, and what happened since. */
 void window_mark(const WindowBooks *books, uint64_t now, WindowMark *ret);
@@ -112,7 +101,6 @@ typedef struct WindowRow {
 } WindowRow;
 
 /* Rows are read over windows of 2 s to 10 s, which have the level that rows have, and since the attach. */
-#define WINDOW_ROW_STEP_NSEC (QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) * QOS_EPOCH_NSEC)
 bool window_is_for_rows(uint64_t window);
 
 /* As window_read(), the row of this number (from 1 on). */
@@ -125,6 +113,27 @@ void window_row_add(WindowRow *row, const WindowRow *other);
 void window_row_subtract(WindowRow *row, const WindowRow *other);
 
 void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples, Distribution *ret);
+
+/* ---- what is from before ---- */
+
+/* What is in a unit's books and not the unit's, and the other way round, as both do not change any more. */
+struct WindowBase {
+        WindowMark before;                      /* what the books had when the unit was attached, without what books had that
+                                                 * are closed: modulo 2^64 */
+        uint64_t maxima[QOS_DISTRIBUTIONS];     /* since then in books that are closed */
+        WindowRow peers;                        /* what all peers had, likewise */
+        uint64_t peers_maximum;
+};
+
+/* The unit is attached now: its books had this before. */
+void window_base_begin(const WindowBook *books, size_t n, uint64_t now, WindowBase *ret);
+/* A book that was the unit's is so no longer, but what it has counted is. */
+void window_base_close(WindowBase *base, uint64_t now, const WindowBook *book);
+/* A book is the unit's from now on, without what it has counted before. */
+void window_base_open(WindowBase *base, const WindowBook *book);
+
+/* What all peers together have since the unit was attached. */
+void window_books_read_peers(const WindowBooks *books, WindowRow *ret);
 
 /* The distribution out of a reading. minimum_samples: what n * min(q, 1-q) must reach for the quantile q. */
 void window_get_distribution(const WindowReading *reading, enum qos_distribution d, unsigned minimum_samples, Distribution *ret);

@@ -411,6 +411,11 @@ def server_figures(unit, window="total"):
     return r
 
 
+def protocols(figures):
+    """Those that were seen."""
+    return {name: n for name, n in figures["protocols"].items() if n != 0}
+
+
 def total(unit, metric="requests.server.count"):
     s = snapshot(unit)
     check("totals" in s, "no totals in the snapshot")

@@ -323,8 +323,9 @@ def without(name, names, whole):
         check(len(missing) < len(whole), f"nothing is left without {name}")
         if name == "requests_content":
             # Not 0: nobody looked
-            equal(missing, ["requests.server.blocking", "requests.server.protocols.redis",
-                            "requests.server.protocols.tls", "requests.server.protocols.unix"], f"missing without {name}")
+            equal(missing, [f"requests.server.{m}" for m in ("blocking", "protocols.http1", "protocols.redis", "protocols.tls", "protocols.unix",
+                                                          "streams")],
+                  f"missing without {name}")
     return "requests.server.count" in now
 
 

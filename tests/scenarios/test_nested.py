@@ -223,7 +223,7 @@ def in_flight():
     """Requests that are under way go along, from one unit to the other and back."""
     slice = attach(new_slice())
     s = server_in(slice).start()
-    slow = server_in(slice, delay_us=400000).start()
+    slow = server_in(slice, delay_us=1500000).start()
     t = Talk(slow, connections=3)
     t.say("run 1")
     t.say("send")
@@ -347,21 +347,22 @@ def over_a_crash():
 
 @test(vm=True, exclusive=True)
 def instances():
-    """A socket with Accept=yes, its instances, and the slices they are in."""
+    """A socket with Accept=yes, its instances, and the slice they are in, which its own group is not."""
     name, port = unit_name("inetd", ""), unused_port()
     write_unit(name + ".socket", f"[Socket]\nListenStream=127.0.0.1:{port}\nAccept=yes\nMaxConnections=200\n"
                                  "TriggerLimitIntervalSec=0\nPollLimitIntervalSec=0\n")
     write_unit(name + "@.service", "[Unit]\nCollectMode=inactive-or-failed\n[Service]\nExecStart=-/bin/cat\n"
                                    "StandardInput=socket\nStandardOutput=socket\n")
     socket = name + ".socket"
+    slice = "system-" + name.replace("-", "\\x2d") + ".slice"
     attach(socket)
     systemctl("start", socket)
     load(port, connections=2, number=10, per_connection=1, response=64)
     same(socket, 10)
-    attach("system.slice")
+    attach(slice)
     load(port, connections=2, number=10, per_connection=1, response=64)
     same(socket, 20)
-    expect_total("system.slice", 10)
+    expect_total(slice, 10)
     # One connection that stays is an instance with a name of its own
     t = Talk(port, response=64)
     t.say("run 2")
@@ -371,7 +372,7 @@ def instances():
     t.say("run 5")
     expect_total(instance, 5)
     expect_total(socket, 27)
-    expect_total("system.slice", 17)
+    expect_total(slice, 17)
     equal(lookup(server_figures(instance), "connections.open"), 1, "connections.open of the instance")
     equal(lookup(server_figures(socket), "connections.open"), 1, "connections.open of the socket")
     detach(instance)
@@ -381,8 +382,8 @@ def instances():
     attach(f"{name}@x.service")
     detach(socket)
     load(port, connections=2, number=10, per_connection=1, response=64)
-    same("system.slice", 28)
-    detach("system.slice")
+    same(slice, 28)
+    detach(slice)
     detach(f"{name}@x.service")
 
 

@@ -36,7 +36,7 @@ class Redis(Unit):
     def expect_all(self, what):
         expect_total(self, self.commands() + 1, what=what)
         f = wait_for("nothing is in flight", lambda: (f := server_figures(self))["inFlight"] == 0 and f)
-        equal({k: n for k, n in f["protocols"].items() if n}, {"redis": f["count"]}, f"protocols {what}")
+        equal(scenario.protocols(f), {"redis": f["count"]}, f"protocols {what}")
         equal(f["latency"]["count"] + f["blocking"], f["count"], f"latency.count {what}")
         equal(snapshot(self)["requests"]["quality"], "exact", f"quality {what}")
 

@@ -2,66 +2,21 @@
 
 /* Parsed connections (bpf/talk.h) and the parser of RESP: streams that are cut at every place, and at random. */
 
-#include "check.h"
-#include "talk.h"
-#include "util.h"
+#include "util-talk.h"
 
-/* As the programs do it: what is skipped is not looked at, the window moves on when it is used up. */
 static void ask(struct talk *t, struct talk_piece *piece, const char *data, size_t size, uint64_t at) {
         struct talk_times times = { .came_at = at };
-        size_t begin = 0, end = 0;
 
-        for (size_t i = 0; i < size && !piece->lost; ) {
-                size_t skipped = MIN(t->in.skip, size - i);
-                uint32_t taken;
-
-                t->in.skip -= skipped;
-                i += skipped;
-                if (i == size)
-                        break;
-                if (i >= end) {
-                        begin = i;
-                        end = MIN(i + WINDOW_SIZE, size);
-                        memset(&t->window, 'x', sizeof(t->window));
-                        memcpy(t->window.bytes, data + begin, end - begin);
-                }
-                taken = talk_question_bytes(t, i - begin, end - begin, &times, (uint32_t) i, piece);
-                check(piece->lost || (taken > 0 && i + taken <= end));
-                i += taken;
-        }
+        talk_feed_questions(t, piece, data, size, &times, 0);
 }
 
 static uint32_t answer(struct talk *t, const char *data, size_t size, bool complete, bool *ret_lost) {
         struct talk_piece piece = {};
-        size_t begin = 0, end = 0;
-        uint32_t n, taken, sum = 0;
-        struct talk_group g;
 
-        for (size_t i = 0; i < size && !piece.lost; ) {
-                size_t skipped = MIN(t->out.skip, size - i);
-
-                t->out.skip -= skipped;
-                i += skipped;
-                if (i == size)
-                        break;
-                if (i >= end) {
-                        begin = i;
-                        end = MIN(i + WINDOW_SIZE, size);
-                        memset(&t->window, 'x', sizeof(t->window));
-                        memcpy(t->window.bytes, data + begin, end - begin);
-                }
-                taken = talk_answer_bytes(t, i - begin, end - begin, &piece);
-                check(piece.lost || (taken > 0 && i + taken <= end));
-                i += taken;
-        }
+        talk_feed_answers(t, &piece, data, size);
         if (ret_lost)
                 *ret_lost = piece.lost;
-        n = talk_answers(t, &piece, complete);
-        while ((taken = talk_answer(t, n, &g)) > 0) {
-                n -= taken;
-                sum += taken;
-        }
-        return sum;
+        return talk_take_answers(t, &piece, complete);
 }
 
 static struct talk redis(void) {

@@ -1,0 +1,432 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""HTTP/1.x: the real nginx, which counts its requests itself, and a server that does what servers rarely do."""
+
+import os
+import random
+import re
+import socket
+import struct
+import subprocess
+
+import scenario
+from scenario import (SOURCES, Cable, Unit, attach, check, equal, expect_total, nsenter, qosctl, run, server_figures, smaller,
+                      snapshot, systemctl, test, total, unused_port, wait_for)
+
+
+class Http(Unit):
+    """Common to both: attached before it starts, so that all that it ever serves, qosd sees."""
+
+    def begin(self, attach_first):
+        self.sent = 0
+        if attach_first:
+            attach(self)
+        self.start()
+        wait_for("it listens", lambda: str(self.port) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{self.port}").stdout)
+
+    def connect(self):
+        return Client(self.port)
+
+    def expect(self, count, status4xx=0, status5xx=0, streams=0, what="", in_flight=0):
+        """All of it was understood."""
+        expect_total(self, count, what=f"count {what}")
+        f = wait_for(f"{in_flight} are in flight {what}",
+                     lambda: (f := server_figures(self))["inFlight"] == in_flight and f)
+        equal(scenario.protocols(f), {"http1": count}, f"protocols {what}")
+        equal((f["status4xx"], f["errors"]["status5xx"], f["streams"]), (status4xx, status5xx, streams),
+              f"4xx, 5xx, streams {what}")
+        equal(f["errors"]["reset"], 0, f"errors.reset {what}")
+        equal(f["latency"]["count"], count, f"latency.count {what}")
+        equal(snapshot(self)["requests"]["quality"], "exact", f"quality {what}")
+        return f
+
+
+class Server(Http):
+    def __init__(self):
+        self.port, self.netns = unused_port(), None
+        super().__init__(f"/usr/bin/python3 {SOURCES}/http_server.py {self.port}")
+        self.begin(True)
+
+
+class Nginx(Http):
+    def __init__(self, attach_first=True, netns=None):
+        self.port, self.netns = unused_port(), netns
+        name = scenario.unit_name("nginx")
+        self.directory = f"/run/{name}"
+        os.makedirs(self.directory)
+        with open(f"{self.directory}/file", "wb") as f:
+            f.write(b"f" * 3000)
+        with open(f"{self.directory}/large", "wb") as f:
+            f.write(b"HTTP/1.1 500 No\r\n\r\n" * 20000)
+        with open(f"{self.directory}/nginx.conf", "w") as f:
+            f.write(f"worker_processes 2; pid {self.directory}/pid; error_log stderr; user root;\nevents {{}}\n"
+                    f"http {{ access_log off; sendfile on; keepalive_requests 1000000; client_max_body_size 1m;\n"
+                    f"server {{ listen {self.port}; root {self.directory};\n"
+                    f" location /bad {{ return 503 'bad'; }} location /status {{ stub_status; }} }} }}\n")
+        namespace = f"NetworkNamespacePath=/run/netns/{netns}" if netns else ""
+        super().__init__(f"/usr/sbin/nginx -c {self.directory}/nginx.conf -g 'daemon off;'", name=name, type="exec",
+                         settings=f"ExecReload=/bin/kill -HUP $MAINPID\nExecStopPost=/bin/rm -r {self.directory}\n{namespace}")
+        self.begin(attach_first)
+
+    def requests(self):
+        """By its own count; the one that asks for it is in it."""
+        with self.connect() as c:
+            status, body = c.ask("GET /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        equal(status, 200, "status of the status")
+        return int(re.search(rb"requests\s+\d+ \d+ (\d+)", body)[1])
+
+
+class Client:
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def send(self, data):
+        self.socket.sendall(data if isinstance(data, bytes) else data.encode())
+
+    def fill(self):
+        data = self.socket.recv(65536)
+        check(data, f"the connection ended behind {self.buffer[-100:]}")
+        self.buffer += data
+
+    def take(self, n):
+        while len(self.buffer) < n:
+            self.fill()
+        data, self.buffer = self.buffer[:n], self.buffer[n:]
+        return data
+
+    def until(self, end):
+        while end not in self.buffer:
+            self.fill()
+        n = self.buffer.index(end) + len(end)
+        return self.take(n)
+
+    def answer(self, bare=False):
+        """The status of the next one, and its body."""
+        head = self.until(b"\r\n\r\n").decode()
+        status = int(head.split()[1])
+        fields = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in head.split("\r\n")[1:])}
+        if bare or status < 200 or status in (204, 304):
+            return status, b""
+        if "chunked" in fields.get("transfer-encoding", ""):
+            body = b""
+            while size := int(self.until(b"\r\n").split(b";")[0], 16):
+                body += self.take(size)
+                self.take(2)
+            while self.until(b"\r\n") != b"\r\n":
+                pass
+            return status, body
+        if "content-length" in fields:
+            return status, self.take(int(fields["content-length"]))
+        body = self.buffer
+        while data := self.socket.recv(65536):
+            body += data
+        return status, body
+
+    def ask(self, data, bare=False):
+        self.send(data)
+        return self.answer(bare)
+
+
+def get(path, method="GET", fields=""):
+    return f"{method} {path} HTTP/1.1\r\nHost: x\r\n{fields}\r\n"
+
+
+@test(vm=True, deadline=60)
+def pipelined():
+    """As many at once as a client likes, of all kinds, each answered in its turn; 7 of 100 with 503."""
+    n = Nginx()
+    seed = random.Random(3)
+    sent = missing = bad = 0
+    for at_once in list(range(1, 17)) + [60]:
+        with n.connect() as c:
+            for _ in range(smaller(20)):
+                kinds = [seed.choice([("GET", "/file", 200), ("HEAD", "/large", 200), ("GET", "/none", 404), ("HEAD", "/none", 404),
+                                      ("GET", "/large", 200)]) if seed.random() > .07 else ("GET", "/bad", 503)
+                         for _ in range(at_once)]
+                c.send("".join(get(path, method) for method, path, _ in kinds))
+                for method, path, status in kinds:
+                    equal(c.answer(method == "HEAD")[0], status, f"status of {method} {path}")
+                    sent += 1
+                    missing += status == 404
+                    bad += status == 503
+    f = n.expect(sent, missing, bad, what="of pipelined requests")
+    equal(n.requests(), sent + 1, "requests by nginx's own count")
+    check(f["answer"]["max"] > 0, "no answer took any time to leave")
+    errors = run("qosctl", "--no-pager", "status", n.name, "--window=total").stdout
+    check(f"({bad} 5xx)" in errors and " 4xx\n" in errors, f"qosctl status does not show {bad} failures: {errors}")
+
+
+@test(vm=True, deadline=60)
+def load():
+    """Keep-alive and not, with a client that counts; a reload under load; 7 of 100 fail."""
+    n = Nginx()
+    sent = 0
+    for options in ("-k",), ("-k", "-i"), ():
+        number = smaller(3000)
+        out = run("ab", "-q", "-n", number, "-c", "16", *options, f"http://127.0.0.1:{n.port}/file", timeout=50).stdout
+        equal(int(re.search(r"^Complete requests:\s+(\d+)", out, re.M)[1]), number, "requests that ab completed")
+        sent += number
+        n.expect(sent, what=f"with ab {options}")
+    p = subprocess.Popen(["ab", "-q", "-k", "-r", "-n", str(smaller(20000)), "-c", "8", f"http://127.0.0.1:{n.port}/file"],
+                         stdout=subprocess.PIPE, text=True)
+    for _ in range(3):
+        before = total(n)
+        systemctl("reload", n.name)
+        wait_for("more were counted", lambda: total(n) > before or p.poll() is not None)
+    out = p.communicate()[0]
+    done, failed = (int(re.search(rf"^{w} requests:\s+(\d+)", out, re.M)[1]) for w in ("Complete", "Failed"))
+    equal(done, smaller(20000), "requests that ab completed")
+    # A worker that ends closes connections on which the next question is on its way: ab asks again
+    got = total(n)
+    check(sent + done - failed <= got <= sent + done, f"{got} counted, ab completed {done} and {failed} of them failed")
+    check(set(scenario.protocols(server_figures(n))) == {"http1"}, "protocols")
+    bad = 0
+    with n.connect() as c:
+        for i in range(1000):
+            status = 503 if i % 100 < 7 else 200
+            equal(c.ask(get("/bad" if status == 503 else "/file"))[0], status, "status")
+            bad += status == 503
+    expect_total(n, bad, "requests.server.errors.status5xx")
+    expect_total(n, got + 1000)
+
+
+@test(vm=True)
+def cut_anywhere():
+    """Where a segment ends says nothing. Byte by byte from the first on, too."""
+    s = Server()
+    seed = random.Random(5)
+    sent = missing = 0
+    for first in (1, 2, 5, 1000):
+        with s.connect() as c:
+            for i in range(smaller(40)):
+                status = seed.choice([200, 204, 304, 404])
+                body = seed.choice(["", "GET / HTTP/1.1\r\n\r\n", "x" * 700])
+                chunked = "".join("%x;a=b\r\n%s\r\n" % (len(p), p) for p in (body[:5], body[5:]) if p) + "0\r\nA: b\r\n\r\n"
+                method = seed.choice(["GET", "POST", "HEAD", "PATCH"])
+                data = (get(f"/status/{status}", method) if method in ("GET", "HEAD") else
+                        get(f"/status/{status}", method, f"cOnTeNt-LeNgTh: {len(body)}\r\n") + body if seed.random() < .5 else
+                        get(f"/status/{status}", method, "Transfer-Encoding: Chunked\r\n") + chunked).encode()
+                if i > 0 and seed.random() < .2:
+                    data = b"\r\n" + data.replace(b"Host: x\r\n", b"Host: x\r\nX-Folded: a\r\n b\r\n")
+                while data:
+                    n = first if i == 0 else seed.choice([1, 3, 10, 40, len(data)])
+                    c.send(data[:n])
+                    data = data[n:]
+                equal(c.answer(method == "HEAD")[0], status, "status")
+                sent += 1
+                missing += status == 404
+    s.expect(sent, missing, what="with requests cut anywhere")
+
+
+@test(vm=True)
+def bodies():
+    """Lengths, chunks, until the connection closes, none; in several segments; large ones both ways."""
+    s = Server()
+    sent = 0
+    with s.connect() as c:
+        for method, path, length in (("GET", "/size/5", 5), ("GET", "/size/0", 0), ("HEAD", "/size/5000", 0),
+                                     ("GET", "/size/1000000", 1000000), ("GET", "/chunked/0", 0), ("GET", "/chunked/20", 19020),
+                                     ("GET", "/size/5", 5)):
+            equal(len(c.ask(get(path, method), method == "HEAD")[1]), length, f"length of {path}")
+            sent += 1
+            s.expect(sent, what=f"after {method} {path}")
+        for length in (1, 100000, 3000000):
+            c.ask(get("/size/9", "PUT", f"Content-Length: {length}\r\n") + "x" * length)
+            sent += 1
+        s.expect(sent, what="with large questions")
+    for length in (0, 10, 500000):
+        with s.connect() as c:
+            equal(len(c.ask(get(f"/close/{length}"))[1]), length, "length of what ends with the connection")
+            sent += 1
+    s.expect(sent, what="until the connection closes")
+
+
+@test(vm=True)
+def long_answers_are_in_flight():
+    """… from the first to the last byte, however long the server takes in between."""
+    s = Server()
+    with s.connect() as c:
+        c.send(get("/slow/600") * 2)
+        wait_for("both are in flight", lambda: server_figures(s)["inFlight"] == 2)
+        wait_for("the first one has been answered in part", lambda: server_figures(s)["count"] == 1)
+        check(server_figures(s)["inFlight"] == 2, "one is in flight no more, though its answer is not complete")
+        c.answer()
+        wait_for("the second one is in flight", lambda: server_figures(s)["inFlight"] == 1)
+        c.answer()
+        f = s.expect(2, what="with answers that take long")
+        check(f["latency"]["max"] > 1_100_000_000, f"latency {f['latency']}")
+        check(f["answer"]["max"] > 500_000_000, f"answer {f['answer']}")
+    # One that the server breaks off is an error; one that the client does, is the client's
+    with s.connect() as c:
+        c.send(get("/abort"))
+        while c.socket.recv(1000):
+            pass
+    expect_total(s, 1, "requests.server.errors.reset")
+    with s.connect() as c:
+        c.send(get("/late/300"))
+        wait_for("it is in flight", lambda: server_figures(s)["inFlight"] == 1)
+        c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    expect_total(s, 1, "requests.server.clientAborts")
+    wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
+    equal(total(s), 3, "count")
+
+
+@test(vm=True)
+def interim_and_early_answers():
+    """100-continue is no answer. One that comes before the body has come keeps its place."""
+    s = Server()
+    sent = 0
+    with s.connect() as c:
+        for _ in range(10):
+            c.send(get("/size/3", "POST", "Content-Length: 20000\r\nExpect: 100-continue\r\n"))
+            equal(c.answer()[0], 103, "status")
+            equal(c.answer()[0], 100, "status")
+            equal(server_figures(s)["inFlight"], 1, "in flight, while the body is to come")
+            equal(total(s), sent, "count, while the body is to come")
+            c.send("x" * 20000)
+            equal(c.answer()[0], 200, "status")
+            sent += 1
+            expect_total(s, sent)
+        f = s.expect(10, what="with interim answers")
+        check(f["receive"]["max"] > 0, "the body took no time to come")
+        for _ in range(10):
+            c.send(get("/early", "POST", "Content-Length: 20000\r\n"))
+            equal(c.answer()[0], 413, "status")
+            sent += 1
+            wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
+            c.send("x" * 19999)
+            equal(server_figures(s)["inFlight"], 0, "in flight, while the rest comes")
+            c.send("x")
+            equal(c.ask(get("/status/200"))[0], 200, "status")
+            sent += 1
+        s.expect(30, 10, what="with early answers")
+    with s.connect() as c:
+        c.send(get("/early-close", "POST", "Content-Length: 20000\r\n") + "x" * 1000)
+        equal(c.answer()[0], 413, "status")
+    s.expect(31, 11, what="with a connection that is closed before all of the question came")
+    # nginx does so by itself
+    n = Nginx()
+    with n.connect() as c:
+        c.send(get("/file", "POST", "Content-Length: 5000000\r\n"))
+        equal(c.answer()[0], 413, "status")
+        c.send("x" * 100)
+    n.expect(1, 1, what="with nginx, which does not take so much")
+
+
+@test(vm=True)
+def tunnels():
+    """After the upgrade to a WebSocket, or CONNECT, nothing is a request, and nothing in flight."""
+    s = Server()
+    with s.connect() as a, s.connect() as b:
+        a.ask(get("/status/200"))
+        equal(a.ask(get("/ws", fields="Upgrade: websocket\r\nConnection: Upgrade\r\n"))[0], 101, "status")
+        b.send("CONNECT example:443 HTTP/1.1\r\n\r\n")
+        b.until(b"\r\n\r\n")
+        s.expect(3, what="with two tunnels")
+        for i in range(smaller(200)):
+            for c in (a, b):
+                c.send(b"\x81\x7e" + b"GET / HTTP/1.1\r\n\r\n"[:i % 19])
+                c.take(2 + i % 19)
+        for c in (a, b):
+            c.send("not answered" * 100000)
+            wait_for("it has come", lambda: server_figures(s)["bytesIn"] > 1200000)
+        f = s.expect(3, what="with traffic in them")
+        check(f["latency"]["max"] < 1_000_000_000, f"the tunnel is in the latency: {f['latency']}")
+    f = s.expect(3, what="when they are closed")
+    equal(f["clientAborts"], 0, "clientAborts")
+
+    # What comes behind this one is another protocol, and said not to be known
+    with s.connect() as c:
+        c.ask(get("/h2c", fields="Upgrade: h2c\r\nConnection: Upgrade\r\n"))
+        c.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        c.take(24)
+    wait_for("the connection is no longer understood", lambda: server_figures(s).get("protocols", {}).get("tcp", 1) > 0)
+    check(snapshot(s)["requests"]["quality"] != "exact", "quality is exact")
+
+
+@test(vm=True)
+def streams():
+    """Server-sent events: the head counts, and then they take as long as they like."""
+    s = Server()
+    with s.connect() as c, s.connect() as d:
+        for e in (c, d):
+            e.send(get("/events/20"))
+            e.until(b"data: 9\n\r\n")
+        f = s.expect(2, streams=2, what="with streams")
+        for e in (c, d):
+            e.until(b"data: 9\n\r\n")
+        f = s.expect(2, streams=2, what="with streams that go on")
+        check(f["latency"]["max"] < 250_000_000 and f["answer"]["max"] < 250_000_000, f"it is in the latency: {f['latency']}")
+    f = s.expect(2, streams=2, what="when the clients have gone")
+    equal(f["clientAborts"], 0, "clientAborts")
+    with s.connect() as c:
+        for _ in range(3):
+            c.ask(get("/events/3", "POST", "Content-Length: 0\r\n"))
+            c.ask(get("/status/200"))
+    s.expect(8, streams=5, what="with streams that end, and more questions behind them")
+
+
+@test(deadline=60)
+def attached_while_loaded():
+    """From the attach on: between what nginx had counted before and after it."""
+    n = Nginx(attach_first=False)
+    with n.connect() as idle, n.connect() as half:
+        idle.ask(get("/file"))
+        half.send(get("/file")[:-1])
+        load = subprocess.Popen(["wrk", "-t1", "-c16", "-d3s", f"http://127.0.0.1:{n.port}/file"], stdout=subprocess.DEVNULL)
+        wait_for("load", lambda: n.requests() > 100)
+        before = n.requests()
+        attach(n)
+        after = n.requests()
+        load.wait(50)
+        half.send("\n")
+        equal(half.answer()[0], 200, "status")
+        equal(idle.ask(get("/none"))[0], 404, "status")
+        equal(half.ask(get("/bad"))[0], 503, "status")
+        end = n.requests()
+        wait_for("nothing is in flight", lambda: server_figures(n)["inFlight"] == 0)
+    got = total(n)
+    check(end - after <= got <= end - before + 16, f"{got} counted, nginx {end - after} to {end - before}")
+    equal((total(n, "requests.server.status4xx"), total(n, "requests.server.errors.status5xx")), (1, 1), "4xx, 5xx")
+
+
+@test(deadline=60)
+def on_a_bad_cable():
+    """Lost, doubled and overtaken segments: the same count."""
+    cable = Cable(drop=10, duplicate=30, reorder=50, delay_us=300, seed=11)
+    n = Nginx(netns=cable.b)
+    sent = 0
+    for options, path, number in ((["-k"], "file", 1500), ([], "large", 60), (["-k", "-i"], "large", 500)):
+        out = run(*nsenter(cable.a), "ab", "-q", "-n", number, "-c", "10", *options,
+                  f"http://{cable.address_b}:{n.port}/{path}", timeout=50).stdout
+        equal(int(re.search(r"^Complete requests:\s+(\d+)", out, re.M)[1]), number, "requests that ab completed")
+        sent += number
+    n.expect(sent, what="on a bad cable")
+    check(cable.counter("TcpRetransSegs") > 0, "nothing was sent again")
+
+
+@test()
+def not_http_after_all():
+    """What only begins like HTTP is an exchange like any other; of an answer that is not HTTP it is said."""
+    s = scenario.start_served(mode="thread", request=20, response=10)
+    with socket.create_connection(("127.0.0.1", s.port), timeout=10) as c:
+        for n in range(20):
+            c.sendall(b"GET / RTSP/1.0\r\n\r\nxx")
+            equal(len(c.recv(10, socket.MSG_WAITALL)), 10, "answer")
+    expect_total(s, 20)
+    f = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)
+    equal(scenario.protocols(f), {"tcp": 20}, "protocols")
+    check("status4xx" not in f and "status5xx" not in f["errors"], "there is a status though nothing was HTTP")
+    with socket.create_connection(("127.0.0.1", s.port), timeout=10) as c:
+        for n in range(20):
+            c.sendall(b"GET / HTTP/1.1\r\n\r\nxx"[:20])
+            equal(len(c.recv(10, socket.MSG_WAITALL)), 10, "answer")
+    wait_for("it is said", lambda: snapshot(s)["requests"]["quality"] == "overlapping")
+    qosctl("detach", s.name)
