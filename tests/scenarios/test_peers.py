@@ -333,24 +333,26 @@ def more_than_there_are_rows():
     check("others" in qosctl("status", c.name, "--window=total").stdout, "no others on the status page")
 
 
-@test(deadline=40)
+@test(deadline=60)
 def attached_under_load():
     """Old connections are found in the middle of something: what leaves from then on counts."""
     s = Server(mode="thread", delay_us=2000)
     s.start()
-    c = ClientUnit(port=s.port, connections=8, number=8000)
+    c = ClientUnit(port=s.port, connections=8, number=10**9)
     c.start()
     wait_for("load", lambda: run("ss", "-tnH", "state", "established", f"dport = :{s.port}").stdout.count("\n") == 8)
     attach(s)
     before = server_figures(s)["count"]
     attach(c)
     after = server_figures(s)["count"]
+    wait_for("some are counted", lambda: client_figures(c)["count"] > 200, 20)
+    # No more new ones; those under way are finished
+    c.kill("SIGTERM")
     wait_for("the client has ended", lambda: scenario.unit_property(c.name, "ActiveState") == "inactive", 20)
     f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
     end = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)["count"]
     # The server's count runs ahead of the client's by what is in flight: a question whose answer was on its way
     check(end - after - 8 <= f["count"] <= end - before + 8, f"{f['count']} counted, the server has {end - after} to {end - before}")
-    check(f["count"] > 100, f"only {f['count']} after the attach")
     equal((f["errors"], f["aborts"]), ({"reset": 0, "timeout": 0}, 0), "errors and aborts")
 
 
