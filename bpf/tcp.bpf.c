@@ -1092,8 +1092,9 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
 #define DEPARTURE_TUNNEL (1ULL << 32)   /* behind that nothing is asked any more */
 #define DEPARTURE_MORE (1ULL << 33)     /* the answer before that goes on */
 
-/* The parts of talk_departs(), each with a room of its own on the stack, which is small. */
-static __attribute__((noinline)) __u64 departure_parse(struct __sk_buff *skb, struct talk *t, struct qos_unit *u,
+/* The parts of talk_departs(), each with a room of its own on the stack, which is small. This one is walked by the verifier by
+ * itself: what it may return is not followed through the other. */
+__attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, struct talk *t, struct qos_unit *u,
                                                        const struct departure *d) {
         struct answer_feed a = {};
         __u64 answers;

@@ -27,12 +27,12 @@ enum unix_kind {
 /* Charged to the application's option memory, as struct conn. */
 struct unix_conn {
         struct bpf_spin_lock lock;
-        __u32 looked;           /* 1: what it speaks was looked at */
         struct qos_owner owner;
         __u16 kind;             /* enum unix_kind */
         __u16 found;            /* 1: somebody else made the listener, who reads first shows whose it is;
                                  * of UNIX_ASKER: it was answered once */
-        __u32 share;            /* SHARE_ROW */
+        __u16 share;            /* SHARE_ROW */
+        __u16 looked;           /* 1: at what the first question begins with */
         struct exchange x;
 };
 
@@ -104,7 +104,6 @@ static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_own
                 c->kind = kind;
                 c->found = found;
                 c->share = share;
-                c->looked = 0;
                 c->x = x;
         }
         bpf_spin_unlock(&c->lock);
@@ -308,7 +307,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
                 if (bpf_core_read(&consumed, sizeof(consumed), &((struct unix_skb_parms*) &skb->cb)->consumed) < 0)
                         return 0;
                 whole = consumed + len >= skb->len;
-                if (c->looked == 0) {
+                if (!c->looked) {
                         c->looked = 1;
                         if (unix_is_bus(skb, consumed)) {
                                 c->kind = UNIX_BUS;
