@@ -96,6 +96,15 @@ static __always_inline struct qos_unit* unit_get(const struct qos_owner *owner) 
 #define SHARE_ROW 0x7fU         /* the number of the row (qos.h), 0: none */
 #define SHARE_ALONE 0x80U       /* they are not the unit's: an excluded endpoint, or what it asks of others */
 
+static __always_inline void sock_local(const struct sock *sk, struct qos_address *ret) {
+        ret->family = sk->__sk_common.skc_family;
+        ret->port = sk->__sk_common.skc_num;
+        if (ret->family == AF_INET6)
+                bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_rcv_saddr);
+        else
+                *(volatile __be32*) ret->address = sk->__sk_common.skc_rcv_saddr;
+}
+
 /* The share of who listens at this address. unsure: perhaps nobody does, then it gets no row; all can be had again. */
 static __always_inline __u32 endpoint_find(struct qos_unit *u, const struct qos_owner *owner, const struct qos_address *a,
                                            bool unsure) {
@@ -261,4 +270,19 @@ static __always_inline bool task_owner(struct qos_owner *ret) {
 
         *ret = owner_read(owner);
         return true;
+}
+
+/* A task of the unit (found in an iterator) that has been forked by the service manager, and has not begun to be a program of the
+ * unit: its files are still the manager's, which is the case for some microseconds. What forks in the unit is another thing,
+ * also if its parent has ended. */
+static __always_inline bool task_is_managers(struct task_struct *task, const struct qos_owner *owner) {
+        struct task_struct *parent = task->real_parent;
+        struct qos_owner *group;
+
+        if (!(task->flags & PF_FORKNOEXEC) || !parent)
+                return false;
+        group = bpf_cgrp_storage_get(&groups, parent->cgroups->dfl_cgrp, 0, 0);
+        if (group && owner_equal(group, owner))
+                return false;
+        return BPF_CORE_READ(task, mm, exe_file) == BPF_CORE_READ(parent, mm, exe_file);
 }

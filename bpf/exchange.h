@@ -40,7 +40,7 @@ enum exchange_flag {
         EXCHANGE_OUT_KNOWN  = 1 << 2,   /* out_end is valid */
         EXCHANGE_HOLE       = 1 << 3,   /* data is missing before hole_end */
         EXCHANGE_OVERLAPPED = 1 << 4,   /* this question was already reported as overlapping */
-        EXCHANGE_DONE       = 1 << 5,   /* the unit has hung up: nothing that comes is a question */
+        EXCHANGE_DONE       = 1 << 5,   /* the unit has hung up: nothing that comes is a question. Who asks: one of the two has */
         EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct talk beside this one (talk.h) */
         EXCHANGE_LATE       = 1 << 7,   /* … and what arrives is the rest of a question that has been answered */
         EXCHANGE_SEALED     = 1 << 8,   /* TLS: there is a struct tls (tls.h) */
@@ -310,9 +310,9 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
 
 /* ---- the other role: the unit asks ---- */
 
-/* A part of a question leaves. Until the peer answers all of it is one. */
+/* A part of a question leaves. Until the peer answers all of it is one. Who has hung up is not asked any more. */
 EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange_effect *effect) {
-        if (x->state == EXCHANGE_ASKED)
+        if (x->state == EXCHANGE_ASKED || x->flags & EXCHANGE_DONE)
                 return;
         x->state = EXCHANGE_ASKED;
         x->first_at = now;
@@ -332,6 +332,8 @@ EXCHANGE_INLINE void exchange_hear(struct exchange *x, __u64 now, __u32 end, __u
         effect->bytes = end - x->in_end;
         x->in_end = end;
 
+        if (x->flags & EXCHANGE_DONE)
+                return; /* the unit has gone, nobody reads it */
         if (x->state == EXCHANGE_ASKED) {
                 x->state = EXCHANGE_ANSWERING;
                 x->last_out_at = now;

@@ -39,8 +39,16 @@ struct css_set {
         struct cgroup *dfl_cgrp;
 };
 
+struct file;
+
+struct mm_struct {
+        struct file *exe_file;
+};
+
 struct task_struct {
         unsigned int flags;
+        struct mm_struct *mm;
+        struct task_struct *real_parent;
         struct css_set *cgroups;
 };
 
@@ -209,5 +217,6 @@ enum {
 #define SOCK_STREAM 1
 #define SOCK_DGRAM 2
 #define SHUTDOWN_MASK 3
+#define PF_FORKNOEXEC 0x00000040
 #define PF_KTHREAD 0x00200000
 #define ETIMEDOUT 110

@@ -290,8 +290,7 @@ struct qos_path {
 struct qos_exclude {
         struct qos_owner owner;
         __u16 port;             /* host byte order */
-        __u16 _padding;
-        __u32 _padding2;        /* keys are compared byte by byte */
+        __u16 _padding[3];      /* all of it: a key is compared as bytes */
 };
 
 /* Where the service manager listens for a unit (hash): by this those of its sockets are recognised that it has already.

@@ -113,15 +113,6 @@ struct {
 
 /* ---- rows ---- */
 
-static __always_inline void sock_local(const struct sock *sk, struct qos_address *ret) {
-        ret->family = sk->__sk_common.skc_family;
-        ret->port = sk->__sk_common.skc_num;
-        if (ret->family == AF_INET6)
-                bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_rcv_saddr);
-        else
-                *(volatile __be32*) ret->address = sk->__sk_common.skc_rcv_saddr;
-}
-
 static __always_inline void sock_remote(const struct sock *sk, struct qos_address *ret) {
         volatile __u32 *words = (volatile __u32*) ret->address;
 
@@ -500,8 +491,8 @@ static __always_inline void client_begins(struct sock *sk, struct conn *c, const
         conn_move(sk, c, owner);
 }
 
-/* All of it apart: servers that ask nobody do not pay for it. */
-static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_unit *u, __u32 end, __u32 snd_nxt, __u64 now) {
+/* All of it apart: servers that ask nobody do not pay for it. tcp: where the segment ends, and snd_nxt. */
+static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_unit *u, __u64 tcp, __u32 asks, __u64 now) {
         struct exchange_effect effect = {};
         struct place p;
         __u32 bytes;
@@ -510,8 +501,8 @@ static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_u
                 return 0;
 
         bpf_spin_lock(&c->lock);
-        bytes = exchange_leave(&c->x, end, snd_nxt);
-        if (bytes > 0)
+        bytes = exchange_leave(&c->x, tcp >> 32, tcp);
+        if (bytes > 0 && asks)
                 exchange_ask(&c->x, now, &effect);
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -1269,7 +1260,11 @@ int requests_egress(struct __sk_buff *skb) {
          * exchange costs */
         d.now = tp->tcp_clock_cache;
         if (c->kind == CONN_CLIENT) {
-                client_departs(c, u, segment.seq + segment.len, snd_nxt, d.now);
+                __u64 bytes = 0;
+
+                if (segment.len >= TLS_HEADER_SIZE && segment.len <= TLS_FAREWELL_MAX)
+                        (void) bpf_skb_load_bytes(skb, segment.offset, &bytes, TLS_HEADER_SIZE);
+                client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt, !tls_is_farewell(bytes, segment.len), d.now);
                 return 1;
         }
 
@@ -1538,7 +1533,9 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
         if (!u)
                 return 0;
         if (c->kind == CONN_CLIENT) {
-                if (new_state == TCP_CLOSE || new_state == TCP_CLOSE_WAIT)
+                /* shutdown() for writing alone may be part of a question */
+                if (new_state == TCP_CLOSE || new_state == TCP_CLOSE_WAIT ||
+                    (new_state == TCP_FIN_WAIT1 && sk->sk_shutdown == SHUTDOWN_MASK))
                         client_ends(c, u, sk->sk_err, old_state, new_state);
                 return 0;
         }
@@ -1697,7 +1694,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
                 return 0;
         owner = owner_read(group);
         u = unit_get(&owner);
-        if (!u)
+        if (!u || task_is_managers(task, &owner))
                 return 0;
 
         socket = bpf_sock_from_file(file);

@@ -99,6 +99,15 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
         return 0;
 }
 
+/* A segment of a client that is its farewell (bytes: how it begins, the first one lowest), and nothing else: nobody answers that. */
+#define TLS_FAREWELL_MAX 64U
+EXCHANGE_INLINE int tls_is_farewell(__u64 bytes, __u32 length) {
+        __u32 type = bytes & 0xff, major = bytes >> 8 & 0xff, body = (bytes >> 24 & 0xff) << 8 | (bytes >> 32 & 0xff);
+
+        return major == 3 && length == TLS_HEADER_SIZE + body &&
+                (type == TLS_ALERT || (type == TLS_APPLICATION && TLS_IS_ALERT(body)));
+}
+
 /* What a step meant. */
 #define TLS_STEP_APPLICATION (1U << 24) /* there was something of a question, or an answer, in what it took */
 #define TLS_STEP_LOST (1U << 25)

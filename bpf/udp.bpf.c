@@ -47,7 +47,7 @@ int units_find_udp(struct bpf_iter__task_file *ctx) {
         if (!group)
                 return 0;
         owner = *group;
-        if (!unit_get(&owner))
+        if (!unit_get(&owner) || task_is_managers(task, &owner))
                 return 0;
 
         socket = bpf_sock_from_file(file);
@@ -69,6 +69,32 @@ int units_find_udp(struct bpf_iter__task_file *ctx) {
                           sk->sk_receive_queue.qlen + BPF_CORE_READ((struct udp_sock*) sk, reader_queue.qlen), true);
         else
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+        return 0;
+}
+
+/* As requests_share, of the sockets that have an endpoint. What is open on them stays where it was until it is answered. */
+SEC("iter/bpf_sk_storage_map")
+int requests_share_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct qos_address a = {};
+        struct sock *sk = ctx->sk;
+        struct qos_owner owner;
+        struct udp_socket *c;
+        struct qos_unit *u;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
+        if (!c || !c->answers)
+                return 0;
+        owner = c->owner;
+        u = unit_get(&owner);
+        if (!u)
+                return 0;
+        sock_local(sk, &a);
+        c->share = endpoint_find(u, &owner, &a, false);
         return 0;
 }
 

@@ -221,7 +221,7 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
                 return 0;
         owner = *group;
         u = unit_get(&owner);
-        if (!u)
+        if (!u || task_is_managers(task, &owner))
                 return 0;
 
         socket = bpf_sock_from_file(file);

@@ -112,6 +112,8 @@ static const struct {
                                    "age of the oldest request in flight" },
         [PROGRAM_SHARE]        = { "requests_share",      "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
                                    "which endpoint connections older than the attach belong to, ports that are excluded while connections are open" },
+        [PROGRAM_SHARE_UDP]    = { "requests_share_udp",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_UDP_SOCKETS,
+                                   "ports that are excluded while sockets of UDP are open" },
         [PROGRAM_UNIX_OPEN]    = { "requests_unix_open",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_UNIX_CONNS,
                                    "requests in flight on Unix sockets" },
         [PROGRAM_UDP_OPEN]     = { "requests_udp_open",   "requests", "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_UDP_PEERS,
@@ -734,9 +736,11 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
         /* Twice: of the connections that are made during the first time some come from a listener that is not done yet,
          * and may be missed. Those of the second time come from listeners that are */
         r = iterator_run(p, PROGRAM_SHARE, NULL);
-        if (r < 0)
-                return r;
-        return iterator_run(p, PROGRAM_SHARE, NULL);
+        if (r >= 0)
+                r = iterator_run(p, PROGRAM_SHARE, NULL);
+        if (r >= 0)
+                r = iterator_run(p, PROGRAM_SHARE_UDP, NULL);
+        return r;
 }
 
 int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n) {

@@ -27,6 +27,7 @@ typedef enum Program {
         PROGRAM_LISTENERS,
         PROGRAM_OLDEST,
         PROGRAM_SHARE,
+        PROGRAM_SHARE_UDP,
         PROGRAM_UNIX_OPEN,
         PROGRAM_UDP_OPEN,
         _PROGRAM_MAX,

@@ -35,7 +35,8 @@ static int print_value(const char *path, sd_json_variant *value, void *userdata)
 /* Whether qosd measures something of that name, or group of names, at all. */
 static int metric_exists(Client *c, const char *name, Replies *catalogue) {
         /* Absent now and then, and in no catalogue */
-        static const char *const others[] = { "controlGroup", "invocationId", "window", "requests", "totals", "cost", "cost.share" };
+        static const char *const others[] = { "controlGroup", "invocationId", "window", "requests", "totals", "cost", "cost.share",
+                                              "requests.server.endpoints", "requests.client.peers" };
         size_t l;
         int r;
 

@@ -95,10 +95,10 @@ int selector_parse(const char *name, Selector *ret, char ret_metric[static SELEC
 
         begin++;
         l = (size_t) (end - begin);
-        if (s.client && is_unit(begin, l)) {
-                s.type = SELECTOR_UNIT;
-                s.unit = begin;
-                s.unit_length = l;
+        if (s.client ? is_unit(begin, l) : l > 1 && (*begin == '/' || *begin == '@')) {
+                s.type = s.client ? SELECTOR_UNIT : SELECTOR_PATH;
+                s.text = begin;
+                s.length = l;
         } else {
                 r = parse_address(begin, l, &s);
                 if (r < 0)
@@ -114,6 +114,10 @@ int selector_parse(const char *name, Selector *ret, char ret_metric[static SELEC
         return 0;
 }
 
+static bool text_is(const Selector *s, const char *text) {
+        return strlen(text) == s->length && strncmp(text, s->text, s->length) == 0;
+}
+
 bool selector_matches(const Selector *s, const Row *row, const char *unit) {
         if (row->rest || (row->kind == ROW_PEER) != s->client)
                 return false;
@@ -121,14 +125,17 @@ bool selector_matches(const Selector *s, const Row *row, const char *unit) {
         switch (s->type) {
 
         case SELECTOR_PORT:
-                return row->port == s->port;
+                return row->family != AF_UNIX && row->port == s->port;
 
         case SELECTOR_ADDRESS:
                 return row->port == s->port && row->family == s->family &&
                         memcmp(row->address, s->address, sizeof(row->address)) == 0;
 
+        case SELECTOR_PATH:
+                return row->family == AF_UNIX && text_is(s, row->path);
+
         case SELECTOR_UNIT:
-                return unit && strlen(unit) == s->unit_length && strncmp(unit, s->unit, s->unit_length) == 0;
+                return unit && text_is(s, unit);
 
         default:
                 return false;

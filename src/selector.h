@@ -12,6 +12,7 @@ typedef enum SelectorType {
         SELECTOR_NONE,          /* the whole unit */
         SELECTOR_PORT,          /* ":443": whatever the address */
         SELECTOR_ADDRESS,       /* "127.0.0.1:443", "[::1]:443", "*:443", as endpoints and peers are shown */
+        SELECTOR_PATH,          /* "/run/a.sock", "@abstract": endpoints alone */
         SELECTOR_UNIT,          /* "redis-server.service", or the path of a control group: peers alone */
 } SelectorType;
 
@@ -20,14 +21,14 @@ typedef struct Selector {
         bool client;            /* peers, not endpoints */
         uint16_t port, family;
         uint8_t address[16];    /* IPv4: the first four */
-        const char *unit;       /* in the name that was parsed, not terminated */
-        size_t unit_length;
+        const char *text;       /* the path, or the unit, in the name that was parsed, not terminated */
+        size_t length;
 } Selector;
 
 /* No name of a metric has more beside the selector. */
 #define SELECTOR_METRIC_MAX 64U
 
-#define SELECTOR_EXPECTED "an address and port like '127.0.0.1:443', '[::1]:443', '*:443' or ':443', or of a peer its unit"
+#define SELECTOR_EXPECTED "an address and port like '127.0.0.1:443', '[::1]:443', '*:443' or ':443', or of a peer its unit, of an endpoint its path"
 
 /* Splits a name into the selector and what remains without it, the name of a metric (or of a distribution), of which it is
  * not known here whether it exists. Without brackets: SELECTOR_NONE, and the name as it is. The selector points into name.

@@ -815,14 +815,17 @@ static int history_query_parse(HistoryQuery *q, char **names, QosError *e) {
         for (char **name = names; name && *name; name++) {
                 const Metric *metric = metric_find(*name);
                 int d = history_find_distribution(*name);
+                char whole[SELECTOR_METRIC_MAX];
+                Selector selector;
 
                 if (d >= 0)
                         q->distributions |= 1U << d;
                 else if (metric && history_has_metric(metric))
                         history_query_want(q, metric);
-                else if (metric || is_distribution(*name))
+                else if (metric || is_distribution(*name) ||
+                         (selector_parse(*name, &selector, whole) >= 0 && (metric_find(whole) || is_distribution(whole))))
                         return qos_error_set(e, QOS_ERROR_NO_HISTORY, *name, "no history is kept of '%s', only of counters, rates, latency and time to first byte, "
-                                             "requests in flight and open connections", *name);
+                                             "requests in flight and open connections of the whole unit", *name);
                 else
                         return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, *name, "there is no metric '%s', see 'qosctl list-metrics'", *name);
         }

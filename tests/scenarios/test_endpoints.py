@@ -7,9 +7,12 @@ import socket
 import subprocess
 
 import scenario
-from scenario import (Talk, Unit, attach, check, equal, expect_total, kill_qosd, lookup, qosctl, run,
+from scenario import (Client, Talk, Unit, attach, check, equal, expect_total, kill_qosd, load, lookup, qosctl, run, server_command,
                       server_figures, smaller, snapshot, test, unused_port, varlink, varlink_error, wait_for)
+from test_activation import Activated, inetd
 from test_redis import command
+from test_udp import UdpServer
+from test_unix import UnixServer, ask as unix_ask
 
 
 class Nginx(Unit):
@@ -178,6 +181,7 @@ def named_metrics():
     equal((h["count"], h["schema"], sum(x["count"] for x in h["buckets"])), (600, 3, 600), "the histogram")
     equal(varlink_error("Histogram", unit=u.name, metric="requests.server[:1].latency", window=0), "NotMeasured", "of nothing")
     equal(varlink_error("Histogram", unit=u.name, metric=f"requests.server[:{b}].queue"), "NoSuchMetric", "of a phase")
+    equal(varlink_error("History", unit=u.name, metrics=[f"requests.server[:{b}].rate"]), "NoHistory", "over time")
     # Of windows that have no figures by endpoint it is said where they are
     equal(varlink("Get", unit=u.name, window=60 * scenario.SEC, metrics=[f"requests.server[:{b}].count"])["values"], {},
           "over a minute")
@@ -188,25 +192,41 @@ def named_metrics():
     check(f"127.0.0.1:{a}" in status and f"127.0.0.1:{b}" in status, f"the status page: {status}")
 
 
+class Two(Unit):
+    """The C server at two ports, as one unit."""
+
+    def __init__(self, address="127.0.0.1"):
+        self.ports = unused_ports(2)
+        one, other = (server_command(mode="thread", address=address, port=port) for port in self.ports)
+        super().__init__(f"/bin/sh -c '{one} & exec {other}'", type="exec")
+
+    def start(self):
+        super().start()
+        for port in self.ports:
+            wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+        return self
+
+
 @test(vm=True)
 def attached_under_load():
     """Connections that are older than the attach belong to where they came in."""
-    a, b = unused_ports(2)
-    u = Nginx([f"{a}", f"127.0.0.1:{b}"]).start()
-    clients = [subprocess.Popen(["ab", "-q", "-k", "-n", str(smaller(60000)), "-c", "3", f"http://127.0.0.1:{port}/"],
-                                stdout=subprocess.PIPE, text=True) for port in (a, b)]
-    wait_for("load", lambda: int(run("ss", "-tnH", "state", "established", f"sport = :{b}").stdout.count("\n")) == 3)
-    attach(u)
-    check(all(c.poll() is None for c in clients), "the load ended before the attach")
-    for c in clients:
-        equal(c.wait(60), 0, "ab's exit status")
-    wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
-    before = counts(u)
-    equal(set(before), {f"*:{a}", f"127.0.0.1:{b}"}, "endpoints")
-    check(all(0 < n <= smaller(60000) for n in before.values()), f"{before}")
-    equal(sum(before.values()), server_figures(u)["count"], "the sum")
-    expect_counts(u, {f"*:{a}": before[f"*:{a}"] + ab(a, 50), f"127.0.0.1:{b}": before[f"127.0.0.1:{b}"] + ab(b, 60)},
-                  "after the load", timed=False)
+    for address, listen in (("0.0.0.0", "*"), ("127.0.0.1", "127.0.0.1")):
+        u = Two(address).start()
+        names = [f"{listen}:{port}" for port in u.ports]
+        clients = [Client(port, connections=3, number=10**9) for port in u.ports]
+        for port in u.ports:
+            wait_for("load", lambda: run("ss", "-tnH", "state", "established", f"sport = :{port}").stdout.count("\n") == 3)
+        attach(u)
+        wait_for("both are counted", lambda: set(counts(u)) == set(names) and all(n > 100 for n in counts(u).values()))
+        for c in clients:
+            c.stop()
+        wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
+        before = counts(u)
+        equal(set(before), set(names), "endpoints")
+        equal(sum(before.values()), server_figures(u)["count"], "the sum")
+        for i, number in enumerate((50, 60)):
+            before[names[i]] += load(u.ports[i], number=number, connections=2)["answered"]
+        expect_counts(u, before, "after the load", timed=False)
 
 
 # ---- what is left out ------------------------------------------------------------------------------------------------
@@ -226,7 +246,7 @@ def excluded_from_the_beginning():
     m = ab(b, 250)
     expect_counts(u, {f"127.0.0.1:{a}": n, f"*:{b} excluded": m}, "with one excluded")
     f = server_figures(u)
-    equal((f["count"], f["latency"]["count"], f["protocols"]["http1"]), (n, n, n), "the unit's own")
+    equal((f["count"], f["latency"]["count"], sum(f["protocols"].values())), (n, n, n), "the unit's own")
     equal(held_without(u), [[f"port:{b}"]], "the hold")
     status = qosctl("status", u.name).stdout
     check(f"*:{b} (excluded)" in status and f"without port:{b}" in status, f"the status page: {status}")
@@ -241,30 +261,26 @@ def excluded_from_the_beginning():
 @test(deadline=60)
 def excluded_under_load():
     """From the moment that it is asked for; and back again. The figures are with one or the other, each once."""
-    a, b = unused_ports(2)
-    u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"])).start()
-    number = smaller(100000)
-    p = subprocess.Popen(["ab", "-q", "-k", "-n", str(number), "-c", "8", f"http://127.0.0.1:{b}/"], stdout=subprocess.DEVNULL)
-    seen, want, name = 0, 0, f"127.0.0.1:{b}"
+    u = attach(Two()).start()
+    a, b = u.ports
+    c = Client(b, connections=8, number=10**9)
+    want, name = 0, f"127.0.0.1:{b}"
     for excluded in (True, False, True, False, True):
-        # It is being counted where it belongs
-        wait_for("it counts", lambda: counts(u).get(name, 0) > seen or p.poll() is not None)
+        wait_for("it counts where it belongs", lambda: counts(u).get(name, 0) > 100)
         attach(u, *([f"--exclude=port:{b}"] if excluded else []))
-        # Nothing comes there any more. What both have is read at two moments
-        own = server_figures(u)["count"]
         name = f"127.0.0.1:{b}" + (" excluded" if excluded else "")
-        seen = counts(u).get(name, 0)
-        wait_for("it counts on the other side", lambda: counts(u).get(name, 0) > seen or p.poll() is not None)
+        own, seen = server_figures(u)["count"], counts(u).get(name, 0)
+        wait_for("it counts on the other side", lambda: counts(u).get(name, 0) > seen + 100)
         if excluded:
             equal(server_figures(u)["count"], own, "the unit's count while all that comes is excluded")
-            want += ab(a, 20)
+            want += load(a, number=20)["answered"]
             equal(server_figures(u)["count"], own + 20, "the unit's count with some that is not")
-    check(p.poll() is None, "the load ended too early")
-    equal(p.wait(50), 0, "ab's exit status")
+    answered = c.stop()["answered"]
     wait_for("nothing is in flight", lambda: all(r["inFlight"] == 0 for r in endpoints(u).values()))
     equal(server_figures(u)["inFlight"], 0, "inFlight")
     got = counts(u)
-    equal(got[f"127.0.0.1:{b}"] + got[f"127.0.0.1:{b} excluded"], number, "count on both sides together")
+    equal(got[f"127.0.0.1:{b}"] + got[f"127.0.0.1:{b} excluded"], answered, "count on both sides together")
+    equal(got[f"127.0.0.1:{a}"], want, "count of the other endpoint")
     equal(server_figures(u)["count"], got[f"127.0.0.1:{b}"] + want, "the unit's count")
 
 
@@ -278,8 +294,8 @@ def in_flight_moves_with_it():
         t = Talk(s, connections=5)
         t.say("send")
         try:
-            f = wait_for("five are in flight", lambda: (f := server_figures(s))["inFlight"] == 5 and f)
-            equal(lookup(f, "connections.acceptQueue"), 5 if wait == "accept_when" else 0, "acceptQueue")
+            wait_for("five are in flight", lambda: (f := server_figures(s))["inFlight"] == 5 and
+                     lookup(f, "connections.acceptQueue") == (5 if wait == "accept_when" else 0))
             for _ in range(2):
                 attach(s, f"--exclude=port:{s.port}")
                 f = server_figures(s)
@@ -312,6 +328,61 @@ def pipeline_moves_with_it():
     equal((f["inFlight"], f["count"], f["clientAborts"]), (0, 0, 0), "the unit's own")
     run("redis-benchmark", "-q", "-p", port, "-P", "16", "-c", "10", "-n", smaller(8000) // 16 * 16, "-t", "get")
     equal(server_figures(u)["count"], 0, "the unit's own")
+
+
+@test()
+def excluded_while_systemd_listens():
+    """The listener is PID 1's alone. A service that is started by a request, and instances, one for each connection."""
+    s = Activated().open()
+    unit = s.name
+    attach(unit)
+    attach(unit, f"--exclude=port:{s.port}")
+    load(s.port, number=1)
+    load(s.port, connections=4, number=40, per_connection=2)
+    name = f"127.0.0.1:{s.port}"
+    expect_counts(unit, {name: 0, name + " excluded": 41}, "when excluded")
+    s.service.stop()
+    attach(unit)
+    load(s.port, connections=4, number=20, per_connection=2)
+    expect_counts(unit, {name: 20, name + " excluded": 41}, "when it is not")
+
+    port = unused_port()
+    unit = inetd(scenario.unit_name("inetd", ""), port)
+    name = f"127.0.0.1:{port}"
+    scenario.systemctl("start", unit)
+    attach(unit)
+    load(port, connections=2, number=4, per_connection=1, response=64)
+    expect_counts(unit, {name: 4}, "before")
+    attach(unit, f"--exclude=port:{port}")
+    load(port, connections=2, number=6, per_connection=1, response=64)
+    expect_counts(unit, {name: 4, name + " excluded": 6}, "of instances")
+
+
+@test()
+def excluded_on_udp():
+    """Before the socket is there, and while it is open. TCP and UDP of a port are one endpoint."""
+    u = UdpServer()
+    name = f"127.0.0.1:{u.port}"
+    attach(u, f"--exclude=port:{u.port}").start()
+    with u.connect() as s:
+        for number, excluded in ((20, True), (30, False), (40, True)):
+            attach(u, *([f"--exclude=port:{u.port}"] if excluded else []))
+            for _ in range(number):
+                s.send(b"q")
+                s.recv(100)
+    expect_counts(u, {name: 30, name + " excluded": 60}, "on UDP")
+
+
+@test()
+def path_by_name():
+    u = attach(UnixServer()).start()
+    with u.connect() as s:
+        for _ in range(12):
+            unix_ask(s)
+    scenario.expect_total(u, 12)
+    values = varlink("Get", unit=u.name, window=0, metrics=[f"requests.server[{u.path}].count", f"requests.server[{u.path}x].count"])["values"]
+    equal(values, {f"requests.server[{u.path}].count": 12}, "by path")
+    equal(varlink("Histogram", unit=u.name, metric=f"requests.server[{u.path}].latency", window=0)["count"], 12, "the histogram")
 
 
 @test(exclusive=True, deadline=60)

@@ -109,6 +109,7 @@ class FakeQosd:
     def __init__(self, path):
         self.path = path
         self.units = {}
+        self.values = {}        # of metrics with a selector; None: not measured
         self.known = set()      # units that can be attached
         self.calls = []         # (method, parameters), in order
         self.errors = {}        # method to Error
@@ -232,10 +233,13 @@ class FakeQosd:
             raise Error("org.varlink.service.InvalidParameter", parameter="window")
         return 10 * SEC if window is None else window
 
-    def do_Attach(self, c, unit, probes=None, duration=None, lease=False, allowInteractiveAuthentication=False):
+    def do_Attach(self, c, unit, probes=None, exclude=None, duration=None, lease=False, allowInteractiveAuthentication=False):
         for p in probes or []:
             if p != "requests":
                 raise Error("NoSuchProbe", probe=p, message=f"there is no probe '{p}', expected requests")
+        for e in exclude or []:
+            if not e.startswith("port:"):
+                raise Error("InvalidExclude", exclude=e, message=f"'{e}' cannot be left out, expected 'port:' and a number from 1 to 65535")
         try:
             name = self.resolve(unit)
         except Error as e:
@@ -272,7 +276,13 @@ class FakeQosd:
         self.marks[c, name] = time.time_ns()
         return [{"unit": name}]
 
-    def do_Get(self, c, unit, window=None, sinceMark=False):
+    def do_Get(self, c, unit, window=None, sinceMark=False, metrics=None):
+        if metrics:
+            for m in metrics:
+                if m not in self.values:
+                    raise Error("NoSuchMetric", metric=m, message=f"there is no metric '{m}', see 'qosctl list-metrics'")
+            return [self.item(self.resolve(unit), self.check_window(window))["snapshot"] |
+                    {"values": {m: self.values[m] for m in metrics if self.values[m] is not None}}]
         if sinceMark:
             name = self.resolve(unit)
             s = self.item(name, 10 * SEC)["snapshot"]

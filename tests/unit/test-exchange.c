@@ -442,6 +442,11 @@ static void test_ask_ends(void) {
         check(s.unanswered == 1 && s.in_flight == 0);
         end(&y, &s, true, 0);
         check(s.unanswered == 1 && s.in_flight == 0);
+
+        /* What is said to who has hung up, and what comes to who has, is nothing */
+        ask(&y, &s, 30, 10, 20);
+        hear(&y, &s, 40, 10, 0);
+        check(s.begun == 0 && s.in_flight == 0 && s.unanswered == 1 && s.bytes_in == 10 && s.bytes_out == 20);
 }
 
 int main(void) {

@@ -53,6 +53,22 @@ static void test_selector(void) {
         s = parsed("requests.server[[0:0:0:0:0:0:0:0]:443].count", "requests.server.count");
         check(selector_matches(&s, &any6, NULL));
 
+        s = parsed("requests.server[/run/a].b].sock].rate", "requests.server.rate");
+        check(s.type == SELECTOR_PATH && !selector_matches(&s, &a, NULL));
+        {
+                Row path = { .kind = ROW_ENDPOINT, .family = AF_UNIX, .port = 443, .path = "/run/a].b].sock" };
+
+                check(selector_matches(&s, &path, NULL));
+                s = parsed("requests.server[/run/a].b].soc].rate", "requests.server.rate");
+                check(!selector_matches(&s, &path, NULL));
+                /* What stands for its path is no port */
+                s = parsed("requests.server[:443].rate", "requests.server.rate");
+                check(!selector_matches(&s, &path, NULL));
+                strcpy(path.path, "@x");
+                s = parsed("requests.server[@x].rate", "requests.server.rate");
+                check(selector_matches(&s, &path, NULL));
+        }
+
         s = parsed("requests.client[:443].rate", "requests.client.rate");
         check(s.client && selector_matches(&s, &peer, NULL) && !selector_matches(&s, &a, NULL));
         s = parsed("requests.client[redis-server.service].rate", "requests.client.rate");
@@ -75,8 +91,8 @@ static void test_selector_invalid(void) {
                 "requests.server[80].count", "requests.server[127.0.0.1].count", "requests.server[127.0.0:80].count",
                 "requests.server[127.0.0.256:80].count", "requests.server[::1:80].count", "requests.server[[::1]].count",
                 "requests.server[[::1:80].count", "requests.server[[]:80].count", "requests.server[[1.2.3.4]:80].count",
-                "requests.server[**:80].count", "requests.server[a.service].count", "requests.server[/a].count",
-                "requests.client[.service].count", "requests.client[/].count", "requests.client[a.timer].count",
+                "requests.server[**:80].count", "requests.server[a.service].count", "requests.server[/].count", "requests.server[@].count",
+                "requests.client[.service].count", "requests.client[/].count", "requests.client[@a].count", "requests.client[a.timer].count",
                 "requests.servers[:80].count", "xrequests.server[:80].count",
         };
         char metric[SELECTOR_METRIC_MAX], name[10000];

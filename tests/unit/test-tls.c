@@ -82,6 +82,19 @@ static void test_detect(void) {
         check(!tls_detect(0x00030314, 4) && !tls_detect(0x00030216, 4) && !tls_detect(0x0316, 2) && !tls_detect(0x20544547, 4));
 }
 
+static uint64_t header_of(unsigned type, unsigned version, unsigned length) {
+        return type | (uint64_t) version << 8 | (uint64_t) (length >> 8) << 24 | (uint64_t) (length & 0xff) << 32;
+}
+
+/* Alone in its segment, sealed or not. */
+static void test_farewell(void) {
+        check(tls_is_farewell(header_of(TLS_ALERT, 0x0303, 26), 31) && tls_is_farewell(header_of(TLS_ALERT, 0x0103, 2), 7));
+        check(tls_is_farewell(header_of(TLS_APPLICATION, 0x0303, 19), 24));
+        check(!tls_is_farewell(header_of(TLS_APPLICATION, 0x0303, 20), 25) && !tls_is_farewell(header_of(TLS_APPLICATION, 0x0303, 19), 25));
+        check(!tls_is_farewell(header_of(TLS_HANDSHAKE, 0x0303, 26), 31) && !tls_is_farewell(header_of(TLS_ALERT, 0x0304, 26), 31));
+        check(!tls_is_farewell(0, 31) && !tls_is_farewell(0, 0));
+}
+
 static void test_lost(void) {
         const Record wrong_type = SAYS(99, 10), empty = SAYS(TLS_HANDSHAKE, 0), large = SAYS(TLS_HANDSHAKE, 18433);
         const Record *const all[] = { &wrong_type, &empty, &large };
@@ -100,6 +113,7 @@ int main(int argc, char **argv) {
         play(tls12, ELEMENTSOF(tls12));
         play(unusual, ELEMENTSOF(unusual));
         test_detect();
+        test_farewell();
         test_lost();
         return EXIT_SUCCESS;
 }

@@ -304,6 +304,11 @@ class Attach(Test):
                                                  "allowInteractiveAuthentication": False}])
         self.out_of("attach", "--probes=requests,requests requests", "--probes", "requests", "nginx")
         self.assertEqual(self.calls("Attach")[1]["probes"], ["requests"] * 4)
+        self.out_of("attach", "--exclude=port:9100,port:80", "--exclude", "port:81", "nginx")
+        self.assertEqual(self.calls("Attach")[2]["exclude"], ["port:9100", "port:80", "port:81"])
+        self.assertIn("'http:/healthz' cannot be left out", self.error_of("attach", "--exclude=http:/healthz", "nginx"))
+        self.assertIn("port:N", self.error_of("attach", "--exclude=", "nginx", status=2))
+        self.assertIn("does not take --exclude=", self.error_of("status", "--exclude=port:1", "nginx", status=2))
 
     def test_json(self):
         self.qosd.known = {"nginx.service"}
@@ -377,7 +382,64 @@ class Attach(Test):
         self.assertIn("system bus", self.error_of("attach", "ngin*"))
 
 
+def row(count=1000, covered=10 * SEC, **more):
+    return {"count": count, "rate": count * SEC / covered, "errors": {"reset": 0, "timeout": 0}, "inFlight": 3,
+                   "latency": {"count": count, "mean": 120000, "p50": 109000, "p99": 2040000}, "bytesIn": 1, "bytesOut": 2} | more
+
+
 class Status(Test):
+    def lines(self, *arguments, **keywords):
+        out = self.out_of("status", *arguments, **keywords).splitlines()
+        return {key: [line for line in out if line.strip().startswith(key)] for key in ("Endpoints:", "LISTEN", "Asks:", "PEER", "others")}
+
+    def test_endpoints(self):
+        one, metrics_port = row(listen="*:443"), row(listen="127.0.0.1:9100", excluded=True, count=7)
+        self.qosd.add("one.service", requests__server__endpoints=[one])
+        self.assertEqual(self.lines("one")["Endpoints:"], [])
+        self.qosd.add("two.service", requests__server__endpoints=[one, metrics_port, row(rest=True, errors={"reset": 20, "timeout": 10})])
+        out = self.out_of("status", "two", columns=100)
+        self.assertIn("  Endpoints: 3\n", out)
+        self.assertRegex(out, r"\n {13}LISTEN +RATE +COUNT +ERRORS +P50 +P99 +IN-FLIGHT\n")
+        self.assertRegex(out, r"\n {13}\*:443 +100/s +1\.00k +0/s +109us +2\.04ms +3\n")
+        self.assertRegex(out, r"\n {13}127\.0\.0\.1:9100 \(excluded\) +0\.70/s +7 ")
+        self.assertRegex(out, r"\n {13}others +100/s +1\.00k +3\.00/s ")
+        self.qosd.add("alone.service", requests__server__endpoints=[metrics_port])
+        self.assertEqual(len(self.lines("alone")["LISTEN"]), 1)
+        # Of a window that has none only that they are there is known
+        self.qosd.add("long.service", requests__server__endpoints=[{"listen": "*:1"}, {"listen": "*:2"}])
+        lines = self.lines("long", "--window=60s")
+        self.assertEqual((len(lines["Endpoints:"]), lines["LISTEN"]), (1, []))
+        self.assertIn("windows from 2s to 10s", lines["Endpoints:"][0])
+        # What they are called comes from outside
+        self.qosd.add("bad.service", requests__server__endpoints=[one, row(listen="\x1b[2J"), {}, {"rate": "x", "errors": 7}])
+        self.assertNotIn("\x1b", self.out_of("status", "bad"))
+
+    def test_peers(self):
+        client = {"count": 1007, "rate": 100.7, "errors": {"reset": 0, "timeout": 0}, "aborts": 0, "inFlight": 0, "bytesIn": 1, "bytesOut": 2}
+        peers = [row(peer="127.0.0.1:6379", unit="redis-server.service"), row(peer="[fd77:1234:5678:9abc:def0:1234:5678:9abc]:65535", count=7),
+                 row(rest=True)]
+        self.qosd.add("web.service", requests__client=client | {"peers": peers})
+        for columns, locale in ((80, None), (80, "C"), (200, None)):
+            self.fits(self.out_of("status", "web", columns=columns, locale=locale), columns)
+        out = self.out_of("status", "web", columns=200)
+        self.assertIn("       Asks: 101/s (1.01k in 10.0s)\n", out)
+        self.assertRegex(out, r"\n {13}127\.0\.0\.1:6379 +redis-server\.service +100/s +0/s +109us +2\.04ms +3\n")
+        self.assertRegex(out, r"\n {13}\[fd77:1234:5678:9abc:def0:1234:5678:9abc\]:65535 +- +0\.70/s ")
+        self.assertRegex(out, r"\n {13}others +- ")
+        # Who may not see them sees the sum, and who asks nobody nothing
+        self.qosd.add("hidden.service", requests__client=client, totals={"requests.server.count": 1, "requests.client.bytesOut": 2})
+        lines = self.lines("hidden")
+        self.assertEqual((len(lines["Asks:"]), lines["PEER"]), (1, []))
+        self.qosd.add("quiet.service", requests__client=client, totals={"requests.server.count": 1, "requests.client.bytesOut": 0})
+        self.assertEqual(self.lines("quiet")["Asks:"], [])
+        self.qosd.add("long.service", requests__client={"peers": [{"peer": "127.0.0.1:1"}]})
+        self.assertIn("windows from 2s to 10s", self.lines("long", "--window=60s")["Asks:"][0])
+
+    def test_excluded(self):
+        self.qosd.add("nginx.service", holds=[{"type": "administrator", "probes": ["requests"], "uid": 0, "remaining": 543 * SEC,
+                                               "exclude": ["port:80", "port:9100"]}])
+        self.assertIn("Held by: administrator (root), for another 9min 3s, without port:80 port:9100\n", self.out_of("status", "nginx"))
+
     def test_nested(self):
         self.qosd.add("system.slice", contains=[f"unit{i}.service" for i in range(8)])
         self.qosd.add("nginx.service", partOf="system.slice")
@@ -515,6 +577,12 @@ class Show(Test):
         # The order is that of the command line
         self.assertEqual(self.out_of("show", "nginx", "-P", "seq,unit", "-P", "requests.server.count", "--value"), "812\nnginx.service\n75\n")
         # Not there now, but there in principle
+        self.qosd.values = {"requests.server[:443].rate": 7.5, "requests.client[[::1]:80].count": 3, "requests.server[*:1].latency.p99": None}
+        self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server[:443].rate", "--value"), "7.5\n")
+        self.assertEqual(self.out_of("show", "nginx", "-P", "requests.client[[::1]:80].count,requests.server.count,requests.server[*:1].latency.p99"),
+                         "requests.client[[::1]:80].count=3\nrequests.server.count=75\nrequests.server[*:1].latency.p99=\n")
+        self.assertEqual(self.calls("Get")[-1]["metrics"], ["requests.client[[::1]:80].count", "requests.server[*:1].latency.p99"])
+        self.assertIn("no metric", self.error_of("show", "nginx", "-P", "requests.server[:443].nonsense"))
         self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.latency.p99"), "requests.server.latency.p99=\n")
         self.assertEqual(self.out_of("show", "nginx", "-P", "requests.server.latency.p99", "--value"), "\n")
         self.assertEqual(self.out_of("show", "nginx", "-P", "window", "--value", "--window=total"), "\n")
