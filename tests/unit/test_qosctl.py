@@ -1128,5 +1128,6 @@ class Completion(Test):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup has us ignore, and a shell then cannot trap
     QOSCTL, COMPLETION = (os.path.abspath(p) for p in sys.argv[1:3])
     unittest.main(argv=sys.argv[:1] + sys.argv[3:])
