@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <sys/socket.h>
+
 #include "json.h"
 
 /* The most keys that one object of a snapshot has. More would be a bug, that test-json finds: it is a matter of
@@ -107,7 +109,7 @@ int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant 
 typedef struct Rows {
         const Unit *unit;
         const Snapshot *snapshot;
-        bool peers;             /* whether who asks may know these */
+        bool peers;             /* whether who asks may know these, and paths */
 } Rows;
 
 static int object_add_rows(Object *o, const Rows *rows, bool peers);
@@ -210,18 +212,19 @@ static int distribution_to_object(const Distribution *d, Object *o) {
         return r;
 }
 
-static int row_to_json(const Row *row, const char *unit, sd_json_variant **ret) {
+/* named: who asks may know paths, too. */
+static int row_to_json(const Row *row, const char *unit, bool named, sd_json_variant **ret) {
         _cleanup_object_ Object o = {}, errors = {}, latency = {};
         bool peer = row->kind == ROW_PEER;
         char buffer[ADDRESS_STRING_MAX];
         sd_json_variant *v;
-        int r;
+        int r = 0;
 
         if (row->rest) {
                 r = sd_json_variant_new_boolean(&v, true);
                 if (r >= 0)
                         r = object_add(&o, "rest", strlen("rest"), v);
-        } else
+        } else if (named || row->family != AF_UNIX)
                 r = object_add_string(&o, peer ? "peer" : "listen", row_format_address(row, buffer));
         if (r >= 0 && unit)
                 r = object_add_string(&o, "unit", unit);
@@ -274,7 +277,7 @@ static int object_add_rows(Object *o, const Rows *from, bool peers) {
 
                 if ((row->kind == ROW_PEER) != peers)
                         continue;
-                r = row_to_json(row, peers ? unit_find_listening(from->unit, row) : NULL, rows + n);
+                r = row_to_json(row, peers ? unit_find_listening(from->unit, row) : NULL, from->peers, rows + n);
                 if (r >= 0)
                         n++;
         }

@@ -124,7 +124,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Endpoint,
-                FIELD_COMMENT("The address that the unit listens on, and the port: \"127.0.0.1:80\", \"[::1]:80\", \"*:80\" for every address"),
+                FIELD_COMMENT("The address that the unit listens on, and the port: \"127.0.0.1:80\", \"[::1]:80\", \"*:80\" for every address; or the path of a Unix socket, for root and for the user whose control group it is"),
                 SD_VARLINK_DEFINE_FIELD(listen, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("All further ones together, which have no entry of their own"),
                 SD_VARLINK_DEFINE_FIELD(rest, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
