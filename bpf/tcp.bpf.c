@@ -41,7 +41,8 @@ struct conn {
         __u32 counted;                  /* 1: in the unit's open connections */
         __s32 in_flight;                /* so many are in the unit's gauge, and in the row's */
         __u32 retransmits;              /* total_retrans when it was last looked at */
-        __u32 tries;                    /* how often the protocol was looked for in vain; under the socket's own lock */
+        __u16 tries;                    /* how often the protocol was looked for in vain; under the socket's own lock */
+        __u16 tcp_state;                /* the last that was seen of it, the same */
         struct exchange x;
 };
 
@@ -1482,8 +1483,7 @@ static __always_inline __u32 end_cell(int error, int old_state) {
         return QOS_CELL_ERRORS_RESET;
 }
 
-SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
+static __always_inline int state_changed(struct sock *sk, int old_state, int new_state) {
         struct exchange_effect effect = {};
         struct qos_owner owner;
         struct tcp_sock *tp;
@@ -1507,8 +1507,10 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                         return 0;
                 u = unit_get(&owner);
                 c = u ? conn_learn(sk, CONN_CLIENT, &owner, u) : NULL;
-                if (c)
+                if (c) {
                         client_begins(sk, c, &owner);
+                        c->tcp_state = new_state;
+                }
                 return 0;
         }
 
@@ -1526,6 +1528,11 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                 }
                 return 0;
         }
+
+        /* Seen by the other of the two programs below */
+        if (c->tcp_state == new_state)
+                return 0;
+        c->tcp_state = new_state;
 
         if (c->kind == CONN_OTHER)
                 return 0;
@@ -1617,6 +1624,20 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
                         conn_count(c, u, false);
         }
         return 0;
+}
+
+/* A task's program may be interrupted by packets that change the state of other sockets. The kernel lets no program interrupt
+ * itself, and what comes is lost to it, the end of a handshake with the data that it brought as well as the end of a
+ * connection. Therefore there are two, of which one is free unless interrupts interrupt interrupts, and whoever is first
+ * does it. */
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
+        return state_changed(sk, old_state, new_state);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(requests_state_too, struct sock *sk, int old_state, int new_state) {
+        return state_changed(sk, old_state, new_state);
 }
 
 SEC("tp_btf/tcp_retransmit_skb")

@@ -80,6 +80,8 @@ static const struct {
                                    "control groups made after the attach, restarts without a gap" },
         [PROGRAM_STATE]        = { "requests_state",      "requests", "tp_btf/inet_sock_set_state",   HOOK_TRACEPOINT,     0,
                                    "connections, errors, requests in flight" },
+        [PROGRAM_STATE_TOO]    = { "requests_state_too",  "requests", "tp_btf/inet_sock_set_state",   HOOK_TRACEPOINT,     0,
+                                   "the same where it interrupts itself" },
         [PROGRAM_READ]         = { "requests_read",       "requests", "tp_btf/tcp_rcv_space_adjust",  HOOK_TRACEPOINT,     0,
                                    "when requests are read: all counts and durations" },
         [PROGRAM_CONTENT]      = { "requests_content",    "requests", "tp_btf/skb_copy_datagram_iovec", HOOK_TRACEPOINT,   0,

@@ -11,6 +11,7 @@
 typedef enum Program {
         PROGRAM_MKDIR,
         PROGRAM_STATE,
+        PROGRAM_STATE_TOO,
         PROGRAM_READ,
         PROGRAM_CONTENT,
         PROGRAM_EGRESS,
