@@ -149,6 +149,9 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
                 alone = SHARE_ALONE;
         } else {
                 sock_local(sk, &a);
+                /* It is being closed, its port has been given back; what it had went where it was */
+                if (a.port == 0)
+                        return 0;
                 /* Under load connections are seen before the listeners that were there at the attach are found. Then
                  * requests_share comes and knows better than to take each for an endpoint */
                 found = kind != CONN_SERVER || row_find_listener(u, &a);
@@ -1918,7 +1921,7 @@ int requests_share(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 return 0;
         }
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c || (c->kind != CONN_LISTENER && c->kind != CONN_SERVER))
+        if (!c || (c->kind != CONN_LISTENER && c->kind != CONN_SERVER) || sk->__sk_common.skc_state == TCP_CLOSE)
                 return 0;
         owner = owner_read(&c->owner);
         if (unit_get(&owner))
