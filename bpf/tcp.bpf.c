@@ -152,10 +152,11 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
                 /* It is being closed, its port has been given back; what it had went where it was */
                 if (a.port == 0)
                         return 0;
-                /* Under load connections are seen before the listeners that were there at the attach are found. Then
-                 * requests_share comes and knows better than to take each for an endpoint */
+                /* Under load connections are seen before the listeners that were there at the attach are found, one after
+                 * the other. Then requests_share comes and knows better than to take each for an endpoint. Of those whose
+                 * listener is never found it is not known which one they came in at: they are the unit's alone */
                 found = kind != CONN_SERVER || row_find_listener(u, &a);
-                row = endpoint_find(u, &owner, &a, !found && u->names[0].kind == QOS_ROW_FREE);
+                row = endpoint_find(u, &owner, &a, !found);
                 alone = row & SHARE_ALONE;
                 row &= SHARE_ROW;
         }
