@@ -2,7 +2,7 @@
 #pragma once
 
 /* The writing half of windows and distributions. Compiled for BPF and, for the unit tests, for user space; the
- * including file provides window_copy(). The reading half is src/window.c. */
+ * including file provides window_copy(), window_cpu(), WINDOW_WAITS and row_loop(). The reading half is src/window.c. */
 
 #include "qos.h"
 
@@ -28,13 +28,26 @@ WINDOW_INLINE void window_uncount(struct qos_unit *u, __u64 cell, __u32 n) {
                 __sync_fetch_and_add(&u->carry[cell], -1);
 }
 
-/* Writes the checkpoints that are due at epoch, for all levels. One program at a time: others that come meanwhile
- * book what they have without waiting, and it counts for the earlier or the later sub-window. */
+static long window_wait_step(__u64 i, void *data) {
+        struct qos_unit **u = data;
+
+        return *(volatile __u32*) &(*u)->rolling == 0;
+}
+
+/* Writes the checkpoints that are due at epoch, for all levels. One program at a time: those on other CPUs wait, as what
+ * they book would be in a sub-window that is over, after an idle time even long ago. Who interrupts the one that writes
+ * cannot, and does that. */
 static __attribute__((noinline)) int window_roll(struct qos_unit *u, __u64 epoch) {
+        __u32 self = window_cpu() + 1, who;
+
         if (!u)
                 return 0;
-        if (__sync_val_compare_and_swap(&u->rolling, 0, 1) != 0)
+        who = __sync_val_compare_and_swap(&u->rolling, 0, self);
+        if (who != 0) {
+                if (who != self)
+                        row_loop(WINDOW_WAITS, window_wait_step, &u);
                 return 0;
+        }
 
         __u64 old = *(volatile __u64*) &u->epoch;
         if (epoch > old) {

@@ -6,6 +6,9 @@
 #include "kernel.h"
 
 #define window_copy(to, from, size) bpf_probe_read_kernel(to, size, from)
+#define window_cpu() bpf_get_smp_processor_id()
+/* Rounds of waiting for another CPU that writes checkpoints: some 20 us, where they are written in less than 10. */
+#define WINDOW_WAITS (1U << 13)
 #define row_loop(n, step, data) bpf_loop(n, step, data, 0)
 #include "accumulate.h"
 #include "exchange.h"

@@ -224,7 +224,7 @@ struct qos_open {
  * each added to once per sample: there is no second word that could disagree. */
 struct qos_unit {
         __u32 generation;       /* set once, before the map is frozen */
-        __u32 rolling;          /* 1 while a program writes checkpoints */
+        __u32 rolling;          /* the CPU, from 1, whose program writes checkpoints; 0: none */
         __u64 epoch;            /* of the newest event */
         __u64 epoch_end;        /* CLOCK_MONOTONIC ns when it ends: a comparison costs less than a division */
         __s64 in_flight;        /* questions that began to arrive and whose answers have not all left */

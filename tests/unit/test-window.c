@@ -8,6 +8,8 @@
 #include "util.h"
 
 #define window_copy(to, from, size) memcpy(to, from, size)
+#define window_cpu() ((uint32_t) gettid())
+#define WINDOW_WAITS UINT32_MAX
 #define row_loop(n, step, data) ({ for (__u64 _i = 0; _i < (n) && step(_i, data) == 0; _i++) ; })
 #include "accumulate.h"
 #include "util-window.h"
@@ -312,6 +314,7 @@ static void test_carry(void) {
 
 /* 10^7 adds from threads that roll over edges all the time, a reader beside them: the bins sum up, windows never
  * exceed what was booked, nothing is lost. */
+#define WAKES 2000
 #define ADDERS 4
 #define ADDS (10 * 1000 * 1000 / ADDERS)
 
@@ -380,6 +383,42 @@ static void test_threads(void) {
         /* Ten seconds of microseconds have passed: what the window has and what went before it are all there is */
         check(window_read(books_of(race.unit, attached), race.clock, 5 * NSEC_PER_SEC, &reading) >= 0);
         check(window_get_count(&reading, QOS_LATENCY) >= 4900000);
+        free(race.unit);
+}
+
+static pthread_barrier_t both;
+
+static void* waker(void *userdata) {
+        uint64_t now = *(uint64_t*) userdata;
+
+        for (unsigned i = 0; i < WAKES; i++) {
+                pthread_barrier_wait(&both);
+                book(race.unit, now, 1000);
+                pthread_barrier_wait(&both);
+                now += 20 * NSEC_PER_SEC;
+        }
+        return NULL;
+}
+
+/* Several come at once after an idle time: none of them counts for the time before it. */
+static void test_wake(void) {
+        uint64_t attached = 5000 * NSEC_PER_SEC, now = attached + 20 * NSEC_PER_SEC, first = now;
+        pthread_t threads[2];
+
+        race.unit = unit_new_at(attached);
+        check(pthread_barrier_init(&both, NULL, 3) == 0);
+        for (unsigned i = 0; i < ELEMENTSOF(threads); i++)
+                check(pthread_create(threads + i, NULL, waker, &first) == 0);
+
+        for (unsigned i = 0; i < WAKES; i++) {
+                pthread_barrier_wait(&both);
+                pthread_barrier_wait(&both);
+                check(count_in(race.unit, now, attached, NSEC_PER_SEC) == ELEMENTSOF(threads));
+                now += 20 * NSEC_PER_SEC;
+        }
+        for (unsigned i = 0; i < ELEMENTSOF(threads); i++)
+                check(pthread_join(threads[i], NULL) == 0);
+        pthread_barrier_destroy(&both);
         free(race.unit);
 }
 
@@ -602,5 +641,6 @@ int main(void) {
         test_books_moved();
         test_books_steps();
         test_threads();
+        test_wake();
         return EXIT_SUCCESS;
 }
