@@ -1304,6 +1304,40 @@ static __always_inline void departure_apply(struct departure *d, struct exchange
         d->book.first_out_at = x->first_out_at;
 }
 
+struct hello {
+        struct __sk_buff *skb;
+        __u32 at;               /* the next extension … */
+        __u32 end;
+        __u32 http2;
+};
+
+static long hello_step(__u64 i, void *data) {
+        struct hello *h = data;
+        __u64 bytes;
+
+        if (h->at + sizeof(bytes) > h->end || bpf_skb_load_bytes(h->skb, h->at, &bytes, sizeof(bytes)) < 0)
+                return 1;
+        bytes = bpf_be64_to_cpu(bytes);
+        h->http2 = bytes == TLS_EXTENSION_HTTP2;
+        h->at += 4 + TLS_EXTENSION_LENGTH(bytes);
+        return h->http2;
+}
+
+/* The greeting of a server: does it say that HTTP/2 is spoken? piece: as that of content_parse(). */
+static __attribute__((noinline)) int hello_is_http2(struct __sk_buff *skb, __u64 piece) {
+        __u32 offset = piece >> 32, len = piece;
+        struct hello h = {};
+        __u8 session;
+
+        if (!skb || bpf_skb_load_bytes(skb, offset + TLS_HELLO_SESSION, &session, 1) < 0)
+                return 0;
+        h.skb = skb;
+        h.at = offset + TLS_HELLO_EXTENSIONS(session);
+        h.end = offset + len;
+        bpf_loop(TLS_EXTENSIONS_MAX, hello_step, &h, 0);
+        return h.http2;
+}
+
 /* Of a connection that is sealed: what is no part of an answer changes nothing. */
 static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
                                                     struct departure *d, struct exchange_effect *effect) {
@@ -1317,6 +1351,8 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         f.skb = skb;
         f.offset = skb->len - d->bytes;
         f.end = d->bytes;
+        if (f.tls->phase == TLS_HELLO && hello_is_http2(skb, (__u64) f.offset << 32 | f.end))
+                f.tls->http2 = 1;
         if (!f.tls->out_lost) {
                 bpf_loop(PIECE_MAX, seal_step_out, &f, 0);
                 if (f.seen & TLS_STEP_LOST)
@@ -1324,8 +1360,11 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         }
 
         bpf_spin_lock(&c->lock);
-        if (f.tls->out_lost || f.seen & TLS_STEP_APPLICATION)
+        if (f.tls->out_lost || f.seen & TLS_STEP_APPLICATION) {
                 departure_apply(d, &c->x, effect);
+                if (effect->begun && f.tls->http2)
+                        effect->overlap = 1;
+        }
         d->place = conn_note(c, effect);
         bpf_spin_unlock(&c->lock);
         return 0;
