@@ -130,7 +130,7 @@ def more_than_there_are_rows():
     check("others" in qosctl("status", u.name, "--window=total").stdout, "no others on the status page")
 
 
-@test(vm=True)
+@test()
 def same_port_on_both_families():
     port = unused_port()
     u = attach(Nginx([f"{port}", f"[::]:{port} ipv6only=on"])).start()
@@ -236,7 +236,7 @@ def held_without(unit):
         return [h.get("exclude", []) for h in v.collect("List", unit=unit.name)[0]["holds"]]
 
 
-@test(vm=True)
+@test()
 def excluded_from_the_beginning():
     """The unit has no trace of it; its own figures are there."""
     a, b = unused_ports(2)

@@ -171,7 +171,7 @@ def hundred_streams_at_once():
     n.expect(sent + 100, 0, bad, what="with answers of 300 kB that share a connection")
 
 
-@test(vm=True)
+@test()
 def nghttpd():
     """A server whose answers go through HPACK's dynamic table; it pushes, and a push is no request."""
     n = Nghttpd("--push=/file=/style")
@@ -189,7 +189,7 @@ def nghttpd():
         n.expect(number + 40, sent["4xx"] + 20, what="with pushes")
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def cut_anywhere():
     """Frames and segments have nothing to do with each other: all kinds of frames, cut at any byte, both ways."""
     s = Scripted()
@@ -268,7 +268,7 @@ def all_kinds_of_answers():
         s.expect(sent + 1, 5, 5, what="with early answers")
 
 
-@test(vm=True)
+@test()
 def streams_in_flight():
     """As many as hang, on however many connections; none when they are let go."""
     s = Scripted()
@@ -309,7 +309,7 @@ def streams_in_flight():
     expect_total(s, 43)
 
 
-@test(vm=True)
+@test()
 def clients_that_give_up():
     """RST_STREAM before the answer: given up. The connection and its other streams go on."""
     s = Scripted()
@@ -376,7 +376,7 @@ def answers_out_of_order():
     undisturbed(out_of_order_once)
 
 
-@test(vm=True)
+@test()
 def going_away():
     """A server that says goodbye: clients come again, and nothing counts twice or stays open."""
     s = Scripted()
@@ -475,7 +475,7 @@ def upgrades():
     equal(snapshot(s)["requests"]["quality"], "exact", "quality")
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def joined_late():
     """On connections older than the attach HPACK's table is not known: what is said is right, the rest is not said."""
     s = Scripted(attach_first=False)
@@ -598,7 +598,7 @@ def grpc_calls():
     check(failed >= sent * .05, f"{failed} of {sent} failed")
 
 
-@test(vm=True)
+@test()
 def grpc_codes():
     """Each status that there is; those that are the server's fault are errors."""
     g = Grpc()
@@ -610,7 +610,7 @@ def grpc_codes():
     g.expect(350, grpc=130, what="with a method that is not there")
 
 
-@test(vm=True)
+@test()
 def grpc_in_flight():
     """Calls that hang are in flight; some are cancelled, some let go, some lose their server."""
     g = Grpc()

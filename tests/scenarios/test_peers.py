@@ -150,7 +150,7 @@ def answers_in_parts():
     scenario.undisturbed(measure)
 
 
-@test(vm=True)
+@test()
 def on_all_kinds_of_connections():
     """IPv4, IPv6, and IPv4 through a socket for IPv6, which is the same peer; new connections and old ones."""
     a, b = unused_ports(2)

@@ -95,7 +95,7 @@ def exchanges():
         u.stop()
 
 
-@test(vm=True)
+@test()
 def ways_to_read_and_write():
     """Byte by byte, looked at first, spliced; answers in pieces and larger than any buffer."""
     u = attach(UnixServer()).start()
@@ -158,7 +158,7 @@ def datagrams():
     stay(client, 0)
 
 
-@test(vm=True)
+@test()
 def in_flight_and_gone():
     """What hangs is in flight as long as both ends are there."""
     u = attach(UnixServer()).start()
@@ -189,7 +189,7 @@ def in_flight_and_gone():
         wait_for("none is", lambda: server_figures(u)["inFlight"] == 0)
 
 
-@test(vm=True)
+@test()
 def attach_in_the_middle():
     """Connections and listeners that are older than the attach; a restart; detach and attach again."""
     u = UnixServer().start()
@@ -225,7 +225,7 @@ def a_client_is_no_server():
     stay(client, 0)
 
 
-@test(vm=True)
+@test()
 def pipelines_are_said():
     """Questions that come while one is open: not guessed."""
     u = attach(UnixServer()).start()
@@ -288,7 +288,7 @@ def postgresql():
     run("rm", "-rf", directory)
 
 
-@test(vm=True)
+@test()
 def endpoints():
     """A server at a port and at a path: each has its own figures, and both are the unit's."""
     path, port = f"/run/{scenario.prefix}-redis.sock", scenario.unused_port()
