@@ -57,6 +57,13 @@ struct {
         __type(value, __u8);
 } excludes SEC(".maps") __weak;
 
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 256);       /* as units */
+        __type(key, __u32);
+        __type(value, struct qos_filter);
+} filters SEC(".maps") __weak;
+
 static __always_inline void statistics_count(__u32 which) {
         __u64 *n = bpf_map_lookup_elem(&statistics, &which);
 
@@ -111,7 +118,7 @@ static __always_inline void sock_local(const struct sock *sk, struct qos_address
 /* The share of who listens at this address. unsure: perhaps nobody does, then it gets no row; all can be had again. */
 static __always_inline __u32 endpoint_find(struct qos_unit *u, const struct qos_owner *owner, const struct qos_address *a,
                                            bool unsure) {
-        struct qos_exclude exclude = { .owner = *owner, .port = a->port };
+        struct qos_exclude exclude = { .owner = *owner, .name = a->port, .kind = QOS_EXCLUDE_PORT };
 
         if (bpf_map_lookup_elem(&excludes, &exclude))
                 return row_find(u, a, QOS_ROW_EXCLUDED) | SHARE_ALONE;
@@ -204,8 +211,10 @@ GRID_FUNCTION int share_book(struct qos_unit *u, const struct booking *b) {
         GRID_EXPECT(b);
         if (b->share) {
                 row_book(u, b);
-                if (b->share & SHARE_ALONE)
+                if (b->share & SHARE_ALONE) {
+                        window_count(u, QOS_CELL_EXCLUDED, b->n);
                         return 0;
+                }
         }
 
         window_count(u, QOS_CELL_COUNT, b->n);

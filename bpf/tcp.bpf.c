@@ -780,13 +780,21 @@ struct question_feed {
         struct bpf_dynptr *data;
         __u32 offset;           /* of the piece in the buffer */
         __u32 position;         /* of the piece in the stream */
+        struct qos_owner owner;
         struct talk_times times;
 };
+
+/* Whether questions of this name are left out of a unit's figures. */
+static __always_inline bool name_is_excluded(const struct qos_owner *owner, __u32 kind, __u64 name) {
+        struct qos_exclude exclude = { .owner = *owner, .name = name, .kind = kind };
+
+        return bpf_map_lookup_elem(&excludes, &exclude) != NULL;
+}
 
 static long question_step(__u64 i, void *data) {
         struct question_feed *q = data;
         struct feed *f = &q->f;
-        __u32 n;
+        __u32 n, kind;
 
         if (!feed_skip(f, &f->talk->in))
                 return 1;
@@ -797,6 +805,13 @@ static long question_step(__u64 i, void *data) {
         else
                 f->at += talk_question_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &q->times,
                                              q->position + f->at, &f->piece);
+        if (f->piece.named) {
+                __u64 name = protocol_name(f->talk->protocol, &f->talk->in, &kind);
+
+                f->piece.named = 0;
+                if (name_is_excluded(&q->owner, kind, name))
+                        f->talk->flags |= TALK_EXCLUDES;
+        }
         return f->piece.lost != 0;
 }
 
@@ -934,6 +949,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
 
         __u32 offset = piece >> 32, len = piece, parsed;
         struct exchange_effect effect = {};
+        const struct qos_filter *filter;
         struct question_feed q = {};
         struct bpf_dynptr data;
         struct sock *sk;
@@ -981,6 +997,10 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         q.data = &data;
         q.offset = offset;
         q.position = copied;
+        q.owner = owner_read(&c->owner);
+        filter = bpf_map_lookup_elem(&filters, &q.owner.slot);
+        if (filter && filter->names && filter->generation == q.owner.generation)
+                q.times.names = PROTOCOL_NAMES;
         /* Looked at before (MSG_PEEK) */
         parsed = t->in_pos - copied;
         if ((__s32) parsed > 0)
@@ -1162,12 +1182,18 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
                 if (n == 0)
                         break;
                 answers -= n;
+                if (group.excluded > 0) {
+                        window_count(u, QOS_CELL_EXCLUDED, group.excluded);
+                        n -= group.excluded;
+                        t->flags &= ~TALK_ANSWERED;
+                        if (n == 0)
+                                continue;
+                }
                 if (!(share & SHARE_ALONE))
                         window_count(u, QOS_CELL_COUNT + t->protocol, n);
                 if (group.waits) {
                         share_count(u, share, QOS_CELL_COUNT, QOS_ROW_COUNT, n);
-                        if (!(share & SHARE_ALONE))
-                                window_count(u, QOS_CELL_WAITS, n);
+                        window_count(u, share & SHARE_ALONE ? QOS_CELL_EXCLUDED : QOS_CELL_WAITS, n);
                         t->flags &= ~TALK_ANSWERED;
                         continue;
                 }
@@ -1177,7 +1203,8 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
                 /* A part of the question was read that was not the last, where whoever reads has not returned */
                 book.read_at = group.read_at ?: d->now;
                 share_book(u, &book);
-                t->flags |= TALK_ANSWERED;
+                if (!(t->flags & TALK_EXCLUDED))
+                        t->flags |= TALK_ANSWERED;
                 c->x.first_at = group.first_at;
                 c->x.first_out_at = c->x.last_out_at = d->now;
         }
@@ -1601,12 +1628,12 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                 bpf_spin_lock(&c->lock);
                 if ((c->x.flags & EXCHANGE_SEALED) && unsent == 0)
                         tls_end(&c->x, &effect);
-                asked = t ? t->asked : c->x.state == EXCHANGE_ASKED;
+                asked = t ? talk_waiting(t) : c->x.state == EXCHANGE_ASKED;
                 if (t && !gone)
                         talk_hang_up(t, &c->x, now, unsent, &effect);
                 exchange_end(&c->x, gone, asked, unsent, &effect);
                 if (t && effect.unanswered) {
-                        t->asked = t->n_groups = t->flags = 0;
+                        talk_forget(t);
                         effect.in_flight += talk_extra(t);
                 }
                 p = conn_note(c, &effect);

@@ -498,12 +498,11 @@ static int probes_to_json(ProbeMask probes, sd_json_variant **ret) {
 
 int excludes_to_json(const ExcludeList *l, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
-        char buffer[EXCLUDE_STRING_MAX];
         int r;
 
         r = sd_json_variant_new_array(&array, NULL, 0);
         for (size_t i = 0; i < l->n && r >= 0; i++)
-                r = sd_json_variant_append_arrayb(&array, SD_JSON_BUILD_STRING(exclude_list_format(l, i, buffer)));
+                r = sd_json_variant_append_arrayb(&array, SD_JSON_BUILD_STRING(l->list[i].text));
         if (r < 0)
                 return r;
 

@@ -202,6 +202,9 @@ void reading_print_requests(const Reading *r) {
         else
                 (void) printf("not measured\n");
 
+        if (reading_unsigned(r, SERVER "excluded", &n) && n > 0)
+                print_line("Excluded", "%s, in no other figure", format_count(a, n));
+
         if (reading_unsigned(r, SERVER "inFlight", &n)) {
                 print_key("In flight");
                 (void) printf("%s", format_count(a, n));
