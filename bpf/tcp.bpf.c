@@ -791,10 +791,23 @@ static __always_inline bool name_is_excluded(const struct qos_owner *owner, __u3
         return bpf_map_lookup_elem(&excludes, &exclude) != NULL;
 }
 
+/* The question that is being read has got a name. Apart, for the room that this takes on the stack. */
+__attribute__((noinline, weak)) int question_look_up(struct talk *t, const struct qos_owner *owner) {
+        __u32 kind;
+        __u64 name;
+
+        if (!t || !owner)
+                return 0;
+        name = protocol_name(t->protocol, &t->in, &kind);
+        if (name_is_excluded(owner, kind, name))
+                t->flags |= TALK_EXCLUDES;
+        return 0;
+}
+
 static long question_step(__u64 i, void *data) {
         struct question_feed *q = data;
         struct feed *f = &q->f;
-        __u32 n, kind;
+        __u32 n;
 
         if (!feed_skip(f, &f->talk->in))
                 return 1;
@@ -806,11 +819,8 @@ static long question_step(__u64 i, void *data) {
                 f->at += talk_question_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &q->times,
                                              q->position + f->at, &f->piece);
         if (f->piece.named) {
-                __u64 name = protocol_name(f->talk->protocol, &f->talk->in, &kind);
-
                 f->piece.named = 0;
-                if (name_is_excluded(&q->owner, kind, name))
-                        f->talk->flags |= TALK_EXCLUDES;
+                question_look_up(f->talk, &q->owner);
         }
         return f->piece.lost != 0;
 }
