@@ -449,8 +449,7 @@ static void unit_begin_groups(Unit *u) {
                 nest_settle(u->manager);
 }
 
-/* What all who hold the unit leave out of its figures. request: who is about to join them, instead of what it holds by now. */
-static int unit_get_excludes(const Unit *u, const AttachRequest *request, ExcludeList *ret) {
+int unit_get_excludes(const Unit *u, const AttachRequest *request, ExcludeList *ret) {
         ExcludeList l = {};
         int r;
 

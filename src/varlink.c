@@ -81,12 +81,6 @@ struct VarlinkServer {
         uint64_t refused_at;            /* CLOCK_MONOTONIC usec; 0: never */
 };
 
-static void strv_free(char **l) {
-        for (char **i = l; i && *i; i++)
-                free(*i);
-        free(l);
-}
-
 static void strv_freep(char ***l) {
         strv_free(*l);
 }

@@ -231,3 +231,37 @@ def changed_under_load():
     attach(u)
     n += ab(a, 50, path="/a")
     expect(u, n, excluded, "when nothing is left out any more")
+
+
+@test()
+def over_dbus():
+    """As busctl says it; a lease, and what is wrong."""
+    a, = unused_ports(1)
+    u = Stubs([a])
+    path = "/org/qosd1/unit/" + u.name.replace("-", "_2d").replace(".", "_2e")
+
+    def attach_with(*options):
+        return scenario.busctl_call("AttachUnitWithOptions", "sa{sv}", u.name, len(options), *[w for o in options for w in o])
+
+    equal(attach_with(("exclude", "as", 2, "http:/healthz", "port:9100"), ("probes", "as", 1, "requests")), [path], "the object")
+    u.start()
+    n = ab(a, 40)
+    run("ab", "-q", "-k", "-n", 25, f"http://127.0.0.1:{a}/healthz")
+    expect(u, n, 25, "attached over D-Bus")
+    equal(held_without(u), [["http:/healthz", "port:9100"]], "the hold")
+    properties = scenario.plain(scenario.busctl_call("GetAll", "s", "org.qosd1.Unit", path=path, interface="org.freedesktop.DBus.Properties")[0])
+    equal(properties["Exclude"], ["http:/healthz", "port:9100"], "the property")
+    for options, want in (((("exclude", "as", 1, "http:healthz"),), "'http:healthz' cannot be left out, expected"),
+                          ((("exclude", "as", 1, "redis:"),), "'redis:' cannot be left out, expected"),
+                          ((("nonsense", "b", "true"),), "There is no option 'nonsense', expected"),
+                          ((("exclude", "s", "port:1"),), "Option 'exclude' has type 's', expected 'as'"),
+                          ((("lease", "b", "true"), ("duration_usec", "t", 5)), "duration_usec must be 0")):
+        r = run("busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "AttachUnitWithOptions", "sa{sv}", u.name, len(options),
+                *[w for o in options for w in o], ok=False)
+        check(r.returncode != 0 and want in r.stderr, f"busctl said: {r.stderr}")
+    # By the old method nothing is left out any more, and it is detached after its time
+    scenario.busctl_call("AttachUnit", "sastb", u.name, 0, 0, "false")
+    run("ab", "-q", "-k", "-n", 10, f"http://127.0.0.1:{a}/healthz")
+    expect(u, n + 10, 25, "attached again")
+    attach_with(("duration_usec", "t", 1000))
+    wait_for("it is detached", lambda: u.name not in scenario.listed())
