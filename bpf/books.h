@@ -125,6 +125,20 @@ static __always_inline __u32 endpoint_find(struct qos_unit *u, const struct qos_
         return unsure ? 0 : row_find(u, a, QOS_ROW_ENDPOINT);
 }
 
+#define SHARE_GENERATION_SHIFT 8        /* above them the generation of the row */
+
+/* A peer's row may have become another one's meanwhile. What it had is part of the rest then. */
+static __always_inline __u32 share_now(struct qos_unit *u, __u32 share) {
+        __u32 row = share & SHARE_ROW;
+
+        if (row < QOS_ROW_FIRST)
+                return share;
+        GRID_BOUND(row, QOS_ROWS + 1);
+        if ((u->names[row].generation & 0xff) != share >> SHARE_GENERATION_SHIFT)
+                return QOS_ROW_PEERS_REST | SHARE_ALONE;
+        return share;
+}
+
 static __attribute__((noinline)) int row_apply(struct qos_unit *u, __u32 share, __s32 in_flight, __u32 overlaps) {
         struct qos_row *row;
 

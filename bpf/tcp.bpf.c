@@ -131,8 +131,6 @@ static __always_inline void sock_remote(const struct sock *sk, struct qos_addres
                 words[0] = sk->__sk_common.skc_daddr;
 }
 
-#define SHARE_GENERATION_SHIFT 8
-
 /* Which row has the figures of a socket, by its address. Apart: it is asked once for each listener, and for connections
  * older than the attach. */
 static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos_unit *u, __u32 kind, __u32 slot, __u32 generation) {
@@ -163,18 +161,6 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
 
         GRID_BOUND(row, QOS_ROWS + 1);
         return row | alone | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
-}
-
-/* A peer's row may have become another one's meanwhile. What it had is part of the rest then. */
-static __always_inline __u32 share_now(struct qos_unit *u, __u32 share) {
-        __u32 row = share & SHARE_ROW;
-
-        if (row < QOS_ROW_FIRST)
-                return share;
-        GRID_BOUND(row, QOS_ROWS + 1);
-        if ((u->names[row].generation & 0xff) != share >> SHARE_GENERATION_SHIFT)
-                return QOS_ROW_PEERS_REST | SHARE_ALONE;
-        return share;
 }
 
 /* Makes a fresh connection of this owner out of storage that is new, was cloned from a listener, or belonged to a unit

@@ -240,14 +240,16 @@ static int row_to_json(const Row *row, const char *unit, bool named, sd_json_var
                         if (r >= 0)
                                 r = object_add(&o, "rate", strlen("rate"), v);
                 }
+                if (row->errors_reset != ABSENT) {
+                        if (r >= 0)
+                                r = object_add_unsigned(&errors, "reset", row->errors_reset);
+                        if (r >= 0)
+                                r = object_add_unsigned(&errors, "timeout", row->errors_timeout);
+                        if (r >= 0)
+                                r = object_add_object(&o, "errors", strlen("errors"), &errors);
+                }
                 if (r >= 0)
-                        r = object_add_unsigned(&errors, "reset", row->errors_reset);
-                if (r >= 0)
-                        r = object_add_unsigned(&errors, "timeout", row->errors_timeout);
-                if (r >= 0)
-                        r = object_add_object(&o, "errors", strlen("errors"), &errors);
-                if (r >= 0)
-                        r = object_add_unsigned(&o, peer ? "aborts" : "clientAborts", row->aborts);
+                        r = object_add_present(&o, peer ? "aborts" : "clientAborts", row->aborts);
                 if (r >= 0)
                         r = object_add_unsigned(&o, "inFlight", row->in_flight);
                 if (r >= 0)
@@ -255,9 +257,9 @@ static int row_to_json(const Row *row, const char *unit, bool named, sd_json_var
                 if (r >= 0)
                         r = object_add_object(&o, "latency", strlen("latency"), &latency);
                 if (r >= 0)
-                        r = object_add_unsigned(&o, "bytesIn", row->bytes_in);
+                        r = object_add_present(&o, "bytesIn", row->bytes_in);
                 if (r >= 0)
-                        r = object_add_unsigned(&o, "bytesOut", row->bytes_out);
+                        r = object_add_present(&o, "bytesOut", row->bytes_out);
         }
         if (r < 0)
                 return r;

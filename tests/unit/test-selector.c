@@ -79,7 +79,14 @@ static void test_selector(void) {
         s = parsed("requests.client[a:80.service].rate", "requests.client.rate");
         check(s.type == SELECTOR_UNIT && selector_matches(&s, &peer, "a:80.service"));
         s = parsed("requests.client[/user.slice/a[1].x].rate", "requests.client.rate");
-        check(s.type == SELECTOR_UNIT && selector_matches(&s, &peer, "/user.slice/a[1].x"));
+        check(s.type == SELECTOR_PATH && selector_matches(&s, &peer, "/user.slice/a[1].x"));
+        /* A socket's path, of a peer as of an endpoint */
+        s = parsed("requests.client[/run/a.sock].rate", "requests.client.rate");
+        peer.family = AF_UNIX;
+        (void) snprintf(peer.path, sizeof(peer.path), "/run/a.sock");
+        check(selector_matches(&s, &peer, NULL) && !selector_matches(&s, &a, NULL));
+        s = parsed("requests.client[/run/a.soc].rate", "requests.client.rate");
+        check(!selector_matches(&s, &peer, NULL));
 }
 
 static void test_selector_invalid(void) {
@@ -92,7 +99,7 @@ static void test_selector_invalid(void) {
                 "requests.server[127.0.0.256:80].count", "requests.server[::1:80].count", "requests.server[[::1]].count",
                 "requests.server[[::1:80].count", "requests.server[[]:80].count", "requests.server[[1.2.3.4]:80].count",
                 "requests.server[**:80].count", "requests.server[a.service].count", "requests.server[/].count", "requests.server[@].count",
-                "requests.client[.service].count", "requests.client[/].count", "requests.client[@a].count", "requests.client[a.timer].count",
+                "requests.client[.service].count", "requests.client[/].count", "requests.client[@].count", "requests.client[a.timer].count",
                 "requests.servers[:80].count", "xrequests.server[:80].count",
         };
         char metric[SELECTOR_METRIC_MAX], name[10000];
