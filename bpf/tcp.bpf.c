@@ -478,13 +478,20 @@ static __always_inline void client_begins(struct sock *sk, struct conn *c, const
 
         bpf_spin_lock(&c->lock);
         c->x = x;
+        c->tries = 0;
         bpf_spin_unlock(&c->lock);
         conn_move(sk, c, owner);
 }
 
-/* All of it apart: servers that ask nobody do not pay for it. tcp: where the segment ends, and snd_nxt. */
-static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_unit *u, __u64 tcp, __u32 asks, __u64 now) {
+/* The first of what is asked leaves, and not more of it */
+#define CLIENT_ASKS (1ULL << 32)
+/* … and there is an answer that was not read */
+#define CLIENT_UNREAD (1ULL << 33)
+
+/* All of it apart: servers that ask nobody do not pay for it. tcp: where the segment ends, and snd_nxt. Returns how much leaves. */
+static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos_unit *u, __u64 tcp, __u32 asks, __u64 now) {
         struct exchange_effect effect = {};
+        __u64 begins = 0;
         struct place p;
         __u32 bytes;
 
@@ -493,8 +500,11 @@ static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_u
 
         bpf_spin_lock(&c->lock);
         bytes = exchange_leave(&c->x, tcp >> 32, tcp);
-        if (bytes > 0 && asks)
+        if (bytes > 0 && asks) {
+                if (c->x.state != EXCHANGE_ASKED)
+                        begins = CLIENT_ASKS;
                 exchange_ask(&c->x, now, &effect);
+        }
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
         u = bytes > 0 ? place_get(u, &p) : NULL;
@@ -504,7 +514,7 @@ static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_u
         window_enter(u, now);
         share_sum(u, p.share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes);
         share_apply(u, p.share, &effect);
-        return 0;
+        return bytes | begins;
 }
 
 static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit *u, __u64 segment, __u64 tcp, __u64 now) {
@@ -1240,6 +1250,100 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
         return departure_book(t, c, u, d, parsed);
 }
 
+static long ask_step(__u64 i, void *data) {
+        const struct talk_times times = { .came_at = 1 };
+        struct answer_feed *a = data;
+        struct feed *f = &a->f;
+        __u32 n;
+
+        if (!feed_skip(f, &f->talk->in))
+                return 1;
+        n = feed_move(f, &f->talk->in);
+        GRID_BOUND(n, WINDOW_SIZE + 1);
+        if (n > 0 && bpf_skb_load_bytes(a->skb, a->offset + f->window_begin, f->talk->window.bytes, n) < 0)
+                f->piece.lost = 1;
+        else
+                f->at += talk_question_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &times, 0, &f->piece);
+        return f->piece.lost != 0;
+}
+
+/* Of a peer whose protocol is parsed: counts the questions in the last bytes of what leaves. Returns 1: that is not understood.
+ * Walked by the verifier by itself. */
+__attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct talk *t, __u32 bytes) {
+        struct answer_feed a = {};
+
+        if (!skb || !t || bytes > skb->len)
+                return 0;
+        a.f.talk = t;
+        a.f.end = bytes;
+        a.skb = skb;
+        a.offset = skb->len - bytes;
+        bpf_loop(PIECE_MAX, ask_step, &a, 0);
+        return a.f.piece.lost;
+}
+
+/* Who asks more than one thing at once gets more than one answer, of which nobody here knows where the one ends and the other begins.
+ * That is said. */
+static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
+                                                   __u64 left) {
+        struct exchange_effect effect = {};
+        bool unread = left & CLIENT_UNREAD;
+        __u32 bytes = left, protocol;
+        struct talk *t = NULL;
+        struct place p;
+
+        if (!skb || !sk || !c || !u)
+                return 0;
+        if (bytes > skb->len)
+                return 0;
+        if (c->x.flags & EXCHANGE_PARSED)
+                t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        if (!t) {
+                __u64 first = 0;
+                __u32 n = bytes < sizeof(first) ? bytes : sizeof(first);
+
+                if (!(left & CLIENT_ASKS) || n == 0)
+                        return 0;
+                GRID_BOUND(n, sizeof(first) + 1);
+                if (n == 0 || bpf_skb_load_bytes(skb, skb->len - bytes, &first, n) < 0)
+                        return 0;
+                protocol = protocol_detect(first, n);
+                t = protocol != PROTOCOL_PLAIN ? bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
+                if (!t) {
+                        c->tries = protocol != PROTOCOL_PLAIN ? TRIES_MAX : c->tries + 1;
+                        return 0;
+                }
+                talk_begin(t, protocol, 0, 0);
+                unread = false;
+        } else if (left & CLIENT_ASKS)
+                talk_forget(t);
+        else
+                unread = false;
+
+        if (client_parse(skb, t, bytes)) {
+                c->tries = TRIES_MAX;
+                t = NULL;
+        }
+
+        bpf_spin_lock(&c->lock);
+        if (left & CLIENT_ASKS)
+                c->x.flags &= ~EXCHANGE_OVERLAPPED;
+        if (t) {
+                c->x.flags |= EXCHANGE_PARSED;
+                effect.overlap = (t->asked > 1 || unread) && !(c->x.flags & EXCHANGE_OVERLAPPED);
+        } else
+                c->x.flags &= ~EXCHANGE_PARSED;
+        if (effect.overlap)
+                c->x.flags |= EXCHANGE_OVERLAPPED;
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+
+        u = effect.overlap ? place_get(u, &p) : NULL;
+        if (u)
+                share_apply(u, p.share, &effect);
+        return 0;
+}
+
 SEC("cgroup_skb/egress")
 int requests_egress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
@@ -1292,7 +1396,13 @@ int requests_egress(struct __sk_buff *skb) {
 
                 if (segment.len >= TLS_HEADER_SIZE && segment.len <= TLS_FAREWELL_MAX)
                         (void) bpf_skb_load_bytes(skb, segment.offset, &bytes, TLS_HEADER_SIZE);
-                client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt, !tls_is_farewell(bytes, segment.len), d.now);
+                bytes = client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt, !tls_is_farewell(bytes, segment.len),
+                                       d.now);
+                if (bytes > 0 && c->tries < TRIES_MAX) {
+                        if (tp->rcv_nxt != tp->copied_seq && sk->state == TCP_ESTABLISHED)
+                                bytes |= CLIENT_UNREAD;
+                        client_counts(skb, sk, c, u, bytes);
+                }
                 return 1;
         }
 

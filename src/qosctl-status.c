@@ -408,7 +408,8 @@ static int print_peers(const Reading *r) {
         if (reading_real(r, CLIENT "rate", &per_second) && reading_unsigned(r, CLIENT "count", &n))
                 print_line("Asks", "%s (%s in %s)", format_rate(rate, per_second), format_count(count, n), format_duration(over, covered));
         else
-                print_line("Asks", "not measured");
+                print_line("Asks", "%s", reading_unsigned(r, CLIENT "inFlight", &n) ? "cannot be counted: questions are asked while others are open" :
+                                         "not measured");
         if (!rows) /* not for everybody */
                 return 0;
 
