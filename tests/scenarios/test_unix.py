@@ -284,6 +284,17 @@ def postgresql():
                 equal(counted(), n + base, f"round trips, {protocol}")
     wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
     equal(snapshot(u)["requests"]["quality"], "exchanges", "quality")
+
+    # As a unit of its own it asks as often as is answered
+    before = total(u)
+    c = attach(Unit(f"{binaries}/pgbench -h {directory} -U postgres -n -f {directory}/script -c 4 -j 2 -t {smaller(2000)} postgres", type="exec"))
+    c.start()
+    wait_for("it has ended", lambda: scenario.unit_property(c.name, "ActiveState") in ("inactive", "failed"), 30)
+    wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
+    f = lookup(snapshot(c), "requests.client")
+    equal((f["count"], f["inFlight"]), (total(u) - before, 0), "what pgbench asks, and in flight")
+    check(f["count"] > 4 * smaller(2000), f"{f['count']} are too few")
+    equal([(r["peer"], r["unit"]) for r in f["peers"]], [(f"{directory}/.s.PGSQL.5432", u.name)], "whom it asks")
     u.stop()
     run("rm", "-rf", directory)
 
