@@ -52,6 +52,7 @@ struct tls {
         __u8 sealed;            /* records that the client has sent sealed, in the handshake of TLS 1.3 */
         __u8 asks;              /* a part of a question was taken since the last read */
         __u8 out_lost;          /* what leaves cannot be followed: all of it is an answer, then */
+        __u8 tries;             /* how often its plaintext was looked at in vain */
 };
 
 /* By the first bytes of a question, as protocol_detect(): a greeting, or the middle of a talk. */
