@@ -989,7 +989,8 @@ static __attribute__((noinline)) int unsealed_bind(struct sock *sk, struct conn 
         o = s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
         if (o && o->sock == (__u64) (long) sk) {
                 if (unsealed_key_equal(&s->key, &call->key) && unsealed_holds(o, sk, c)) {
-                        o->begins = c->x.state != EXCHANGE_ASKED;
+                        /* A record is read in two parts by some: the second one takes nothing back */
+                        o->begins |= c->x.state != EXCHANGE_ASKED;
                         return 0;
                 }
                 if (!unsealed_quit(c, u, s, o))

@@ -51,7 +51,7 @@ static void unit_look(Unit *u) {
         u->wanted = false;
         u->looked_at = now_nsec(CLOCK_MONOTONIC);
         u->has_library = look.libraries > 0;
-        if (look.processes > 0 && look.libraries == 0 && u->look_again_nsec == 0)
+        if (streq(u->active_state, "active") && look.libraries == 0 && u->look_again_nsec == 0)
                 log_unit_info(u->name, "No process of '%s' has OpenSSL's library yet, waiting for one.", u->name);
         probe_set_watch(u->manager->probe, u->index, u->generation, u->watched);
 }
