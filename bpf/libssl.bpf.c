@@ -2,8 +2,8 @@
 
 /* The probe "tls": what the processes of units that are attached with it read from OpenSSL's library, and write to it.
  *
- *   library_enter   SSL_read, SSL_read_ex, SSL_write, SSL_write_ex, SSL_do_handshake, SSL_sendfile
- *   library_leave   … the same, but the last
+ *   library_enter   where it is called: SSL_read, SSL_write and their kind, SSL_do_handshake, SSL_sendfile
+ *   library_leave   where it returns: the same, but the last
  *
  * The library is in other processes, too: whoever is not of such a unit leaves at once. */
 
@@ -171,8 +171,8 @@ int library_enter(struct pt_regs *ctx) {
         struct unsealed_key key = {};
         struct library_call *call;
         struct qos_owner owner;
+        __u64 size, fourth, fifth;
         struct unsealed *o;
-        __u64 size;
 
         if (!task_owner(&owner) || !watch_get(&owner))
                 return 0;
@@ -196,7 +196,12 @@ int library_enter(struct pt_regs *ctx) {
         call->kind = kind;
         call->stack = PT_REGS_SP(ctx);
         call->buffer = PT_REGS_PARM2(ctx);
-        call->count = kind & QOS_CALL_COUNTS ? PT_REGS_PARM4(ctx) : 0;
+        /* The verifier refuses a register of which it is not known which one it is */
+        fourth = PT_REGS_PARM4(ctx);
+        barrier_var(fourth);
+        fifth = PT_REGS_PARM5(ctx);
+        barrier_var(fifth);
+        call->count = !(kind & QOS_CALL_COUNTS) ? 0 : kind & QOS_CALL_FLAGS ? fifth : fourth;
         call->size = size;
         if (!(kind & (QOS_CALL_WRITES | QOS_CALL_SENDS_FILE)))
                 return 0;

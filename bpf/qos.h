@@ -325,7 +325,8 @@ enum qos_library_call {
         QOS_CALL_READS      = 1 << 0,
         QOS_CALL_WRITES     = 1 << 1,
         QOS_CALL_COUNTS     = 1 << 2,   /* says how much by way of a pointer, and takes a size_t */
-        QOS_CALL_SENDS_FILE = 1 << 3,
+        QOS_CALL_FLAGS      = 1 << 3,   /* … and flags in front of that */
+        QOS_CALL_SENDS_FILE = 1 << 4,
 };
 
 /* A file that a process has mapped and that is called like OpenSSL's library, as the iterator over its memory writes it. */

@@ -562,7 +562,7 @@ static const Program tls_programs[] = { PROGRAM_LIBRARY_ENTER, PROGRAM_LIBRARY_L
 
 int probe_start_tls(Probe *p) {
         uint32_t missing = 0;
-        int r = 0;
+        int all, r;
 
         if (!p->started)
                 return -ENODATA;
@@ -576,17 +576,20 @@ int probe_start_tls(Probe *p) {
         if (missing == 0)
                 return 0;
 
-        r = object_load(p, missing);
+        all = object_load(p, missing);
         for (size_t i = 0; i < ELEMENTSOF(tls_programs); i++) {
                 Program program = tls_programs[i];
 
-                if (r < 0)
-                        program_refuse(p, program, r, "loading");
-                else
+                if (all < 0 && missing & PROGRAM_BIT(program)) {
+                        r = object_load(p, PROGRAM_BIT(program));
+                        if (r < 0)
+                                program_refuse(p, program, r, "loading");
+                }
+                if (p->program_fds[program] >= 0)
                         store_push(p, "prog", program_table[program].name, p->program_fds[program]);
         }
         (void) malloc_trim(0);
-        return r;
+        return 0;
 }
 
 static void library_drop(Probe *p, size_t i) {
@@ -620,37 +623,67 @@ const char* probe_get_tls_failure(Probe *p) {
 }
 
 /* The functions that are watched, and what their programs are told of them. SSL_accept() and SSL_connect() are
- * SSL_do_handshake(), SSL_read_early_data() and SSL_write_early_data() call those here. */
-static const char *const library_functions[] = {
-        "SSL_read", "SSL_read_ex", "SSL_write", "SSL_write_ex", "SSL_do_handshake", "SSL_sendfile",
-};
-static const uint64_t library_cookies[] = {
-        QOS_CALL_READS, QOS_CALL_READS | QOS_CALL_COUNTS, QOS_CALL_WRITES, QOS_CALL_WRITES | QOS_CALL_COUNTS, 0, QOS_CALL_SENDS_FILE,
-};
+ * SSL_do_handshake(), SSL_read_early_data() and SSL_write_early_data() call those here.
+ *
+ * Reading and writing have one function each behind those that are exported, which takes the arguments of SSL_read_ex() (and
+ * since OpenSSL 3.3 those of SSL_write_ex2()). Where it can be told which they are they are watched instead: see
+ * symbols_find(). */
+typedef struct LibraryPoints {
+        unsigned long offsets[8];
+        __u64 cookies[8];
+        size_t n;
+} LibraryPoints;
 
-static int library_link(Probe *p, Program program, const char *path, const uint64_t *offsets, bool leave) {
-        unsigned long used[ELEMENTSOF(library_functions)];
-        __u64 cookies[ELEMENTSOF(library_functions)];
-        size_t n = 0;
+static bool points_add(LibraryPoints *points, uint64_t offset, uint64_t cookie) {
+        if (offset == 0)
+                return false;
+        points->offsets[points->n] = offset;
+        points->cookies[points->n++] = cookie;
+        return true;
+}
 
-        for (size_t i = 0; i < ELEMENTSOF(library_functions); i++) {
-                if (offsets[i] == 0 || (leave && library_cookies[i] & QOS_CALL_SENDS_FILE))
-                        continue;
-                used[n] = offsets[i];
-                cookies[n++] = library_cookies[i];
+static int library_find_points(int fd, LibraryPoints *enter, LibraryPoints *leave) {
+        Symbols *s;
+        bool flags;
+        int r;
+
+        r = symbols_new(fd, &s);
+        if (r < 0)
+                return r;
+
+        flags = symbols_find(s, "SSL_write_ex2") != 0;
+        if (!points_add(leave, symbols_find_callee(s, "SSL_read", "SSL_read_ex"), QOS_CALL_READS | QOS_CALL_COUNTS)) {
+                (void) points_add(leave, symbols_find(s, "SSL_read_ex"), QOS_CALL_READS | QOS_CALL_COUNTS);
+                if (!points_add(leave, symbols_find(s, "SSL_read"), QOS_CALL_READS))
+                        r = -ENOEXEC;
         }
+        if (!points_add(leave, symbols_find_callee(s, "SSL_write", flags ? "SSL_write_ex2" : "SSL_write_ex"),
+                        QOS_CALL_WRITES | QOS_CALL_COUNTS | (flags ? QOS_CALL_FLAGS : 0))) {
+                (void) points_add(leave, symbols_find(s, "SSL_write_ex"), QOS_CALL_WRITES | QOS_CALL_COUNTS);
+                if (!points_add(leave, symbols_find(s, "SSL_write"), QOS_CALL_WRITES))
+                        r = -ENOEXEC;
+        }
+        (void) points_add(leave, symbols_find(s, "SSL_do_handshake"), 0);
+        *enter = *leave;
+        (void) points_add(enter, symbols_find(s, "SSL_sendfile"), QOS_CALL_SENDS_FILE);
 
+        symbols_free(s);
+        return r;
+}
+
+static int library_link(Probe *p, Program program, const char *path, const LibraryPoints *points, bool leave) {
         LIBBPF_OPTS(bpf_link_create_opts, options,
                     .uprobe_multi.path = path,
-                    .uprobe_multi.offsets = used,
-                    .uprobe_multi.cookies = cookies,
-                    .uprobe_multi.cnt = n,
+                    .uprobe_multi.offsets = points->offsets,
+                    .uprobe_multi.cookies = points->cookies,
+                    .uprobe_multi.cnt = points->n,
                     .uprobe_multi.flags = leave ? BPF_F_UPROBE_MULTI_RETURN : 0);
+
         return bpf_link_create(p->program_fds[program], 0, BPF_TRACE_UPROBE_MULTI, &options);
 }
 
 static int library_attach(Probe *p, Library *l, const char *path) {
-        uint64_t offsets[ELEMENTSOF(library_functions)];
+        LibraryPoints enter = {}, leave = {};
         _cleanup_close_ int fd = -EBADF;
         char name[64];
         struct stat st;
@@ -665,19 +698,17 @@ static int library_attach(Probe *p, Library *l, const char *path) {
         if (!S_ISREG(st.st_mode) || st.st_ino != l->inode)
                 return -ENOENT;
 
-        r = symbol_find_offsets(fd, library_functions, ELEMENTSOF(library_functions), offsets);
+        r = library_find_points(fd, &enter, &leave);
         if (r < 0)
                 return r;
-        if (offsets[0] == 0 || offsets[2] == 0)
-                return -ENOEXEC;
 
         /* What was opened, whatever has the path by now */
         (void) snprintf(name, sizeof(name), "/proc/self/fd/%i", fd);
-        r = library_link(p, PROGRAM_LIBRARY_LEAVE, name, offsets, /* leave= */ true);
+        r = library_link(p, PROGRAM_LIBRARY_LEAVE, name, &leave, /* leave= */ true);
         if (r < 0)
                 return r;
         l->leave_fd = r;
-        r = library_link(p, PROGRAM_LIBRARY_ENTER, name, offsets, /* leave= */ false);
+        r = library_link(p, PROGRAM_LIBRARY_ENTER, name, &enter, /* leave= */ false);
         if (r < 0) {
                 library_close(l);
                 return r;

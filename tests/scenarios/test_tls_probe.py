@@ -299,7 +299,7 @@ def sealed_bytes_in_buffers():
 def loaded_later():
     """The unit has no OpenSSL when it is attached: that is said, and it is found once it has."""
     u = watched(Python("later"))
-    check("waiting" in degraded(u), f"nobody says that there is no library: {degraded(u)}")
+    wait_for("it is said that there is no library", lambda: "waiting" in degraded(u))
     s = u.connect()
     pipeline(s, ["/small"])
     placed(u)
@@ -317,7 +317,7 @@ def without_openssl():
     """A unit that never speaks TLS is measured as ever."""
     s = start_served(delay_us=100)
     watch(s)
-    check("waiting" in degraded(s), f"nobody says that there is no library: {degraded(s)}")
+    wait_for("it is said that there is no library", lambda: "waiting" in degraded(s))
     n = Client(s, connections=4, number=400).wait()["answered"]
     expect_total(s, n)
     qosctl("detach", s.name)
