@@ -44,6 +44,8 @@ enum exchange_flag {
         EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct talk beside this one (talk.h) */
         EXCHANGE_LATE       = 1 << 7,   /* … and what arrives is the rest of a question that has been answered */
         EXCHANGE_SEALED     = 1 << 8,   /* TLS: there is a struct tls (tls.h) */
+        EXCHANGE_MUXED      = 1 << 9,   /* HTTP/2: there is a struct h2 (http2.h) */
+        EXCHANGE_FRESH      = 1 << 10,  /* it was seen from its beginning */
 };
 
 struct exchange {
@@ -355,6 +357,9 @@ EXCHANGE_INLINE void exchange_end(struct exchange *x, int gone, __u32 asked, __u
         }
 
         x->flags |= EXCHANGE_DONE;
+        /* Who reads what is left in it asks for nothing any more */
+        if (gone)
+                x->n_marks = 0;
 }
 
 EXCHANGE_INLINE __u64 exchange_between(__u64 from, __u64 to) {

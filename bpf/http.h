@@ -46,7 +46,7 @@ enum http_flag {
         HTTP_CONNECT    = 1 << 2,       /* a question: it is CONNECT */
         HTTP_ENCODED    = 1 << 2,       /* an answer: in a way that ends with the connection */
         HTTP_H2C        = 1 << 3,       /* … behind which HTTP/2 is spoken */
-        HTTP_TUNNEL     = 1 << 4,       /* … to CONNECT */
+        HTTP_TUNNEL     = 1 << 4,       /* … to CONNECT, or 101 */
         HTTP_BARE       = 1 << 7,       /* a question: it is HEAD; an answer: it has no body */
 };
 
@@ -162,10 +162,10 @@ static inline __attribute__((always_inline)) __u32 http_question_head_end(struct
 }
 
 static inline __attribute__((always_inline)) __u32 http_answer_head_end(struct parser *p) {
+        if (p->index == 1 && p->flags & HTTP_TUNNEL)
+                return http_end(p, p->flags & HTTP_H2C ? PARSED_UPGRADE : PARSED_TUNNEL);
         if (p->flags & PARSER_UNASKED)
                 return http_end(p, PARSED_NOTHING);
-        if (p->index == 1) /* 101; what HTTP/2 is after it will be seen not to be this */
-                return http_end(p, p->flags & HTTP_H2C ? 0 : PARSED_TUNNEL);
         if (p->flags & HTTP_TUNNEL && p->index == 2)
                 return http_end(p, PARSED_TUNNEL);
         if (p->flags & HTTP_BARE)
@@ -209,7 +209,9 @@ static inline __attribute__((always_inline)) __u32 http_status(struct parser *p,
         if (code < 100)
                 return PARSED_LOST;
         p->index = code / 100;
-        if (code >= 200 || code == 101) {
+        if (code == 101)
+                p->flags |= HTTP_TUNNEL; /* the answer, or the announcement of HTTP/2, which brings it */
+        if (code >= 200) {
                 p->flags &= ~PARSER_UNASKED;
                 if (code == 204 || code == 304 || how & PROTOCOL_BARE)
                         p->flags |= HTTP_BARE;

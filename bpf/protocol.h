@@ -22,7 +22,9 @@ enum protocol {
         PROTOCOL_PLAIN,         /* none that is known: what comes until the unit answers is a question */
         PROTOCOL_HTTP1,         /* HTTP/1.0 and 1.1 */
         PROTOCOL_REDIS,         /* RESP */
-        PROTOCOLS,
+        PROTOCOLS,              /* those whose messages come one after the other. In frames, see http2.h: */
+        PROTOCOL_HTTP2 = PROTOCOLS,
+        PROTOCOL_GRPC,          /* … that carries gRPC */
 };
 
 /* One direction of one connection. All zero: at the beginning of a message. */
@@ -56,6 +58,9 @@ enum parsed {
         PARSED_ASKED    = 1 << 7,       /* a question has come so far that it can be answered */
         PARSED_STREAM   = 1 << 8,       /* an answer has come so far that it is known to be a stream */
 };
+
+/* Of an answer: behind it there is HTTP/2, where the answer to the same question follows on stream 1. */
+#define PARSED_UPGRADE (PARSED_NOTHING | PARSED_TUNNEL | PARSED_BARE)
 
 /* What a parser returns for the bytes of a window: how many it took, how many messages ended in them that are questions or
  * answers and nothing else, and what else the last one was that ended (enum parsed). */

@@ -67,6 +67,8 @@ enum qos_cell {
         QOS_CELL_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
         QOS_CELL_HTTP1,                 /* of these, those of each protocol that is parsed, as in enum protocol (protocol.h) … */
         QOS_CELL_REDIS,
+        QOS_CELL_HTTP2,
+        QOS_CELL_GRPC,
         QOS_CELL_TLS,                   /* … exchanges sealed by TLS … */
         QOS_CELL_UNIX,                  /* … plain exchanges on Unix sockets … */
         QOS_CELL_UDP,                   /* … on UDP */
@@ -74,6 +76,8 @@ enum qos_cell {
         QOS_CELL_STREAMS,               /* … whose answers are streams */
         QOS_CELL_STATUS_4XX,            /* … with an answer that says the client is wrong … */
         QOS_CELL_STATUS_5XX,            /* … that the unit failed */
+        QOS_CELL_STATUS_UNKNOWN,        /* … of HTTP/2 of which that is not known (hpack.h) */
+        QOS_CELL_ERRORS_GRPC,           /* … of gRPC that say the unit failed */
         QOS_CELL_ERRORS_RESET,          /* connections that the unit ended with a question unanswered */
         QOS_CELL_ERRORS_TIMEOUT,        /* … that timed out with a question unanswered */
         QOS_CELL_CLIENT_ABORTS,         /* … that the client ended with its question unanswered */

@@ -258,7 +258,7 @@ EXCHANGE_INLINE int talk_is_more(const struct talk *t) {
 struct talk_piece {
         __u32 begun;            /* answers that began in it */
         __u16 lost;             /* 1: the parser does not understand it */
-        __u16 tunnel;           /* 1: behind the last answer nothing is asked any more */
+        __u16 tunnel;           /* 1: behind the last answer nothing is asked any more; 2: … but in HTTP/2 */
         __u32 streams;          /* answers that have turned out never to be complete */
         __u32 status4xx;        /* of the answers that began */
         __u32 status5xx;
@@ -307,7 +307,7 @@ PARSER_FUNCTION __u32 talk_answer_bytes(struct talk *t, __u32 at, __u32 end, str
         if (meaning & PARSED_LOST)
                 piece->lost = 1;
         if (meaning & PARSED_TUNNEL)
-                piece->tunnel = 1;
+                piece->tunnel = meaning & PARSED_BARE ? 2 : 1;
         if (meaning & PARSED_STREAM)
                 piece->streams++;
 

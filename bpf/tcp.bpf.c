@@ -15,6 +15,7 @@
 
 #include "books.h"
 #include "feed.h"
+#include "http2.h"
 #include "tls.h"
 #include "udp.h"
 #include "unix.h"
@@ -79,6 +80,14 @@ struct {
         __type(key, int);
         __type(value, struct talk);
 } talks SEC(".maps");
+
+/* … in frames (HTTP/2). */
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct h2);
+} muxes SEC(".maps");
 
 /* Connections that are sealed. */
 struct seal {
@@ -361,6 +370,7 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                 c->retransmits = retransmits;
                 c->x = x;
                 exchange_begin(&c->x, begin, begin, snd_nxt);
+                c->x.flags |= EXCHANGE_FRESH;
                 if (end != begin)
                         exchange_arrive(&c->x, now, begin, end, begin, end, &effect);
         }
@@ -849,7 +859,11 @@ static long seal_step_out(__u64 i, void *data) {
         return (f->seen & TLS_STEP_LOST) != 0;
 }
 
-/* The connection is sealed. Returns 1: its records are to be followed from here on. */
+/* What a connection turns out to be: */
+#define CONTENT_SEALED 1
+#define CONTENT_MUXED 2
+
+/* The connection is sealed. Returns CONTENT_SEALED: its records are to be followed from here on. */
 static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *c, __u32 copied, __u32 type) {
         struct seal *s;
 
@@ -867,7 +881,7 @@ static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *
         bpf_spin_lock(&c->lock);
         c->x.flags |= EXCHANGE_SEALED;
         bpf_spin_unlock(&c->lock);
-        return 1;
+        return CONTENT_SEALED;
 }
 
 /* A piece of what the client says on a sealed connection, as content_parse(). */
@@ -1048,8 +1062,214 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
         return zero();
 }
 
+/* The connection's questions and answers are in frames. Returns CONTENT_MUXED, unless there is no room for it. */
+static __attribute__((noinline)) int content_mux_begin(struct sock *sk, struct conn *c, __u32 copied, __u32 late) {
+        struct h2 *h;
+
+        if (!sk || !c)
+                return 0;
+        h = bpf_sk_storage_get(&muxes, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!h) {
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                c->tries = TRIES_MAX;
+                return 0;
+        }
+        h2_begin(h, copied, late);
+
+        bpf_spin_lock(&c->lock);
+        c->x.flags |= EXCHANGE_MUXED;
+        bpf_spin_unlock(&c->lock);
+        return CONTENT_MUXED;
+}
+
+/* These are no frames, or some were missed. */
+static __attribute__((noinline)) int mux_give_up(struct conn *c, struct h2 *h, struct qos_unit *u) {
+        struct exchange_effect effect = {};
+
+        if (!c || !h || !u)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        h2_give_up(h, &c->x, &effect);
+        bpf_spin_unlock(&c->lock);
+        h2_clear(h);
+        effect.in_flight += h2_extra(h);
+        c->tries++;
+        return conn_apply(c, u, &effect, bpf_ktime_get_ns());
+}
+
+/* Something has become of a stream. */
+__attribute__((noinline, weak)) int mux_book(struct qos_unit *u, struct h2_piece *piece, __u32 share) {
+        const struct h2_stream *s;
+        struct booking book = {};
+        __u32 event;
+
+        if (!u || !piece)
+                return 0;
+        s = &piece->stream;
+        event = piece->event;
+        piece->event = 0;
+        book.first_out_at = s->first_out_at;
+        book.first_at = s->last_at == 0 ? 0 : s->first_at;
+        book.last_at = s->last_at;
+        book.read_at = s->read_at ?: s->first_out_at;
+        book.n = 1;
+        book.share = share;
+
+        if (event & H2_BEGUN) {
+                book.now = s->first_out_at;
+                share_book(u, &book);
+        }
+        if (s->last_out_at > s->first_out_at && event & H2_ENDED) {
+                book.before = s->first_out_at;
+                book.now = s->last_out_at;
+                share_book_more(u, &book);
+        }
+        if (share & SHARE_ALONE)
+                return 0;
+
+        if (event & H2_BEGUN) {
+                window_count(u, QOS_CELL_COUNT + (s->flags & H2_STREAM_GRPC ? PROTOCOL_GRPC : PROTOCOL_HTTP2), 1);
+                if (event & H2_STREAMING)
+                        window_count(u, QOS_CELL_STREAMS, 1);
+                if (s->flags & H2_STREAM_UNKNOWN)
+                        window_count(u, QOS_CELL_STATUS_UNKNOWN, 1);
+                else if (s->status == 4)
+                        window_count(u, QOS_CELL_STATUS_4XX, 1);
+                else if (s->status == 5)
+                        window_count(u, QOS_CELL_STATUS_5XX, 1);
+        }
+        if (event & H2_ENDED) {
+                if (h2_is_failed_call(s))
+                        window_count(u, QOS_CELL_ERRORS_GRPC, 1);
+                else if (h2_is_unknown_call(s))
+                        window_count(u, QOS_CELL_STATUS_UNKNOWN, 1);
+        }
+        return 0;
+}
+
+struct mux_feed {
+        struct h2 *h;
+        __u32 at;               /* as in struct feed */
+        __u32 end;
+        __u32 window_begin;
+        __u32 window_end;
+        __u32 offset;           /* of the piece in the buffer */
+        __u32 position;         /* … in the stream */
+};
+
+/* Moves the window, if it must be, as feed_move(). */
+static __always_inline __u32 mux_move(struct mux_feed *f, bool blind) {
+        if (f->at < f->window_end)
+                return 0;
+        f->window_begin = f->at;
+        f->window_end = blind ? f->at : f->end - f->at > WINDOW_SIZE ? f->at + WINDOW_SIZE : f->end;
+        return f->window_end - f->window_begin;
+}
+
+/* What of the window there is to take. */
+static __always_inline __u64 mux_window(const struct mux_feed *f) {
+        return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
+}
+
+struct mux_question_feed {
+        struct mux_feed f;
+        struct bpf_dynptr *data;
+        struct qos_unit *u;
+        __u32 share;
+        struct talk_times times;
+};
+
+static long mux_question_step(__u64 i, void *data) {
+        struct mux_question_feed *q = data;
+        struct mux_feed *f = &q->f;
+        __u32 n;
+
+        if (f->at >= f->end)
+                return 1;
+        n = mux_move(f, h2_is_blind(&f->h->in, 0));
+        GRID_BOUND(n, WINDOW_SIZE + 1);
+        if (n > 0 && bpf_dynptr_read(f->h->window.bytes, n, q->data, f->offset + f->window_begin, 0) < 0) {
+                f->h->piece.lost = 1;
+                return 1;
+        }
+        f->h->piece.position = f->position + f->window_begin;
+        n = h2_questions(f->h, mux_window(f), f->end - f->window_end, &q->times, &f->h->piece);
+        f->at += n;
+        if (f->h->piece.event)
+                mux_book(q->u, &f->h->piece, q->share);
+        return n == 0 || f->h->piece.lost;
+}
+
+/* A piece of what the client says on such a connection, as content_parse(). */
+static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied, __u64 piece) {
+        __u32 offset = piece >> 32, len = piece, parsed;
+        struct mux_question_feed q = {};
+        struct exchange_effect effect = {};
+        struct bpf_dynptr data;
+        struct place p;
+        struct sock *sk;
+        struct h2 *h;
+
+        if (!skb || !c || !u)
+                return 0;
+        sk = skb->sk;
+        if (!sk)
+                return 0;
+        h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        if (!h || bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+                return 0;
+
+        q.f.h = h;
+        q.f.end = len;
+        q.f.offset = offset;
+        q.f.position = copied;
+        h2_piece_begin(&h->piece, bpf_ktime_get_ns());
+        q.data = &data;
+        parsed = h->in_pos - copied;
+        if ((__s32) parsed > 0)
+                q.f.at = parsed; /* looked at before (MSG_PEEK) */
+        if ((__s32) parsed < 0)
+                h->piece.lost = 1; /* something was taken out another way */
+
+        bpf_spin_lock(&c->lock);
+        q.times.came_at = exchange_came_at_once(&c->x, copied + len);
+        if (q.times.came_at == 0)
+                exchange_get_marks(&c->x, &q.times.marks);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        if (!h->piece.lost && q.f.at < q.f.end) {
+                u = place_get(u, &p);
+                if (!u)
+                        return 0;
+                window_enter(u, h->piece.now);
+                q.u = u;
+                q.share = p.share;
+                bpf_loop(PIECE_MAX, mux_question_step, &q, 0);
+                h->in_pos = copied + q.f.at;
+        }
+        if (h->piece.lost)
+                return mux_give_up(c, h, u);
+
+        effect.in_flight = h2_extra(h);
+        effect.overlap = h->piece.unseen > 0;
+        if (effect.in_flight == 0 && !effect.overlap && h->piece.dropped == 0)
+                return zero();
+
+        bpf_spin_lock(&c->lock);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
+        window_enter(u, h->piece.now);
+        share_apply(u, p.share, &effect);
+        if (h->piece.dropped > 0)
+                share_count(u, p.share, QOS_CELL_CLIENT_ABORTS, QOS_ROW_CLIENT_ABORTS, h->piece.dropped);
+        return 0;
+}
+
 /* Apart, so that connections which are not parsed do not pay for the room that this takes on the stack. copied: where in
- * the stream the piece begins, offset: where in the buffer. Returns 1: it is sealed. */
+ * the stream the piece begins, offset: where in the buffer. */
 static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied,
                                                    __u64 piece) {
 
@@ -1083,7 +1303,13 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 protocol = protocol_detect(first, n);
                 if (protocol == PROTOCOL_PLAIN) {
                         c->tries++;
-                        return tls_detect(first, n) && content_seal(sk, c, copied, first & 0xff);
+                        if (tls_detect(first, n))
+                                return content_seal(sk, c, copied, first & 0xff);
+                        if (h2_detect(first, n))
+                                return content_mux_begin(sk, c, copied, 0);
+                        if (!(c->x.flags & EXCHANGE_FRESH) && h2_detect_late(first, n))
+                                return content_mux_begin(sk, c, copied, 1);
+                        return 0;
                 }
                 t = bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
                 if (!t) {
@@ -1140,7 +1366,7 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         struct qos_unit *u;
         struct sock *sk;
         struct conn *c;
-        __u32 copied, offset;
+        __u32 copied, offset, what;
 
         sk = skb->sk;
         if (!sk)
@@ -1169,11 +1395,18 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         offset = copied - offset;
         if (len <= 0 || offset >= skb->len || (__u32) len > skb->len - offset)
                 return 0;
-        if ((c->x.flags & EXCHANGE_SEALED) || content_parse(skb, c, u, copied, (__u64) offset << 32 | (__u32) len)) {
+        if (c->x.flags & EXCHANGE_SEALED)
+                what = CONTENT_SEALED;
+        else if (c->x.flags & EXCHANGE_MUXED)
+                what = CONTENT_MUXED;
+        else
+                what = content_parse(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
+        if (what == CONTENT_SEALED) {
                 if (watch_get(&c->owner))
                         unsealed_bind(sk, c, u);
                 content_unseal(skb, c, copied, (__u64) offset << 32 | (__u32) len);
-        }
+        } else if (what == CONTENT_MUXED)
+                content_mux(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
         return 0;
 }
 
@@ -1241,6 +1474,8 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
 /* What a departure means: how many questions begin to be answered, and these. */
 #define DEPARTURE_TUNNEL (1ULL << 32)   /* behind that nothing is asked any more */
 #define DEPARTURE_MORE (1ULL << 33)     /* the answer before that goes on */
+#define DEPARTURE_UPGRADE (1ULL << 34)  /* behind that there is HTTP/2 … */
+#define DEPARTURE_TAKEN_SHIFT 40        /* … which is behind so many bytes */
 
 /* The parts of talk_departs(), each with a room of its own on the stack, which is small. This one is walked by the verifier by
  * itself: what it may return is not followed through the other. */
@@ -1261,15 +1496,19 @@ __attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, str
 
         if (a.f.piece.lost)
                 share_count(u, d->place.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
+        if (a.f.piece.tunnel == 2)
+                answers |= DEPARTURE_UPGRADE | (__u64) a.f.at << DEPARTURE_TAKEN_SHIFT;
+        else if (a.f.piece.tunnel)
+                answers |= DEPARTURE_TUNNEL;
         if (d->place.share & SHARE_ALONE)
-                return a.f.piece.tunnel ? answers | DEPARTURE_TUNNEL : answers;
+                return answers;
         if (a.f.piece.streams > 0)
                 window_count(u, QOS_CELL_STREAMS, a.f.piece.streams);
         if (a.f.piece.status4xx > 0)
                 window_count(u, QOS_CELL_STATUS_4XX, a.f.piece.status4xx);
         if (a.f.piece.status5xx > 0)
                 window_count(u, QOS_CELL_STATUS_5XX, a.f.piece.status5xx);
-        return a.f.piece.tunnel ? answers | DEPARTURE_TUNNEL : answers;
+        return answers;
 }
 
 /* What struct exchange has of the last answer is only touched here and under the socket's lock: ours is for what arrivals
@@ -1336,9 +1575,95 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
         return zero();
 }
 
-/* Of a connection whose protocol is parsed. Apart, as content_parse(). */
+struct mux_answer_feed {
+        struct mux_feed f;
+        struct __sk_buff *skb;
+        struct qos_unit *u;
+        __u32 share;
+};
+
+static long mux_answer_step(__u64 i, void *data) {
+        struct mux_answer_feed *a = data;
+        struct mux_feed *f = &a->f;
+        __u32 n;
+
+        if (f->at >= f->end)
+                return 1;
+        n = mux_move(f, h2_is_blind(&f->h->out, 1));
+        GRID_BOUND(n, WINDOW_SIZE + 1);
+        if (n > 0 && bpf_skb_load_bytes(a->skb, f->offset + f->window_begin, f->h->window.bytes, n) < 0) {
+                f->h->piece.lost = 1;
+                return 1;
+        }
+        n = h2_answers(f->h, mux_window(f), f->end - f->window_end, &f->h->piece);
+        f->at += n;
+        if (f->h->piece.event)
+                mux_book(a->u, &f->h->piece, a->share);
+        return n == 0 || f->h->piece.lost;
+}
+
+/* Of a connection with frames, as talk_departs(). */
+static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
+                                                 const struct departure *d) {
+        struct exchange_effect effect = {};
+        struct mux_answer_feed a = {};
+        struct place p;
+        struct h2 *h;
+
+        if (!skb || !sk || !c || !u || !d)
+                return 0;
+        h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        if (!h)
+                return 0;
+
+        if (h->out.synced != H2_LOST) {
+                a.f.h = h;
+                a.f.end = d->bytes;
+                a.f.offset = skb->len - d->bytes;
+                h2_piece_begin(&h->piece, d->now);
+                a.skb = skb;
+                a.u = u;
+                a.share = d->place.share;
+                bpf_loop(PIECE_MAX, mux_answer_step, &a, 0);
+                if (h->piece.lost)
+                        return mux_give_up(c, h, u);
+                if (h->piece.dropped > 0)
+                        share_count(u, a.share, QOS_CELL_ERRORS_RESET, QOS_ROW_ERRORS_RESET, h->piece.dropped);
+        } else if (d->complete)
+                h->out.synced = H2_EDGE;
+
+        bpf_spin_lock(&c->lock);
+        h2_settle(h, &c->x, d->now, &effect);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = place_get(u, &p);
+        if (u)
+                share_apply(u, p.share, &effect);
+        return zero();
+}
+
+/* From HTTP/1.1 the connection goes over to HTTP/2, with the question that asked for it. */
+static __attribute__((noinline)) int mux_upgrade(struct bpf_sock *sk, struct conn *c, struct talk *t) {
+        struct talk_group group;
+        struct h2 *h;
+
+        if (!sk || !c || !t)
+                return 0;
+        h = bpf_sk_storage_get(&muxes, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!h || talk_answer(t, 1, &group) == 0)
+                return 0;
+        h2_begin(h, t->in_pos, 0);
+        h2_upgrade(h, &group);
+
+        bpf_spin_lock(&c->lock);
+        c->x.flags = (c->x.flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_MUXED;
+        bpf_spin_unlock(&c->lock);
+        return 1;
+}
+
+/* Of a connection whose protocol is parsed. Apart, as content_parse(). Returns 1: what of the packet is left is HTTP/2. */
 static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
-                                                  const struct departure *d) {
+                                                  struct departure *d) {
         __u64 parsed = 0;
         struct talk *t;
 
@@ -1354,7 +1679,11 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
                 parsed |= 1;
         else if (!talk_is_more(t))
                 parsed |= departure_parse(skb, t, u, d);
-        return departure_book(t, c, u, d, parsed);
+        departure_book(t, c, u, d, parsed);
+        if (!(parsed & DEPARTURE_UPGRADE) || !mux_upgrade(sk, c, t))
+                return 0;
+        d->bytes -= parsed >> DEPARTURE_TAKEN_SHIFT;
+        return 1;
 }
 
 /* Something leaves without a question and without having been seen to be written. In the beginning these are tickets for
@@ -1421,7 +1750,7 @@ int requests_egress(struct __sk_buff *skb) {
         struct tcp_sock *tp;
         struct bpf_sock *sk;
         struct conn *c;
-        bool parsed, sealed;
+        bool parsed, sealed, muxed;
         int unsealed = 0;
 
         sk = skb->sk;
@@ -1472,7 +1801,8 @@ int requests_egress(struct __sk_buff *skb) {
         d.bytes = exchange_leave(&c->x, segment.seq + segment.len, snd_nxt);
         parsed = c->x.flags & EXCHANGE_PARSED;
         sealed = c->x.flags & EXCHANGE_SEALED;
-        if (d.bytes > 0 && !parsed && !sealed)
+        muxed = c->x.flags & EXCHANGE_MUXED;
+        if (d.bytes > 0 && !parsed && !sealed && !muxed)
                 departure_apply(&d, &c->x, &effect);
         if (!sealed)
                 d.place = conn_note(c, &effect);
@@ -1491,11 +1821,14 @@ int requests_egress(struct __sk_buff *skb) {
 
         window_enter(u, d.now);
         share_sum(u, d.place.share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, d.bytes);
-        if (parsed) {
+        if (parsed || muxed) {
                 /* More than the packet: the position was unknown, and data left before it was */
                 if (d.bytes > segment.len)
                         d.bytes = segment.len;
-                talk_departs(skb, sk, c, u, &d);
+                if (parsed)
+                        muxed = talk_departs(skb, sk, c, u, &d);
+                if (muxed)
+                        mux_departs(skb, sk, c, u, &d);
                 return 1;
         }
         if (unsealed) {
@@ -1558,6 +1891,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
         struct unsealed *o = NULL;
         struct seal *seal;
         struct tls *s = NULL;
+        struct h2 *h = NULL;
         struct conn *c;
         __u32 copied, unsent;
         struct place p;
@@ -1618,6 +1952,13 @@ int BPF_PROG(requests_read, struct sock *sk) {
                                 return 0;
                         }
                 }
+        } else if (c->x.flags & EXCHANGE_MUXED) {
+                h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+                if (h && exchange_distance(copied, h->in_pos) > 0) {
+                        mux_give_up(c, h, u);
+                        c->tries = TRIES_MAX;
+                        h = NULL;
+                }
         }
 
         bpf_spin_lock(&c->lock);
@@ -1636,6 +1977,9 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 exchange_take(&c->x, copied, &first_at, &last_at);
                 talk_read(t, now);
                 talk_settle(t, &c->x, now, unsent == 0, &effect);
+        } else if (h) {
+                exchange_take(&c->x, copied, &first_at, &last_at);
+                h2_settle(h, &c->x, now, &effect);
         } else if (s && !s->asks)
                 exchange_pass(&c->x, copied, &effect);
         else {
@@ -1812,9 +2156,12 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                 struct unsealed *o = NULL;
                 struct talk *t = NULL;
                 struct seal *s = NULL;
+                struct h2 *h = NULL;
 
                 if (c->x.flags & EXCHANGE_PARSED)
                         t = bpf_sk_storage_get(&talks, sk, 0, 0);
+                else if (c->x.flags & EXCHANGE_MUXED)
+                        h = bpf_sk_storage_get(&muxes, sk, 0, 0);
                 else if (c->x.flags & EXCHANGE_SEALED || c->tries >= TRIES_MAX) {
                         s = bpf_sk_storage_get(&seals, sk, 0, 0);
                         o = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
@@ -1827,7 +2174,10 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                 bpf_spin_lock(&c->lock);
                 if ((c->x.flags & EXCHANGE_SEALED) && unsent == 0 && !(t && t->asked > 0))
                         tls_end(&c->x, &effect);
-                asked = t ? t->asked : c->x.state == EXCHANGE_ASKED;
+                asked = t ? t->asked : h ? h->open : c->x.state == EXCHANGE_ASKED;
+                /* What was not read of frames is perhaps no question (GOAWAY) */
+                if (h && asked == 0)
+                        exchange_shut(&c->x, &effect);
                 if (t && !gone)
                         talk_hang_up(t, &c->x, now, unsent, &effect);
                 exchange_end(&c->x, gone, asked, unsent, &effect);
@@ -1835,10 +2185,16 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                         t->asked = t->n_groups = t->flags = 0;
                         effect.in_flight += talk_extra(t);
                 }
+                if (h && effect.unanswered) {
+                        h->open = 0;
+                        effect.in_flight += h2_extra(h);
+                }
                 if (gone && o)
                         effect.in_flight = -c->in_flight; /* also what was known to somebody who is at it */
                 p = conn_note(c, &effect);
                 bpf_spin_unlock(&c->lock);
+                if (h && effect.unanswered)
+                        h2_clear(h);
                 if (o && t)
                         unsealed_leave(o);
                 if (o && gone) {
@@ -2111,6 +2467,20 @@ int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
         return 0;
 }
 
+struct oldest_search {
+        const struct h2 *h;
+        __u64 at;
+};
+
+static long oldest_step(__u64 i, void *data) {
+        struct oldest_search *o = data;
+        const struct h2_stream *s = &o->h->streams[i & (H2_STREAMS - 1)];
+
+        if (s->id != 0 && s->first_at != 0 && s->first_at < o->at)
+                o->at = s->first_at;
+        return 0;
+}
+
 /* The oldest question of each unit that is in flight. */
 SEC("iter/bpf_sk_storage_map")
 int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
@@ -2130,6 +2500,14 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         at = *(volatile __u64*) &c->x.open_at;
         if (at == 0)
                 return 0;
+        if (c->x.flags & EXCHANGE_MUXED) {
+                struct oldest_search o = { .h = bpf_sk_storage_get(&muxes, sk, 0, 0), .at = ~0ULL };
+
+                if (o.h && o.h->open > 0)
+                        bpf_loop(H2_STREAMS, oldest_step, &o, 0);
+                if (o.at != ~0ULL)
+                        at = o.at;
+        }
         u = unit_get(&c->owner);
         if (!u)
                 return 0;

@@ -53,7 +53,9 @@ typedef struct Server {
         uint64_t errors_reset;          /* the unit ended a connection with a question unanswered */
         uint64_t errors_timeout;        /* the connection timed out with a question unanswered */
         uint64_t errors_status5xx;      /* answers of HTTP that say the unit failed; absent where none of HTTP was counted */
-        uint64_t status4xx;             /* … that the client is wrong */
+        uint64_t errors_grpc;           /* calls of gRPC whose status does; absent where none was counted */
+        uint64_t status4xx;             /* answers of HTTP that say the client is wrong */
+        uint64_t status_unknown;        /* answers of HTTP/2 whose status is not known: the others are absent then */
         uint64_t client_aborts;         /* the client ended a connection with its question unanswered */
         uint64_t in_flight;             /* gauge: questions that have begun to arrive, answers not all left */
         uint64_t oldest_in_flight;      /* gauge: age of the oldest of these; absent while there is none */
@@ -66,6 +68,8 @@ typedef struct Server {
         uint64_t protocol_tcp;          /* plain exchanges on TCP, part of count */
         uint64_t protocol_http1;        /* requests of HTTP/1.0 and 1.1, part of count */
         uint64_t protocol_redis;        /* commands of RESP, part of count */
+        uint64_t protocol_http2;        /* requests of HTTP/2, part of count */
+        uint64_t protocol_grpc;         /* … those that are calls of gRPC apart */
         uint64_t protocol_tls;          /* exchanges sealed by TLS, part of count */
         uint64_t protocol_unix;         /* plain exchanges on Unix sockets, part of count */
         uint64_t protocol_udp;          /* plain exchanges on UDP, part of count */

@@ -89,8 +89,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(reset, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that timed out with a request unanswered"),
                 SD_VARLINK_DEFINE_FIELD(timeout, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Answers of HTTP with a status of 500 to 599; left out where no request of HTTP was counted"),
-                SD_VARLINK_DEFINE_FIELD(status5xx, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+                FIELD_COMMENT("Answers of HTTP with a status of 500 to 599; left out where no request of HTTP was counted, or where statusUnknown is not 0"),
+                SD_VARLINK_DEFINE_FIELD(status5xx, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Calls of gRPC that ended with UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE or DATA_LOSS; left out where no call was counted, or where statusUnknown is not 0"),
+                SD_VARLINK_DEFINE_FIELD(grpc, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Protocols,
@@ -100,6 +102,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(http1, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Commands of RESP, the protocol of Redis"),
                 SD_VARLINK_DEFINE_FIELD(redis, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests of HTTP/2; left out, with the next, where statusUnknown is not 0"),
+                SD_VARLINK_DEFINE_FIELD(http2, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Calls of gRPC"),
+                SD_VARLINK_DEFINE_FIELD(grpc, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Exchanges that are sealed by TLS; handshakes are none"),
                 SD_VARLINK_DEFINE_FIELD(tls, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Plain exchanges on Unix sockets"),
@@ -208,8 +214,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that were not answered, or by saying that the unit failed"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Answers of HTTP with a status of 400 to 499; left out where no request of HTTP was counted"),
+                FIELD_COMMENT("Answers of HTTP with a status of 400 to 499; left out where no request of HTTP was counted, or where statusUnknown is not 0"),
                 SD_VARLINK_DEFINE_FIELD(status4xx, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Answers of HTTP/2 whose status is not known, as the connection is older than the attach"),
+                SD_VARLINK_DEFINE_FIELD(statusUnknown, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connections that the client ended with its request unanswered"),
                 SD_VARLINK_DEFINE_FIELD(clientAborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that have begun to arrive and whose answers have not all left"),

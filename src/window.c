@@ -751,15 +751,24 @@ bool window_is_overlapping(uint64_t overlaps, uint64_t count) {
         return overlaps * 100 > count * OVERLAP_PERCENT;
 }
 
+static bool is_some(uint64_t n) {
+        return n != ABSENT && n > 0;
+}
+
 void window_judge(uint64_t overlaps, Requests *requests) {
         Server *s = &requests->server;
-        uint64_t *const parsed[] = { &s->protocol_http1, &s->protocol_redis };
+        uint64_t *const parsed[] = { &s->protocol_http1, &s->protocol_redis, &s->protocol_http2, &s->protocol_grpc };
         uint64_t *const plain[] = { &s->protocol_tls, &s->protocol_unix, &s->protocol_udp };
-        uint64_t *const others[] = { &s->count, &s->protocol_tcp, &s->blocking, &s->streams, &s->status4xx, &s->errors_status5xx };
+        uint64_t *const others[] = {
+                &s->count, &s->protocol_tcp, &s->blocking, &s->streams, &s->status4xx, &s->status_unknown, &s->errors_status5xx, &s->errors_grpc,
+        };
+        bool unknown = is_some(s->status_unknown);
         uint64_t n = 0, m = 0;
 
-        if (s->protocol_http1 == ABSENT || s->protocol_http1 == 0)
+        if (unknown || !(is_some(s->protocol_http1) || is_some(s->protocol_http2) || is_some(s->protocol_grpc)))
                 s->status4xx = s->errors_status5xx = ABSENT;
+        if (unknown || !is_some(s->protocol_grpc))
+                s->errors_grpc = ABSENT;
 
         if (s->count == ABSENT) {
                 requests->quality = QUALITY_ABSENT;
@@ -774,6 +783,9 @@ void window_judge(uint64_t overlaps, Requests *requests) {
                 if (*plain[i] != ABSENT)
                         m += *plain[i];
         s->protocol_tcp = s->count - MIN(n + m, s->count);
+        /* Which of the two is not known, either */
+        if (unknown)
+                s->protocol_http2 = s->protocol_grpc = ABSENT;
 
         if (!window_is_overlapping(overlaps, s->count)) {
                 requests->quality = s->count > 0 && n >= s->count ? QUALITY_EXACT : QUALITY_EXCHANGES;

@@ -425,8 +425,8 @@ static void test_bound(void) {
                 HistoryStep s = make_step(1000000 + k, 0, 0, 1);
 
                 for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
-                        s.distributions[i].sum = (UINT64_C(1) << 50) + rand_r(&seed);
-                        s.distributions[i].max = UINT64_C(1) << 43;
+                        s.distributions[i].sum = (UINT64_C(1) << 42) + rand_r(&seed);
+                        s.distributions[i].max = UINT64_C(1) << 40;
                         for (unsigned bin = 0; bin < WINDOW_BINS_MAX; bin++)
                                 s.distributions[i].count[bin] = rand_r(&seed) % 5000;
                 }

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* The frames of HTTP/2, fed with what comes over the network: the same code that runs in the kernel. The first byte says whether the
+ * connection was seen from its beginning; the second one where the questions end and the answers begin; the third where both are
+ * cut. However they are cut, they mean the same. */
+
+#include "fuzz.h"
+#include "util-http2.h"
+
+struct meaning {
+        uint32_t open, begun, ended, dropped, unseen, unknown, grpc, status, streaming;
+        bool lost;
+};
+
+static void on_event(struct h2_piece *piece, void *userdata) {
+        const struct h2_stream *s = &piece->stream;
+        struct meaning *m = userdata;
+
+        check(piece->event != 0);
+        check(s->id != 0 && s->id & 1 && s->flags & H2_STREAM_BEGUN && s->first_out_at != 0 && s->last_out_at != 0);
+        check(s->status <= 5);
+        if (piece->event & H2_BEGUN) {
+                m->begun++;
+                m->streaming += !!(piece->event & H2_STREAMING);
+                m->unknown += !!(s->flags & H2_STREAM_UNKNOWN);
+                m->status += s->status * s->id;
+        }
+        if (piece->event & H2_ENDED) {
+                m->ended++;
+                m->grpc += !!h2_is_failed_call(s);
+                m->unknown += !!h2_is_unknown_call(s);
+        }
+}
+
+static size_t cut_length(unsigned *seed, size_t left) {
+        static const size_t lengths[] = { 1, 2, 3, 7, 8, 9, 10, 17, 40, 255, 256, 257, 300, SIZE_MAX };
+        size_t n;
+
+        *seed = *seed * 1103515245 + 12345;
+        n = lengths[(*seed >> 16) % ELEMENTSOF(lengths)];
+        return MIN(n, left);
+}
+
+static void feed(struct h2 *h, struct meaning *m, const uint8_t *data, size_t size, const struct talk_times *times, unsigned seed) {
+        for (size_t i = 0, n; i < size && !m->lost; i += n) {
+                struct h2_piece piece = { .now = 2 };
+
+                n = seed == 0 ? size : cut_length(&seed, size - i);
+                h2_feed(h, &piece, data + i, n, (uint32_t) i, times, on_event, m);
+                m->dropped += piece.dropped;
+                m->unseen += piece.unseen;
+                m->lost = piece.lost;
+        }
+}
+
+/* seed: 0 for not cut at all. */
+static struct meaning understand(bool late, const uint8_t *questions, size_t n_questions, const uint8_t *answers, size_t n_answers,
+                                 unsigned seed) {
+        static struct h2 h;
+        struct talk_times times = { .came_at = 1 };
+        struct meaning m = {};
+        uint32_t open = 0;
+
+        h = (struct h2) {};
+        h2_begin(&h, 0, late);
+        if (late)
+                h.out.synced = H2_SYNCED;
+        feed(&h, &m, questions, n_questions, &times, seed);
+        if (!m.lost)
+                feed(&h, &m, answers, n_answers, NULL, seed);
+        m.open = h.open;
+        check(m.ended <= m.begun);
+
+        for (unsigned i = 0; i < H2_STREAMS; i++)
+                open += h.streams[i].id != 0;
+        check(open == h.open);
+        h2_clear(&h);
+        (void) h2_extra(&h);
+        check(h.extra == 0);
+        return m;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+        struct meaning whole, cut;
+        size_t questions;
+
+        if (size < 3)
+                return 0;
+        questions = (size - 3) * data[1] / 255;
+        whole = understand(data[0] & 1, data + 3, questions, data + 3 + questions, size - 3 - questions, 0);
+        cut = understand(data[0] & 1, data + 3, questions, data + 3 + questions, size - 3 - questions, data[2] + 1);
+        check(memcmp(&whole, &cut, sizeof(whole)) == 0);
+        return 0;
+}

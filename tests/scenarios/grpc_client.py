@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Calls the gRPC server next door, and says in JSON how many calls ended with which status:
+
+    grpc_client.py PORT METHOD NUMBER [CODES]
+
+CODES: what to ask for, one call after the other and then from the beginning; default is 14 (UNAVAILABLE) for 7 of 100.
+Hang and Stalled are let go when standard input says a line: "release", or "cancel"."""
+
+import itertools
+import json
+import sys
+from collections import Counter
+
+import grpc
+
+AT_ONCE = 50    # calls on one connection
+port, method, number = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+codes = [int(c) for c in sys.argv[4].split(",")] if len(sys.argv) > 4 else [14 if n % 15 == 3 else 0 for n in range(100)]
+channels = [grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(2)]
+make = {"Download": "unary_stream", "Stalled": "unary_stream", "Upload": "stream_unary", "Talk": "stream_stream"}
+streaming = make.get(method, "").endswith("stream")
+callables = [getattr(c, make.get(method, "unary_unary"))(f"/lab.Words/{method}") for c in channels]
+ended = Counter()
+
+
+def start(n, code):
+    call, message = callables[n % len(callables)], b"%d 5" % code
+    question = iter([message] * 5) if make.get(method, "").startswith("stream") else message
+    return call(question) if streaming else call.future(question)
+
+
+def finish(call):
+    try:
+        if streaming:
+            for _ in call:
+                pass
+        else:
+            call.result()
+    except (grpc.RpcError, grpc.FutureCancelledError):
+        pass
+    ended[call.code().name] += 1
+
+
+source = itertools.cycle(codes)
+for first in range(0, number, AT_ONCE):
+    calls = [start(n, next(source)) for n in range(first, min(first + AT_ONCE, number))]
+    if method == "Stalled":
+        for c in calls:
+            next(c)
+    if method in ("Hang", "Stalled"):
+        print("started", flush=True)
+        if sys.stdin.readline() == "cancel\n":
+            for c in calls:
+                c.cancel()
+        else:
+            channels[0].unary_unary("/lab.Words/Release")(b"0 0")
+    for c in calls:
+        finish(c)
+print(json.dumps(ended), flush=True)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A gRPC server without a schema: messages are words, "CODE MESSAGES", and it does what they say."""
+
+import os
+import socket
+import sys
+import threading
+from concurrent import futures
+
+import grpc
+
+CODES = {code.value[0]: code for code in grpc.StatusCode}
+released = threading.Event()
+
+
+def end(context, code):
+    if code:
+        context.abort(CODES[code], "as asked for")
+
+
+def one(request, context):
+    code, _ = map(int, request.split())
+    end(context, code)
+    return request
+
+
+def hang(request, context):
+    while context.is_active() and not released.wait(.05):
+        pass
+    return request
+
+
+def download(request, context):
+    code, messages = map(int, request.split())
+    for _ in range(messages):
+        yield request
+    end(context, code)
+
+
+def stalled(request, context):
+    """Begins to answer, and hangs then."""
+    yield request
+    yield hang(request, context)
+
+
+def upload(requests, context):
+    last = b"0 0"
+    for last in requests:
+        pass
+    return one(last, context)
+
+
+def talk(requests, context):
+    code = 0
+    for request in requests:
+        code = int(request.split()[0])
+        yield request
+    end(context, code)
+
+
+def release(request, context):
+    released.set()
+    return request
+
+
+server = grpc.server(futures.ThreadPoolExecutor(64), options=[("grpc.so_reuseport", 0)], handlers=[
+    grpc.method_handlers_generic_handler("lab.Words", {
+        "One": grpc.unary_unary_rpc_method_handler(one),
+        "Hang": grpc.unary_unary_rpc_method_handler(hang),
+        "Release": grpc.unary_unary_rpc_method_handler(release),
+        "Download": grpc.unary_stream_rpc_method_handler(download),
+        "Stalled": grpc.unary_stream_rpc_method_handler(stalled),
+        "Upload": grpc.stream_unary_rpc_method_handler(upload),
+        "Talk": grpc.stream_stream_rpc_method_handler(talk)})])
+server.add_insecure_port(f"127.0.0.1:{sys.argv[1]}")
+server.start()
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+    notify.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"].replace("@", "\0", 1))
+server.wait_for_termination()

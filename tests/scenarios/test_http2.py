@@ -1,0 +1,638 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""HTTP/2 without TLS, and gRPC: one request per stream. The real nginx, nghttpd and gRPC library with loads that count
+themselves, and a client and a server that say each frame as they like."""
+
+import contextlib
+import json
+import os
+import random
+import re
+import socket
+import struct
+import subprocess
+import sys
+
+import http2
+import scenario
+from scenario import (MSEC, SOURCES, Cable, Unit, attach, check, equal, expect_total, lookup, nsenter, qosctl, run,
+                      server_figures, smaller, snapshot, systemctl, test, total, undisturbed, unused_port, wait_for, within)
+
+
+class Http2(Unit):
+    """Common to all: attached before it starts, so that all that it ever serves, qosd sees."""
+
+    netns = None
+    protocol = "http2"
+
+    def begin(self, attach_first=True):
+        if attach_first:
+            attach(self)
+        self.start()
+        self.listens()
+
+    def listens(self):
+        wait_for("it listens", lambda: str(self.port) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{self.port}").stdout)
+
+    def connect(self, **options):
+        return http2.Client(self.port, **options)
+
+    def expect(self, count, status4xx=0, status5xx=0, grpc=None, what="", in_flight=0, reset=0, aborts=0, protocols=None):
+        """All of it was understood."""
+        expect_total(self, count, what=f"count {what}")
+        f = wait_for(f"{in_flight} are in flight {what}",
+                     lambda: (f := server_figures(self))["inFlight"] == in_flight and f)
+        equal(scenario.protocols(f), protocols or {self.protocol: count}, f"protocols {what}")
+        equal((f["status4xx"], f["errors"]["status5xx"]), (status4xx, status5xx), f"4xx, 5xx {what}")
+        equal(f["errors"].get("grpc"), grpc, f"errors.grpc {what}")
+        equal((f["errors"]["reset"], f["clientAborts"]), (reset, aborts), f"errors.reset, clientAborts {what}")
+        equal(f["latency"]["count"], count, f"latency.count {what}")
+        equal(snapshot(self)["requests"]["quality"], "exact", f"quality {what}")
+        return f
+
+
+class Scripted(Http2):
+    def __init__(self, attach_first=True):
+        self.port = unused_port()
+        super().__init__(f"/usr/bin/python3 -B {SOURCES}/http2_server.py {self.port}", settings="SuccessExitStatus=TERM KILL")
+        self.begin(attach_first)
+
+
+class Nginx(Http2):
+    """Its access log is a truth of its own: protocol and status of each request, written when it has ended."""
+
+    def __init__(self, attach_first=True, netns=None, keepalive_requests=1000000):
+        self.port, self.netns = unused_port(), netns
+        name = scenario.unit_name("nginx")
+        self.directory = f"/run/{name}"
+        os.makedirs(self.directory)
+        with open(f"{self.directory}/file", "wb") as f:
+            f.write(b"f" * 3000)
+        with open(f"{self.directory}/large", "wb") as f:
+            f.write(b"l" * 300000)
+        with open(f"{self.directory}/nginx.conf", "w") as f:
+            f.write(f"worker_processes 2; pid {self.directory}/pid; error_log stderr; user root;\nevents {{}}\n"
+                    f"http {{ log_format truth '$server_protocol $status'; access_log {self.directory}/log truth;\n"
+                    f"keepalive_requests {keepalive_requests}; http2_max_concurrent_streams 256;\n"
+                    f"server {{ listen {self.port}; http2 on; root {self.directory};\n"
+                    f" location /bad {{ return 503 'bad'; }} }} }}\n")
+        namespace = f"NetworkNamespacePath=/run/netns/{netns}" if netns else ""
+        super().__init__(f"/usr/sbin/nginx -c {self.directory}/nginx.conf -g 'daemon off;'", name=name, type="exec",
+                         settings=f"ExecReload=/bin/kill -HUP $MAINPID\n{namespace}")
+        self.begin(attach_first)
+
+    def logged(self, want=None):
+        """How many requests of HTTP/2, and how many of these failed with 503. Lines are written when a stream is freed,
+        which is not before its answer has gone."""
+        def read():
+            with open(f"{self.directory}/log") as f:
+                lines = f.read().splitlines()
+            return lines if want is None or len(lines) >= want else None
+        lines = wait_for(f"nginx has logged {want}", lambda: read() or (want is None and [""]))
+        return sum(line.startswith("HTTP/2.0 ") for line in lines), sum(line.endswith(" 503") for line in lines)
+
+
+class Nghttpd(Http2):
+    def __init__(self, *options):
+        self.port = unused_port()
+        name = scenario.unit_name("nghttpd")
+        self.directory = f"/run/{name}"
+        os.makedirs(self.directory)
+        for path, size in (("file", 3000), ("style", 500), ("large", 300000)):
+            with open(f"{self.directory}/{path}", "wb") as f:
+                f.write(b"f" * size)
+        super().__init__(f"/usr/sbin/nghttpd --no-tls -n 2 -b 64 -d {self.directory} {' '.join(options)} {self.port}", name=name,
+                         type="exec")
+        self.begin()
+
+
+class Grpc(Http2):
+    protocol = "grpc"
+
+    def __init__(self):
+        self.port = unused_port()
+        super().__init__(f"/usr/bin/python3 -B {SOURCES}/grpc_server.py {self.port}", settings="SuccessExitStatus=TERM KILL")
+        self.begin()
+
+    def client(self, method, number, codes=None):
+        return subprocess.Popen([sys.executable, "-B", f"{SOURCES}/grpc_client.py", str(self.port), method, str(number)] +
+                                ([",".join(map(str, codes))] if codes else []),
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def call(self, method, number, codes=None):
+        """How many calls ended with which status, as the client's library has it."""
+        out, _ = self.client(method, number, codes).communicate(timeout=100)
+        ended = json.loads(out)
+        equal(sum(ended.values()), number, f"calls of {method} that ended")
+        return ended
+
+
+def h2load(server, number, clients=4, streams=100, paths=("/file",), address="127.0.0.1", netns=None, all_end=True):
+    """Asks for the paths by turns. Returns how many were answered by class of status."""
+    with open(f"/run/{scenario.prefix}-paths", "w") as f:
+        f.writelines(f"http://{address}:{server.port}{p}\n" for p in paths)
+    out = run(*nsenter(netns), "h2load", "-n", number, "-c", clients, "-m", streams, "-i", f.name, timeout=60).stdout
+    requests = re.search(r"^requests: \d+ total, \d+ started, (\d+) done, \d+ succeeded, \d+ failed, (\d+) errored", out, re.M)
+    check(requests, f"h2load said: {out}")
+    codes = [int(n) for n in re.search(r"^status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", out, re.M).groups()]
+    if all_end:
+        equal((int(requests[1]), int(requests[2])), (number, 0), f"requests that h2load saw the end of, and not: {out}")
+    return {"2xx": codes[0], "3xx": codes[1], "4xx": codes[2], "5xx": codes[3]}
+
+
+# 7 of 100, not at regular distances, some at once
+BAD = {3, 4, 5, 40, 71, 90, 99}
+SEVEN_OF_A_HUNDRED = ["/bad" if n in BAD else "/file" for n in range(100)]
+
+
+def exact_or_said(unit, want, up_to=None):
+    """The count is right, or it is said that it is not known. Returns which."""
+    s = wait_for("nothing is in flight", lambda: (s := snapshot(unit))["requests"]["server"]["inFlight"] == 0 and s)
+    if s["requests"]["quality"] == "exact":
+        expect_total(unit, want, up_to=up_to)
+    return s["requests"]["quality"]
+
+
+@test(vm=True, deadline=60)
+def hundred_streams_at_once():
+    """h2load: 100 streams on each connection, 7 of 100 answers are 503, by its own count and by nginx's."""
+    n = Nginx()
+    sent = bad = 0
+    for clients, streams, number in ((1, 1, 200), (4, 100, 20000), (16, 10, 10000), (100, 100, 10000)):
+        number = max(smaller(number) // 100 * 100, 100)
+        # h2load gives each client a part of the requests, and each begins with another path
+        answered = h2load(n, number, clients, streams, SEVEN_OF_A_HUNDRED)
+        equal(answered["2xx"] + answered["5xx"], number, "answers")
+        sent, bad = sent + number, bad + answered["5xx"]
+        n.expect(sent, 0, bad, what=f"with {clients} connections, {streams} streams on each")
+    check(abs(bad / sent - .07) < .01, f"{bad} of {sent} failed")
+    equal(n.logged(sent), (sent, bad), "requests and failures by nginx's log")
+    n.expect(sent, 0, bad, what="afterwards")
+    equal(h2load(n, 100, 1, 10, ["/large"])["2xx"], 100, "large answers")
+    n.expect(sent + 100, 0, bad, what="with answers of 300 kB that share a connection")
+
+
+@test(vm=True)
+def nghttpd():
+    """A server whose answers go through HPACK's dynamic table; it pushes, and a push is no request."""
+    n = Nghttpd("--push=/file=/style")
+    sent = h2load(n, smaller(10000) // 10 * 10, 4, 100, ["/file", "/none"] + ["/large"] * 2 + ["/file"] * 6)
+    equal(sent["4xx"] * 9, sent["2xx"], "a tenth is not there")
+    number = sum(sent.values())
+    n.expect(number, sent["4xx"], what="with nghttpd")
+    with n.connect(push=1) as c:
+        for i in range(20):
+            equal(c.ask("/file").status, 200, "status")
+            equal(c.ask("/none").status, 404, "status")
+        check(any(s % 2 == 0 for s in c.streams), "nothing was pushed")
+        pushed = [c.wait(s) for s in list(c.streams) if s % 2 == 0]
+        equal({len(s.body) for s in pushed}, {500}, "size of what was pushed")
+        n.expect(number + 40, sent["4xx"] + 20, what="with pushes")
+
+
+@test(vm=True, deadline=60)
+def cut_anywhere():
+    """Frames and segments have nothing to do with each other: all kinds of frames, cut at any byte, both ways."""
+    s = Scripted()
+    seed = random.Random(8)
+    sent, statuses = 0, []
+    for number, (first, options) in enumerate((({}, {}), ({"seed": 1}, {}), ({"seed": 2}, {"header_table_size": 0}),
+                                               ({}, {"header_table_size": 100}), ({"seed": 3}, {"header_table_size": 65536}))):
+        with s.connect(**first, **options) as c:
+            for _ in range(smaller(20)):
+                streams, data = [], b""
+                for _ in range(seed.randrange(1, 9)):
+                    status = seed.choice([200, 200, 204, 304, 404, 418, 500, 503])
+                    fields = [("x-cut", str(number))] if first else []
+                    fields += [("x-" + "y" * seed.randrange(40), "%x" % seed.getrandbits(400))] * seed.randrange(3)
+                    keywords = {"pieces": seed.choice([1, 1, 2, 5]), "padding": seed.choice([None, None, 0, 255]),
+                                "priority": seed.random() < .3}
+                    if seed.random() < .4:
+                        keywords.update(method="POST", body=bytes(seed.choice([0, 1, 700, 40000])))
+                    if seed.random() < .2:
+                        keywords.update(trailers=[("x-trailer", ":status")])
+                    stream, frames = c.request(f"/status/{status}", fields=fields, **keywords)
+                    data += frames
+                    if seed.random() < .3:
+                        data += http2.frame(http2.PING, 0, 0, b"\0\0\0\1\1\5\0\0")
+                    if seed.random() < .3:
+                        data += http2.frame(http2.WINDOW_UPDATE, 0, stream, struct.pack("!I", 1))
+                    if seed.random() < .2:
+                        data += http2.frame(http2.PRIORITY, 0, stream + 100, struct.pack("!IB", stream, 3))
+                    if seed.random() < .2:
+                        data += http2.frame(250, 255, stream, b"no such frame")
+                    streams.append((stream, status))
+                c.send(data)
+                for stream, status in streams:
+                    equal(c.wait(stream).status, status, "status")
+                    statuses.append(status)
+        sent = len(statuses)
+        s.expect(sent, sum(400 <= x < 500 for x in statuses), sum(x >= 500 for x in statuses),
+                 what=f"with frames cut anywhere, {first} {options}")
+
+
+@test(vm=True)
+def all_kinds_of_answers():
+    """Interim ones, trailers, several frames of headers, bodies of all sizes; bodies that come after the answer."""
+    s = Scripted()
+    sent = 0
+    with s.connect() as c:
+        for _ in range(smaller(20)):
+            for path in ("/interim", "/trailers/10", "/trailers/100000", "/size/0", "/size/1", "/size/16384", "/size/400000",
+                         "/headers/1", "/headers/600", "/ping"):
+                r = c.ask(path)
+                equal((r.status, r.end), (200, "end"), f"answer to {path}")
+                sent += 1
+            f = s.expect(sent, what="of all kinds")
+        check(f["answer"]["max"] > 0, "no answer took any time to leave")
+        # In one go, and the answers come between each other
+        c.wait_all([c.start(p) for p in ["/size/400000", "/headers/600", "/trailers/100000", "/status/503"] * 5])
+        sent += 20
+        s.expect(sent, 0, 5, what="with answers between each other")
+        # More headers than frames have room for, from the client
+        for _ in range(5):
+            many = [(f"x-{i}", "%x" % random.Random(i).getrandbits(4000)) for i in range(30)]
+            equal(c.ask("/status/200", fields=many, pieces=4).status, 200, "status with 30 kB of headers")
+            sent += 1
+        s.expect(sent, 0, 5, what="with large headers")
+
+        # Answered before all of the question has come; the rest never does
+        for n in range(5):
+            stream, data = c.request("/early", method="POST", body=bytes(50000))
+            c.send(data[:20000])
+            r = c.wait(stream)
+            equal((r.status, r.body), (413, b"no!"), "early answer")
+            wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
+            c.send(data[20000:])
+            sent += 1
+        equal(c.ask("/status/200").status, 200, "status afterwards")
+        s.expect(sent + 1, 5, 5, what="with early answers")
+
+
+@test(vm=True)
+def streams_in_flight():
+    """As many as hang, on however many connections; none when they are let go."""
+    s = Scripted()
+    clients = [s.connect() for _ in range(3)]
+    held = [(c, c.start("/hang")) for c in clients for _ in range(10)]
+    f = wait_for("30 are in flight", lambda: (f := server_figures(s))["inFlight"] == 30 and f)
+    equal(f["count"], 0, "count while all hang")
+    wait_for("they get older", lambda: server_figures(s).get("oldestInFlight", 0) > 300 * MSEC)
+    equal(clients[0].ask("/status/200").status, 200, "status of what overtakes them")
+    s.expect(1, in_flight=30, what="while they hang")
+    equal(clients[0].ask("/release").status, 200, "status")
+    for c, stream in held:
+        equal(c.wait(stream).status, 200, "status")
+    f = s.expect(32, what="when they were let go")
+    check("oldestInFlight" not in f, f"something is in flight for {f.get('oldestInFlight')} ns")
+    check(f["latency"]["max"] > 300 * MSEC, f"latency {f['latency']}")
+
+    # The server breaks off; what it has not answered at all is an error, what it has begun to answer has counted
+    for c in clients:
+        equal(c.ask("/refuse").end, http2.INTERNAL_ERROR, "error code")
+    expect_total(s, 3, "requests.server.errors.reset")
+    s.expect(32, reset=3, what="with streams that the server reset")
+    equal(clients[0].ask("/status/503").status, 503, "status")
+
+    # It is killed
+    for c in clients:
+        for _ in range(5):
+            c.start("/hang")
+    wait_for("15 are in flight", lambda: server_figures(s)["inFlight"] == 15)
+    s.kill()
+    wait_for("none is in flight after the kill", lambda: server_figures(s)["inFlight"] == 0)
+    expect_total(s, 3 + 15, "requests.server.errors.reset")
+    equal((total(s), total(s, "requests.server.clientAborts")), (33, 0), "count, clientAborts")
+    # And what is started then counts on
+    s.start()
+    with s.connect() as c:
+        equal([c.ask("/status/200").status for _ in range(10)], [200] * 10, "statuses")
+    expect_total(s, 43)
+
+
+@test(vm=True)
+def clients_that_give_up():
+    """RST_STREAM before the answer: given up. The connection and its other streams go on."""
+    s = Scripted()
+    with s.connect() as c, s.connect() as other:
+        kept = [c.start("/hang") for _ in range(3)]
+        for _ in range(10):
+            held = [c.start("/hang") for _ in range(5)]
+            wait_for("8 are in flight", lambda: server_figures(s)["inFlight"] == 8)
+            for stream in held:
+                c.reset(stream)
+            wait_for("3 are in flight", lambda: server_figures(s)["inFlight"] == 3)
+        expect_total(s, 50, "requests.server.clientAborts")
+        equal(total(s), 0, "count")
+        # In one segment with the question
+        for _ in range(10):
+            stream, data = c.request("/hang")
+            c.send(data + http2.frame(http2.RST_STREAM, 0, stream, struct.pack("!I", http2.CANCEL)))
+        expect_total(s, 60, "requests.server.clientAborts")
+        equal(other.ask("/release").status, 200, "status")
+        for stream in kept:
+            equal(c.wait(stream).status, 200, "status")
+        s.expect(4, aborts=60, what="with streams that were given up")
+        # With a part of the answer it has counted, and is not in flight any longer
+        slow = c.start("/slow/20000")
+        while c.streams[slow].status is None:
+            c.read()
+        s.expect(5, in_flight=1, aborts=60, what="with one that is answered in part")
+        c.reset(slow)
+        wait_for("none is in flight", lambda: server_figures(s)["inFlight"] == 0)
+        equal(total(s), 5, "count")
+        # The whole client goes
+        before = total(s, "requests.server.clientAborts")
+        for _ in range(4):
+            c.start("/hang")
+        wait_for("4 are in flight", lambda: server_figures(s)["inFlight"] == 4)
+        c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        c.socket.close()
+        expect_total(s, before + 4, "requests.server.clientAborts")
+        wait_for("none is in flight", lambda: server_figures(s)["inFlight"] == 0)
+        equal(total(s, "requests.server.errors.reset"), 0, "errors.reset")
+
+
+def out_of_order_once():
+    s = Scripted()
+    with s.connect() as c:
+        # The later it is asked, the sooner it is answered
+        delays = list(range(400, 99, -15))
+        took = sorted(int(r.body) for r in c.wait_all([c.start(f"/late/{ms}/{200 if ms % 2 else 503}") for ms in delays]))
+        f = s.expect(len(delays), 0, sum(ms % 2 == 0 for ms in delays), what="with answers in another order")
+        for name, truth in (("max", took[-1]), ("p50", took[(len(took) - 1) // 2]), ("mean", sum(took) / len(took))):
+            within(f["latency"][name], truth, 0.03, 5 * MSEC, f"latency.{name}")
+            within(f["firstByte"][name], truth, 0.03, 5 * MSEC, f"firstByte.{name}")
+        # The same where the end is late and the beginning is not
+        took = [int(c.wait(stream).body) for stream in [c.start(f"/slow/{ms}") for ms in (900, 700, 800)]]
+        f = s.expect(len(delays) + 3, 0, sum(ms % 2 == 0 for ms in delays), what="with answers in parts")
+        within(f["latency"]["max"], max(took), 0.03, 5 * MSEC, "latency.max")
+        within(f["answer"]["max"], max(took), 0.03, 5 * MSEC, "answer.max")
+        check(f["firstByte"]["max"] < 500 * MSEC, f"firstByte {f['firstByte']}")
+
+
+@test(deadline=40)
+def answers_out_of_order():
+    """Each stream has its own latency, whatever its neighbours do: as the server itself has measured it."""
+    undisturbed(out_of_order_once)
+
+
+@test(vm=True)
+def going_away():
+    """A server that says goodbye: clients come again, and nothing counts twice or stays open."""
+    s = Scripted()
+    for n in range(10):
+        with s.connect() as c:
+            for _ in range(3):
+                equal(c.ask("/status/200").status, 200, "status")
+            equal(c.ask("/goaway").status, 200, "status")
+            while c.goaway is None:
+                c.read()
+    s.expect(40, what="with goodbyes")
+
+    # nginx says so after some requests, and takes none on that connection that come later
+    n = Nginx(keepalive_requests=50)
+    h2load(n, 1000, 4, 20, SEVEN_OF_A_HUNDRED, all_end=False)
+    wait_for("nothing is in flight", lambda: server_figures(n)["inFlight"] == 0)
+    sent, bad = n.logged(4 * 50)
+    expect_total(n, sent)
+    equal((total(n, "requests.server.errors.status5xx"), scenario.protocols(server_figures(n))), (bad, {"http2": sent}),
+          "errors.status5xx, protocols")
+
+
+@contextlib.contextmanager
+def h2load_of(server, number, path, streams):
+    """In the background, on four connections. It ends when it has all, or when its connections are gone."""
+    p = subprocess.Popen(["h2load", "-n", str(number), "-c", "4", "-m", str(streams), f"http://127.0.0.1:{server.port}{path}"],
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield p
+    finally:
+        p.kill()
+        p.wait()
+
+
+@test(deadline=60)
+def reloads():
+    """Workers that end and others that begin, under load: what nginx has logged, no more and no less."""
+    n = Nginx()
+    for _ in range(3):
+        with h2load_of(n, 10000000, "/file", 20) as p:
+            before = total(n)
+            wait_for("some were counted", lambda: total(n) > before + 1000)
+            systemctl("reload", n.name)
+            p.wait(20)
+    bad = h2load(n, 1000, 4, 20, SEVEN_OF_A_HUNDRED)["5xx"]
+    wait_for("nothing is in flight", lambda: server_figures(n)["inFlight"] == 0)
+    # The workers that have ended have written all that they had to write
+    systemctl("stop", n.name)
+    sent, failed = n.logged()
+    equal(failed, bad, "failures by nginx's log")
+    expect_total(n, sent)
+    equal(total(n, "requests.server.errors.status5xx"), bad, "errors.status5xx")
+    equal(snapshot(n)["requests"]["quality"], "exact", "quality")
+
+
+@test(deadline=60)
+def restarts():
+    """The unit is restarted under load, with streams open: they are in nobody's way."""
+    n = Nginx()
+    for _ in range(3):
+        with h2load_of(n, 10000000, "/large", 20) as p:
+            before = total(n)
+            wait_for("some were counted", lambda: total(n) > before + 20)
+            n.restart()
+            p.wait(20)
+        n.listens()
+        wait_for("nothing is in flight", lambda: server_figures(n)["inFlight"] == 0)
+    before = total(n)
+    bad = h2load(n, 2000, 4, 50, SEVEN_OF_A_HUNDRED)["5xx"]
+    expect_total(n, before + 2000)
+    equal(total(n, "requests.server.errors.status5xx"), bad, "errors.status5xx")
+    equal(set(scenario.protocols(server_figures(n))), {"http2"}, "protocols")
+
+
+@test(vm=True)
+def upgrades():
+    """From HTTP/1.1, by hand and with curl: the request that upgrades is one, and so is each stream."""
+    s = Scripted()
+    with s.connect(begin=False) as c:
+        r = c.upgrade("/status/200")
+        equal(r.status, 200, "status of what upgraded")
+        expect_total(s, 1)
+        for n in range(10):
+            equal(c.ask("/status/503").status, 503, "status")
+        c.wait_all([c.start("/size/100000") for _ in range(10)])
+    out = run("curl", "-sS", "--http2", "-o", "/dev/null", "-w", "%{http_version} %{http_code}\n",
+              f"http://127.0.0.1:{s.port}/status/404", "--next", "--http2-prior-knowledge", "-o", "/dev/null",
+              "-w", "%{http_version} %{http_code}\n", f"http://127.0.0.1:{s.port}/status/404").stdout
+    equal(out.split(), ["2", "404"] * 2, "curl's version and status")
+    expect_total(s, 23)
+    f = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)
+    # The first one was asked in the one and answered in the other
+    p = scenario.protocols(f)
+    equal((sum(p.values()), p["http2"] >= 21, set(p) - {"http1", "http2"}), (23, True, set()), f"protocols {p}")
+    equal((f["errors"]["status5xx"], f["status4xx"]), (10, 2), "5xx, 4xx")
+    equal(snapshot(s)["requests"]["quality"], "exact", "quality")
+
+
+@test(vm=True, deadline=60)
+def joined_late():
+    """On connections older than the attach HPACK's table is not known: what is said is right, the rest is not said."""
+    s = Scripted(attach_first=False)
+    with s.connect() as idle, s.connect() as half, s.connect() as busy:
+        for c in idle, half, busy:
+            for _ in range(5):
+                c.ask("/status/200"), c.ask("/status/503"), c.ask("/status/404")
+        hanging = [busy.start("/hang") for _ in range(3)]
+        # A frame is on its way: its first bytes came before
+        stream, data = half.request("/status/503")
+        half.send(data[:7])
+        equal(busy.ask("/status/200").status, 200, "status")
+        attach(s)
+        half.send(data[7:])
+        equal(half.wait(stream).status, 503, "status")
+        sent = bad = missing = 0
+        for n in range(50):
+            path, status = [("/status/200", 200), ("/status/503", 503), ("/status/404", 404), ("/size/50000", 200)][n % 4]
+            for c in idle, half, busy:
+                equal(c.ask(path).status, status, "status")
+                sent, bad, missing = sent + 1, bad + (status == 503), missing + (status == 404)
+        busy.ask("/release")
+        busy.wait_all(hanging)
+        sent += 1
+        # Those that hung, and the one that was on its way, began before the attach
+        exact_or_said(s, sent, sent + 4)
+        f = server_figures(s)
+        for name, want in (("errors.status5xx", (None, bad, bad + 1)), ("status4xx", (None, missing))):
+            check(lookup(f, name) in want, f"{name} on connections older than the attach: {lookup(f, name)}, not of {want}")
+    # Who attaches when they are gone knows all
+    qosctl("detach", s.name)
+    attach(s)
+    with s.connect() as c:
+        for n in range(100):
+            c.ask("/status/503" if n in BAD else "/status/200")
+    s.expect(100, 0, 7, what="when the old connections are gone")
+
+
+@test(deadline=60)
+def attached_while_loaded():
+    """In the middle of all streams of h2load: not more than were answered from then on, and not less, or it is said."""
+    n = Nginx(attach_first=False)
+    with h2load_of(n, 100000, "/file", 50) as p:
+        wait_for("load", lambda: n.logged()[0] > 1000)
+        before = n.logged()[0]
+        attach(n)
+        after = n.logged()[0]
+        check(p.poll() is None, "the load ended before the attach")
+        equal(p.wait(40), 0, "exit status of h2load")
+    end = n.logged()[0]
+    wait_for("nothing is in flight", lambda: server_figures(n)["inFlight"] == 0)
+    s = snapshot(n)
+    if s["requests"]["quality"] == "exact":
+        got = total(n)
+        # Questions that came before the attach are answered after it
+        check(end - after - 4 * 50 <= got <= end - before, f"{got} counted, nginx {end - after} to {end - before}")
+        check(lookup(s, "requests.server.errors.status5xx") in (None, 0), "failures where there are none")
+        # And connections that are made from now on count exactly
+        bad = h2load(n, 2000, 4, 50, SEVEN_OF_A_HUNDRED)["5xx"]
+        expect_total(n, got + 2000)
+        check(lookup(server_figures(n), "errors.status5xx") in (None, bad), "failures of new connections")
+
+
+def over_a_cable(**faults):
+    cable = Cable(**faults)
+    n = Nginx(netns=cable.b)
+    sent = bad = 0
+    for clients, streams, number, paths in ((4, 20, 3000, SEVEN_OF_A_HUNDRED), (10, 1, 300, SEVEN_OF_A_HUNDRED),
+                                            (2, 10, 40, ["/large"])):
+        bad += h2load(n, number, clients, streams, paths, address=cable.address_b, netns=cable.a)["5xx"]
+        sent += number
+    equal(n.logged(sent), (sent, bad), "requests and failures by nginx's log")
+    quality = exact_or_said(n, sent)
+    if quality == "exact":
+        n.expect(sent, 0, bad, what=f"over a cable with {faults}")
+    sent_again = cable.counter("TcpRetransSegs")
+    cable.cut()
+    return quality, sent_again
+
+
+@test(deadline=60)
+def on_a_bad_cable():
+    """Lost, doubled and overtaken segments: the same count, or it is said."""
+    _, sent_again = over_a_cable(drop=10, duplicate=30, reorder=50, delay_us=300, seed=13)
+    check(sent_again > 0, "nothing was sent again")
+
+
+@test(deadline=60)
+def on_a_slow_cable():
+    """Nothing is lost, so all is known."""
+    equal(over_a_cable(delay_us=3000)[0], "exact", "quality")
+
+
+@test(deadline=60)
+def not_http2_after_all():
+    """What only begins like it is not counted as it, and does no harm."""
+    s = scenario.start_served(mode="thread", request=24, response=10)
+    for follows in (b"", b"\0" * 9, b"\xff" * 100, b"\0\0\x05\1\5\0\0\0\1" + b"\x80" * 5):
+        with socket.create_connection(("127.0.0.1", s.port), timeout=10) as c:
+            c.sendall(http2.PREFACE)
+            equal(len(c.recv(10, socket.MSG_WAITALL)), 10, "answer")
+            c.sendall(follows)
+    f = wait_for("nothing is in flight", lambda: (f := server_figures(s))["inFlight"] == 0 and f)
+    check("status5xx" not in f["errors"] and "status4xx" not in f, f"a status of nothing: {f}")
+    scenario.load(s, connections=4, number=100)
+    scenario.daemon_is_well()
+
+
+@test(vm=True, deadline=60)
+def grpc_calls():
+    """Unary and streaming both ways, with a real library, 7 of 100 UNAVAILABLE."""
+    g = Grpc()
+    sent = failed = 0
+    for method in "One", "Download", "Upload", "Talk":
+        ended = g.call(method, smaller(400))
+        failed += ended.get("UNAVAILABLE", 0)
+        equal(ended.get("OK", 0) + ended.get("UNAVAILABLE", 0), smaller(400), "calls that ended as they should")
+        sent += smaller(400)
+        g.expect(sent, grpc=failed, what=f"with {method}")
+    check(failed >= sent * .05, f"{failed} of {sent} failed")
+
+
+@test(vm=True)
+def grpc_codes():
+    """Each status that there is; those that are the server's fault are errors."""
+    g = Grpc()
+    for n, method in enumerate(("One", "Download"), 1):
+        ended = g.call(method, 170, range(17))
+        equal(set(ended.values()), {10}, "calls by status")
+        g.expect(170 * n, grpc=60 * n, what="with all codes")
+    equal(g.call("NoSuchMethod", 10), {"UNIMPLEMENTED": 10}, "calls of what is not there")
+    g.expect(350, grpc=130, what="with a method that is not there")
+
+
+@test(vm=True)
+def grpc_in_flight():
+    """Calls that hang are in flight; some are cancelled, some let go, some lose their server."""
+    g = Grpc()
+    for method in "Hang", "Stalled":
+        # Of one that stalls the answer has begun
+        p = g.client(method, 20)
+        equal(p.stdout.readline(), "started\n", "the client")
+        wait_for("20 are in flight", lambda: server_figures(g)["inFlight"] == 20)
+        p.stdin.write("cancel\n")
+        out, _ = p.communicate(timeout=20)
+        equal(json.loads(out), {"CANCELLED": 20}, "calls by status")
+        wait_for("none is in flight", lambda: server_figures(g)["inFlight"] == 0)
+        if method == "Hang":
+            expect_total(g, 20, "requests.server.clientAborts")
+            equal(total(g), 0, "count of what nobody answered")
+        else:
+            expect_total(g, 20)
+    p = g.client("Hang", 30)
+    equal(p.stdout.readline(), "started\n", "the client")
+    wait_for("30 are in flight", lambda: server_figures(g)["inFlight"] == 30)
+    out, _ = p.communicate("release\n", timeout=20)
+    equal(json.loads(out), {"OK": 30}, "calls by status")
+    expect_total(g, 20 + 30 + 1)
+    wait_for("none is in flight", lambda: server_figures(g)["inFlight"] == 0)
+    equal(total(g, "requests.server.errors.grpc"), 0, "errors.grpc")

@@ -1,0 +1,560 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Frames of HTTP/2 and what answers say in their heads (bpf/http2.h, bpf/hpack.h). */
+
+#include "util-http2.h"
+
+/* ---- what goes over the wire ---- */
+
+typedef struct Wire {
+        uint8_t bytes[1 << 16];
+        size_t n;
+} Wire;
+
+static void put(Wire *w, const void *data, size_t n) {
+        check(w->n + n <= sizeof(w->bytes));
+        memcpy(w->bytes + w->n, data, n);
+        w->n += n;
+}
+
+static void put_frame(Wire *w, unsigned type, unsigned flags, uint32_t stream, const void *payload, size_t n) {
+        uint8_t header[9] = { n >> 16, n >> 8, n, type, flags, stream >> 24, stream >> 16, stream >> 8, stream };
+
+        put(w, header, sizeof(header));
+        if (n > 0)
+                put(w, payload, n);
+}
+
+static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+#define TEXT(w, type, flags, stream, text) put_frame(w, type, flags, stream, text, sizeof(text) - 1)
+#define END H2_END_STREAM
+#define HEAD H2_END_HEADERS
+
+/* ---- what comes of it ---- */
+
+typedef struct Seen {
+        unsigned n, begun;
+        struct h2_stream streams[600];
+        bool streaming[600];
+        unsigned dropped, unseen;
+        bool lost;
+} Seen;
+
+static void on_event(struct h2_piece *piece, void *userdata) {
+        Seen *seen = userdata;
+
+        check(piece->event & (H2_BEGUN | H2_ENDED));
+        check(piece->stream.flags & H2_STREAM_BEGUN);
+        seen->begun += !!(piece->event & H2_BEGUN);
+        if (!(piece->event & H2_ENDED))
+                return;
+        check(seen->n < ELEMENTSOF(seen->streams));
+        seen->streams[seen->n] = piece->stream;
+        seen->streams[seen->n].flags &= ~(H2_STREAM_BEGUN | H2_STREAM_OPEN);
+        seen->streaming[seen->n++] = piece->event & H2_STREAMING;
+}
+
+static void feed(struct h2 *h, Seen *seen, const Wire *w, size_t piece_size, uint64_t now, bool questions) {
+        struct talk_times times = { .came_at = now };
+
+        for (size_t i = 0, n; i < w->n && !seen->lost; i += n) {
+                struct h2_piece piece = { .now = now + 5 };
+
+                n = MIN(piece_size, w->n - i);
+                h2_feed(h, &piece, w->bytes + i, n, (uint32_t) i, questions ? &times : NULL, on_event, seen);
+                seen->dropped += piece.dropped;
+                seen->unseen += piece.unseen;
+                seen->lost = piece.lost;
+        }
+}
+
+static struct h2* begin(void) {
+        struct h2 *h = new0(struct h2, 1);
+        Seen seen = {};
+        Wire w = {};
+
+        check(h);
+        h2_begin(h, 0, false);
+        put_frame(&w, H2_SETTINGS, 0, 0, NULL, 0);
+        feed(h, &seen, &w, SIZE_MAX, 1, false);
+        check(h->settled && !seen.lost);
+        return h;
+}
+
+/* Who is greeted in HTTP/2 and answers in something else does not speak it. */
+static void test_other(void) {
+        struct h2 *h = new0(struct h2, 1);
+        struct exchange_effect effect = {};
+        struct exchange x = {};
+        Seen seen = {};
+        Wire w = {};
+
+        check(h);
+        h2_begin(h, 0, false);
+        put(&w, "HTTP/1.1 400 Bad Request\r\n", 26);
+        feed(h, &seen, &w, 5, 1, false);
+        check(seen.lost);
+        h2_give_up(h, &x, &effect);
+        check(!effect.overlap);
+        free(h);
+}
+
+static const size_t sizes[] = { 1, 2, 3, 5, 8, 9, 10, 17, 100, 256, 257, SIZE_MAX };
+
+static void test_detect(void) {
+        uint64_t bytes;
+
+        memcpy(&bytes, preface, sizeof(bytes));
+        check(h2_detect(bytes, 24));
+        check(!h2_detect(bytes, 7));
+        check(protocol_detect(bytes, 24) == PROTOCOL_PLAIN);
+
+        /* In the middle of things: HEADERS, DATA, a SETTINGS, and things that look like them */
+        static const struct {
+                uint8_t bytes[8];
+                bool is;
+        } table[] = {
+                { { 0, 0, 40, 1, 5, 0, 0, 0 },  true  },
+                { { 0, 0, 0, 1, 5, 0, 0, 0 },   false },
+                { { 0, 64, 0, 0, 1, 0, 1, 2 },  true  },
+                { { 0, 64, 0, 0, 1, 128, 1, 2 }, false },
+                { { 0, 0, 12, 4, 0, 0, 0, 0 },  true  },
+                { { 0, 0, 13, 4, 0, 0, 0, 0 },  false },
+                { { 0, 0, 8, 6, 1, 0, 0, 0 },   true  },
+                { { 0, 0, 4, 8, 0, 0, 0, 0 },   true  },
+                { { 0, 0, 5, 8, 0, 0, 0, 0 },   false },
+                { "GET / HT",                   false },
+                { "*1\r\n$4\r\n",               false },
+                { { 0x16, 3, 1, 2, 0, 1, 0, 1 }, false },
+        };
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                memcpy(&bytes, table[i].bytes, sizeof(bytes));
+                check(!!h2_detect_late(bytes, 8) == table[i].is);
+        }
+}
+
+/* Two questions, answered in the other order, in pieces of all sizes. */
+static void test_streams(void) {
+        for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
+                struct h2 *h = begin();
+                Wire in = {}, out = {};
+                Seen seen = {};
+
+                put(&in, preface, 24);
+                put_frame(&in, H2_SETTINGS, 0, 0, NULL, 0);
+                TEXT(&in, H2_HEADERS, END | HEAD, 1, "\x82\x86\x84");
+                TEXT(&in, H2_HEADERS, 0, 3, "\x83\x86");
+                TEXT(&in, H2_CONTINUATION, HEAD, 3, "\x84");
+                TEXT(&in, H2_DATA, 0, 3, "some");
+                put_frame(&in, H2_PING, 0, 0, "12345678", 8);
+                TEXT(&in, H2_DATA, END, 3, "more");
+                TEXT(&in, 0x42, 0xff, 0x12345, "what nobody knows");
+                feed(h, &seen, &in, sizes[i], 1000, true);
+                check(!seen.lost && seen.n == 0 && h->open == 2 && h2_extra(h) == 1);
+
+                put_frame(&out, H2_SETTINGS, 0, 0, "\0\3\0\0\0\x64", 6);
+                put_frame(&out, H2_SETTINGS, H2_ACK, 0, NULL, 0);
+                TEXT(&out, H2_HEADERS, HEAD, 3, "\x88");              /* 200 */
+                TEXT(&out, H2_HEADERS, END | HEAD, 1, "\x8e");        /* 500 */
+                put_frame(&out, H2_DATA, 0, 3, in.bytes, 200);
+                put_frame(&out, H2_DATA, END, 3, in.bytes, 0);
+                feed(h, &seen, &out, sizes[i], 2000, false);
+                check(!seen.lost && seen.n == 2 && seen.dropped == 0 && seen.unseen == 0 && h->open == 0 && h2_extra(h) == -1);
+                check(seen.begun == 2);
+                check(seen.streams[0].id == 1 && seen.streams[0].status == 5 && seen.streams[0].flags == 0);
+                check(seen.streams[1].id == 3 && seen.streams[1].status == 2 && seen.streams[1].flags == 0);
+                for (unsigned k = 0; k < 2; k++)
+                        check(seen.streams[k].first_at == 1000 && seen.streams[k].last_at == 1000 &&
+                              seen.streams[k].read_at == 1005 && seen.streams[k].first_out_at == 2005);
+                free(h);
+        }
+}
+
+/* When the bytes of a question came, by where they are in the stream. */
+static void test_times(void) {
+        struct talk_times times = { .marks = { .n = 3, .end = { 24 + 9 + 4, 24 + 9 + 10, 24 + 9 + 10 + 9 + 5 }, .at = { 10, 20, 30 }, .tail_at = 40 } };
+        struct h2_piece piece = { .now = 50 };
+        struct h2 *h = begin();
+        Seen seen = {};
+        Wire in = {};
+
+        put(&in, preface, 24);
+        TEXT(&in, H2_HEADERS, HEAD, 1, "0123456789");
+        TEXT(&in, H2_DATA, END, 1, "01234");
+        h2_feed(h, &piece, in.bytes, in.n, 0, &times, on_event, &seen);
+        check(h->open == 1);
+        check(h->streams[0].first_at == 10 && h->streams[0].last_at == 40 && h->streams[0].read_at == 50);
+        free(h);
+}
+
+static void test_ends(void) {
+        for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
+                struct h2 *h = begin();
+                Wire in = {}, out = {}, more = {}, last = {};
+                Seen seen = {};
+
+                put(&in, preface, 24);
+                for (uint32_t id = 1; id <= 13; id += 2)
+                        TEXT(&in, H2_HEADERS, END | HEAD, id, "\x82");
+                TEXT(&in, H2_RST_STREAM, 0, 1, "\0\0\0\x8");
+                TEXT(&in, H2_RST_STREAM, 0, 1, "\0\0\0\x8");
+                feed(h, &seen, &in, sizes[i], 1000, true);
+                check(seen.dropped == 1 && seen.n == 0 && h->open == 6);
+
+                TEXT(&out, H2_RST_STREAM, 0, 3, "\0\0\0\x7");
+                TEXT(&out, H2_HEADERS, HEAD, 5, "\x88");
+                TEXT(&out, H2_HEADERS, HEAD, 7, "\x88");
+                TEXT(&out, H2_RST_STREAM, 0, 5, "\0\0\0\x2");
+                TEXT(&out, H2_PUSH_PROMISE, HEAD, 7, "\0\0\0\x2\x88");
+                TEXT(&out, H2_HEADERS, END | HEAD, 2, "\x88");
+                TEXT(&out, H2_GOAWAY, 0, 0, "\0\0\0\xb\0\0\0\0bye");
+                feed(h, &seen, &out, sizes[i], 2000, false);
+                /* 3 and 5 by the server, of which 5 had begun; 13 is turned away */
+                check(seen.dropped == 4 && seen.n == 1 && seen.streams[0].id == 5 && h->open == 3);
+
+                TEXT(&more, H2_HEADERS, END | HEAD, 15, "\x82");      /* behind GOAWAY */
+                TEXT(&more, H2_RST_STREAM, 0, 7, "\0\0\0\x8");
+                TEXT(&more, H2_DATA, END, 5, "late");
+                feed(h, &seen, &more, sizes[i], 3000, true);
+                check(seen.dropped == 5 && seen.n == 2 && seen.streams[1].id == 7 && h->open == 2 && seen.unseen == 0);
+
+                TEXT(&last, H2_HEADERS, HEAD, 9, "\x08\x03""103");    /* an announcement */
+                feed(h, &seen, &last, sizes[i], 4000, false);
+                check(h->streams[4].id == 9 && h->streams[4].first_out_at == 0 && h->streams[4].status == 0);
+                last.n = 0;
+                TEXT(&last, H2_HEADERS, END | HEAD, 9, "\x8d");
+                feed(h, &seen, &last, sizes[i], 5000, false);
+                check(seen.n == 3 && seen.streams[2].status == 4 && seen.streams[2].first_out_at == 5005 && h->open == 1);
+                free(h);
+        }
+}
+
+/* Bytes in front of a block, and behind it. */
+static void test_padding(void) {
+        for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
+                struct h2 *h = begin();
+                Wire in = {}, out = {};
+                Seen seen = {};
+
+                put(&in, preface, 24);
+                for (uint32_t id = 1; id <= 7; id += 2)
+                        TEXT(&in, H2_HEADERS, END | HEAD, id, "\x82");
+                feed(h, &seen, &in, sizes[i], 1, true);
+
+                TEXT(&out, H2_HEADERS, HEAD | END | H2_PADDED, 1, "\3\x8e\0\0\0");
+                TEXT(&out, H2_HEADERS, HEAD | END | H2_PADDED | H2_HAS_PRIORITY, 3, "\3\x80\0\0\1\x10\x8d\0\0\0");
+                TEXT(&out, H2_HEADERS, END | H2_HAS_PRIORITY, 5, "\x80\0\0\1\x10");
+                TEXT(&out, H2_CONTINUATION, 0, 5, "");
+                TEXT(&out, H2_CONTINUATION, HEAD, 5, "\x88");
+                TEXT(&out, H2_HEADERS, HEAD | END | H2_PADDED, 7, "\xff\x8e");  /* more than there is: not allowed, and not lost */
+                feed(h, &seen, &out, sizes[i], 2, false);
+                check(seen.n == 4 && !seen.lost && h->open == 0);
+                check(seen.streams[0].status == 5 && seen.streams[1].status == 4 && seen.streams[2].status == 2);
+                free(h);
+        }
+}
+
+/* More streams than there is room for. */
+static void test_full(void) {
+        struct h2 *h = begin();
+        Wire in = {}, out = {};
+        Seen seen = {};
+
+        put(&in, preface, 24);
+        for (uint32_t i = 0; i < 300; i++)
+                TEXT(&in, H2_HEADERS, END | HEAD, 2 * i + 1, "\x82");
+        feed(h, &seen, &in, SIZE_MAX, 1, true);
+        check(h->open == H2_STREAMS && seen.unseen == 300 - H2_STREAMS);
+        for (uint32_t i = 0; i < 300; i++)
+                TEXT(&out, H2_HEADERS, END | HEAD, 2 * i + 1, "\x88");
+        feed(h, &seen, &out, SIZE_MAX, 2, false);
+        check(h->open == 0 && seen.n == H2_STREAMS);
+        free(h);
+}
+
+/* Numbers go up to 2^31, and old streams stay while new ones come and go. */
+static void test_numbers(void) {
+        struct h2 *h = begin();
+        Seen seen = {};
+        Wire w = {};
+
+        put(&w, preface, 24);
+        TEXT(&w, H2_HEADERS, END | HEAD, 1, "\x82");
+        TEXT(&w, H2_HEADERS, END | HEAD, 3, "\x82");
+        feed(h, &seen, &w, SIZE_MAX, 1, true);
+        for (uint32_t id = 5; id < 0x7fffff00; id += 0x1000002) {
+                w.n = 0;
+                TEXT(&w, H2_HEADERS, END | HEAD, id, "\x82");
+                feed(h, &seen, &w, SIZE_MAX, 1, true);
+                check(h->open == 3);
+                w.n = 0;
+                TEXT(&w, H2_HEADERS, END | HEAD, id, "\x88");
+                feed(h, &seen, &w, SIZE_MAX, 1, false);
+                check(h->open == 2 && seen.streams[seen.n - 1].id == id);
+        }
+        check(seen.unseen == 0);
+        free(h);
+}
+
+/* A connection that is older than the attach: answers are known from where one begins. */
+static void test_late(void) {
+        struct h2 *h = new0(struct h2, 1);
+        Wire in = {}, out = {}, noise = {};
+        Seen seen = {};
+
+        check(h);
+        h2_begin(h, 0, true);
+        TEXT(&in, H2_HEADERS, END | HEAD, 101, "\x82");
+        feed(h, &seen, &in, SIZE_MAX, 1, true);
+        check(h->open == 0 && seen.unseen == 1);
+
+        h->out.synced = H2_EDGE; /* as the programs have it, when nothing is left to send */
+        TEXT(&out, H2_DATA, END, 99, "rest");
+        feed(h, &seen, &out, SIZE_MAX, 2, false);
+        check(h->out.synced == H2_SYNCED && seen.n == 0 && !seen.lost);
+
+        in.n = out.n = 0;
+        for (uint32_t id = 103; id <= 109; id += 2)
+                TEXT(&in, H2_HEADERS, END | HEAD, id, "\x82");
+        feed(h, &seen, &in, SIZE_MAX, 3, true);
+        check(h->open == 4 && seen.unseen == 1);
+
+        TEXT(&out, H2_HEADERS, END | HEAD, 103, "\xbe");                /* what was added before */
+        TEXT(&out, H2_HEADERS, END | HEAD, 105, "\x88\xbf");            /* a known status, the type of the content is not */
+        TEXT(&out, H2_HEADERS, END | HEAD, 107, "\x88\x0f\x10\1x\xbf"); /* … is known */
+        TEXT(&out, H2_HEADERS, END | HEAD, 109, "\x48\x03""503\x5f\0\xbf"); /* 62 is the type, 63 the status, then it is unknown */
+        feed(h, &seen, &out, SIZE_MAX, 4, false);
+        check(seen.n == 4);
+        check(seen.streams[0].flags == H2_STREAM_UNKNOWN && seen.streams[0].status == 0);
+        check(seen.streams[1].flags == H2_STREAM_UNKNOWN);
+        check(seen.streams[2].flags == 0 && seen.streams[2].status == 2);
+        check(seen.streams[3].flags == 0 && seen.streams[3].status == 5);
+
+        /* These are no frames */
+        put(&noise, "GET / HTTP/1.1\r\n", 16);
+        feed(h, &seen, &noise, SIZE_MAX, 5, true);
+        check(seen.lost);
+        free(h);
+}
+
+/* ---- heads ---- */
+
+static void take(struct hpack *p, const void *block, size_t n, size_t piece_size) {
+        const uint8_t *b = block;
+
+        for (size_t at = 0; at < n; )
+                if (p->state == HPACK_SKIP)
+                        at += hpack_skip(p, (uint32_t) MIN(piece_size, n - at));
+                else
+                        hpack_byte(p, b[at++]);
+}
+
+/* Of RFC 7541, appendix C.5 and C.6: three answers, as they are and coded. There the table has room for 256 bytes. */
+static void test_rfc(void) {
+        static const char plain[] =
+                "\x48\x03\x33\x30\x32\x58\x07\x70\x72\x69\x76\x61\x74\x65\x61\x1d\x4d\x6f\x6e\x2c\x20\x32\x31\x20\x4f\x63\x74\x20\x32\x30\x31\x33"
+                "\x20\x32\x30\x3a\x31\x33\x3a\x32\x31\x20\x47\x4d\x54\x6e\x17\x68\x74\x74\x70\x73\x3a\x2f\x2f\x77\x77\x77\x2e\x65\x78\x61\x6d\x70"
+                "\x6c\x65\x2e\x63\x6f\x6d";
+        static const char coded[] =
+                "\x48\x82\x64\x02\x58\x85\xae\xc3\x77\x1a\x4b\x61\x96\xd0\x7a\xbe\x94\x10\x54\xd4\x44\xa8\x20\x05\x95\x04\x0b\x81\x66\xe0\x82\xa6"
+                "\x2d\x1b\xff\x6e\x91\x9d\x29\xad\x17\x18\x63\xc7\x8f\x0b\x97\xc8\xe9\xae\x82\xae\x43\xd3";
+        static const struct {
+                const char *first;
+                size_t n_first;
+                const char *second;
+                size_t n_second;
+        } table[] = {
+                { plain, sizeof(plain) - 1, "\x48\x03\x33\x30\x37\xc1\xc0\xbf", 8 },
+                { coded, sizeof(coded) - 1, "\x48\x83\x64\x0e\xff\xc1\xc0\xbf", 8 },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                struct hpack p = {};
+
+                hpack_begin(&p);
+                take(&p, table[i].first, table[i].n_first, 3);
+                check(p.status == 3 && !p.unknown && p.state == HPACK_FIELD && p.inserted == 4);
+                hpack_begin(&p);
+                take(&p, table[i].second, table[i].n_second, 3);
+                check(p.status == 3 && !p.unknown && p.state == HPACK_FIELD && p.inserted == 5);
+                hpack_begin(&p);
+                take(&p, "\x88\xc1\x61", 3, 3);
+                check(p.status == 2 && !p.unknown && p.state == HPACK_LENGTH);
+        }
+}
+
+#define BLOCK(text) text, sizeof(text) - 1
+
+static void test_fields(void) {
+        static const struct {
+                const char *block;
+                size_t n;
+                uint8_t status, grpc, content, unknown;
+        } table[] = {
+                { BLOCK("\x88"), 2, 0, 0, 0 },
+                { BLOCK("\x89\x8b"), 3, 0, 0, 0 },
+                { BLOCK("\x08\x03""503"), 5, 0, 0, 0 },
+                { BLOCK("\x18\x83\x6c\x0c\xff"), 5, 0, 0, 0 },          /* 503, never to be in a table */
+                { BLOCK("\x00\x07:status\x03""404"), 4, 0, 0, 0 },
+                { BLOCK("\x00\x85\xb8\x84\x8d\x36\xa3\x82\x10\x01"), 2, 0, 0, 0 },
+                { BLOCK("\x08\x03""abc"), 0, 0, 0, 0 },
+                { BLOCK("\x08\x01""2"), 0, 0, 0, 0 },
+                { BLOCK("\x88\x00\x0bgrpc-status\x01""0"), 2, 1, 0, 0 },
+                { BLOCK("\x00\x0bgrpc-status\x02""14"), 0, 15, 0, 0 },
+                { BLOCK("\x00\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f\x81\x07"), 0, 1, 0, 0 },
+                { BLOCK("\x00\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f\x82\x0b\x3f"), 0, 14, 0, 0 },  /* 13: 00001 011001 */
+                { BLOCK("\x00\x0bgrpc-status\x00"), 0, HPACK_GRPC_UNKNOWN + 1, 0, 0 },
+                { BLOCK("\x00\x0bgrpc-status\x03""100"), 0, HPACK_GRPC_UNKNOWN + 1, 0, 0 },
+                { BLOCK("\x00\x0cgrpc-message\x02hi"), 0, 0, 0, 0 },
+                { BLOCK("\x0f\x10\x10""application/grpc"), 0, 0, HPACK_CONTENT_GRPC, 0 },
+                { BLOCK("\x0f\x10\x16""application/grpc+proto"), 0, 0, HPACK_CONTENT_GRPC, 0 },
+                { BLOCK("\x0f\x10\x14""application/grpc-web"), 0, 0, HPACK_CONTENT_OTHER, 0 },
+                { BLOCK("\x0f\x10\x8b\x1d\x75\xd0\x62\x0d\x26\x3d\x4c\x4d\x65\x64"), 0, 0, HPACK_CONTENT_GRPC, 0 },
+                { BLOCK("\x0f\x10\x90\x1d\x75\xd0\x62\x0d\x26\x3d\x4c\x4d\x65\x64\xff\x75\xd8\x74\x9f"), 0, 0, HPACK_CONTENT_GRPC, 0 },
+                { BLOCK("\x00\x89\x21\xea\x49\x6a\x4a\xc9\xf5\x59\x7f\x09text/html"), 0, 0, HPACK_CONTENT_OTHER, 0 },
+                { BLOCK("\x00\x0c""content-type\x11text/event-stream"), 0, 0, HPACK_CONTENT_EVENTS, 0 },
+                { BLOCK("\x0f\x10\x8c\x49\x7c\xa5\x82\xf7\x2d\x49\x59\x09\xb0\xa3\xa7"), 0, 0, HPACK_CONTENT_EVENTS, 0 },
+                { BLOCK("\x20\x3f\xe1\x1f\x88"), 2, 0, 0, 0 },          /* sizes of the table */
+                { BLOCK("\xbe"), 0, 0, 0, 1 },
+                { BLOCK("\x7f\x00\x01x\x88"), 2, 0, 0, 1 },             /* the name is unknown */
+                { BLOCK("\x80"), 0, 0, 0, 1 },                          /* there is no such index */
+                { BLOCK("\xff\xff\xff\xff\xff\xff\x01"), 0, 0, 0, 1 },  /* … number */
+                { BLOCK("\x00\x7f\x80\x80\x80\x80\x80"), 0, 0, 0, 1 },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                for (size_t piece = 1; piece <= 4; piece++) {
+                        struct hpack p = {};
+
+                        hpack_begin(&p);
+                        take(&p, table[i].block, table[i].n, piece);
+                        check(p.status == table[i].status && p.grpc == table[i].grpc && p.content == table[i].content &&
+                              p.unknown == table[i].unknown);
+                        check(p.lost || p.state == HPACK_FIELD);
+
+                        /* What is lost once is lost for good */
+                        hpack_begin(&p);
+                        check(p.unknown == p.lost);
+                }
+}
+
+/* Entries are found by how many came after them, as far back as is remembered. */
+static void test_table(void) {
+        struct hpack p = {};
+        uint8_t block[] = { 0x48, 3, '5', '0', '0', 0x40, 1, 'a', 1, 'b' };
+
+        hpack_begin(&p);
+        take(&p, block, 5, 1);                                          /* :status 500 */
+        for (unsigned k = 0; k < HPACK_ENTRIES + 5; k++) {
+                uint8_t back[3] = { 0xbe + k };
+
+                if (k >= 0x41) {
+                        back[0] = 0xff;
+                        back[1] = (62 + k - 127) & 0x7f;
+                        back[1] |= 62 + k - 127 > 127 ? 0x80 : 0;
+                        back[2] = 1;
+                }
+                hpack_begin(&p);
+                take(&p, back, k < 0x41 ? 1 : back[1] & 0x80 ? 3 : 2, 1);
+                check(p.state == HPACK_FIELD);
+                check(p.status == (k < HPACK_ENTRIES ? 5 : 0) && p.unknown == (k >= HPACK_ENTRIES));
+                take(&p, block + 5, 5, 1);                              /* one more */
+        }
+
+        /* By its name alone, with another value */
+        hpack_begin(&p);
+        take(&p, block, 5, 1);
+        take(&p, "\x7e\x03""404", 5, 1);
+        check(p.status == 4);
+        hpack_begin(&p);
+        take(&p, "\xbf", 1, 1);
+        check(p.status == 5);
+}
+
+/* Calls of gRPC: one that is answered, one that fails, one that fails at once, and one that ends without saying how. */
+static void test_grpc(void) {
+        for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
+                struct h2 *h = begin();
+                Wire in = {}, out = {};
+                Seen seen = {};
+
+                put(&in, preface, 24);
+                for (uint32_t id = 1; id <= 9; id += 2)
+                        TEXT(&in, H2_HEADERS, END | HEAD, id, "\x83");
+                feed(h, &seen, &in, sizes[i], 1, true);
+
+                TEXT(&out, H2_HEADERS, HEAD, 1, "\x88\x5f\x10""application/grpc");
+                TEXT(&out, H2_HEADERS, HEAD, 3, "\x88\xbe");
+                TEXT(&out, H2_DATA, 0, 1, "\0\0\0\0\2ok");
+                TEXT(&out, H2_HEADERS, END | HEAD, 1, "\x40\x0bgrpc-status\x01""0");
+                TEXT(&out, H2_HEADERS, END | HEAD, 3, "\x7e\x02""14");
+                TEXT(&out, H2_HEADERS, END | HEAD, 5, "\x88\xc0\xbe");  /* 62: 14, 63: 0, 64: the content */
+                TEXT(&out, H2_HEADERS, HEAD, 7, "\x88\xc0");
+                TEXT(&out, H2_DATA, END, 7, "");
+                TEXT(&out, H2_HEADERS, END | HEAD, 9, "\x88\xc0\xbf");
+                feed(h, &seen, &out, sizes[i], 2, false);
+
+                check(seen.begun == 5 && seen.n == 5 && h->open == 0 && !seen.lost);
+                for (unsigned k = 0; k < seen.n; k++)
+                        check(seen.streams[k].flags == H2_STREAM_GRPC && seen.streams[k].status == 2);
+                check(!h2_is_failed_call(&seen.streams[0]) && h2_is_failed_call(&seen.streams[1]) && h2_is_failed_call(&seen.streams[2]) &&
+                      h2_is_failed_call(&seen.streams[3]) && !h2_is_failed_call(&seen.streams[4]));
+                free(h);
+        }
+}
+
+/* Events: the question is answered with the head, what comes then belongs to none. */
+static void test_events(void) {
+        struct h2 *h = begin();
+        Wire in = {}, out = {};
+        Seen seen = {};
+
+        put(&in, preface, 24);
+        TEXT(&in, H2_HEADERS, END | HEAD, 1, "\x82");
+        feed(h, &seen, &in, SIZE_MAX, 1, true);
+        TEXT(&out, H2_HEADERS, HEAD, 1, "\x88\x0f\x10\x11text/event-stream");
+        TEXT(&out, H2_DATA, 0, 1, "data: 1\n\n");
+        TEXT(&out, H2_DATA, END, 1, "data: 2\n\n");
+        feed(h, &seen, &out, SIZE_MAX, 2, false);
+        check(seen.begun == 1 && seen.n == 1 && seen.streaming[0] && h->open == 0);
+        free(h);
+}
+
+/* Gauge: what is open, or what has come and may be a question. */
+static void test_gauge(void) {
+        struct exchange_effect effect = {};
+        struct exchange x = { .n_marks = 1, .mark_at = { 7 } };
+        struct h2 *h = begin();
+
+        h2_settle(h, &x, 9, &effect);
+        check(effect.in_flight == 1 && x.open_at == 7);
+        x.n_marks = 0;
+        check(h2_open(h, 1, 7) && h2_open(h, 3, 8) && h2_open(h, 5, 8));
+        h2_settle(h, &x, 9, &effect);
+        check(effect.in_flight == 3);
+        h2_give_up(h, &x, &effect);
+        h2_clear(h);
+        effect.in_flight += h2_extra(h);
+        check(effect.in_flight == 0 && effect.overlap && h->open == 0);
+        free(h);
+}
+
+int main(int argc, char *argv[]) {
+        test_detect();
+        test_other();
+        test_streams();
+        test_times();
+        test_ends();
+        test_padding();
+        test_full();
+        test_numbers();
+        test_late();
+        test_rfc();
+        test_fields();
+        test_table();
+        test_grpc();
+        test_events();
+        test_gauge();
+        return EXIT_SUCCESS;
+}

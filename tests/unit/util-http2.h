@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The two streams of a connection with frames through the parser, as the programs do it: what need not be looked at is not in the
+ * window, which moves on when it is used up. */
+
+#include <string.h>
+
+#include "check.h"
+#include "http2.h"
+#include "util.h"
+
+typedef void (*h2_event_t)(struct h2_piece *piece, void *userdata);
+
+/* As much as can be taken of size bytes that end in the same piece. position: of the first in the stream; of the questions times says
+ * when they came, answers have none. */
+static inline void h2_feed(struct h2 *h, struct h2_piece *piece, const uint8_t *data, size_t size, uint32_t position,
+                           const struct talk_times *times, h2_event_t on_event, void *userdata) {
+        const struct h2_frames *f = times ? &h->in : &h->out;
+        static uint8_t left_over;
+        size_t begin = 0, end = 0;
+
+        for (size_t at = 0; at < size && !piece->lost; ) {
+                uint64_t window;
+                uint32_t taken;
+
+                if (at >= end) {
+                        begin = at;
+                        end = h2_is_blind(f, !times) ? at : MIN(at + WINDOW_SIZE, size);
+                        memset(&h->window, ++left_over, sizeof(h->window));
+                        memcpy(h->window.bytes, data + begin, end - begin);
+                }
+                window = (uint64_t) (at - begin) << 32 | (end - begin);
+                piece->position = position + (uint32_t) begin;
+                if (times)
+                        taken = h2_questions(h, window, (uint32_t) (size - end), times, piece);
+                else
+                        taken = h2_answers(h, window, (uint32_t) (size - end), piece);
+                check(taken > 0 && at + taken <= size);
+                at += taken;
+                if (piece->event) {
+                        on_event(piece, userdata);
+                        piece->event = 0;
+                }
+        }
+}
