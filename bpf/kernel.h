@@ -39,7 +39,38 @@ struct css_set {
         struct cgroup *dfl_cgrp;
 };
 
-struct file;
+/* ---- files ---- */
+
+struct qstr {
+        const unsigned char *name;
+};
+
+struct dentry {
+        struct qstr d_name;
+};
+
+struct path {
+        struct dentry *dentry;
+};
+
+struct super_block {
+        __u32 s_dev;
+};
+
+struct inode {
+        unsigned long i_ino;
+        struct super_block *i_sb;
+};
+
+struct file {
+        struct path f_path;
+        struct inode *f_inode;
+};
+
+struct vm_area_struct {
+        unsigned long vm_pgoff;
+        struct file *vm_file;
+};
 
 struct mm_struct {
         struct file *exe_file;
@@ -158,13 +189,17 @@ struct bpf_iter_meta {
         __u64 seq_num;
 };
 
-struct file;
-
 struct bpf_iter__task_file {
         struct bpf_iter_meta *meta;
         struct task_struct *task;
         __u32 fd;
         struct file *file;
+};
+
+struct bpf_iter__task_vma {
+        struct bpf_iter_meta *meta;
+        struct task_struct *task;
+        struct vm_area_struct *vma;
 };
 
 struct bpf_map;

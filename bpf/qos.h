@@ -323,11 +323,41 @@ struct qos_listener {
         __u32 _padding;
 };
 
+/* What the unit in a slot is watched with besides requests (array). */
+struct qos_watch {
+        __u32 generation;
+        __u32 probes;
+        __u32 wanted;           /* 1: who reads for it is in no library that is known, which the daemon was told (ring buffer) */
+        __u32 _padding;
+};
+
+#define QOS_WATCH_TLS 1U
+
+/* Which function of OpenSSL's library is called: the cookie of its probe. */
+enum qos_library_call {
+        QOS_CALL_READS      = 1 << 0,
+        QOS_CALL_WRITES     = 1 << 1,
+        QOS_CALL_COUNTS     = 1 << 2,   /* says how much by way of a pointer, and takes a size_t */
+        QOS_CALL_FLAGS      = 1 << 3,   /* … and flags in front of that */
+        QOS_CALL_SENDS_FILE = 1 << 4,
+};
+
+/* A file that a process has mapped and that is called like OpenSSL's library, as the iterator over its memory writes it. */
+#define QOS_LIBRARY_PATH_SIZE 1024
+struct qos_library {
+        __u64 inode;
+        __u32 device;           /* as the kernel has it inside: major << 20 | minor */
+        __u32 _padding;
+        char path[QOS_LIBRARY_PATH_SIZE]; /* as qosd sees it, if it can */
+};
+
 /* Machine-wide counters (array). */
 enum qos_statistic {
         QOS_STATISTIC_SOCKETS_LOST,     /* no storage for a socket: its questions are not seen */
         QOS_STATISTIC_GROUPS_LOST,      /* no storage for a control group */
         QOS_STATISTIC_SEGMENTS_LOST,    /* a segment whose headers could not be read */
+        QOS_STATISTIC_CALLS_LOST,       /* no storage for a call of OpenSSL's library */
+        QOS_STATISTIC_UNSEALED_LOST,    /* no room for a sealed connection whose plaintext is seen: it is counted by its records */
         QOS_STATISTICS,
 };
 

@@ -14,10 +14,12 @@
  * Every program may be missing: without one its own figures are missing, and nothing else. */
 
 #include "books.h"
+#include "feed.h"
 #include "http2.h"
 #include "tls.h"
 #include "udp.h"
 #include "unix.h"
+#include "unsealed.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -88,12 +90,32 @@ struct {
 } muxes SEC(".maps");
 
 /* Connections that are sealed. */
+struct seal {
+        struct tls tls;
+        struct unsealed_key key;        /* where its plaintext is; ssl 0: that is not known */
+};
+
 struct {
         __uint(type, BPF_MAP_TYPE_SK_STORAGE);
         __uint(map_flags, BPF_F_NO_PREALLOC);
         __type(key, int);
-        __type(value, struct tls);
+        __type(value, struct seal);
 } seals SEC(".maps");
+
+/* Units whose sealed connections are read by who is in no known library: for the daemon, which looks for it. One is written at
+ * a time for each. */
+struct {
+        __uint(type, BPF_MAP_TYPE_RINGBUF);
+        __uint(max_entries, 4096);
+} wanted SEC(".maps");
+
+/* What an entry of it is at first. */
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct unsealed);
+} unsealed_fresh SEC(".maps");
 
 /* Listeners alone, so that an iterator over them is short. */
 struct {
@@ -725,39 +747,6 @@ int requests_ingress(struct __sk_buff *skb) {
 
 /* ---- content -------------------------------------------------------------------------------------------------- */
 
-/* No piece is larger: what skb->len and a TCP window allow at once (BIG TCP) */
-#define PIECE_MAX (1U << 20)
-
-/* A piece of a stream on its way through a parser, window by window. */
-struct feed {
-        struct talk *talk;
-        struct talk_piece piece;
-        __u32 at;               /* the next byte … */
-        __u32 end;              /* … of this many */
-        __u32 window_begin;     /* what the window shows of it */
-        __u32 window_end;
-};
-
-/* Takes what is skipped out of the way. False: there is no byte left. */
-static __always_inline bool feed_skip(struct feed *f, struct parser *p) {
-        if (p->skip > 0)
-                f->at = window_skip(p, f->at, f->end);
-        return f->at < f->end;
-}
-
-/* Moves the window, if it must be. Returns how much is to be loaded into it: 0 … WINDOW_SIZE. */
-static __always_inline __u32 feed_move(struct feed *f, const struct parser *p) {
-        if (f->at < f->window_end)
-                return 0;
-        f->window_begin = f->at;
-        if (protocol_is_blind(f->talk->protocol, p)) {
-                f->window_end = f->at + 1;
-                return 0;
-        }
-        f->window_end = f->end - f->at > WINDOW_SIZE ? f->at + WINDOW_SIZE : f->end;
-        return f->window_end - f->window_begin;
-}
-
 struct answer_feed {
         struct feed f;
         struct __sk_buff *skb;
@@ -839,10 +828,6 @@ static __always_inline int zero(void) {
         return r;
 }
 
-/* How often the protocol of a connection is looked for, each time at the beginning of a question: a first one of a single
- * byte tells nothing, and one that was open before the attach may be in the middle of something. */
-#define TRIES_MAX 4
-
 struct seal_feed {
         struct tls *tls;
         struct bpf_dynptr *data;
@@ -901,18 +886,18 @@ static long seal_step_out(__u64 i, void *data) {
 
 /* The connection is sealed. Returns CONTENT_SEALED: its records are to be followed from here on. */
 static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *c, __u32 copied, __u32 type) {
-        struct tls *t;
+        struct seal *s;
 
         if (!sk || !c)
                 return 0;
-        t = bpf_sk_storage_get(&seals, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-        if (!t) {
+        s = bpf_sk_storage_get(&seals, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!s) {
                 c->tries = TRIES_MAX;
                 return 0;
         }
-        t->in_pos = copied;
+        s->tls.in_pos = copied;
         if (type == TLS_APPLICATION)
-                t->phase = TLS_ESTABLISHED; /* it is older than the attach */
+                s->tls.phase = TLS_ESTABLISHED; /* it is older than the attach */
 
         bpf_spin_lock(&c->lock);
         c->x.flags |= EXCHANGE_SEALED;
@@ -925,6 +910,7 @@ static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct 
         __u32 offset = piece >> 32, len = piece;
         struct seal_feed f = {};
         struct bpf_dynptr data;
+        struct seal *s;
         struct sock *sk;
 
         if (!skb || !c)
@@ -932,9 +918,10 @@ static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct 
         sk = skb->sk;
         if (!sk)
                 return 0;
-        f.tls = bpf_sk_storage_get(&seals, sk, 0, 0);
-        if (!f.tls)
+        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        if (!s)
                 return 0;
+        f.tls = &s->tls;
         if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
                 return 0;
 
@@ -959,6 +946,141 @@ static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct 
                 bpf_spin_unlock(&c->lock);
         }
         return 0;
+}
+
+/* ---- sealed connections whose plaintext is seen ---- */
+
+/* Whether what is known of the plaintext is this connection's, and all of it. */
+static __always_inline bool unsealed_holds(const struct unsealed *o, const struct sock *sk, struct conn *c) {
+        return o->sock == (__u64) (long) sk && o->generation == c->owner.generation && !o->lost && watch_get(&c->owner);
+}
+
+/* From here on the connection is counted by its records again. False: another program is at it, and it is not. */
+static __attribute__((noinline)) int unsealed_quit(struct conn *c, struct qos_unit *u, struct seal *s, struct unsealed *o) {
+        struct exchange_effect effect = {};
+
+        if (!c || !u || !s || !o || !unsealed_enter(o))
+                return 0;
+
+        s->tls.tries = o->talk.flags & TALK_UNDERSTOOD && o->lost ? TRIES_MAX : o->tries + o->lost;
+        bpf_spin_lock(&c->lock);
+        if (o->talk.protocol != PROTOCOL_PLAIN) {
+                talk_give_up(&o->talk, &c->x, &effect);
+                if (!o->lost)
+                        effect.overlap = 0; /* nobody wants to know any more */
+        }
+        bpf_spin_unlock(&c->lock);
+        bpf_map_delete_elem(&unsealed, &s->key);
+        s->key.ssl = 0;
+
+        conn_apply(c, u, &effect, bpf_ktime_get_ns());
+        return zero() + 1;
+}
+
+/* What is known of the plaintext; NULL: the connection is counted by its records. */
+static __attribute__((noinline)) struct unsealed* unsealed_get(struct sock *sk, struct conn *c, struct qos_unit *u, struct seal *s) {
+        struct unsealed *o;
+
+        if (!sk || !c || !u || !s || s->key.ssl == 0)
+                return NULL;
+        o = bpf_map_lookup_elem(&unsealed, &s->key);
+        if (!o || o->sock != (__u64) (long) sk) {
+                s->key.ssl = 0; /* another connection has that object now */
+                return NULL;
+        }
+        if (!unsealed_holds(o, sk, c)) {
+                unsealed_quit(c, u, s, o);
+                return NULL;
+        }
+        return o;
+}
+
+/* Bytes are copied out of a sealed connection: whoever is in a call of the library reads them for that. */
+static __attribute__((noinline)) int unsealed_bind(struct sock *sk, struct conn *c, struct qos_unit *u) {
+        struct qos_owner owner;
+        struct library_call *call;
+        struct unsealed *o;
+        struct qos_watch *w;
+        struct seal *s;
+        __u32 zero = 0;
+        void *fresh;
+
+        if (!sk || !c || !u)
+                return 0;
+        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        if (!s || s->tls.tries >= TRIES_MAX)
+                return 0;
+        owner = owner_read(&c->owner);
+
+        call = bpf_task_storage_get(&library_calls, bpf_get_current_task_btf(), 0, 0);
+        if (!call || call->key.ssl == 0) {
+                w = s->key.ssl == 0 ? watch_get(&owner) : NULL;
+                if (w && __sync_val_compare_and_swap(&w->wanted, 0, 1) == 0 &&
+                    bpf_ringbuf_output(&wanted, &owner, sizeof(owner), 0) < 0)
+                        w->wanted = 0;
+                return 0;
+        }
+
+        o = s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
+        if (o && o->sock == (__u64) (long) sk) {
+                if (unsealed_key_equal(&s->key, &call->key) && unsealed_holds(o, sk, c)) {
+                        /* A record is read in two parts by some: the second one takes nothing back */
+                        o->begins |= c->x.state != EXCHANGE_ASKED;
+                        return 0;
+                }
+                if (!unsealed_quit(c, u, s, o))
+                        return 0;
+        }
+
+        fresh = bpf_map_lookup_elem(&unsealed_fresh, &zero);
+        if (!fresh || bpf_map_update_elem(&unsealed, &call->key, fresh, BPF_ANY) < 0) {
+                statistics_count(QOS_STATISTIC_UNSEALED_LOST);
+                return 0;
+        }
+        o = bpf_map_lookup_elem(&unsealed, &call->key);
+        if (!o)
+                return 0;
+        o->sock = (__u64) (long) sk;
+        o->generation = owner.generation;
+        o->tries = s->tls.tries;
+        o->begins = c->x.state != EXCHANGE_ASKED;
+        o->key = call->key;
+        s->key = call->key;
+        return 0;
+}
+
+/* Sealed bytes up to a position were read. where: that, and what has not left of what was written. */
+static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_unit *u, struct tls *t, struct unsealed *o,
+                                                    __u64 where) {
+        struct exchange_effect effect = {};
+        __u64 now = bpf_ktime_get_ns(), first_at, last_at;
+        __u32 copied = where >> 32, unsent = where;
+        bool alone;
+
+        if (!c || !u || !t || !o)
+                return 0;
+        if (exchange_distance(copied, t->in_pos) > 0)
+                o->lost = 1; /* something was taken out another way */
+        alone = unsealed_enter(o);
+
+        bpf_spin_lock(&c->lock);
+        exchange_take(&c->x, copied, &first_at, &last_at);
+        if (t->asks) {
+                if (!o->unread)
+                        o->came_first_at = first_at;
+                o->came_last_at = last_at;
+                o->unread = 1;
+                exchange_open(&c->x, c->x.open_at ?: first_at ?: now, &effect);
+        } else if (alone && !o->unread)
+                talk_settle(&o->talk, &c->x, now, unsent == 0, &effect);
+        bpf_spin_unlock(&c->lock);
+        t->asks = 0;
+        if (alone)
+                unsealed_leave(o);
+
+        if (effect.in_flight != 0)
+                conn_apply(c, u, &effect, now);
+        return zero();
 }
 
 /* The connection's questions and answers are in frames. Returns CONTENT_MUXED, unless there is no room for it. */
@@ -1305,9 +1427,11 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
                 what = CONTENT_MUXED;
         else
                 what = content_parse(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
-        if (what == CONTENT_SEALED)
+        if (what == CONTENT_SEALED) {
+                if (watch_get(&c->owner))
+                        unsealed_bind(sk, c, u);
                 content_unseal(skb, c, copied, (__u64) offset << 32 | (__u32) len);
-        else if (what == CONTENT_MUXED)
+        } else if (what == CONTENT_MUXED)
                 content_mux(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
         return 0;
 }
@@ -1364,16 +1488,21 @@ static __attribute__((noinline)) int hello_is_http2(struct __sk_buff *skb, __u64
         return h.http2;
 }
 
-/* Of a connection that is sealed: what is no part of an answer changes nothing. */
+/* Of a connection that is sealed: what is no part of an answer changes nothing. Returns 1 where it is one and the plaintext is
+ * seen, it is the caller's then (unsealed_departs()), 2 where it is none of such a connection. */
 static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
                                                     struct departure *d, struct exchange_effect *effect) {
         struct seal_feed f = {};
+        struct unsealed *o;
+        struct seal *s;
+        bool talks;
 
         if (!skb || !sk || !c || !d || !effect)
                 return 0;
-        f.tls = bpf_sk_storage_get(&seals, sk, 0, 0);
-        if (!f.tls)
+        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        if (!s)
                 return 0;
+        f.tls = &s->tls;
         f.skb = skb;
         f.offset = skb->len - d->bytes;
         f.end = d->bytes;
@@ -1385,8 +1514,19 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
                         f.tls->out_lost = 1;
         }
 
+        talks = f.tls->out_lost || f.seen & TLS_STEP_APPLICATION;
+        if (s->key.ssl != 0) {
+                o = unsealed_get((struct sock*) sk, c, unit_get(&c->owner), s);
+                if (o && o->talk.protocol != PROTOCOL_PLAIN) {
+                        bpf_spin_lock(&c->lock);
+                        d->place = conn_note(c, effect);
+                        bpf_spin_unlock(&c->lock);
+                        return talks ? 1 : 2;
+                }
+        }
+
         bpf_spin_lock(&c->lock);
-        if (f.tls->out_lost || f.seen & TLS_STEP_APPLICATION) {
+        if (talks) {
                 departure_apply(d, &c->x, effect);
                 if (effect->begun && f.tls->http2)
                         effect->overlap = 1;
@@ -1712,6 +1852,60 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
         return 0;
 }
 
+/* Something leaves without a question and without having been seen to be written. In the beginning these are tickets for
+ * sessions, of which OpenSSL sends two at once or apart; later the library is used in a way that is not known here. */
+#define STRAYS_MAX 4
+
+/* A part of an answer leaves whose plaintext was parsed when it was written. */
+static __attribute__((noinline)) int unsealed_departs(struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
+                                                      struct departure *d) {
+        __u64 parsed = 0;
+        struct unsealed *o;
+        struct seal *s;
+
+        if (!sk || !c || !u || !d)
+                return 0;
+        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        o = s ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
+        if (!o)
+                return 0;
+        if (!unsealed_enter(o)) {
+                if (o->missed_at == 0)
+                        o->missed_at = d->now;
+                return 0;
+        }
+
+        if (o->growing && o->talk.flags & TALK_ANSWERED)
+                parsed = DEPARTURE_MORE;
+        if (o->pending > 0 && exchange_distance(c->x.out_end, o->pending_position) > 0) {
+                parsed |= o->pending;
+                o->pending = 0;
+                if (o->missed_at != 0)
+                        d->now = o->missed_at;
+                if (o->tunnel)
+                        parsed |= DEPARTURE_TUNNEL;
+                if (o->astray)
+                        share_count(u, d->place.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
+                if (!(d->place.share & SHARE_ALONE)) {
+                        if (o->streams > 0)
+                                window_count(u, QOS_CELL_STREAMS, o->streams);
+                        if (o->status4xx > 0)
+                                window_count(u, QOS_CELL_STATUS_4XX, o->status4xx);
+                        if (o->status5xx > 0)
+                                window_count(u, QOS_CELL_STATUS_5XX, o->status5xx);
+                }
+                o->streams = o->status4xx = o->status5xx = 0;
+                o->astray = 0;
+        } else if (parsed == 0 && o->pending == 0 && !(o->talk.flags & (TALK_PUSHES | TALK_ANSWERING)) && ++o->strays > STRAYS_MAX)
+                o->lost = 1;
+        o->missed_at = 0;
+
+        departure_book(&o->talk, c, u, d, parsed);
+        o->growing = o->talk.flags & TALK_ANSWERING || !d->complete;
+        unsealed_leave(o);
+        return zero();
+}
+
 SEC("cgroup_skb/egress")
 int requests_egress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
@@ -1723,6 +1917,7 @@ int requests_egress(struct __sk_buff *skb) {
         struct bpf_sock *sk;
         struct conn *c;
         bool parsed, sealed, muxed;
+        int unsealed = 0;
 
         sk = skb->sk;
         if (!sk)
@@ -1790,7 +1985,7 @@ int requests_egress(struct __sk_buff *skb) {
         if (sealed) {
                 if (d.bytes > segment.len)
                         d.bytes = segment.len;
-                sealed_departs(skb, sk, c, &d, &effect);
+                unsealed = sealed_departs(skb, sk, c, &d, &effect);
         }
         u = place_get(u, &d.place);
         if (!u)
@@ -1806,6 +2001,11 @@ int requests_egress(struct __sk_buff *skb) {
                         muxed = talk_departs(skb, sk, c, u, &d);
                 if (muxed)
                         mux_departs(skb, sk, c, u, &d);
+                return 1;
+        }
+        if (unsealed) {
+                if (unsealed == 1)
+                        unsealed_departs(sk, c, u, &d);
                 return 1;
         }
         if (sealed && effect.begun && !(d.place.share & SHARE_ALONE))
@@ -1860,6 +2060,8 @@ int BPF_PROG(requests_read, struct sock *sk) {
         struct tcp_sock *tp;
         struct qos_unit *u;
         struct talk *t = NULL;
+        struct unsealed *o = NULL;
+        struct seal *seal;
         struct tls *s = NULL;
         struct h2 *h = NULL;
         struct conn *c;
@@ -1911,9 +2113,18 @@ int BPF_PROG(requests_read, struct sock *sk) {
 
         if (c->x.flags & EXCHANGE_PARSED)
                 t = bpf_sk_storage_get(&talks, sk, 0, 0);
-        else if (c->x.flags & EXCHANGE_SEALED)
-                s = bpf_sk_storage_get(&seals, sk, 0, 0);
-        else if (c->x.flags & EXCHANGE_MUXED) {
+        else if (c->x.flags & EXCHANGE_SEALED) {
+                seal = bpf_sk_storage_get(&seals, sk, 0, 0);
+                if (seal) {
+                        s = &seal->tls;
+                        if (seal->key.ssl != 0)
+                                o = unsealed_get(sk, c, u, seal);
+                        if (o && o->talk.protocol != PROTOCOL_PLAIN) {
+                                unsealed_reads(c, u, s, o, (__u64) copied << 32 | unsent);
+                                return 0;
+                        }
+                }
+        } else if (c->x.flags & EXCHANGE_MUXED) {
                 h = bpf_sk_storage_get(&muxes, sk, 0, 0);
                 if (h && exchange_distance(copied, h->in_pos) > 0) {
                         mux_give_up(c, h, u);
@@ -1947,6 +2158,10 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 exchange_read(&c->x, now, copied, unsent, &effect);
                 if (s)
                         s->asks = 0;
+                if (o) {
+                        o->came_first_at = c->x.first_at;
+                        o->came_last_at = c->x.last_at;
+                }
         }
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -2110,16 +2325,26 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
         if (new_state == TCP_FIN_WAIT1 || new_state == TCP_LAST_ACK || new_state == TCP_CLOSE) {
                 __u32 unsent = tp->write_seq - tp->snd_nxt, asked;
                 bool gone = new_state == TCP_CLOSE;
+                struct unsealed *o = NULL;
                 struct talk *t = NULL;
+                struct seal *s = NULL;
                 struct h2 *h = NULL;
 
                 if (c->x.flags & EXCHANGE_PARSED)
                         t = bpf_sk_storage_get(&talks, sk, 0, 0);
                 else if (c->x.flags & EXCHANGE_MUXED)
                         h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+                else if (c->x.flags & EXCHANGE_SEALED || c->tries >= TRIES_MAX) {
+                        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+                        o = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
+                        if (o && o->sock != (__u64) (long) sk)
+                                o = NULL;
+                        if (o && o->talk.protocol != PROTOCOL_PLAIN && unsealed_enter(o))
+                                t = &o->talk;
+                }
 
                 bpf_spin_lock(&c->lock);
-                if ((c->x.flags & EXCHANGE_SEALED) && unsent == 0)
+                if ((c->x.flags & EXCHANGE_SEALED) && unsent == 0 && !(t && t->asked > 0))
                         tls_end(&c->x, &effect);
                 asked = t ? talk_waiting(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
                 /* What was not read of frames is perhaps no question (GOAWAY) */
@@ -2136,10 +2361,18 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                         h->open = 0;
                         effect.in_flight += h2_extra(h);
                 }
+                if (gone && o)
+                        effect.in_flight = -c->in_flight; /* also what was known to somebody who is at it */
                 p = conn_note(c, &effect);
                 bpf_spin_unlock(&c->lock);
                 if (h && effect.unanswered)
                         h2_clear(h);
+                if (o && t)
+                        unsealed_leave(o);
+                if (o && gone) {
+                        bpf_map_delete_elem(&unsealed, &s->key);
+                        s->key.ssl = 0;
+                }
 
                 u = place_get(u, &p);
                 if (!u)

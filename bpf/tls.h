@@ -65,7 +65,8 @@ struct tls {
         __u8 out_lost;          /* what leaves cannot be followed: all of it is an answer, then */
         __u8 extended;          /* the server has sealed something */
         __u8 http2;             /* it is HTTP/2: how many questions an exchange is, or whether it is one, nobody knows */
-        __u16 _padding;
+        __u8 tries;             /* how often its plaintext was looked at in vain */
+        __u8 _padding;
 };
 
 /* By the first bytes of a question, as protocol_detect(): a greeting, or the middle of a talk. */

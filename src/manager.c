@@ -11,6 +11,7 @@
 #include "bus.h"
 #include "history-file.h"
 #include "json.h"
+#include "library.h"
 #include "log.h"
 #include "manager.h"
 #include "nest.h"
@@ -219,33 +220,28 @@ static int group_open(const char *control_group) {
         return fd < 0 ? -errno : fd;
 }
 
-/* The groups that the unit has now: its own, or those of its instances, which lie beside each other. They become the
- * unit's, or that of the one they lie in. Returns how many. */
-static unsigned unit_give_groups(Unit *u, bool own) {
-        const Unit *to = own ? u : unit_find_outer(u);
+/* Calls f for the groups that the unit has now: its own, or those of its instances, which lie beside each other. */
+static void unit_for_each_root(Unit *u, void (*f)(Unit *u, int fd, bool instance, void *userdata), void *userdata) {
         _cleanup_close_ int fd = group_open(u->control_group);
         _cleanup_free_ char *parent = NULL;
-        unsigned n = 0;
         const char *stem;
         DIR *d;
-        int f;
+        int p;
 
         if (fd >= 0)
-                group_give(u, to, fd, 0, &n);
+                f(u, fd, /* instance= */ false, userdata);
         if (!u->instances)
-                return n;
-        if (!own)
-                to = unit_find_outer_of(u, u->instances);
+                return;
 
         stem = strrchr(u->instances, '/') + 1;
         parent = strndup(u->instances, stem - u->instances);
-        f = parent ? group_open(parent) : -ENOMEM;
-        if (f < 0)
-                return n;
-        d = fdopendir(f);
+        p = parent ? group_open(parent) : -ENOMEM;
+        if (p < 0)
+                return;
+        d = fdopendir(p);
         if (!d) {
-                close_fd(f);
-                return n;
+                close_fd(p);
+                return;
         }
         for (struct dirent *de; (de = readdir(d)); ) {
                 _cleanup_close_ int child = -EBADF;
@@ -254,10 +250,72 @@ static unsigned unit_give_groups(Unit *u, bool own) {
                         continue;
                 child = openat(dirfd(d), de->d_name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
                 if (child >= 0)
-                        group_give(u, to, child, 0, &n);
+                        f(u, child, /* instance= */ true, userdata);
         }
         (void) closedir(d);
-        return n;
+}
+
+typedef struct Give {
+        bool own;
+        unsigned n;
+} Give;
+
+static void give_root(Unit *u, int fd, bool instance, void *userdata) {
+        Give *give = ASSERT_PTR(userdata);
+        const Unit *to = give->own ? u : instance ? unit_find_outer_of(u, u->instances) : unit_find_outer(u);
+
+        group_give(u, to, fd, 0, &give->n);
+}
+
+/* They become the unit's, or that of the one they lie in. Returns how many. */
+static unsigned unit_give_groups(Unit *u, bool own) {
+        Give give = { .own = own };
+
+        unit_for_each_root(u, give_root, &give);
+        return give.n;
+}
+
+typedef struct Walk {
+        void (*f)(Unit *u, int group, void *userdata);
+        void *userdata;
+        unsigned n;
+        unsigned depth;
+} Walk;
+
+static void walk_group(Unit *u, int fd, bool instance, void *userdata) {
+        Walk *walk = ASSERT_PTR(userdata);
+        DIR *d;
+
+        if (++walk->n > GROUPS_MAX || walk->depth > GROUP_DEPTH_MAX)
+                return;
+        walk->f(u, fd, walk->userdata);
+
+        fd = openat(fd, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+        if (fd < 0)
+                return;
+        d = fdopendir(fd);
+        if (!d) {
+                close_fd(fd);
+                return;
+        }
+        walk->depth++;
+        for (struct dirent *de; (de = readdir(d)); ) {
+                _cleanup_close_ int child = -EBADF;
+
+                if (de->d_type != DT_DIR || de->d_name[0] == '.')
+                        continue;
+                child = openat(dirfd(d), de->d_name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+                if (child >= 0)
+                        walk_group(u, child, instance, walk);
+        }
+        walk->depth--;
+        (void) closedir(d);
+}
+
+void unit_for_each_group(Unit *u, void (*f)(Unit *u, int group, void *userdata), void *userdata) {
+        Walk walk = { .f = f, .userdata = userdata };
+
+        unit_for_each_root(u, walk_group, &walk);
 }
 
 /* Tells the kernel whose the unit's control group is, now or when it is made. */
@@ -588,6 +646,7 @@ static void unit_let_go(Unit *u) {
                 unit_disown_socket_groups(u, NULL);
                 (void) probe_set_addresses(m->probe, u->index, u->generation, NULL, 0);
                 (void) probe_set_excludes(m->probe, u->index, u->generation, &(ExcludeList) {});
+                probe_set_watch(m->probe, u->index, u->generation, false);
         }
 
         history_forget(m, u->index);
@@ -620,10 +679,12 @@ static void unit_detach(Unit *u) {
         unit_let_go(u);
 
         if (m->n_units == 0) {
+                library_stop(m);
                 probe_stop(m->probe);
                 m->history = sd_event_source_disable_unref(m->history);
         } else if (listened)
                 manager_mark_listeners(m); /* perhaps another unit has these addresses to itself now */
+        library_update(m, NULL);
         manager_notify_status(m);
 }
 
@@ -638,6 +699,7 @@ static void hold_release(Hold *h) {
                 unit_detach(u);
         } else {
                 unit_apply_excludes(u);
+                library_update(m, NULL);
                 bus_server_unit_changed(m->bus_server, u);
         }
         manager_save(m);
@@ -861,6 +923,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
         manager_start_probe(m);
         if (is_new) {
                 unit_observe(u);
+                library_update(m, NULL);
                 if (name[0] != '/') {
                         r = service_manager_watch(m->service_manager, u->name);
                         if (r < 0)
@@ -872,6 +935,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                 manager_notify_status(m);
         } else {
                 unit_apply_excludes(u);
+                library_update(m, NULL);
                 bus_server_unit_changed(m->bus_server, u);
         }
 
@@ -1251,6 +1315,7 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
                 /* Known in the kernel already, but for sockets that somebody else opened for the unit */
                 if (!isempty(group))
                         unit_own_control_group(u);
+                library_update(m, u);
                 bus_server_unit_changed(m->bus_server, u);
                 manager_save(m);
         }
@@ -1552,6 +1617,7 @@ static void state_restore(Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i])
                         unit_observe(m->units[i]);
+        library_update(m, NULL);
         manager_save(m);
         log_info("Observing %u units as before.", m->n_units);
 }
@@ -1634,6 +1700,7 @@ Manager* manager_free(Manager *m) {
         manager_collect_history(m);
         sd_event_source_disable_unref(m->history);
         sd_event_source_disable_unref(m->fold);
+        library_stop(m);
 
         /* Without the notes on what is attached: they are for the next run. What is in the kernel goes with our
          * descriptors, if the service manager does not keep others */

@@ -46,6 +46,11 @@ struct Manager {
         char *history_prefix;           /* path of the histories' files, up to the number of the slot; NULL as well */
         sd_event_source *history;       /* while a unit is observed */
 
+        /* While a unit is watched (library.h) */
+        unsigned n_watched;
+        sd_event_source *library_events;
+        sd_event_source *library_timer; /* while a unit is to be looked at */
+
         /* The gauges that only the kernel can fill in, for all units at once */
         uint64_t gauges_at;             /* CLOCK_MONOTONIC ns */
         uint64_t listeners_session;
@@ -67,6 +72,9 @@ void manager_reload(Manager *m);
 
 /* Keeps what a restart of qosd must know. */
 void manager_save(Manager *m);
+
+/* Calls f for each control group that the unit has now, those below them included, with its directory's descriptor. */
+void unit_for_each_group(Unit *u, void (*f)(Unit *u, int group, void *userdata), void *userdata);
 
 /* The sentence for systemctl status. */
 void manager_notify_status(Manager *m);

@@ -9,11 +9,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/types.h>
 #include <systemd/sd-daemon.h>
 
 #include "log.h"
 #include "probe.h"
 #include "qosd.skel.h"
+#include "symbol.h"
 
 typedef enum Map {
         MAP_UNITS,
@@ -34,6 +36,12 @@ typedef enum Map {
         MAP_UDP_PEERS,
         MAP_PATH_SCRATCH,
         MAP_STATISTICS,
+        MAP_UNSEALED,
+        MAP_UNSEALED_FRESH,
+        MAP_LIBRARY_CALLS,
+        MAP_LIBRARY_SCRATCH,
+        MAP_WATCHES,
+        MAP_WANTED,
         _MAP_MAX,
 } Map;
 
@@ -56,6 +64,12 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_UDP_PEERS]    = "udp_peers",
         [MAP_PATH_SCRATCH] = "path_scratch",
         [MAP_STATISTICS]   = "statistics",
+        [MAP_UNSEALED]     = "unsealed",
+        [MAP_UNSEALED_FRESH] = "unsealed_fresh",
+        [MAP_LIBRARY_CALLS] = "library_calls",
+        [MAP_LIBRARY_SCRATCH] = "library_scratch",
+        [MAP_WATCHES]      = "watches",
+        [MAP_WANTED]       = "wanted",
 };
 
 /* How a program gets to its hook. */
@@ -68,6 +82,8 @@ typedef enum HookType {
         HOOK_ITERATOR,          /* over tasks' files: run when called for */
         HOOK_ITERATOR_MANAGER,  /* over the service manager's files */
         HOOK_ITERATOR_MAP,      /* over the sockets of a map */
+        HOOK_ITERATOR_PROCESS,  /* over the memory of one process at a time */
+        HOOK_LIBRARY,           /* of each library that is found */
 } HookType;
 
 static const struct {
@@ -122,9 +138,32 @@ static const struct {
                                    "requests in flight on Unix sockets" },
         [PROGRAM_UDP_OPEN]     = { "requests_udp_open",   "requests", "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_UDP_PEERS,
                                    "requests in flight on UDP" },
+        [PROGRAM_LIBRARY_ENTER] = { "library_enter",      "tls",      "uprobe.multi/libssl",          HOOK_LIBRARY,        0,
+                                   "what answers inside TLS are made of" },
+        [PROGRAM_LIBRARY_LEAVE] = { "library_leave",      "tls",      "uprobe.multi/libssl",          HOOK_LIBRARY,        0,
+                                   "what requests inside TLS are made of" },
+        [PROGRAM_FIND_LIBRARIES] = { "units_find_libraries", "tls",   "iter/task_vma",                HOOK_ITERATOR_PROCESS, 0,
+                                   "where processes have OpenSSL's library" },
 };
 
+/* Different versions of OpenSSL in use at a time, each file one: a machine with containers has some. */
+#define LIBRARIES_MAX 32U
+
+typedef struct Library {
+        uint64_t inode;
+        uint32_t device;                        /* as in struct qos_library */
+        int enter_fd, leave_fd;                 /* the links; negative: it was of no use */
+        bool seen;
+} Library;
+
 struct Probe {
+        Library libraries[LIBRARIES_MAX];
+        size_t n_libraries;
+        struct ring_buffer *wanted;
+        void (*wanted_handler)(const struct qos_owner *owner, void *userdata);
+        void *wanted_userdata;
+        bool tls_started;
+        char *library_reason;                   /* why the programs are in none */
         char checksum[17];
         int map_fds[_MAP_MAX];
         int program_fds[_PROGRAM_MAX];
@@ -191,8 +230,20 @@ int probe_new(Probe **ret) {
         return 0;
 }
 
+static void library_close(Library *l) {
+        l->enter_fd = close_fd(l->enter_fd);
+        l->leave_fd = close_fd(l->leave_fd);
+}
+
 static void probe_close(Probe *p) {
         /* Links first: no program may run on maps that go away piece by piece */
+        for (size_t i = 0; i < p->n_libraries; i++)
+                library_close(p->libraries + i);
+        p->n_libraries = 0;
+        p->tls_started = false;
+        ring_buffer__free(p->wanted);
+        p->wanted = NULL;
+
         for (unsigned i = 0; i < _PROGRAM_MAX; i++)
                 p->link_fds[i] = close_fd(p->link_fds[i]);
 
@@ -218,6 +269,7 @@ Probe* probe_free(Probe *p) {
         for (unsigned i = 0; i < _PROGRAM_MAX; i++)
                 free(p->reasons[i]);
         free(p->failure);
+        free(p->library_reason);
         free(p);
         return NULL;
 }
@@ -265,7 +317,22 @@ static void store_drop(const char *kind, const char *name) {
         (void) sd_notify(/* unset_environment= */ false, state);
 }
 
-static void store_drop_all(void) {
+static void library_name(const Library *l, const char *which, char ret[static 64]) {
+        (void) snprintf(ret, 64, "%s-%x-%llx", which, l->device, (unsigned long long) l->inode);
+}
+
+static void store_drop_library(const Library *l) {
+        char name[64];
+
+        library_name(l, "enter", name);
+        store_drop("library", name);
+        library_name(l, "leave", name);
+        store_drop("library", name);
+}
+
+static void store_drop_all(Probe *p) {
+        for (size_t i = 0; i < p->n_libraries; i++)
+                store_drop_library(p->libraries + i);
         for (Program i = 0; i < _PROGRAM_MAX; i++) {
                 store_drop("link", program_table[i].name);
                 store_drop("prog", program_table[i].name);
@@ -399,6 +466,8 @@ static int program_attach(Probe *p, Program i) {
                 fd = bpf_link_create(p->program_fds[i], 0, BPF_TRACE_ITER, NULL);
                 break;
 
+        case HOOK_ITERATOR_PROCESS:
+        case HOOK_LIBRARY:
         default:
                 assert(false);
                 return -EINVAL;
@@ -421,7 +490,7 @@ static void program_refuse(Probe *p, Program i, int error, const char *step) {
 }
 
 int probe_start(Probe *p) {
-        const uint32_t all = PROGRAM_BIT(_PROGRAM_MAX) - 1;
+        const uint32_t all = PROGRAM_BIT(_PROGRAM_REQUESTS_MAX) - 1;
         int r;
 
         if (p->started)
@@ -445,13 +514,13 @@ int probe_start(Probe *p) {
         /* All at once is fast; what remains is found out one by one */
         r = object_load(p, all);
         if (r < 0)
-                for (Program i = 0; i < _PROGRAM_MAX; i++) {
+                for (Program i = 0; i < _PROGRAM_REQUESTS_MAX; i++) {
                         r = object_load(p, PROGRAM_BIT(i));
                         if (r < 0)
                                 program_refuse(p, i, r, "loading");
                 }
 
-        for (Program i = 0; i < _PROGRAM_MAX; i++) {
+        for (Program i = 0; i < _PROGRAM_REQUESTS_MAX; i++) {
                 if (p->program_fds[i] < 0)
                         continue;
 
@@ -478,8 +547,299 @@ int probe_start(Probe *p) {
 
 void probe_stop(Probe *p) {
         if (p->started)
-                store_drop_all();
+                store_drop_all(p);
         probe_close(p);
+}
+
+/* ---- OpenSSL's library ---------------------------------------------------------------------------------------- */
+
+void probe_set_watch(Probe *p, unsigned slot, uint32_t generation, bool tls) {
+        struct qos_watch watch = { .generation = generation, .probes = tls ? QOS_WATCH_TLS : 0 };
+
+        if (p->started)
+                (void) bpf_map_update_elem(p->map_fds[MAP_WATCHES], &slot, &watch, BPF_ANY); /* an element of an array: never fails */
+}
+
+static const Program tls_programs[] = { PROGRAM_LIBRARY_ENTER, PROGRAM_LIBRARY_LEAVE, PROGRAM_FIND_LIBRARIES };
+
+int probe_start_tls(Probe *p) {
+        uint32_t missing = 0;
+        int all, r;
+
+        if (!p->started)
+                return -ENODATA;
+        if (p->tls_started)
+                return 0;
+        p->tls_started = true; /* tried once: what the kernel refuses it refuses again */
+
+        for (size_t i = 0; i < ELEMENTSOF(tls_programs); i++)
+                if (p->program_fds[tls_programs[i]] < 0)
+                        missing |= PROGRAM_BIT(tls_programs[i]);
+        if (missing == 0)
+                return 0;
+
+        all = object_load(p, missing);
+        for (size_t i = 0; i < ELEMENTSOF(tls_programs); i++) {
+                Program program = tls_programs[i];
+
+                if (all < 0 && missing & PROGRAM_BIT(program)) {
+                        r = object_load(p, PROGRAM_BIT(program));
+                        if (r < 0)
+                                program_refuse(p, program, r, "loading");
+                }
+                if (p->program_fds[program] >= 0)
+                        store_push(p, "prog", program_table[program].name, p->program_fds[program]);
+        }
+        (void) malloc_trim(0);
+        return 0;
+}
+
+static void library_drop(Probe *p, size_t i) {
+        store_drop_library(p->libraries + i);
+        library_close(p->libraries + i);
+        p->libraries[i] = p->libraries[--p->n_libraries];
+}
+
+void probe_stop_tls(Probe *p) {
+        while (p->n_libraries > 0)
+                library_drop(p, p->n_libraries - 1);
+        for (size_t i = 0; i < ELEMENTSOF(tls_programs); i++) {
+                Program program = tls_programs[i];
+
+                if (p->program_fds[program] >= 0)
+                        store_drop("prog", program_table[program].name);
+                p->program_fds[program] = close_fd(p->program_fds[program]);
+                free(p->reasons[program]);
+                p->reasons[program] = NULL;
+        }
+        free(p->library_reason);
+        p->library_reason = NULL;
+        p->tls_started = false;
+}
+
+const char* probe_get_tls_failure(Probe *p) {
+        for (size_t i = 0; i < ELEMENTSOF(tls_programs); i++)
+                if (p->reasons[tls_programs[i]])
+                        return p->reasons[tls_programs[i]];
+        return NULL;
+}
+
+/* The functions that are watched, and what their programs are told of them. SSL_accept() and SSL_connect() are
+ * SSL_do_handshake(), SSL_read_early_data() and SSL_write_early_data() call those here.
+ *
+ * Reading and writing have one function each behind those that are exported, which takes the arguments of SSL_read_ex() (and
+ * since OpenSSL 3.3 those of SSL_write_ex2()). Where it can be told which they are they are watched instead: see
+ * symbols_find(). */
+typedef struct LibraryPoints {
+        unsigned long offsets[8];
+        __u64 cookies[8];
+        size_t n;
+} LibraryPoints;
+
+static bool points_add(LibraryPoints *points, uint64_t offset, uint64_t cookie) {
+        if (offset == 0)
+                return false;
+        points->offsets[points->n] = offset;
+        points->cookies[points->n++] = cookie;
+        return true;
+}
+
+static int library_find_points(int fd, LibraryPoints *enter, LibraryPoints *leave) {
+        Symbols *s;
+        bool flags;
+        int r;
+
+        r = symbols_new(fd, &s);
+        if (r < 0)
+                return r;
+
+        flags = symbols_find(s, "SSL_write_ex2") != 0;
+        if (!points_add(leave, symbols_find_callee(s, "SSL_read", "SSL_read_ex"), QOS_CALL_READS | QOS_CALL_COUNTS)) {
+                (void) points_add(leave, symbols_find(s, "SSL_read_ex"), QOS_CALL_READS | QOS_CALL_COUNTS);
+                if (!points_add(leave, symbols_find(s, "SSL_read"), QOS_CALL_READS))
+                        r = -ENOEXEC;
+        }
+        if (!points_add(leave, symbols_find_callee(s, "SSL_write", flags ? "SSL_write_ex2" : "SSL_write_ex"),
+                        QOS_CALL_WRITES | QOS_CALL_COUNTS | (flags ? QOS_CALL_FLAGS : 0))) {
+                (void) points_add(leave, symbols_find(s, "SSL_write_ex"), QOS_CALL_WRITES | QOS_CALL_COUNTS);
+                if (!points_add(leave, symbols_find(s, "SSL_write"), QOS_CALL_WRITES))
+                        r = -ENOEXEC;
+        }
+        (void) points_add(leave, symbols_find(s, "SSL_do_handshake"), 0);
+        *enter = *leave;
+        (void) points_add(enter, symbols_find(s, "SSL_sendfile"), QOS_CALL_SENDS_FILE);
+
+        symbols_free(s);
+        return r;
+}
+
+static int library_link(Probe *p, Program program, const char *path, const LibraryPoints *points, bool leave) {
+        LIBBPF_OPTS(bpf_link_create_opts, options,
+                    .uprobe_multi.path = path,
+                    .uprobe_multi.offsets = points->offsets,
+                    .uprobe_multi.cookies = points->cookies,
+                    .uprobe_multi.cnt = points->n,
+                    .uprobe_multi.flags = leave ? BPF_F_UPROBE_MULTI_RETURN : 0);
+
+        return bpf_link_create(p->program_fds[program], 0, BPF_TRACE_UPROBE_MULTI, &options);
+}
+
+static int library_attach(Probe *p, Library *l, const char *path) {
+        LibraryPoints enter = {}, leave = {};
+        _cleanup_close_ int fd = -EBADF;
+        char name[64];
+        struct stat st;
+        int r;
+
+        fd = open(path, O_RDONLY|O_CLOEXEC|O_NOCTTY|O_NONBLOCK);
+        if (fd < 0)
+                return -errno;
+        /* Other file systems' numbers differ from the kernel's own (overlayfs, btrfs), the inode's are the same */
+        if (fstat(fd, &st) < 0)
+                return -errno;
+        if (!S_ISREG(st.st_mode) || st.st_ino != l->inode)
+                return -ENOENT;
+
+        r = library_find_points(fd, &enter, &leave);
+        if (r < 0)
+                return r;
+
+        /* What was opened, whatever has the path by now */
+        (void) snprintf(name, sizeof(name), "/proc/self/fd/%i", fd);
+        r = library_link(p, PROGRAM_LIBRARY_LEAVE, name, &leave, /* leave= */ true);
+        if (r < 0)
+                return r;
+        l->leave_fd = r;
+        r = library_link(p, PROGRAM_LIBRARY_ENTER, name, &enter, /* leave= */ false);
+        if (r < 0) {
+                library_close(l);
+                return r;
+        }
+        l->enter_fd = r;
+
+        library_name(l, "leave", name);
+        store_push(p, "library", name, l->leave_fd);
+        library_name(l, "enter", name);
+        store_push(p, "library", name, l->enter_fd);
+        return 0;
+}
+
+static Library* library_get(Probe *p, uint32_t device, uint64_t inode, bool make) {
+        Library *l;
+
+        for (size_t i = 0; i < p->n_libraries; i++)
+                if (p->libraries[i].device == device && p->libraries[i].inode == inode)
+                        return p->libraries + i;
+        if (!make || p->n_libraries >= LIBRARIES_MAX)
+                return NULL;
+        l = p->libraries + p->n_libraries++;
+        *l = (Library) { .inode = inode, .device = device, .enter_fd = -EBADF, .leave_fd = -EBADF };
+        return l;
+}
+
+/* Returns 1 if the programs are in it. */
+static int library_see(Probe *p, const struct qos_library *found) {
+        Library *l = library_get(p, found->device, found->inode, /* make= */ false);
+        char path[QOS_LIBRARY_PATH_SIZE];
+        int r;
+
+        if (!l) {
+                l = library_get(p, found->device, found->inode, /* make= */ true);
+                if (!l) {
+                        log_debug("More than %u files are libraries of OpenSSL, the rest is not looked at.", LIBRARIES_MAX);
+                        return 0;
+                }
+                (void) snprintf(path, sizeof(path), "%.*s", (int) sizeof(path) - 1, found->path);
+                r = library_attach(p, l, path);
+                if (r < 0) {
+                        free(p->library_reason);
+                        if (asprintf(&p->library_reason, "'%s' cannot be watched: %s", path, strerror(-r)) < 0)
+                                p->library_reason = NULL;
+                        log_warning_errno(r, "'%s' cannot be watched, what processes read with it is counted by TLS records: %m", path);
+                } else {
+                        free(p->library_reason);
+                        p->library_reason = NULL;
+                        log_info("Watching '%s'.", path);
+                }
+        }
+        l->seen = true;
+        return l->enter_fd >= 0;
+}
+
+void probe_begin_libraries(Probe *p) {
+        for (size_t i = 0; i < p->n_libraries; i++)
+                p->libraries[i].seen = false;
+}
+
+int probe_add_libraries(Probe *p, pid_t process) {
+        union bpf_iter_link_info info = { .task.tid = process };
+        LIBBPF_OPTS(bpf_link_create_opts, options, .iter_info = &info, .iter_info_len = sizeof(info));
+        _cleanup_close_ int link = -EBADF, fd = -EBADF;
+        struct qos_library found;
+        size_t have = 0;
+        int n = 0;
+
+        if (p->program_fds[PROGRAM_FIND_LIBRARIES] < 0 || p->program_fds[PROGRAM_LIBRARY_ENTER] < 0)
+                return -EOPNOTSUPP;
+
+        link = bpf_link_create(p->program_fds[PROGRAM_FIND_LIBRARIES], 0, BPF_TRACE_ITER, &options);
+        if (link < 0)
+                return link; /* it has ended, mostly */
+        fd = bpf_iter_create(link);
+        if (fd < 0)
+                return fd;
+
+        for (;;) {
+                ssize_t size;
+
+                size = read(fd, (char*) &found + have, sizeof(found) - have);
+                if (size < 0) {
+                        if (errno == EAGAIN || errno == EINTR)
+                                continue;
+                        return -errno;
+                }
+                if (size == 0)
+                        break;
+                have += size;
+                if (have == sizeof(found)) {
+                        n += library_see(p, &found);
+                        have = 0;
+                }
+        }
+        return n;
+}
+
+void probe_end_libraries(Probe *p) {
+        for (size_t i = 0; i < p->n_libraries; )
+                if (p->libraries[i].seen)
+                        i++;
+                else
+                        library_drop(p, i);
+}
+
+static int on_wanted(void *userdata, void *data, size_t size) {
+        Probe *p = ASSERT_PTR(userdata);
+
+        if (size >= sizeof(struct qos_owner))
+                p->wanted_handler(data, p->wanted_userdata);
+        return 0;
+}
+
+int probe_get_wanted_fd(Probe *p) {
+        if (!p->wanted) {
+                p->wanted = ring_buffer__new(p->map_fds[MAP_WANTED], on_wanted, p, NULL);
+                if (!p->wanted)
+                        return errno_or_else(ENOMEM);
+        }
+        return ring_buffer__epoll_fd(p->wanted);
+}
+
+void probe_read_wanted(Probe *p, void (*handler)(const struct qos_owner *owner, void *userdata), void *userdata) {
+        if (!p->wanted)
+                return;
+        p->wanted_handler = handler;
+        p->wanted_userdata = userdata;
+        (void) ring_buffer__consume(p->wanted);
 }
 
 /* ---- units ---------------------------------------------------------------------------------------------------- */
@@ -842,6 +1202,10 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                 .statistics_enabled = statistics_are_enabled(),
                 .map_memory_per_unit = (sizeof(struct qos_unit) + 4095) / 4096 * 4096,
         };
+        bool libraries = false;
+
+        for (size_t i = 0; i < p->n_libraries; i++)
+                libraries = libraries || p->libraries[i].enter_fd >= 0;
 
         info.programs = new0(ProgramInfo, _PROGRAM_MAX);
         if (!info.programs)
@@ -862,11 +1226,15 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                         .recursion_misses = ABSENT,
                 };
 
-                if (p->link_fds[i] >= 0) {
+                if (p->link_fds[i] >= 0 || p->program_fds[i] >= 0) {
                         struct bpf_prog_info bpf = {};
                         uint32_t size = sizeof(bpf);
 
                         program->state = PROGRAM_ATTACHED;
+                        if (program_table[i].type == HOOK_LIBRARY && !libraries) {
+                                program->state = PROGRAM_IDLE;
+                                program->reason = strdup(p->library_reason ?: "waits for a process that has OpenSSL's library");
+                        }
                         if (bpf_prog_get_info_by_fd(p->program_fds[i], &bpf, &size) >= 0) {
                                 program->recursion_misses = bpf.recursion_misses;
                                 if (bpf.run_cnt > 0) {
@@ -931,6 +1299,23 @@ bool probe_take_fd(Probe *p, const char *name, int fd) {
                 }
         }
 
+        if (startswith(name, "library-")) {
+                unsigned long long inode;
+                char which[6];
+                unsigned device;
+                Library *l;
+                int *place;
+
+                if (sscanf(name, "library-%5[a-z]-%x-%llx", which, &device, &inode) != 3)
+                        return false;
+                l = library_get(p, device, inode, /* make= */ true);
+                place = !l ? NULL : streq(which, "enter") ? &l->enter_fd : streq(which, "leave") ? &l->leave_fd : NULL;
+                if (!place || *place >= 0)
+                        return false;
+                *place = fd;
+                return true;
+        }
+
         rest = startswith(name, "unit-");
         if (rest) {
                 char *end;
@@ -953,6 +1338,7 @@ int probe_adopt(Probe *p, bool discard) {
                 found = found || p->map_fds[i] >= 0;
         for (Program i = 0; i < _PROGRAM_MAX; i++)
                 found = found || p->program_fds[i] >= 0 || p->link_fds[i] >= 0;
+        found = found || p->n_libraries > 0;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 found = found || p->unit_fds[i] >= 0;
         if (!found)
@@ -963,7 +1349,7 @@ int probe_adopt(Probe *p, bool discard) {
                         if (p->map_fds[i] < 0)
                                 discard = true;
 
-                for (Program i = 0; i < _PROGRAM_MAX; i++)
+                for (Program i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
                         if ((p->link_fds[i] >= 0) != (p->program_fds[i] >= 0))
                                 discard = true;
                         else if (p->link_fds[i] < 0 && !p->reasons[i])
@@ -975,10 +1361,17 @@ int probe_adopt(Probe *p, bool discard) {
                 for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                         if (p->unit_fds[i] >= 0)
                                 store_drop_unit(i);
-                store_drop_all();
+                store_drop_all(p);
                 probe_close(p);
                 return r;
         }
+
+        /* Half of one does harm */
+        for (size_t i = 0; i < p->n_libraries; )
+                if (p->libraries[i].enter_fd >= 0 && p->libraries[i].leave_fd >= 0)
+                        i++;
+                else
+                        library_drop(p, i);
 
         p->started = true;
         return 0;

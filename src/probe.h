@@ -31,7 +31,12 @@ typedef enum Program {
         PROGRAM_SHARE_UDP,
         PROGRAM_UNIX_OPEN,
         PROGRAM_UDP_OPEN,
+        /* Those of the probe "tls", which are loaded with the first unit that has it */
+        PROGRAM_LIBRARY_ENTER,
+        PROGRAM_LIBRARY_LEAVE,
+        PROGRAM_FIND_LIBRARIES,
         _PROGRAM_MAX,
+        _PROGRAM_REQUESTS_MAX = PROGRAM_LIBRARY_ENTER,
 } Program;
 
 #define PROGRAM_BIT(p) (UINT32_C(1) << (p))
@@ -82,6 +87,27 @@ int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n);
 /* The ports that are left out of this unit's figures: all of them, none of before. Sockets that are open go where they belong
  * now, with what is in flight on them. */
 int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const ExcludeList *excludes);
+
+/* ---- OpenSSL's library ---- */
+
+/* What a unit is watched with besides requests; what was written to probe_get_wanted_fd() of it may be written again. */
+void probe_set_watch(Probe *p, unsigned slot, uint32_t generation, bool tls);
+
+/* Loads the programs of the probe "tls", and unloads them. */
+int probe_start_tls(Probe *p);
+void probe_stop_tls(Probe *p);
+/* Why they do not work; NULL: they do. */
+const char* probe_get_tls_failure(Probe *p);
+
+/* Puts them into the libraries that a process has mapped. Returns how many it has. */
+int probe_add_libraries(Probe *p, pid_t process);
+/* Lets go of those that none of the processes has that were added in between. */
+void probe_begin_libraries(Probe *p);
+void probe_end_libraries(Probe *p);
+
+/* Readable when a unit was seen to read sealed bytes, and not with a library that is known. handler is told which. */
+int probe_get_wanted_fd(Probe *p);
+void probe_read_wanted(Probe *p, void (*handler)(const struct qos_owner *owner, void *userdata), void *userdata);
 
 /* Lets the kernel fill in the gauges that only it can see, qos_unit.accept_queue* and .oldest_at: those of a unit are
  * valid when its session is the one returned. */

@@ -17,7 +17,7 @@
 /* How long a reading is given again while nothing happens: rates are per time that passes. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
 
-static const char *const probe_table[] = { "requests" };
+static const char *const probe_table[] = { "requests", "tls" };
 
 ProbeMask probe_from_string(const char *s) {
         for (size_t i = 0; i < ELEMENTSOF(probe_table); i++)
@@ -509,7 +509,7 @@ const char* unit_degraded_reason(Unit *u) {
         uint32_t programs = probe_get_programs(u->manager->probe);
         unsigned missing = 0;
 
-        for (unsigned i = 0; i < _PROGRAM_MAX; i++)
+        for (unsigned i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
                 if (!(programs & PROGRAM_BIT(i)))
                         missing++;
 
@@ -518,6 +518,10 @@ const char* unit_degraded_reason(Unit *u) {
         if (!u->view)
                 (void) asprintf(&u->degraded, "requests: %s", probe_get_failure(u->manager->probe) ?: "no map for the unit");
         else if (missing > 0)
-                (void) asprintf(&u->degraded, "requests: %u of %u programs not available, see 'qosctl probes'", missing, _PROGRAM_MAX);
+                (void) asprintf(&u->degraded, "requests: %u of %u programs not available, see 'qosctl probes'", missing, _PROGRAM_REQUESTS_MAX);
+        else if (u->watched && probe_get_tls_failure(u->manager->probe))
+                (void) asprintf(&u->degraded, "tls: programs not available, see 'qosctl probes'");
+        else if (u->watched && !u->has_library && streq(u->active_state, "active"))
+                (void) asprintf(&u->degraded, "tls: no process of it has OpenSSL's library, waiting for one");
         return u->degraded;
 }

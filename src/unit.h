@@ -26,7 +26,8 @@ struct qos_unit;
 /* The probes, as bits: what a hold asks for. */
 typedef enum ProbeMask {
         PROBE_REQUESTS = 1 << 0,
-        _PROBE_ALL     = (1 << 1) - 1,
+        PROBE_TLS      = 1 << 1,        /* looks into TLS; what it sees are requests */
+        _PROBE_ALL     = (1 << 2) - 1,
 } ProbeMask;
 
 /* "requests" → PROBE_REQUESTS; 0 if there is no such probe. */
@@ -95,6 +96,13 @@ struct Unit {
         } collected[8];                 /* steps that went there, by index; one more than the kernel keeps */
 
         bool history_unsaved;           /* the last attempt failed, which was said */
+
+        /* See library.h */
+        bool watched;                   /* its processes' use of OpenSSL's library is */
+        bool has_library;               /* one of them had it when they were looked at */
+        bool wanted;                    /* one is to be looked for, when it is time */
+        uint64_t looked_at;             /* when that was done, CLOCK_MONOTONIC ns … */
+        uint64_t look_again_nsec;       /* … and how long to wait at least */
 
         char *degraded;                 /* see unit_get_degraded_reason() */
         bool refreshing;                /* PID 1 is being asked about it */

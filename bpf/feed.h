@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* The way of a piece of a stream through a parser, window by window. Where its bytes are loaded from is the caller's. */
+
+#include "talk.h"
+
+/* No piece is larger: what skb->len and a TCP window allow at once (BIG TCP) */
+#define PIECE_MAX (1U << 20)
+
+/* A piece of a stream on its way through a parser, window by window. */
+struct feed {
+        struct talk *talk;
+        struct talk_piece piece;
+        __u32 at;               /* the next byte … */
+        __u32 end;              /* … of this many */
+        __u32 window_begin;     /* what the window shows of it */
+        __u32 window_end;
+};
+
+/* Takes what is skipped out of the way. False: there is no byte left. */
+static __always_inline bool feed_skip(struct feed *f, struct parser *p) {
+        if (p->skip > 0)
+                f->at = window_skip(p, f->at, f->end);
+        return f->at < f->end;
+}
+
+/* Moves the window, if it must be. Returns how much is to be loaded into it: 0 … WINDOW_SIZE. */
+static __always_inline __u32 feed_move(struct feed *f, const struct parser *p) {
+        if (f->at < f->window_end)
+                return 0;
+        f->window_begin = f->at;
+        if (protocol_is_blind(f->talk->protocol, p)) {
+                f->window_end = f->at + 1;
+                return 0;
+        }
+        f->window_end = f->end - f->at > WINDOW_SIZE ? f->at + WINDOW_SIZE : f->end;
+        return f->window_end - f->window_begin;
+}
+
+/* How often the protocol of a connection is looked for, each time at the beginning of a question: a first one of a single
+ * byte tells nothing, and one that was open before the attach may be in the middle of something. */
+#define TRIES_MAX 4

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+/* The probe "tls": what the processes of units that are attached with it read from OpenSSL's library, and write to it.
+ *
+ *   library_enter   where it is called: SSL_read, SSL_write and their kind, SSL_do_handshake, SSL_sendfile
+ *   library_leave   where it returns: the same, but the last
+ *
+ * The library is in other processes, too: whoever is not of such a unit leaves at once. */
+
+#include <asm/ptrace.h>
+
+#include "unsealed.h"
+#include "feed.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+struct library_feed {
+        struct feed f;
+        const void *buffer;
+        __u32 position;         /* of the buffer in the stream of questions */
+        struct talk_times times;
+};
+
+static long library_question_step(__u64 i, void *data) {
+        struct library_feed *q = data;
+        struct feed *f = &q->f;
+        __u32 n;
+
+        if (!feed_skip(f, &f->talk->in))
+                return 1;
+        n = feed_move(f, &f->talk->in);
+        GRID_BOUND(n, WINDOW_SIZE + 1);
+        if (n > 0 && bpf_probe_read_user(f->talk->window.bytes, n, q->buffer + f->window_begin) < 0)
+                f->piece.lost = 1;
+        else
+                f->at += talk_question_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &q->times,
+                                             q->position + f->at, &f->piece);
+        return f->piece.lost != 0;
+}
+
+static long library_answer_step(__u64 i, void *data) {
+        struct library_feed *a = data;
+        struct feed *f = &a->f;
+        __u32 n;
+
+        if (!feed_skip(f, &f->talk->out))
+                return 1;
+        n = feed_move(f, &f->talk->out);
+        GRID_BOUND(n, WINDOW_SIZE + 1);
+        if (n > 0 && bpf_probe_read_user(f->talk->window.bytes, n, a->buffer + f->window_begin) < 0)
+                f->piece.lost = 1;
+        else
+                f->at += talk_answer_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+        return f->piece.lost || f->piece.tunnel;
+}
+
+/* The first plaintext of a question: which protocol is it? */
+static __attribute__((noinline)) int library_detect(struct unsealed *o, const void *buffer, __u32 n) {
+        __u32 length = n, protocol;
+        __u64 first = 0;
+
+        if (!o || !o->begins || o->tries >= TRIES_MAX)
+                return 0;
+        o->begins = 0;
+        if (length > sizeof(first))
+                length = sizeof(first);
+        GRID_BOUND(length, sizeof(first) + 1);
+        if (bpf_probe_read_user(&first, length, buffer) < 0)
+                return 0;
+        protocol = protocol_detect(first, length);
+        if (protocol == PROTOCOL_PLAIN) {
+                o->tries++;
+                return 0;
+        }
+        o->ahead = o->pending = 0;
+        o->streams = o->status4xx = o->status5xx = 0;
+        o->growing = o->strays = 0;
+        talk_begin(&o->talk, protocol, 0, 0);
+        return 1;
+}
+
+/* n bytes of questions have come out of the library. */
+static __attribute__((noinline)) int library_questions(struct unsealed *o, const void *buffer, __u32 n) {
+        struct library_feed q = {};
+
+        if (!o)
+                return 0;
+        o->unread = 0;
+        if (o->talk.protocol == PROTOCOL_PLAIN && !library_detect(o, buffer, n))
+                return 0;
+
+        o->strays = 0;
+        q.f.talk = &o->talk;
+        q.f.end = n;
+        q.buffer = buffer;
+        q.position = o->position;
+        if (o->came_first_at == o->came_last_at)
+                q.times.came_at = o->came_first_at;
+        else {
+                q.times.marks.n = 1;
+                q.times.marks.end[0] = q.position + n;
+                q.times.marks.at[0] = o->came_first_at;
+                q.times.marks.tail_at = o->came_last_at;
+        }
+        bpf_loop(PIECE_MAX, library_question_step, &q, 0);
+        if (q.f.piece.lost || q.f.at < q.f.end) {
+                o->lost = 1;
+                return 0;
+        }
+        o->position += n;
+        talk_question_piece(&o->talk, &q.times, o->position);
+        talk_read(&o->talk, bpf_ktime_get_ns());
+        return 0;
+}
+
+/* Bytes of answers, n without the first ones, are on their way into the library. */
+static __attribute__((noinline)) int library_answers(struct unsealed *o, const void *buffer, __u32 skip, __u32 n) {
+        struct library_feed a = {};
+        struct tcp_sock *tp;
+
+        if (!o || o->talk.protocol == PROTOCOL_PLAIN || o->tunnel || n == 0)
+                return 0;
+        tp = (struct tcp_sock*) (long) o->sock;
+
+        a.f.talk = &o->talk;
+        a.f.end = n;
+        a.buffer = buffer + skip;
+        /* Those that have not left are asked still */
+        a.f.piece.begun = o->pending;
+        if (o->pending == 0)
+                bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
+        bpf_loop(PIECE_MAX, library_answer_step, &a, 0);
+
+        o->pending = talk_answers(&o->talk, &a.f.piece, 1);
+        o->streams += a.f.piece.streams;
+        o->status4xx += a.f.piece.status4xx;
+        o->status5xx += a.f.piece.status5xx;
+        o->strays = 0;
+        if (a.f.piece.tunnel)
+                o->tunnel = 1;
+        else if (a.f.piece.lost || a.f.at < a.f.end)
+                o->astray = 1;
+        return 0;
+}
+
+/* The entry of an object in this process, and nobody else at it. NULL: its connection is not known, or not this unit's. */
+static __always_inline struct unsealed* library_find(const struct unsealed_key *key, const struct qos_owner *owner) {
+        struct unsealed *o = bpf_map_lookup_elem(&unsealed, key);
+
+        if (!o || o->generation != owner->generation)
+                return NULL;
+        if (!unsealed_enter(o)) {
+                /* What is said now is not parsed */
+                o->lost = 1;
+                return NULL;
+        }
+        if (!unsealed_key_equal(&o->key, key)) {
+                unsealed_leave(o);
+                return NULL;
+        }
+        return o;
+}
+
+/* The largest buffer that is looked at. The functions that take an int cannot be given more. */
+#define BUFFER_MAX 0x7fffffffU
+
+SEC("uprobe.multi")
+int library_enter(struct pt_regs *ctx) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        __u32 kind = bpf_get_attach_cookie(ctx), skip;
+        struct unsealed_key key = {};
+        struct library_call *call;
+        struct qos_owner owner;
+        __u64 size, fourth, fifth;
+        struct unsealed *o;
+
+        if (!task_owner(&owner) || !watch_get(&owner))
+                return 0;
+        call = bpf_task_storage_get(&library_calls, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!call) {
+                statistics_count(QOS_STATISTIC_CALLS_LOST);
+                return 0;
+        }
+        /* A call within another: sealed twice, and the outer one has the plaintext. What was left by a jump is none */
+        if (call->key.ssl != 0 && PT_REGS_SP(ctx) < call->stack)
+                return 0;
+
+        key.ssl = PT_REGS_PARM1(ctx);
+        key.tgid = bpf_get_current_pid_tgid() >> 32;
+        size = PT_REGS_PARM3(ctx);
+        if (!(kind & QOS_CALL_COUNTS))
+                size = (__u32) size;
+        if (size > BUFFER_MAX)
+                size = 0;
+        call->key = key;
+        call->kind = kind;
+        call->stack = PT_REGS_SP(ctx);
+        call->buffer = PT_REGS_PARM2(ctx);
+        /* The verifier refuses a register of which it is not known which one it is */
+        fourth = PT_REGS_PARM4(ctx);
+        barrier_var(fourth);
+        fifth = PT_REGS_PARM5(ctx);
+        barrier_var(fifth);
+        call->count = !(kind & QOS_CALL_COUNTS) ? 0 : kind & QOS_CALL_FLAGS ? fifth : fourth;
+        call->size = size;
+        if (!(kind & (QOS_CALL_WRITES | QOS_CALL_SENDS_FILE)))
+                return 0;
+
+        o = library_find(&key, &owner);
+        if (!o)
+                return 0;
+        if (kind & QOS_CALL_SENDS_FILE) {
+                /* What is in the file is not seen */
+                o->lost = 1;
+                call->key.ssl = 0;
+        } else {
+                skip = o->ahead < call->size ? o->ahead : call->size;
+                library_answers(o, (const void*) (long) call->buffer, skip, call->size - skip);
+        }
+        unsealed_leave(o);
+        return 0;
+}
+
+SEC("uprobe.multi")
+int library_leave(struct pt_regs *ctx) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        struct unsealed_key key;
+        struct library_call *call;
+        struct qos_owner owner;
+        struct unsealed *o;
+        __u64 count = 0;
+        __s64 n;
+
+        call = bpf_task_storage_get(&library_calls, task, 0, 0);
+        if (!call || call->key.ssl == 0)
+                return 0;
+        /* Of a call within another: the return address lies below that one's */
+        if (PT_REGS_SP(ctx) < call->stack)
+                return 0;
+        key = call->key;
+        call->key.ssl = 0;
+        if (!(call->kind & (QOS_CALL_READS | QOS_CALL_WRITES)) || !task_owner(&owner))
+                return 0;
+
+        n = (__s32) PT_REGS_RC(ctx);
+        if (call->count != 0 && n > 0) {
+                if (bpf_probe_read_user(&count, sizeof(count), (const void*) (long) call->count) < 0)
+                        count = 0;
+                n = count;
+        }
+        if (n > (__s64) BUFFER_MAX)
+                n = 0;
+        if (call->kind & QOS_CALL_READS && n <= 0)
+                return 0;
+
+        o = library_find(&key, &owner);
+        if (!o)
+                return 0;
+        if (call->kind & QOS_CALL_READS)
+                library_questions(o, (const void*) (long) call->buffer, n);
+        else
+                /* What was not taken is given again */
+                o->ahead = n <= 0 ? call->size : call->size > n ? call->size - n : 0;
+        unsealed_leave(o);
+        return 0;
+}
+
+/* ---- where it is ---------------------------------------------------------------------------------------------- */
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct qos_library);
+} library_scratch SEC(".maps");
+
+/* The files that a process has mapped whose names begin with "libssl": run over one process. What is in them is found out by the
+ * daemon, which may not read /proc of others. */
+SEC("iter/task_vma")
+int units_find_libraries(struct bpf_iter__task_vma *ctx) {
+        struct vm_area_struct *vma = ctx->vma;
+        struct qos_library *l;
+        struct file *file;
+        union {
+                char letters[8];
+                __u64 word;
+        } name = {}, libssl = { .letters = "libssl" };
+        __u32 zero = 0;
+
+        if (!ctx->task || !vma || vma->vm_pgoff != 0)
+                return 0;
+        file = vma->vm_file;
+        if (!file)
+                return 0;
+        if (bpf_probe_read_kernel(name.letters, 6, BPF_CORE_READ(file, f_path.dentry, d_name.name)) < 0 || name.word != libssl.word)
+                return 0;
+
+        l = bpf_map_lookup_elem(&library_scratch, &zero);
+        if (!l)
+                return 0;
+        l->inode = file->f_inode->i_ino;
+        l->device = file->f_inode->i_sb->s_dev;
+        if (bpf_d_path(&file->f_path, l->path, sizeof(l->path)) < 0)
+                l->path[0] = 0;
+        bpf_seq_write(ctx->meta->seq, l, sizeof(*l));
+        return 0;
+}

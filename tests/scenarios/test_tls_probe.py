@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The probe "tls": what is inside TLS is counted as what it is. nginx, Redis and Python, each with OpenSSL; the clients count."""
+
+import os
+import re
+import socket
+import ssl
+import threading
+
+import scenario
+from scenario import (Client, Unit, attach, check, equal, expect_total, lookup, programs, protocols, qosctl, qosctl_json, run, server_figures,
+                      smaller, snapshot, start_served, systemctl, test, total, unused_port, wait_for)
+from test_tls import VERSIONS, Nginx, ask, farewell
+
+
+def watch(unit):
+    return attach(unit, "--probes=requests,tls")
+
+
+def watched(unit=None):
+    u = unit or Nginx()
+    watch(u)
+    u.start()
+    if unit is None:
+        u.listens()
+        placed(u)
+    return u
+
+
+def degraded(unit):
+    return [o.get("degraded", "") for o in qosctl_json("list") if o["unit"] == unit.name][0]
+
+
+def placed(unit):
+    """The programs are in the library that the unit has."""
+    wait_for("the library is watched", lambda: degraded(unit) == "" and
+             all(p["state"] == "attached" for p in programs() if p["probe"] == "tls"), timeout=15)
+
+
+def is_seen(unit, count, up_to=None, protocol="http1"):
+    """So many requests of this protocol, and nothing besides."""
+    expect_total(unit, count, up_to=up_to)
+    f = wait_for("nothing is in flight", lambda: (lambda f: f if f["inFlight"] == 0 else None)(server_figures(unit)))
+    equal(protocols(f), {protocol: f["count"]}, "protocols")
+    equal(f["latency"]["count"] + f["blocking"], f["count"], "latency.count")
+    equal(f["errors"]["reset"], 0, "errors.reset")
+    equal(snapshot(unit)["requests"]["quality"], "exact", "quality")
+    return f
+
+
+def pipeline(s, paths):
+    """All at once; returns how many answers there were of each status."""
+    s.sendall(b"".join(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() for path in paths))
+    data, got = b"", {}
+    for _ in paths:
+        while b"\r\n\r\n" not in data:
+            part = s.recv(65536)
+            check(part, f"the server hung up after {got}")
+            data += part
+        head, data = data.split(b"\r\n\r\n", 1)
+        size = int(re.search(rb"Content-Length: (\d+)", head)[1])
+        while len(data) < size:
+            data += s.recv(65536)
+        data = data[size:]
+        status = int(head.split()[1])
+        got[status] = got.get(status, 0) + 1
+    return got
+
+
+@test(vm=True, deadline=60)
+def statuses_exact():
+    """Keep-alive, 7 % of the answers 503, some 404."""
+    u = watched()
+    n = bad = gone = 0
+    for version in VERSIONS:
+        for k in range(4):
+            s = u.connect(version)
+            for i in range(100):
+                path = "/bad" if i % 14 == 0 else "/gone" if i % 25 == k else "/small"
+                got = pipeline(s, [path])
+                n, bad, gone = n + 1, bad + got.get(503, 0), gone + got.get(404, 0)
+            farewell(s) if k % 2 else s.close()
+    f = is_seen(u, n)
+    equal((f["errors"]["status5xx"], f["status4xx"]), (bad, gone), "statuses")
+    check(bad > 50 and gone > 20, f"{bad} and {gone} answers of these kinds")
+
+
+@test(vm=True, deadline=60)
+def pipelined():
+    """Exact, and without the probe not."""
+    u, plain = watched(), Nginx(label="plain")
+    attach(plain)
+    plain.start()
+    plain.listens()
+    for unit in u, plain:
+        for version in VERSIONS:
+            s = unit.connect(version)
+            for n in range(1, 33):
+                equal(pipeline(s, ["/bad" if i % 7 == 3 else "/small" for i in range(n)]).get(503, 0), len(range(3, n, 7)), "answers 503")
+            s.close()
+    f = is_seen(u, 2 * sum(range(1, 33)))
+    equal(f["errors"]["status5xx"], 2 * sum(len(range(3, n, 7)) for n in range(1, 33)), "errors.status5xx")
+    f = server_figures(plain)
+    equal(list(protocols(f)), ["tls"], "protocols without the probe")
+    check(f["count"] < 2 * sum(range(1, 33)), f"it can be told without the probe, {f}")
+
+
+@test(deadline=60)
+def large_and_slow():
+    """Answers that the server can write only piece by piece, to a client that does not read, and questions of many records."""
+    u = watched()
+    n = 0
+    for version in VERSIONS:
+        s = u.connect(version)
+        for _ in range(5):
+            ask(s, "/large", 200000)
+        n += 5
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 131072)
+        s.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
+        wait_for("some of it has left", lambda: total(u) > n)
+        size, data = 20 * 200000, 0
+        while data < size:
+            part = len(s.recv(1 << 16))
+            check(part, "the server hung up")
+            data += part
+        n += 20
+        s.close()
+        s = u.connect(version)
+        for size in 1, 5000, 100000, 900000:
+            s.sendall(f"POST /small HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode() + b"G" * size)
+            got = b""
+            while not got.endswith(b"small"):
+                part = s.recv(65536)
+                check(part, "the server hung up")
+                got += part
+            n += 1
+        s.close()
+    is_seen(u, n)
+
+
+@test(deadline=60)
+def under_load():
+    u = watched()
+    for port in u.ports.values():
+        before = total(u)
+        out = run("wrk", "-t1", "-c8", "-d1s", f"https://127.0.0.1:{port}/small", timeout=60).stdout
+        done = int([line for line in out.splitlines() if "requests in" in line][0].split()[0])
+        wait_for("all connections are gone", lambda: lookup(server_figures(u), "connections.open") == 0)
+        is_seen(u, before + done, up_to=before + done + 8)
+
+
+class Asker:
+    """A client that asks on some connections until it is told to stop, and then counts what was answered."""
+
+    def __init__(self, unit, connections=4):
+        self.unit, self.stopping, self.answered, self.errors = unit, threading.Event(), [0] * connections, []
+        self.threads = [threading.Thread(target=self.run, args=(k,)) for k in range(connections)]
+        for t in self.threads:
+            t.start()
+
+    def run(self, k):
+        try:
+            s = self.unit.connect(list(VERSIONS)[k % 2])
+            while not self.stopping.is_set():
+                ask(s)
+                self.answered[k] += 1
+            s.close()
+        except Exception as e: # pylint: disable=broad-except
+            self.errors.append(e)
+
+    def wait(self, more):
+        """Until each connection has got so many more answers."""
+        want = [n + more for n in self.answered]
+        wait_for("the client gets on", lambda: self.errors or all(n >= w for n, w in zip(self.answered, want)), timeout=20)
+        check(not self.errors, f"the client failed: {self.errors}")
+
+    def stop(self):
+        self.stopping.set()
+        for t in self.threads:
+            t.join(30)
+        check(not self.errors, f"the client failed: {self.errors}")
+        return sum(self.answered)
+
+
+@test(deadline=60, exclusive=True)
+def restart_of_qosd_under_load():
+    u = watched()
+    a = Asker(u)
+    try:
+        a.wait(20)
+        scenario.kill_qosd()
+        a.wait(20)
+        systemctl("restart", "qosd.service")
+        scenario.wait_qosd()
+        a.wait(20)
+    finally:
+        n = a.stop()
+    is_seen(u, n)
+
+
+@test(deadline=60)
+def attached_and_detached_under_load():
+    """Connections that are older go on as what they are, whatever the probe is taken away from and given to."""
+    u = Nginx()
+    u.start()
+    u.listens()
+    attach(u)
+    a = Asker(u)
+    try:
+        a.wait(20)
+        check(list(protocols(server_figures(u))) == ["tls"], f"without the probe: {server_figures(u)}")
+        watch(u)
+        placed(u)
+        for _ in range(3):
+            a.wait(20)
+            before = server_figures(u)["protocols"]
+            a.wait(20)
+            after = server_figures(u)["protocols"]
+            check(after["http1"] >= before["http1"] + 40 and after["tls"] <= before["tls"] + 4, f"with the probe: {before}, {after}")
+            attach(u, "--probes=requests")
+            a.wait(5)
+            before = server_figures(u)["protocols"]
+            a.wait(20)
+            after = server_figures(u)["protocols"]
+            check(after["tls"] >= before["tls"] + 40 and after["http1"] <= before["http1"] + 4, f"without it: {before}, {after}")
+            watch(u)
+            placed(u)
+    finally:
+        n = a.stop()
+    # What was known of four connections, each of the times
+    expect_total(u, n)
+    wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
+
+
+@test(deadline=60)
+def restart_of_the_unit():
+    u = watched()
+    n = 0
+    for _ in range(3):
+        for version in VERSIONS:
+            s = u.connect(version)
+            equal(pipeline(s, ["/small"] * 5), {200: 5}, "answers")
+            n += 5
+            s.close()
+        u.restart()
+        u.listens()
+    is_seen(u, n)
+
+
+class Python(Unit):
+    def __init__(self, how):
+        self.port = unused_port()
+        self.directory = f"/run/{scenario.prefix}-python-{how}"
+        os.makedirs(self.directory, exist_ok=True)
+        self.key, self.certificate = f"{self.directory}/key", f"{self.directory}/certificate"
+        run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", self.key, "-out", self.certificate,
+            "-days", "2", "-subj", "/CN=localhost", timeout=60)
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tls_server.py")
+        super().__init__(f"/usr/bin/python3 {program} {self.port} {self.key} {self.certificate} {how}")
+
+    def connect(self):
+        context = ssl.create_default_context(cafile=self.certificate)
+        context.check_hostname = False
+        return context.wrap_socket(socket.create_connection(("127.0.0.1", self.port), timeout=30))
+
+
+@test()
+def threads_of_python():
+    """SSL_read_ex(), SSL_write_ex(), and a thread for each connection."""
+    u = watched(Python("threads"))
+    placed(u)
+    sockets = [u.connect() for _ in range(8)]
+    for i in range(40):
+        for s in sockets:
+            pipeline(s, ["/small", "/bad", "/gone"][:1 + i % 3])
+    for s in sockets:
+        s.close()
+    f = is_seen(u, 8 * sum(1 + i % 3 for i in range(40)))
+    equal((f["errors"]["status5xx"], f["status4xx"]), (8 * 26, 8 * 13), "statuses")
+
+
+@test()
+def sealed_bytes_in_buffers():
+    """Who reads the socket itself and hands the bytes to OpenSSL: nobody can tell which socket has them. By records, then."""
+    u = watched(Python("memory"))
+    placed(u)
+    for _ in range(3):
+        s = u.connect()
+        for _ in range(10):
+            pipeline(s, ["/small"])
+        s.close()
+    expect_total(u, 30)
+    f = wait_for("nothing is in flight", lambda: (lambda f: f if f["inFlight"] == 0 else None)(server_figures(u)))
+    equal(protocols(f), {"tls": 30}, "protocols")
+    equal(snapshot(u)["requests"]["quality"], "exchanges", "quality")
+
+
+@test()
+def loaded_later():
+    """The unit has no OpenSSL when it is attached: that is said, and it is found once it has."""
+    u = watched(Python("later"))
+    wait_for("it is said that there is no library", lambda: "waiting" in degraded(u))
+    s = u.connect()
+    pipeline(s, ["/small"])
+    placed(u)
+    s.close()
+    seen = server_figures(u)["protocols"]
+    s = u.connect()
+    pipeline(s, ["/small"] * 7)
+    s.close()
+    expect_total(u, 8)
+    equal(server_figures(u)["protocols"]["http1"], seen["http1"] + 7, "protocols.http1")
+
+
+@test()
+def without_openssl():
+    """A unit that never speaks TLS is measured as ever."""
+    s = start_served(delay_us=100)
+    watch(s)
+    wait_for("it is said that there is no library", lambda: "waiting" in degraded(s))
+    n = Client(s, connections=4, number=400).wait()["answered"]
+    expect_total(s, n)
+    qosctl("detach", s.name)
+
+
+@test(vm=True, deadline=120)
+def redis():
+    """Pipelined commands in TLS, and by Redis' own count."""
+    directory = f"/run/{scenario.prefix}-redis-tls"
+    os.makedirs(directory, exist_ok=True)
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{directory}/key", "-out", f"{directory}/certificate",
+        "-days", "2", "-subj", "/CN=localhost", timeout=60)
+    port = unused_port()
+    u = Unit(f"/usr/bin/redis-server --port 0 --tls-port {port} --tls-cert-file {directory}/certificate --tls-key-file {directory}/key"
+             f" --tls-ca-cert-file {directory}/certificate --tls-auth-clients no --save '' --supervised systemd", settings="Environment=LC_ALL=C")
+    watched(u)
+    placed(u)
+    options = ["-p", port, "--tls", "--cacert", f"{directory}/certificate"]
+    for pipelined_by, connections, number in ((1, 8, 2000), (16, 8, 32000), (128, 2, 25600)):
+        number = smaller(number) // (pipelined_by * connections) * pipelined_by * connections
+        run("redis-benchmark", "-h", "localhost", *options, "-P", pipelined_by, "-c", connections, "-n", number, "-t", "set,get", "-q", timeout=100)
+        done = int(re.search(r"^total_commands_processed:(\d+)",
+                             run("redis-cli", "-h", "localhost", *options, "info", "stats").stdout, re.M)[1])
+        is_seen(u, done + 1, protocol="redis")
