@@ -522,8 +522,10 @@ PARSER_FUNCTION int h2_answer_ends(struct h2 *h, struct h2_piece *piece) {
                 if (!s)
                         break;
                 s->last_out_at = piece->now;
-                if (f->flags & H2_END_STREAM)
+                if (f->flags & H2_END_STREAM && s->flags & H2_STREAM_BEGUN)
                         h2_end(h, s, piece);
+                else if (f->flags & H2_END_STREAM)
+                        h2_drop(h, s, piece); /* without a head, which is not allowed */
                 break;
 
         case H2_HEADERS:
