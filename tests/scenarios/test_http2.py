@@ -618,7 +618,8 @@ def joined_late():
 def attached_while_loaded():
     """In the middle of all streams of h2load: not more than were answered from then on, and not less, or it is said."""
     n = Nginx(attach_first=False)
-    with h2load_of(n, 100000, "/file", 50) as p:
+    # More than an attach takes while other tests have the processors
+    with h2load_of(n, 400000, "/file", 50) as p:
         wait_for("load", lambda: n.logged()[0] > 1000)
         before = n.logged()[0]
         attach(n)
