@@ -57,6 +57,13 @@ struct {
         __type(value, __u8);
 } excludes SEC(".maps") __weak;
 
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 256);       /* as units */
+        __type(key, __u32);
+        __type(value, struct qos_filter);
+} filters SEC(".maps") __weak;
+
 static __always_inline void statistics_count(__u32 which) {
         __u64 *n = bpf_map_lookup_elem(&statistics, &which);
 
@@ -111,11 +118,25 @@ static __always_inline void sock_local(const struct sock *sk, struct qos_address
 /* The share of who listens at this address. unsure: perhaps nobody does, then it gets no row; all can be had again. */
 static __always_inline __u32 endpoint_find(struct qos_unit *u, const struct qos_owner *owner, const struct qos_address *a,
                                            bool unsure) {
-        struct qos_exclude exclude = { .owner = *owner, .port = a->port };
+        struct qos_exclude exclude = { .owner = *owner, .name = a->port, .kind = QOS_EXCLUDE_PORT };
 
         if (bpf_map_lookup_elem(&excludes, &exclude))
                 return row_find(u, a, QOS_ROW_EXCLUDED) | SHARE_ALONE;
         return unsure ? 0 : row_find(u, a, QOS_ROW_ENDPOINT);
+}
+
+#define SHARE_GENERATION_SHIFT 8        /* above them the generation of the row */
+
+/* A peer's row may have become another one's meanwhile. What it had is part of the rest then. */
+static __always_inline __u32 share_now(struct qos_unit *u, __u32 share) {
+        __u32 row = share & SHARE_ROW;
+
+        if (row < QOS_ROW_FIRST)
+                return share;
+        GRID_BOUND(row, QOS_ROWS + 1);
+        if ((u->names[row].generation & 0xff) != share >> SHARE_GENERATION_SHIFT)
+                return QOS_ROW_PEERS_REST | SHARE_ALONE;
+        return share;
 }
 
 static __attribute__((noinline)) int row_apply(struct qos_unit *u, __u32 share, __s32 in_flight, __u32 overlaps) {
@@ -204,8 +225,10 @@ GRID_FUNCTION int share_book(struct qos_unit *u, const struct booking *b) {
         GRID_EXPECT(b);
         if (b->share) {
                 row_book(u, b);
-                if (b->share & SHARE_ALONE)
+                if (b->share & SHARE_ALONE) {
+                        window_count(u, QOS_CELL_EXCLUDED, b->n);
                         return 0;
+                }
         }
 
         window_count(u, QOS_CELL_COUNT, b->n);

@@ -15,6 +15,7 @@ enum http_state {
         HTTP_START,
         HTTP_BLANK,             /* before the "\n" of an empty line in front of a question */
         HTTP_METHOD,
+        HTTP_PATH,              /* in the part of the target that names the question, if names are wanted */
         HTTP_TARGET,            /* … until the end of the line, which ends with the version */
         HTTP_STATUS,            /* "HTTP/1.1 200" */
         HTTP_LINE,              /* at the beginning of a line of the head */
@@ -39,7 +40,8 @@ enum http_state {
 };
 
 /* word and word_left have the letters of a word, or of the end of a line, and how many there were. number (the lower half)
- * and left have the length of what is to come. index: the class of an answer's status, 1 to 5. */
+ * and left have the length of what is to come, or the name so far (HTTP_PATH). index: the class of an answer's status, 1 to 5;
+ * of a question, how many directories of its path have been named. */
 enum http_flag {
         HTTP_CHUNKED    = 1 << 0,
         HTTP_SIZED      = 1 << 1,       /* there is a length; of a chunk: its size has a digit */
@@ -183,13 +185,22 @@ static inline __attribute__((always_inline)) __u32 http_answer_head_end(struct p
         return p->flags & PARSER_STREAM ? PARSED_STREAM : 0;
 }
 
-static inline __attribute__((always_inline)) __u32 http_method_end(struct parser *p) {
+static inline __attribute__((always_inline)) void http_target(struct parser *p, __u32 how) {
+        p->word = 0;
+        p->state = HTTP_TARGET;
+        if (how & PROTOCOL_NAMES) {
+                http_set_length(p, NAME_BEGIN);
+                p->index = 0;
+                p->state = HTTP_PATH;
+        }
+}
+
+static inline __attribute__((always_inline)) __u32 http_method_end(struct parser *p, __u32 how) {
         if (p->word_left == 4 && p->word == WORD_OF("HEAD", 4))
                 p->flags |= HTTP_BARE;
         if (p->word_left == 7 && p->word == WORD_OF("CONNECT", 7))
                 p->flags |= HTTP_CONNECT;
-        p->word = 0;
-        p->state = HTTP_TARGET;
+        http_target(p, how);
         return 0;
 }
 
@@ -200,8 +211,25 @@ static inline __attribute__((always_inline)) __u32 http_target_end(struct parser
         /* "TTP/1.x", if there is only room for that */
         if ((word & 0xffffffffffffffULL) >> 8 != WORD_OF("TTP/1.", 6) || (word & 0xff) < '0' || (word & 0xff) > '9')
                 return PARSED_LOST;
+        http_set_length(p, 0);
         p->state = HTTP_LINE;
         return 0;
+}
+
+/* A path is as the client writes it, without the query. */
+static inline __attribute__((always_inline)) __u32 http_path_byte(struct parser *p, __u32 byte) {
+        if (byte == '\n')
+                return http_target_end(p);
+        p->word = p->word << 8 | byte;
+        if (byte == ' ' || byte == '?') {
+                p->state = HTTP_TARGET;
+                return PARSED_NAMED;
+        }
+        http_set_length(p, name_add(http_length(p), byte));
+        if (byte != '/' || p->index >= NAME_DIRECTORIES)
+                return 0;
+        p->index++;
+        return PARSED_NAMED;
 }
 
 /* how: what is known of the question. */
@@ -294,7 +322,7 @@ PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how, __u32 a
 
         case HTTP_METHOD:
                 if (byte == ' ' && p->word_left > 0)
-                        return http_method_end(p);
+                        return http_method_end(p, how);
                 if (!http_is_token(byte) || p->word_left >= HTTP_METHOD_MAX)
                         return PARSED_LOST;
                 p->word = p->word << 8 | byte;
@@ -305,6 +333,9 @@ PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how, __u32 a
                 if (byte != '\n')
                         return PARSED_LOST;
                 return http_end(p, PARSED_NOTHING);
+
+        case HTTP_PATH:
+                return http_path_byte(p, byte);
 
         case HTTP_TARGET:
                 if (byte == '\n')
@@ -583,6 +614,17 @@ PARSER_FUNCTION __u32 http_line_end(struct parser *p, const struct window *w, __
         return at << 1 | (at < end);
 }
 
+/* The rest of a path, as far as it has no name. */
+PARSER_FUNCTION __u32 http_path(struct parser *p, const struct window *w, __u32 from, __u32 end) {
+        __u32 at = from, meaning = 0;
+
+        if (!p || !w)
+                return PARSED_LOST;
+        for (__u32 i = 0; i < WINDOW_SIZE && at < end && meaning == 0 && p->state == HTTP_PATH; i++)
+                meaning = http_path_byte(p, window_byte(w, at++));
+        return PARSED(meaning, at - from, 0);
+}
+
 /* The first line of a message as far as it is the same in nearly all. Returns how much that is, 0: something else. */
 static inline __attribute__((always_inline)) __u32 http_begin_fast(struct parser *p, const struct window *w, __u32 at, __u32 how,
                                                                    __u32 *ret_meaning) {
@@ -611,8 +653,7 @@ static inline __attribute__((always_inline)) __u32 http_begin_fast(struct parser
                 return 0;
         http_set_length(p, 0);
         p->flags = word >> 32 == WORD_OF("HEAD", 4) ? HTTP_BARE : 0;
-        p->word = 0;
-        p->state = HTTP_TARGET;
+        http_target(p, how);
         return length;
 }
 
@@ -710,6 +751,10 @@ PARSER_FUNCTION __u32 http_step(struct parser *p, const struct window *w, __u32 
 
         if (p->state == HTTP_START && end - from >= HTTP_FAST_MAX)
                 at += http_begin_fast(p, w, at, how, &meaning);
+        if (p->state == HTTP_PATH) {
+                r = http_path(p, w, at, end);
+                return PARSED(PARSED_MEANING(r), at + PARSED_TAKEN(r) - from, 0);
+        }
 
         for (int i = 0; i < HTTP_LINES; i++) {
                 if (meaning != 0)

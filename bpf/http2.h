@@ -42,8 +42,11 @@ enum h2_flag {
 /* Streams of one connection that are open at a time. Servers allow 100 (nghttpd, h2o, Envoy), 128 (nginx) or 250 (Go);
  * what does not fit is not counted, and that is said. */
 #define H2_STREAMS 256U
-/* A stream lies at its number's place, or behind it where another one has lain longer. */
-#define H2_PROBES 8
+/* A stream lies at its number's place, or behind it where another one has lain longer. Streams that were opened in a row, and are
+ * held (calls that watch for news), lie apart: next to each other they would be a wall for those whose place is in it. Up
+ * to 128 that are held leave room within as many steps, whichever they are (simulated). */
+#define H2_PROBES 16
+#define H2_SPREAD 157U
 
 enum h2_stream_flag {
         H2_STREAM_GRPC    = 1 << 0,
@@ -195,12 +198,16 @@ static inline __attribute__((always_inline)) void h2_begin(struct h2 *h, __u32 i
         }
 }
 
+static inline __attribute__((always_inline)) __u32 h2_place(__u32 id, __u32 step) {
+        return (id / 2 * H2_SPREAD + step) & (H2_STREAMS - 1);
+}
+
 /* The place of a stream; H2_STREAMS: it has none. */
 PARSER_FUNCTION __u32 h2_find(const struct h2 *h, __u32 id) {
         if (!h || id == 0)
                 return H2_STREAMS;
         for (__u32 i = 0; i < H2_PROBES; i++) {
-                __u32 place = (id / 2 + i) & (H2_STREAMS - 1);
+                __u32 place = h2_place(id, i);
 
                 if (h->streams[place].id == id)
                         return place;
@@ -220,7 +227,7 @@ static inline __attribute__((always_inline)) struct h2_stream* h2_stream(struct 
 /* The question on it has begun at this time. 0: there is no room. */
 static inline __attribute__((always_inline)) int h2_open(struct h2 *h, __u32 id, __u64 first_at) {
         for (__u32 i = 0; i < H2_PROBES; i++) {
-                struct h2_stream *s = &h->streams[(id / 2 + i) & (H2_STREAMS - 1)];
+                struct h2_stream *s = &h->streams[h2_place(id, i)];
 
                 if (s->id != 0)
                         continue;
@@ -515,8 +522,10 @@ PARSER_FUNCTION int h2_answer_ends(struct h2 *h, struct h2_piece *piece) {
                 if (!s)
                         break;
                 s->last_out_at = piece->now;
-                if (f->flags & H2_END_STREAM)
+                if (f->flags & H2_END_STREAM && s->flags & H2_STREAM_BEGUN)
                         h2_end(h, s, piece);
+                else if (f->flags & H2_END_STREAM)
+                        h2_drop(h, s, piece); /* without a head, which is not allowed */
                 break;
 
         case H2_HEADERS:

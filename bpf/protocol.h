@@ -11,6 +11,8 @@
 
 #include <linux/types.h>
 
+#include "name.h"
+
 /* In BPF each is a function of its own, which the verifier walks once. */
 #ifdef __bpf__
 #define PARSER_FUNCTION __attribute__((noinline, weak))
@@ -57,6 +59,7 @@ enum parsed {
         PARSED_TUNNEL   = 1 << 6,       /* … that asks for a stream without questions (CONNECT), or an answer that begins one */
         PARSED_ASKED    = 1 << 7,       /* a question has come so far that it can be answered */
         PARSED_STREAM   = 1 << 8,       /* an answer has come so far that it is known to be a stream */
+        PARSED_NAMED    = 1 << 8,       /* a question has come so far that it has a name, see protocol_name() */
 };
 
 /* Of an answer: behind it there is HTTP/2, where the answer to the same question follows on stream 1. */
@@ -80,6 +83,7 @@ enum parsed {
 #define PROTOCOL_SINGLE (1U << 9)       /* one message at most */
 #define PROTOCOL_BARE (1U << 10)        /* the next answer is to a question with PARSED_BARE … */
 #define PROTOCOL_TUNNEL (1U << 11)      /* … with PARSED_TUNNEL */
+#define PROTOCOL_NAMES (1U << 12)       /* names of questions are wanted */
 
 /* What of the stream can be seen at a time. Loading it costs as much as parsing it, the more at once the better; it lies
  * in the storage of the connection, which is charged to the application. Eight bytes at a time may be read from any
@@ -142,7 +146,7 @@ static inline __attribute__((always_inline)) __u32 protocol_question_step(__u32 
                 return http_step(p, w, at, end, how);
 
         case PROTOCOL_REDIS:
-                return resp_question_step(p, w, at, end);
+                return resp_question_step(p, w, at, end, how);
         }
         return PARSED_LOST;
 }
@@ -164,6 +168,16 @@ static inline __attribute__((always_inline)) __u32 protocol_answer_step(__u32 ho
  * leaves behind it to be its rest. */
 static inline __attribute__((always_inline)) int protocol_is_framed(__u32 protocol) {
         return protocol == PROTOCOL_HTTP1;
+}
+
+/* Behind PARSED_NAMED: the name, and which kind it is of (enum name_kind). A question may have several, one after the other. */
+static inline __attribute__((always_inline)) __u64 protocol_name(__u32 protocol, const struct parser *p, __u32 *ret_kind) {
+        if (protocol == PROTOCOL_HTTP1) {
+                *ret_kind = p->state == HTTP_PATH ? NAME_DIRECTORY : NAME_PATH;
+                return http_length(p);
+        }
+        *ret_kind = NAME_COMMAND;
+        return name_of_command(p->word, p->number);
 }
 
 /* What kind an answer is is said in its first line: the class of its status (HTTP). 0: nothing is. */

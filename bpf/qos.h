@@ -74,6 +74,7 @@ enum qos_cell {
         QOS_CELL_UDP,                   /* … on UDP */
         QOS_CELL_WAITS,                 /* of these, those that asked the unit to wait: in no distribution */
         QOS_CELL_STREAMS,               /* … whose answers are streams */
+        QOS_CELL_EXCLUDED,              /* questions that are left out of all of this, and were answered */
         QOS_CELL_STATUS_4XX,            /* … with an answer that says the client is wrong … */
         QOS_CELL_STATUS_5XX,            /* … that the unit failed */
         QOS_CELL_STATUS_UNKNOWN,        /* … of HTTP/2 of which that is not known (hpack.h) */
@@ -288,13 +289,21 @@ struct qos_path {
         char path[QOS_PATH_SIZE];
 };
 
-/* What is not to be in a unit's figures (hash): the port of an endpoint. As many for each of 256 units as EXCLUDES_MAX in
- * src/manager.h says. */
+/* What is not to be in a unit's figures (hash): an endpoint, or questions by their name (name.h). As many for each of 256 units
+ * as EXCLUDES_MAX in src/exclude.h says. */
 #define QOS_EXCLUDES 4096
 struct qos_exclude {
         struct qos_owner owner;
-        __u16 port;             /* host byte order */
-        __u16 _padding[3];      /* all of it: a key is compared as bytes */
+        __u64 name;             /* or the port, in host byte order */
+        __u32 kind;             /* enum name_kind; QOS_EXCLUDE_PORT */
+        __u32 _padding;         /* all of it: a key is compared as bytes */
+};
+#define QOS_EXCLUDE_PORT 0U
+
+/* Whether a unit leaves out any questions by their name (array, by slot): only then the parsers make names. */
+struct qos_filter {
+        __u32 generation;       /* of the unit that this is about */
+        __u32 names;            /* 1: it does */
 };
 
 /* Where the service manager listens for a unit (hash): by this those of its sockets are recognised that it has already.

@@ -61,7 +61,15 @@ static inline __attribute__((always_inline)) __u32 resp_command(__u64 word, __u3
         return 0;
 }
 
-#define RESP_CAPITALS 0xdfdfdfdfdfdfdfdfULL
+#define RESP_BYTES(byte) (0x0101010101010101ULL * (byte))
+
+/* The same of eight letters at once. */
+static inline __attribute__((always_inline)) __u64 resp_capitals(__u64 word) {
+        __u64 low = word & RESP_BYTES(0x7f), small;
+
+        small = (low + RESP_BYTES(0x80 - 'a')) & ~(low + RESP_BYTES(0x7f - 'z')) & ~word & RESP_BYTES(0x80);
+        return word - (small >> 2);
+}
 
 static inline __attribute__((always_inline)) __u32 resp_capital(__u32 byte) {
         return byte >= 'a' && byte <= 'z' ? byte - 'a' + 'A' : byte;
@@ -122,7 +130,7 @@ static inline __attribute__((always_inline)) __u32 resp_question_after(struct pa
         return --p->left == 0 ? resp_question_end(p, 0) : 0;
 }
 
-PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte) {
+PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte, __u32 how) {
         __u32 r;
 
         if (!p)
@@ -190,7 +198,7 @@ PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte) {
                 resp_question_word(p);
                 p->skip = (p->number < RESP_WORD_MAX ? 0 : p->number - RESP_WORD_MAX) + 1;
                 p->state = RESP_AFTER;
-                return 0;
+                return p->index == 0 && how & PROTOCOL_NAMES ? PARSED_NAMED : 0;
 
         case RESP_AFTER:
                 return resp_question_after(p, byte);
@@ -208,6 +216,7 @@ PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte) {
                         if (p->index == 0 && p->number > 0) {
                                 resp_question_word(p);
                                 p->index = 1;
+                                return how & PROTOCOL_NAMES ? PARSED_NAMED : 0;
                         }
                         return 0;
                 }
@@ -252,7 +261,7 @@ static inline __attribute__((always_inline)) __u32 resp_line(__u64 word, __u32 *
 
 /* Nearly all commands are arrays of short strings with a short name: they are taken line by line. Whatever is not so,
  * or not all in the window, is taken byte by byte. */
-PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *w, __u32 from, __u32 end) {
+PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *w, __u32 from, __u32 end, __u32 how) {
         __u32 at = from, number, length, meaning;
 
         if (!p || !w || from >= end || end > WINDOW_SIZE)
@@ -274,16 +283,22 @@ PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *
                         continue;
                 }
 
-                /* No command of three letters means anything to us */
+                /* No command of three letters means anything to us, unless it is left out */
                 if (p->state != RESP_ARGUMENT || word >> 56 != '$' || at + length + number + 2 > end)
                         break;
                 at += length;
-                if (p->index == 0 ? number > 3 : p->flags & RESP_MAY_WAIT && number == sizeof("BLOCK") - 1) {
-                        p->word = window_word(w, at) & RESP_CAPITALS;
+                if (p->index == 0 ? number > 3 || (number > 0 && how & PROTOCOL_NAMES) :
+                    p->flags & RESP_MAY_WAIT && number == sizeof("BLOCK") - 1) {
+                        p->word = resp_capitals(window_word(w, at));
                         if (number < RESP_WORD_MAX)
                                 p->word >>= 8 * (RESP_WORD_MAX - number);
                         p->number = number;
                         resp_question_word(p);
+                        if (p->index == 0 && how & PROTOCOL_NAMES) {
+                                p->skip = number + 1;
+                                p->state = RESP_AFTER;
+                                return PARSED(PARSED_NAMED, window_skip(p, at, end) - from, 0);
+                        }
                 }
                 at += number + 2;
                 meaning = resp_question_after(p, window_byte(w, at - 1));
@@ -293,7 +308,7 @@ PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *
         if (at > from)
                 return PARSED(0, at - from, 0);
 
-        meaning = resp_question_byte(p, window_byte(w, from));
+        meaning = resp_question_byte(p, window_byte(w, from), how);
         return PARSED(meaning, window_skip(p, from + 1, end) - from, 0);
 }
 

@@ -324,6 +324,7 @@ GRID_FUNCTION int peer_challenge(struct qos_unit *u, const struct qos_address *a
                         __sync_fetch_and_add(&name->generation, 1);
                         row_fold(u, k);
                         row_get(u, k)->earned = ahead;
+                        *(volatile char*) name->path = 0;
                         name->address = *address;
                         __sync_lock_test_and_set(&name->kind, QOS_ROW_PEER);
                         GRID_BOUND(mine, QOS_CHALLENGERS);

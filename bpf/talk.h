@@ -19,7 +19,8 @@ struct talk_group {
         __u64 last_at;
         __u64 read_at;          /* 0: copied to the application, which has not returned from reading yet */
         __u32 n;
-        __u32 waits;            /* PARSED_WAITS */
+        __u16 waits;            /* PARSED_WAITS */
+        __u16 excluded;         /* so many of them are left out */
 };
 
 enum talk_flag {
@@ -29,11 +30,16 @@ enum talk_flag {
         TALK_UNDERSTOOD = 1 << 3,       /* at least one question was: it is this protocol */
         TALK_TUNNEL     = 1 << 4,       /* the newest question asks for one */
         TALK_ASTRAY     = 1 << 5,       /* the last answer was not understood: where it ends is not known */
+        TALK_EXCLUDES   = 1 << 6,       /* the question that is being read is left out */
+        TALK_EXCLUDED   = 1 << 7,       /* the last answer that has begun is to one that is left out */
 };
 
 /* Questions that wait for their answer, of which it is known that it has no body. A client that has more of them on their
  * way is not understood. */
 #define TALK_BARE_MAX 64U
+
+/* Such that are left out, the same. Of Redis' own tools the one that pipelines most is mostly told to have 128 on their way. */
+#define TALK_EXCLUDED_MAX 128U
 
 struct talk {
         struct parser in;
@@ -46,7 +52,10 @@ struct talk {
         __u8 head;              /* the oldest group */
         __u8 n_groups;
         __u64 begun_at;         /* when the first byte of the question came that is half read */
-        __u64 bare;             /* of the questions that wait, the oldest in the lowest bit: its answer has no body */
+        __u64 bare;             /* of the questions that wait, the oldest in the lowest bit: its answer has no body … */
+        __u64 excluded[TALK_EXCLUDED_MAX / 64]; /* … it is left out */
+        __u64 oldest_at;        /* when the oldest of the others began to come … */
+        __u32 excluding;        /* … which are not so many of those asked */
         struct talk_group groups[TALK_GROUPS];
         struct window window;
 };
@@ -61,22 +70,56 @@ EXCHANGE_INLINE void talk_begin(struct talk *t, __u32 protocol, __u32 in_pos, in
         t->protocol = protocol;
         t->flags = answered ? TALK_ANSWERED : 0;
         t->head = t->n_groups = 0;
-        t->begun_at = t->bare = 0;
+        t->begun_at = t->bare = t->oldest_at = 0;
+        t->excluded[0] = t->excluded[1] = 0;
+        t->excluding = 0;
 }
 
 EXCHANGE_INLINE struct talk_group* talk_newest(struct talk *t) {
         return &t->groups[(t->head + t->n_groups - 1) & (TALK_GROUPS - 1)];
 }
 
-/* n questions were read. */
+/* The lowest n bits of two words. */
+EXCHANGE_INLINE __u64 talk_mask(__u32 n) {
+        return n < 64 ? (1ULL << n) - 1 : ~0ULL;
+}
+
+/* How many of the oldest n questions are left out. */
+EXCHANGE_INLINE __u32 talk_count_excluded(const struct talk *t, __u32 n) {
+        if ((t->excluded[0] | t->excluded[1]) == 0)
+                return 0;
+        return __builtin_popcountll(t->excluded[0] & talk_mask(n)) +
+                __builtin_popcountll(t->excluded[1] & talk_mask(n > 64 ? n - 64 : 0));
+}
+
+EXCHANGE_INLINE int talk_is_excluded(const struct talk *t, __u32 i) {
+        if (i >= TALK_EXCLUDED_MAX)
+                return 0;
+        return (i < 64 ? t->excluded[0] : t->excluded[1]) >> (i & 63) & 1;
+}
+
+/* The questions that wait for an answer and are not left out. */
+EXCHANGE_INLINE __u32 talk_waiting(const struct talk *t) {
+        return t->asked - t->excluding;
+}
+
+/* n questions were read; one, if it is left out. */
 EXCHANGE_INLINE void talk_ask(struct talk *t, __u32 n, __u64 first_at, __u64 last_at, __u32 parsed) {
         struct talk_group *g = talk_newest(t);
-        __u32 waits = parsed & PARSED_WAITS;
+        __u16 waits = parsed & PARSED_WAITS, excluded = !!(t->flags & TALK_EXCLUDES);
+
+        if (excluded && t->asked < 64)
+                t->excluded[0] |= 1ULL << (t->asked & 63);
+        else if (excluded && t->asked < TALK_EXCLUDED_MAX)
+                t->excluded[1] |= 1ULL << (t->asked & 63);
 
         if (parsed & PARSED_BARE && t->asked < TALK_BARE_MAX)
                 t->bare |= 1ULL << (t->asked & (TALK_BARE_MAX - 1));
+        if (!excluded && t->asked == t->excluding)
+                t->oldest_at = first_at;
         t->asked += n;
-        t->flags = (t->flags & ~(TALK_TUNNEL | TALK_ASTRAY)) | TALK_UNDERSTOOD;
+        t->excluding += excluded;
+        t->flags = (t->flags & ~(TALK_TUNNEL | TALK_ASTRAY | TALK_EXCLUDES)) | TALK_UNDERSTOOD;
         if (parsed & PARSED_PUSHES)
                 t->flags |= TALK_PUSHES;
         if (parsed & PARSED_TUNNEL)
@@ -87,6 +130,7 @@ EXCHANGE_INLINE void talk_ask(struct talk *t, __u32 n, __u64 first_at, __u64 las
                                                                g->read_at == 0 && g->waits == waits &&
                                                                !(parsed & PARSED_ASKED)))) {
                 g->n += n;
+                g->excluded += excluded;
                 return;
         }
 
@@ -96,6 +140,7 @@ EXCHANGE_INLINE void talk_ask(struct talk *t, __u32 n, __u64 first_at, __u64 las
         g->read_at = 0;
         g->n = n;
         g->waits = waits;
+        g->excluded = excluded;
         t->n_groups++;
 }
 
@@ -119,17 +164,31 @@ EXCHANGE_INLINE void talk_read(struct talk *t, __u64 now) {
         }
 }
 
-/* Takes the oldest questions of one group, at most n; 0: there are none. */
-EXCHANGE_INLINE __u32 talk_answer(struct talk *t, __u32 n, struct talk_group *ret) {
-        struct talk_group *g = &t->groups[t->head & (TALK_GROUPS - 1)];
+/* When the oldest question that waits for its answer, and is not left out, began to come. */
+EXCHANGE_INLINE __u64 talk_oldest(const struct talk *t) {
+        for (int i = 0; i < TALK_GROUPS; i++) {
+                const struct talk_group *g = &t->groups[(t->head + i) & (TALK_GROUPS - 1)];
 
-        if (t->n_groups == 0 || n == 0)
+                if (i < t->n_groups && g->n > g->excluded)
+                        return g->first_at;
+        }
+        return 0;
+}
+
+/* Takes the oldest questions of one group, at most n; 0: there are none. */
+PARSER_FUNCTION __u32 talk_answer(struct talk *t, __u32 n, struct talk_group *ret) {
+        struct talk_group *g;
+
+        if (!t || !ret || t->n_groups == 0 || n == 0)
                 return 0;
 
+        g = &t->groups[t->head & (TALK_GROUPS - 1)];
         *ret = *g;
         if (n < g->n) {
                 ret->n = n;
+                ret->excluded = talk_count_excluded(t, n);
                 g->n -= n;
+                g->excluded -= ret->excluded;
         } else {
                 n = g->n;
                 t->head++;
@@ -137,17 +196,26 @@ EXCHANGE_INLINE __u32 talk_answer(struct talk *t, __u32 n, struct talk_group *re
         }
         t->asked -= n < t->asked ? n : t->asked;
         t->bare = n < TALK_BARE_MAX ? t->bare >> (n & (TALK_BARE_MAX - 1)) : 0;
+        t->excluding -= ret->excluded;
+        t->oldest_at = talk_oldest(t);
+        t->flags &= ~TALK_EXCLUDED;
+        if ((t->excluded[0] | t->excluded[1]) != 0) {
+                if (talk_is_excluded(t, n - 1))
+                        t->flags |= TALK_EXCLUDED;
+                if (n < 64) {
+                        t->excluded[0] = t->excluded[0] >> n | t->excluded[1] << (63 - n) << 1;
+                        t->excluded[1] >>= n;
+                } else {
+                        t->excluded[0] = n < TALK_EXCLUDED_MAX ? t->excluded[1] >> (n & 63) : 0;
+                        t->excluded[1] = 0;
+                }
+        }
         return n;
-}
-
-/* When the oldest question that waits for its answer began to come. */
-EXCHANGE_INLINE __u64 talk_oldest(const struct talk *t) {
-        return t->n_groups > 0 ? t->groups[t->head & (TALK_GROUPS - 1)].first_at : 0;
 }
 
 /* How many more questions are in flight than before, besides the one that struct exchange counts. */
 EXCHANGE_INLINE __s32 talk_extra(struct talk *t) {
-        __u32 n = t->asked + !!(t->flags & TALK_ANSWERING), before = t->extra;
+        __u32 n = talk_waiting(t) + ((t->flags & (TALK_ANSWERING | TALK_EXCLUDED)) == TALK_ANSWERING), before = t->extra;
 
         t->extra = n > 1 ? n - 1 : 0;
         return (__s32) (t->extra - before);
@@ -172,13 +240,14 @@ EXCHANGE_INLINE void talk_settle(struct talk *t, struct exchange *x, __u64 now, 
         else
                 x->flags &= ~EXCHANGE_LATE;
 
-        if (t->asked > 0)
-                at = talk_oldest(t) ?: now;
-        else if (t->flags & TALK_ANSWERING || (!complete && !(t->flags & TALK_PUSHES) && !talk_is_streaming(t)))
+        if (talk_waiting(t) > 0)
+                at = t->oldest_at ?: now;
+        else if (!(t->flags & TALK_EXCLUDED) &&
+                 (t->flags & TALK_ANSWERING || (!complete && !(t->flags & TALK_PUSHES) && !talk_is_streaming(t))))
                 at = x->first_at ?: now;
         else if (x->flags & EXCHANGE_LATE)
                 at = 0;
-        else if (t->in.state != 0)
+        else if (t->in.state != 0 && !(t->flags & TALK_EXCLUDES) && !(t->in.flags & PARSER_ASKED))
                 at = t->begun_at ?: now;
         else if (x->n_marks > 0)
                 at = x->mark_at[0];
@@ -188,6 +257,13 @@ EXCHANGE_INLINE void talk_settle(struct talk *t, struct exchange *x, __u64 now, 
         else
                 exchange_shut(x, effect);
         effect->in_flight += talk_extra(t);
+}
+
+/* Nothing waits for an answer any more. */
+EXCHANGE_INLINE void talk_forget(struct talk *t) {
+        t->asked = t->n_groups = t->flags = 0;
+        t->excluded[0] = t->excluded[1] = 0;
+        t->excluding = 0;
 }
 
 /* The parser has lost its place among the questions: from here on the connection is like any other, and what was half
@@ -210,9 +286,7 @@ EXCHANGE_INLINE void talk_give_up(struct talk *t, struct exchange *x, struct exc
 
         effect->overlap = !!(t->flags & TALK_UNDERSTOOD);
         t->protocol = PROTOCOL_PLAIN;
-        t->asked = 0;
-        t->n_groups = 0;
-        t->flags = 0;
+        talk_forget(t);
         x->flags &= ~(EXCHANGE_PARSED | EXCHANGE_LATE);
         effect->in_flight += talk_extra(t);
 }
@@ -223,7 +297,7 @@ EXCHANGE_INLINE void talk_end(struct talk *t, struct exchange *x, struct exchang
         x->flags = (x->flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_DONE;
         x->n_marks = 0;
         exchange_shut(x, effect);
-        t->asked = t->n_groups = t->flags = 0;
+        talk_forget(t);
         effect->in_flight += talk_extra(t);
 }
 
@@ -257,8 +331,9 @@ EXCHANGE_INLINE int talk_is_more(const struct talk *t) {
 /* What was parsed of a piece of the stream. */
 struct talk_piece {
         __u32 begun;            /* answers that began in it */
-        __u16 lost;             /* 1: the parser does not understand it */
-        __u16 tunnel;           /* 1: behind the last answer nothing is asked any more; 2: … but in HTTP/2 */
+        __u8 lost;              /* 1: the parser does not understand it */
+        __u8 tunnel;            /* 1: behind the last answer nothing is asked any more; 2: … but in HTTP/2 */
+        __u16 named;            /* 1: a question has a name, to be looked at before more is parsed */
         __u32 streams;          /* answers that have turned out never to be complete */
         __u32 status4xx;        /* of the answers that began */
         __u32 status5xx;
@@ -274,7 +349,7 @@ EXCHANGE_INLINE void talk_begins(struct talk *t, struct talk_piece *piece) {
                 t->in.flags |= PARSER_ASKED;
         }
         piece->begun++;
-        if (piece->begun > t->asked)
+        if (piece->begun > t->asked || talk_is_excluded(t, piece->begun - 1))
                 return;
         piece->status4xx += class == 4;
         piece->status5xx += class == 5;
@@ -308,8 +383,6 @@ PARSER_FUNCTION __u32 talk_answer_bytes(struct talk *t, __u32 at, __u32 end, str
                 piece->lost = 1;
         if (meaning & PARSED_TUNNEL)
                 piece->tunnel = meaning & PARSED_BARE ? 2 : 1;
-        if (meaning & PARSED_STREAM)
-                piece->streams++;
 
         /* Each that ended, without the one that had begun before, and the one that has not ended */
         after = t->out.state != 0 && !(t->out.flags & PARSER_UNASKED);
@@ -318,6 +391,8 @@ PARSER_FUNCTION __u32 talk_answer_bytes(struct talk *t, __u32 at, __u32 end, str
                 piece->begun += n;
         else if (n == 1)
                 talk_begins(t, piece);
+        if (meaning & PARSED_STREAM && !(piece->begun > 0 ? talk_is_excluded(t, piece->begun - 1) : t->flags & TALK_EXCLUDED))
+                piece->streams++;
 
         /* What nobody asked for is no answer, whatever it looks like */
         if (!after || talk_is_streaming(t))
@@ -333,26 +408,35 @@ PARSER_FUNCTION __u32 talk_answer_bytes(struct talk *t, __u32 at, __u32 end, str
 struct talk_times {
         __u64 came_at;          /* all of them, if that was at once … */
         struct exchange_marks marks; /* … or when what did */
+        __u32 names;            /* PROTOCOL_NAMES: some questions are left out */
 };
 
 EXCHANGE_INLINE __u64 talk_when(const struct talk_times *times, __u32 position, int last) {
         return times->came_at ?: exchange_when(&times->marks, position, last);
 }
 
-/* position: of the first of the bytes in the stream. */
+/* position: of the first of the bytes in the stream. If piece->named comes back set, the caller decides by protocol_name()
+ * whether the question is left out, sets TALK_EXCLUDES then, and clears it. */
 EXCHANGE_INLINE __u32 talk_question_bytes(struct talk *t, __u32 at, __u32 end, const struct talk_times *times, __u32 position,
                                           struct talk_piece *piece) {
         int halfway = t->in.state != 0, asked = halfway && t->in.flags & PARSER_ASKED;
+        /* It is the first of those that are asked here */
+        int too_many = t->flags & TALK_EXCLUDES && t->asked >= TALK_EXCLUDED_MAX;
         __u32 r, n, meaning;
         __u64 last_at;
 
         if (!halfway)
                 t->begun_at = talk_when(times, position + 1, 0);
-        r = protocol_take_questions(t->protocol | (times->came_at == 0 ? PROTOCOL_SINGLE : 0), &t->in, &t->window, at, end);
+        r = protocol_take_questions(t->protocol | times->names | (times->came_at == 0 ? PROTOCOL_SINGLE : 0), &t->in, &t->window,
+                                    at, end);
         n = PARSED_MESSAGES(r);
         meaning = PARSED_MEANING(r);
         last_at = talk_when(times, position + PARSED_TAKEN(r), 1);
 
+        if (too_many && (n > 0 || meaning & (PARSED_END | PARSED_ASKED))) {
+                piece->lost = 1;
+                return PARSED_TAKEN(r);
+        }
         if (n > 0 && halfway) {
                 if (asked)
                         talk_ask_more(t, last_at);
@@ -365,6 +449,8 @@ EXCHANGE_INLINE __u32 talk_question_bytes(struct talk *t, __u32 at, __u32 end, c
                 talk_ask(t, n, t->begun_at, last_at, 0);
         if ((meaning & (PARSED_END | PARSED_NOTHING)) == PARSED_END || meaning & PARSED_ASKED)
                 talk_ask(t, 1, t->begun_at, last_at, meaning);
+        if (meaning & PARSED_NAMED)
+                piece->named = 1;
         if (meaning & PARSED_LOST || (meaning & PARSED_BARE && t->asked > TALK_BARE_MAX))
                 piece->lost = 1;
         return PARSED_TAKEN(r);

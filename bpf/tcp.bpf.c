@@ -165,8 +165,6 @@ static __always_inline void sock_remote(const struct sock *sk, struct qos_addres
                 words[0] = sk->__sk_common.skc_daddr;
 }
 
-#define SHARE_GENERATION_SHIFT 8
-
 /* Which row has the figures of a socket, by its address. Apart: it is asked once for each listener, and for connections
  * older than the attach. */
 static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos_unit *u, __u32 kind, __u32 slot, __u32 generation) {
@@ -197,18 +195,6 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
 
         GRID_BOUND(row, QOS_ROWS + 1);
         return row | alone | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
-}
-
-/* A peer's row may have become another one's meanwhile. What it had is part of the rest then. */
-static __always_inline __u32 share_now(struct qos_unit *u, __u32 share) {
-        __u32 row = share & SHARE_ROW;
-
-        if (row < QOS_ROW_FIRST)
-                return share;
-        GRID_BOUND(row, QOS_ROWS + 1);
-        if ((u->names[row].generation & 0xff) != share >> SHARE_GENERATION_SHIFT)
-                return QOS_ROW_PEERS_REST | SHARE_ALONE;
-        return share;
 }
 
 /* Makes a fresh connection of this owner out of storage that is new, was cloned from a listener, or belonged to a unit
@@ -527,13 +513,20 @@ static __always_inline void client_begins(struct sock *sk, struct conn *c, const
 
         bpf_spin_lock(&c->lock);
         c->x = x;
+        c->tries = 0;
         bpf_spin_unlock(&c->lock);
         conn_move(sk, c, owner);
 }
 
-/* All of it apart: servers that ask nobody do not pay for it. tcp: where the segment ends, and snd_nxt. */
-static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_unit *u, __u64 tcp, __u32 asks, __u64 now) {
+/* The first of what is asked leaves, and not more of it */
+#define CLIENT_ASKS (1ULL << 32)
+/* … and there is an answer that was not read */
+#define CLIENT_UNREAD (1ULL << 33)
+
+/* All of it apart: servers that ask nobody do not pay for it. tcp: where the segment ends, and snd_nxt. Returns how much leaves. */
+static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos_unit *u, __u64 tcp, __u32 asks, __u64 now) {
         struct exchange_effect effect = {};
+        __u64 begins = 0;
         struct place p;
         __u32 bytes;
 
@@ -542,8 +535,11 @@ static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_u
 
         bpf_spin_lock(&c->lock);
         bytes = exchange_leave(&c->x, tcp >> 32, tcp);
-        if (bytes > 0 && asks)
+        if (bytes > 0 && asks) {
+                if (c->x.state != EXCHANGE_ASKED)
+                        begins = CLIENT_ASKS;
                 exchange_ask(&c->x, now, &effect);
+        }
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
         u = bytes > 0 ? place_get(u, &p) : NULL;
@@ -553,7 +549,7 @@ static __attribute__((noinline)) int client_departs(struct conn *c, struct qos_u
         window_enter(u, now);
         share_sum(u, p.share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes);
         share_apply(u, p.share, &effect);
-        return 0;
+        return bytes | begins;
 }
 
 static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit *u, __u64 segment, __u64 tcp, __u64 now) {
@@ -782,6 +778,7 @@ struct question_feed {
         struct bpf_dynptr *data;
         __u32 offset;           /* of the piece in the buffer */
         __u32 position;         /* of the piece in the stream */
+        struct qos_owner owner;
         struct talk_times times;
 };
 
@@ -799,6 +796,10 @@ static long question_step(__u64 i, void *data) {
         else
                 f->at += talk_question_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &q->times,
                                              q->position + f->at, &f->piece);
+        if (f->piece.named) {
+                f->piece.named = 0;
+                question_look_up(f->talk, &q->owner);
+        }
         return f->piece.lost != 0;
 }
 
@@ -1279,6 +1280,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
 
         __u32 offset = piece >> 32, len = piece, parsed;
         struct exchange_effect effect = {};
+        const struct qos_filter *filter;
         struct question_feed q = {};
         struct bpf_dynptr data;
         struct sock *sk;
@@ -1332,6 +1334,10 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         q.data = &data;
         q.offset = offset;
         q.position = copied;
+        q.owner = owner_read(&c->owner);
+        filter = bpf_map_lookup_elem(&filters, &q.owner.slot);
+        if (filter && filter->names && filter->generation == q.owner.generation)
+                q.times.names = PROTOCOL_NAMES;
         /* Looked at before (MSG_PEEK) */
         parsed = t->in_pos - copied;
         if ((__s32) parsed > 0)
@@ -1432,6 +1438,40 @@ static __always_inline void departure_apply(struct departure *d, struct exchange
         d->book.first_out_at = x->first_out_at;
 }
 
+struct hello {
+        struct __sk_buff *skb;
+        __u32 at;               /* the next extension … */
+        __u32 end;
+        __u32 http2;
+};
+
+static long hello_step(__u64 i, void *data) {
+        struct hello *h = data;
+        __u64 bytes;
+
+        if (h->at + sizeof(bytes) > h->end || bpf_skb_load_bytes(h->skb, h->at, &bytes, sizeof(bytes)) < 0)
+                return 1;
+        bytes = bpf_be64_to_cpu(bytes);
+        h->http2 = bytes == TLS_EXTENSION_HTTP2;
+        h->at += 4 + TLS_EXTENSION_LENGTH(bytes);
+        return h->http2;
+}
+
+/* The greeting of a server: does it say that HTTP/2 is spoken? piece: as that of content_parse(). */
+static __attribute__((noinline)) int hello_is_http2(struct __sk_buff *skb, __u64 piece) {
+        __u32 offset = piece >> 32, len = piece;
+        struct hello h = {};
+        __u8 session;
+
+        if (!skb || bpf_skb_load_bytes(skb, offset + TLS_HELLO_SESSION, &session, 1) < 0)
+                return 0;
+        h.skb = skb;
+        h.at = offset + TLS_HELLO_EXTENSIONS(session);
+        h.end = offset + len;
+        bpf_loop(TLS_EXTENSIONS_MAX, hello_step, &h, 0);
+        return h.http2;
+}
+
 /* Of a connection that is sealed: what is no part of an answer changes nothing. Returns 1 where the plaintext is seen: what that
  * means is for library_egress to say. */
 static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
@@ -1450,6 +1490,8 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         f.skb = skb;
         f.offset = skb->len - d->bytes;
         f.end = d->bytes;
+        if (f.tls->phase == TLS_HELLO && hello_is_http2(skb, (__u64) f.offset << 32 | f.end))
+                f.tls->http2 = 1;
         if (!f.tls->out_lost) {
                 bpf_loop(PIECE_MAX, seal_step_out, &f, 0);
                 if (f.seen & TLS_STEP_LOST)
@@ -1469,8 +1511,11 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         }
 
         bpf_spin_lock(&c->lock);
-        if (talks)
+        if (talks) {
                 departure_apply(d, &c->x, effect);
+                if (effect->begun && f.tls->http2)
+                        effect->overlap = 1;
+        }
         d->place = conn_note(c, effect);
         bpf_spin_unlock(&c->lock);
         return 0;
@@ -1546,12 +1591,18 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
                 if (n == 0)
                         break;
                 answers -= n;
+                if (group.excluded > 0) {
+                        window_count(u, QOS_CELL_EXCLUDED, group.excluded);
+                        n -= group.excluded;
+                        t->flags &= ~TALK_ANSWERED;
+                        if (n == 0)
+                                continue;
+                }
                 if (!(share & SHARE_ALONE))
                         window_count(u, QOS_CELL_COUNT + t->protocol, n);
                 if (group.waits) {
                         share_count(u, share, QOS_CELL_COUNT, QOS_ROW_COUNT, n);
-                        if (!(share & SHARE_ALONE))
-                                window_count(u, QOS_CELL_WAITS, n);
+                        window_count(u, share & SHARE_ALONE ? QOS_CELL_EXCLUDED : QOS_CELL_WAITS, n);
                         t->flags &= ~TALK_ANSWERED;
                         continue;
                 }
@@ -1561,7 +1612,8 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
                 /* A part of the question was read that was not the last, where whoever reads has not returned */
                 book.read_at = group.read_at ?: d->now;
                 share_book(u, &book);
-                t->flags |= TALK_ANSWERED;
+                if (!(t->flags & TALK_EXCLUDED))
+                        t->flags |= TALK_ANSWERED;
                 c->x.first_at = group.first_at;
                 c->x.first_out_at = c->x.last_out_at = d->now;
         }
@@ -1691,6 +1743,100 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
         return 1;
 }
 
+static long ask_step(__u64 i, void *data) {
+        const struct talk_times times = { .came_at = 1 };
+        struct answer_feed *a = data;
+        struct feed *f = &a->f;
+        __u32 n;
+
+        if (!feed_skip(f, &f->talk->in))
+                return 1;
+        n = feed_move(f, &f->talk->in);
+        GRID_BOUND(n, WINDOW_SIZE + 1);
+        if (n > 0 && bpf_skb_load_bytes(a->skb, a->offset + f->window_begin, f->talk->window.bytes, n) < 0)
+                f->piece.lost = 1;
+        else
+                f->at += talk_question_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &times, 0, &f->piece);
+        return f->piece.lost != 0;
+}
+
+/* Of a peer whose protocol is parsed: counts the questions in the last bytes of what leaves. Returns 1: that is not understood.
+ * Walked by the verifier by itself. */
+__attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct talk *t, __u32 bytes) {
+        struct answer_feed a = {};
+
+        if (!skb || !t || bytes > skb->len)
+                return 0;
+        a.f.talk = t;
+        a.f.end = bytes;
+        a.skb = skb;
+        a.offset = skb->len - bytes;
+        bpf_loop(PIECE_MAX, ask_step, &a, 0);
+        return a.f.piece.lost;
+}
+
+/* Who asks more than one thing at once gets more than one answer, of which nobody here knows where the one ends and the other begins.
+ * That is said. */
+static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
+                                                   __u64 left) {
+        struct exchange_effect effect = {};
+        bool unread = left & CLIENT_UNREAD;
+        __u32 bytes = left, protocol;
+        struct talk *t = NULL;
+        struct place p;
+
+        if (!skb || !sk || !c || !u)
+                return 0;
+        if (bytes > skb->len)
+                return 0;
+        if (c->x.flags & EXCHANGE_PARSED)
+                t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        if (!t) {
+                __u64 first = 0;
+                __u32 n = bytes < sizeof(first) ? bytes : sizeof(first);
+
+                if (!(left & CLIENT_ASKS) || n == 0)
+                        return 0;
+                GRID_BOUND(n, sizeof(first) + 1);
+                if (n == 0 || bpf_skb_load_bytes(skb, skb->len - bytes, &first, n) < 0)
+                        return 0;
+                protocol = protocol_detect(first, n);
+                t = protocol != PROTOCOL_PLAIN ? bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
+                if (!t) {
+                        c->tries = protocol != PROTOCOL_PLAIN ? TRIES_MAX : c->tries + 1;
+                        return 0;
+                }
+                talk_begin(t, protocol, 0, 0);
+                unread = false;
+        } else if (left & CLIENT_ASKS)
+                talk_forget(t);
+        else
+                unread = false;
+
+        if (client_parse(skb, t, bytes)) {
+                c->tries = TRIES_MAX;
+                t = NULL;
+        }
+
+        bpf_spin_lock(&c->lock);
+        if (left & CLIENT_ASKS)
+                c->x.flags &= ~EXCHANGE_OVERLAPPED;
+        if (t) {
+                c->x.flags |= EXCHANGE_PARSED;
+                effect.overlap = (t->asked > 1 || unread) && !(c->x.flags & EXCHANGE_OVERLAPPED);
+        } else
+                c->x.flags &= ~EXCHANGE_PARSED;
+        if (effect.overlap)
+                c->x.flags |= EXCHANGE_OVERLAPPED;
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+
+        u = effect.overlap ? place_get(u, &p) : NULL;
+        if (u)
+                share_apply(u, p.share, &effect);
+        return 0;
+}
+
 SEC("cgroup_skb/egress")
 int requests_egress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
@@ -1744,7 +1890,13 @@ int requests_egress(struct __sk_buff *skb) {
 
                 if (segment.len >= TLS_HEADER_SIZE && segment.len <= TLS_FAREWELL_MAX)
                         (void) bpf_skb_load_bytes(skb, segment.offset, &bytes, TLS_HEADER_SIZE);
-                client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt, !tls_is_farewell(bytes, segment.len), d.now);
+                bytes = client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt, !tls_is_farewell(bytes, segment.len),
+                                       d.now);
+                if (bytes > 0 && c->tries < TRIES_MAX) {
+                        if (tp->rcv_nxt != tp->copied_seq && sk->state == TCP_ESTABLISHED)
+                                bytes |= CLIENT_UNREAD;
+                        client_counts(skb, sk, c, u, bytes);
+                }
                 return 1;
         }
 
@@ -2253,7 +2405,7 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                 bpf_spin_lock(&c->lock);
                 if ((c->x.flags & EXCHANGE_SEALED) && unsent == 0 && !(t && t->asked > 0))
                         tls_end(&c->x, &effect);
-                asked = t ? t->asked : h ? h->open : c->x.state == EXCHANGE_ASKED;
+                asked = t ? talk_waiting(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
                 /* What was not read of frames is perhaps no question (GOAWAY) */
                 if (h && asked == 0)
                         exchange_shut(&c->x, &effect);
@@ -2261,7 +2413,7 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                         talk_hang_up(t, &c->x, now, unsent, &effect);
                 exchange_end(&c->x, gone, asked, unsent, &effect);
                 if (t && effect.unanswered) {
-                        t->asked = t->n_groups = t->flags = 0;
+                        talk_forget(t);
                         effect.in_flight += talk_extra(t);
                 }
                 if (h && effect.unanswered) {

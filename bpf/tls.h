@@ -27,6 +27,17 @@ enum tls_type {
 #define TLS_IS_FINISHED(length) ((length) == 53 || (length) == 69 || (length) == 45)
 #define TLS_IS_ALERT(length) ((length) == 19)
 
+/* The first thing a server seals in TLS 1.3 are its EncryptedExtensions: four bytes, the length in two, and the extensions, of
+ * which one says what is spoken, if that was asked (ALPN): "h2" takes nine bytes, "http/1.1" fifteen. All others have an even
+ * length: that the name was known (server_name, four bytes), and the curves that the server would have liked better, of which
+ * OpenSSL has eight or ten (22 or 26 bytes). So what is even speaks neither, and of what is odd these lengths are HTTP/1.1's; the
+ * rest is taken for HTTP/2: other lists of curves may be either, and no figure is better than a wrong one. In one record with the
+ * certificate (BoringSSL) nothing can be told. */
+#define TLS_EXTENSIONS_LENGTH_MAX 128U
+#define TLS_IS_HTTP1(length)                                                                            \
+        ((length) == 38 || (length) == 42 || (length) == 60 || (length) == 64 || (length) == 68)
+#define TLS_IS_HTTP2(length) ((length) <= TLS_EXTENSIONS_LENGTH_MAX && !((length) & 1) && !TLS_IS_HTTP1(length))
+
 /* A certificate, a proof of it, and a Finished: who sends more records than these has longer ones than are known here. */
 #define TLS_FINISHED_RECORDS 4
 
@@ -52,7 +63,10 @@ struct tls {
         __u8 sealed;            /* records that the client has sent sealed, in the handshake of TLS 1.3 */
         __u8 asks;              /* a part of a question was taken since the last read */
         __u8 out_lost;          /* what leaves cannot be followed: all of it is an answer, then */
+        __u8 extended;          /* the server has sealed something */
+        __u8 http2;             /* it is HTTP/2: how many questions an exchange is, or whether it is one, nobody knows */
         __u8 tries;             /* how often its plaintext was looked at in vain */
+        __u8 _padding;
 };
 
 /* By the first bytes of a question, as protocol_detect(): a greeting, or the middle of a talk. */
@@ -94,6 +108,10 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
                         side->application = !TLS_IS_ALERT(length);
                 else if (!out && (TLS_IS_FINISHED(length) || ++t->sealed >= TLS_FINISHED_RECORDS))
                         t->phase = TLS_ESTABLISHED;
+                else if (out && !t->extended) {
+                        t->extended = 1;
+                        t->http2 = TLS_IS_HTTP2(length);
+                }
                 return 1;
         }
 
@@ -108,6 +126,17 @@ EXCHANGE_INLINE int tls_is_farewell(__u64 bytes, __u32 length) {
         return major == 3 && length == TLS_HEADER_SIZE + body &&
                 (type == TLS_ALERT || (type == TLS_APPLICATION && TLS_IS_ALERT(body)));
 }
+
+/* In the greeting of a server up to TLS 1.2 the same is in the clear: behind the header, 38 bytes, the session's name with its
+ * length in front, three bytes, and the length of all of them come the extensions. */
+#define TLS_HELLO_SESSION (TLS_HEADER_SIZE + 38U)
+#define TLS_HELLO_EXTENSIONS(session) (TLS_HELLO_SESSION + 1 + (session) + 3 + 2)
+#define TLS_EXTENSIONS_MAX 16   /* servers have five or six */
+
+/* The first eight bytes of an extension, the first one highest: type and length of the one that names what is spoken, the length of a
+ * list, that of its only name, and "h", for "h2". */
+#define TLS_EXTENSION_HTTP2 0x0010000500030268ULL
+#define TLS_EXTENSION_LENGTH(bytes) ((__u32) ((bytes) >> 32 & 0xffff))
 
 /* What a step meant. */
 #define TLS_STEP_APPLICATION (1U << 24) /* there was something of a question, or an answer, in what it took */

@@ -273,8 +273,10 @@ static __always_inline void udp_book(struct bpf_sock *sk, struct udp_socket *c, 
         share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes_out);
         book.share = c->share;
         row_book(u, &book);
-        if (c->share & SHARE_ALONE)
+        if (c->share & SHARE_ALONE) {
+                window_count(u, QOS_CELL_EXCLUDED, 1);
                 return;
+        }
         window_count(u, QOS_CELL_COUNT, 1);
         window_count(u, QOS_CELL_UDP, 1);
         window_add(u, QOS_FIRST_BYTE, exchange_between(first_at, now), 1);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
-/* The probe "requests": exchanges on Unix sockets, stream and seqpacket, server role.
+/* The probe "requests": exchanges on Unix sockets, stream and seqpacket, of the units that answer and of those that ask.
  *
  *   arrival, departure   sk_data_ready             of the socket that gets the data, called by the one who sends, after it was
  *                                                  queued and before anybody is woken: for a socket that was accepted it is
  *                                                  the arrival of a question, for its peer the departure of an answer
  *   connection           sk_data_ready             of the listener, before connect() returns
  *   read                 skb_copy_datagram_iovec   in tcp.bpf.c, which calls unix_content()
+ *
+ * Who asks sees the same events from the other end: what is queued at the socket that was accepted leaves, what is queued at its
+ * own arrives.
  *
  * Nothing tells that such a socket is closed, but its storage goes with it: what is in flight is looked up when somebody
  * wants to know. */
@@ -142,6 +145,103 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk) {
         return 0;
 }
 
+/* ---- the unit asks -------------------------------------------------------------------------------------------- */
+
+/* Something was queued at a socket that was accepted, by the task that runs. asker: the other end; us: this one, which has the
+ * listener's name. */
+static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct sock *sk, struct unix_sock *us) {
+        struct exchange_effect effect = {};
+        struct booking book = { .n = 1 };
+        __u32 waiting, queued;
+        struct qos_owner owner;
+        struct unix_conn *c;
+        struct qos_unit *u;
+
+        if (!asker || !sk || !us)
+                return 0;
+        c = bpf_sk_storage_get(&unix_conns, asker, 0, 0);
+        u = c ? unit_get(&c->owner) : NULL;
+        if (!u) {
+                /* Who has shut down its receiving side (as for the journal) asks nothing */
+                if (!task_owner(&owner) || asker->sk_shutdown & RCV_SHUTDOWN)
+                        return 0;
+                u = unit_get(&owner);
+                if (!u)
+                        return 0;
+                c = unix_learn(asker, &owner, unix_find_peer(us, u, 0, 0), UNIX_CLIENT, 0);
+                if (!c) {
+                        window_count(u, QOS_CELL_DROPS, 1);
+                        return 0;
+                }
+        }
+        if (c->kind != UNIX_CLIENT)
+                return 0;
+        waiting = asker->sk_receive_queue.qlen;
+        queued = sk->sk_receive_queue.qlen;
+        book.now = bpf_ktime_get_ns();
+
+        bpf_spin_lock(&c->lock);
+        if (c->x.state == EXCHANGE_ASKED || waiting == 0)
+                exchange_ask(&c->x, book.now, &effect);
+        else if (c->found && queued == 0) {
+                /* The peer was faster than this: it has read and answered already */
+                c->x.state = EXCHANGE_ANSWERING;
+                c->x.first_at = c->x.last_out_at = book.now;
+                effect.begun = 1;
+        } else
+                effect.overlap = 1; /* there is an answer that it has not read */
+        c->found = 0;
+        book.first_at = c->x.first_at;
+        bpf_spin_unlock(&c->lock);
+
+        if (!effect.begun && !effect.overlap)
+                return 0;
+        window_enter(u, book.now);
+        book.share = share_now(u, c->share);
+        effect.in_flight = 0; /* see requests_unix_open */
+        share_apply(u, book.share, &effect);
+        if (effect.begun)
+                row_book(u, &book);
+        return 0;
+}
+
+/* An answer was queued at the socket of a unit that asks. server: the other end's. */
+static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server) {
+        struct exchange_effect effect = {};
+        struct booking book = { .n = 1 };
+        struct qos_unit *u;
+        __u32 end;
+
+        if (!c || !server)
+                return 0;
+        u = unit_get(&c->owner);
+        if (!u)
+                return 0;
+        book.now = bpf_ktime_get_ns();
+
+        bpf_spin_lock(&c->lock);
+        if (c->x.state != EXCHANGE_ASKED)
+                c->found = 1;
+        end = c->x.in_end + UNIX_STEP;
+        exchange_hear(&c->x, book.now, end, end, end, &effect);
+        book.first_at = c->x.first_at;
+        book.before = effect.grown_from;
+        bpf_spin_unlock(&c->lock);
+
+        if (!effect.begun && !effect.grown)
+                return 0;
+        window_enter(u, book.now);
+        book.share = share_now(u, c->share);
+        if (effect.begun)
+                row_book(u, &book);
+        else
+                row_book_more(u, &book);
+        /* It has no row, or has none any more: perhaps it earns one */
+        if (effect.begun && (book.share & SHARE_ROW) == QOS_ROW_PEERS_REST)
+                c->share = unix_find_peer(server, u, book.first_at, book.now);
+        return 0;
+}
+
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(requests_unix, struct sock *sk) {
         struct unix_conn *c;
@@ -162,7 +262,10 @@ int BPF_PROG(requests_unix, struct sock *sk) {
                 return 0;
         }
 
+        peer = us->peer;
         if (unix_is_accepted(sk, us)) {
+                if (peer)
+                        unix_client_asks(peer, sk, us);
                 c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
                 u = c ? unit_get(&c->owner) : NULL;
                 if (!u) {
@@ -189,9 +292,14 @@ int BPF_PROG(requests_unix, struct sock *sk) {
                 return 0;
         }
 
-        peer = us->peer;
         if (!peer)
                 return 0;
+        c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
+        if (c && c->kind == UNIX_CLIENT) {
+                us = bpf_skc_to_unix_sock(peer);
+                if (us)
+                        unix_client_hears(c, us);
+        }
         c = bpf_sk_storage_get(&unix_conns, peer, 0, 0);
         if (!c || c->kind != UNIX_SERVER)
                 return 0;
@@ -267,7 +375,9 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_session session = { .id = ctx->meta->session_id };
         struct sock *sk = ctx->sk;
         struct unix_conn *c;
+        struct qos_row *row;
         struct qos_unit *u;
+        __u32 share;
         __u64 at;
 
         if (!sk) {
@@ -275,7 +385,7 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 return 0;
         }
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
-        if (!c || (c->kind != UNIX_SERVER && c->kind != UNIX_ASKER))
+        if (!c || (c->kind != UNIX_SERVER && c->kind != UNIX_ASKER && c->kind != UNIX_CLIENT))
                 return 0;
         at = *(volatile __u64*) &c->x.open_at;
         if (at == 0 || sk->sk_shutdown == SHUTDOWN_MASK)
@@ -286,6 +396,13 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         if (!u)
                 return 0;
 
-        share_in_flight(u, c->share, QOS_GAUGE_UNIX, session.id, 1, at);
+        share = share_now(u, c->share);
+        if (c->kind == UNIX_CLIENT) {
+                /* Some only listen: who has never answered has nothing to answer */
+                row = row_get(u, share & SHARE_ROW);
+                if (row->cells[QOS_ROW_COUNT] == 0 && row->carry[QOS_ROW_COUNT] == 0)
+                        return 0;
+        }
+        share_in_flight(u, share, QOS_GAUGE_UNIX, session.id, 1, at);
         return 0;
 }

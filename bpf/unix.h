@@ -22,6 +22,7 @@ enum unix_kind {
         UNIX_OTHER,             /* … of a unit that is not observed */
         UNIX_BUS,               /* … that speaks D-Bus: both sides say what they like, when they like */
         UNIX_ASKER,             /* the client's: datagrams, see unix_asked() */
+        UNIX_CLIENT,            /* it has asked for the connection, and is a unit's */
 };
 
 /* Charged to the application's option memory, as struct conn. */
@@ -30,8 +31,8 @@ struct unix_conn {
         struct qos_owner owner;
         __u16 kind;             /* enum unix_kind */
         __u16 found;            /* 1: somebody else made the listener, who reads first shows whose it is;
-                                 * of UNIX_ASKER: it was answered once */
-        __u16 share;            /* SHARE_ROW */
+                                 * of UNIX_ASKER: it was answered once; of UNIX_CLIENT: something came that was not asked for */
+        __u16 share;            /* SHARE_ROW; of UNIX_CLIENT: as struct conn has it */
         __u16 looked;           /* 1: at what the first question begins with */
         struct exchange x;
 };
@@ -54,14 +55,24 @@ static __always_inline bool unix_is_accepted(const struct sock *sk, const struct
                 sk->__sk_common.skc_hash < 256;
 }
 
-/* The endpoint's row, by the name that the socket has. */
-static __attribute__((noinline)) int unix_find_share(struct unix_sock *us, struct qos_unit *u) {
+/* The first byte last: who reads it without one does not know the name yet. */
+static __always_inline void unix_set_path(struct qos_row_name *name, const char *path) {
+        for (int i = 1; i < QOS_SOCKET_PATH_SIZE; i++)
+                name->path[i] = path[i];
+        __asm__ volatile("" ::: "memory");
+        *(volatile char*) name->path = path[0];
+}
+
+/* The row of an endpoint, or of a peer (kind), by the name that the listener's sockets have. A peer that has none, and has just
+ * answered a question that was asked at first_at, may earn one. */
+static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct qos_unit *u, __u32 kind, __u64 first_at, __u64 now) {
         char path[QOS_SOCKET_PATH_SIZE] = {};
         struct qos_address a = { .family = AF_UNIX };
         __u64 hash = 0xcbf29ce484222325, *words = (__u64*) path;
         struct qos_row_name *name;
         struct unix_address *addr;
-        __u32 length, row;
+        __u32 length, earned = 0;
+        __u64 row;
 
         if (!us || !u)
                 return 0;
@@ -83,13 +94,32 @@ static __attribute__((noinline)) int unix_find_share(struct unix_sock *us, struc
                 hash = (hash ^ words[i]) * 0x100000001b3;
         *(volatile __u64*) a.address = hash ^ *(__u32*) (path + QOS_SOCKET_PATH_SIZE - 4);
 
-        row = row_find(u, &a, QOS_ROW_ENDPOINT);
+        row = row_find(u, &a, kind);
+        if (row == QOS_ROW_PEERS_REST && first_at != 0) {
+                earned = peer_challenge(u, &a, exchange_between(first_at, now), now);
+                if (earned)
+                        row = earned;
+        }
         GRID_BOUND(row, QOS_ROWS + 1);
         name = &u->names[row];
-        if (row != QOS_ROW_ENDPOINTS_REST && name->path[0] == 0)
-                for (int i = 0; i < QOS_SOCKET_PATH_SIZE; i++)
-                        name->path[i] = path[i];
+        if ((row == 0 || row >= QOS_ROW_FIRST) && name->path[0] == 0)
+                unix_set_path(name, path);
         return row;
+}
+
+static __always_inline int unix_find_share(struct unix_sock *us, struct qos_unit *u) {
+        return unix_find_row(us, u, QOS_ROW_ENDPOINT, 0, 0);
+}
+
+/* The same of a peer: its figures are not the unit's. */
+static __always_inline __u32 unix_find_peer(struct unix_sock *us, struct qos_unit *u, __u64 first_at, __u64 now) {
+        __u32 row = unix_find_row(us, u, QOS_ROW_PEER, first_at, now);
+
+        /* One without a name is unheard of here */
+        if (row < QOS_ROW_PEERS_REST)
+                row = QOS_ROW_PEERS_REST;
+        GRID_BOUND(row, QOS_ROWS + 1);
+        return row | SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
 }
 
 /* Makes a connection of this owner out of storage that is new, or belonged to a unit that was detached. */
@@ -104,6 +134,7 @@ static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_own
                 c->kind = kind;
                 c->found = found;
                 c->share = share;
+                c->looked = 0;
                 c->x = x;
         }
         bpf_spin_unlock(&c->lock);
@@ -252,6 +283,10 @@ static __always_inline bool unix_is_bus(struct sk_buff *skb, __u32 consumed) {
                 ((head[0] == 'l' || head[0] == 'B') && head[1] >= 1 && head[1] <= 4 && head[2] < 8 && head[3] == 1);
 }
 
+static __always_inline bool unix_consumed(struct sk_buff *skb, __u32 *ret) {
+        return bpf_core_read(ret, sizeof(*ret), &((struct unix_skb_parms*) &skb->cb)->consumed) >= 0;
+}
+
 /* Data on its way to the application, which is a server or not. What is spliced does not pass here, see unix_depart(). */
 static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) {
         struct exchange_effect effect = {};
@@ -270,7 +305,13 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         if (!sender)
                 return 0;
         c = sender->sk_type == SOCK_DGRAM ? NULL : bpf_sk_storage_get(&unix_conns, sender, 0, 0);
-        if (c) {
+        if (c && c->kind == UNIX_CLIENT) {
+                if (!c->looked) {
+                        c->looked = 1;
+                        if (!unix_is_packets(sender) && unix_consumed(skb, &consumed) && unix_is_bus(skb, consumed))
+                                c->kind = UNIX_BUS;
+                }
+        } else if (c) {
                 /* The answer. When it leaves nobody can tell how much it is: the client may be faster than the look at it */
                 u = c->kind == UNIX_SERVER ? unit_get(&c->owner) : NULL;
                 if (u) {
@@ -304,7 +345,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
                 return 0;
 
         if (!unix_is_packets(sk)) {
-                if (bpf_core_read(&consumed, sizeof(consumed), &((struct unix_skb_parms*) &skb->cb)->consumed) < 0)
+                if (!unix_consumed(skb, &consumed))
                         return 0;
                 whole = consumed + len >= skb->len;
                 if (!c->looked) {

@@ -38,7 +38,7 @@ typedef struct Client {
         Call *calls;
 } Client;
 
-/* An AttachUnit() or DetachUnit() that waits. */
+/* An AttachUnit(), AttachUnitWithOptions() or DetachUnit() that waits. */
 struct Call {
         Client *client;
         Call *next;
@@ -49,6 +49,7 @@ struct Call {
         bool lease;
         bool running;           /* within manager_attach() */
         ProbeMask probes;
+        ExcludeList excludes;
         uint64_t duration_usec;
         char *unit;
 };
@@ -241,6 +242,7 @@ static void call_attach(Call *c) {
         const AttachRequest request = {
                 .name = c->unit,
                 .probes = c->probes,
+                .excludes = c->excludes,
                 .type = c->lease ? HOLD_LEASE : HOLD_ADMINISTRATOR,
                 .uid = c->client->uid,
                 .owner = c->lease ? c->client->sender : NULL,
@@ -380,25 +382,89 @@ static int read_probes(sd_bus_message *m, ProbeMask *ret, sd_bus_error *error) {
         return sd_bus_message_exit_container(m);
 }
 
-static int manager_method_attach_unit(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-        BusServer *b = ASSERT_PTR(userdata);
-        uint64_t duration_usec;
-        ProbeMask probes = 0;
-        const char *unit;
-        int r, lease;
-        Call *c;
+/* What AttachUnit() and its sister are told. */
+typedef struct AttachOptions {
+        ProbeMask probes;
+        ExcludeList excludes;
+        uint64_t duration_usec;         /* 0: none */
+        int lease;
+} AttachOptions;
 
-        r = sd_bus_message_read(m, "s", &unit);
+static int read_excludes(sd_bus_message *m, ExcludeList *ret, sd_bus_error *error) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        char **words = NULL;
+        int r;
+
+        r = sd_bus_message_read_strv(m, &words);
         if (r < 0)
                 return r;
-        r = read_probes(m, &probes, error);
+        r = exclude_list_parse(words, ret, &e);
+        strv_free(words);
+        return r < 0 ? error_to_bus(error, r, &e) : 0;
+}
+
+static int read_option(sd_bus_message *m, const char *name, AttachOptions *o, sd_bus_error *error) {
+        static const struct {
+                const char *name, *type;
+        } table[] = {
+                { "probes", "as" }, { "exclude", "as" }, { "duration_usec", "t" }, { "lease", "b" },
+        };
+        const char *type;
+        size_t i = 0;
+        int r;
+
+        while (i < ELEMENTSOF(table) && !streq(table[i].name, name))
+                i++;
+        if (i == ELEMENTSOF(table))
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                         "There is no option '%.100s', expected 'probes', 'exclude', 'duration_usec' or 'lease'", name);
+        r = sd_bus_message_peek_type(m, NULL, &type);
         if (r < 0)
                 return r;
-        r = sd_bus_message_read(m, "tb", &duration_usec, &lease);
+        if (!streq_ptr(type, table[i].type))
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "Option '%s' has type '%.100s', expected '%s'",
+                                         name, strempty(type), table[i].type);
+
+        r = sd_bus_message_enter_container(m, 'v', type);
         if (r < 0)
                 return r;
-        if (lease && duration_usec != 0)
+        if (streq(name, "probes"))
+                r = read_probes(m, &o->probes, error);
+        else if (streq(name, "exclude"))
+                r = read_excludes(m, &o->excludes, error);
+        else
+                r = sd_bus_message_read_basic(m, table[i].type[0], streq(name, "lease") ? (void*) &o->lease : (void*) &o->duration_usec);
+        if (r < 0)
+                return r;
+        return sd_bus_message_exit_container(m);
+}
+
+/* a{sv}. An option that is there twice has the value that comes last. */
+static int read_options(sd_bus_message *m, AttachOptions *o, sd_bus_error *error) {
+        const char *name;
+        int r;
+
+        r = sd_bus_message_enter_container(m, 'a', "{sv}");
+        if (r < 0)
+                return r;
+        while ((r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
+                r = sd_bus_message_read(m, "s", &name);
+                if (r >= 0)
+                        r = read_option(m, name, o, error);
+                if (r >= 0)
+                        r = sd_bus_message_exit_container(m);
+                if (r < 0)
+                        return r;
+        }
+        return r < 0 ? r : sd_bus_message_exit_container(m);
+}
+
+static int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const AttachOptions *o, sd_bus_error *error) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        Call *c;
+        int r;
+
+        if (o->lease && o->duration_usec != 0)
                 return sd_bus_error_set(error, SD_BUS_ERROR_INVALID_ARGS,
                                         "A lease lasts as long as its owner is on the bus: duration_usec must be 0");
 
@@ -409,11 +475,45 @@ static int manager_method_attach_unit(sd_bus_message *m, void *userdata, sd_bus_
         r = call_new(b, m, unit, &c, error);
         if (r < 0)
                 return r;
-        c->lease = lease;
-        c->probes = probes;
-        c->duration_usec = duration_usec == 0 ? USEC_INFINITY : duration_usec;
+        c->lease = o->lease;
+        c->probes = o->probes;
+        c->excludes = o->excludes;
+        c->duration_usec = o->duration_usec == 0 ? USEC_INFINITY : o->duration_usec;
         call_authorize(c);
         return 1;
+}
+
+static int manager_method_attach_unit(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        BusServer *b = ASSERT_PTR(userdata);
+        AttachOptions o = {};
+        const char *unit;
+        int r;
+
+        r = sd_bus_message_read(m, "s", &unit);
+        if (r < 0)
+                return r;
+        r = read_probes(m, &o.probes, error);
+        if (r < 0)
+                return r;
+        r = sd_bus_message_read(m, "tb", &o.duration_usec, &o.lease);
+        if (r < 0)
+                return r;
+        return method_attach(b, m, unit, &o, error);
+}
+
+static int manager_method_attach_unit_with_options(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        BusServer *b = ASSERT_PTR(userdata);
+        AttachOptions o = {};
+        const char *unit;
+        int r;
+
+        r = sd_bus_message_read(m, "s", &unit);
+        if (r < 0)
+                return r;
+        r = read_options(m, &o, error);
+        if (r < 0)
+                return r;
+        return method_attach(b, m, unit, &o, error);
 }
 
 static int manager_method_detach_unit(sd_bus_message *m, void *userdata, sd_bus_error *error) {

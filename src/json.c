@@ -240,14 +240,16 @@ static int row_to_json(const Row *row, const char *unit, bool named, sd_json_var
                         if (r >= 0)
                                 r = object_add(&o, "rate", strlen("rate"), v);
                 }
+                if (row->errors_reset != ABSENT) {
+                        if (r >= 0)
+                                r = object_add_unsigned(&errors, "reset", row->errors_reset);
+                        if (r >= 0)
+                                r = object_add_unsigned(&errors, "timeout", row->errors_timeout);
+                        if (r >= 0)
+                                r = object_add_object(&o, "errors", strlen("errors"), &errors);
+                }
                 if (r >= 0)
-                        r = object_add_unsigned(&errors, "reset", row->errors_reset);
-                if (r >= 0)
-                        r = object_add_unsigned(&errors, "timeout", row->errors_timeout);
-                if (r >= 0)
-                        r = object_add_object(&o, "errors", strlen("errors"), &errors);
-                if (r >= 0)
-                        r = object_add_unsigned(&o, peer ? "aborts" : "clientAborts", row->aborts);
+                        r = object_add_present(&o, peer ? "aborts" : "clientAborts", row->aborts);
                 if (r >= 0)
                         r = object_add_unsigned(&o, "inFlight", row->in_flight);
                 if (r >= 0)
@@ -255,9 +257,9 @@ static int row_to_json(const Row *row, const char *unit, bool named, sd_json_var
                 if (r >= 0)
                         r = object_add_object(&o, "latency", strlen("latency"), &latency);
                 if (r >= 0)
-                        r = object_add_unsigned(&o, "bytesIn", row->bytes_in);
+                        r = object_add_present(&o, "bytesIn", row->bytes_in);
                 if (r >= 0)
-                        r = object_add_unsigned(&o, "bytesOut", row->bytes_out);
+                        r = object_add_present(&o, "bytesOut", row->bytes_out);
         }
         if (r < 0)
                 return r;
@@ -498,12 +500,11 @@ static int probes_to_json(ProbeMask probes, sd_json_variant **ret) {
 
 int excludes_to_json(const ExcludeList *l, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
-        char buffer[EXCLUDE_STRING_MAX];
         int r;
 
         r = sd_json_variant_new_array(&array, NULL, 0);
         for (size_t i = 0; i < l->n && r >= 0; i++)
-                r = sd_json_variant_append_arrayb(&array, SD_JSON_BUILD_STRING(exclude_list_format(l, i, buffer)));
+                r = sd_json_variant_append_arrayb(&array, SD_JSON_BUILD_STRING(l->list[i].text));
         if (r < 0)
                 return r;
 

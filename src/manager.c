@@ -507,8 +507,7 @@ static void unit_begin_groups(Unit *u) {
                 nest_settle(u->manager);
 }
 
-/* What all who hold the unit leave out of its figures. request: who is about to join them, instead of what it holds by now. */
-static int unit_get_excludes(const Unit *u, const AttachRequest *request, ExcludeList *ret) {
+int unit_get_excludes(const Unit *u, const AttachRequest *request, ExcludeList *ret) {
         ExcludeList l = {};
         int r;
 
@@ -884,7 +883,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
 
         if (unit_get_excludes(u, request, &excludes) < 0) {
                 (void) snprintf(limit, sizeof(limit), "%u", EXCLUDES_MAX);
-                return qos_error_set(e, QOS_ERROR_TOO_MANY_EXCLUDES, limit, "together with what others leave out of the figures of '%s' it would be more than %s ports", name, limit);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_EXCLUDES, limit, "together with what others leave out of the figures of '%s' it would be more than %s things", name, limit);
         }
 
         if (request->type == HOLD_ADMINISTRATOR && request->duration_usec != USEC_INFINITY) {

@@ -103,6 +103,10 @@ typedef void (*manager_attach_handler_t)(Manager *m, int error, const QosError *
 int manager_attach(Manager *m, const AttachRequest *request, manager_attach_handler_t handler, void *userdata,
                    AttachOperation **ret_operation);
 
+/* What all who hold the unit leave out of its figures. request: who is about to join them, instead of what it holds by now; or
+ * NULL. -E2BIG: that would be too much. */
+int unit_get_excludes(const Unit *u, const AttachRequest *request, ExcludeList *ret);
+
 /* For a client that went away meanwhile: the handler will not be called. Pointer is invalid after the handler ran. */
 AttachOperation* attach_operation_cancel(AttachOperation *o);
 

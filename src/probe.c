@@ -28,6 +28,7 @@ typedef enum Map {
         MAP_PATHS,
         MAP_ADDRESSES,
         MAP_EXCLUDES,
+        MAP_FILTERS,
         MAP_HANDOVERS,
         MAP_UNIX_CONNS,
         MAP_UNIX_NAMES,
@@ -55,6 +56,7 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_PATHS]        = "paths",
         [MAP_ADDRESSES]    = "addresses",
         [MAP_EXCLUDES]     = "excludes",
+        [MAP_FILTERS]      = "filters",
         [MAP_HANDOVERS]    = "handovers",
         [MAP_UNIX_CONNS]   = "unix_conns",
         [MAP_UNIX_NAMES]   = "unix_names",
@@ -1072,6 +1074,7 @@ int probe_set_addresses(Probe *p, unsigned slot, uint32_t generation, const stru
 }
 
 int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const ExcludeList *excludes) {
+        struct qos_filter filter = { .generation = generation };
         int fd = p->map_fds[MAP_EXCLUDES], r;
         struct qos_exclude key, next;
         bool more, changed = false;
@@ -1088,25 +1091,30 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
                 if (key.owner.slot != slot)
                         continue;
                 for (size_t i = 0; i < excludes->n; i++)
-                        keep = keep || (key.owner.generation == generation && key.port == excludes->ports[i]);
+                        keep = keep || (key.owner.generation == generation && key.kind == excludes->list[i].kind &&
+                                        key.name == excludes->list[i].name);
                 if (!keep) {
                         (void) bpf_map_delete_elem(fd, &key);
-                        changed = true;
+                        changed = changed || key.kind == QOS_EXCLUDE_PORT;
                 }
         }
 
         for (size_t i = 0; i < excludes->n; i++) {
                 key = (struct qos_exclude) {
                         .owner = { .slot = slot, .generation = generation },
-                        .port = excludes->ports[i],
+                        .name = excludes->list[i].name,
+                        .kind = excludes->list[i].kind,
                 };
+                if (key.kind != QOS_EXCLUDE_PORT)
+                        filter.names = 1;
                 r = bpf_map_update_elem(fd, &key, &(uint8_t) { 1 }, BPF_NOEXIST);
                 if (r < 0 && r != -EEXIST)
                         return r;
-                changed = changed || r >= 0;
+                changed = changed || (r >= 0 && key.kind == QOS_EXCLUDE_PORT);
         }
-        if (!changed)
-                return 0;
+        r = bpf_map_update_elem(p->map_fds[MAP_FILTERS], &slot, &filter, BPF_ANY);
+        if (r < 0 || !changed)
+                return r;
 
         /* Twice: of the connections that are made during the first time some come from a listener that is not done yet,
          * and may be missed. Those of the second time come from listeners that are */

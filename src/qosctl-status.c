@@ -202,6 +202,9 @@ void reading_print_requests(const Reading *r) {
         else
                 (void) printf("not measured\n");
 
+        if (reading_unsigned(r, SERVER "excluded", &n) && n > 0)
+                print_line("Excluded", "%s, in no other figure", format_count(a, n));
+
         if (reading_unsigned(r, SERVER "inFlight", &n)) {
                 print_key("In flight");
                 (void) printf("%s", format_count(a, n));
@@ -406,7 +409,8 @@ static int print_peers(const Reading *r) {
         if (reading_real(r, CLIENT "rate", &per_second) && reading_unsigned(r, CLIENT "count", &n))
                 print_line("Asks", "%s (%s in %s)", format_rate(rate, per_second), format_count(count, n), format_duration(over, covered));
         else
-                print_line("Asks", "not measured");
+                print_line("Asks", "%s", reading_unsigned(r, CLIENT "inFlight", &n) ? "cannot be counted: questions are asked while others are open" :
+                                         "not measured");
         if (!rows) /* not for everybody */
                 return 0;
 

@@ -77,7 +77,7 @@ _qosctl() {
                 -d|--delay=) words='100ms 1s 5s' ;;
                 -n|--iterations=) return ;;
                 --probes=) words='requests' ;;
-                --exclude=) words='port:' ;;
+                --exclude=) words='port: http:/ redis:' ;;
                 -P) words=$(__qosctl_metrics) ;;
                 *)
                         if [[ $cur == -* ]]; then

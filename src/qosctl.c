@@ -92,7 +92,8 @@ static int help(void) {
                       "  -a --all                   With list: also units that listen\n"
                       "                             With detach: all units\n"
                       "     --probes=PROBE,...      With attach: what to measure\n"
-                      "     --exclude=port:N,...    With attach: leave out requests at these ports\n"
+                      "     --exclude=WHAT,...      With attach: leave out requests at port:N, to\n"
+                      "                             http:/PATH, of redis:COMMAND\n"
                       "     --for=SPAN              With attach: detach by itself after SPAN\n"
                       "  -P METRIC                  With show: only this metric\n"
                       "     --value                 With show: only values, no names\n"
@@ -255,7 +256,7 @@ static int parse_argv(int argc, char **argv) {
                         if (r == -ENOMEM)
                                 return complain_oom();
                         if (r < 0)
-                                return complain(-EINVAL, "Invalid list '%s' of what to leave out, expected port:N separated by commas.", optarg);
+                                return complain(-EINVAL, "Invalid list '%s' of what to leave out, expected port:N, http:/PATH or redis:COMMAND separated by commas.", optarg);
                         given[OPTION_EXCLUDE] = "--exclude=";
                         break;
 

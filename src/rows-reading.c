@@ -105,6 +105,11 @@ static int rows_read_book(const WindowBook *b, const uint64_t *sessions, uint64_
                         name = (struct qos_row_name) { .kind = i == QOS_ROW_ENDPOINTS_REST ? QOS_ROW_ENDPOINT : QOS_ROW_PEER };
                 if (name.kind == QOS_ROW_FREE || name.kind >= ELEMENTSOF(kinds))
                         continue;
+                /* A peer that has got the row just now, and has not written its name yet */
+                if (name.kind == QOS_ROW_PEER && name.address.family == AF_UNIX && name.path[0] == 0) {
+                        name = (struct qos_row_name) { .kind = QOS_ROW_PEER };
+                        rest = true;
+                }
                 if (i > 0 && rows->measured && r >= 0)
                         r = window_read_row(b->map, i, now, MAX(attached_at, b->since), window, &row.value);
                 row.value.in_flight += in_flight[i];
@@ -183,6 +188,9 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row
         row->in_flight = from->in_flight;
         row->bytes_in = from->sums[QOS_ROW_SUM_BYTES_IN];
         row->bytes_out = from->sums[QOS_ROW_SUM_BYTES_OUT];
+        /* Nothing tells of these on Unix sockets */
+        if (row->kind == ROW_PEER && row->family == AF_UNIX)
+                row->errors_reset = row->errors_timeout = row->aborts = row->bytes_in = row->bytes_out = ABSENT;
         if (overlapping)
                 row->latency = (Distribution) { ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT };
         else
@@ -212,7 +220,7 @@ void rows_sum(const Unit *u, const RowsReading *rows, const Selector *s, WindowR
                 const Row *row = &rows->rows[i].row;
 
                 if (all ? row->kind != ROW_PEER :
-                    !selector_matches(s, row, s->type == SELECTOR_UNIT ? unit_find_listening(u, row) : NULL))
+                    !selector_matches(s, row, s->client ? unit_find_listening(u, row) : NULL))
                         continue;
                 window_row_add(ret_value, &rows->rows[i].value);
                 some = true;

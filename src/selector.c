@@ -59,8 +59,6 @@ static int parse_address(const char *s, size_t l, Selector *ret) {
 static bool is_unit(const char *s, size_t l) {
         static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket" };
 
-        if (l > 1 && s[0] == '/')
-                return true;
         for (size_t i = 0; i < ELEMENTSOF(suffixes); i++) {
                 size_t n = strlen(suffixes[i]);
 
@@ -95,8 +93,13 @@ int selector_parse(const char *name, Selector *ret, char ret_metric[static SELEC
 
         begin++;
         l = (size_t) (end - begin);
-        if (s.client ? is_unit(begin, l) : l > 1 && (*begin == '/' || *begin == '@')) {
-                s.type = s.client ? SELECTOR_UNIT : SELECTOR_PATH;
+        /* Of a peer, a unit that is called by the path of its control group, or a socket */
+        if (l > 1 && (*begin == '/' || *begin == '@')) {
+                s.type = SELECTOR_PATH;
+                s.text = begin;
+                s.length = l;
+        } else if (s.client && is_unit(begin, l)) {
+                s.type = SELECTOR_UNIT;
                 s.text = begin;
                 s.length = l;
         } else {
@@ -132,7 +135,7 @@ bool selector_matches(const Selector *s, const Row *row, const char *unit) {
                         memcmp(row->address, s->address, sizeof(row->address)) == 0;
 
         case SELECTOR_PATH:
-                return row->family == AF_UNIX && text_is(s, row->path);
+                return (row->family == AF_UNIX && text_is(s, row->path)) || (unit && text_is(s, unit));
 
         case SELECTOR_UNIT:
                 return unit && text_is(s, unit);

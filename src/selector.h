@@ -12,8 +12,8 @@ typedef enum SelectorType {
         SELECTOR_NONE,          /* the whole unit */
         SELECTOR_PORT,          /* ":443": whatever the address */
         SELECTOR_ADDRESS,       /* "127.0.0.1:443", "[::1]:443", "*:443", as endpoints and peers are shown */
-        SELECTOR_PATH,          /* "/run/a.sock", "@abstract": endpoints alone */
-        SELECTOR_UNIT,          /* "redis-server.service", or the path of a control group: peers alone */
+        SELECTOR_PATH,          /* "/run/a.sock", "@abstract"; of peers also a unit, by the path of its control group */
+        SELECTOR_UNIT,          /* "redis-server.service": peers alone */
 } SelectorType;
 
 typedef struct Selector {
@@ -28,7 +28,7 @@ typedef struct Selector {
 /* No name of a metric has more beside the selector. */
 #define SELECTOR_METRIC_MAX 64U
 
-#define SELECTOR_EXPECTED "an address and port like '127.0.0.1:443', '[::1]:443', '*:443' or ':443', or of a peer its unit, of an endpoint its path"
+#define SELECTOR_EXPECTED "an address and port like '127.0.0.1:443', '[::1]:443', '*:443' or ':443', the path of a socket, or of a peer its unit"
 
 /* Splits a name into the selector and what remains without it, the name of a metric (or of a distribution), of which it is
  * not known here whether it exists. Without brackets: SELECTOR_NONE, and the name as it is. The selector points into name.

@@ -75,6 +75,7 @@ typedef struct Server {
         uint64_t protocol_udp;          /* plain exchanges on UDP, part of count */
         uint64_t blocking;              /* those that asked the unit to wait, part of count and of no distribution */
         uint64_t streams;               /* answers that never are complete, part of count: their time ends with their head */
+        uint64_t excluded;              /* requests that were left out of all of this, by where or what they asked */
         uint64_t bytes_in;
         uint64_t bytes_out;
         Connections connections;

@@ -7,7 +7,7 @@
 
 /* The properties of org.qosd1.Unit that change. */
 static const char *const identity_table[] = {
-        "ControlGroup", "InvocationID", "ActiveState", "PartOf", "Contains", "Probes", "Degraded", "Holds",
+        "ControlGroup", "InvocationID", "ActiveState", "PartOf", "Contains", "Probes", "Degraded", "Holds", "Exclude",
 };
 
 /* What subscribers may have seen of a unit. */
@@ -105,6 +105,19 @@ static int unit_property_get_holds(sd_bus *bus, const char *path, const char *in
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
 
+static int unit_property_get_exclude(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                     sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        ExcludeList l;
+        int r;
+
+        r = unit_get_excludes(ASSERT_PTR(userdata), NULL, &l);
+        if (r >= 0)
+                r = sd_bus_message_open_container(reply, 'a', "s");
+        for (size_t i = 0; r >= 0 && i < l.n; i++)
+                r = sd_bus_message_append(reply, "s", l.list[i].text);
+        return r < 0 ? r : sd_bus_message_close_container(reply);
+}
+
 static int unit_property_get_drops(sd_bus *bus, const char *path, const char *interface, const char *property,
                                    sd_bus_message *reply, void *userdata, sd_bus_error *error) {
         Unit *u = ASSERT_PTR(userdata);
@@ -138,6 +151,7 @@ static uint64_t hash_string(uint64_t h, const char *s) {
 static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_table)]) {
         const uint64_t seed = UINT64_C(0xcbf29ce484222325);
         const Unit *outer = unit_find_outer(u);
+        ExcludeList excludes;
 
         ret[0] = hash_string(seed, u->control_group);
         ret[1] = hash(seed, &u->invocation_id, sizeof(u->invocation_id));
@@ -157,6 +171,10 @@ static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_
                 ret[7] = hash_string(ret[7], h->owner);
                 ret[7] = hash(ret[7], &h->expires, sizeof(h->expires));
         }
+        ret[8] = seed;
+        if (unit_get_excludes(u, NULL, &excludes) >= 0)
+                for (size_t i = 0; i < excludes.n; i++)
+                        ret[8] = hash_string(ret[8], excludes.list[i].text);
 }
 
 /* ---- org.qosd1.Requests --------------------------------------------------------------------------------------- */
@@ -254,12 +272,6 @@ static int find_requests_object(sd_bus *bus, const char *path, const char *inter
         return 1;
 }
 
-static void strv_free_all(char **l) {
-        for (char **i = l; i && *i; i++)
-                free(*i);
-        free(l);
-}
-
 static int enumerate_units(sd_bus *bus, const char *prefix, void *userdata, char ***ret, sd_bus_error *error) {
         UnitObjects *o = ASSERT_PTR(userdata);
         char **nodes;
@@ -274,7 +286,7 @@ static int enumerate_units(sd_bus *bus, const char *prefix, void *userdata, char
                 if (o->manager->units[i]) {
                         r = unit_get_bus_path(o->manager->units[i], nodes + n);
                         if (r < 0) {
-                                strv_free_all(nodes);
+                                strv_free(nodes);
                                 return r;
                         }
                         n++;

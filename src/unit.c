@@ -170,6 +170,7 @@ static void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
                 { QOS_CELL_UDP,            NEEDS_UDP,                         &s->protocol_udp             },
                 { QOS_CELL_WAITS,          NEEDS_CONTENT,                     &s->blocking                 },
                 { QOS_CELL_STREAMS,        NEEDS_CONTENT,                     &s->streams                  },
+                { QOS_CELL_EXCLUDED,       NEEDS_EXCHANGES,                   &s->excluded                 },
                 { QOS_CELL_STATUS_4XX,     NEEDS_CONTENT,                     &s->status4xx                },
                 { QOS_CELL_STATUS_5XX,     NEEDS_CONTENT,                     &s->errors_status5xx         },
                 { QOS_CELL_STATUS_UNKNOWN, NEEDS_CONTENT,                     &s->status_unknown           },

@@ -112,6 +112,12 @@ static inline const char* endswith(const char *s, const char *suffix) {
         return a >= b && streq(s + a - b, suffix) ? s + a - b : NULL;
 }
 
+static inline void strv_free(char **l) {
+        for (char **i = l; i && *i; i++)
+                free(*i);
+        free(l);
+}
+
 static inline bool isempty(const char *s) {
         return !s || !*s;
 }

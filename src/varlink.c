@@ -81,12 +81,6 @@ struct VarlinkServer {
         uint64_t refused_at;            /* CLOCK_MONOTONIC usec; 0: never */
 };
 
-static void strv_free(char **l) {
-        for (char **i = l; i && *i; i++)
-                free(*i);
-        free(l);
-}
-
 static void strv_freep(char ***l) {
         strv_free(*l);
 }
@@ -310,26 +304,13 @@ static int parse_probes(sd_varlink *link, char **names, ProbeMask *ret) {
 /* 1: an error was sent. */
 static int parse_excludes(sd_varlink *link, char **words, ExcludeList *ret) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-        ExcludeList l = {};
-        int r = 0;
+        int r;
 
-        for (char **i = words; i && *i && r >= 0; i++) {
-                char limit[16];
-
-                r = exclude_list_add(&l, *i);
-                (void) snprintf(limit, sizeof(limit), "%u", EXCLUDES_MAX);
-                if (r == -E2BIG)
-                        r = qos_error_set(&e, QOS_ERROR_TOO_MANY_EXCLUDES, limit, "more than %s ports are to be left out", limit);
-                else if (r < 0)
-                        r = qos_error_set(&e, QOS_ERROR_INVALID_EXCLUDE, *i, "'%.100s' cannot be left out, expected %s", *i, EXCLUDE_EXPECTED);
-        }
-        if (r < 0) {
-                r = reply_error(link, r, &e);
-                return r < 0 ? r : 1;
-        }
-
-        *ret = l;
-        return 0;
+        r = exclude_list_parse(words, ret, &e);
+        if (r >= 0)
+                return 0;
+        r = reply_error(link, r, &e);
+        return r < 0 ? r : 1;
 }
 
 static int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {

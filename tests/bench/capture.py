@@ -2,7 +2,7 @@
 """The truth: a packet capture, and the requests in it, found by their order on the wire alone.
 
 Knows nothing of how qosd does it: a request is the data that a client sends from the end of one answer to the
-beginning of the next, on one TCP connection, in the order of the capture."""
+beginning of the next, on one TCP connection, in the order of the capture; of HTTP/2 it is a stream."""
 
 import os
 import re
@@ -14,6 +14,8 @@ from array import array
 
 # Ethernet, IPv4 and TCP with all their options: no byte of payload is of interest
 SNAPLEN = 134
+# But of HTTP/2, whose requests are not where the data of one side ends
+SNAPLEN_STREAMS = 262144
 BUFFER_KIB = 256 * 1024
 DEADLINE_SEC = 30
 
@@ -24,7 +26,13 @@ FILE_HEADER = struct.Struct("<I16xI")
 RECORD_HEADER = struct.Struct("<IIII")
 # Ethernet; version and header length, total length; ports, sequence number, data offset, flags
 PACKET = struct.Struct("!14xBxH16xHHI4xBB")
-FIN, SYN, RST = 1, 2, 4
+SYN = 2
+
+# HTTP/2
+PREFACE = 24
+FRAME_HEADER = 9
+DATA, HEADERS = 0, 1
+END_STREAM = 1
 
 
 class Void(Exception):
@@ -34,11 +42,11 @@ class Void(Exception):
 class Capture:
     """tcpdump, for one server's port."""
 
-    def __init__(self, interface, port, path):
+    def __init__(self, interface, port, path, snaplen=SNAPLEN):
         self.path = path
         self._log = open(path + ".log", "w+")
         self._process = subprocess.Popen(
-            ["tcpdump", "-i", interface, "-n", "-Z", "root", "-s", str(SNAPLEN), "-B", str(BUFFER_KIB),
+            ["tcpdump", "-i", interface, "-n", "-Z", "root", "-s", str(snaplen), "-B", str(BUFFER_KIB),
              "--time-stamp-precision=nano", "-w", path, f"tcp port {port} and ip"],
             stdin=subprocess.DEVNULL, stderr=self._log)
         self._deadline = time.monotonic() + DEADLINE_SEC
@@ -105,36 +113,24 @@ class Exchanges:
     def __len__(self):
         return len(self.first_in)
 
+    def add(self, port, index, first_in, last_in, first_out, last_out):
+        self.first_in.append(first_in)
+        self.last_in.append(last_in)
+        self.first_out.append(first_out)
+        self.last_out.append(last_out)
+        self.port.append(port)
+        self.index.append(index)
+
     def durations(self, begin, end):
         return sorted(b - a for a, b in zip(begin, end))
 
 
-class _Connection:
-    __slots__ = ("asked", "answered", "index", "end_in", "end_out", "first_in", "last_in", "first_out", "last_out")
+def segments(data, port, result):
+    """Yields each segment to and from the server on that port that begins a connection or has bytes that were not there
+    before: the client's port, whether it is to the server, whether it begins the connection, when it was, and where in
+    the file its new bytes are, as many as there were and not as many as were captured."""
+    ends = {}
 
-    def __init__(self):
-        self.asked = self.answered = False
-        self.index = 0
-        self.end_in = self.end_out = None
-
-
-def pair(path, port):
-    """The requests to the server on that port."""
-    result = Exchanges()
-    connections = {}
-
-    def book(client, c):
-        result.first_in.append(c.first_in)
-        result.last_in.append(c.last_in)
-        result.first_out.append(c.first_out)
-        result.last_out.append(c.last_out)
-        result.port.append(client)
-        result.index.append(c.index)
-        c.index += 1
-        c.asked = c.answered = False
-
-    with open(path, "rb") as f:
-        data = f.read()
     magic, link = FILE_HEADER.unpack_from(data)
     if magic != PCAP_MAGIC_NSEC or link != LINKTYPE_ETHERNET:
         raise ValueError("not a capture as it was asked for")
@@ -143,39 +139,80 @@ def pair(path, port):
     while offset + 16 <= total:
         sec, nsec, captured, _ = RECORD_HEADER.unpack_from(data, offset)
         version, size, source, destination, sequence, data_offset, flags = PACKET.unpack_from(data, offset + 16)
-        offset += 16 + captured
         if version != 0x45:
             raise ValueError("an IPv4 header with options")
-        size -= 20 + (data_offset >> 4) * 4
+        header = 20 + (data_offset >> 4) * 4
+        begin = offset + 16 + 14 + header
+        size -= header
+        offset += 16 + captured
 
         to_server = destination == port
         client = source if to_server else destination
+        now = sec * 1000000000 + nsec
+        if flags & SYN:
+            ends.pop((client, to_server), None)
+            if to_server:
+                yield client, True, True, now, begin, 0
+            continue
+        if size <= 0:
+            continue
+
+        end = (sequence + size) & 0xffffffff
+        before = ends.get((client, to_server))
+        if before is not None:
+            new = (end - before) & 0xffffffff
+            if not 0 < new < 0x80000000:
+                result.repeated += 1
+                continue
+            if new < size:
+                begin += size - new
+                size = new
+        ends[client, to_server] = end
+        yield client, to_server, False, now, begin, size
+
+
+def read(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    os.unlink(path)
+    return data
+
+
+class _Connection:
+    __slots__ = ("asked", "answered", "index", "first_in", "last_in", "first_out", "last_out")
+
+    def __init__(self):
+        self.asked = self.answered = False
+        self.index = 0
+
+
+def pair(path, port):
+    """The requests to the server on that port."""
+    result = Exchanges()
+    connections = {}
+
+    def book(client, c):
+        result.add(client, c.index, c.first_in, c.last_in, c.first_out, c.last_out)
+        c.index += 1
+        c.asked = c.answered = False
+
+    for client, to_server, begins, now, _, _ in segments(read(path), port, result):
         c = connections.get(client)
-        if c is None or (flags & SYN and to_server):
+        if c is None or begins:
             if c is not None and c.answered:
                 book(client, c)
             c = connections[client] = _Connection()
             result.connections += 1
-        if size <= 0:
-            continue
+            if begins:
+                continue
 
-        # Only bytes that were not there before
-        end = (sequence + size) & 0xffffffff
-        before = c.end_in if to_server else c.end_out
-        if before is not None and not 0 < (end - before) & 0xffffffff < 0x80000000:
-            result.repeated += 1
-            continue
-
-        now = sec * 1000000000 + nsec
         if to_server:
-            c.end_in = end
             if c.answered:
                 book(client, c)
             if not c.asked:
                 c.asked, c.first_in = True, now
             c.last_in = now
         else:
-            c.end_out = end
             if not c.asked:
                 raise ValueError(f"the server on port {port} speaks unasked")
             if not c.answered:
@@ -185,5 +222,66 @@ def pair(path, port):
     for client, c in connections.items():
         if c.answered:
             book(client, c)
-    os.unlink(path)
+    return result
+
+
+class _Direction:
+    """The frames of HTTP/2 in the bytes that one side has sent."""
+
+    def __init__(self, skip):
+        self.skip = skip        # bytes that are in no frame
+        self.header = b""
+        self.left = 0           # bytes of a frame that are still to come
+
+    def take(self, data, begin, size, now):
+        """Yields type, flags and stream of each frame that ends here, and when it began."""
+        end = begin + size
+        while begin < end:
+            if self.skip:
+                n = min(self.skip, end - begin)
+                self.skip -= n
+                begin += n
+                continue
+            if len(self.header) < FRAME_HEADER:
+                if not self.header:
+                    self.began = now
+                n = min(FRAME_HEADER - len(self.header), end - begin)
+                self.header += data[begin:begin + n]
+                begin += n
+                if len(self.header) < FRAME_HEADER:
+                    break
+                self.left = int.from_bytes(self.header[:3], "big")
+            n = min(self.left, end - begin)
+            self.left -= n
+            begin += n
+            if self.left == 0:
+                yield self.header[3], self.header[4], int.from_bytes(self.header[5:], "big"), self.began
+                self.header = b""
+
+
+def pair_streams(path, port):
+    """The same for HTTP/2: a request is a stream, from the first byte of its headers to the last of its answer."""
+    result = Exchanges()
+    connections = {}
+    data = read(path)
+
+    for client, to_server, begins, now, begin, size in segments(data, port, result):
+        if begins:
+            connections[client] = _Direction(PREFACE), _Direction(0), {}
+            result.connections += 1
+            continue
+        inward, outward, streams = connections[client]
+        for kind, flags, stream, began in (inward if to_server else outward).take(data, begin, size, now):
+            if kind not in (HEADERS, DATA):
+                continue
+            if to_server:
+                s = streams.setdefault(stream, [began, now, None])
+                s[1] = now
+            else:
+                s = streams[stream]
+                if s[2] is None:
+                    s[2] = began
+                if flags & END_STREAM:
+                    result.add(client, stream // 2, *s, now)
+                    del streams[stream]
     return result

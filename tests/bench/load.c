@@ -28,10 +28,24 @@
 #define PARTS_MAX 16
 #define HEAD_MAX 4096
 
+/* Of HTTP/2 */
+#define FRAME_HEADER 9
+#define FRAME_DATA 0
+#define FRAME_HEADERS 1
+#define FRAME_RST_STREAM 3
+#define FRAME_SETTINGS 4
+#define FRAME_PING 6
+#define FRAME_GOAWAY 7
+#define FRAME_WINDOW_UPDATE 8
+#define FLAG_END_STREAM 0x1
+#define FLAG_ACK 0x1
+#define FLAG_END_HEADERS 0x4
+
 typedef enum Protocol {
         PROTOCOL_HTTP,
         PROTOCOL_REDIS,
         PROTOCOL_RAW, /* requests and answers of fixed sizes */
+        PROTOCOL_GRPC,
 } Protocol;
 
 typedef struct Sample {
@@ -41,6 +55,9 @@ typedef struct Sample {
 typedef struct Connection {
         int fd;
         unsigned asked;
+        /* Of HTTP/2: what was read and is not understood yet. Servers with larger frames are not what this is for. */
+        uint8_t frames[65536];
+        size_t n_frames;
 } Connection;
 
 static Protocol arg_protocol = PROTOCOL_HTTP;
@@ -54,6 +71,8 @@ static const char *arg_output = NULL;
 
 static char *request = NULL;
 static size_t request_size = 0;
+static uint8_t grpc_headers[256];
+static size_t grpc_headers_size = 0;
 static Sample *samples = NULL;
 
 static pthread_mutex_t schedule_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -123,6 +142,18 @@ static int connect_server(void) {
         return fd;
 }
 
+static void send_all(int fd, const void *data, size_t size) {
+        const char *p = data;
+
+        while (size > 0) {
+                ssize_t n = send(fd, p, size, MSG_NOSIGNAL);
+                if (n < 0)
+                        die("send: %m");
+                p += n;
+                size -= (size_t) n;
+        }
+}
+
 static void send_request(int fd) {
         size_t done = 0;
 
@@ -131,12 +162,8 @@ static void send_request(int fd) {
 
                 if (part > 1)
                         sleep_until(now(CLOCK_MONOTONIC) + arg_gap);
-                while (done < end) {
-                        ssize_t n = send(fd, request + done, end - done, MSG_NOSIGNAL);
-                        if (n < 0)
-                                die("send: %m");
-                        done += (size_t) n;
-                }
+                send_all(fd, request + done, end - done);
+                done = end;
         }
 }
 
@@ -197,6 +224,82 @@ static void take_answer(int fd, Sample *s) {
                 die("%zu bytes more than the answer has", got - size);
 }
 
+static void append_frame(uint8_t *buffer, size_t *size, unsigned type, unsigned flags, uint32_t stream,
+                         const void *payload, size_t length) {
+        uint8_t *p = buffer + *size;
+
+        *size += FRAME_HEADER + length;
+        if (*size > HEAD_MAX)
+                die("a request of more than %u bytes", HEAD_MAX);
+        memcpy(p, (const uint8_t[]) { (uint8_t) (length >> 16), (uint8_t) (length >> 8), (uint8_t) length, (uint8_t) type,
+                                      (uint8_t) flags, (uint8_t) (stream >> 24), (uint8_t) (stream >> 16),
+                                      (uint8_t) (stream >> 8), (uint8_t) stream }, FRAME_HEADER);
+        memcpy(p + FRAME_HEADER, payload, length);
+}
+
+/* A call on a stream of its own. The first one brings what begins a connection. */
+static void send_call(Connection *c) {
+        static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        uint8_t buffer[HEAD_MAX];
+        size_t size = 0;
+
+        if (c->asked == 1) {
+                size = sizeof(preface) - 1;
+                memcpy(buffer, preface, size);
+                append_frame(buffer, &size, FRAME_SETTINGS, 0, 0, NULL, 0);
+                /* As much as there can be: answers must not wait for more */
+                append_frame(buffer, &size, FRAME_WINDOW_UPDATE, 0, 0, "\x7f\xff\x00\x00", 4);
+        }
+        append_frame(buffer, &size, FRAME_HEADERS, FLAG_END_HEADERS, 2 * c->asked - 1, grpc_headers, grpc_headers_size);
+        append_frame(buffer, &size, FRAME_DATA, FLAG_END_STREAM, 2 * c->asked - 1, request, request_size);
+        send_all(c->fd, buffer, size);
+}
+
+static void take_call(Connection *c, Sample *s) {
+        bool data = false, end = false;
+
+        while (!end) {
+                size_t done = 0;
+                ssize_t n;
+
+                n = recv(c->fd, c->frames + c->n_frames, sizeof(c->frames) - c->n_frames, 0);
+                if (n <= 0)
+                        die(n < 0 ? "recv: %m" : "connection closed by the server, or a frame larger than there is room for");
+                s->last = now(CLOCK_REALTIME);
+                c->n_frames += (size_t) n;
+
+                while (c->n_frames - done >= FRAME_HEADER) {
+                        const uint8_t *f = c->frames + done;
+                        size_t length = (size_t) f[0] << 16 | (size_t) f[1] << 8 | f[2];
+                        uint32_t stream = (uint32_t) (f[5] & 0x7f) << 24 | (uint32_t) f[6] << 16 | (uint32_t) f[7] << 8 | f[8];
+                        uint8_t reply[HEAD_MAX];
+                        size_t size = 0;
+
+                        if (c->n_frames - done < FRAME_HEADER + length)
+                                break;
+                        done += FRAME_HEADER + length;
+
+                        if (stream == 2 * c->asked - 1) {
+                                if (s->first == 0)
+                                        s->first = s->last;
+                                /* A call that failed has none */
+                                data = data || f[3] == FRAME_DATA;
+                                end = f[4] & FLAG_END_STREAM;
+                                if (f[3] == FRAME_RST_STREAM || (end && !data))
+                                        die("a call failed");
+                        } else if (f[3] == FRAME_SETTINGS && !(f[4] & FLAG_ACK))
+                                append_frame(reply, &size, FRAME_SETTINGS, FLAG_ACK, 0, NULL, 0);
+                        else if (f[3] == FRAME_PING && !(f[4] & FLAG_ACK))
+                                append_frame(reply, &size, FRAME_PING, FLAG_ACK, 0, f + FRAME_HEADER, length);
+                        else if (f[3] == FRAME_GOAWAY)
+                                die("the server says goodbye");
+                        send_all(c->fd, reply, size);
+                }
+                c->n_frames -= done;
+                memmove(c->frames, c->frames + done, c->n_frames);
+        }
+}
+
 static void* connection_run(void *userdata) {
         Connection *c = userdata;
         uint64_t index, when;
@@ -207,24 +310,53 @@ static void* connection_run(void *userdata) {
         while (schedule_take(&index, &when)) {
                 sleep_until(when);
 
-                if (c->fd >= 0 && arg_per_connection > 0 && c->asked == arg_per_connection) {
-                        close(c->fd);
-                        c->fd = -1;
-                }
-                if (c->fd < 0) {
+                if (c->fd < 0)
                         c->fd = connect_server();
-                        c->asked = 0;
-                }
 
                 c->asked++;
                 samples[index].sent = now(CLOCK_REALTIME);
-                send_request(c->fd);
-                take_answer(c->fd, samples + index);
+                if (arg_protocol == PROTOCOL_GRPC) {
+                        send_call(c);
+                        take_call(c, samples + index);
+                } else {
+                        send_request(c->fd);
+                        take_answer(c->fd, samples + index);
+                }
+
+                if (c->asked == arg_per_connection) {
+                        close(c->fd);
+                        c->fd = -1;
+                        c->asked = 0;
+                        c->n_frames = 0;
+                }
         }
 
         if (c->fd >= 0)
                 close(c->fd);
         return NULL;
+}
+
+/* The headers of a call are the same each time, and in no table. Its message asks for success. */
+static void make_call(const char *method) {
+        static char message[] = "\0\0\0\0\x03" "0 0";
+        static const uint8_t begin[] = {
+                0x83, 0x86,                     /* :method POST, :scheme http */
+                0x01, 1, 'x',                   /* :authority */
+                0x0f, 0x10, 16, 'a', 'p', 'p', 'l', 'i', 'c', 'a', 't', 'i', 'o', 'n', '/', 'g', 'r', 'p', 'c', /* content-type */
+                0x00, 2, 't', 'e', 8, 't', 'r', 'a', 'i', 'l', 'e', 'r', 's',
+                0x04, 0,                        /* :path */
+        };
+        size_t length = strlen(method);
+
+        if (length >= 127 || sizeof(begin) + length > sizeof(grpc_headers))
+                die("\"%s\" is too long for a method", method);
+        memcpy(grpc_headers, begin, sizeof(begin));
+        grpc_headers[sizeof(begin) - 1] = (uint8_t) length;
+        memcpy(grpc_headers + sizeof(begin), method, length);
+        grpc_headers_size = sizeof(begin) + length;
+
+        request = message;
+        request_size = sizeof(message) - 1;
 }
 
 static void make_request(const char *what) {
@@ -244,6 +376,10 @@ static void make_request(const char *what) {
                 r = (int) strtoul(what, NULL, 10);
                 request = calloc(1, (size_t) r);
                 break;
+
+        case PROTOCOL_GRPC:
+                make_call(what);
+                return;
         }
         if (r <= 0 || !request)
                 die("cannot make a request of \"%s\"", what);
@@ -286,18 +422,20 @@ static void parse(int argc, char *argv[]) {
 
         if (argc - optind != 2 || arg_connections < 1 || arg_connections > CONNECTIONS_MAX ||
             arg_parts < 1 || arg_parts > PARTS_MAX) {
-                fprintf(stderr, "usage: load [OPTIONS] http PATH | redis KEY | raw BYTES\n");
+                fprintf(stderr, "usage: load [OPTIONS] http PATH | redis KEY | raw BYTES | grpc METHOD\n");
                 exit(2);
         }
         if (strcmp(argv[optind], "redis") == 0)
                 arg_protocol = PROTOCOL_REDIS;
         else if (strcmp(argv[optind], "raw") == 0)
                 arg_protocol = PROTOCOL_RAW;
+        else if (strcmp(argv[optind], "grpc") == 0)
+                arg_protocol = PROTOCOL_GRPC;
         make_request(argv[optind + 1]);
 }
 
 int main(int argc, char *argv[]) {
-        Connection connections[CONNECTIONS_MAX];
+        static Connection connections[CONNECTIONS_MAX];
         pthread_t threads[CONNECTIONS_MAX];
         uint64_t started, ended;
 
@@ -309,7 +447,7 @@ int main(int argc, char *argv[]) {
 
         /* The connections exist before the first request, except where making them is part of the load */
         for (unsigned i = 0; i < arg_connections; i++)
-                connections[i] = (Connection) { .fd = arg_per_connection > 0 ? -1 : connect_server() };
+                connections[i].fd = arg_per_connection > 0 ? -1 : connect_server();
 
         schedule_next = started = now(CLOCK_MONOTONIC);
         for (unsigned i = 0; i < arg_connections; i++)

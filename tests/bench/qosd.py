@@ -67,7 +67,9 @@ class Attached:
         before = None
         while True:
             reading = call("Get", unit=self.unit, window=0)
-            now = reading["requests"]["server"]["bytesOut"], reading["requests"]["server"]["count"]
+            server = reading["requests"]["server"]
+            # There is no count where questions overlap
+            now = server["bytesOut"], server.get("count")
             if now == before:
                 return reading
             if time.monotonic() > deadline:

@@ -2,10 +2,12 @@
 """The results as Markdown tables, raw data and plots."""
 
 import csv
+import math
 import os
 import re
 from html import escape
 
+import comparison
 from accuracy import BINNED, PHASES, STATISTICS, within
 from cost import BUDGET_EXCHANGE_NSEC
 
@@ -91,6 +93,45 @@ def accuracy_table(levels, source, metrics):
     return table(["load", "", *STATISTICS, ""], rows)
 
 
+# ---- comparison ---------------------------------------------------------------------------------------------------
+
+INSTRUMENT_TITLES = {"qosd": "qosd", "accept_close": "accept to close", "read_send": "read to send"}
+
+
+def errors_of(level, instrument, statistic):
+    """In each window; None where the instrument says nothing."""
+    return [comparison.error(r) for r in level.get("rows", []) if (r["instrument"], r["statistic"]) == (instrument, statistic)]
+
+
+def largest(errors):
+    return max((e for e in errors if e is not None), key=abs, default=None)
+
+
+def worst(level, instrument, statistic):
+    errors = errors_of(level, instrument, statistic)
+    if not errors:
+        return ""       # too few requests for a truth
+    if None not in errors:
+        return percent(largest(errors))
+    return "absent" if largest(errors) is None else f"{percent(largest(errors))}, absent in {errors.count(None)} of {len(errors)}"
+
+
+def comparison_table(levels):
+    rows = []
+    for level in levels:
+        if "rows" not in level:
+            rows.append([level["title"], f"{level['share']:.0%}", "void: " + level["void"][-1],
+                         *[""] * (2 + len(comparison.STATISTICS))])
+            continue
+        for instrument, title in INSTRUMENT_TITLES.items():
+            counted = level["counts"][instrument]
+            rows.append([level["title"], f"{level['share']:.0%}", f"{level['rate']:,.0f}", title,
+                         "absent" if counted is None else f"{counted:,} of {level['counts']['wire']:,}",
+                         *(worst(level, instrument, s) for s in comparison.STATISTICS)])
+    return "![Largest error in a window of a second, by load](comparison.svg)\n\n" + \
+        table(["load", "of the most", "requests/s", "", "counted", *comparison.STATISTICS], rows)
+
+
 # ---- cost ---------------------------------------------------------------------------------------------------------
 
 def cost_verdict(difference, budget):
@@ -166,6 +207,7 @@ def sections(results):
         "accuracy": accuracy_table(results["accuracy"], "capture", BINNED),
         "phases": accuracy_table(results["accuracy"], "capture", PHASES),
         "client": accuracy_table(results["accuracy"], "client", BINNED),
+        "comparison": comparison_table(results["comparison"]),
         "cost": cost_table(results["cost"]),
         "bpf": bpf_table(results["cost"]),
         "programs": programs_table(results["cost"]),
@@ -206,6 +248,14 @@ def write_raw(results, directory):
     header = ["metric", "lower", "upper", "qosd", "capture"]
     write_csv(f"{directory}/histograms.csv", ["load", *header],
               [[level["name"], *(b[h] for h in header)] for level in accuracy for b in level.get("histogram", [])])
+    header = ["window", "instrument", "statistic", "truth", "seen"]
+    write_csv(f"{directory}/comparison.csv", ["load", "share", "rate", *header],
+              [[level["name"], level["share"], level["rate"], *(r[h] for h in header)]
+               for level in results["comparison"] for r in level.get("rows", [])])
+    header = ["wire", *comparison.INSTRUMENTS]
+    write_csv(f"{directory}/comparison-counts.csv", ["load", "share", "most", "rate", *header, "void"],
+              [[level["name"], level["share"], level["most"], level["rate"], *(level["counts"][h] for h in header),
+                len(level["void"])] for level in results["comparison"] if "counts" in level])
     header = ["seconds", "busy", "requests", "nsecPerRequest"]
     write_csv(f"{directory}/cpu.csv", ["load", "round", "what", *header],
               [[r["name"], n, name, *(s[h] for h in header)] for r in cost
@@ -381,6 +431,67 @@ def plot_cost(results, path):
     d.write(path)
 
 
+def plot_comparison(levels, path):
+    """A panel for each load and statistic: the largest error, by how loaded the server is."""
+    left, right, top, width, height, gap = 280, 24, 112, 150, 110, 18
+    low, high = -3, 2       # 0.1 % to 100 times, by powers of ten
+    names = list(dict.fromkeys(level["name"] for level in levels))
+    shares = sorted({level["share"] for level in levels})
+    shapes = "p50", "mean", "p90"
+    d = Drawing(left + len(comparison.STATISTICS) * (width + gap) + right, top + len(names) * (height + gap) + 36)
+    d.text(20, 28, "Largest error in a window of a second, against the packet capture", size=17, weight="bold")
+    d.text(20, 48, "qosd beside pairs of system calls, in the same runs, from an idle server to a saturated one. "
+           "Green: within 3 %.", fill=SOFT)
+    x = 20
+    for (instrument, title), shape, colour in zip(INSTRUMENT_TITLES.items(), shapes, COLOURS):
+        d.marker(shape, x + 5, 68, colour)
+        d.text(x + 16, 72, title)
+        x += 40 + 7 * len(title)
+    d.text(x, 72, "× on the upper edge: says nothing", fill=SOFT)
+
+    for column, statistic in enumerate(comparison.STATISTICS):
+        d.text(left + column * (width + gap) + width / 2, top - 12, statistic, "middle", weight="bold", size=13)
+    for row, name in enumerate(names):
+        y0 = top + row * (height + gap)
+        ours = {level["share"]: level for level in levels if level["name"] == name}
+        title, most = next((level["title"], level["most"]) for level in ours.values())
+        d.text(20, y0 + height / 2 - 4, title, weight="bold", size=11)
+        d.text(20, y0 + height / 2 + 12, f"100 %: {most:,.0f} requests/s", fill=SOFT, size=11)
+
+        def y_of(e):
+            e = max(min(math.log10(max(abs(e), 1e-9)), high), low)
+            return y0 + height - (e - low) / (high - low) * height
+
+        for column, statistic in enumerate(comparison.STATISTICS):
+            x0 = left + column * (width + gap)
+
+            def x_of(share):
+                return x0 + width * (shares.index(share) + .5) / len(shares)
+
+            d.rectangle(x0, y_of(.03), width, y0 + height - y_of(.03), BAND)
+            for power in range(low, high + 1):
+                d.line(x0, y_of(10 ** power), x0 + width, y_of(10 ** power), RULE, .7)
+                if column == 0:
+                    d.text(x0 - 6, y_of(10 ** power) + 3, f"{10 ** power * 100:g} %", "end", SOFT, 9)
+            if row == len(names) - 1:
+                for share in shares:
+                    d.text(x_of(share), y0 + height + 14, f"{share * 100:.0f}", "middle", SOFT, 9)
+            for instrument, shape, colour in zip(INSTRUMENT_TITLES, shapes, COLOURS):
+                before = None
+                for share in shares:
+                    errors = errors_of(ours.get(share, {}), instrument, statistic)
+                    e = largest(errors)
+                    if e is not None:
+                        if before:
+                            d.line(*before, x_of(share), y_of(e), colour, 1.2)
+                        before = x_of(share), y_of(e)
+                        d.marker(shape, *before, colour)
+                    elif errors:
+                        d.text(x_of(share), y0 + 4, "×", "middle", colour, 13, "bold")
+    d.text(left + (d.width - left) / 2, d.height - 12, "% of the most that the server can do", "middle", SOFT)
+    d.write(path)
+
+
 def write(results, directory, template):
     filled = sections(results)
     with open(template) as f:
@@ -390,5 +501,6 @@ def write(results, directory, template):
     os.makedirs(f"{directory}/raw", exist_ok=True)
     write_raw(results, f"{directory}/raw")
     plot_accuracy(results["accuracy"], f"{directory}/accuracy.svg")
+    plot_comparison(results["comparison"], f"{directory}/comparison.svg")
     plot_cost(results["cost"], f"{directory}/cost.svg")
     return filled

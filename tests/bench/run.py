@@ -15,6 +15,7 @@ import time
 sys.dont_write_bytecode = True
 
 import accuracy  # noqa: E402
+import comparison  # noqa: E402
 import cost  # noqa: E402
 import daemon  # noqa: E402
 import report  # noqa: E402
@@ -64,6 +65,14 @@ def say_level(level):
         f" counted, {sum(map(report.within, rows))} of {len(rows)} figures within the budget")
 
 
+def say_comparison(level):
+    if "rows" not in level:
+        say(f"  {level['title']}, {level['share']:.0%}: void ({level['void'][-1]})")
+        return
+    worst = [report.worst(level, name, "p99") for name in comparison.INSTRUMENTS]
+    say(f"  {level['title']}, {level['share']:.0%}: {level['rate']:,.0f}/s, error of p99: {', '.join(worst)}")
+
+
 def say_cost(result):
     say(f"  {result['title']}: {report.percent(result['cpu']['difference']['median'])} CPU a request,"
         f" {report.duration(result['bpf']['netNsecPerExchange']['median'])} of BPF an exchange")
@@ -90,6 +99,8 @@ def main():
         workload.compile_helpers(directory)
         say("Accuracy")
         results["accuracy"] = accuracy.run(directory, args.quick, say_level)
+        say("Comparison")
+        results["comparison"] = comparison.run(directory, args.quick, say_comparison)
         say("Cost")
         results["cost"] = cost.run(directory, args.quick, say_cost)
         say("The daemon")

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import time
 from array import array
 
@@ -16,7 +17,10 @@ HELPERS = {
     "server": ["-pthread"],
     "programs": ["-lbpf"],
     "query": ["-lsystemd"],
+    "pairings": ["-lbpf"],
 }
+# As bpf_tracing.h calls them
+ARCHITECTURES = {"x86_64": "x86", "aarch64": "arm64"}
 LARGE = 256 * 1024
 READY_SEC = 20
 
@@ -24,6 +28,12 @@ READY_SEC = 20
 def compile_helpers(directory):
     for name, libraries in HELPERS.items():
         subprocess.run(COMPILE + [f"{HERE}/{name}.c", "-o", f"{directory}/{name}"] + libraries, check=True)
+    # clang -target bpf does not look there
+    multiarch = subprocess.run(["gcc", "-print-multiarch"], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
+    machine = os.uname().machine
+    subprocess.run(["clang", "-std=gnu11", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra",
+                    f"-D__TARGET_ARCH_{ARCHITECTURES.get(machine, machine)}", "-isystem", f"/usr/include/{multiarch}",
+                    "-c", f"{HERE}/pairings.bpf.c", "-o", f"{directory}/pairings.bpf.o"], check=True)
 
 
 def free_port():
@@ -51,6 +61,11 @@ class Network:
             f"ip -n {self.NAME} link set clients up",
         ):
             subprocess.run(command.split(), check=True)
+        # Of connections for one request each, a client would have no more ports after a second or two. The container's own
+        # /proc/sys is read-only.
+        subprocess.run(["nsenter", f"--net=/run/netns/{self.NAME}", "unshare", "--mount", "sh", "-c",
+                        "mount -t proc proc /mnt && cd /mnt/sys/net/ipv4 && echo 1024 65535 >ip_local_port_range && "
+                        "echo 1 >tcp_tw_reuse"], check=True)
         return self
 
     def __exit__(self, *_):
@@ -182,6 +197,16 @@ class Redis(Unit):
 
     def served(self):
         return int(re.search(r"total_commands_processed:(\d+)", self.ask("INFO", "stats")).group(1))
+
+
+class Grpc(Unit):
+    """gRPC's own library, in Python."""
+
+    def __init__(self, directory):
+        super().__init__("grpc", directory)
+
+    def command(self):
+        return [sys.executable, "-B", f"{HERE}/../scenarios/grpc_server.py", str(self.port), self.address]
 
 
 class Known(Unit):

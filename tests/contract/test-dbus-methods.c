@@ -204,6 +204,21 @@ static void settle(void) {
         sd_bus_message_unref(test_call(client, "/org/qosd1", "org.freedesktop.DBus.Peer", "Ping", NULL, NULL));
 }
 
+static void expect_excludes(const char *unit, const char *expected) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+        char path[64], words[256] = "";
+        const char *word;
+
+        (void) snprintf(path, sizeof(path), "/org/qosd1/unit/%s", unit);
+        reply = get_all(path, "org.qosd1.Unit");
+        check(find_key(reply, "Exclude"));
+        check(sd_bus_message_enter_container(reply, 'v', "as") > 0);
+        check(sd_bus_message_enter_container(reply, 'a', "s") > 0);
+        while (sd_bus_message_read(reply, "s", &word) > 0)
+                (void) snprintf(words + strlen(words), sizeof(words) - strlen(words), "%s%s", isempty(words) ? "" : " ", word);
+        check(streq(words, expected));
+}
+
 /* ---- tests ---------------------------------------------------------------------------------------------------- */
 
 static void test_attach(void) {
@@ -244,6 +259,16 @@ static void test_attach(void) {
         check(streq(probe, "requests"));
         check(startswith(degraded, "requests: ")); /* it could not be loaded */
         check(streq(path, "/org/qosd1/unit/a_2eservice"));
+
+        /* The same hold with options, and by the old method it has none */
+        sd_bus_message_unref(reply);
+        reply = call("AttachUnitWithOptions", "sa{sv}", "a", 3, "duration_usec", "t", UINT64_C(0), "probes", "as", 1, "requests",
+                     "exclude", "as", 3, "redis:brpop", "http:/healthz", "port:9100");
+        check(sd_bus_message_read(reply, "o", &path) > 0 && streq(path, "/org/qosd1/unit/a_2eservice"));
+        expect_excludes("a_2eservice", "http:/healthz port:9100 redis:BRPOP");
+        attach("a", "/org/qosd1/unit/a_2eservice");
+        expect_excludes("a_2eservice", "");
+        check(get_n_units() == 1);
 
         attach("c@1", "/org/qosd1/unit/c_401_2eservice");
         attach("b.service", "/org/qosd1/unit/b_2eservice");
@@ -372,6 +397,15 @@ static void test_errors(void) {
         expect_error("org.qosd1.Error.NoControlGroup", "AttachUnit", "sastb", "exited", 0, UINT64_C(0), 0);
         expect_error("org.qosd1.Error.NoSuchProbe", "AttachUnit", "sastb", "a", 2, "requests", "nonsense", UINT64_C(0), 0);
         expect_error(invalid_args, "AttachUnit", "sastb", "a", 0, UINT64_C(1), 1);
+        expect_error("org.qosd1.Error.InvalidUnitName", "AttachUnitWithOptions", "sa{sv}", "a b", 0);
+        expect_error("org.qosd1.Error.NoSuchUnit", "AttachUnitWithOptions", "sa{sv}", "zzz", 0);
+        expect_error("org.qosd1.Error.NoSuchProbe", "AttachUnitWithOptions", "sa{sv}", "a", 1, "probes", "as", 1, "nonsense");
+        expect_error("org.qosd1.Error.InvalidExclude", "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude", "as", 2, "port:1", "http:healthz");
+        expect_error("org.qosd1.Error.InvalidExclude", "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude", "as", 1, "redis:");
+        expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "excludes", "as", 0);
+        expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude", "s", "port:1");
+        expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "lease", "t", UINT64_C(1));
+        expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 2, "lease", "b", 1, "duration_usec", "t", UINT64_C(1));
         expect_error("org.qosd1.Error.NotAttached", "DetachUnit", "sb", "zzz", 0);
         expect_error("org.qosd1.Error.NotAttached", "DetachUnit", "sb", "a", 1); /* no lease */
         expect_error("org.qosd1.Error.NotAttached", "GetUnit", "s", "zzz");

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A gRPC server without a schema: messages are words, "CODE MESSAGES", and it does what they say."""
+"""A gRPC server without a schema: messages are words, "CODE MESSAGES", and it does what they say.
+
+    grpc_server.py PORT [ADDRESS]"""
 
 import os
 import socket
@@ -72,8 +74,9 @@ server = grpc.server(futures.ThreadPoolExecutor(64), options=[("grpc.so_reusepor
         "Stalled": grpc.unary_stream_rpc_method_handler(stalled),
         "Upload": grpc.stream_unary_rpc_method_handler(upload),
         "Talk": grpc.stream_stream_rpc_method_handler(talk)})])
-server.add_insecure_port(f"127.0.0.1:{sys.argv[1]}")
+server.add_insecure_port(f"{sys.argv[2] if len(sys.argv) > 2 else '127.0.0.1'}:{sys.argv[1]}")
 server.start()
-with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
-    notify.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"].replace("@", "\0", 1))
+if "NOTIFY_SOCKET" in os.environ:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"].replace("@", "\0", 1))
 server.wait_for_termination()

@@ -73,7 +73,7 @@ class Connection:
                 self.send("HTTP/1.1 200 Connection established\r\n\r\n")
                 self.echo()
                 return
-            words = path.split("/")[1:]
+            words = path.partition("?")[0].split("/")[1:]
             what, n = words[0], int(words[1]) if len(words) > 1 else 0
             if what == "early":
                 self.send("HTTP/1.1 413 Too large\r\nContent-Length: 4\r\n\r\nno!\n")

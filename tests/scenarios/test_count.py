@@ -218,7 +218,7 @@ def server_speaks_first():
     quiet_after(s)
 
 
-@test(vm=True)
+@test()
 def one_and_then_silence():
     """One request on a connection that stays open and silent is there at once: in the window of a second before
     that second is over, and in the total."""

@@ -163,7 +163,7 @@ def pipelined():
     check(f"({bad} 5xx)" in errors and " 4xx\n" in errors, f"qosctl status does not show {bad} failures: {errors}")
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def load():
     """Keep-alive and not, with a client that counts; a reload under load; 7 of 100 fail."""
     n = Nginx()
@@ -195,7 +195,7 @@ def load():
     check(set(scenario.protocols(server_figures(n))) == {"http1"}, "protocols")
 
 
-@test(vm=True)
+@test()
 def cut_anywhere():
     """Where a segment ends says nothing. Byte by byte from the first on, too."""
     s = Server()
@@ -246,7 +246,7 @@ def bodies():
     s.expect(sent, what="until the connection closes")
 
 
-@test(vm=True)
+@test()
 def long_answers_are_in_flight():
     """… from the first to the last byte, however long the server takes in between."""
     s = Server()
@@ -276,7 +276,7 @@ def long_answers_are_in_flight():
     equal(total(s), 3, "count")
 
 
-@test(vm=True)
+@test()
 def interim_and_early_answers():
     """100-continue is no answer. One that comes before the body has come keeps its place."""
     s = Server()
@@ -318,7 +318,7 @@ def interim_and_early_answers():
     n.expect(1, 1, what="with nginx, which does not take so much")
 
 
-@test(vm=True)
+@test()
 def tunnels():
     """After the upgrade to a WebSocket, or CONNECT, nothing is a request, and nothing in flight."""
     s = Server()
@@ -349,7 +349,7 @@ def tunnels():
     check(snapshot(s)["requests"]["quality"] != "exact", "quality is exact")
 
 
-@test(vm=True)
+@test()
 def streams():
     """Server-sent events: the head counts, and then they take as long as they like."""
     s = Server()

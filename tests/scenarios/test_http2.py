@@ -42,7 +42,9 @@ class Http2(Unit):
         f = wait_for(f"{in_flight} are in flight {what}",
                      lambda: (f := server_figures(self))["inFlight"] == in_flight and f)
         equal(scenario.protocols(f), protocols or {self.protocol: count}, f"protocols {what}")
-        equal((f["status4xx"], f["errors"]["status5xx"]), (status4xx, status5xx), f"4xx, 5xx {what}")
+        # Where all are calls of gRPC, there may be none
+        none = 0 if self.protocol == "grpc" else None
+        equal((f.get("status4xx", none), f["errors"].get("status5xx", none)), (status4xx, status5xx), f"4xx, 5xx {what}")
         equal(f["errors"].get("grpc"), grpc, f"errors.grpc {what}")
         equal((f["errors"]["reset"], f["clientAborts"]), (reset, aborts), f"errors.reset, clientAborts {what}")
         equal(f["latency"]["count"], count, f"latency.count {what}")
@@ -171,7 +173,7 @@ def hundred_streams_at_once():
     n.expect(sent + 100, 0, bad, what="with answers of 300 kB that share a connection")
 
 
-@test(vm=True)
+@test()
 def nghttpd():
     """A server whose answers go through HPACK's dynamic table; it pushes, and a push is no request."""
     n = Nghttpd("--push=/file=/style")
@@ -189,7 +191,7 @@ def nghttpd():
         n.expect(number + 40, sent["4xx"] + 20, what="with pushes")
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def cut_anywhere():
     """Frames and segments have nothing to do with each other: all kinds of frames, cut at any byte, both ways."""
     s = Scripted()
@@ -268,7 +270,7 @@ def all_kinds_of_answers():
         s.expect(sent + 1, 5, 5, what="with early answers")
 
 
-@test(vm=True)
+@test()
 def streams_in_flight():
     """As many as hang, on however many connections; none when they are let go."""
     s = Scripted()
@@ -309,7 +311,105 @@ def streams_in_flight():
     expect_total(s, 43)
 
 
-@test(vm=True)
+@test()
+def long_streams_beside_short_ones():
+    """Some are held for as long as the connection lives, as those that watch for news are; the others go by."""
+    s = Scripted()
+    sent = bad = 0
+    for number in 1, 12, 90:
+        with s.connect() as c:
+            held = [c.start("/hang") for _ in range(number)]
+            for n in range(smaller(1000)):
+                status = 503 if n % 100 in BAD else 200
+                equal(c.ask(f"/status/{status}").status, status, "status")
+                sent, bad = sent + 1, bad + (status == 503)
+            s.expect(sent, 0, bad, in_flight=number, what=f"beside {number} that hang")
+            equal(c.ask("/release").status, 200, "status")
+            for stream in held:
+                equal(c.wait(stream).status, 200, "status")
+            sent += number + 1
+            s.expect(sent, 0, bad, what=f"with {number} that hung")
+
+
+@test()
+def nothing_is_asked():
+    """A connection that is kept alive, changes its settings and says what it prefers asks nothing."""
+    s = Scripted()
+    with s.connect() as c, s.connect(begin=False) as mute, s.connect(begin=False) as half:
+        half.send(http2.PREFACE[:20])
+        for n in range(smaller(200)):
+            c.send(http2.frame(http2.PING, 0, 0, b"12345678") + http2.frame(http2.PRIORITY, 0, 2 * n + 1, b"\0\0\0\0\1") +
+                   http2.frame(http2.SETTINGS, 0, 0, http2.settings({http2.HEADER_TABLE_SIZE: 20 * n})) +
+                   http2.frame(http2.WINDOW_UPDATE, 0, 0, b"\0\0\0\1"))
+            while c.read()[:2] != (http2.PING, http2.ACK):
+                pass
+        f = server_figures(s)
+        equal((f["inFlight"], f["count"], f["errors"]["reset"], f["clientAborts"]), (0, 0, 0, 0), "in flight, count, errors")
+        c.last = 2 * smaller(200) + 1
+        equal(c.ask("/status/404").status, 404, "status")
+        # A stream must not be older than the last one
+        c.streams[c.last].end = None
+        c.send(http2.frame(http2.HEADERS, http2.END_STREAM | http2.END_HEADERS, c.last - 2, b"\x82\x86\x84"))
+        while c.goaway is None:
+            c.read()
+        half.socket.close()
+        mute.socket.close()
+    equal(server_figures(s)["inFlight"], 0, "in flight")
+    expect_total(s, 1)
+
+
+@test()
+def held_back():
+    """A client that has no room for more, on the stream or on the connection: in flight until it has, and until all has gone."""
+    s = Scripted()
+    with s.connect(begin=False) as c:
+        c.settings = http2.settings({http2.INITIAL_WINDOW_SIZE: 1000})
+        c.send(http2.PREFACE + http2.frame(http2.SETTINGS, 0, 0, c.settings))
+        streams = [c.start("/size/5000") for _ in range(4)] + [c.start("/size/1000")]
+        while not all(len(c.streams[stream].body) == 1000 for stream in streams):
+            c.read()
+        s.expect(5, in_flight=4, what="that are held back")
+        for n, stream in enumerate(streams[:4]):
+            c.send(http2.frame(http2.WINDOW_UPDATE, 0, stream, struct.pack("!I", 4000)))
+            equal(len(c.wait(stream).body), 5000, "length")
+            s.expect(5, in_flight=3 - n, what="of which some are let go")
+        # 65,535 is what a connection has room for in the beginning
+        c.send(http2.frame(http2.SETTINGS, 0, 0, http2.settings({http2.INITIAL_WINDOW_SIZE: 100000})))
+        last = c.start("/size/100000")
+        while len(c.streams[last].body) < 65535 - 21000:
+            c.read()
+        s.expect(6, in_flight=1, what="that the connection has no room for")
+        c.send(http2.frame(http2.WINDOW_UPDATE, 0, 0, struct.pack("!I", 100000)))
+        equal(len(c.wait(last).body), 100000, "length")
+        f = s.expect(6, what="when there is room again")
+        check(f["answer"]["max"] > 0, "no answer took any time to leave")
+
+
+@test()
+def broken_off():
+    """By the server, when it has begun to answer: once counted, and not in flight. The connection goes on."""
+    s = Scripted()
+    with s.connect() as c:
+        for n in range(10):
+            r = c.ask("/abort")
+            equal((r.status, r.end), (200, http2.INTERNAL_ERROR), "status and error code of what is broken off")
+            wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
+            equal(c.ask("/status/503").status, 503, "status")
+        expect_total(s, 20)
+        equal(total(s, "requests.server.errors.status5xx"), 10, "errors.status5xx")
+        equal(total(s, "requests.server.clientAborts"), 0, "clientAborts")
+        # What comes then is no HTTP/2: data on no stream, and worse
+        kept = [c.start("/hang") for _ in range(5)]
+        wait_for("5 are in flight", lambda: server_figures(s)["inFlight"] == 5)
+        c.send(http2.frame(http2.DATA, 0, 0, b"x") + b"\xff" * 1000)
+        while c.goaway is None:
+            c.read()
+        equal([c.streams[stream].status for stream in kept], [None] * 5, "statuses")
+    wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
+    expect_total(s, 20)
+
+
+@test()
 def clients_that_give_up():
     """RST_STREAM before the answer: given up. The connection and its other streams go on."""
     s = Scripted()
@@ -376,7 +476,7 @@ def answers_out_of_order():
     undisturbed(out_of_order_once)
 
 
-@test(vm=True)
+@test()
 def going_away():
     """A server that says goodbye: clients come again, and nothing counts twice or stays open."""
     s = Scripted()
@@ -475,7 +575,7 @@ def upgrades():
     equal(snapshot(s)["requests"]["quality"], "exact", "quality")
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def joined_late():
     """On connections older than the attach HPACK's table is not known: what is said is right, the rest is not said."""
     s = Scripted(attach_first=False)
@@ -530,8 +630,9 @@ def attached_while_loaded():
     s = snapshot(n)
     if s["requests"]["quality"] == "exact":
         got = total(n)
-        # Questions that came before the attach are answered after it
-        check(end - after - 4 * 50 <= got <= end - before, f"{got} counted, nginx {end - after} to {end - before}")
+        # Questions that came before the attach are answered after it, and of those that come then some are on connections of
+        # which not both directions are recognised yet
+        check(end - after - 2 * 4 * 50 <= got <= end - before, f"{got} counted, nginx {end - after} to {end - before}")
         check(lookup(s, "requests.server.errors.status5xx") in (None, 0), "failures where there are none")
         # And connections that are made from now on count exactly
         bad = h2load(n, 2000, 4, 50, SEVEN_OF_A_HUNDRED)["5xx"]
@@ -598,7 +699,7 @@ def grpc_calls():
     check(failed >= sent * .05, f"{failed} of {sent} failed")
 
 
-@test(vm=True)
+@test()
 def grpc_codes():
     """Each status that there is; those that are the server's fault are errors."""
     g = Grpc()
@@ -610,7 +711,7 @@ def grpc_codes():
     g.expect(350, grpc=130, what="with a method that is not there")
 
 
-@test(vm=True)
+@test()
 def grpc_in_flight():
     """Calls that hang are in flight; some are cancelled, some let go, some lose their server."""
     g = Grpc()

@@ -38,7 +38,7 @@ def same(unit, n, what=None):
     return f
 
 
-@test(vm=True)
+@test()
 def outer_first():
     slice = attach(new_slice())
     s, other = server_in(slice).start(), server_in(slice).start()
@@ -79,7 +79,7 @@ def outer_first():
     detach(slice)
 
 
-@test(vm=True)
+@test()
 def inner_first():
     slice = new_slice()
     s, other = attach(server_in(slice)), server_in(slice)
@@ -105,7 +105,7 @@ def inner_first():
     detach(slice)
 
 
-@test(vm=True)
+@test()
 def windows_that_begin_later():
     """A window of a second, long after the attach of both: from the checkpoints of both."""
     slice = new_slice()
@@ -191,7 +191,7 @@ def history_and_marks():
     detach(slice)
 
 
-@test(vm=True)
+@test()
 def clients_and_endpoints():
     """What the units in a unit ask of others, and where they answer, is the outer one's, too."""
     slice = new_slice()
@@ -218,7 +218,7 @@ def clients_and_endpoints():
     detach(slice)
 
 
-@test(vm=True)
+@test()
 def in_flight():
     """Requests that are under way go along, from one unit to the other and back."""
     slice = attach(new_slice())
@@ -345,7 +345,7 @@ def over_a_crash():
     detach(slice)
 
 
-@test(vm=True, exclusive=True)
+@test(exclusive=True)
 def instances():
     """A socket with Accept=yes, its instances, and the slice they are in, which its own group is not."""
     name, port = unit_name("inetd", ""), unused_port()
@@ -387,7 +387,7 @@ def instances():
     detach(f"{name}@x.service")
 
 
-@test(vm=True)
+@test()
 def socket_activated():
     """The socket of a service in a slice: opened by PID 1, before either is attached and after."""
     slice, name, port = new_slice(), unit_name("activated", ""), unused_port()
@@ -413,7 +413,7 @@ def socket_activated():
     detach(slice)
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def pipelined_under_load():
     """Many commands in flight on a connection that becomes another unit's."""
     slice = attach(new_slice())

@@ -9,6 +9,7 @@ import test_tls
 from scenario import (MSEC, Cable, Server, Unit, as_user, attach, check, equal, kill_qosd, load, lookup, qosctl, run,
                       server_figures, smaller, snapshot, test, unused_port, varlink, wait_for, within)
 from test_endpoints import Nginx, ab, unused_ports
+from test_redis import Redis
 
 
 def client_figures(unit, window="total"):
@@ -102,6 +103,51 @@ def proxy_has_both_roles():
     equal(varlink("Histogram", unit=proxy.name, metric="requests.client.latency", window=0)["count"], n, "that of all peers")
 
 
+@test(vm=True, deadline=60)
+def pipelines_are_said():
+    """One at a time is as many as Redis counts. Of many at once nobody knows which answer is whose: no figure, not a wrong one."""
+    r = Redis()
+    peer = f"127.0.0.1:{r.port}"
+    for pipeline, connections in ((1, 8), (16, 1), (16, 8), (128, 3)):
+        number = smaller(20000) // pipeline * pipeline
+        before = scenario.total(r)
+        c = attach(Unit(f"/usr/bin/redis-benchmark -q -p {r.port} -P {pipeline} -c {connections} -n {number} -t set,get", type="exec"))
+        run_to_its_end(c)
+        wait_for("nothing is in flight", lambda: server_figures(r)["inFlight"] == 0 and client_figures(c)["inFlight"] == 0)
+        if pipeline == 1:
+            # Of the configuration it asks two things at once, one time
+            expect_asked(c, {peer: scenario.total(r) - before - 1}, "one at a time")
+            continue
+        f = client_figures(c)
+        for row in (f, peers(c)[peer]):
+            equal(set(row) & {"count", "rate", "latency"}, set(), f"what is known of {pipeline} at once")
+            check(row["bytesOut"] > 0 and row["inFlight"] == 0, f"bytes and in flight: {row}")
+        equal(qosctl("show", c.name, "--window=total", "--value", "-P", f"requests.client[{peer}].count").stdout.strip(), "", "the count")
+        qosctl("status", c.name, "--window=total")
+
+    # The same over HTTP; and with bodies, large and small, which are none of it
+    a, = unused_ports(1)
+    nginx = attach(Nginx([f"127.0.0.1:{a}"], location="client_max_body_size 10m; return 200 'ok\\n';")).start()
+    for sizes, many in (([0] * 50, 1), ([0, 10, 1000, 100000, 0] * 20, 1), ([0] * 100, 2), ([10, 0] * 50, 10)):
+        before = scenario.total(nginx)
+        path = f"/run/{scenario.prefix}-pipeline.py"
+        with open(path, "w") as f:
+            f.write(f"import socket\n"
+                    f"s = socket.create_connection(('127.0.0.1', {a}))\n"
+                    f"sizes, many = {sizes}, {many}\n"
+                    f"for i in range(0, len(sizes), many):\n"
+                    f"    s.sendall(b''.join(b'POST / HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: %d\\r\\n\\r\\n' % n + b'x' * n for n in sizes[i:i + many]))\n"
+                    f"    d = b''\n"
+                    f"    while d.count(b'ok\\n') < many: d += s.recv(9999)\n")
+        c = attach(Unit(f"/usr/bin/python3 {path}", type="exec"))
+        run_to_its_end(c)
+        equal(scenario.total(nginx) - before, len(sizes), "requests at nginx")
+        if many == 1:
+            expect_asked(c, {f"127.0.0.1:{a}": len(sizes)}, "one at a time")
+        else:
+            equal(set(peers(c)[f"127.0.0.1:{a}"]) & {"count", "rate", "latency"}, set(), "what is known of several at once")
+
+
 @test()
 def proxy_that_splices():
     front = unused_port()
@@ -150,7 +196,7 @@ def answers_in_parts():
     scenario.undisturbed(measure)
 
 
-@test(vm=True)
+@test()
 def on_all_kinds_of_connections():
     """IPv4, IPv6, and IPv4 through a socket for IPv6, which is the same peer; new connections and old ones."""
     a, b = unused_ports(2)

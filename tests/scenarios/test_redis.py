@@ -73,7 +73,7 @@ def pipelined():
         r.expect_all(f"with {pipeline} commands at once on {connections} connections")
 
 
-@test(vm=True)
+@test()
 def cut_anywhere():
     """Where a segment or a read ends says nothing. Values look like commands and answers."""
     r = Redis()
@@ -106,7 +106,7 @@ def cut_anywhere():
     r.expect_all("with commands cut anywhere")
 
 
-@test(vm=True)
+@test()
 def waiting_is_a_class_of_its_own():
     """BLPOP waits because it is told to: counted, but no latency of the server."""
     r = Redis()

@@ -16,7 +16,7 @@ IDLE_SEC = 2
 class Nginx(Unit):
     """One port for each version. Connections that are idle for IDLE_SEC are closed."""
 
-    def __init__(self, certificates=False, label="tls"):
+    def __init__(self, certificates=False, http2=False, label="tls"):
         self.directory = f"/run/{scenario.prefix}-{label}"
         os.makedirs(self.directory, exist_ok=True)
         self.key, self.certificate = f"{self.directory}/key", f"{self.directory}/certificate"
@@ -30,20 +30,22 @@ class Nginx(Unit):
                           f"location /small {{ return 200 small; }} location /bad {{ return 503 bad; }} }}\n" for version, port in self.ports.items())
         with open(f"{self.directory}/conf", "w") as f:
             f.write(f"worker_processes 2; pid {self.directory}/pid; error_log stderr; user root;\nevents {{}}\n"
-                    f"http {{ access_log off; sendfile on; keepalive_timeout {IDLE_SEC}s; keepalive_requests 100000;\n"
+                    f"http {{ access_log off; http2 {'on' if http2 else 'off'}; sendfile on; keepalive_timeout {IDLE_SEC}s; keepalive_requests 100000;\n"
                     f"ssl_certificate {self.certificate}; ssl_certificate_key {self.key}; {verify}\n{servers} }}\n")
         super().__init__(f"/usr/sbin/nginx -c {self.directory}/conf -g 'daemon off;'", type="exec")
 
     def listens(self):
         wait_for("it listens", lambda: all(str(p) in run("ss", "-ltnH", f"sport = :{p}").stdout for p in self.ports.values()))
 
-    def connect(self, version, certificate=False):
+    def connect(self, version, certificate=False, offers=None, name=None):
         context = ssl.create_default_context(cafile=self.certificate)
         context.check_hostname = False
         context.minimum_version = context.maximum_version = VERSIONS[version]
         if certificate:
             context.load_cert_chain(self.certificate, self.key)
-        s = context.wrap_socket(socket.create_connection(("127.0.0.1", self.ports[version]), timeout=30))
+        if offers:
+            context.set_alpn_protocols(offers)
+        s = context.wrap_socket(socket.create_connection(("127.0.0.1", self.ports[version]), timeout=30), server_hostname=name)
         equal(s.version(), version, "version of TLS")
         return s
 
@@ -85,6 +87,34 @@ def is_clean(unit, count):
     equal(f["latency"]["count"], count, "latency.count")
     equal((f["clientAborts"], f["errors"]["reset"]), (0, 0), "connections that ended with a question open")
     return f
+
+
+@test(vm=True)
+def http2_is_said_to_overlap():
+    """How many requests of HTTP/2 lie under the seal nobody can tell: there is no count then, also where none overlap."""
+    for version in VERSIONS:
+        for streams in (1, 100):
+            u = served(http2=True)
+            run("h2load", "-n", "400", "-c", "2", "-m", str(streams), f"https://127.0.0.1:{u.ports[version]}/small", timeout=60)
+            with u.connect(version, offers=["h2", "http/1.1"], name="localhost") as s:
+                equal(s.selected_alpn_protocol(), "h2", "what is spoken")
+            r = wait_for("it is said", lambda: (r := scenario.snapshot(u)["requests"]).get("quality") == "overlapping" and r)
+            check("count" not in r["server"], f"a count with {streams} streams and {version}: {r['server']}")
+            u.stop()
+
+
+@test()
+def http1_with_a_choice():
+    """Clients that would speak HTTP/2, and a server that does not."""
+    u = served()
+    for version in VERSIONS:
+        for name in None, "localhost":
+            s = u.connect(version, offers=["h2", "http/1.1"], name=name)
+            equal(s.selected_alpn_protocol(), "http/1.1", "what is spoken")
+            for _ in range(20):
+                ask(s)
+            farewell(s)
+    is_clean(u, 80)
 
 
 @test()

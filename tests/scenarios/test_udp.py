@@ -68,7 +68,7 @@ def exchanges():
             u.stop()
 
 
-@test(vm=True)
+@test()
 def times_and_answers_of_several():
     """How long it takes; an answer of several datagrams is one; a question that is not answered is in flight for a while."""
     u = attach(UdpServer()).start()
@@ -89,7 +89,7 @@ def times_and_answers_of_several():
         settled(u, 8)
 
 
-@test(vm=True)
+@test()
 def dns_out_of_order():
     """A hundred outstanding on one port, in any order, a tenth without an answer."""
     u = attach(UdpServer("dns")).start()
@@ -140,7 +140,7 @@ remote-control:
     os.unlink(questions)
 
 
-@test(vm=True)
+@test()
 def no_requests():
     """A sink, a client with a port of its own, QUIC: nothing is counted, and nothing in flight."""
     sink, quic, server = (attach(UdpServer(mode)).start() for mode in ("sink", "echo", "echo"))
@@ -167,7 +167,7 @@ def no_requests():
     equal(total(quic), 1, "count, after QUIC of others")
 
 
-@test(vm=True)
+@test()
 def in_the_middle():
     """Attached while questions are answered: from then on all, and none of before."""
     u = UdpServer().start()

@@ -13,7 +13,7 @@ from scenario import (Client, Server, Talk, Unit, attach, check, count, equal, e
                       test, unit_name, unit_property, unused_port, wait_for, write_unit)
 
 
-@test(vm=True)
+@test()
 def attached_before_the_first_start():
     s = Server(mode="thread")
     attach(s)

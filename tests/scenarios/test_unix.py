@@ -95,7 +95,7 @@ def exchanges():
         u.stop()
 
 
-@test(vm=True)
+@test()
 def ways_to_read_and_write():
     """Byte by byte, looked at first, spliced; answers in pieces and larger than any buffer."""
     u = attach(UnixServer()).start()
@@ -158,7 +158,7 @@ def datagrams():
     stay(client, 0)
 
 
-@test(vm=True)
+@test()
 def in_flight_and_gone():
     """What hangs is in flight as long as both ends are there."""
     u = attach(UnixServer()).start()
@@ -189,7 +189,7 @@ def in_flight_and_gone():
         wait_for("none is", lambda: server_figures(u)["inFlight"] == 0)
 
 
-@test(vm=True)
+@test()
 def attach_in_the_middle():
     """Connections and listeners that are older than the attach; a restart; detach and attach again."""
     u = UnixServer().start()
@@ -225,7 +225,7 @@ def a_client_is_no_server():
     stay(client, 0)
 
 
-@test(vm=True)
+@test()
 def pipelines_are_said():
     """Questions that come while one is open: not guessed."""
     u = attach(UnixServer()).start()
@@ -284,11 +284,22 @@ def postgresql():
                 equal(counted(), n + base, f"round trips, {protocol}")
     wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
     equal(snapshot(u)["requests"]["quality"], "exchanges", "quality")
+
+    # As a unit of its own it asks as often as is answered
+    before = total(u)
+    c = attach(Unit(f"{binaries}/pgbench -h {directory} -U postgres -n -f {directory}/script -c 4 -j 2 -t {smaller(2000)} postgres", type="exec"))
+    c.start()
+    wait_for("it has ended", lambda: scenario.unit_property(c.name, "ActiveState") in ("inactive", "failed"), 30)
+    wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
+    f = lookup(snapshot(c), "requests.client")
+    equal((f["count"], f["inFlight"]), (total(u) - before, 0), "what pgbench asks, and in flight")
+    check(f["count"] > 4 * smaller(2000), f"{f['count']} are too few")
+    equal([(r["peer"], r["unit"]) for r in f["peers"]], [(f"{directory}/.s.PGSQL.5432", u.name)], "whom it asks")
     u.stop()
     run("rm", "-rf", directory)
 
 
-@test(vm=True)
+@test()
 def endpoints():
     """A server at a port and at a path: each has its own figures, and both are the unit's."""
     path, port = f"/run/{scenario.prefix}-redis.sock", scenario.unused_port()

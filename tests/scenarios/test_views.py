@@ -223,7 +223,7 @@ def top_leases():
     wait_for("it is not attached any more", lambda: s.name not in listed())
 
 
-@test(vm=True)
+@test()
 def catalogue_and_probes():
     """Every metric of a snapshot is in the catalogue, with a description; every program says what it is."""
     s = start_served(mode="thread")

@@ -238,7 +238,7 @@ class FakeQosd:
             if p != "requests":
                 raise Error("NoSuchProbe", probe=p, message=f"there is no probe '{p}', expected requests")
         for e in exclude or []:
-            if not e.startswith("port:"):
+            if not e.startswith(("port:", "http:/", "redis:")):
                 raise Error("InvalidExclude", exclude=e, message=f"'{e}' cannot be left out, expected 'port:' and a number from 1 to 65535")
         try:
             name = self.resolve(unit)

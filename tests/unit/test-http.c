@@ -163,7 +163,6 @@ static void test_answers(void) {
                 { "GET", HEAD "Content-Type: text/html\r\nContent-Length: 0\r\n\r\n", 1, 0, 0, 0, false },
                 { "HEAD", HEAD "Content-Type: text/event-stream\r\n\r\n", 1, 0, 0, 0, false },
                 { "CONNECT", "HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", 1, 1, 0, 0, false },
-                { "GET", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n", 1, 0, 0, 0, false },
         };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
@@ -201,8 +200,16 @@ static void test_tunnel(void) {
                 t = http();
                 check(ask(&t, "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", 100));
                 check(answer(&t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\nHTTP/1.1 500 x\r\n", size, &piece) == 1);
-                check(piece.tunnel && !piece.lost && piece.status5xx == 0);
+                check(piece.tunnel == 1 && !piece.lost && piece.status5xx == 0);
+
+                /* The answer comes on stream 1 */
+                t = http();
+                check(ask(&t, "GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\n", 100));
+                check(answer(&t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n", size, &piece) == 0);
+                check(piece.tunnel == 2 && !piece.lost && t.asked == 1);
         }
+        t = http();
+        check(ask(&t, "GET / HTTP/1.1\r\n\r\n", 100));
 
         /* Nothing counts any more, in neither direction */
         talk_end(&t, &x, &e);
@@ -395,6 +402,82 @@ static void test_many_heads(void) {
         check(!ask(&t, "HEAD / HTTP/1.1\r\n\r\n", 100));
 }
 
+/* Paths that are left out: without the query, as they are written, however they are cut. */
+static void test_excluded(void) {
+        static const char *const words[] = { "http:/healthz", "http:/static/*", "http:/a/b/c/*", "http:/", "http:/x?" };
+        static const struct {
+                const char *target;
+                bool excluded;
+        } table[] = {
+                { "/healthz", true }, { "/healthz?a=/b", true }, { "/healthz/", false }, { "/healthz2", false }, { "/health", false },
+                { "/Healthz", false }, { "/%68ealthz", false }, { "//healthz", false }, { "/", true }, { "/?", true }, { "/index", false },
+                { "/static/", true }, { "/static/a/b/c/d/e.css?f", true }, { "/static", false }, { "/static?/", false },
+                { "/a/b/c/", true }, { "/a/b/c/d/e", true }, { "/a/b/c", false }, { "/a/b/", false }, { "http://h/healthz", false },
+                { "*", false }, { "/x", false },
+                { "/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long"
+                  "/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long", false },
+                { "/static/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long"
+                  "/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long", true },
+        };
+
+        talk_excludes = (ExcludeList) {};
+        for (size_t i = 0; i < ELEMENTSOF(words) - 1; i++)
+                check(exclude_list_add(&talk_excludes, words[i]) == 0);
+        check(exclude_list_add(&talk_excludes, words[4]) == -EINVAL);
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                for (size_t method = 0; method < 3; method++) {
+                        static const char *const methods[] = { "GET", "HEAD", "PROPFIND" };
+                        char s[1024];
+                        size_t n;
+
+                        n = (size_t) snprintf(s, sizeof(s), "%s %s HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"
+                                              "GET /healthz HTTP/1.0\n\nPUT /other HTTP/1.1\r\n\r\n", methods[method], table[i].target);
+                        for (size_t cut = 0; cut <= n; cut++) {
+                                struct talk_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                                struct talk_piece piece = {};
+                                struct talk t = http();
+
+                                talk_feed_questions(&t, &piece, s, cut, &times, 0);
+                                talk_feed_questions(&t, &piece, s + cut, n - cut, &times, 0);
+                                check(!piece.lost && t.asked == 3);
+                                check(t.excluded[0] == (table[i].excluded | 2U));
+                                check(talk_waiting(&t) == 2U - table[i].excluded);
+
+                                /* Nobody wants to know */
+                                t = http();
+                                times.names = 0;
+                                talk_feed_questions(&t, &piece, s, cut, &times, 0);
+                                talk_feed_questions(&t, &piece, s + cut, n - cut, &times, 0);
+                                check(!piece.lost && t.asked == 3 && t.excluded[0] == 0);
+                        }
+                }
+}
+
+/* Their answers have no status either, and are no streams. */
+static void test_excluded_answers(void) {
+        static const char questions[] = "GET /healthz HTTP/1.1\r\n\r\nGET /a HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n"
+                                        "GET /b HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n";
+        static const char answers[] = "HTTP/1.1 503 no\r\nContent-Length: 2\r\n\r\nno" "HTTP/1.1 503 no\r\nContent-Length: 2\r\n\r\nno"
+                                      "HTTP/1.1 404 no\r\nContent-Length: 0\r\n\r\n" "HTTP/1.1 404 no\r\nContent-Length: 0\r\n\r\n"
+                                      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nabc";
+
+        talk_excludes = (ExcludeList) {};
+        check(exclude_list_add(&talk_excludes, "http:/healthz") == 0);
+        for (size_t size = 1; size < sizeof(answers); size++) {
+                struct talk_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                struct talk_piece piece = {};
+                struct talk t = http();
+
+                talk_feed_questions(&t, &piece, questions, strlen(questions), &times, 0);
+                talk_read(&t, 2);
+                check(t.asked == 5 && talk_waiting(&t) == 2);
+                check(answer(&t, answers, size, &piece) == 5 && !piece.lost);
+                check(piece.status5xx == 1 && piece.status4xx == 1 && piece.streams == 0);
+                check(t.flags & TALK_EXCLUDED);
+        }
+}
+
 int main(void) {
         test_detect();
         test_questions();
@@ -406,5 +489,7 @@ int main(void) {
         test_until_close();
         test_long_bodies();
         test_many_heads();
+        test_excluded();
+        test_excluded_answers();
         return EXIT_SUCCESS;
 }

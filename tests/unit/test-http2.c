@@ -221,7 +221,7 @@ static void test_ends(void) {
 
                 TEXT(&last, H2_HEADERS, HEAD, 9, "\x08\x03""103");    /* an announcement */
                 feed(h, &seen, &last, sizes[i], 4000, false);
-                check(h->streams[4].id == 9 && h->streams[4].first_out_at == 0 && h->streams[4].status == 0);
+                check(h2_stream(h, 9) && h2_stream(h, 9)->first_out_at == 0 && h2_stream(h, 9)->status == 0);
                 last.n = 0;
                 TEXT(&last, H2_HEADERS, END | HEAD, 9, "\x8d");
                 feed(h, &seen, &last, sizes[i], 5000, false);
@@ -295,6 +295,33 @@ static void test_numbers(void) {
         }
         check(seen.unseen == 0);
         free(h);
+}
+
+/* Streams that are held have room beside them for all that come and go. */
+static void test_held(void) {
+        static const uint32_t numbers[] = { 1, 12, 90, 128 };
+
+        for (size_t n = 0; n < ELEMENTSOF(numbers); n++) {
+                struct h2 *h = begin();
+                uint32_t id = 1;
+                Seen seen = {};
+                Wire w = {};
+
+                put(&w, preface, 24);
+                for (; id < 2 * numbers[n]; id += 2)
+                        TEXT(&w, H2_HEADERS, END | HEAD, id, "\x82");
+                feed(h, &seen, &w, SIZE_MAX, 1, true);
+                for (unsigned i = 0; i < 2 * H2_STREAMS; i++, id += 2) {
+                        w.n = 0;
+                        TEXT(&w, H2_HEADERS, END | HEAD, id, "\x82");
+                        feed(h, &seen, &w, SIZE_MAX, 1, true);
+                        w.n = 0;
+                        TEXT(&w, H2_HEADERS, END | HEAD, id, "\x88");
+                        feed(h, &seen, &w, SIZE_MAX, 1, false);
+                }
+                check(h->open == numbers[n] && seen.n == 2 * H2_STREAMS && seen.unseen == 0);
+                free(h);
+        }
 }
 
 /* A connection that is older than the attach: answers are known from where one begins. */
@@ -549,6 +576,7 @@ int main(int argc, char *argv[]) {
         test_padding();
         test_full();
         test_numbers();
+        test_held();
         test_late();
         test_rfc();
         test_fields();

@@ -259,7 +259,7 @@ static void test_holds(void) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *none = NULL;
         char owner[] = "varlink, process 17";
         Hold over = { .type = HOLD_ADMINISTRATOR, .probes = PROBE_REQUESTS, .uid = 0, .expires = 900 };
-        Hold lease = { .type = HOLD_LEASE, .probes = PROBE_REQUESTS, .excludes = { { 80, 9100 }, 2 }, .uid = 1000, .owner = owner, .expires = USEC_INFINITY, .next = &over };
+        Hold lease = { .type = HOLD_LEASE, .probes = PROBE_REQUESTS, .excludes = { { { .text = "http:/healthz" }, { .text = "port:9100" } }, 2 }, .uid = 1000, .owner = owner, .expires = USEC_INFINITY, .next = &over };
         Hold timed = { .type = HOLD_ADMINISTRATOR, .probes = 0, .uid = 0, .expires = 1500, .next = &lease };
         const sd_varlink_symbol *symbol = idl_find(SD_VARLINK_STRUCT_TYPE, "Hold");
 
@@ -272,7 +272,7 @@ static void test_holds(void) {
 
         check_text(v,
                    "[{\"type\":\"administrator\",\"probes\":[],\"uid\":0,\"remaining\":500000},"
-                   "{\"type\":\"lease\",\"probes\":[\"requests\"],\"exclude\":[\"port:80\",\"port:9100\"],\"uid\":1000,\"owner\":\"varlink, process 17\"},"
+                   "{\"type\":\"lease\",\"probes\":[\"requests\"],\"exclude\":[\"http:/healthz\",\"port:9100\"],\"uid\":1000,\"owner\":\"varlink, process 17\"},"
                    "{\"type\":\"administrator\",\"probes\":[\"requests\"],\"uid\":0,\"remaining\":0}]");
         for (size_t i = 0; i < sd_json_variant_elements(v); i++)
                 check(idl_matches(symbol, SD_VARLINK_REGULAR, sd_json_variant_by_index(v, i)));

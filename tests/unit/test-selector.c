@@ -79,7 +79,14 @@ static void test_selector(void) {
         s = parsed("requests.client[a:80.service].rate", "requests.client.rate");
         check(s.type == SELECTOR_UNIT && selector_matches(&s, &peer, "a:80.service"));
         s = parsed("requests.client[/user.slice/a[1].x].rate", "requests.client.rate");
-        check(s.type == SELECTOR_UNIT && selector_matches(&s, &peer, "/user.slice/a[1].x"));
+        check(s.type == SELECTOR_PATH && selector_matches(&s, &peer, "/user.slice/a[1].x"));
+        /* A socket's path, of a peer as of an endpoint */
+        s = parsed("requests.client[/run/a.sock].rate", "requests.client.rate");
+        peer.family = AF_UNIX;
+        (void) snprintf(peer.path, sizeof(peer.path), "/run/a.sock");
+        check(selector_matches(&s, &peer, NULL) && !selector_matches(&s, &a, NULL));
+        s = parsed("requests.client[/run/a.soc].rate", "requests.client.rate");
+        check(!selector_matches(&s, &peer, NULL));
 }
 
 static void test_selector_invalid(void) {
@@ -92,7 +99,7 @@ static void test_selector_invalid(void) {
                 "requests.server[127.0.0.256:80].count", "requests.server[::1:80].count", "requests.server[[::1]].count",
                 "requests.server[[::1:80].count", "requests.server[[]:80].count", "requests.server[[1.2.3.4]:80].count",
                 "requests.server[**:80].count", "requests.server[a.service].count", "requests.server[/].count", "requests.server[@].count",
-                "requests.client[.service].count", "requests.client[/].count", "requests.client[@a].count", "requests.client[a.timer].count",
+                "requests.client[.service].count", "requests.client[/].count", "requests.client[@].count", "requests.client[a.timer].count",
                 "requests.servers[:80].count", "xrequests.server[:80].count",
         };
         char metric[SELECTOR_METRIC_MAX], name[10000];
@@ -122,22 +129,29 @@ static void test_selector_invalid(void) {
 static void test_exclude(void) {
         static const char *const invalid[] = {
                 "", "port", "port:", "port:0", "port:00", "port:65536", "port:-1", "port:+1", "port: 1", "port:1 ", "port:0x10", "Port:1",
-                "9100", "http:/healthz", "redis:BRPOP", "port:99999999999999999999999999999", "port:1,port:2",
+                "9100", "port:99999999999999999999999999999", "port:1,port:2",
+                "http", "http:", "http:healthz", "http:*", "http:/*a", "http:/a*", "http:/a/**", "http:/a b", "http:/a?b", "http:/a#b",
+                "http:/a\n", "http:/\xc3\xa4", "http:/a/b/c/d/*", "HTTP:/a", "https:/a", "http://a/*/b", "redis", "redis:", "redis:A B",
+                "redis:*", "redis:/a", "redis:a:b", "Redis:GET", "/healthz", "BRPOP",
         };
+        static const char *const valid[] = {
+                "http:/", "http:/*", "http:/a/b/c/*", "http:/a/b/c/d/e", "http:/~a-b_c.d;e=f,g%20", "port:1", "redis:BRPOP", "redis:FT.SEARCH",
+                "redis:GEORADIUS_RO",
+        };
+        ExcludeList all = {};
+        char path[2 * EXCLUDE_STRING_MAX] = "http:/";
         ExcludeList a = {}, b = {}, full = {};
-        char buffer[EXCLUDE_STRING_MAX];
+        char buffer[32];
 
         for (size_t i = 0; i < ELEMENTSOF(invalid); i++)
                 check(exclude_list_add(&a, invalid[i]) == -EINVAL && a.n == 0);
 
         check(exclude_list_add(&a, "port:9100") == 0 && exclude_list_add(&a, "port:65535") == 0 && exclude_list_add(&a, "port:1") == 0);
         check(exclude_list_add(&a, "port:9100") == 0 && exclude_list_add(&a, "port:09100") == 0 && a.n == 3);
-        check(streq(exclude_list_format(&a, 0, buffer), "port:1"));
-        check(streq(exclude_list_format(&a, 1, buffer), "port:9100"));
-        check(streq(exclude_list_format(&a, 2, buffer), "port:65535"));
+        check(streq(a.list[0].text, "port:1") && streq(a.list[1].text, "port:9100") && streq(a.list[2].text, "port:65535"));
 
         check(exclude_list_add(&b, "port:65535") == 0 && exclude_list_add(&b, "port:2") == 0);
-        check(exclude_list_merge(&a, &b) == 0 && a.n == 4 && a.ports[1] == 2);
+        check(exclude_list_merge(&a, &b) == 0 && a.n == 4 && a.list[1].name == 2);
 
         for (unsigned i = 0; i < EXCLUDES_MAX; i++) {
                 (void) snprintf(buffer, sizeof(buffer), "port:%u", 100 - i);
@@ -147,7 +161,20 @@ static void test_exclude(void) {
         check(exclude_list_add(&full, "port:101") == -E2BIG && full.n == EXCLUDES_MAX);
         check(exclude_list_merge(&full, &b) == -E2BIG && full.n == EXCLUDES_MAX);
         for (unsigned i = 1; i < EXCLUDES_MAX; i++)
-                check(full.ports[i] == full.ports[i - 1] + 1);
+                check(full.list[i].name == full.list[i - 1].name + 1);
+
+        for (size_t i = 0; i < ELEMENTSOF(valid); i++)
+                check(exclude_list_add(&all, valid[i]) == 0);
+        for (size_t i = 0; i < all.n; i++)
+                check(streq(all.list[i].text, valid[i]));
+        check(exclude_list_add(&all, "redis:brpop") == 0 && all.n == ELEMENTSOF(valid));
+
+        /* As long as can be */
+        memset(path + strlen(path), 'a', EXCLUDE_STRING_MAX - strlen(path));
+        path[EXCLUDE_STRING_MAX] = 0;
+        check(exclude_list_add(&all, path) == -EINVAL);
+        path[EXCLUDE_STRING_MAX - 1] = 0;
+        check(exclude_list_add(&all, path) == 0 && streq(all.list[4].text, path));
 }
 
 int main(void) {

@@ -314,6 +314,141 @@ static void test_lost(void) {
         check(!(t.flags & TALK_ANSWERING));
 }
 
+static void exclude(const char *const *words, size_t n) {
+        talk_excludes = (ExcludeList) {};
+        for (size_t i = 0; i < n; i++)
+                check(exclude_list_add(&talk_excludes, words[i]) == 0);
+}
+
+/* Commands that are left out: by their whole name, however they are written and cut. */
+static void test_excluded_commands(void) {
+        static const char *const words[] = { "redis:ping", "redis:BRPOP", "redis:ZREMRANGEBYRANK", "redis:ft.search" };
+        static const struct {
+                const char *data;
+                uint64_t excluded;
+                uint32_t n;
+        } table[] = {
+                { "*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nping\r\n*1\r\n$5\r\nPINGS\r\n*1\r\n$3\r\nPIN\r\n", 3, 4 },
+                { "*2\r\n$3\r\nGET\r\n$4\r\nPING\r\n*1\r\n$4\r\nPiNg\r\n", 2, 2 },
+                { "PING\r\nping x y\r\nGET PING\r\n", 3, 3 },
+                { "*3\r\n$5\r\nbrpop\r\n$1\r\nk\r\n$1\r\n0\r\n*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n", 1, 2 },
+                /* The first eight letters are the same */
+                { "*1\r\n$15\r\nZREMRANGEBYRANK\r\n*1\r\n$14\r\nZREMRANGEBYLEX\r\n*1\r\n$16\r\nZREMRANGEBYSCORE\r\n", 1, 3 },
+                { "*1\r\n$9\r\nft.search\r\n*1\r\n$9\r\nFTNSEARCH\r\n*1\r\n$0\r\n\r\n", 1, 3 },
+                { "*2\r\n$5\r\nXREAD\r\n$5\r\nBRPOP\r\n*1\r\n$4\r\nPING\r\n", 2, 2 },
+        };
+
+        exclude(words, ELEMENTSOF(words));
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                for (size_t cut = 0; cut <= strlen(table[i].data); cut++) {
+                        struct talk_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                        struct talk_piece piece = {};
+                        struct talk t = redis();
+
+                        talk_feed_questions(&t, &piece, table[i].data, cut, &times, 0);
+                        talk_feed_questions(&t, &piece, table[i].data + cut, strlen(table[i].data) - cut, &times, 0);
+                        check(!piece.lost && t.asked == table[i].n);
+                        check(t.excluded[0] == table[i].excluded && t.excluded[1] == 0);
+                }
+}
+
+/* Many at once, of which some are left out: each answer is one's or the other's, and the gauge only knows the others. */
+static void test_excluded_counts(void) {
+        static const char *const words[] = { "redis:PING" };
+        static const char ping[] = "*1\r\n$4\r\nPING\r\n", get[] = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+        unsigned seed = 1;
+
+        exclude(words, 1);
+        for (unsigned round = 0; round < 2000; round++) {
+                unsigned n = 1 + (unsigned) rand_r(&seed) % TALK_EXCLUDED_MAX, pings = 0, excluded = 0, answered = 0, last = 0;
+                bool is_ping[TALK_EXCLUDED_MAX];
+                struct talk t = redis();
+                struct talk_group g = {};
+
+                for (unsigned i = 0; i < n; i++) {
+                        struct talk_times times = { .came_at = 1 + i / 10, .names = PROTOCOL_NAMES };
+                        struct talk_piece piece = {};
+
+                        is_ping[i] = rand_r(&seed) % 3 == 0;
+                        pings += is_ping[i];
+                        if (is_ping[i])
+                                talk_feed_questions(&t, &piece, ping, strlen(ping), &times, 0);
+                        else
+                                talk_feed_questions(&t, &piece, get, strlen(get), &times, 0);
+                        talk_read(&t, 100);
+                        check(!piece.lost);
+                }
+                check(t.asked == n && talk_waiting(&t) == n - pings);
+
+                while (t.asked > 0) {
+                        uint32_t taken = talk_answer(&t, 1 + (unsigned) rand_r(&seed) % n, &g);
+
+                        for (last = answered; answered < last + taken; answered++)
+                                excluded += is_ping[answered];
+                        check(g.n == taken && g.excluded <= taken);
+                        pings -= g.excluded;
+                        excluded -= g.excluded;
+                        check(excluded == 0 && talk_waiting(&t) == t.asked - pings);
+                        check(!!(t.flags & TALK_EXCLUDED) == is_ping[answered - 1]);
+                }
+                check(pings == 0 && answered == n && t.n_groups == 0);
+        }
+
+        /* More of them than can be told apart: that is said */
+        {
+                struct talk_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                struct talk_piece piece = {};
+                struct talk t = redis();
+
+                for (unsigned i = 0; i < TALK_EXCLUDED_MAX + 10; i++)
+                        talk_feed_questions(&t, &piece, get, strlen(get), &times, 0);
+                check(!piece.lost);
+                talk_feed_questions(&t, &piece, ping, strlen(ping), &times, 0);
+                check(piece.lost);
+        }
+}
+
+/* In flight until its name is known, and not after that; the one behind it is. */
+static void test_excluded_in_flight(void) {
+        static const char *const words[] = { "redis:BRPOP" };
+        static const char brpop[] = "*3\r\n$5\r\nBRPOP\r\n$1\r\nk\r\n$1\r\n0\r\n", get[] = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+        struct talk_times times = { .came_at = 5, .names = PROTOCOL_NAMES };
+        struct exchange_effect e = {};
+        struct talk_piece piece = {};
+        struct talk t = redis();
+        struct exchange x = {};
+        __u64 first_at, last_at;
+
+        exclude(words, 1);
+        exchange_arrive(&x, 5, 0, strlen(brpop), 0, 65536, &e);
+        check(e.in_flight == 1);
+        talk_feed_questions(&t, &piece, brpop, strlen(brpop) - 3, &times, 0);
+        talk_settle(&t, &x, 6, 1, &e);
+        exchange_take(&x, strlen(brpop), &first_at, &last_at);
+        talk_feed_questions(&t, &piece, brpop + strlen(brpop) - 3, 3, &times, 0);
+        talk_read(&t, 6);
+        talk_settle(&t, &x, 6, 1, &e);
+        check(t.asked == 1 && e.in_flight == 0 && x.open_at == 0 && talk_oldest(&t) == 0);
+
+        times.came_at = 7;
+        talk_feed_questions(&t, &piece, get, strlen(get), &times, 0);
+        talk_settle(&t, &x, 8, 1, &e);
+        check(t.asked == 2 && e.in_flight == 1 && x.open_at == 7);
+        check(answer(&t, "*2\r\n$1\r\nk\r\n", 11, true, NULL) == 1);
+        talk_settle(&t, &x, 9, 0, &e);
+        check(e.in_flight == 1 && x.open_at == 7);
+        check(answer(&t, "$1\r\nv\r\n$-1\r\n", 12, true, NULL) == 1);
+        talk_settle(&t, &x, 9, 1, &e);
+        check(e.in_flight == 0 && t.asked == 0);
+
+        /* One whose connection goes away is nobody's error */
+        talk_feed_questions(&t, &piece, brpop, strlen(brpop), &times, 0);
+        talk_settle(&t, &x, 10, 1, &e);
+        e.unanswered = 0;
+        exchange_end(&x, 1, talk_waiting(&t), 0, &e);
+        check(e.unanswered == 0 && e.in_flight == 0);
+}
+
 int main(void) {
         test_detect();
         test_questions();
@@ -323,5 +458,8 @@ int main(void) {
         test_groups();
         test_in_flight();
         test_lost();
+        test_excluded_commands();
+        test_excluded_counts();
+        test_excluded_in_flight();
         return EXIT_SUCCESS;
 }

@@ -107,6 +107,27 @@ static void test_lost(void) {
         }
 }
 
+/* What is spoken, by the length of what a server of TLS 1.3 says first under its seal. */
+static void test_http2(void) {
+        static const struct {
+                uint16_t length;
+                bool http2;
+        } table[] = { { 32, true }, { 36, true }, { 54, true }, { 58, true }, { 38, false }, { 42, false }, { 60, false }, { 64, false },
+                      { 23, false }, { 27, false }, { 45, false }, { 2048, false }, { 2049, false } };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                const Record records[] = {
+                        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_APPLICATION, table[i].length),
+                        HEARS(TLS_APPLICATION, 32), SAYS(TLS_APPLICATION, 53), ASKS(200), ANSWERS(32),
+                };
+                struct tls t = {};
+
+                for (size_t k = 0; k < ELEMENTSOF(records); k++)
+                        (void) take(&t, records + k, 7);
+                check(t.http2 == table[i].http2);
+        }
+}
+
 int main(int argc, char **argv) {
         play(tls13, ELEMENTSOF(tls13));
         play(tls13_certificate, ELEMENTSOF(tls13_certificate));
@@ -115,5 +136,6 @@ int main(int argc, char **argv) {
         test_detect();
         test_farewell();
         test_lost();
+        test_http2();
         return EXIT_SUCCESS;
 }

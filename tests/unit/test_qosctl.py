@@ -304,9 +304,9 @@ class Attach(Test):
                                                  "allowInteractiveAuthentication": False}])
         self.out_of("attach", "--probes=requests,requests requests", "--probes", "requests", "nginx")
         self.assertEqual(self.calls("Attach")[1]["probes"], ["requests"] * 4)
-        self.out_of("attach", "--exclude=port:9100,port:80", "--exclude", "port:81", "nginx")
-        self.assertEqual(self.calls("Attach")[2]["exclude"], ["port:9100", "port:80", "port:81"])
-        self.assertIn("'http:/healthz' cannot be left out", self.error_of("attach", "--exclude=http:/healthz", "nginx"))
+        self.out_of("attach", "--exclude=port:9100,http:/healthz", "--exclude", "redis:BRPOP", "nginx")
+        self.assertEqual(self.calls("Attach")[2]["exclude"], ["port:9100", "http:/healthz", "redis:BRPOP"])
+        self.assertIn("'/healthz' cannot be left out", self.error_of("attach", "--exclude=/healthz", "nginx"))
         self.assertIn("port:N", self.error_of("attach", "--exclude=", "nginx", status=2))
         self.assertIn("does not take --exclude=", self.error_of("status", "--exclude=port:1", "nginx", status=2))
 

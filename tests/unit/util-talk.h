@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "exclude.h"
 #include "talk.h"
 #include "util.h"
 
@@ -22,6 +23,18 @@ static inline void talk_move(struct talk *t, const struct parser *p, const char 
                 return;
         *ret_end = MIN(at + WINDOW_SIZE, size);
         memcpy(t->window.bytes, data + at, *ret_end - at);
+}
+
+/* What is left out, where times->names says that anything is. */
+static ExcludeList talk_excludes;
+
+static inline void talk_look_up(struct talk *t) {
+        uint32_t kind;
+        uint64_t name = protocol_name(t->protocol, &t->in, &kind);
+
+        for (size_t i = 0; i < talk_excludes.n; i++)
+                if (talk_excludes.list[i].kind == kind && talk_excludes.list[i].name == name)
+                        t->flags |= TALK_EXCLUDES;
 }
 
 /* position: of the piece in the stream. */
@@ -40,6 +53,10 @@ static inline void talk_feed_questions(struct talk *t, struct talk_piece *piece,
                 taken = talk_question_bytes(t, (uint32_t) (i - begin), (uint32_t) (end - begin), times,
                                             position + (uint32_t) i, piece);
                 check(piece->lost || (taken > 0 && i + taken <= end));
+                check(!piece->named || times->names);
+                if (piece->named)
+                        talk_look_up(t);
+                piece->named = 0;
                 i += taken;
         }
         if (!piece->lost)

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is left out of a unit's figures by what is asked: with servers and clients that count themselves."""
+
+import random
+import socket
+import struct
+import threading
+
+import scenario
+from scenario import (attach, check, equal, kill_qosd, lookup, qosctl, run, server_figures, smaller, snapshot, test,
+                      varlink, wait_for)
+from test_endpoints import Nginx, ab, counts, held_without, unused_ports
+from test_http import Server as HttpServer, get
+from test_redis import Redis, command, receive
+
+
+def expect(unit, count, excluded, what, **others):
+    """The one and the other, each once; nothing is left in flight."""
+    def figures():
+        f = server_figures(unit)
+        return f["count"], f["excluded"], f["inFlight"]
+    try:
+        wait_for(what, lambda: figures() == (count, excluded, 0), 3)
+    except scenario.Failed:
+        equal(figures(), (count, excluded, 0), f"count, excluded, in flight {what}")
+        raise
+    f = server_figures(unit)
+    for name, value in dict(others, **{"latency.count": count, "firstByte.count": count, "queue.count": count, "service.count": count,
+                                       "answer.count": count, "receive.count": count}).items():
+        if value is not None:
+            equal(lookup(f, name), value, f"{name} {what}")
+    equal(sum(f["protocols"].values()), count, f"protocols {what}")
+    equal(snapshot(unit)["requests"]["quality"], "exact", f"quality {what}")
+    return f
+
+
+class Stubs(Nginx):
+    """nginx with a location that fails, one that is a health check, and files."""
+
+    def __init__(self, ports):
+        super().__init__([f"127.0.0.1:{p}" for p in ports],
+                         location='return 200 "ok\\n"; } location /healthz { return 503 "no\\n"; } location /missing { return 404 "no\\n";')
+
+
+@test(vm=True, deadline=60)
+def paths_of_nginx():
+    """Health checks that fail, between requests that do not: neither counts as the other. ab does not mind what the status is."""
+    a, b = unused_ports(2)
+    u = attach(Stubs([a, b]), "--exclude=http:/healthz,http:/static/*").start()
+    n = excluded = 0
+    for path, number, is_excluded in (("/", 300, False), ("/healthz", 200, True), ("/healthz?verbose=1", 50, True), ("/healthz/", 20, False),
+                                      ("/healthzz", 20, False), ("/static/a.css", 70, True), ("/static", 30, False),
+                                      ("/Static/a", 10, False), ("/static/a/b/c/d/e?f", 11, True), ("/missing", 12, False)):
+        for port in (a, b):
+            number = smaller(number)
+            run("ab", "-q", "-k", "-n", number, "-c", min(4, number), f"http://127.0.0.1:{port}{path}", timeout=60)
+            n, excluded = n + number * (not is_excluded), excluded + number * is_excluded
+    f = expect(u, n, excluded, "with health checks")
+    equal((f["errors"]["status5xx"], f["status4xx"]), (2 * (smaller(20) + smaller(20)), 2 * smaller(12)), "5xx, 4xx")
+    equal(sum(counts(u).values()), n, "count of all endpoints")
+    equal(varlink("Get", unit=u.name, window=0, metrics=["requests.server.excluded"])["values"], {"requests.server.excluded": excluded}, "by name")
+    equal(held_without(u), [["http:/healthz", "http:/static/*"]], "the hold")
+    status = qosctl("status", u.name, "--window=total").stdout
+    check("without http:/healthz http:/static/*" in status and "Excluded" in status, f"the status page: {status}")
+    bus = scenario.plain(scenario.busctl_call("Snapshot", "st", u.name, 2**64 - 1)[0])
+    equal(bus["requests.server.excluded"], excluded, "on D-Bus")
+    # Those of a port count beside them, each once
+    attach(u, f"--exclude=http:/healthz,port:{b}")
+    m = ab(b, 40) + ab(b, 30, path="/?healthz")
+    run("ab", "-q", "-k", "-n", 25, f"http://127.0.0.1:{b}/healthz")
+    n += ab(a, 10)
+    expect(u, n, excluded + m + 25, "with a port")
+
+
+@test(vm=True, deadline=60)
+def pipelined_with_others():
+    """On one connection, many at once, in any order and cut anywhere; answers with all kinds of lengths and statuses."""
+    s = HttpServer()
+    attach(s, "--exclude=http:/status/503,http:/size/*,http:/chunked/7")
+    seed = random.Random(3)
+    n = excluded = errors = 0
+    with s.connect() as c:
+        for _ in range(smaller(60)):
+            stream, asked = b"", 0
+            for _ in range(seed.randrange(1, 60)):
+                path = seed.choice(["/status/200", "/status/503", "/status/503?x", "/status/500", "/size/0", "/size/500", "/chunked/3", "/chunked/7"])
+                is_excluded = path.startswith(("/status/503", "/size/", "/chunked/7"))
+                method = seed.choice(["GET", "GET", "POST"])
+                stream += get(path.split("?")[0] + ("?" + "y" * seed.choice([1, 300]) if "?" in path else ""), method,
+                              "Content-Length: 10\r\n" if method == "POST" else "").encode() + (b"GET /x HTT" if method == "POST" else b"")
+                n, excluded, errors, asked = n + (not is_excluded), excluded + is_excluded, errors + (path == "/status/500"), asked + 1
+            while stream:
+                length = seed.choice([1, 7, 100, 1000, len(stream)])
+                c.send(stream[:length])
+                stream = stream[length:]
+            for _ in range(asked):
+                c.answer()
+    f = expect(s, n, excluded, "pipelined", **{"errors.reset": 0, "clientAborts": 0})
+    equal(f["errors"]["status5xx"], errors, "5xx")
+
+
+@test()
+def in_flight_and_aborted():
+    """One that hangs is in flight until its name is read; what becomes of it is nobody's error."""
+    s = HttpServer()
+    attach(s, "--exclude=http:/late/*,http:/abort")
+    with s.connect() as c, s.connect() as other:
+        c.send(get("/late/900"))
+        wait_for("it was read", lambda: (f := server_figures(s))["bytesIn"] > 0 and f["inFlight"] == 0)
+        check("oldestInFlight" not in server_figures(s), "it has an age")
+        # What comes behind it on the same connection waits for it, and is in flight
+        c.send(get("/status/200"))
+        wait_for("the next is in flight", lambda: server_figures(s)["inFlight"] == 1)
+        equal(other.ask(get("/status/200"))[0], 200, "status")
+        equal((c.answer()[0], c.answer()[0]), (200, 200), "statuses")
+        # A body that comes slowly
+        other.send(get("/late/1", "POST", "Content-Length: 10\r\n") + "12345")
+        wait_for("its head was read", lambda: server_figures(s)["inFlight"] == 0)
+        other.send("67890")
+        equal(other.answer()[0], 200, "status")
+    expect(s, 2, 2, "with one that took long")
+    with s.connect() as c:
+        c.send(get("/abort"))
+        while c.socket.recv(1000):
+            pass
+    with s.connect() as c:
+        c.send(get("/late/300"))
+        wait_for("it was read", lambda: server_figures(s)["inFlight"] == 0)
+        c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with s.connect() as c:
+        equal(c.ask(get("/status/200"))[0], 200, "status")
+    f = wait_for("all has ended", lambda: (f := server_figures(s))["connections"]["open"] == 0 and f)
+    equal((f["count"], f["inFlight"], f["errors"]["reset"], f["clientAborts"]), (3, 0, 0, 0), "count, in flight, errors, aborts")
+
+
+@test(vm=True, deadline=60)
+def commands_of_redis():
+    """By Redis' own count of each command."""
+    r = Redis()
+    attach(r, "--exclude=redis:brpop,redis:PING,redis:INFO")
+    with r.connect() as s, r.connect() as other:
+        for key in ("a", "b"):
+            s.sendall(command("BRPOP", key, 0))
+            wait_for("it was read, and is not in flight",
+                     lambda: "cmd=brpop" in r.cli("client", "list") and server_figures(r)["inFlight"] == 0)
+            other.sendall(command("LPUSH", key, "v"))
+            receive(other, len(b":1\r\n"))
+            receive(s, len(b"*2\r\n$1\r\na\r\n$1\r\nv\r\n"))
+        s.sendall(command("BLPOP", "k", 0.01))
+        receive(s, len(b"*-1\r\n"))
+    for pipeline, connections in ((1, 10), (16, 10), (128, 3)):
+        number = smaller(20000) // pipeline * pipeline
+        run("redis-benchmark", "-q", "-p", r.port, "-P", pipeline, "-c", connections, "-n", number, "-t", "set,ping_mbulk,get", timeout=60)
+    stats = {}
+    for line in r.cli("info", "commandstats").splitlines():
+        if line.startswith("cmdstat_"):
+            name, _, values = line[len("cmdstat_"):].partition(":")
+            name = name.split("|")[0]
+            stats[name] = stats.get(name, 0) + int(values.split(",")[0].split("=")[1])
+    left_out = {"brpop", "ping", "info"}
+    excluded = sum(n for name, n in stats.items() if name in left_out) + 1 # the INFO that has asked
+    n = sum(n for name, n in stats.items() if name not in left_out)
+    check(stats["ping"] > 0 and stats["brpop"] == 2 and stats["blpop"] == 1, f"{stats}")
+    wait_for("all is counted", lambda: server_figures(r)["count"] == n, 3)
+    f = server_figures(r)
+    equal((f["count"], f["excluded"], f["blocking"], f["inFlight"]), (n, excluded, 1, 0), "count, excluded, blocking, in flight")
+    equal((f["latency"]["count"], f["protocols"]["redis"]), (n - 1, n), "latency.count, protocols")
+    equal(snapshot(r)["requests"]["quality"], "exact", "quality")
+
+
+@test(vm=True)
+def mixed_in_one_pipeline():
+    r = Redis()
+    attach(r, "--exclude=redis:PING,redis:ECHO")
+    seed = random.Random(5)
+    n = excluded = 0
+    with r.connect() as s:
+        for _ in range(smaller(200)):
+            stream, answer = b"", b""
+            for _ in range(seed.randrange(1, 100)):
+                kind = seed.randrange(4)
+                stream += (b"ping\r\n", command("SET", "PING", "*1\r\n$4\r\nPING\r\n"), command("Echo", "x"), command("EXISTS", "nothing"))[kind]
+                answer += (b"+PONG\r\n", b"+OK\r\n", b"$1\r\nx\r\n", b":0\r\n")[kind]
+                n, excluded = n + kind % 2, excluded + (kind % 2 == 0)
+            while stream:
+                length = seed.choice([1, 2, 3, 10, 100, 1000, len(stream)])
+                s.sendall(stream[:length])
+                stream = stream[length:]
+            equal(receive(s, len(answer)), answer, "what Redis answers")
+    expect(r, n, excluded, "in one pipeline")
+
+
+@test(deadline=60, exclusive=True)
+def changed_under_load():
+    """Whatever is left out at the moment: each request is on one side, once. Over a crash of qosd it stays so."""
+    a, = unused_ports(1)
+    u = attach(Stubs([a])).start()
+    ends, answered = threading.Event(), [0] * 4
+
+    def client(i):
+        with socket.create_connection(("127.0.0.1", a)) as s:
+            while not ends.is_set():
+                s.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n")
+                data = b""
+                while data.count(b"ok\n") < 2:
+                    more = s.recv(9999)
+                    check(more, "nginx has hung up")
+                    data += more
+                answered[i] += 2
+
+    clients = [threading.Thread(target=client, args=(i,)) for i in range(len(answered))]
+    for c in clients:
+        c.start()
+    try:
+        for rules in (["http:/a"], ["http:/a", "http:/b"], [], ["http:/*"], ["http:/b"], ["http:/zzz"], ["http:/a"]):
+            attach(u, *([f"--exclude={','.join(rules)}"] if rules else []))
+            f = server_figures(u)
+            wait_for("it counts", lambda: (g := server_figures(u)) and g["count"] + g["excluded"] > f["count"] + f["excluded"] + 200)
+        kill_qosd()
+        equal(held_without(u), [["http:/a"]], "the hold after a crash")
+        f = server_figures(u)
+        wait_for("it counts", lambda: (g := server_figures(u)) and g["count"] > f["count"] + 100 and g["excluded"] > f["excluded"] + 100)
+    finally:
+        ends.set()
+        for c in clients:
+            c.join()
+    wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
+    f = server_figures(u)
+    equal(f["count"] + f["excluded"], sum(answered), "count on both sides together")
+    n, excluded = f["count"], f["excluded"]
+    attach(u)
+    n += ab(a, 50, path="/a")
+    expect(u, n, excluded, "when nothing is left out any more")
+
+
+@test()
+def over_dbus():
+    """As busctl says it; a lease, and what is wrong."""
+    a, = unused_ports(1)
+    u = Stubs([a])
+    path = "/org/qosd1/unit/" + u.name.replace("-", "_2d").replace(".", "_2e")
+
+    def attach_with(*options):
+        return scenario.busctl_call("AttachUnitWithOptions", "sa{sv}", u.name, len(options), *[w for o in options for w in o])
+
+    equal(attach_with(("exclude", "as", 2, "http:/healthz", "port:9100"), ("probes", "as", 1, "requests")), [path], "the object")
+    u.start()
+    n = ab(a, 40)
+    run("ab", "-q", "-k", "-n", 25, f"http://127.0.0.1:{a}/healthz")
+    expect(u, n, 25, "attached over D-Bus")
+    equal(held_without(u), [["http:/healthz", "port:9100"]], "the hold")
+    properties = scenario.plain(scenario.busctl_call("GetAll", "s", "org.qosd1.Unit", path=path, interface="org.freedesktop.DBus.Properties")[0])
+    equal(properties["Exclude"], ["http:/healthz", "port:9100"], "the property")
+    for options, want in (((("exclude", "as", 1, "http:healthz"),), "'http:healthz' cannot be left out, expected"),
+                          ((("exclude", "as", 1, "redis:"),), "'redis:' cannot be left out, expected"),
+                          ((("nonsense", "b", "true"),), "There is no option 'nonsense', expected"),
+                          ((("exclude", "s", "port:1"),), "Option 'exclude' has type 's', expected 'as'"),
+                          ((("lease", "b", "true"), ("duration_usec", "t", 5)), "duration_usec must be 0")):
+        r = run("busctl", "call", "org.qosd1", "/org/qosd1", "org.qosd1.Manager", "AttachUnitWithOptions", "sa{sv}", u.name, len(options),
+                *[w for o in options for w in o], ok=False)
+        check(r.returncode != 0 and want in r.stderr, f"busctl said: {r.stderr}")
+    # By the old method nothing is left out any more, and it is detached after its time
+    scenario.busctl_call("AttachUnit", "sastb", u.name, 0, 0, "false")
+    run("ab", "-q", "-k", "-n", 10, f"http://127.0.0.1:{a}/healthz")
+    expect(u, n + 10, 25, "attached again")
+    attach_with(("duration_usec", "t", 1000))
+    wait_for("it is detached", lambda: u.name not in scenario.listed())

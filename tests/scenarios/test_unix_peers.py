@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a unit asks of others over Unix sockets: both ends are compared, and with programs that count themselves."""
+
+import scenario
+from scenario import MSEC, Unit, attach, check, equal, qosctl, run, server_figures, smaller, test, varlink, wait_for
+from test_peers import client_figures, peers, run_to_its_end
+from test_unix import UnixServer
+
+
+def script(text, **keywords):
+    """A unit that is this program, in Python."""
+    path = f"/run/{scenario.unit_name('ask', '.py')}"
+    with open(path, "w") as f:
+        f.write("import os, socket, sys, threading, time\n" + text)
+    return Unit(f"/usr/bin/python3 {path}", type="exec", **keywords)
+
+
+ASK = """
+def connect(path, kind=socket.SOCK_STREAM):
+    s = socket.socket(socket.AF_UNIX, kind)
+    s.connect(path.replace('@', chr(0), 1))
+    return s
+def ask(s, request='', size=3):
+    s.sendall(request.encode() + b'\\n')
+    n = 0
+    while n < size:
+        d = s.recv(65536)
+        if not d:
+            raise EOFError
+        n += len(d)
+def crowd(path, threads, number, request='', kind=socket.SOCK_STREAM, per_connection=10**9):
+    def one():
+        s = None
+        for i in range(number):
+            if i % per_connection == 0:
+                s = connect(path, kind)
+            ask(s, request)
+    all = [threading.Thread(target=one) for _ in range(threads)]
+    for t in all: t.start()
+    for t in all: t.join()
+"""
+
+
+def expect_asked(unit, want, what):
+    def got():
+        return {name: r["count"] for name, r in peers(unit).items()}
+    try:
+        wait_for(what, lambda: got() == want and client_figures(unit)["inFlight"] == 0, 3)
+    except scenario.Failed:
+        equal(got(), want, f"count by peer {what}")
+        raise
+    f = client_figures(unit)
+    equal((f["count"], f["latency"]["count"], f["inFlight"]), (sum(want.values()), sum(want.values()), 0), f"of all {what}")
+    for name, r in peers(unit).items():
+        equal(r["latency"]["count"], r["count"], f"latency.count of {name} {what}")
+        if name[0] in "/@":
+            equal(set(r) & {"errors", "aborts", "bytesIn", "bytesOut"}, set(), f"what is not known of {name}")
+
+
+@test(vm=True, deadline=60)
+def both_ends():
+    """Stream, seqpacket, an abstract name; one connection for all, and one for each: what is asked is what is answered."""
+    for kind, path, constant in (("stream", None, "socket.SOCK_STREAM"), ("seqpacket", None, "socket.SOCK_SEQPACKET"),
+                                 ("stream", "@" + scenario.unit_name("abstract", ""), "socket.SOCK_STREAM")):
+        s = attach(UnixServer(kind, path)).start()
+        n = smaller(2000)
+        c = attach(script(ASK + f"crowd({s.path!r}, 4, {n}, kind={constant})\ncrowd({s.path!r}, 4, {n // 10}, kind={constant}, per_connection=1)\n"))
+        run_to_its_end(c)
+        n = 4 * (n + n // 10)
+        expect_asked(c, {s.path: n}, f"over {kind}")
+        scenario.expect_total(s, n)
+        row = peers(c)[s.path]
+        equal(row["unit"], s.name, "the peer's unit")
+        equal(server_figures(c)["count"], 0, "what it answers")
+        equal(client_figures(s)["count"], 0, "what the server asks")
+        for selector in (s.path, s.name):
+            equal(varlink("Get", unit=c.name, window=0, metrics=[f"requests.client[{selector}].count"])["values"],
+                  {f"requests.client[{selector}].count": n}, f"count of {selector}")
+        status = qosctl("status", c.name, "--window=total").stdout
+        check(s.path in status and s.name in status, f"the status page: {status}")
+        s.stop()
+
+
+@test()
+def times_are_those_of_the_peer():
+    """A known delay; answers in pieces; questions in parts."""
+    s = attach(UnixServer()).start()
+    c = attach(script(ASK + f"s = connect({s.path!r})\n"
+                      "for _ in range(20): ask(s, 'sleep=0.02')\n"
+                      "for _ in range(10): ask(s, 'size=300 pieces=3', 300)\n"
+                      "for _ in range(10):\n s.sendall(b'size=3 '); time.sleep(.01); ask(s, 'sleep=0.02')\n"))
+    run_to_its_end(c)
+    expect_asked(c, {s.path: 40}, "of a slow server")
+    mine, its = client_figures(c)["latency"], server_figures(s)["latency"]
+    check(20 * MSEC <= mine["max"] and mine["mean"] >= 10 * MSEC, f"latency {mine}")
+    check(abs(mine["mean"] - its["mean"]) < 2 * MSEC, f"mean: the client's {mine['mean']}, the server's {its['mean']}")
+
+
+@test(vm=True)
+def what_asks_nothing():
+    """The journal, the bus, notifications, socket pairs, datagrams, and a stream that nobody answers."""
+    s = UnixServer().start()
+    c = attach(script(ASK + f"""
+for i in range(100): print('hello', i, flush=True)
+a, b = socket.socketpair()
+for i in range(100): a.sendall(b'x'); b.recv(9); b.sendall(b'y'); a.recv(9)
+os.system('busctl --system call org.freedesktop.DBus / org.freedesktop.DBus ListNames >&2')
+d = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+for i in range(10): d.sendto(b'X=1', os.environ['NOTIFY_SOCKET'])
+n = connect({s.path!r})
+n.sendall(b'hang')
+time.sleep(1000)
+""", settings="NotifyAccess=all\nStandardOutput=journal\nStandardError=journal"))
+    c.start()
+    wait_for("it is through", lambda: s.path in run("ss", "-xH").stdout)
+    run("journalctl", "--sync")
+    check("hello 99" in run("journalctl", "-u", c.name, "-o", "cat").stdout, "it said nothing")
+    f = client_figures(c)
+    equal((f["count"], f["inFlight"], f.get("peers", [])), (0, 0, []), "count, in flight, peers")
+
+
+@test(vm=True)
+def in_flight():
+    """One that waits, until it is answered, or an end goes away."""
+    s = UnixServer().start()
+    go = f"/run/{scenario.prefix}-unix-go"
+    c = attach(script(ASK + f"s = connect({s.path!r})\nask(s)\ns.sendall(b'hang\\n')\n"
+                      f"while not os.path.exists({go!r}): time.sleep(.01)\nask(s)\ns.sendall(b'hang\\n')\ntime.sleep(1000)\n"))
+    c.start()
+    wait_for("it waits", lambda: client_figures(c)["inFlight"] == 1)
+    equal(peers(c)[s.path]["inFlight"], 1, "in flight at the peer")
+    equal(server_figures(c)["inFlight"], 0, "in flight of what it answers")
+    open(go, "w").close()
+    wait_for("it is answered", lambda: client_figures(c)["count"] == 2)
+    wait_for("the next waits", lambda: client_figures(c)["inFlight"] == 1)
+    s.kill()
+    wait_for("nobody is there for it", lambda: client_figures(c)["inFlight"] == 0)
+    s.start()
+    c.restart()
+    wait_for("it waits again", lambda: client_figures(c)["inFlight"] == 1)
+    c.kill()
+    wait_for("it is gone", lambda: client_figures(c)["inFlight"] == 0)
+
+
+@test(vm=True, deadline=60)
+def redis_by_its_socket():
+    """redis-benchmark as a unit, one command at a time: as many as Redis counts."""
+    path = f"/run/{scenario.prefix}-redis-peer.sock"
+    r = attach(Unit(f"/usr/bin/redis-server --port 0 --unixsocket {path} --save '' --supervised systemd", settings="Environment=LC_ALL=C"))
+    r.start()
+    n = smaller(20000)
+    c = attach(Unit(f"/usr/bin/redis-benchmark -q -s {path} -c 8 -n {n} -t get,set", type="exec"))
+    run_to_its_end(c)
+    wait_for("it is through", lambda: server_figures(r)["inFlight"] == 0)
+    # Beside these it asks for the configuration
+    total = server_figures(r)["count"]
+    check(2 * n <= total <= 2 * n + 10, f"count of Redis: {total}")
+    expect_asked(c, {path: total}, "of Redis")
+    mine, its = client_figures(c)["latency"]["mean"], server_figures(r)["latency"]["mean"]
+    check(mine >= its * 0.9, f"mean: the client's {mine}, the server's {its}")
+    equal(peers(c)[path]["unit"], r.name, "the peer's unit")
+
+
+@test(vm=True, deadline=60)
+def attached_under_load():
+    s = attach(UnixServer()).start()
+    c = script(ASK + f"crowd({s.path!r}, 3, 10**9)\n").start()
+    wait_for("load", lambda: server_figures(s)["count"] > 100)
+    attach(c)
+    wait_for("it is counted", lambda: peers(c).get(s.path, {}).get("count", 0) > 500)
+    first, its, second = client_figures(c)["count"], server_figures(s)["count"], client_figures(c)["count"]
+    wait_for("it goes on", lambda: client_figures(c)["count"] > second + 2000)
+    c.stop()
+    wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
+    f = client_figures(c)
+    equal(f["inFlight"], 0, "in flight")
+    # What one end has counted since, the other has, but for the three that were open at either moment
+    n = server_figures(s)["count"] - its
+    check(f["count"] - second - 3 <= n <= f["count"] - first + 3, f"the server {n}, the client {f['count'] - first} to {f['count'] - second}")
