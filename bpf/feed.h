@@ -3,6 +3,7 @@
 
 /* The way of a piece of a stream through a parser, window by window. Where its bytes are loaded from is the caller's. */
 
+#include "books.h"
 #include "talk.h"
 
 /* No piece is larger: what skb->len and a TCP window allow at once (BIG TCP) */
@@ -36,6 +37,26 @@ static __always_inline __u32 feed_move(struct feed *f, const struct parser *p) {
         }
         f->window_end = f->end - f->at > WINDOW_SIZE ? f->at + WINDOW_SIZE : f->end;
         return f->window_end - f->window_begin;
+}
+
+/* Whether questions of this name are left out of a unit's figures. */
+static __always_inline bool name_is_excluded(const struct qos_owner *owner, __u32 kind, __u64 name) {
+        struct qos_exclude exclude = { .owner = *owner, .name = name, .kind = kind };
+
+        return bpf_map_lookup_elem(&excludes, &exclude) != NULL;
+}
+
+/* The question that is being read has got a name. Apart, for the room that this takes on the stack. */
+__attribute__((noinline, weak)) int question_look_up(struct talk *t, const struct qos_owner *owner) {
+        __u32 kind;
+        __u64 name;
+
+        if (!t || !owner)
+                return 0;
+        name = protocol_name(t->protocol, &t->in, &kind);
+        if (name_is_excluded(owner, kind, name))
+                t->flags |= TALK_EXCLUDES;
+        return 0;
 }
 
 /* How often the protocol of a connection is looked for, each time at the beginning of a question: a first one of a single

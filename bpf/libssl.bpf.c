@@ -18,6 +18,7 @@ struct library_feed {
         struct feed f;
         const void *buffer;
         __u32 position;         /* of the buffer in the stream of questions */
+        struct qos_owner owner;
         struct talk_times times;
 };
 
@@ -35,6 +36,10 @@ static long library_question_step(__u64 i, void *data) {
         else
                 f->at += talk_question_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &q->times,
                                              q->position + f->at, &f->piece);
+        if (f->piece.named) {
+                f->piece.named = 0;
+                question_look_up(f->talk, &q->owner);
+        }
         return f->piece.lost != 0;
 }
 
@@ -80,10 +85,11 @@ static __attribute__((noinline)) int library_detect(struct unsealed *o, const vo
 }
 
 /* n bytes of questions have come out of the library. */
-static __attribute__((noinline)) int library_questions(struct unsealed *o, const void *buffer, __u32 n) {
+static __attribute__((noinline)) int library_questions(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n) {
         struct library_feed q = {};
+        struct qos_filter *filter;
 
-        if (!o)
+        if (!o || !owner)
                 return 0;
         o->unread = 0;
         if (o->talk.protocol == PROTOCOL_PLAIN && !library_detect(o, buffer, n))
@@ -94,6 +100,10 @@ static __attribute__((noinline)) int library_questions(struct unsealed *o, const
         q.f.end = n;
         q.buffer = buffer;
         q.position = o->position;
+        q.owner = *owner;
+        filter = bpf_map_lookup_elem(&filters, &q.owner.slot);
+        if (filter && filter->names && filter->generation == q.owner.generation)
+                q.times.names = PROTOCOL_NAMES;
         if (o->came_first_at == o->came_last_at)
                 q.times.came_at = o->came_first_at;
         else {
@@ -257,7 +267,7 @@ int library_leave(struct pt_regs *ctx) {
         if (!o)
                 return 0;
         if (call->kind & QOS_CALL_READS)
-                library_questions(o, (const void*) (long) call->buffer, n);
+                library_questions(o, &owner, (const void*) (long) call->buffer, n);
         else
                 /* What was not taken is given again */
                 o->ahead = n <= 0 ? call->size : call->size > n ? call->size - n : 0;

@@ -93,6 +93,10 @@ struct {
 struct seal {
         struct tls tls;
         struct unsealed_key key;        /* where its plaintext is; ssl 0: that is not known */
+        /* What requests_egress leaves to library_egress, which looks at the same packet next */
+        __u64 left_at;
+        __u32 left_bytes;               /* 0: nothing */
+        __u32 left_complete;
 };
 
 struct {
@@ -777,26 +781,6 @@ struct question_feed {
         struct qos_owner owner;
         struct talk_times times;
 };
-
-/* Whether questions of this name are left out of a unit's figures. */
-static __always_inline bool name_is_excluded(const struct qos_owner *owner, __u32 kind, __u64 name) {
-        struct qos_exclude exclude = { .owner = *owner, .name = name, .kind = kind };
-
-        return bpf_map_lookup_elem(&excludes, &exclude) != NULL;
-}
-
-/* The question that is being read has got a name. Apart, for the room that this takes on the stack. */
-__attribute__((noinline, weak)) int question_look_up(struct talk *t, const struct qos_owner *owner) {
-        __u32 kind;
-        __u64 name;
-
-        if (!t || !owner)
-                return 0;
-        name = protocol_name(t->protocol, &t->in, &kind);
-        if (name_is_excluded(owner, kind, name))
-                t->flags |= TALK_EXCLUDES;
-        return 0;
-}
 
 static long question_step(__u64 i, void *data) {
         struct question_feed *q = data;
@@ -1518,8 +1502,8 @@ static __attribute__((noinline)) int hello_is_http2(struct __sk_buff *skb, __u64
         return h.http2;
 }
 
-/* Of a connection that is sealed: what is no part of an answer changes nothing. Returns 1 where it is one and the plaintext is
- * seen, it is the caller's then (unsealed_departs()), 2 where it is none of such a connection. */
+/* Of a connection that is sealed: what is no part of an answer changes nothing. Returns 1 where the plaintext is seen: what that
+ * means is for library_egress to say. */
 static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
                                                     struct departure *d, struct exchange_effect *effect) {
         struct seal_feed f = {};
@@ -1545,14 +1529,15 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         }
 
         talks = f.tls->out_lost || f.seen & TLS_STEP_APPLICATION;
-        if (s->key.ssl != 0) {
-                o = unsealed_get((struct sock*) sk, c, unit_get(&c->owner), s);
-                if (o && o->talk.protocol != PROTOCOL_PLAIN) {
-                        bpf_spin_lock(&c->lock);
-                        d->place = conn_note(c, effect);
-                        bpf_spin_unlock(&c->lock);
-                        return talks ? 1 : 2;
-                }
+        o = s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
+        if (o && o->talk.protocol != PROTOCOL_PLAIN && o->sock == (__u64) (long) sk) {
+                s->left_at = d->now;
+                s->left_complete = d->complete;
+                s->left_bytes = talks ? d->bytes : 0;
+                bpf_spin_lock(&c->lock);
+                d->place = conn_note(c, effect);
+                bpf_spin_unlock(&c->lock);
+                return 1;
         }
 
         bpf_spin_lock(&c->lock);
@@ -1882,60 +1867,6 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
         return 0;
 }
 
-/* Something leaves without a question and without having been seen to be written. In the beginning these are tickets for
- * sessions, of which OpenSSL sends two at once or apart; later the library is used in a way that is not known here. */
-#define STRAYS_MAX 4
-
-/* A part of an answer leaves whose plaintext was parsed when it was written. */
-static __attribute__((noinline)) int unsealed_departs(struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
-                                                      struct departure *d) {
-        __u64 parsed = 0;
-        struct unsealed *o;
-        struct seal *s;
-
-        if (!sk || !c || !u || !d)
-                return 0;
-        s = bpf_sk_storage_get(&seals, sk, 0, 0);
-        o = s ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
-        if (!o)
-                return 0;
-        if (!unsealed_enter(o)) {
-                if (o->missed_at == 0)
-                        o->missed_at = d->now;
-                return 0;
-        }
-
-        if (o->growing && o->talk.flags & TALK_ANSWERED)
-                parsed = DEPARTURE_MORE;
-        if (o->pending > 0 && exchange_distance(c->x.out_end, o->pending_position) > 0) {
-                parsed |= o->pending;
-                o->pending = 0;
-                if (o->missed_at != 0)
-                        d->now = o->missed_at;
-                if (o->tunnel)
-                        parsed |= DEPARTURE_TUNNEL;
-                if (o->astray)
-                        share_count(u, d->place.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
-                if (!(d->place.share & SHARE_ALONE)) {
-                        if (o->streams > 0)
-                                window_count(u, QOS_CELL_STREAMS, o->streams);
-                        if (o->status4xx > 0)
-                                window_count(u, QOS_CELL_STATUS_4XX, o->status4xx);
-                        if (o->status5xx > 0)
-                                window_count(u, QOS_CELL_STATUS_5XX, o->status5xx);
-                }
-                o->streams = o->status4xx = o->status5xx = 0;
-                o->astray = 0;
-        } else if (parsed == 0 && o->pending == 0 && !(o->talk.flags & (TALK_PUSHES | TALK_ANSWERING)) && ++o->strays > STRAYS_MAX)
-                o->lost = 1;
-        o->missed_at = 0;
-
-        departure_book(&o->talk, c, u, d, parsed);
-        o->growing = o->talk.flags & TALK_ANSWERING || !d->complete;
-        unsealed_leave(o);
-        return zero();
-}
-
 SEC("cgroup_skb/egress")
 int requests_egress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
@@ -2033,11 +1964,8 @@ int requests_egress(struct __sk_buff *skb) {
                         mux_departs(skb, sk, c, u, &d);
                 return 1;
         }
-        if (unsealed) {
-                if (unsealed == 1)
-                        unsealed_departs(sk, c, u, &d);
+        if (unsealed)
                 return 1;
-        }
         if (sealed && effect.begun && !(d.place.share & SHARE_ALONE))
                 window_count(u, QOS_CELL_TLS, 1);
         share_apply(u, d.place.share, &effect);
@@ -2049,6 +1977,137 @@ int requests_egress(struct __sk_buff *skb) {
                 share_book(u, &d.book);
         else if (effect.grown)
                 share_book_more(u, &d.book);
+        return 1;
+}
+
+/* Something leaves without a question and without having been seen to be written. In the beginning these are tickets for
+ * sessions, of which OpenSSL sends two at once or apart; later the library is used in a way that is not known here. */
+#define STRAYS_MAX 4
+
+/* What that means which leaves up to a position, as departure_parse() says it of plaintext. */
+__attribute__((noinline, weak)) __u64 unsealed_take(struct unsealed *o, struct qos_unit *u, struct departure *d, __u32 end) {
+        __u64 parsed = 0;
+
+        if (!o || !u || !d)
+                return 0;
+        if (o->growing && o->talk.flags & TALK_ANSWERED)
+                parsed = DEPARTURE_MORE;
+        if (o->pending == 0 || exchange_distance(end, o->pending_position) <= 0) {
+                if (parsed == 0 && o->pending == 0 && !(o->talk.flags & (TALK_PUSHES | TALK_ANSWERING)) && ++o->strays > STRAYS_MAX)
+                        o->lost = 1;
+                return parsed;
+        }
+
+        parsed |= o->pending;
+        o->pending = 0;
+        if (o->missed_at != 0)
+                d->now = o->missed_at;
+        if (o->tunnel)
+                parsed |= DEPARTURE_TUNNEL;
+        if (o->astray)
+                share_count(u, d->place.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
+        if (!(d->place.share & SHARE_ALONE)) {
+                if (o->streams > 0)
+                        window_count(u, QOS_CELL_STREAMS, o->streams);
+                if (o->status4xx > 0)
+                        window_count(u, QOS_CELL_STATUS_4XX, o->status4xx);
+                if (o->status5xx > 0)
+                        window_count(u, QOS_CELL_STATUS_5XX, o->status5xx);
+        }
+        o->streams = o->status4xx = o->status5xx = 0;
+        o->astray = 0;
+        return parsed;
+}
+
+/* A part of an answer leaves whose plaintext was parsed when it was written. */
+static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct conn *c, struct qos_unit *u,
+                                                      struct departure *d) {
+        __u64 parsed;
+
+        if (!o || !c || !u || !d)
+                return 0;
+        if (!unsealed_enter(o)) {
+                if (o->missed_at == 0)
+                        o->missed_at = d->now;
+                return 0;
+        }
+        parsed = unsealed_take(o, u, d, c->x.out_end);
+        o->missed_at = 0;
+        departure_book(&o->talk, c, u, d, parsed);
+        o->growing = o->talk.flags & TALK_ANSWERING || !d->complete;
+        unsealed_leave(o);
+        return zero();
+}
+
+/* … or it was, and is not any more: an exchange. */
+static __attribute__((noinline)) int sealed_book(struct conn *c, struct qos_unit *u, struct departure *d) {
+        struct exchange_effect effect = {};
+
+        if (!c || !u || !d)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        departure_apply(d, &c->x, &effect);
+        d->place = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = place_get(u, &d->place);
+        if (!u)
+                return 0;
+
+        share_apply(u, d->place.share, &effect);
+        d->book.now = d->now;
+        d->book.n = 1;
+        d->book.share = d->place.share;
+        d->book.before = effect.grown_from;
+        if (effect.begun && !(d->place.share & SHARE_ALONE))
+                window_count(u, QOS_CELL_TLS, 1);
+        if (effect.begun)
+                share_book(u, &d->book);
+        else if (effect.grown)
+                share_book_more(u, &d->book);
+        return 0;
+}
+
+/* Apart from requests_egress, and attached behind it, so that this is there only while a unit has the probe "tls". */
+SEC("cgroup_skb/egress")
+int library_egress(struct __sk_buff *skb) {
+        struct exchange_effect effect = {};
+        struct departure d = {};
+        struct unsealed *o;
+        struct qos_unit *u;
+        struct bpf_sock *sk;
+        struct conn *c;
+        struct seal *s;
+
+        sk = skb->sk;
+        if (!sk)
+                return 1;
+        sk = bpf_sk_fullsock(sk);
+        if (!sk)
+                return 1;
+        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        if (!s || s->left_bytes == 0)
+                return 1;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        u = c ? unit_get(&c->owner) : NULL;
+        if (!u)
+                return 1;
+        d.now = s->left_at;
+        d.bytes = s->left_bytes;
+        d.complete = s->left_complete;
+        s->left_bytes = 0;
+
+        o = unsealed_get((struct sock*) sk, c, u, s);
+        bpf_spin_lock(&c->lock);
+        d.place = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = place_get(u, &d.place);
+        if (!u)
+                return 1;
+        window_enter(u, d.now);
+        if (o)
+                unsealed_departs(o, c, u, &d);
+        else
+                sealed_book(c, u, &d);
         return 1;
 }
 

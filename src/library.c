@@ -53,7 +53,7 @@ static void unit_look(Unit *u) {
         u->has_library = look.libraries > 0;
         if (streq(u->active_state, "active") && look.libraries == 0 && u->look_again_nsec == 0)
                 log_unit_info(u->name, "No process of '%s' has OpenSSL's library yet, waiting for one.", u->name);
-        probe_set_watch(u->manager->probe, u->index, u->generation, u->watched);
+        probe_set_watch(u->manager->probe, u->index, u->generation, true);
 }
 
 static int on_look_again(sd_event_source *source, uint64_t usec, void *userdata);
@@ -150,7 +150,8 @@ void library_update(Manager *m, Unit *started) {
                 u->wanted = watch;
                 u->has_library = false;
                 u->looked_at = u->look_again_nsec = 0;
-                probe_set_watch(m->probe, u->index, u->generation, watch);
+                if (!watch)
+                        probe_set_watch(m->probe, u->index, u->generation, false);
         }
         lost = n < m->n_watched;
         m->n_watched = n;

@@ -150,11 +150,11 @@ const char* program_state_to_string(ProgramState s);    /* "idle", "attached", "
 
 typedef struct ProgramInfo {
         const char *name;               /* "requests_ingress" */
-        const char *probe;              /* "requests", or "units" for what finds control groups */
+        const char *probe;              /* "requests", "tls", or "units" for what finds control groups */
         const char *hook;               /* "cgroup_skb/ingress", "tp_btf/cgroup_mkdir" */
         const char *provides;           /* what is lost without it, for people: "arrival times: receive, queue, latency" */
         ProgramState state;
-        char *reason;                   /* for PROGRAM_UNAVAILABLE */
+        char *reason;                   /* for PROGRAM_UNAVAILABLE; for PROGRAM_IDLE what it waits for, or NULL */
         uint64_t runs, run_nsec;        /* ABSENT unless kernel.bpf_stats_enabled was on at some time */
         uint64_t recursion_misses;      /* ABSENT while not attached */
 } ProgramInfo;

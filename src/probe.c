@@ -138,6 +138,8 @@ static const struct {
                                    "requests in flight on Unix sockets" },
         [PROGRAM_UDP_OPEN]     = { "requests_udp_open",   "requests", "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_UDP_PEERS,
                                    "requests in flight on UDP" },
+        [PROGRAM_LIBRARY_EGRESS] = { "library_egress",    "tls",      "cgroup_skb/egress",            HOOK_CGROUP_EGRESS,  0,
+                                   "when answers inside TLS leave" },
         [PROGRAM_LIBRARY_ENTER] = { "library_enter",      "tls",      "uprobe.multi/libssl",          HOOK_LIBRARY,        0,
                                    "what answers inside TLS are made of" },
         [PROGRAM_LIBRARY_LEAVE] = { "library_leave",      "tls",      "uprobe.multi/libssl",          HOOK_LIBRARY,        0,
@@ -560,7 +562,7 @@ void probe_set_watch(Probe *p, unsigned slot, uint32_t generation, bool tls) {
                 (void) bpf_map_update_elem(p->map_fds[MAP_WATCHES], &slot, &watch, BPF_ANY); /* an element of an array: never fails */
 }
 
-static const Program tls_programs[] = { PROGRAM_LIBRARY_ENTER, PROGRAM_LIBRARY_LEAVE, PROGRAM_FIND_LIBRARIES };
+static const Program tls_programs[] = { PROGRAM_LIBRARY_EGRESS, PROGRAM_LIBRARY_ENTER, PROGRAM_LIBRARY_LEAVE, PROGRAM_FIND_LIBRARIES };
 
 int probe_start_tls(Probe *p) {
         uint32_t missing = 0;
@@ -591,6 +593,14 @@ int probe_start_tls(Probe *p) {
                         store_push(p, "prog", program_table[program].name, p->program_fds[program]);
         }
         (void) malloc_trim(0);
+
+        if (p->program_fds[PROGRAM_LIBRARY_EGRESS] >= 0) {
+                r = program_attach(p, PROGRAM_LIBRARY_EGRESS);
+                if (r < 0)
+                        program_refuse(p, PROGRAM_LIBRARY_EGRESS, r, "attaching");
+                else
+                        store_push(p, "link", program_table[PROGRAM_LIBRARY_EGRESS].name, p->link_fds[PROGRAM_LIBRARY_EGRESS]);
+        }
         return 0;
 }
 
@@ -606,8 +616,11 @@ void probe_stop_tls(Probe *p) {
         for (size_t i = 0; i < ELEMENTSOF(tls_programs); i++) {
                 Program program = tls_programs[i];
 
+                if (p->link_fds[program] >= 0)
+                        store_drop("link", program_table[program].name);
                 if (p->program_fds[program] >= 0)
                         store_drop("prog", program_table[program].name);
+                p->link_fds[program] = close_fd(p->link_fds[program]);
                 p->program_fds[program] = close_fd(p->program_fds[program]);
                 free(p->reasons[program]);
                 p->reasons[program] = NULL;
@@ -1366,7 +1379,9 @@ int probe_adopt(Probe *p, bool discard) {
                 return r;
         }
 
-        /* Half of one does harm */
+        /* Half of it does harm */
+        if (p->link_fds[PROGRAM_LIBRARY_EGRESS] < 0)
+                probe_stop_tls(p);
         for (size_t i = 0; i < p->n_libraries; )
                 if (p->libraries[i].enter_fd >= 0 && p->libraries[i].leave_fd >= 0)
                         i++;

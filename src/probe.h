@@ -32,11 +32,12 @@ typedef enum Program {
         PROGRAM_UNIX_OPEN,
         PROGRAM_UDP_OPEN,
         /* Those of the probe "tls", which are loaded with the first unit that has it */
+        PROGRAM_LIBRARY_EGRESS,
         PROGRAM_LIBRARY_ENTER,
         PROGRAM_LIBRARY_LEAVE,
         PROGRAM_FIND_LIBRARIES,
         _PROGRAM_MAX,
-        _PROGRAM_REQUESTS_MAX = PROGRAM_LIBRARY_ENTER,
+        _PROGRAM_REQUESTS_MAX = PROGRAM_LIBRARY_EGRESS,
 } Program;
 
 #define PROGRAM_BIT(p) (UINT32_C(1) << (p))

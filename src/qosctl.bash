@@ -76,7 +76,7 @@ _qosctl() {
                 --for=) words='1min 10min 1h 1d' ;;
                 -d|--delay=) words='100ms 1s 5s' ;;
                 -n|--iterations=) return ;;
-                --probes=) words='requests' ;;
+                --probes=) words='requests tls requests,tls' ;;
                 --exclude=) words='port: http:/ redis:' ;;
                 -P) words=$(__qosctl_metrics) ;;
                 *)

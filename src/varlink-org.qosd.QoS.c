@@ -338,7 +338,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 static SD_VARLINK_DEFINE_METHOD(
                 Attach,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("The probes to observe it with. Default: the configured ones"),
+                FIELD_COMMENT("The probes to observe it with, \"requests\" and \"tls\". Default: the configured ones"),
                 SD_VARLINK_DEFINE_INPUT(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What to leave out of the figures of the unit: \"port:9100\" for the requests that it answers at this port, on any address; \"http:/healthz\" for those to this path, as the client writes it and without the query, \"http:/static/*\" for those to all that begins so, three directories deep at most; \"redis:BRPOP\" for this command. What anybody who has attached it leaves out is left out. Default: nothing"),
                 SD_VARLINK_DEFINE_INPUT(exclude, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
@@ -481,7 +481,7 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT(provides, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("What became of it"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(state, ProgramState, 0),
-                FIELD_COMMENT("Why it is unavailable"),
+                FIELD_COMMENT("Why it is unavailable, or what it waits for"),
                 SD_VARLINK_DEFINE_OUTPUT(reason, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How often it ran, while the kernel measured that (sysctl kernel.bpf_stats_enabled)"),
                 SD_VARLINK_DEFINE_OUTPUT(runs, SD_VARLINK_INT, SD_VARLINK_NULLABLE),

@@ -342,3 +342,45 @@ def redis():
         done = int(re.search(r"^total_commands_processed:(\d+)",
                              run("redis-cli", "-h", "localhost", *options, "info", "stats").stdout, re.M)[1])
         is_seen(u, done + 1, protocol="redis")
+
+
+@test()
+def left_out_by_name():
+    """Health checks are left out inside TLS as they are without it."""
+    u = Nginx()
+    attach(u, "--probes=requests,tls", "--exclude=http:/bad")
+    u.start()
+    u.listens()
+    placed(u)
+    for version in VERSIONS:
+        s = u.connect(version)
+        for i in range(10):
+            pipeline(s, ["/small", "/bad", "/small"][:1 + i % 3])
+        s.close()
+    f = is_seen(u, 2 * 13)
+    equal(f["errors"]["status5xx"], 0, "errors.status5xx")
+
+
+@test(exclusive=True, deadline=60)
+def a_program_refused():
+    """Without one of its programs the probe does nothing, which is said; requests are measured as without it."""
+    try:
+        for name in "library_enter", "library_leave", "library_egress", "units_find_libraries":
+            scenario.preload_qosd({"LD_PRELOAD": f"{scenario.tools}/refuse.so", "REFUSE_PROGRAM": name})
+            u = Nginx(label=name)
+            watch(u)
+            u.start()
+            u.listens()
+            state = {p["program"]: p for p in programs()}[name]
+            equal(state["state"], "unavailable", f"state of {name}")
+            check(state.get("reason"), f"no reason for {name}")
+            check(degraded(u).startswith("tls:"), f"nobody says that the probe does not work without {name}: {degraded(u)}")
+            s = u.connect("TLSv1.3")
+            for _ in range(10):
+                ask(s)
+            s.close()
+            expect_total(u, 10)
+            equal(protocols(server_figures(u)), {"tls": 10}, f"protocols without {name}")
+            u.stop()
+    finally:
+        scenario.preload_qosd(None)
