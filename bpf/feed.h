@@ -39,6 +39,11 @@ static __always_inline __u32 feed_move(struct feed *f, const struct parser *p) {
         return f->window_end - f->window_begin;
 }
 
+/* What of the window there is to take. */
+static __always_inline __u64 feed_window(const struct feed *f) {
+        return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
+}
+
 /* Whether questions of this name are left out of a unit's figures. */
 static __always_inline bool name_is_excluded(const struct qos_owner *owner, __u32 kind, __u64 name) {
         struct qos_exclude exclude = { .owner = *owner, .name = name, .kind = kind };

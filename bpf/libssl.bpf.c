@@ -34,8 +34,7 @@ static long library_question_step(__u64 i, void *data) {
         if (n > 0 && bpf_probe_read_user(f->talk->window.bytes, n, q->buffer + f->window_begin) < 0)
                 f->piece.lost = 1;
         else
-                f->at += talk_question_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &q->times,
-                                             q->position + f->at, &f->piece);
+                f->at += talk_question_bytes(f->talk, feed_window(f), &q->times, q->position + f->at, &f->piece);
         if (f->piece.named) {
                 f->piece.named = 0;
                 question_look_up(f->talk, &q->owner);

@@ -415,15 +415,18 @@ EXCHANGE_INLINE __u64 talk_when(const struct talk_times *times, __u32 position, 
         return times->came_at ?: exchange_when(&times->marks, position, last);
 }
 
-/* position: of the first of the bytes in the stream. If piece->named comes back set, the caller decides by protocol_name()
+/* window: at in the upper half, end in the lower one. position: of the first of the bytes in the stream. If piece->named comes back set, the caller decides by protocol_name()
  * whether the question is left out, sets TALK_EXCLUDES then, and clears it. */
-EXCHANGE_INLINE __u32 talk_question_bytes(struct talk *t, __u32 at, __u32 end, const struct talk_times *times, __u32 position,
+EXCHANGE_INLINE __u32 talk_take_questions(struct talk *t, __u64 window, const struct talk_times *times, __u32 position,
                                           struct talk_piece *piece) {
-        int halfway = t->in.state != 0, asked = halfway && t->in.flags & PARSER_ASKED;
-        /* It is the first of those that are asked here */
-        int too_many = t->flags & TALK_EXCLUDES && t->asked >= TALK_EXCLUDED_MAX;
-        __u32 r, n, meaning;
+        __u32 at = window >> 32, end = window, r, n, meaning;
+        int halfway, asked, too_many;
         __u64 last_at;
+
+        halfway = t->in.state != 0;
+        asked = halfway && t->in.flags & PARSER_ASKED;
+        /* It is the first of those that are asked here */
+        too_many = t->flags & TALK_EXCLUDES && t->asked >= TALK_EXCLUDED_MAX;
 
         if (!halfway)
                 t->begun_at = talk_when(times, position + 1, 0);
@@ -454,6 +457,12 @@ EXCHANGE_INLINE __u32 talk_question_bytes(struct talk *t, __u32 at, __u32 end, c
         if (meaning & PARSED_LOST || (meaning & PARSED_BARE && t->asked > TALK_BARE_MAX))
                 piece->lost = 1;
         return PARSED_TAKEN(r);
+}
+
+/* The same, walked by the verifier once. */
+PARSER_FUNCTION __u32 talk_question_bytes(struct talk *t, __u64 window, const struct talk_times *times, __u32 position,
+                                          struct talk_piece *piece) {
+        return t && times && piece ? talk_take_questions(t, window, times, position, piece) : 0;
 }
 
 /* After a piece that ends at this position. */

@@ -794,8 +794,7 @@ static long question_step(__u64 i, void *data) {
         if (n > 0 && bpf_dynptr_read(f->talk->window.bytes, n, q->data, q->offset + f->window_begin, 0) < 0)
                 f->piece.lost = 1;
         else
-                f->at += talk_question_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &q->times,
-                                             q->position + f->at, &f->piece);
+                f->at += talk_question_bytes(f->talk, feed_window(f), &q->times, q->position + f->at, &f->piece);
         if (f->piece.named) {
                 f->piece.named = 0;
                 question_look_up(f->talk, &q->owner);
@@ -1456,7 +1455,7 @@ struct departure {
         __u64 now;
         __u32 bytes;            /* that leave for the first time, at the end of the packet */
         bool complete;          /* nothing is left to send */
-        struct booking book;    /* as struct exchange has it afterwards */
+        struct booking book;    /* as struct exchange has it afterwards; where it is parsed, room to work in */
         struct place place;     /* where it is booked */
 };
 
@@ -1591,61 +1590,97 @@ __attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, str
         return answers;
 }
 
+/* When the last one came of the questions of a group. */
+struct first {
+        __u64 at;
+        __u64 booked;           /* 0: none of them is in a distribution */
+};
+
+/* Answers begin to leave: those to the oldest questions that were asked together, at most so many. Returns how many. Walked by the
+ * verifier by itself, as its loop would be for each of its rounds. */
+__attribute__((noinline, weak)) __u32 departure_book_group(struct talk *t, struct qos_unit *u, struct departure *d, __u32 answers,
+                                                           struct first *ret) {
+        struct talk_group group;
+        struct booking *book;
+        __u32 share, taken, n;
+
+        if (!t || !u || !d || !ret)
+                return 0;
+        book = &d->book;
+        ret->booked = 0;
+        taken = n = talk_answer(t, answers, &group);
+        if (n == 0)
+                return 0;
+
+        share = d->place.share;
+        if (group.excluded > 0) {
+                window_count(u, QOS_CELL_EXCLUDED, group.excluded);
+                n -= group.excluded;
+                t->flags &= ~TALK_ANSWERED;
+                if (n == 0)
+                        return taken;
+        }
+        if (!(share & SHARE_ALONE))
+                window_count(u, QOS_CELL_COUNT + t->protocol, n);
+        if (group.waits) {
+                share_count(u, share, QOS_CELL_COUNT, QOS_ROW_COUNT, n);
+                window_count(u, share & SHARE_ALONE ? QOS_CELL_EXCLUDED : QOS_CELL_WAITS, n);
+                t->flags &= ~TALK_ANSWERED;
+                return taken;
+        }
+        book->now = d->now;
+        book->share = share;
+        book->n = n;
+        book->first_at = group.last_at == 0 ? 0 : group.first_at;
+        book->last_at = group.last_at;
+        /* A part of the question was read that was not the last, where whoever reads has not returned */
+        book->read_at = group.read_at ?: d->now;
+        share_book(u, book);
+        if (!(t->flags & TALK_EXCLUDED))
+                t->flags |= TALK_ANSWERED;
+        ret->at = group.first_at;
+        ret->booked = 1;
+        return taken;
+}
+
+/* The answer before goes on. */
+static __attribute__((noinline)) int departure_book_more(struct conn *c, struct qos_unit *u, struct departure *d) {
+        if (!c || !u || !d)
+                return 0;
+        d->book.now = d->now;
+        d->book.share = d->place.share;
+        d->book.first_at = c->x.first_at;
+        d->book.first_out_at = c->x.first_out_at;
+        d->book.before = c->x.last_out_at;
+        share_book_more(u, &d->book);
+        c->x.last_out_at = d->now;
+        return zero();
+}
+
 /* What struct exchange has of the last answer is only touched here and under the socket's lock: ours is for what arrivals
  * touch too. */
-static __attribute__((noinline)) int departure_book(struct talk *t, struct conn *c, struct qos_unit *u, const struct departure *d,
+static __attribute__((noinline)) int departure_book(struct talk *t, struct conn *c, struct qos_unit *u, struct departure *d,
                                                     __u64 parsed) {
-        __u32 n, answers = parsed, share;
+        __u32 n, answers = parsed;
         struct exchange_effect effect = {};
-        struct talk_group group;
-        struct booking book = {};
+        struct first first = {};
         struct place p;
 
         if (!t || !c || !u || !d)
                 return 0;
 
-        share = d->place.share;
-        book.now = d->now;
-        book.share = share;
-
-        if (parsed & DEPARTURE_MORE) {
-                book.first_at = c->x.first_at;
-                book.first_out_at = c->x.first_out_at;
-                book.before = c->x.last_out_at;
-                share_book_more(u, &book);
-                c->x.last_out_at = d->now;
-        }
+        if (parsed & DEPARTURE_MORE)
+                departure_book_more(c, u, d);
 
         for (int i = 0; i < TALK_GROUPS; i++) {
-                n = talk_answer(t, answers, &group);
+                n = departure_book_group(t, u, d, answers, &first);
                 if (n == 0)
                         break;
                 answers -= n;
-                if (group.excluded > 0) {
-                        window_count(u, QOS_CELL_EXCLUDED, group.excluded);
-                        n -= group.excluded;
-                        t->flags &= ~TALK_ANSWERED;
-                        if (n == 0)
-                                continue;
+                if (first.booked) {
+                        c->x.first_at = first.at;
+                        c->x.first_out_at = c->x.last_out_at = d->now;
                 }
-                if (!(share & SHARE_ALONE))
-                        window_count(u, QOS_CELL_COUNT + t->protocol, n);
-                if (group.waits) {
-                        share_count(u, share, QOS_CELL_COUNT, QOS_ROW_COUNT, n);
-                        window_count(u, share & SHARE_ALONE ? QOS_CELL_EXCLUDED : QOS_CELL_WAITS, n);
-                        t->flags &= ~TALK_ANSWERED;
-                        continue;
-                }
-                book.n = n;
-                book.first_at = group.last_at == 0 ? 0 : group.first_at;
-                book.last_at = group.last_at;
-                /* A part of the question was read that was not the last, where whoever reads has not returned */
-                book.read_at = group.read_at ?: d->now;
-                share_book(u, &book);
-                if (!(t->flags & TALK_EXCLUDED))
-                        t->flags |= TALK_ANSWERED;
-                c->x.first_at = group.first_at;
-                c->x.first_out_at = c->x.last_out_at = d->now;
         }
 
         bpf_spin_lock(&c->lock);
@@ -1786,7 +1821,7 @@ static long ask_step(__u64 i, void *data) {
         if (n > 0 && bpf_skb_load_bytes(a->skb, a->offset + f->window_begin, f->talk->window.bytes, n) < 0)
                 f->piece.lost = 1;
         else
-                f->at += talk_question_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &times, 0, &f->piece);
+                f->at += talk_take_questions(f->talk, feed_window(f), &times, 0, &f->piece);
         return f->piece.lost != 0;
 }
 

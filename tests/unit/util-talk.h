@@ -50,8 +50,7 @@ static inline void talk_feed_questions(struct talk *t, struct talk_piece *piece,
                         break;
                 if (i >= end)
                         talk_move(t, &t->in, data, i, size, &begin, &end);
-                taken = talk_question_bytes(t, (uint32_t) (i - begin), (uint32_t) (end - begin), times,
-                                            position + (uint32_t) i, piece);
+                taken = talk_question_bytes(t, (uint64_t) (i - begin) << 32 | (end - begin), times, position + (uint32_t) i, piece);
                 check(piece->lost || (taken > 0 && i + taken <= end));
                 check(!piece->named || times->names);
                 if (piece->named)
