@@ -1601,7 +1601,7 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
                 c->x.last_out_at = d->now;
         }
 
-        for (int i = 0; i < TALK_GROUPS; i++) {
+        for (int i = 0; i < TALK_GROUPS && answers > 0; i++) {
                 n = talk_answer(t, answers, &group);
                 if (n == 0)
                         break;
