@@ -166,6 +166,10 @@ EXCHANGE_INLINE void talk_read(struct talk *t, __u64 now) {
 
 /* When the oldest question that waits for its answer, and is not left out, began to come. */
 EXCHANGE_INLINE __u64 talk_oldest(const struct talk *t) {
+        if (t->n_groups == 0)
+                return 0;
+        if (t->excluding == 0)
+                return t->groups[t->head & (TALK_GROUPS - 1)].first_at;
         for (int i = 0; i < TALK_GROUPS; i++) {
                 const struct talk_group *g = &t->groups[(t->head + i) & (TALK_GROUPS - 1)];
 

@@ -1672,7 +1672,7 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
         if (parsed & DEPARTURE_MORE)
                 departure_book_more(c, u, d);
 
-        for (int i = 0; i < TALK_GROUPS; i++) {
+        for (int i = 0; i < TALK_GROUPS && answers > 0; i++) {
                 n = departure_book_group(t, u, d, answers, &first);
                 if (n == 0)
                         break;
@@ -1845,7 +1845,7 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct t
 static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
                                                    __u64 left) {
         struct exchange_effect effect = {};
-        bool unread = left & CLIENT_UNREAD;
+        bool unread = left & CLIENT_UNREAD, muxed;
         __u32 bytes = left, protocol;
         struct talk *t = NULL;
         struct place p;
@@ -1854,9 +1854,10 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                 return 0;
         if (bytes > skb->len)
                 return 0;
+        muxed = c->x.flags & EXCHANGE_MUXED;
         if (c->x.flags & EXCHANGE_PARSED)
                 t = bpf_sk_storage_get(&talks, sk, 0, 0);
-        if (!t) {
+        if (!t && !muxed) {
                 __u64 first = 0;
                 __u32 n = bytes < sizeof(first) ? bytes : sizeof(first);
 
@@ -1865,20 +1866,22 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                 GRID_BOUND(n, sizeof(first) + 1);
                 if (n == 0 || bpf_skb_load_bytes(skb, skb->len - bytes, &first, n) < 0)
                         return 0;
+                muxed = h2_detect(first, n);
                 protocol = protocol_detect(first, n);
                 t = protocol != PROTOCOL_PLAIN ? bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
-                if (!t) {
+                if (!t && !muxed) {
                         c->tries = protocol != PROTOCOL_PLAIN ? TRIES_MAX : c->tries + 1;
                         return 0;
                 }
-                talk_begin(t, protocol, 0, 0);
+                if (t)
+                        talk_begin(t, protocol, 0, 0);
                 unread = false;
-        } else if (left & CLIENT_ASKS)
+        } else if (t && left & CLIENT_ASKS)
                 talk_forget(t);
         else
                 unread = false;
 
-        if (client_parse(skb, t, bytes)) {
+        if (t && client_parse(skb, t, bytes)) {
                 c->tries = TRIES_MAX;
                 t = NULL;
         }
@@ -1891,6 +1894,11 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                 effect.overlap = (t->asked > 1 || unread) && !(c->x.flags & EXCHANGE_OVERLAPPED);
         } else
                 c->x.flags &= ~EXCHANGE_PARSED;
+        if (muxed) {
+                /* Of HTTP/2 any may be many */
+                c->x.flags |= EXCHANGE_MUXED;
+                effect.overlap = !!(left & CLIENT_ASKS);
+        }
         if (effect.overlap)
                 c->x.flags |= EXCHANGE_OVERLAPPED;
         p = conn_note(c, &effect);

@@ -9,6 +9,7 @@ import test_tls
 from scenario import (MSEC, Cable, Server, Unit, as_user, attach, check, equal, kill_qosd, load, lookup, qosctl, run,
                       server_figures, smaller, snapshot, test, unused_port, varlink, wait_for, within)
 from test_endpoints import Nginx, ab, unused_ports
+from test_http2 import Nghttpd
 from test_redis import Redis
 
 
@@ -124,6 +125,14 @@ def pipelines_are_said():
             check(row["bytesOut"] > 0 and row["inFlight"] == 0, f"bytes and in flight: {row}")
         equal(qosctl("show", c.name, "--window=total", "--value", "-P", f"requests.client[{peer}].count").stdout.strip(), "", "the count")
         qosctl("status", c.name, "--window=total")
+
+    # HTTP/2 is made for that
+    n = Nghttpd()
+    c = attach(Unit(f"/usr/bin/h2load -n 200 -c 2 -m 10 http://127.0.0.1:{n.port}/file", type="exec"))
+    run_to_its_end(c)
+    n.expect(200, what="of h2load")
+    f = peers(c)[f"127.0.0.1:{n.port}"]
+    equal((set(f) & {"count", "rate", "latency"}, f["unit"]), (set(), n.name), "what is known of streams")
 
     # The same over HTTP; and with bodies, large and small, which are none of it
     a, = unused_ports(1)
