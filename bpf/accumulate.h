@@ -37,7 +37,7 @@ static long window_wait_step(__u64 i, void *data) {
 /* Writes the checkpoints that are due at epoch, for all levels. One program at a time: those on other CPUs wait, as what
  * they book would be in a sub-window that is over, after an idle time even long ago. Who interrupts the one that writes
  * cannot, and does that. */
-static __attribute__((noinline)) int window_roll(struct qos_unit *u, __u64 epoch) {
+GRID_FUNCTION int window_roll(struct qos_unit *u, __u64 epoch) {
         __u32 self = window_cpu() + 1, who;
 
         if (!u)

@@ -131,9 +131,12 @@ static inline __attribute__((always_inline)) void h2_piece_begin(struct h2_piece
         piece->dropped = piece->unseen = piece->lost = piece->event = 0;
 }
 
-/* Of the preface that the client begins with, as protocol_detect() sees it. */
+/* The preface that the client begins with, as protocol_detect() sees it. Of a first piece that ends early three letters must do: no
+ * method of HTTP/1 begins with them. */
 static inline __attribute__((always_inline)) int h2_detect(__u64 bytes, __u32 length) {
-        return length >= 8 && bytes == __builtin_bswap64(WORD_OF("PRI * HT", 8));
+        __u64 differs = bytes ^ __builtin_bswap64(WORD_OF("PRI * HT", 8));
+
+        return length >= 3 && (length >= 8 ? differs : differs << (64 - 8 * length)) == 0;
 }
 
 /* Could these be the first eight bytes of a frame's header? Of the stream's number the last byte is not among them. */

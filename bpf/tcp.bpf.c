@@ -1273,6 +1273,30 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
         return 0;
 }
 
+/* The preface of HTTP/2 may have been cut behind its first or second letter, which is how a question of HTTP/1 begins, too. */
+static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct conn *c, struct talk *t, __u64 bytes, __u64 piece) {
+        __u32 copied = piece >> 32, n = piece, k;
+        struct h2 *h;
+
+        if (!sk || !c || !t)
+                return 0;
+        k = t->in.word_left;
+        if (t->protocol != PROTOCOL_HTTP1 || t->in.state != HTTP_METHOD || k > 2 || t->in_pos != copied || t->flags & TALK_UNDERSTOOD)
+                return 0;
+        bytes = bytes << 8 * k | (k == 1 ? t->in.word : (t->in.word & 0xff) << 8 | t->in.word >> 8);
+        if (!h2_detect(bytes, n + k) || !content_mux_begin(sk, c, copied, 0))
+                return 0;
+        h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        if (!h)
+                return 0;
+        h->in.left -= k;
+
+        bpf_spin_lock(&c->lock);
+        c->x.flags &= ~EXCHANGE_PARSED;
+        bpf_spin_unlock(&c->lock);
+        return CONTENT_MUXED;
+}
+
 /* Apart, so that connections which are not parsed do not pay for the room that this takes on the stack. copied: where in
  * the stream the piece begins, offset: where in the buffer. */
 static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied,
@@ -1295,24 +1319,29 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 return 0;
 
         t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : NULL;
-        if (!t) {
+        if (!t || (t->in.state == HTTP_METHOD && t->in.word_left <= 2)) {
                 __u64 first = 0;
                 __u32 n = len, protocol;
 
-                if (c->x.state == EXCHANGE_ASKED)
+                if (!t && c->x.state == EXCHANGE_ASKED)
                         return 0;
                 if (n > sizeof(first))
                         n = sizeof(first);
                 GRID_BOUND(n, sizeof(first) + 1);
                 if (bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
                         return 0;
+                if (t) {
+                        if (content_is_preface(sk, c, t, first, (__u64) copied << 32 | n))
+                                return CONTENT_MUXED;
+                        goto talk;
+                }
+                if (h2_detect(first, n))
+                        return content_mux_begin(sk, c, copied, 0);
                 protocol = protocol_detect(first, n);
                 if (protocol == PROTOCOL_PLAIN) {
                         c->tries++;
                         if (tls_detect(first, n))
                                 return content_seal(sk, c, copied, first & 0xff);
-                        if (h2_detect(first, n))
-                                return content_mux_begin(sk, c, copied, 0);
                         if (!(c->x.flags & EXCHANGE_FRESH) && h2_detect_late(first, n))
                                 return content_mux_begin(sk, c, copied, 1);
                         return 0;
@@ -1329,6 +1358,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 bpf_spin_unlock(&c->lock);
         }
 
+talk:
         q.f.talk = t;
         q.f.end = len;
         q.data = &data;

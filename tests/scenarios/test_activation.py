@@ -274,6 +274,8 @@ def waiting_when_attached():
     s.service.start()
     t = Talk(s.port, connections=3)
     t.say("send")
+    wait_for("it has arrived", lambda: [int(line.split()[0]) > 0 for line in run(
+        "ss", "-tnH", "state", "established", f"sport = :{s.port}").stdout.splitlines()] == [True] * 3)
     attach(s.name)
     u = Talk(s.port, connections=2)
     u.say("send")

@@ -280,7 +280,8 @@ def stream():
         v.send("Subscribe", {"units": [a.name, b.name], "interval": 200000000, "window": 1000000000}, more=True)
         load(a, connections=4, number=100)
         seq, times = {}, {}
-        end = time.monotonic() + 2
+        begin = time.monotonic()
+        end = begin + 2
         while time.monotonic() < end:
             x = v.reply()["snapshot"]
             check(x["unit"] in (a.name, b.name), f"snapshot of {x['unit']}")
@@ -288,8 +289,10 @@ def stream():
             check(x["window"] == 1000000000, f"window {x['window']}")
             seq[x["unit"]] = x["seq"]
             times.setdefault(x["unit"], []).append(time.monotonic())
+        # On a busy machine they come late, and never sooner: the first one is at once, the last may be over the time
+        most = (time.monotonic() - begin) / 0.2 + 2
         for name, t in times.items():
-            check(4 <= len(t) <= 12, f"{len(t)} snapshots of {name} in two seconds, one each 200 ms was asked for")
+            check(4 <= len(t) <= most, f"{len(t)} snapshots of {name} in two seconds, one each 200 ms was asked for")
         equal(len(times), 2, "units in the stream")
 
 

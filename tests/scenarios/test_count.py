@@ -261,7 +261,8 @@ def open_before_attach():
 def attached_while_under_load():
     """No request is counted twice, none before the attach, and after it the count goes with the client's."""
     s = Server(mode="prefork", workers=2).start()
-    c = Client(s, connections=32, duration_ms=3000, think_us=300)
+    # Longer than an attach takes while other tests have the processors
+    c = Client(s, connections=32, duration_ms=8000, think_us=300)
     attach(s)
     wait_for("some are counted", lambda: count(s) > 100)
     before = c.wait()["answered"]

@@ -159,14 +159,14 @@ def hundred_streams_at_once():
     """h2load: 100 streams on each connection, 7 of 100 answers are 503, by its own count and by nginx's."""
     n = Nginx()
     sent = bad = 0
-    for clients, streams, number in ((1, 1, 200), (4, 100, 20000), (16, 10, 10000), (100, 100, 10000)):
-        number = max(smaller(number) // 100 * 100, 100)
-        # h2load gives each client a part of the requests, and each begins with another path
+    for clients, streams, each in ((1, 1, 200), (4, 100, 5000), (16, 10, 600), (100, 100, 100)):
+        # h2load gives each client a part of the requests, and each begins with the first path
+        each = max(smaller(each) // 100, 1) * 100
+        number = clients * each
         answered = h2load(n, number, clients, streams, SEVEN_OF_A_HUNDRED)
-        equal(answered["2xx"] + answered["5xx"], number, "answers")
+        equal((answered["2xx"], answered["5xx"]), (number * 93 // 100, number * 7 // 100), "answers")
         sent, bad = sent + number, bad + answered["5xx"]
         n.expect(sent, 0, bad, what=f"with {clients} connections, {streams} streams on each")
-    check(abs(bad / sent - .07) < .01, f"{bad} of {sent} failed")
     equal(n.logged(sent), (sent, bad), "requests and failures by nginx's log")
     n.expect(sent, 0, bad, what="afterwards")
     equal(h2load(n, 100, 1, 10, ["/large"])["2xx"], 100, "large answers")
@@ -177,7 +177,7 @@ def hundred_streams_at_once():
 def nghttpd():
     """A server whose answers go through HPACK's dynamic table; it pushes, and a push is no request."""
     n = Nghttpd("--push=/file=/style")
-    sent = h2load(n, smaller(10000) // 10 * 10, 4, 100, ["/file", "/none"] + ["/large"] * 2 + ["/file"] * 6)
+    sent = h2load(n, smaller(10000) // 40 * 40, 4, 100, ["/file", "/none"] + ["/large"] * 2 + ["/file"] * 6)
     equal(sent["4xx"] * 9, sent["2xx"], "a tenth is not there")
     number = sum(sent.values())
     n.expect(number, sent["4xx"], what="with nghttpd")
@@ -232,7 +232,7 @@ def cut_anywhere():
                  what=f"with frames cut anywhere, {first} {options}")
 
 
-@test(vm=True)
+@test()
 def all_kinds_of_answers():
     """Interim ones, trailers, several frames of headers, bodies of all sizes; bodies that come after the answer."""
     s = Scripted()
@@ -551,7 +551,7 @@ def restarts():
     equal(set(scenario.protocols(server_figures(n))), {"http2"}, "protocols")
 
 
-@test(vm=True)
+@test()
 def upgrades():
     """From HTTP/1.1, by hand and with curl: the request that upgrades is one, and so is each stream."""
     s = Scripted()
@@ -618,7 +618,8 @@ def joined_late():
 def attached_while_loaded():
     """In the middle of all streams of h2load: not more than were answered from then on, and not less, or it is said."""
     n = Nginx(attach_first=False)
-    with h2load_of(n, 100000, "/file", 50) as p:
+    # More than an attach takes while other tests have the processors
+    with h2load_of(n, 400000, "/file", 50) as p:
         wait_for("load", lambda: n.logged()[0] > 1000)
         before = n.logged()[0]
         attach(n)

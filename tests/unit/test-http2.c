@@ -107,7 +107,8 @@ static void test_detect(void) {
 
         memcpy(&bytes, preface, sizeof(bytes));
         check(h2_detect(bytes, 24));
-        check(!h2_detect(bytes, 7));
+        check(h2_detect(bytes & 0xffffff, 3) && h2_detect(bytes & 0xffffffffffffff, 7) && !h2_detect(bytes & 0xffff, 2));
+        check(!h2_detect(bytes ^ 1, 24) && !h2_detect(bytes ^ UINT64_C(1) << 56, 8) && !h2_detect((bytes ^ 0x10000) & 0xffffff, 3));
         check(protocol_detect(bytes, 24) == PROTOCOL_PLAIN);
 
         /* In the middle of things: HEADERS, DATA, a SETTINGS, and things that look like them */
