@@ -170,6 +170,9 @@ static __always_inline struct unsealed* library_find(const struct unsealed_key *
         return o;
 }
 
+/* What one call makes of others at most: a record is read with two, and a handshake takes a few of them. */
+#define INNER_CALLS_MAX 32
+
 /* The largest buffer that is looked at. The functions that take an int cannot be given more. */
 #define BUFFER_MAX 0x7fffffffU
 
@@ -190,8 +193,9 @@ int library_enter(struct pt_regs *ctx) {
                 statistics_count(QOS_STATISTIC_CALLS_LOST);
                 return 0;
         }
-        /* A call within another: sealed twice, and the outer one has the plaintext. What was left by a jump is none */
-        if (call->key.ssl != 0 && PT_REGS_SP(ctx) < call->stack)
+        /* A call within another: sealed twice, and the outer one has the plaintext. What was left by a jump, or when the programs
+         * were taken away, is none */
+        if (call->key.ssl != 0 && PT_REGS_SP(ctx) < call->stack && call->inner++ < INNER_CALLS_MAX)
                 return 0;
 
         key.ssl = PT_REGS_PARM1(ctx);
@@ -203,6 +207,7 @@ int library_enter(struct pt_regs *ctx) {
                 size = 0;
         call->key = key;
         call->kind = kind;
+        call->inner = 0;
         call->stack = PT_REGS_SP(ctx);
         call->buffer = PT_REGS_PARM2(ctx);
         /* The verifier refuses a register of which it is not known which one it is */

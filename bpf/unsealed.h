@@ -65,6 +65,8 @@ struct library_call {
         __u64 count;            /* where it says how much was read or written; 0: it returns that */
         __u32 size;             /* of the buffer, what is to be written of it */
         __u32 kind;             /* enum qos_library_call */
+        __u32 inner;            /* calls within it */
+        __u32 _padding;
 };
 
 struct {

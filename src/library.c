@@ -8,7 +8,7 @@
 #include "nest.h"
 #include "probe.h"
 
-/* Processes of a unit that are looked at: it takes some 20 us for each, and those of a service are mostly alike. */
+/* Processes of a unit that are looked at: it takes some tens of microseconds for each, and those of a service are mostly alike. */
 #define PROCESSES_MAX 1024U
 
 /* How soon a unit is looked at again in which the kernel misses a library, and no look has found another one: this, and twice as

@@ -105,6 +105,21 @@ def pipelined():
     check(f["count"] < 2 * sum(range(1, 33)), f"it can be told without the probe, {f}")
 
 
+@test()
+def http2_is_not_looked_into():
+    """Nothing in it is taken for HTTP/1, and it is said that its requests are not known."""
+    u = Nginx(http2=True)
+    watch(u)
+    u.start()
+    u.listens()
+    placed(u)
+    for port in u.ports.values():
+        run("curl", "-sk", "--http2", *[f"https://127.0.0.1:{port}/small"] * 5)
+    f = wait_for("nothing is in flight", lambda: (lambda f: f if f["inFlight"] == 0 else None)(server_figures(u)))
+    equal(snapshot(u)["requests"]["quality"], "overlapping", "quality")
+    check("count" not in f and "protocols" not in f, f"counts of what is not known: {f}")
+
+
 @test(deadline=60)
 def large_and_slow():
     """Answers that the server can write only piece by piece, to a client that does not read, and questions of many records."""
