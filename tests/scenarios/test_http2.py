@@ -232,7 +232,7 @@ def cut_anywhere():
                  what=f"with frames cut anywhere, {first} {options}")
 
 
-@test()
+@test(vm=True)
 def all_kinds_of_answers():
     """Interim ones, trailers, several frames of headers, bodies of all sizes; bodies that come after the answer."""
     s = Scripted()
@@ -551,7 +551,7 @@ def restarts():
     equal(set(scenario.protocols(server_figures(n))), {"http2"}, "protocols")
 
 
-@test()
+@test(vm=True)
 def upgrades():
     """From HTTP/1.1, by hand and with curl: the request that upgrades is one, and so is each stream."""
     s = Scripted()
