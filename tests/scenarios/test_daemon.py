@@ -323,8 +323,8 @@ def without(name, names, whole):
         check(len(missing) < len(whole), f"nothing is left without {name}")
         if name == "requests_content":
             # Not 0: nobody looked
-            equal(missing, [f"requests.server.{m}" for m in ("blocking", "protocols.http1", "protocols.redis", "protocols.tls", "protocols.unix",
-                                                          "streams")],
+            equal(missing, [f"requests.server.{m}" for m in ("blocking", "protocols.grpc", "protocols.http1", "protocols.http2",
+                                                          "protocols.redis", "protocols.tls", "protocols.unix", "statusUnknown", "streams")],
                   f"missing without {name}")
     return "requests.server.count" in now
 
