@@ -184,11 +184,14 @@ static inline __attribute__((always_inline)) int h2_detect_late(__u64 bytes, __u
         return length >= 8 && h2_is_header(__builtin_bswap64(bytes));
 }
 
-/* As it is at the beginning. late: that was before the attach. */
+/* As it is at the beginning, but for the streams (h2_clear()). late: that was before the attach. */
 static inline __attribute__((always_inline)) void h2_begin(struct h2 *h, __u32 in_pos, int late) {
         const struct h2_frames fresh = {};
 
+        /* Perhaps it was known before, to a unit that was detached */
         h->in = h->out = fresh;
+        h->hpack.inserted = h->hpack.lost = 0;
+        h->last_id = h->extra = h->settled = 0;
         h->in_pos = in_pos;
         h->late = late;
         h->in.synced = H2_SYNCED;

@@ -1079,6 +1079,7 @@ static __attribute__((noinline)) int content_mux_begin(struct sock *sk, struct c
                 return 0;
         }
         h2_begin(h, copied, late);
+        h2_clear(h);
 
         bpf_spin_lock(&c->lock);
         c->x.flags |= EXCHANGE_MUXED;
@@ -1775,6 +1776,7 @@ static __attribute__((noinline)) int mux_upgrade(struct bpf_sock *sk, struct con
         if (!h || talk_answer(t, 1, &group) == 0)
                 return 0;
         h2_begin(h, t->in_pos, 0);
+        h2_clear(h);
         h2_upgrade(h, &group);
 
         bpf_spin_lock(&c->lock);

@@ -614,6 +614,31 @@ def joined_late():
     s.expect(100, 0, 7, what="when the old connections are gone")
 
 
+@test()
+def attached_again():
+    """A connection outlives the attach, with a stream open: what the second attach counts begins with it."""
+    s = Scripted()
+    with s.connect() as c, s.connect() as other:
+        for _ in range(3):
+            held = c.start("/hang")
+            equal(c.ask("/status/200").status, 200, "status")
+            wait_for("one is in flight", lambda: server_figures(s)["inFlight"] == 1)
+            qosctl("detach", s.name)
+            attach(s)
+            equal(server_figures(s)["inFlight"], 0, "in flight of what was asked before")
+            # Until both directions are recognised; what is asked by then is an overlap
+            for _ in range(5):
+                c.ask("/status/200")
+            before = total(s, "requests.server.bytesOut")
+            for _ in range(100):
+                c.ask("/status/200")
+            equal(other.ask("/release").status, 200, "status")
+            equal(c.wait(held).status, 200, "status")
+            exact_or_said(s, 100, 107)
+            check(total(s, "requests.server.bytesOut") > before, "nothing leaves")
+            equal(server_figures(s)["inFlight"], 0, "in flight")
+
+
 @test(deadline=60)
 def attached_while_loaded():
     """In the middle of all streams of h2load: not more than were answered from then on, and not less, or it is said."""
