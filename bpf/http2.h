@@ -122,6 +122,7 @@ struct h2 {
         __u32 _padding;
         __u64 begun_at;         /* when the first byte of the question's frame came */
         struct h2_piece piece;  /* of one of both; not on the stack, which is small */
+        struct talk_times times; /* of a piece of the questions */
         struct window window;
         struct h2_stream streams[H2_STREAMS];
 };

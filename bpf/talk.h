@@ -41,6 +41,13 @@ enum talk_flag {
 /* Such that are left out, the same. Of Redis' own tools the one that pipelines most is mostly told to have 128 on their way. */
 #define TALK_EXCLUDED_MAX 128U
 
+/* When the bytes of a piece of the questions came. */
+struct talk_times {
+        __u64 came_at;          /* all of them, if that was at once … */
+        struct exchange_marks marks; /* … or when what did */
+        __u32 names;            /* PROTOCOL_NAMES: some questions are left out */
+};
+
 struct talk {
         struct parser in;
         struct parser out;
@@ -57,6 +64,7 @@ struct talk {
         __u64 oldest_at;        /* when the oldest of the others began to come … */
         __u32 excluding;        /* … which are not so many of those asked */
         struct talk_group groups[TALK_GROUPS];
+        struct talk_times times; /* of a piece: not on the stack of the programs, which is small */
         struct window window;
 };
 
@@ -407,13 +415,6 @@ PARSER_FUNCTION __u32 talk_answer_bytes(struct talk *t, __u32 at, __u32 end, str
                 t->flags &= ~TALK_ANSWERING;
         return PARSED_TAKEN(r);
 }
-
-/* When the bytes of a piece of the questions came. */
-struct talk_times {
-        __u64 came_at;          /* all of them, if that was at once … */
-        struct exchange_marks marks; /* … or when what did */
-        __u32 names;            /* PROTOCOL_NAMES: some questions are left out */
-};
 
 EXCHANGE_INLINE __u64 talk_when(const struct talk_times *times, __u32 position, int last) {
         return times->came_at ?: exchange_when(&times->marks, position, last);

@@ -779,7 +779,6 @@ struct question_feed {
         __u32 offset;           /* of the piece in the buffer */
         __u32 position;         /* of the piece in the stream */
         struct qos_owner owner;
-        struct talk_times times;
 };
 
 static long question_step(__u64 i, void *data) {
@@ -794,7 +793,7 @@ static long question_step(__u64 i, void *data) {
         if (n > 0 && bpf_dynptr_read(f->talk->window.bytes, n, q->data, q->offset + f->window_begin, 0) < 0)
                 f->piece.lost = 1;
         else
-                f->at += talk_question_bytes(f->talk, feed_window(f), &q->times, q->position + f->at, &f->piece);
+                f->at += talk_question_bytes(f->talk, feed_window(f), &f->talk->times, q->position + f->at, &f->piece);
         if (f->piece.named) {
                 f->piece.named = 0;
                 question_look_up(f->talk, &q->owner);
@@ -1181,7 +1180,6 @@ struct mux_question_feed {
         struct bpf_dynptr *data;
         struct qos_unit *u;
         __u32 share;
-        struct talk_times times;
 };
 
 static long mux_question_step(__u64 i, void *data) {
@@ -1198,7 +1196,7 @@ static long mux_question_step(__u64 i, void *data) {
                 return 1;
         }
         f->h->piece.position = f->position + f->window_begin;
-        n = h2_questions(f->h, mux_window(f), f->end - f->window_end, &q->times, &f->h->piece);
+        n = h2_questions(f->h, mux_window(f), f->end - f->window_end, &f->h->times, &f->h->piece);
         f->at += n;
         if (f->h->piece.event)
                 mux_book(q->u, &f->h->piece, q->share);
@@ -1237,9 +1235,9 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
                 h->piece.lost = 1; /* something was taken out another way */
 
         bpf_spin_lock(&c->lock);
-        q.times.came_at = exchange_came_at_once(&c->x, copied + len);
-        if (q.times.came_at == 0)
-                exchange_get_marks(&c->x, &q.times.marks);
+        h->times.came_at = exchange_came_at_once(&c->x, copied + len);
+        if (h->times.came_at == 0)
+                exchange_get_marks(&c->x, &h->times.marks);
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
         if (!h->piece.lost && q.f.at < q.f.end) {
@@ -1366,8 +1364,7 @@ talk:
         q.position = copied;
         q.owner = owner_read(&c->owner);
         filter = bpf_map_lookup_elem(&filters, &q.owner.slot);
-        if (filter && filter->names && filter->generation == q.owner.generation)
-                q.times.names = PROTOCOL_NAMES;
+        t->times.names = filter && filter->names && filter->generation == q.owner.generation ? PROTOCOL_NAMES : 0;
         /* Looked at before (MSG_PEEK) */
         parsed = t->in_pos - copied;
         if ((__s32) parsed > 0)
@@ -1376,9 +1373,9 @@ talk:
                 q.f.piece.lost = 1; /* something was taken out another way */
 
         bpf_spin_lock(&c->lock);
-        q.times.came_at = exchange_came_at_once(&c->x, copied + len);
-        if (q.times.came_at == 0)
-                exchange_get_marks(&c->x, &q.times.marks);
+        t->times.came_at = exchange_came_at_once(&c->x, copied + len);
+        if (t->times.came_at == 0)
+                exchange_get_marks(&c->x, &t->times.marks);
         bpf_spin_unlock(&c->lock);
         if (!q.f.piece.lost && q.f.at < q.f.end)
                 bpf_loop(PIECE_MAX, question_step, &q, 0);
@@ -1386,7 +1383,7 @@ talk:
         if (!q.f.piece.lost) {
                 if (q.f.at > parsed || (__s32) parsed <= 0)
                         t->in_pos = copied + q.f.at;
-                talk_question_piece(t, &q.times, t->in_pos);
+                talk_question_piece(t, &t->times, t->in_pos);
                 effect.in_flight += talk_extra(t);
         } else {
                 bpf_spin_lock(&c->lock);
@@ -1811,7 +1808,6 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
 }
 
 static long ask_step(__u64 i, void *data) {
-        const struct talk_times times = { .came_at = 1 };
         struct answer_feed *a = data;
         struct feed *f = &a->f;
         __u32 n;
@@ -1823,7 +1819,7 @@ static long ask_step(__u64 i, void *data) {
         if (n > 0 && bpf_skb_load_bytes(a->skb, a->offset + f->window_begin, f->talk->window.bytes, n) < 0)
                 f->piece.lost = 1;
         else
-                f->at += talk_take_questions(f->talk, feed_window(f), &times, 0, &f->piece);
+                f->at += talk_take_questions(f->talk, feed_window(f), &f->talk->times, 0, &f->piece);
         return f->piece.lost != 0;
 }
 
@@ -1838,6 +1834,8 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct t
         a.f.end = bytes;
         a.skb = skb;
         a.offset = skb->len - bytes;
+        t->times.came_at = 1; /* at once, nobody asks when */
+        t->times.names = 0;
         bpf_loop(PIECE_MAX, ask_step, &a, 0);
         return a.f.piece.lost;
 }
