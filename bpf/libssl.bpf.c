@@ -243,7 +243,7 @@ int library_leave(struct pt_regs *ctx) {
         struct qos_owner owner;
         struct unsealed *o;
         __u64 count = 0;
-        __s64 n;
+        __s64 n, given;
 
         call = bpf_task_storage_get(&library_calls, task, 0, 0);
         if (!call || call->key.ssl == 0)
@@ -272,9 +272,11 @@ int library_leave(struct pt_regs *ctx) {
                 return 0;
         if (call->kind & QOS_CALL_READS)
                 library_questions(o, &owner, (const void*) (long) call->buffer, n);
-        else
-                /* What was not taken is given again */
-                o->ahead = n <= 0 ? call->size : call->size > n ? call->size - n : 0;
+        else {
+                /* What was not taken is given again, perhaps not all of it at once */
+                given = o->ahead > call->size ? o->ahead : call->size;
+                o->ahead = n <= 0 ? given : given > n ? given - n : 0;
+        }
         unsealed_leave(o);
         return 0;
 }

@@ -866,8 +866,22 @@ static long seal_step_out(__u64 i, void *data) {
 #define CONTENT_SEALED 1
 #define CONTENT_MUXED 2
 
+/* What is known of the plaintext of a connection is nobody's any more. */
+static __attribute__((noinline)) int unsealed_forget(struct sock *sk, struct seal *s) {
+        struct unsealed *o;
+
+        if (!sk || !s || s->key.ssl == 0)
+                return 0;
+        o = bpf_map_lookup_elem(&unsealed, &s->key);
+        if (o && o->sock == (__u64) (long) sk)
+                bpf_map_delete_elem(&unsealed, &s->key);
+        s->key.ssl = 0;
+        return 0;
+}
+
 /* The connection is sealed. Returns CONTENT_SEALED: its records are to be followed from here on. */
 static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *c, __u32 copied, __u32 type) {
+        const struct tls_side fresh = {};
         struct seal *s;
 
         if (!sk || !c)
@@ -877,6 +891,11 @@ static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *
                 c->tries = TRIES_MAX;
                 return 0;
         }
+        /* Perhaps it was known before, to a unit that was detached: what is spoken and that the handshake is over is as it was */
+        unsealed_forget(sk, s);
+        s->left_bytes = 0;
+        s->tls.in = s->tls.out = fresh;
+        s->tls.asks = s->tls.out_lost = s->tls.tries = 0;
         s->tls.in_pos = copied;
         if (type == TLS_APPLICATION)
                 s->tls.phase = TLS_ESTABLISHED; /* it is older than the attach */
@@ -1047,7 +1066,7 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
 
         bpf_spin_lock(&c->lock);
         exchange_take(&c->x, copied, &first_at, &last_at);
-        if (t->asks) {
+        if (t->asks && !(c->x.flags & EXCHANGE_DONE)) {
                 if (!o->unread)
                         o->came_first_at = first_at;
                 o->came_last_at = last_at;
@@ -1513,6 +1532,7 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         s = bpf_sk_storage_get(&seals, sk, 0, 0);
         if (!s)
                 return 0;
+        s->left_bytes = 0;
         f.tls = &s->tls;
         f.skb = skb;
         f.offset = skb->len - d->bytes;
@@ -1526,8 +1546,9 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         }
 
         talks = f.tls->out_lost || f.seen & TLS_STEP_APPLICATION;
-        o = s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
-        if (o && o->talk.protocol != PROTOCOL_PLAIN && o->sock == (__u64) (long) sk) {
+        /* Not where the probe has been taken away: who books it is not there any more */
+        o = s->key.ssl != 0 ? unsealed_get((struct sock*) sk, c, unit_get(&c->owner), s) : NULL;
+        if (o && o->talk.protocol != PROTOCOL_PLAIN) {
                 s->left_at = d->now;
                 s->left_complete = d->complete;
                 s->left_bytes = talks ? d->bytes : 0;
@@ -2078,6 +2099,11 @@ static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct
         o->missed_at = 0;
         departure_book(&o->talk, c, u, d, parsed);
         o->growing = o->talk.flags & TALK_ANSWERING || !d->complete;
+        if (parsed & DEPARTURE_TUNNEL) {
+                /* Nothing is asked any more, and nothing is to be parsed */
+                o->talk.protocol = PROTOCOL_PLAIN;
+                o->tries = TRIES_MAX;
+        }
         unsealed_leave(o);
         return zero();
 }
@@ -2405,8 +2431,11 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
         if (c->kind == CONN_OTHER)
                 return 0;
         u = unit_get(&c->owner);
-        if (!u)
-                return 0;
+        if (!u) {
+                struct seal *s = new_state == TCP_CLOSE ? bpf_sk_storage_get(&seals, sk, 0, 0) : NULL;
+
+                return s ? unsealed_forget(sk, s) : 0;
+        }
         if (c->kind == CONN_CLIENT) {
                 /* shutdown() for writing alone may be part of a question */
                 if (new_state == TCP_CLOSE || new_state == TCP_CLOSE_WAIT ||
@@ -2466,7 +2495,7 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                         t = bpf_sk_storage_get(&talks, sk, 0, 0);
                 else if (c->x.flags & EXCHANGE_MUXED)
                         h = bpf_sk_storage_get(&muxes, sk, 0, 0);
-                else if (c->x.flags & EXCHANGE_SEALED || c->tries >= TRIES_MAX) {
+                else if (c->x.flags & EXCHANGE_SEALED || c->tries >= TRIES_MAX || gone) {
                         s = bpf_sk_storage_get(&seals, sk, 0, 0);
                         o = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
                         if (o && o->sock != (__u64) (long) sk)
@@ -2493,7 +2522,7 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                         h->open = 0;
                         effect.in_flight += h2_extra(h);
                 }
-                if (gone && o)
+                if (gone)
                         effect.in_flight = -c->in_flight; /* also what was known to somebody who is at it */
                 p = conn_note(c, &effect);
                 bpf_spin_unlock(&c->lock);

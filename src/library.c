@@ -144,8 +144,12 @@ void library_update(Manager *m, Unit *started) {
                         continue;
                 watch = unit_wants_tls(u);
                 n += watch;
-                if (watch == u->watched && u != started)
+                if (watch == u->watched && u != started) {
+                        /* Perhaps one of the run before was, by a lease */
+                        if (!watch)
+                                probe_set_watch(m->probe, u->index, u->generation, false);
                         continue;
+                }
                 u->watched = watch;
                 u->wanted = watch;
                 u->has_library = false;

@@ -594,7 +594,7 @@ int probe_start_tls(Probe *p) {
         }
         (void) malloc_trim(0);
 
-        if (p->program_fds[PROGRAM_LIBRARY_EGRESS] >= 0) {
+        if (p->program_fds[PROGRAM_LIBRARY_EGRESS] >= 0 && p->link_fds[PROGRAM_LIBRARY_EGRESS] < 0) {
                 r = program_attach(p, PROGRAM_LIBRARY_EGRESS);
                 if (r < 0)
                         program_refuse(p, PROGRAM_LIBRARY_EGRESS, r, "attaching");
@@ -743,9 +743,16 @@ static Library* library_get(Probe *p, uint32_t device, uint64_t inode, bool make
         for (size_t i = 0; i < p->n_libraries; i++)
                 if (p->libraries[i].device == device && p->libraries[i].inode == inode)
                         return p->libraries + i;
-        if (!make || p->n_libraries >= LIBRARIES_MAX)
+        if (!make)
                 return NULL;
-        l = p->libraries + p->n_libraries++;
+        if (p->n_libraries >= LIBRARIES_MAX) {
+                /* Those in which there is nothing make room for those that are a library */
+                for (l = p->libraries; l < p->libraries + LIBRARIES_MAX && l->enter_fd >= 0; l++)
+                        ;
+                if (l == p->libraries + LIBRARIES_MAX)
+                        return NULL;
+        } else
+                l = p->libraries + p->n_libraries++;
         *l = (Library) { .inode = inode, .device = device, .enter_fd = -EBADF, .leave_fd = -EBADF };
         return l;
 }
