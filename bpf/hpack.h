@@ -165,13 +165,15 @@ static inline __attribute__((always_inline)) __u32 hpack_grpc(const struct hpack
         if (p->length == 0 || p->length > 2)
                 return HPACK_GRPC_UNKNOWN;
         code = hpack_digit(&word, p->huffman);
+        if (code > 9)
+                return HPACK_GRPC_UNKNOWN;
         if (p->length == 2) {
                 digit = hpack_digit(&word, p->huffman);
                 if (digit > 9)
                         return HPACK_GRPC_UNKNOWN;
                 code = code * 10 + digit;
         }
-        return code < 100 ? code : HPACK_GRPC_UNKNOWN;
+        return code;
 }
 
 /* "application/grpc", alone or with what it carries ("+proto", ";"): "-web" is another thing, for which there is no

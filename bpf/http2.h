@@ -500,12 +500,15 @@ static inline __attribute__((always_inline)) void h2_block_ends(struct h2 *h, st
                 if (p->status == 0)
                         s->flags |= H2_STREAM_UNKNOWN;
                 s->flags |= H2_STREAM_BEGUN;
+                /* It is booked now, and moved from where it was booked */
+                if (s->first_out_at / QOS_EPOCH_NSEC != piece->now / QOS_EPOCH_NSEC)
+                        s->first_out_at = piece->now;
                 piece->event = H2_BEGUN;
                 if (p->content == HPACK_CONTENT_EVENTS && !h->out.ends)
                         piece->event |= H2_STREAMING;
         }
         s->grpc = p->grpc;
-        if (p->unknown && p->grpc == 0)
+        if (h->out.ends && p->unknown && p->grpc == 0)
                 s->flags |= H2_STREAM_OPEN;
         piece->stream = *s;
         if (h->out.ends || piece->event & H2_STREAMING)

@@ -513,6 +513,7 @@ static __always_inline void client_begins(struct sock *sk, struct conn *c, const
 
         bpf_spin_lock(&c->lock);
         c->x = x;
+        c->x.flags = EXCHANGE_FRESH;
         c->tries = 0;
         bpf_spin_unlock(&c->lock);
         conn_move(sk, c, owner);
@@ -1142,7 +1143,8 @@ __attribute__((noinline, weak)) int mux_book(struct qos_unit *u, struct h2_piece
                 book.now = s->first_out_at;
                 share_book(u, &book);
         }
-        if (s->last_out_at > s->first_out_at && event & H2_ENDED) {
+        /* Of one that was given up nobody knows when the last byte left that there was */
+        if (s->last_out_at > s->first_out_at && event & H2_ENDED && !(s->flags & H2_STREAM_CUT)) {
                 book.before = s->first_out_at;
                 book.now = s->last_out_at;
                 share_book_more(u, &book);
@@ -1162,6 +1164,8 @@ __attribute__((noinline, weak)) int mux_book(struct qos_unit *u, struct h2_piece
                         window_count(u, QOS_CELL_STATUS_5XX, 1);
         }
         if (event & H2_ENDED) {
+                if (s->flags & H2_STREAM_UNKNOWN)
+                        return 0; /* it was counted as such */
                 if (h2_is_failed_call(s))
                         window_count(u, QOS_CELL_ERRORS_GRPC, 1);
                 else if (h2_is_unknown_call(s))
@@ -1273,8 +1277,7 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
                 return mux_give_up(c, h, u);
 
         effect.in_flight = h2_extra(h);
-        effect.overlap = h->piece.unseen > 0;
-        if (effect.in_flight == 0 && !effect.overlap && h->piece.dropped == 0)
+        if (effect.in_flight == 0 && h->piece.unseen == 0 && h->piece.dropped == 0)
                 return zero();
 
         bpf_spin_lock(&c->lock);
@@ -1285,6 +1288,8 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
                 return 0;
         window_enter(u, h->piece.now);
         share_apply(u, p.share, &effect);
+        if (h->piece.unseen > 0)
+                share_count(u, p.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, h->piece.unseen);
         if (h->piece.dropped > 0)
                 share_count(u, p.share, QOS_CELL_CLIENT_ABORTS, QOS_ROW_CLIENT_ABORTS, h->piece.dropped);
         return 0;
@@ -1365,6 +1370,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 }
                 t = bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
                 if (!t) {
+                        statistics_count(QOS_STATISTIC_SOCKETS_LOST);
                         c->tries = TRIES_MAX;
                         return 0;
                 }
@@ -1784,22 +1790,30 @@ static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct b
 }
 
 /* From HTTP/1.1 the connection goes over to HTTP/2, with the question that asked for it. */
-static __attribute__((noinline)) int mux_upgrade(struct bpf_sock *sk, struct conn *c, struct talk *t) {
+static __attribute__((noinline)) int mux_upgrade(struct bpf_sock *sk, struct conn *c, struct qos_unit *u, struct talk *t) {
+        struct exchange_effect effect = {};
         struct talk_group group;
         struct h2 *h;
 
-        if (!sk || !c || !t)
+        if (!sk || !c || !u || !t)
                 return 0;
         h = bpf_sk_storage_get(&muxes, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!h)
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
         if (!h || talk_answer(t, 1, &group) == 0)
                 return 0;
         h2_begin(h, t->in_pos, 0);
         h2_clear(h);
         h2_upgrade(h, &group);
+        /* What was asked behind it in HTTP/1.1 is not answered */
+        talk_forget(t);
+        effect.in_flight = talk_extra(t);
 
         bpf_spin_lock(&c->lock);
         c->x.flags = (c->x.flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_MUXED;
         bpf_spin_unlock(&c->lock);
+        if (effect.in_flight != 0)
+                conn_apply(c, u, &effect, bpf_ktime_get_ns());
         return 1;
 }
 
@@ -1822,7 +1836,7 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
         else if (!talk_is_more(t))
                 parsed |= departure_parse(skb, t, u, d);
         departure_book(t, c, u, d, parsed);
-        if (!(parsed & DEPARTURE_UPGRADE) || !mux_upgrade(sk, c, t))
+        if (!(parsed & DEPARTURE_UPGRADE) || !mux_upgrade(sk, c, u, t))
                 return 0;
         d->bytes -= parsed >> DEPARTURE_TAKEN_SHIFT;
         return 1;
@@ -1887,10 +1901,13 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                 GRID_BOUND(n, sizeof(first) + 1);
                 if (n == 0 || bpf_skb_load_bytes(skb, skb->len - bytes, &first, n) < 0)
                         return 0;
-                muxed = h2_detect(first, n);
                 protocol = protocol_detect(first, n);
+                muxed = h2_detect(first, n) ||
+                        (protocol == PROTOCOL_PLAIN && !(c->x.flags & EXCHANGE_FRESH) && h2_detect_late(first, n));
                 t = protocol != PROTOCOL_PLAIN ? bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
                 if (!t && !muxed) {
+                        if (protocol != PROTOCOL_PLAIN)
+                                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
                         c->tries = protocol != PROTOCOL_PLAIN ? TRIES_MAX : c->tries + 1;
                         return 0;
                 }

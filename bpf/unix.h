@@ -21,6 +21,7 @@ enum unix_kind {
         UNIX_SERVER,            /* accepted from a listener */
         UNIX_OTHER,             /* … of a unit that is not observed */
         UNIX_BUS,               /* … that speaks D-Bus: both sides say what they like, when they like */
+        UNIX_CLIENT_BUS,        /* the other end of such a one */
         UNIX_ASKER,             /* the client's: datagrams, see unix_asked() */
         UNIX_CLIENT,            /* it has asked for the connection, and is a unit's */
 };
@@ -305,11 +306,11 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         if (!sender)
                 return 0;
         c = sender->sk_type == SOCK_DGRAM ? NULL : bpf_sk_storage_get(&unix_conns, sender, 0, 0);
-        if (c && c->kind == UNIX_CLIENT) {
-                if (!c->looked) {
+        if (c && (c->kind == UNIX_CLIENT || c->kind == UNIX_CLIENT_BUS)) {
+                if (c->kind == UNIX_CLIENT && !c->looked) {
                         c->looked = 1;
                         if (!unix_is_packets(sender) && unix_consumed(skb, &consumed) && unix_is_bus(skb, consumed))
-                                c->kind = UNIX_BUS;
+                                c->kind = UNIX_CLIENT_BUS;
                 }
         } else if (c) {
                 /* The answer. When it leaves nobody can tell how much it is: the client may be faster than the look at it */
@@ -333,7 +334,8 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
                 return 0;
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
-        if (c && c->found)
+        /* That the unit asks has another use for this */
+        if (c && c->kind == UNIX_SERVER && c->found)
                 unix_claim(sk, c);
         if (!c || !unit_get(&c->owner)) {
                 c = unix_learn_reader(sk);

@@ -368,7 +368,7 @@ static int read_probes(sd_bus_message *m, ProbeMask *ret, sd_bus_error *error) {
                 ProbeMask probe = probe_from_string(name);
 
                 if (probe == 0) {
-                        r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, name, "there is no probe '%.100s', expected 'requests' or 'tls'", name);
+                        r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, name, "there is no probe '%s', expected 'requests' or 'tls'", excerpt(name, (char[EXCERPT_MAX + 1]) {}));
                         return error_to_bus(error, r, &e);
                 }
                 if (++n > PROBES_MAX)
@@ -417,7 +417,8 @@ static int read_option(sd_bus_message *m, const char *name, AttachOptions *o, sd
                 i++;
         if (i == ELEMENTSOF(table))
                 return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
-                                         "There is no option '%.100s', expected 'probes', 'exclude', 'duration_usec' or 'lease'", name);
+                                         "There is no option '%s', expected 'probes', 'exclude', 'duration_usec' or 'lease'",
+                                         excerpt(name, (char[EXCERPT_MAX + 1]) {}));
         r = sd_bus_message_peek_type(m, NULL, &type);
         if (r < 0)
                 return r;

@@ -135,9 +135,9 @@ int exclude_list_parse(char **words, ExcludeList *ret, QosError *e) {
                 }
                 if (r < 0)
                         return qos_error_set(e, QOS_ERROR_INVALID_EXCLUDE, *i,
-                                             "'%.100s' cannot be left out, expected 'port:' and a number from 1 to 65535, "
+                                             "'%s' cannot be left out, expected 'port:' and a number from 1 to 65535, "
                                              "'http:' and a path ('/healthz', or '/static/*' for all that begins so, %u directories deep "
-                                             "at most), or 'redis:' and a command", *i, NAME_DIRECTORIES - 1);
+                                             "at most), or 'redis:' and a command", excerpt(*i, (char[EXCERPT_MAX + 1]) {}), NAME_DIRECTORIES - 1);
         }
 
         *ret = l;

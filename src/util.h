@@ -122,6 +122,21 @@ static inline bool isempty(const char *s) {
         return !s || !*s;
 }
 
+/* As much of what somebody else has said as an error repeats; cut between letters (UTF-8), or the buses refuse it. */
+#define EXCERPT_MAX 100
+
+static inline const char* excerpt(const char *s, char buffer[static EXCERPT_MAX + 1]) {
+        size_t n = strnlen(s, EXCERPT_MAX + 1);
+
+        if (n <= EXCERPT_MAX)
+                return s;
+        for (n = EXCERPT_MAX; n > 0 && (s[n] & 0xc0) == 0x80; n--)
+                ;
+        memcpy(buffer, s, n);
+        buffer[n] = 0;
+        return buffer;
+}
+
 static inline const char* strempty(const char *s) {
         return s ?: "";
 }

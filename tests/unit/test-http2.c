@@ -51,7 +51,9 @@ static void on_event(struct h2_piece *piece, void *userdata) {
                 return;
         check(seen->n < ELEMENTSOF(seen->streams));
         seen->streams[seen->n] = piece->stream;
-        seen->streams[seen->n].flags &= ~(H2_STREAM_BEGUN | H2_STREAM_OPEN);
+        seen->streams[seen->n].flags &= ~H2_STREAM_BEGUN;
+        if (!(piece->stream.flags & H2_STREAM_GRPC))
+                seen->streams[seen->n].flags &= ~H2_STREAM_OPEN; /* says nothing of others */
         seen->streaming[seen->n++] = piece->event & H2_STREAMING;
 }
 
@@ -358,6 +360,22 @@ static void test_late(void) {
         check(seen.streams[1].flags == H2_STREAM_UNKNOWN);
         check(seen.streams[2].flags == 0 && seen.streams[2].status == 2);
         check(seen.streams[3].flags == 0 && seen.streams[3].status == 5);
+
+        /* A call whose head has something unknown in it, and says how it has ended */
+        in.n = out.n = 0;
+        for (uint32_t id = 111; id <= 115; id += 2)
+                TEXT(&in, H2_HEADERS, END | HEAD, id, "\x82");
+        feed(h, &seen, &in, SIZE_MAX, 5, true);
+        TEXT(&out, H2_HEADERS, HEAD, 111, "\x88\x0f\x10\x10""application/grpc\xff\x20");
+        TEXT(&out, H2_HEADERS, END | HEAD, 111, "\x00\x0bgrpc-status\x02""13");
+        TEXT(&out, H2_HEADERS, HEAD, 113, "\x88\x0f\x10\x10""application/grpc");
+        TEXT(&out, H2_HEADERS, END | HEAD, 113, "\xff\x20");
+        TEXT(&out, H2_HEADERS, END | HEAD, 115, "\x88\x0f\x10\x10""application/grpc\x00\x0bgrpc-status\x01z");
+        feed(h, &seen, &out, SIZE_MAX, 6, false);
+        check(seen.n == 7);
+        check(seen.streams[4].flags == H2_STREAM_GRPC && h2_is_failed_call(&seen.streams[4]) && !h2_is_unknown_call(&seen.streams[4]));
+        check(!h2_is_failed_call(&seen.streams[5]) && h2_is_unknown_call(&seen.streams[5]));
+        check(seen.streams[6].grpc == HPACK_GRPC_UNKNOWN + 1);
 
         /* These are no frames */
         put(&noise, "GET / HTTP/1.1\r\n", 16);
