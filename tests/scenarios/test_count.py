@@ -163,7 +163,7 @@ def request_in_many_segments():
     quiet_after(s)
 
 
-@test(vm=True)
+@test()
 def deferred_accept():
     """The request completes the handshake: its first segment reaches no socket that is already there."""
     s = start_served(defer=3)

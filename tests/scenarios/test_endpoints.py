@@ -207,7 +207,7 @@ class Two(Unit):
         return self
 
 
-@test(vm=True)
+@test()
 def attached_under_load():
     """Connections that are older than the attach belong to where they came in."""
     for address, listen in (("0.0.0.0", "*"), ("127.0.0.1", "127.0.0.1")):

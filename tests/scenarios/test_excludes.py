@@ -72,7 +72,7 @@ def paths_of_nginx():
     expect(u, n, excluded + m + 25, "with a port")
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def pipelined_with_others():
     """On one connection, many at once, in any order and cut anywhere; answers with all kinds of lengths and statuses."""
     s = HttpServer()
@@ -133,7 +133,7 @@ def in_flight_and_aborted():
     equal((f["count"], f["inFlight"], f["errors"]["reset"], f["clientAborts"]), (3, 0, 0, 0), "count, in flight, errors, aborts")
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def commands_of_redis():
     """By Redis' own count of each command."""
     r = Redis()
@@ -168,7 +168,7 @@ def commands_of_redis():
     equal(snapshot(r)["requests"]["quality"], "exact", "quality")
 
 
-@test(vm=True)
+@test()
 def mixed_in_one_pipeline():
     r = Redis()
     attach(r, "--exclude=redis:PING,redis:ECHO")

@@ -138,7 +138,7 @@ def get(path, method="GET", fields=""):
     return f"{method} {path} HTTP/1.1\r\nHost: x\r\n{fields}\r\n"
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def pipelined():
     """As many at once as a client likes, of all kinds, each answered in its turn; 7 of 100 with 503."""
     n = Nginx()

@@ -154,7 +154,7 @@ def exact_or_said(unit, want, up_to=None):
     return s["requests"]["quality"]
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def hundred_streams_at_once():
     """h2load: 100 streams on each connection, 7 of 100 answers are 503, by its own count and by nginx's."""
     n = Nginx()
@@ -551,7 +551,7 @@ def restarts():
     equal(set(scenario.protocols(server_figures(n))), {"http2"}, "protocols")
 
 
-@test(vm=True)
+@test()
 def upgrades():
     """From HTTP/1.1, by hand and with curl: the request that upgrades is one, and so is each stream."""
     s = Scripted()

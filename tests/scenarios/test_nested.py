@@ -131,7 +131,7 @@ def windows_that_begin_later():
     fail("too slow to be within a second")
 
 
-@test(vm=True, deadline=40)
+@test(deadline=40)
 def attached_under_load():
     """The inner one's listeners, connections and requests in flight become its own while they are used."""
     slice = attach(new_slice())
@@ -311,7 +311,7 @@ wait
         os.unlink(script)
 
 
-@test(vm=True, exclusive=True, deadline=60)
+@test(exclusive=True, deadline=60)
 def over_a_crash():
     """What belongs to whom, what was before, and what was closed: all that is known is known after a crash."""
     slice = new_slice()

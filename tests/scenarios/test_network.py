@@ -63,7 +63,7 @@ def out_of_order():
     over_a_relay([("forth", "reordered"), ("back", "reordered")], reorder=100, delay_us=200, seed=3)
 
 
-@test(deadline=60, vm=True)
+@test(deadline=60)
 def all_at_once():
     over_a_relay([("forth", "dropped"), ("forth", "duplicated"), ("forth", "reordered"), ("back", "dropped")],
                      drop=10, duplicate=30, reorder=50, delay_us=300, seed=4)

@@ -104,7 +104,7 @@ def proxy_has_both_roles():
     equal(varlink("Histogram", unit=proxy.name, metric="requests.client.latency", window=0)["count"], n, "that of all peers")
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def pipelines_are_said():
     """One at a time is as many as Redis counts. Of many at once nobody knows which answer is whose: no figure, not a wrong one."""
     r = Redis()

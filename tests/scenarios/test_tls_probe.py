@@ -85,7 +85,7 @@ def statuses_exact():
     check(bad > 50 and gone > 20, f"{bad} and {gone} answers of these kinds")
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def pipelined():
     """Exact, and without the probe not."""
     u, plain = watched(), Nginx(label="plain")
@@ -338,7 +338,7 @@ def without_openssl():
     qosctl("detach", s.name)
 
 
-@test(vm=True, deadline=120)
+@test(deadline=120)
 def redis():
     """Pipelined commands in TLS, and by Redis' own count."""
     directory = f"/run/{scenario.prefix}-redis-tls"

@@ -105,7 +105,7 @@ def dns_out_of_order():
     expect_exchanges(u, completed)
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def unbound():
     """A real resolver, over UDP."""
     port = unused_port()

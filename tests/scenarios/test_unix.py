@@ -242,7 +242,7 @@ def pipelines_are_said():
     wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def postgresql():
     """A round trip is an exchange: as many as the clients make, simple and prepared."""
     directory = f"/run/{scenario.prefix}-pg"

@@ -96,7 +96,7 @@ def times_are_those_of_the_peer():
     check(abs(mine["mean"] - its["mean"]) < 2 * MSEC, f"mean: the client's {mine['mean']}, the server's {its['mean']}")
 
 
-@test(vm=True)
+@test()
 def what_asks_nothing():
     """The journal, the bus, notifications, socket pairs, datagrams, and a stream that nobody answers."""
     s = UnixServer().start()
@@ -119,7 +119,7 @@ time.sleep(1000)
     equal((f["count"], f["inFlight"], f.get("peers", [])), (0, 0, []), "count, in flight, peers")
 
 
-@test(vm=True)
+@test()
 def in_flight():
     """One that waits, until it is answered, or an end goes away."""
     s = UnixServer().start()
@@ -142,7 +142,7 @@ def in_flight():
     wait_for("it is gone", lambda: client_figures(c)["inFlight"] == 0)
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def redis_by_its_socket():
     """redis-benchmark as a unit, one command at a time: as many as Redis counts."""
     path = f"/run/{scenario.prefix}-redis-peer.sock"
@@ -161,7 +161,7 @@ def redis_by_its_socket():
     equal(peers(c)[path]["unit"], r.name, "the peer's unit")
 
 
-@test(vm=True, deadline=60)
+@test(deadline=60)
 def attached_under_load():
     s = attach(UnixServer()).start()
     c = script(ASK + f"crowd({s.path!r}, 3, 10**9)\n").start()

@@ -246,7 +246,7 @@ def catalogue_and_probes():
         check((p["state"] == "unavailable") == bool(p.get("reason")), f"reason of {p}")
 
 
-@test(vm=True)
+@test()
 def tools_of_the_buses():
     """busctl and varlinkctl work as their users expect."""
     s = start_served(mode="thread")
