@@ -614,10 +614,12 @@ def joined_late():
     s.expect(100, 0, 7, what="when the old connections are gone")
 
 
-@test()
+@test(deadline=60)
 def attached_again():
     """A connection outlives the attach, with a stream open: what the second attach counts begins with it."""
     s = Scripted()
+    # So that what is known of sockets is not thrown away as a whole
+    scenario.start_served(mode="thread")
     with s.connect() as c, s.connect() as other:
         for _ in range(3):
             held = c.start("/hang")
@@ -626,17 +628,13 @@ def attached_again():
             qosctl("detach", s.name)
             attach(s)
             equal(server_figures(s)["inFlight"], 0, "in flight of what was asked before")
-            # Until both directions are recognised; what is asked by then is an overlap
-            for _ in range(5):
+            # Until both directions are recognised what is asked is an overlap: a few, of which the others make less than 1 %
+            for _ in range(1000):
                 c.ask("/status/200")
-            before = total(s, "requests.server.bytesOut")
-            for _ in range(100):
-                c.ask("/status/200")
+            wait_for("nothing is in flight, but what was asked before", lambda: server_figures(s)["inFlight"] == 0)
             equal(other.ask("/release").status, 200, "status")
             equal(c.wait(held).status, 200, "status")
-            exact_or_said(s, 100, 107)
-            check(total(s, "requests.server.bytesOut") > before, "nothing leaves")
-            equal(server_figures(s)["inFlight"], 0, "in flight")
+            equal(exact_or_said(s, 990, 1001), "exact", "quality")
 
 
 @test(deadline=60)
