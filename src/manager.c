@@ -18,6 +18,7 @@
 #include "probe.h"
 #include "qos.h"
 #include "systemd.h"
+#include "threads.h"
 #include "varlink.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
@@ -540,6 +541,12 @@ static void unit_apply_excludes(Unit *u) {
 }
 
 /* Begins to count, if the kernel lets us. Otherwise the unit stays attached, without figures and with the reason. */
+/* What units are watched with has changed, or where they lie. started: a unit whose processes are others now; or NULL. */
+static void manager_update_probes(Manager *m, Unit *started) {
+        library_update(m, started);
+        threads_update(m);
+}
+
 static void unit_observe(Unit *u) {
         Manager *m = u->manager;
         uint64_t now;
@@ -629,6 +636,7 @@ void unit_free(Unit *u) {
         free(u->degraded);
         free(u->aliases);
         free(u->base);
+        free(u->contention_base);
         history_free(u->history);
         free(u);
 }
@@ -659,7 +667,7 @@ static void unit_let_go(Unit *u) {
         }
 
         if (u->view)
-                probe_remove_unit(m->probe, u->index);
+                probe_remove_unit(m->probe, u->index); /* and its book of contention, which is in no other unit's figures */
         unit_free(u);
         nest_prune(m);
         nest_publish(m, NULL);
@@ -680,11 +688,12 @@ static void unit_detach(Unit *u) {
 
         if (m->n_units == 0) {
                 library_stop(m);
+                threads_stop(m);
                 probe_stop(m->probe);
                 m->history = sd_event_source_disable_unref(m->history);
         } else if (listened)
                 manager_mark_listeners(m); /* perhaps another unit has these addresses to itself now */
-        library_update(m, NULL);
+        manager_update_probes(m, NULL);
         manager_notify_status(m);
 }
 
@@ -699,7 +708,7 @@ static void hold_release(Hold *h) {
                 unit_detach(u);
         } else {
                 unit_apply_excludes(u);
-                library_update(m, NULL);
+                manager_update_probes(m, NULL);
                 bus_server_unit_changed(m->bus_server, u);
         }
         manager_save(m);
@@ -923,7 +932,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
         manager_start_probe(m);
         if (is_new) {
                 unit_observe(u);
-                library_update(m, NULL);
+                manager_update_probes(m, NULL);
                 if (name[0] != '/') {
                         r = service_manager_watch(m->service_manager, u->name);
                         if (r < 0)
@@ -935,7 +944,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                 manager_notify_status(m);
         } else {
                 unit_apply_excludes(u);
-                library_update(m, NULL);
+                manager_update_probes(m, NULL);
                 bus_server_unit_changed(m->bus_server, u);
         }
 
@@ -1315,7 +1324,7 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
                 /* Known in the kernel already, but for sockets that somebody else opened for the unit */
                 if (!isempty(group))
                         unit_own_control_group(u);
-                library_update(m, u);
+                manager_update_probes(m, u);
                 bus_server_unit_changed(m->bus_server, u);
                 manager_save(m);
         }
@@ -1376,7 +1385,7 @@ static int hold_to_json(const Hold *h, sd_json_variant **ret) {
 }
 
 static int unit_to_json(const Unit *u, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *base = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *base = NULL, *contention = NULL;
         int r;
 
         for (Hold *h = u->holds; h; h = h->next)
@@ -1388,6 +1397,11 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
 
         if (u->base) {
                 r = window_base_to_json(u->base, &base);
+                if (r < 0)
+                        return r;
+        }
+        if (u->contention_base) {
+                r = contention_base_to_json(u->contention_base, &contention);
                 if (r < 0)
                         return r;
         }
@@ -1403,6 +1417,8 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                               SD_JSON_BUILD_PAIR_UNSIGNED("attachedSinceMonotonic", u->attached_since_monotonic),
                               SD_JSON_BUILD_PAIR_UNSIGNED("bookSince", u->book_since),
                               SD_JSON_BUILD_PAIR_CONDITION(!!base, "base", SD_JSON_BUILD_VARIANT(base)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!u->contention, "contentionSince", SD_JSON_BUILD_UNSIGNED(u->contention_since)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!contention, "contentionBase", SD_JSON_BUILD_VARIANT(contention)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!hold, "hold", SD_JSON_BUILD_VARIANT(hold)));
 }
 
@@ -1429,6 +1445,7 @@ static int state_write(Manager *m) {
         r = sd_json_buildo(&v,
                            SD_JSON_BUILD_PAIR_STRING("checksum", probe_get_checksum(m->probe)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("generation", m->generation),
+                           SD_JSON_BUILD_PAIR_UNSIGNED("contentionGeneration", m->contention_generation),
                            SD_JSON_BUILD_PAIR_CONDITION(!!units, "units", SD_JSON_BUILD_VARIANT(units)));
         if (r < 0)
                 return r;
@@ -1459,8 +1476,8 @@ void manager_save(Manager *m) {
 typedef struct SavedUnit {
         const char *name, *control_group, *instances, *active_state;
         uint32_t slot, generation;
-        uint64_t attached_since, attached_since_monotonic, book_since;
-        sd_json_variant *hold, *base;
+        uint64_t attached_since, attached_since_monotonic, book_since, contention_since;
+        sd_json_variant *hold, *base, *contention_base;
 } SavedUnit;
 
 typedef struct SavedHold {
@@ -1469,6 +1486,26 @@ typedef struct SavedHold {
         uint64_t expires;
         sd_json_variant *exclude;
 } SavedHold;
+
+/* The book of contention of the previous run, if it is still there: else a new one is made. */
+static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
+        int r;
+
+        if (saved->contention_since == 0)
+                return;
+        r = probe_adopt_contention(u->manager->probe, u->index, u->generation, &u->contention, &u->shards);
+        if (r >= 0 && saved->contention_base) {
+                u->contention_base = new0(ContentionCounts, 1);
+                r = u->contention_base ? contention_base_from_json(saved->contention_base, u->contention_base) : -ENOMEM;
+        }
+        u->contention_since = saved->contention_since;
+        if (r < 0) {
+                log_unit_warning_errno(u->name, r, "The book of contention of '%s' was lost, its totals begin anew: %m", u->name);
+                probe_remove_contention(u->manager->probe, u->index);
+                u->contention = NULL;
+                u->shards = NULL;
+        }
+}
 
 static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
         static const sd_json_dispatch_field unit_table[] = {
@@ -1482,6 +1519,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 { "attachedSinceMonotonic", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, attached_since_monotonic), SD_JSON_MANDATORY },
                 { "bookSince",              SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, book_since),               0                 },
                 { "base",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, base),                    0                 },
+                { "contentionSince",        SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, contention_since),         0                 },
+                { "contentionBase",         SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedUnit, contention_base),         0                 },
                 { "hold",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, hold),                    0                 },
                 {}
         };
@@ -1522,6 +1561,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                         probe_remove_unit(m->probe, saved.slot);
                 u->generation = saved.generation;
                 u->book_since = saved.book_since;
+                if (u->view)
+                        unit_restore_contention(u, &saved);
                 return 0;
         }
 
@@ -1550,6 +1591,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                                 if (r < 0)
                                         log_unit_warning_errno(u->name, r, "The totals of '%s' make no sense: %m", u->name);
                         }
+                        unit_restore_contention(u, &saved);
                         /* Above all that the previous run has given */
                         u->seq = now_usec(CLOCK_BOOTTIME);
                         unit_apply_excludes(u); /* without those of leases, which have ended */
@@ -1568,7 +1610,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
 /* Goes on where the previous run ended. */
 static void state_restore(Manager *m) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
-        sd_json_variant *units, *generation;
+        sd_json_variant *units, *generation, *contention_generation;
         const char *checksum;
         bool same, adopted;
         int r;
@@ -1584,8 +1626,11 @@ static void state_restore(Manager *m) {
         checksum = sd_json_variant_string(sd_json_variant_by_key(v, "checksum"));
         units = sd_json_variant_by_key(v, "units");
         generation = sd_json_variant_by_key(v, "generation");
+        contention_generation = sd_json_variant_by_key(v, "contentionGeneration");
         if (sd_json_variant_is_unsigned(generation))
                 m->generation = sd_json_variant_unsigned(generation);
+        if (sd_json_variant_is_unsigned(contention_generation))
+                m->contention_generation = sd_json_variant_unsigned(contention_generation);
 
         same = streq_ptr(checksum, probe_get_checksum(m->probe));
         r = probe_adopt(m->probe, !same || !units);
@@ -1617,7 +1662,7 @@ static void state_restore(Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i])
                         unit_observe(m->units[i]);
-        library_update(m, NULL);
+        manager_update_probes(m, NULL);
         manager_save(m);
         log_info("Observing %u units as before.", m->n_units);
 }
@@ -1701,6 +1746,7 @@ Manager* manager_free(Manager *m) {
         sd_event_source_disable_unref(m->history);
         sd_event_source_disable_unref(m->fold);
         library_stop(m);
+        threads_stop(m);
 
         /* Without the notes on what is attached: they are for the next run. What is in the kernel goes with our
          * descriptors, if the service manager does not keep others */

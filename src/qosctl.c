@@ -91,7 +91,7 @@ static int help(void) {
                       "     --since=TIME            With history, heatmap: from then on (default: 1h)\n"
                       "  -a --all                   With list: also units that listen\n"
                       "                             With detach: all units\n"
-                      "     --probes=PROBE,...      With attach: what to measure: requests, tls\n"
+                      "     --probes=PROBE,...      With attach: what to measure: requests, tls, cpu\n"
                       "     --exclude=WHAT,...      With attach: leave out requests at port:N, to\n"
                       "                             http:/PATH, of redis:COMMAND\n"
                       "     --for=SPAN              With attach: detach by itself after SPAN\n"
