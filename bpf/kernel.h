@@ -89,13 +89,20 @@ struct mm_struct {
 
 /* ---- threads ---- */
 
+struct rq {
+        __u64 clock;                    /* what the scheduler takes for now: it reads the time once for all that it does at a time */
+        __u64 clock_task;               /* … without interrupts and stolen time, where the kernel takes these apart */
+};
+
 struct cfs_rq {
+        struct rq *rq;                  /* only with CONFIG_FAIR_GROUP_SCHED */
         int throttle_count;             /* of it and those above it; only with CONFIG_CFS_BANDWIDTH, as the next */
         __u64 throttled_clock_pelt_time; /* how long it was in all */
 };
 
 struct sched_entity {
         unsigned char sched_delayed;    /* since 6.12: asleep, and still in the run queue */
+        __u64 exec_start;               /* rq.clock_task, up to when its run time is booked */
         struct cfs_rq *cfs_rq;
 };
 

@@ -47,6 +47,7 @@ typedef enum Map {
         MAP_SHARDS,
         MAP_THREADS,
         MAP_MOVED,
+        MAP_CLOCKS,
         MAP_MOVES,
         _MAP_MAX,
 } Map;
@@ -80,6 +81,7 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_SHARDS]       = "shards",
         [MAP_THREADS]      = "threads",
         [MAP_MOVED]        = "moved",
+        [MAP_CLOCKS]       = "clocks",
         [MAP_MOVES]        = "moves",
 };
 
