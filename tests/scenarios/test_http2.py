@@ -694,6 +694,18 @@ def on_a_slow_cable():
     equal(over_a_cable(delay_us=3000)[0], "exact", "quality")
 
 
+@test(exclusive=True)
+def a_program_refused():
+    """Programs are loaded one by one then, and know the same connections."""
+    try:
+        scenario.preload_qosd({"LD_PRELOAD": f"{scenario.tools}/refuse.so", "REFUSE_PROGRAM": "requests_retransmit"})
+        n = Nginx()
+        bad = h2load(n, 1000, 4, 20, SEVEN_OF_A_HUNDRED)["5xx"]
+        n.expect(1000, 0, bad, what="without a program")
+    finally:
+        scenario.preload_qosd(None)
+
+
 @test(deadline=60)
 def not_http2_after_all():
     """What only begins like it is not counted as it, and does no harm."""
