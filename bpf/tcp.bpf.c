@@ -1012,6 +1012,9 @@ static __attribute__((noinline)) int unsealed_bind(struct sock *sk, struct conn 
         s = bpf_sk_storage_get(&seals, sk, 0, 0);
         if (!s || s->tls.tries >= TRIES_MAX)
                 return 0;
+        /* After a reset what has come is read still, and nobody would come to take away what is known of the connection */
+        if (sk->__sk_common.skc_state == TCP_CLOSE)
+                return 0;
         owner = owner_read(&c->owner);
 
         call = bpf_task_storage_get(&library_calls, bpf_get_current_task_btf(), 0, 0);
