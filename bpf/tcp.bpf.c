@@ -15,7 +15,7 @@
 
 #include "books.h"
 #include "feed.h"
-#include "http2.h"
+#include "mux.h"
 #include "tls.h"
 #include "udp.h"
 #include "unix.h"
@@ -1124,83 +1124,6 @@ static __attribute__((noinline)) int mux_give_up(struct conn *c, struct h2 *h, s
         return conn_apply(c, u, &effect, bpf_ktime_get_ns());
 }
 
-/* Something has become of a stream. */
-__attribute__((noinline, weak)) int mux_book(struct qos_unit *u, struct h2_piece *piece, __u32 share) {
-        const struct h2_stream *s;
-        struct booking book = {};
-        __u32 event;
-
-        if (!u || !piece)
-                return 0;
-        s = &piece->stream;
-        event = piece->event;
-        piece->event = 0;
-        book.first_out_at = s->first_out_at;
-        book.first_at = s->last_at == 0 ? 0 : s->first_at;
-        book.last_at = s->last_at;
-        book.read_at = s->read_at ?: s->first_out_at;
-        book.n = 1;
-        book.share = share;
-
-        if (event & H2_BEGUN) {
-                book.now = s->first_out_at;
-                share_book(u, &book);
-        }
-        /* Of one that was given up nobody knows when the last byte left that there was */
-        if (s->last_out_at > s->first_out_at && event & H2_ENDED && !(s->flags & H2_STREAM_CUT)) {
-                book.before = s->first_out_at;
-                book.now = s->last_out_at;
-                share_book_more(u, &book);
-        }
-        if (share & SHARE_ALONE)
-                return 0;
-
-        if (event & H2_BEGUN) {
-                window_count(u, QOS_CELL_COUNT + (s->flags & H2_STREAM_GRPC ? PROTOCOL_GRPC : PROTOCOL_HTTP2), 1);
-                if (event & H2_STREAMING)
-                        window_count(u, QOS_CELL_STREAMS, 1);
-                if (s->flags & H2_STREAM_UNKNOWN)
-                        window_count(u, QOS_CELL_STATUS_UNKNOWN, 1);
-                else if (s->status == 4)
-                        window_count(u, QOS_CELL_STATUS_4XX, 1);
-                else if (s->status == 5)
-                        window_count(u, QOS_CELL_STATUS_5XX, 1);
-        }
-        if (event & H2_ENDED) {
-                if (s->flags & H2_STREAM_UNKNOWN)
-                        return 0; /* it was counted as such */
-                if (h2_is_failed_call(s))
-                        window_count(u, QOS_CELL_ERRORS_GRPC, 1);
-                else if (h2_is_unknown_call(s))
-                        window_count(u, QOS_CELL_STATUS_UNKNOWN, 1);
-        }
-        return 0;
-}
-
-struct mux_feed {
-        struct h2 *h;
-        __u32 at;               /* as in struct feed */
-        __u32 end;
-        __u32 window_begin;
-        __u32 window_end;
-        __u32 offset;           /* of the piece in the buffer */
-        __u32 position;         /* … in the stream */
-};
-
-/* Moves the window, if it must be, as feed_move(). */
-static __always_inline __u32 mux_move(struct mux_feed *f, bool blind) {
-        if (f->at < f->window_end)
-                return 0;
-        f->window_begin = f->at;
-        f->window_end = blind ? f->at : f->end - f->at > WINDOW_SIZE ? f->at + WINDOW_SIZE : f->end;
-        return f->window_end - f->window_begin;
-}
-
-/* What of the window there is to take. */
-static __always_inline __u64 mux_window(const struct mux_feed *f) {
-        return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
-}
-
 struct mux_question_feed {
         struct mux_feed f;
         struct bpf_dynptr *data;
@@ -1298,23 +1221,20 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
         return 0;
 }
 
-/* The preface of HTTP/2 may have been cut behind its first or second letter, which is how a question of HTTP/1 begins, too. */
+/* Was the first piece the beginning of HTTP/2's preface? */
 static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct conn *c, struct talk *t, __u64 bytes, __u64 piece) {
-        __u32 copied = piece >> 32, n = piece, k;
+        __u32 copied = piece >> 32, taken;
         struct h2 *h;
 
         if (!sk || !c || !t)
                 return 0;
-        k = t->in.word_left;
-        if (t->protocol != PROTOCOL_HTTP1 || t->in.state != HTTP_METHOD || k > 2 || t->in_pos != copied || t->flags & TALK_UNDERSTOOD)
-                return 0;
-        bytes = bytes << 8 * k | (k == 1 ? t->in.word : (t->in.word & 0xff) << 8 | t->in.word >> 8);
-        if (!h2_detect(bytes, n + k) || !content_mux_begin(sk, c, copied, 0))
+        taken = t->in_pos == copied ? mux_preface(t, bytes, piece) : 0;
+        if (taken == 0 || !content_mux_begin(sk, c, copied, 0))
                 return 0;
         h = bpf_sk_storage_get(&muxes, sk, 0, 0);
         if (!h)
                 return 0;
-        h->in.left -= k;
+        h->in.left -= taken;
 
         bpf_spin_lock(&c->lock);
         c->x.flags &= ~EXCHANGE_PARSED;
@@ -1344,7 +1264,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 return 0;
 
         t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : NULL;
-        if (!t || (t->in.state == HTTP_METHOD && t->in.word_left <= 2)) {
+        if (!t || mux_may_be_preface(t)) {
                 __u64 first = 0;
                 __u32 n = len, protocol;
 
