@@ -874,8 +874,10 @@ static __attribute__((noinline)) int unsealed_forget(struct sock *sk, struct sea
         if (!sk || !s || s->key.ssl == 0)
                 return 0;
         o = bpf_map_lookup_elem(&unsealed, &s->key);
-        if (o && o->sock == (__u64) (long) sk)
+        if (o && o->sock == (__u64) (long) sk) {
                 bpf_map_delete_elem(&unsealed, &s->key);
+                unsealed_mux_drop(&s->key);
+        }
         s->key.ssl = 0;
         return 0;
 }
@@ -964,6 +966,16 @@ static __attribute__((noinline)) int unsealed_quit(struct conn *c, struct qos_un
         if (!c || !u || !s || !o || !unsealed_enter(o))
                 return 0;
 
+        if (o->talk.protocol == PROTOCOL_HTTP2) {
+                struct unsealed_mux *m = bpf_map_lookup_elem(&unsealed_muxes, &s->key);
+
+                /* Not what only looked like it */
+                if (!o->late || (m && m->h2.settled))
+                        s->tls.http2 = 1;
+                /* What was open is not followed any further; nobody wants to know where the probe has been taken away */
+                effect.overlap = unsealed_mux_drop(&s->key) > 0 && (o->lost || watch_get(&c->owner));
+                o->talk.protocol = PROTOCOL_PLAIN;
+        }
         s->tls.tries = o->talk.flags & TALK_UNDERSTOOD && o->lost ? TRIES_MAX : o->tries + o->lost;
         bpf_spin_lock(&c->lock);
         if (o->talk.protocol != PROTOCOL_PLAIN) {
@@ -1037,21 +1049,44 @@ static __attribute__((noinline)) int unsealed_bind(struct sock *sk, struct conn 
                         return 0;
         }
 
+        /* Another connection had the object, and has not ended yet */
+        unsealed_mux_drop(&call->key);
         fresh = bpf_map_lookup_elem(&unsealed_fresh, &zero);
         if (!fresh || bpf_map_update_elem(&unsealed, &call->key, fresh, BPF_ANY) < 0) {
                 statistics_count(QOS_STATISTIC_UNSEALED_LOST);
+                window_count(u, QOS_CELL_DROPS, 1);
                 return 0;
         }
         o = bpf_map_lookup_elem(&unsealed, &call->key);
         if (!o)
                 return 0;
+        o->share = c->share;
         o->sock = (__u64) (long) sk;
         o->generation = owner.generation;
         o->tries = s->tls.tries;
         o->begins = c->x.state != EXCHANGE_ASKED;
+        o->late = s->tls.phase == TLS_ESTABLISHED;
         o->key = call->key;
         s->key = call->key;
         return 0;
+}
+
+/* Of a connection in frames: what there is of questions is known when it comes out of the library, and what has not been read may be
+ * one. */
+static __always_inline void unsealed_settle(struct exchange *x, struct exchange_effect *effect) {
+        x->state = EXCHANGE_IDLE;
+        if (x->n_marks > 0 && !(x->flags & EXCHANGE_DONE))
+                exchange_open(x, x->mark_at[0], effect);
+        else
+                exchange_shut(x, effect);
+}
+
+/* That was done, and the library need not subtract any longer what was not known to be frames when it was read. */
+static __attribute__((noinline)) int unsealed_mux_settle(struct unsealed *o) {
+        if (!o || !o->asked)
+                return 0;
+        o->asked = 0;
+        return unsealed_mux_count(bpf_map_lookup_elem(&unsealed_muxes, &o->key), 1);
 }
 
 /* Sealed bytes up to a position were read. where: that, and what has not left of what was written. */
@@ -1060,13 +1095,15 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns(), first_at, last_at;
         __u32 copied = where >> 32, unsent = where;
-        bool alone;
+        bool alone, muxed;
 
         if (!c || !u || !t || !o)
                 return 0;
         if (exchange_distance(copied, t->in_pos) > 0)
                 o->lost = 1; /* something was taken out another way */
         alone = unsealed_enter(o);
+        muxed = o->talk.protocol == PROTOCOL_HTTP2;
+        o->share = c->share;
 
         bpf_spin_lock(&c->lock);
         exchange_take(&c->x, copied, &first_at, &last_at);
@@ -1075,9 +1112,15 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
                         o->came_first_at = first_at;
                 o->came_last_at = last_at;
                 o->unread = 1;
+        }
+        if (muxed)
+                unsealed_settle(&c->x, &effect);
+        else if (t->asks && !(c->x.flags & EXCHANGE_DONE))
                 exchange_open(&c->x, c->x.open_at ?: first_at ?: now, &effect);
-        } else if (alone && !o->unread)
+        else if (!t->asks && alone && !o->unread)
                 talk_settle(&o->talk, &c->x, now, unsent == 0, &effect);
+        if (!muxed)
+                o->asked = c->x.open_at != 0;
         bpf_spin_unlock(&c->lock);
         t->asks = 0;
         if (alone)
@@ -1085,6 +1128,8 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
 
         if (effect.in_flight != 0)
                 conn_apply(c, u, &effect, now);
+        if (muxed)
+                unsealed_mux_settle(o);
         return zero();
 }
 
@@ -2023,6 +2068,27 @@ __attribute__((noinline, weak)) __u64 unsealed_take(struct unsealed *o, struct q
         return parsed;
 }
 
+/* Frames leave, of which all is known since they were written. */
+static __attribute__((noinline)) int unsealed_mux_departs(struct unsealed *o, struct conn *c, struct qos_unit *u,
+                                                          const struct departure *d) {
+        struct exchange_effect effect = {};
+
+        if (!o || !c || !u || !d)
+                return 0;
+        if (o->pending == 0 && !o->growing && ++o->strays > STRAYS_MAX)
+                o->lost = 1;
+        if (exchange_distance(c->x.out_end, o->pending_position) > 0)
+                o->pending = 0;
+        o->growing = !d->complete;
+
+        bpf_spin_lock(&c->lock);
+        unsealed_settle(&c->x, &effect);
+        bpf_spin_unlock(&c->lock);
+        if (effect.in_flight != 0)
+                conn_apply(c, u, &effect, d->now);
+        return unsealed_mux_settle(o);
+}
+
 /* A part of an answer leaves whose plaintext was parsed when it was written. */
 static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct conn *c, struct qos_unit *u,
                                                       struct departure *d) {
@@ -2030,6 +2096,8 @@ static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct
 
         if (!o || !c || !u || !d)
                 return 0;
+        if (o->talk.protocol == PROTOCOL_HTTP2)
+                return unsealed_mux_departs(o, c, u, d);
         if (!unsealed_enter(o)) {
                 if (o->missed_at == 0)
                         o->missed_at = d->now;
@@ -2259,6 +2327,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 if (o) {
                         o->came_first_at = c->x.first_at;
                         o->came_last_at = c->x.last_at;
+                        o->asked = c->x.open_at != 0;
                 }
         }
         p = conn_note(c, &effect);
@@ -2430,6 +2499,7 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                 struct talk *t = NULL;
                 struct seal *s = NULL;
                 struct h2 *h = NULL;
+                bool muxed;
 
                 if (c->x.flags & EXCHANGE_PARSED)
                         t = bpf_sk_storage_get(&talks, sk, 0, 0);
@@ -2440,16 +2510,17 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                         o = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
                         if (o && o->sock != (__u64) (long) sk)
                                 o = NULL;
-                        if (o && o->talk.protocol != PROTOCOL_PLAIN && unsealed_enter(o))
+                        if (o && o->talk.protocol != PROTOCOL_PLAIN && o->talk.protocol != PROTOCOL_HTTP2 && unsealed_enter(o))
                                 t = &o->talk;
                 }
+                muxed = o && o->talk.protocol == PROTOCOL_HTTP2;
 
                 bpf_spin_lock(&c->lock);
                 if ((c->x.flags & EXCHANGE_SEALED) && unsent == 0 && !(t && t->asked > 0))
                         tls_end(&c->x, &effect);
                 asked = t ? talk_waiting(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
                 /* What was not read of frames is perhaps no question (GOAWAY) */
-                if (h && asked == 0)
+                if ((h && asked == 0) || muxed)
                         exchange_shut(&c->x, &effect);
                 if (t && !gone)
                         talk_hang_up(t, &c->x, now, unsent, &effect);
@@ -2470,11 +2541,15 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                         h2_clear(h);
                 if (o && t)
                         unsealed_leave(o);
-                if (o && gone) {
-                        bpf_map_delete_elem(&unsealed, &s->key);
-                        s->key.ssl = 0;
-                }
 
+                if (o && gone)
+                        bpf_map_delete_elem(&unsealed, &s->key);
+                if (muxed && (gone || unsent == 0))
+                        effect.unanswered = unsealed_mux_drop(&s->key);
+                else if (muxed)
+                        unsealed_mux_settle(o);
+                if (o && gone)
+                        s->key.ssl = 0;
                 u = place_get(u, &p);
                 if (!u)
                         return 0;
@@ -2758,6 +2833,7 @@ static long oldest_step(__u64 i, void *data) {
 SEC("iter/bpf_sk_storage_map")
 int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_session session = { .id = ctx->meta->session_id };
+        struct oldest_search o = { .at = ~0ULL };
         struct sock *sk = ctx->sk;
         struct qos_unit *u;
         struct conn *c;
@@ -2771,16 +2847,21 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         if (!c || c->kind != CONN_SERVER || c->share & SHARE_ALONE)
                 return 0;
         at = *(volatile __u64*) &c->x.open_at;
+        if (c->x.flags & EXCHANGE_MUXED)
+                o.h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_SEALED) {
+                struct seal *s = bpf_sk_storage_get(&seals, sk, 0, 0);
+                struct unsealed_mux *m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed_muxes, &s->key) : NULL;
+
+                if (m)
+                        o.h = &m->h2;
+        }
+        if (o.h && o.h->open > 0)
+                bpf_loop(H2_STREAMS, oldest_step, &o, 0);
+        if (o.at != ~0ULL)
+                at = o.at;
         if (at == 0)
                 return 0;
-        if (c->x.flags & EXCHANGE_MUXED) {
-                struct oldest_search o = { .h = bpf_sk_storage_get(&muxes, sk, 0, 0), .at = ~0ULL };
-
-                if (o.h && o.h->open > 0)
-                        bpf_loop(H2_STREAMS, oldest_step, &o, 0);
-                if (o.at != ~0ULL)
-                        at = o.at;
-        }
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
