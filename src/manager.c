@@ -1664,7 +1664,7 @@ static void state_restore(Manager *m) {
                         unit_observe(m->units[i]);
         manager_update_probes(m, NULL);
         manager_save(m);
-        log_info("Observing %u units as before.", m->n_units);
+        log_info("Observing %u unit%s as before.", m->n_units, m->n_units == 1 ? "" : "s");
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------ */
