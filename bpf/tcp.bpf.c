@@ -524,8 +524,14 @@ static __always_inline void client_begins(struct sock *sk, struct conn *c, const
 /* … and there is an answer that was not read */
 #define CLIENT_UNREAD (1ULL << 33)
 
+enum client_says {
+        CLIENT_SAYS_NOTHING,
+        CLIENT_SAYS_QUESTION,
+        CLIENT_SAYS_FAREWELL,   /* … perhaps (EXCHANGE_FAREWELL) */
+};
+
 /* All of it apart: servers that ask nobody do not pay for it. tcp: where the segment ends, and snd_nxt. Returns how much leaves. */
-static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos_unit *u, __u64 tcp, __u32 asks, __u64 now) {
+static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos_unit *u, __u64 tcp, __u32 says, __u64 now) {
         struct exchange_effect effect = {};
         __u64 begins = 0;
         struct place p;
@@ -536,7 +542,10 @@ static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos
 
         bpf_spin_lock(&c->lock);
         bytes = exchange_leave(&c->x, tcp >> 32, tcp);
-        if (bytes > 0 && asks) {
+        if (bytes > 0 && says != CLIENT_SAYS_NOTHING) {
+                c->x.flags &= ~EXCHANGE_FAREWELL;
+                if (says == CLIENT_SAYS_FAREWELL && c->x.open_at == 0)
+                        c->x.flags |= EXCHANGE_FAREWELL;
                 if (c->x.state != EXCHANGE_ASKED)
                         begins = CLIENT_ASKS;
                 exchange_ask(&c->x, now, &effect);
@@ -619,7 +628,7 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
-        if (!effect.unanswered && old_state != TCP_SYN_SENT)
+        if (!effect.unanswered && effect.in_flight == 0 && old_state != TCP_SYN_SENT)
                 return 0;
 
         if (error == ETIMEDOUT)
@@ -633,7 +642,7 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         if (!u)
                 return 0;
         window_enter(u, bpf_ktime_get_ns());
-        if (p.share & SHARE_ROW)
+        if (p.share & SHARE_ROW && (effect.unanswered || old_state == TCP_SYN_SENT))
                 row_count(row_get(u, p.share & SHARE_ROW), cell, 1);
         share_apply(u, p.share, &effect);
         return 0;
@@ -692,8 +701,9 @@ int requests_ingress(struct __sk_buff *skb) {
         struct bpf_sock *sk;
         struct conn *c;
         __u32 rcv_nxt, window_end;
+        __u64 now, bytes = 0;
         struct place p;
-        __u64 now;
+        bool idle;
 
         sk = skb->sk;
         if (!sk)
@@ -736,8 +746,14 @@ int requests_ingress(struct __sk_buff *skb) {
                 return 1;
         }
 
+        if (segment.len == EXCHANGE_FAREWELL_SIZE)
+                (void) bpf_skb_load_bytes(skb, segment.offset, &bytes, EXCHANGE_FAREWELL_SIZE);
+
         bpf_spin_lock(&c->lock);
+        idle = c->x.open_at == 0;
         exchange_arrive(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
+        if (idle && exchange_is_farewell(bytes, effect.bytes))
+                c->x.flags |= EXCHANGE_FAREWELL;
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
 
@@ -1965,12 +1981,16 @@ int requests_egress(struct __sk_buff *skb) {
          * exchange costs */
         d.now = tp->tcp_clock_cache;
         if (c->kind == CONN_CLIENT) {
+                __u32 says = CLIENT_SAYS_QUESTION;
                 __u64 bytes = 0;
 
                 if (segment.len >= TLS_HEADER_SIZE && segment.len <= TLS_FAREWELL_MAX)
                         (void) bpf_skb_load_bytes(skb, segment.offset, &bytes, TLS_HEADER_SIZE);
-                bytes = client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt, !tls_is_farewell(bytes, segment.len),
-                                       d.now);
+                if (tls_is_farewell(bytes, segment.len))
+                        says = CLIENT_SAYS_NOTHING;
+                else if (exchange_is_farewell(bytes, segment.len))
+                        says = CLIENT_SAYS_FAREWELL;
+                bytes = client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt, says, d.now);
                 if (bytes > 0 && c->tries < TRIES_MAX) {
                         if (tp->rcv_nxt != tp->copied_seq && sk->state == TCP_ESTABLISHED)
                                 bytes |= CLIENT_UNREAD;
