@@ -18,7 +18,7 @@ static const char *const directories[] = { "/etc", "/run", "/usr/lib" }; /* the 
 void config_set_defaults(Config *c) {
         *c = (Config) {
                 .units_max = 256,
-                .default_probes = PROBE_REQUESTS,
+                .default_probes = PROBE_REQUESTS | PROBE_CPU,
                 .default_window_nsec = WINDOW_DEFAULT_NSEC,
                 .connections_per_uid_max = 128,
                 .leases_per_uid_max = 64,

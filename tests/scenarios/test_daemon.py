@@ -318,7 +318,7 @@ def without(name, names, whole):
             check((201 - unseen) * each <= n <= 201 * each, f"{metric}: {n} instead of {201 * each} without {name}")
         # It switches off what it is said to provide, and nothing else
         missing = sorted(set(whole) - set(now))
-        check(len(missing) <= 10 or "latency" in states[name]["provides"] or "durations" in states[name]["provides"],
+        check(len(missing) <= 10 or any(word in states[name]["provides"] for word in ("latency", "durations", "contention")),
               f"without {name}, which provides \"{states[name]['provides']}\", these are missing: {missing}")
         check(len(missing) < len(whole), f"nothing is left without {name}")
         if name == "requests_content":

@@ -30,7 +30,7 @@ def flat(object, path=""):
 
 
 def metrics(snapshot):
-    return flat({"requests": snapshot["requests"]})
+    return flat({root: snapshot[root] for root in ("requests", "contention") if root in snapshot})
 
 
 def catalogue():
@@ -54,7 +54,7 @@ def unit_path(name):
 
 def dbus_properties(unit):
     r = run("busctl", "--json=short", "call", "org.qosd1", unit_path(unit.name), "org.freedesktop.DBus.Properties", "GetAll",
-            "s", "org.qosd1.Requests")
+            "s", "")
     return plain(json.loads(r.stdout)["data"][0])
 
 
@@ -94,8 +94,10 @@ def equal_at_one_seq():
 
 def published():
     """Metrics by their D-Bus properties, from the XML that is the contract."""
-    with open(os.path.join(scenario.SOURCES, "../../dbus/org.qosd1.Requests.xml")) as f:
-        text = f.read()
+    text = ""
+    for interface in ("Requests", "Contention"):
+        with open(os.path.join(scenario.SOURCES, f"../../dbus/org.qosd1.{interface}.xml")) as f:
+            text += f.read()
     return dict(re.findall(r'<property name="(\w+)"[^>]*>\s*<annotation name="org.qosd1.Metric" value="([\w.]+)"/>', text))
 
 
