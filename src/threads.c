@@ -62,12 +62,13 @@ int unit_close_contention(Unit *u, const Unit *inner) {
         return unit_add_contention(u, inner, -1);
 }
 
-/* Its own holds ask for it, or those of a unit that it lies in. */
-static bool unit_wants(const Unit *u, ProbeMask probes) {
+/* What its own holds ask for, or those of a unit that it lies in. */
+static ProbeMask unit_get_wanted(const Unit *u) {
+        ProbeMask wanted = 0;
+
         for (const Unit *o = u; o; o = unit_find_outer(o))
-                if (o->probes & probes)
-                        return true;
-        return false;
+                wanted |= o->probes;
+        return wanted & PROBES_CONTENTION;
 }
 
 static void unit_make_contention(Unit *u) {
@@ -121,12 +122,34 @@ static int on_moves(sd_event_source *source, int fd, uint32_t revents, void *use
         return 0;
 }
 
+/* The book of the machine, which shares are taken of. Without it there are none. */
+static void machine_update(Manager *m, bool wanted) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        int r;
+
+        if (wanted == !!m->machine)
+                return;
+        if (wanted) {
+                r = probe_add_machine(m->probe, ++m->contention_generation, now, &m->machine);
+                if (r < 0) {
+                        (void) log_warning_errno(r, "Failed to make the book of the machine's devices, shares of these are missing: %m");
+                        return;
+                }
+                m->machine_since = now;
+        } else {
+                m->machine = NULL;
+                probe_remove_machine(m->probe);
+        }
+}
+
 void threads_stop(Manager *m) {
         m->moves = sd_event_source_disable_unref(m->moves);
+        machine_update(m, /* wanted= */ false);
 }
 
 void threads_update(Manager *m) {
-        unsigned n = 0;
+        static const ProbeMask table[] = { PROBE_CPU, PROBE_BLOCK, PROBE_MEMORY };
+        ProbeMask all = 0;
         int r;
 
         if (!probe_is_started(m->probe)) {
@@ -136,26 +159,33 @@ void threads_update(Manager *m) {
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && m->units[i]->view)
-                        n += unit_wants(m->units[i], PROBES_CONTENTION);
-        if (n > 0)
-                (void) probe_start_more(m->probe, PROBE_CPU);
+                        all |= unit_get_wanted(m->units[i]);
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                if (all & table[i])
+                        (void) probe_start_more(m->probe, table[i]);
+        machine_update(m, all & PROBE_BLOCK);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Unit *u = m->units[i];
-                bool wanted;
+                ProbeMask wanted;
 
                 if (!u || !u->view)
                         continue;
-                wanted = unit_wants(u, PROBES_CONTENTION);
-                if (wanted && !u->contention)
-                        unit_make_contention(u);
-                else if (!wanted && u->contention)
+                wanted = unit_get_wanted(u);
+                /* The time of threads is counted from when the book was made: not in one that is older. A book of the previous
+                 * run is watched with what it was. */
+                if (u->contention && (wanted == 0 || (wanted & ~u->contention_probes & PROBE_CPU && u->contention_probes != 0)))
                         unit_drop_contention(u);
+                if (wanted != 0 && !u->contention)
+                        unit_make_contention(u);
+                u->contention_probes = wanted;
         }
 
-        if (n == 0) {
-                threads_stop(m);
-                probe_stop_more(m->probe, PROBE_CPU);
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                if (!(all & table[i]))
+                        probe_stop_more(m->probe, table[i]);
+        if (!(all & PROBE_CPU)) {
+                m->moves = sd_event_source_disable_unref(m->moves);
                 return;
         }
 

@@ -31,7 +31,9 @@ typedef enum ProbeMask {
         PROBE_REQUESTS = 1 << 0,
         PROBE_TLS      = 1 << 1,        /* looks into TLS; what it sees are requests */
         PROBE_CPU      = 1 << 2,        /* where the time of threads goes */
-        _PROBE_ALL     = (1 << 3) - 1,
+        PROBE_BLOCK    = 1 << 3,        /* what block devices are asked for */
+        PROBE_MEMORY   = 1 << 4,        /* page faults, reclaim, and what is known of the control group */
+        _PROBE_ALL     = (1 << 5) - 1,
 } ProbeMask;
 
 /* "requests" → PROBE_REQUESTS; 0 if there is no such probe. */
@@ -88,6 +90,7 @@ struct Unit {
         const struct qos_contention *contention; /* its book of contention, mmapped; NULL: it is not watched so (threads.h) */
         const struct qos_shard *shards; /* … of each CPU */
         uint64_t contention_since;      /* when that was made, CLOCK_MONOTONIC ns */
+        ProbeMask contention_probes;    /* what it is watched with in there, by its own holds or those of units around it */
         ContentionCounts *contention_base; /* see ContentionBooks.before; NULL: nothing */
         uint64_t closed_at;             /* of one that is detached, CLOCK_MONOTONIC ns (nest.h) */
 
