@@ -131,7 +131,23 @@ typedef struct Memory {
         uint64_t dirty_throttles;       /* how often a thread had to wait as too much was dirty */
         uint64_t dirty_throttle_time;
         uint64_t oom_kills;
+        uint64_t swap_ins;              /* pages */
+        uint64_t refaults;              /* pages of files that were needed again soon after they had been dropped */
 } Memory;
+
+/* Time in which threads of the unit were held up for want of something. */
+typedef struct Pressure {
+        double some;                    /* share of the window in which at least one was */
+        double full;                    /* … in which all were that could have done something */
+        uint64_t some_time;             /* ns */
+        uint64_t full_time;
+} Pressure;
+
+typedef struct Quota {
+        uint64_t periods;               /* of the CPU quota, in which the unit wanted to run */
+        uint64_t throttled_periods;     /* … those in which it was used up */
+        uint64_t throttled_time;        /* ns, by CPU: all that it may not run on then */
+} Quota;
 
 /* Where the time of the unit's threads goes, by enum qos_state; that of QOS_STATE_NONE is not used. */
 typedef struct Contention {
@@ -149,6 +165,12 @@ typedef struct Contention {
         Distribution run_queue_latency; /* from ready to running, without what it was throttled for */
         Block block;
         Memory memory;
+        struct {
+                Pressure cpu;
+                Pressure memory;
+                Pressure io;
+        } pressure;
+        Quota quota;
 } Contention;
 
 /* What the metric table points into. */

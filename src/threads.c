@@ -4,6 +4,7 @@
 #include "nest.h"
 #include "probe.h"
 #include "threads.h"
+#include "usage.h"
 
 /* ---- books ---------------------------------------------------------------------------------------------------- */
 
@@ -105,6 +106,11 @@ static void unit_drop_contention(Unit *u) {
         u->shards = NULL;
         free(u->contention_base);
         u->contention_base = NULL;
+        free(u->machine_base);
+        u->machine_base = NULL;
+        free(u->usage);
+        u->usage = NULL;
+        u->contention_probes = 0;
 }
 
 /* ---- threads -------------------------------------------------------------------------------------------------- */
@@ -142,6 +148,20 @@ static void machine_update(Manager *m, bool wanted) {
         }
 }
 
+/* The unit's shares of devices are taken of what these have done since now. adopted: the unit has a book that is older. */
+static void unit_begin_shares(Unit *u, bool adopted) {
+        Manager *m = u->manager;
+        const ContentionBook book = { .map = m->machine, .since = m->machine_since };
+
+        free(u->machine_base);
+        u->machine_base = m->machine ? new0(ContentionCounts, 1) : NULL;
+        if (!u->machine_base)
+                return;
+        u->machine_base_at = now_nsec(CLOCK_MONOTONIC);
+        u->shares_since = adopted ? u->machine_base_at : 0;
+        contention_counts_add(u->machine_base, &book, u->machine_base_at, 1);
+}
+
 void threads_stop(Manager *m) {
         m->moves = sd_event_source_disable_unref(m->moves);
         machine_update(m, /* wanted= */ false);
@@ -168,17 +188,27 @@ void threads_update(Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Unit *u = m->units[i];
                 ProbeMask wanted;
+                bool adopted;
 
                 if (!u || !u->view)
                         continue;
                 wanted = unit_get_wanted(u);
+                adopted = u->contention && u->contention_probes == 0;
                 /* The time of threads is counted from when the book was made: not in one that is older. A book of the previous
                  * run is watched with what it was. */
-                if (u->contention && (wanted == 0 || (wanted & ~u->contention_probes & PROBE_CPU && u->contention_probes != 0)))
+                if (u->contention && (wanted == 0 || (wanted & ~u->contention_probes & PROBE_CPU && !adopted)))
                         unit_drop_contention(u);
                 if (wanted != 0 && !u->contention)
                         unit_make_contention(u);
-                u->contention_probes = wanted;
+                if (wanted & ~u->contention_probes & PROBE_BLOCK)
+                        unit_begin_shares(u, adopted);
+                if (wanted != u->contention_probes) {
+                        /* What is read for the first time begins with 0 now */
+                        free(u->usage);
+                        u->usage = wanted != 0 ? new0(Usage, 1) : NULL; /* without it the files are not read */
+                        u->contention_probes = wanted;
+                        unit_collect_usage(u);
+                }
         }
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)

@@ -11,6 +11,7 @@
 #include "probe.h"
 #include "rows-reading.h"
 #include "threads.h"
+#include "usage.h"
 #include "window.h"
 
 /* How old the gauges of listeners and of open connections may be: looking takes time in proportion to how many there
@@ -308,6 +309,60 @@ static void memory_fill(const ContentionReading *reading, uint64_t programs, Mem
                 m->oom_kills = counts->cells[QOS_MEMORY_OOM_KILLS];
 }
 
+void unit_collect_usage(Unit *u) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        UsageReading r;
+
+        if (!u->usage || !usage_is_old(u->usage, now))
+                return;
+        usage_read(u->control_group, u->contention_probes & PROBE_MEMORY, now, &r);
+        usage_add(u->usage, &r);
+}
+
+static uint64_t usec_to_nsec(uint64_t usec) {
+        return usec == ABSENT ? ABSENT : usec * NSEC_PER_USEC;
+}
+
+static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
+        const struct {
+                UsageCounter counter;
+                double *share;
+                uint64_t *time;
+        } pressures[] = {
+                { USAGE_CPU_SOME,    &c->pressure.cpu.some,    &c->pressure.cpu.some_time    },
+                { USAGE_MEMORY_SOME, &c->pressure.memory.some, &c->pressure.memory.some_time },
+                { USAGE_MEMORY_FULL, &c->pressure.memory.full, &c->pressure.memory.full_time },
+                { USAGE_IO_SOME,     &c->pressure.io.some,     &c->pressure.io.some_time     },
+                { USAGE_IO_FULL,     &c->pressure.io.full,     &c->pressure.io.full_time     },
+        };
+        static const uint64_t averages[USAGE_AVERAGES] = { 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC };
+        UsageSum sum;
+        bool known;
+
+        if (!u->usage)
+                return;
+        known = usage_get(u->usage, window, &sum) >= 0;
+
+        for (size_t i = 0; i < ELEMENTSOF(pressures); i++) {
+                uint64_t usec = known ? sum.values[pressures[i].counter] : ABSENT;
+
+                *pressures[i].time = usec_to_nsec(usec);
+                if (usec != ABSENT && sum.at > 0)
+                        *pressures[i].share = MIN(1.0, (double) usec * NSEC_PER_USEC / sum.at);
+                /* Where nobody looked when the window began the kernel's own average does, which reaches back further, with less weight */
+                for (unsigned k = 0; !known && k < USAGE_AVERAGES; k++)
+                        if (window == averages[k])
+                                *pressures[i].share = u->usage->last.averages[pressures[i].counter][k];
+        }
+        if (!known)
+                return;
+        c->quota.periods = sum.values[USAGE_QUOTA_PERIODS];
+        c->quota.throttled_periods = sum.values[USAGE_QUOTA_THROTTLED_PERIODS];
+        c->quota.throttled_time = usec_to_nsec(sum.values[USAGE_QUOTA_THROTTLED_TIME]);
+        c->memory.swap_ins = sum.values[USAGE_SWAP_INS];
+        c->memory.refaults = sum.values[USAGE_REFAULTS];
+}
+
 /* The newest fault of each thread is not booked before its next one: somebody has to look. As gauges_refresh(). */
 static void faults_refresh(Manager *m, uint64_t now) {
         if (m->faults_at != 0 && now < m->faults_at + GAUGES_AGE_NSEC)
@@ -349,6 +404,7 @@ static void contention_fill(Unit *u, uint64_t now, uint64_t window, Metrics *ret
                 block_fill(ret_reading, programs, minimum, unit_has_io_controller(u), &c->block);
         if (u->contention_probes & PROBE_MEMORY)
                 memory_fill(ret_reading, programs, &c->memory);
+        usage_fill(u, window, c);
 }
 
 /* ---- devices ---- */
@@ -382,7 +438,7 @@ static int device_compare(const void *a, const void *b) {
 static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now, uint64_t window, Snapshot *s) {
         Manager *m = u->manager;
         const ContentionBook book = { .map = m->machine, .since = m->machine_since };
-        const ContentionBooks books = { .books = &book, .n = 1, .since = m->machine_since };
+        const ContentionBooks books = { .books = &book, .n = 1, .since = u->machine_base_at, .before = u->machine_base };
         struct qos_block_devices devices;
         ContentionReading machine;
         bool shared;
@@ -390,9 +446,7 @@ static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now
         if (s->metrics.contention.block.sectors == ABSENT || probe_get_devices(m->probe, &devices) < 0)
                 return;
 
-        /* Of the same time, but for how long it takes to make a book after the other */
-        shared = m->machine && window != WINDOW_TOTAL && contention_read(&books, now, window, &machine) >= 0 &&
-                (machine.covered > reading->covered ? machine.covered - reading->covered : reading->covered - machine.covered) <= reading->covered / 100;
+        shared = m->machine && u->machine_base && reading->boundary >= u->shares_since && contention_read(&books, now, window, &machine) >= 0;
 
         for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++) {
                 BlockDevice *d = s->devices + s->n_devices;
@@ -469,6 +523,7 @@ static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *
         rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, WINDOW_TOTAL, total.covered, &rows_total);
         rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
         total.signature = rows_get_signature(&rows_total, total.signature);
+        unit_collect_usage(u);
         contention_fill(u, now, window, &s.metrics, &contention, &(uint64_t) { 0 });
         devices_fill(u, &contention, now, window, &s);
         contention_fill(u, now, WINDOW_TOTAL, &s.totals, &contention, &total.signature);

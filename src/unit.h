@@ -25,6 +25,7 @@ struct qos_unit;
 struct qos_contention;
 struct qos_shard;
 typedef struct ContentionCounts ContentionCounts;
+typedef struct Usage Usage;
 
 /* The probes, as bits: what a hold asks for. */
 typedef enum ProbeMask {
@@ -92,6 +93,10 @@ struct Unit {
         uint64_t contention_since;      /* when that was made, CLOCK_MONOTONIC ns */
         ProbeMask contention_probes;    /* what it is watched with in there, by its own holds or those of units around it */
         ContentionCounts *contention_base; /* see ContentionBooks.before; NULL: nothing */
+        ContentionCounts *machine_base; /* what the book of the machine had when the unit came to be watched with "block"; NULL: none */
+        uint64_t machine_base_at;       /* when that was, CLOCK_MONOTONIC ns */
+        uint64_t shares_since;          /* windows that begin before that have more of the unit than of the machine */
+        Usage *usage;                   /* what its control group's files say; NULL: they are not read */
         uint64_t closed_at;             /* of one that is detached, CLOCK_MONOTONIC ns (nest.h) */
 
         uint64_t seq;
@@ -163,6 +168,9 @@ void histogram_done(Histogram *h);
 
 /* -ENOENT with NoSuchMetric for a name that is no distribution, -ENODATA when it is not measured now. */
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window_nsec, Histogram *ret, QosError *e);
+
+/* Reads the files of its control group, unless that was just done. */
+void unit_collect_usage(Unit *u);
 
 /* Takes over what the kernel knows of the steps that have passed. */
 int unit_collect_history(Unit *u);

@@ -431,7 +431,40 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("For how long, of all threads, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(dirtyThrottleTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Processes that were killed as there was no memory"),
-                SD_VARLINK_DEFINE_FIELD(oomKills, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD(oomKills, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Pages that were read back from swap. This and the next are there where the control group has the memory controller"),
+                SD_VARLINK_DEFINE_FIELD(swapIns, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Pages of files that were needed again soon after they had been dropped"),
+                SD_VARLINK_DEFINE_FIELD(refaults, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                PressureOfKind,
+                FIELD_COMMENT("Share of the window in which at least one thread waited"),
+                SD_VARLINK_DEFINE_FIELD(some, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Time in which at least one thread waited, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(someTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Share of the window in which all threads waited that could have done something"),
+                SD_VARLINK_DEFINE_FIELD(full, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Time in which all of them did, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(fullTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Pressure,
+                FIELD_COMMENT("For a CPU"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(cpu, PressureOfKind, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("For memory"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(memory, PressureOfKind, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("For a device"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(io, PressureOfKind, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Quota,
+                FIELD_COMMENT("Periods in which the unit wanted to run"),
+                SD_VARLINK_DEFINE_FIELD(periods, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Those in which the quota was used up"),
+                SD_VARLINK_DEFINE_FIELD(throttledPeriods, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("For how long the unit was not to run then, as the kernel counts it: each CPU by itself, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(throttledTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Contention,
@@ -460,7 +493,11 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("What the unit has block devices do, with the probe \"block\""),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(block, Block, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What its threads wait for memory, with the probe \"memory\""),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(memory, Memory, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(memory, Memory, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("For what its threads are held up, from the files of its control group (/proc/pressure is the same of the machine)"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(pressure, Pressure, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How its CPU quota was used up, from the same; left out where it has no CPU controller"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(quota, Quota, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Cost,
@@ -781,7 +818,19 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_StateWaits,
                 SYMBOL_COMMENT("How often threads left the CPU"),
                 &vl_type_ContextSwitches,
-                SYMBOL_COMMENT("Where the time of a unit's threads goes: what the probe \"cpu\" measures. Each thread is in exactly one state at any time"),
+                SYMBOL_COMMENT("What a unit has one block device do, in the window"),
+                &vl_type_BlockDevice,
+                SYMBOL_COMMENT("What a unit has block devices do, in the window: requests that are done. A device that lies on another, as a loop device does on a disk, is one by itself"),
+                &vl_type_Block,
+                SYMBOL_COMMENT("What the threads of a unit wait for memory, in the window"),
+                &vl_type_Memory,
+                SYMBOL_COMMENT("Time in which threads were held up for want of something"),
+                &vl_type_PressureOfKind,
+                SYMBOL_COMMENT("Time in which threads were held up, by what they waited for"),
+                &vl_type_Pressure,
+                SYMBOL_COMMENT("The CPU quota of a control group, in the window"),
+                &vl_type_Quota,
+                SYMBOL_COMMENT("Where the time of a unit's threads goes, and what it has of the machine. Each thread is in exactly one state at any time, as the probe \"cpu\" measures"),
                 &vl_type_Contention,
                 SYMBOL_COMMENT("What observing costs"),
                 &vl_type_Cost,
