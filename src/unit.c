@@ -330,6 +330,7 @@ static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
                 uint64_t *time;
         } pressures[] = {
                 { USAGE_CPU_SOME,    &c->pressure.cpu.some,    &c->pressure.cpu.some_time    },
+                { USAGE_CPU_FULL,    &c->pressure.cpu.full,    &c->pressure.cpu.full_time    },
                 { USAGE_MEMORY_SOME, &c->pressure.memory.some, &c->pressure.memory.some_time },
                 { USAGE_MEMORY_FULL, &c->pressure.memory.full, &c->pressure.memory.full_time },
                 { USAGE_IO_SOME,     &c->pressure.io.some,     &c->pressure.io.some_time     },

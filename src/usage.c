@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "usage.h"
@@ -18,6 +19,7 @@ static const struct {
         const char *name;
 } counter_table[_USAGE_MAX] = {
         [USAGE_CPU_SOME]                = { "cpu.pressure",    "some"                    },
+        [USAGE_CPU_FULL]                = { "cpu.pressure",    "full"                    },
         [USAGE_MEMORY_SOME]             = { "memory.pressure", "some"                    },
         [USAGE_MEMORY_FULL]             = { "memory.pressure", "full"                    },
         [USAGE_IO_SOME]                 = { "io.pressure",     "some"                    },
@@ -31,6 +33,7 @@ static const struct {
 
 static void reading_clear(UsageReading *r, uint64_t now) {
         r->at = now;
+        r->group = 0;
         for (unsigned i = 0; i < _USAGE_MAX; i++)
                 r->values[i] = ABSENT;
         for (unsigned i = 0; i < _USAGE_PRESSURES; i++)
@@ -76,12 +79,15 @@ void usage_parse(const char *file, const char *text, UsageReading *r) {
 void usage_read(const char *control_group, bool memory, uint64_t now, UsageReading *ret) {
         /* The largest, memory.stat, has some 2 KiB */
         char path[PATH_MAX], text[8192];
+        struct stat st;
 
         assert(ret);
 
         reading_clear(ret, now);
-        if (!control_group)
+        if (!control_group ||
+            snprintf(path, sizeof(path), "/sys/fs/cgroup%s", control_group) >= (int) sizeof(path) || stat(path, &st) < 0)
                 return;
+        ret->group = st.st_ino;
 
         for (unsigned i = 0; i < (memory ? _USAGE_MAX : _USAGE_MEMORY); i++) {
                 _cleanup_close_ int fd = -EBADF;
@@ -122,8 +128,8 @@ void usage_add(Usage *u, const UsageReading *r) {
                         continue; /* the unit does not run now */
                 if (u->sum.values[i] == ABSENT)
                         u->sum.values[i] = 0;
-                /* Less than before, or none before: the control group is a new one, which has begun with 0 */
-                u->sum.values[i] += before != ABSENT && value >= before ? value - before : value;
+                /* A control group that is a new one has begun with 0, as what was not there before */
+                u->sum.values[i] += before != ABSENT && r->group == u->last.group && value >= before ? value - before : value;
         }
         if (u->since == 0)
                 u->since = r->at;

@@ -13,6 +13,7 @@
 
 typedef enum UsageCounter {
         USAGE_CPU_SOME,                 /* pressure: microseconds */
+        USAGE_CPU_FULL,
         USAGE_MEMORY_SOME,
         USAGE_MEMORY_FULL,
         USAGE_IO_SOME,
@@ -33,6 +34,7 @@ typedef enum UsageCounter {
 /* ABSENT: the kernel has not got it, or it is not switched on for the unit. */
 typedef struct UsageReading {
         uint64_t at;                    /* CLOCK_MONOTONIC ns; 0: none */
+        uint64_t group;                 /* the control group, as its inode; 0: none */
         uint64_t values[_USAGE_MAX];
         double averages[_USAGE_PRESSURES][USAGE_AVERAGES]; /* 0 … 1; NaN: none */
 } UsageReading;
