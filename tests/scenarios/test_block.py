@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What units have block devices do, against what the kernel says of the process that does it."""
 
+import json
 import os
 
-from scenario import Unit, attach, check, equal, kill_qosd, lookup, qosctl, snapshot, test, wait_for
+from scenario import Unit, as_user, attach, check, equal, kill_qosd, lookup, qosctl, run, snapshot, test, wait_for
 
 BLOCK = 65536
 
@@ -109,6 +110,28 @@ def direct():
     u.go("write-30")
     after = block(u)
     equal(after["writes"] - figures["writes"], 30, "writes after the restart")
+
+
+@test(deadline=60)
+def resources():
+    """The table of devices has what the snapshot has. Which devices a unit uses is not for everybody."""
+    u = Disk("write-50")
+    attach(u, "--probes=block,memory")
+    u.start()
+    u.go("write-50")
+    figures = block(u)
+    out = qosctl("resources", u.name, "--window=total").stdout
+    rows = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
+    header = next(line.split() for line in out.splitlines() if line.startswith("DEVICE"))
+    for d in figures["devices"]:
+        check(d["device"] in rows, f"no {d['device']} in {out}")
+        equal(rows[d["device"]][header.index("WRITES")], str(d["writes"]), "WRITES")
+    check("minor faults" in out, f"no memory in {out}")
+    equal(json.loads(qosctl("resources", u.name, "--window=total", "--json=short").stdout)["block"]["writes"], figures["writes"], "writes")
+
+    theirs = json.loads(run(*as_user(65534), "qosctl", "resources", u.name, "--window=total", "--json=short").stdout)["block"]
+    equal(theirs["writes"], figures["writes"], "writes, for another user")
+    check("devices" not in theirs, f"devices for another user: {theirs}")
 
 
 @test(deadline=60)
