@@ -104,8 +104,7 @@ struct qos_block_devices {
 
 /* 64 bit words that any program adds to: the bins of the distributions, then plain counters. */
 enum qos_contention_cell {
-        QOS_CONTENTION_DROPS = QOS_CONTENTION_DISTRIBUTIONS * GRID_COARSE_BINS, /* of this unit: what could not be booked */
-        QOS_MEMORY_MINOR_FAULTS,
+        QOS_MEMORY_MINOR_FAULTS = QOS_CONTENTION_DISTRIBUTIONS * GRID_COARSE_BINS,
         QOS_MEMORY_MAJOR_FAULTS,
         QOS_MEMORY_RECLAIMS,    /* how often a thread had to look for memory to free, for itself or within the unit's limit */
         QOS_MEMORY_THROTTLES,   /* how often a thread had to wait as too much was dirty */
@@ -114,8 +113,9 @@ enum qos_contention_cell {
         QOS_CONTENTION_CELLS = QOS_BLOCK_FIRST_CELL + QOS_BLOCK_ROWS * QOS_BLOCK_CELLS,
 };
 
+/* The sums of the distributions, in nanoseconds, then plain ones. */
 enum qos_contention_sum {
-        QOS_MEMORY_MINOR_NSEC = QOS_CONTENTION_DISTRIBUTIONS, /* before that: of the distributions, nanoseconds */
+        QOS_MEMORY_MINOR_NSEC = QOS_CONTENTION_DISTRIBUTIONS,
         QOS_MEMORY_MAJOR_NSEC,
         QOS_MEMORY_RECLAIM_NSEC,
         QOS_MEMORY_THROTTLE_NSEC,

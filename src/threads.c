@@ -34,7 +34,7 @@ bool unit_get_contention_books(const Unit *u, ContentionBook *buffer, Contention
         *ret = (ContentionBooks) {
                 .books = buffer,
                 .n = n,
-                .since = u->contention_since,
+                .since = u->watched_since,
                 .before = u->contention_base,
         };
         return true;
@@ -83,8 +83,18 @@ static void unit_make_contention(Unit *u) {
                 return;
         }
         u->contention_since = now;
+}
 
-        /* What books in it had until now is not its own; its own is empty, for those around it */
+/* What its books have by now is not its own. */
+static void unit_begin_contention(Unit *u) {
+        Manager *m = u->manager;
+        int r = 0;
+
+        u->watched_since = now_nsec(CLOCK_MONOTONIC);
+        free(u->contention_base);
+        u->contention_base = NULL;
+        if (u->contention_since < u->watched_since)
+                r = unit_open_contention(u, u);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++) {
                 const Unit *other = m->units[i] ?: m->closed[i];
 
@@ -93,6 +103,16 @@ static void unit_make_contention(Unit *u) {
         }
         if (r < 0)
                 log_unit_warning_errno(u->name, r, "The totals of the contention of '%s' begin too early: %m", u->name);
+}
+
+void unit_reopen_contention(Unit *u, Unit *closed) {
+        if (!closed->contention)
+                return;
+        u->contention = closed->contention;
+        u->shards = closed->shards;
+        u->contention_since = closed->contention_since;
+        u->contention_probes = closed->contention_probes;
+        unit_begin_contention(u);
 }
 
 static void unit_drop_contention(Unit *u) {
@@ -198,11 +218,14 @@ void threads_update(Manager *m) {
                  * run is watched with what it was. */
                 if (u->contention && (wanted == 0 || (wanted & ~u->contention_probes & PROBE_CPU && !adopted)))
                         unit_drop_contention(u);
-                if (wanted != 0 && !u->contention)
+                if (wanted != 0 && !u->contention) {
                         unit_make_contention(u);
-                if (wanted & ~u->contention_probes & PROBE_BLOCK)
+                        if (u->contention)
+                                unit_begin_contention(u);
+                }
+                if (wanted & PROBE_BLOCK && (!u->machine_base || !(u->contention_probes & PROBE_BLOCK)))
                         unit_begin_shares(u, adopted);
-                if (wanted != u->contention_probes) {
+                if (wanted != u->contention_probes || (wanted != 0 && !u->usage)) {
                         /* What is read for the first time begins with 0 now */
                         free(u->usage);
                         u->usage = wanted != 0 ? new0(Usage, 1) : NULL; /* without it the files are not read */

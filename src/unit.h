@@ -90,7 +90,8 @@ struct Unit {
         WindowBase *base;               /* see window.h; NULL: none */
         const struct qos_contention *contention; /* its book of contention, mmapped; NULL: it is not watched so (threads.h) */
         const struct qos_shard *shards; /* … of each CPU */
-        uint64_t contention_since;      /* when that was made, CLOCK_MONOTONIC ns */
+        uint64_t contention_since;      /* when that was made, CLOCK_MONOTONIC ns … */
+        uint64_t watched_since;         /* … and when the unit came to be watched: it may have been before, and detached */
         ProbeMask contention_probes;    /* what it is watched with in there, by its own holds or those of units around it */
         ContentionCounts *contention_base; /* see ContentionBooks.before; NULL: nothing */
         ContentionCounts *machine_base; /* what the book of the machine had when the unit came to be watched with "block"; NULL: none */
