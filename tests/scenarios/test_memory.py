@@ -28,6 +28,16 @@ for step in steps:
     what, n = step.split("-")
     if what == "touch":
         touch(int(n))
+    elif what == "major":
+        # Pages of a file that are not in the page cache, one by one
+        with open(directory + "/file", "w+b") as f:
+            f.write(b"x" * 4096 * int(n))
+            f.flush()
+            os.fsync(f.fileno())
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            area = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
+            area.madvise(mmap.MADV_RANDOM)
+            sum(area[i * 4096] for i in range(int(n)))
     elif what == "threads":
         ts = [threading.Thread(target=touch, args=(100,)) for _ in range(int(n))]
         for t in ts:
@@ -79,7 +89,8 @@ class Toucher(Unit):
         return self.stat()[0]
 
     def faults(self):
-        """The kernel's count: of all threads of the process, those that have ended included, and of its children that were waited for."""
+        """The kernel's count: of all threads of the process, those that have ended included, and of its children that were waited for:
+        minor and major ones."""
         s = self.stat()
         return int(s[7]) + int(s[8]), int(s[9]) + int(s[10])
 
@@ -98,7 +109,7 @@ def faults(unit):
 @test(deadline=60, vm=True)
 def page_faults():
     """Each fault counts once: of one thread, of threads that end, of processes that end, before and after a restart of qosd."""
-    u = Toucher("touch-2000", "threads-5", "fork-5", "touch-300", "touch-301")
+    u = Toucher("touch-2000", "threads-5", "fork-5", "major-50", "touch-300", "touch-301")
     attach(u, "--probes=memory")
     u.start()
     u.go("touch-2000")
@@ -107,10 +118,12 @@ def page_faults():
     check(ours[0] >= 2000, f"{ours[0]} faults, after 2000 pages were touched")
     check(ours[0] <= truth[0], f"{ours[0]} faults, where the process had {truth[0]}")
 
-    for step, least in (("threads-5", 500), ("fork-5", 500), ("touch-300", 300)):
+    for step, least in (("threads-5", 500), ("fork-5", 500), ("major-50", 0), ("touch-300", 300)):
         u.go(step)
         now, figures = u.faults(), faults(u)
         check(now[0] - truth[0] >= least, f"{step}: only {now[0] - truth[0]} faults")
+        check(step != "major-50" or now[1] - truth[1] >= 45, f"{step}: only {now[1] - truth[1]} major faults")
+        equal(figures[1] - ours[1], now[1] - truth[1], f"{step}: major faults")
         # A thread that ends has one more behind the hook, as it clears its number in its memory
         slack = 5 if "-5" in step else 0
         check(0 <= (now[0] - truth[0]) - (figures[0] - ours[0]) <= slack,
@@ -216,3 +229,33 @@ def quota_and_pressure():
     check(0 < f["pressure"]["cpu"]["some"] <= 1, f"no pressure: {f['pressure']}")
     check("some" in figures("10s")["pressure"]["cpu"], "no pressure over 10 s")
     check(f["time"]["throttled"] > 1 * SEC / 10, f"throttled for {f['time']['throttled']} ns")
+
+
+@test(deadline=120, exclusive=True, needs_vm="how much may be dirty is a matter of the whole machine")
+def slowed_writers():
+    """Who writes faster than the disk can is made to wait, and counted."""
+    path, limits = f"/var/tmp/qosd-dirty-{os.getpid()}", "/proc/sys/vm/dirty_bytes"
+    u = Unit(f"/bin/sh -c 'systemd-notify --ready; while :; do dd if=/dev/zero of={path} bs=64k count=512 2>/dev/null; done'")
+    attach(u, "--probes=memory")
+    with open(limits) as f:
+        before = f.read().strip()
+    with open(limits, "w") as f:
+        f.write(str(4 << 20))
+    try:
+        u.start()
+        wait_for("the writer is slowed down", lambda: memory(u).get("dirtyThrottles", 0) >= 3, 30, pause=0.3)
+        figures = memory(u)
+        # At least a tick each time, and not longer than the kernel lets anybody sleep there
+        each = figures["dirtyThrottleTime"] / figures["dirtyThrottles"]
+        check(1 * MSEC <= each <= 200 * MSEC, f"{each} ns each time")
+    finally:
+        if before != "0":
+            with open(limits, "w") as f:
+                f.write(before)
+        else:
+            with open("/proc/sys/vm/dirty_ratio") as f:
+                ratio = f.read()
+            with open("/proc/sys/vm/dirty_ratio", "w") as f:
+                f.write(ratio if ratio.strip() != "0" else "20")
+        u.stop()
+        os.unlink(path)
