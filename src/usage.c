@@ -9,8 +9,10 @@
 #include "usage.h"
 #include "util.h"
 
-/* How old the last reading may be: more often than each second nobody looks; less what timers are early. */
-#define AGE_NSEC (900 * NSEC_PER_MSEC)
+/* How old the last reading may be: the kernel adds up memory.stat over all CPUs each time. */
+#define AGE_NSEC (100 * NSEC_PER_MSEC)
+/* How old those that are kept are when the next one is: a second, less what the timers of those who look are early; and ten. */
+#define FINE_AGE_NSEC (900 * NSEC_PER_MSEC)
 #define COARSE_AGE_NSEC (9 * NSEC_PER_SEC)
 
 /* Those of a file stand together. */
@@ -136,7 +138,8 @@ void usage_add(Usage *u, const UsageReading *r) {
         u->last = *r;
         u->sum.at = r->at;
 
-        u->fine[u->n_fine++ % USAGE_FINE] = u->sum;
+        if (u->n_fine == 0 || r->at >= u->fine[(u->n_fine - 1) % USAGE_FINE].at + FINE_AGE_NSEC)
+                u->fine[u->n_fine++ % USAGE_FINE] = u->sum;
         if (u->n_coarse == 0 || r->at >= u->coarse[(u->n_coarse - 1) % USAGE_COARSE].at + COARSE_AGE_NSEC)
                 u->coarse[u->n_coarse++ % USAGE_COARSE] = u->sum;
 }

@@ -40,12 +40,18 @@ static void test_windows(void) {
 
         /* Each second for an hour: 10 periods in each, on top of what there was before */
         for (uint64_t i = 0; i <= 3600; i++) {
-                UsageReading r = reading((1000 + i) * NSEC_PER_SEC);
+                UsageReading r = reading((1000 + i) * NSEC_PER_SEC - NSEC_PER_SEC / 2);
+
+                /* Somebody looks more often now and then */
+                r.values[USAGE_QUOTA_PERIODS] = 5000 + 10 * (i - (i > 0));
+                if (i > 0)
+                        usage_add(&u, &r);
+                r.at += NSEC_PER_SEC / 2;
 
                 check(usage_is_old(&u, r.at));
                 r.values[USAGE_QUOTA_PERIODS] = 5000 + 10 * i;
                 usage_add(&u, &r);
-                check(!usage_is_old(&u, r.at + NSEC_PER_SEC / 2));
+                check(!usage_is_old(&u, r.at + NSEC_PER_SEC / 20));
 
                 if (i == 5) { /* younger than the window: all of it */
                         check(usage_get(&u, 10 * NSEC_PER_SEC, &s) >= 0);
