@@ -294,7 +294,7 @@ static void test_record(void) {
 
         for (unsigned k = 0; k < 2000; k++) {
                 HistoryStep s = make_step(100 + k, rand_r(&seed) % 3 ? rand_r(&seed) % 100000 : 0, rand_r(&seed) % 100, 1 + rand_r(&seed) % 100);
-                Metrics in = {}, out = {}; /* there are fields that no metric has */
+                Metrics in, out;
                 Seen seen;
 
                 s.overlaps = 0;
