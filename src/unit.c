@@ -759,6 +759,15 @@ int unit_collect_history(Unit *u) {
 }
 
 const char* unit_degraded_reason(Unit *u) {
+        static const struct {
+                ProbeMask probe;
+                const char *name;
+                uint64_t needs;         /* without these there is next to nothing */
+        } table[] = {
+                { PROBE_CPU,    "cpu",    NEEDS_STATES },
+                { PROBE_BLOCK,  "block",  NEEDS_BLOCK  },
+                { PROBE_MEMORY, "memory", NEEDS_FAULTS },
+        };
         uint64_t programs = probe_get_programs(u->manager->probe);
         unsigned missing = 0;
 
@@ -776,5 +785,8 @@ const char* unit_degraded_reason(Unit *u) {
                 (void) asprintf(&u->degraded, "tls: programs not available, see 'qosctl probes'");
         else if (u->watched && !u->has_library && streq(u->active_state, "active"))
                 (void) asprintf(&u->degraded, "tls: no process of it has OpenSSL's library, waiting for one");
+        for (size_t i = 0; i < ELEMENTSOF(table) && !u->degraded; i++)
+                if (u->contention_probes & table[i].probe && !has(programs, table[i].needs))
+                        (void) asprintf(&u->degraded, "%s: programs not available, see 'qosctl probes'", table[i].name);
         return u->degraded;
 }
