@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
 #pragma once
 
-/* Where the time of a unit's threads goes: what the programs of the probe "cpu" and the daemon share. The writing half is
+/* Where the time of a unit's threads goes, and what it has of the resources of the machine: what the programs of the probes "cpu",
+ * "block" and "memory" share with the daemon. The writing half is
  * bpf/account.h, the reading half src/contention-reading.c.
  *
  * Each thread is in exactly one state at any time. A state's account is two words: how many threads are in it, and the sum of
@@ -62,17 +63,65 @@ struct qos_shard {
 /* Distributions, in nanoseconds, on the coarse grid. */
 enum qos_contention_distribution {
         QOS_RUN_QUEUE_LATENCY,  /* from when a thread was ready to when it ran, what it was throttled for aside */
+        QOS_BLOCK_READ_QUEUE,   /* from when a request to read was made to when the device was given it */
+        QOS_BLOCK_READ_DEVICE,  /* … and until it was done */
+        QOS_BLOCK_WRITE_QUEUE,
+        QOS_BLOCK_WRITE_DEVICE,
         QOS_CONTENTION_DISTRIBUTIONS,
 };
 
-/* 64 bit words that any program adds to: the bins of the distributions, then plain counters. */
-enum qos_contention_cell {
-        QOS_CONTENTION_CELLS = QOS_CONTENTION_DISTRIBUTIONS * GRID_COARSE_BINS,
+/* The devices of all units have the same rows: those that are used first while units are watched with "block". The first row is
+ * that of all others. Sixteen are more disks than most machines have, at 2 KiB each in each book. */
+#define QOS_BLOCK_DEVICES 16U
+#define QOS_BLOCK_ROWS (1U + QOS_BLOCK_DEVICES)
+
+enum qos_block_cell {
+        QOS_BLOCK_READS,
+        QOS_BLOCK_WRITES,
+        QOS_BLOCK_FLUSHES,      /* those that carry no data */
+        QOS_BLOCK_DISCARDS,
+        QOS_BLOCK_CELLS,
 };
 
-/* The sums of the distributions, in nanoseconds. */
+enum qos_block_sum {
+        QOS_BLOCK_BYTES,        /* of reads, writes and discards: from this plus the cell on; those of flushes are not used */
+        QOS_BLOCK_QUEUE_NSEC = QOS_BLOCK_BYTES + QOS_BLOCK_CELLS,
+        QOS_BLOCK_DEVICE_NSEC,
+        QOS_BLOCK_SUMS,
+};
+
+/* What the kernel calls dev_t: a whole disk. */
+static inline __attribute__((always_inline)) __u32 block_device(__u32 major, __u32 minor) {
+        return major << 20 | minor;
+}
+
+struct qos_block_devices {
+        __u32 devices[QOS_BLOCK_DEVICES]; /* by their row, less one; 0: none yet */
+};
+
+/* The slot of the book of the whole machine, in which only what its devices do is counted: behind those of the units. */
+#define QOS_SLOT_MACHINE 256U
+
+/* 64 bit words that any program adds to: the bins of the distributions, then plain counters. */
+enum qos_contention_cell {
+        QOS_MEMORY_MINOR_FAULTS = QOS_CONTENTION_DISTRIBUTIONS * GRID_COARSE_BINS,
+        QOS_MEMORY_MAJOR_FAULTS,
+        QOS_MEMORY_RECLAIMS,    /* how often a thread had to look for memory to free, for itself or within the unit's limit */
+        QOS_MEMORY_THROTTLES,   /* how often a thread had to wait as too much was dirty */
+        QOS_MEMORY_OOM_KILLS,
+        QOS_BLOCK_FIRST_CELL,   /* by row, then by enum qos_block_cell */
+        QOS_CONTENTION_CELLS = QOS_BLOCK_FIRST_CELL + QOS_BLOCK_ROWS * QOS_BLOCK_CELLS,
+};
+
+/* The sums of the distributions, in nanoseconds, then plain ones. */
 enum qos_contention_sum {
-        QOS_CONTENTION_SUMS = QOS_CONTENTION_DISTRIBUTIONS,
+        QOS_MEMORY_MINOR_NSEC = QOS_CONTENTION_DISTRIBUTIONS,
+        QOS_MEMORY_MAJOR_NSEC,
+        QOS_MEMORY_RECLAIM_NSEC,
+        QOS_MEMORY_THROTTLE_NSEC,
+        QOS_BLOCK_WRITEBACK_BYTES, /* that others have written for the unit */
+        QOS_BLOCK_FIRST_SUM,    /* by row, then by enum qos_block_sum */
+        QOS_CONTENTION_SUMS = QOS_BLOCK_FIRST_SUM + QOS_BLOCK_ROWS * QOS_BLOCK_SUMS,
 };
 
 /* All words that are counted, of all shards together, at the boundaries first … last (in sub-windows of the level): nothing

@@ -39,6 +39,10 @@ struct css_set {
         struct cgroup *dfl_cgrp;
 };
 
+struct cgroup_subsys_state {
+        struct cgroup *cgroup;
+};
+
 /* ---- files ---- */
 
 struct qstr {
@@ -131,6 +135,8 @@ struct task_struct {
         unsigned int in_memstall: 1;    /* only with CONFIG_PSI */
         int pid;
         int tgid;
+        unsigned long min_flt;          /* page faults that it has had */
+        unsigned long maj_flt;
         struct task_struct *real_parent;
         struct files_struct *files;
         struct css_set *cgroups;
@@ -152,6 +158,41 @@ struct pt_regs___saved {
         int syscallno;
 };
 #endif
+
+/* ---- blocks ---- */
+
+struct blkcg {
+        struct cgroup_subsys_state css;
+};
+
+struct blkcg_gq {
+        struct blkcg *blkcg;
+};
+
+struct bio {
+        struct blkcg_gq *bi_blkg;       /* only with CONFIG_BLK_CGROUP */
+};
+
+struct gendisk {
+        int major;
+        int first_minor;
+};
+
+struct request_queue {
+        struct gendisk *disk;
+};
+
+struct request {
+        struct request_queue *q;
+        unsigned int cmd_flags;
+        unsigned int __data_len;        /* bytes that are not done */
+        struct bio *bio;
+};
+
+/* What the trace of balance_dirty_pages() shows: since 6.15 its arguments are others, and so are these names. */
+struct trace_event_raw_balance_dirty_pages {
+        unsigned long wb_setpoint;
+};
 
 /* ---- sockets ---- */
 
@@ -346,4 +387,11 @@ enum {
 #define S_IFREG 0100000
 #define S_IFSOCK 0140000
 #define ANON_INODE_FS_MAGIC 0x09041934
+#define VM_FAULT_MAJOR 0x000004
+#define FAULT_FLAG_TRIED 0x20
+#define REQ_OP_MASK 0xff
+#define REQ_OP_DISCARD 3
+#define REQ_OP_DRV_IN 34
+#define REQ_OP_DRV_OUT 35
+#define REQ_PREFLUSH (1U << 18)
 #define ETIMEDOUT 110

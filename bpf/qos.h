@@ -358,7 +358,8 @@ enum qos_statistic {
         QOS_STATISTIC_SEGMENTS_LOST,    /* a segment whose headers could not be read */
         QOS_STATISTIC_CALLS_LOST,       /* no storage for a call of OpenSSL's library */
         QOS_STATISTIC_UNSEALED_LOST,    /* no room for a sealed connection whose plaintext is seen: it is counted by its records */
-        QOS_STATISTIC_THREADS_LOST,     /* no storage for a thread: its time is in no state */
+        QOS_STATISTIC_THREADS_LOST,     /* no storage for a thread: its time is in no state, or its faults are not counted */
+        QOS_STATISTIC_BLOCKS_LOST,      /* no room for a request to a block device: it is not counted */
         QOS_STATISTICS,
 };
 

@@ -15,7 +15,7 @@ const volatile __u32 cpus __weak = 1;
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-        __uint(max_entries, 256);       /* as units */
+        __uint(max_entries, QOS_SLOT_MACHINE + 1); /* as units, and one more */
         __type(key, __u32);
         __array(values, struct {
                 __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -59,16 +59,37 @@ static __always_inline struct qos_shard* shard_get(__u64 word, __u32 i) {
         return shard_find((word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, word >> THREAD_GENERATION_SHIFT, i);
 }
 
-static __always_inline struct qos_contention* contention_get(__u64 word) {
-        __u32 slot = (word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, zero = 0;
-        struct qos_contention *c;
+static __always_inline struct qos_contention* contention_find(__u32 slot) {
+        __u32 zero = 0;
         void *map;
 
         map = bpf_map_lookup_elem(&contentions, &slot);
-        if (!map)
-                return NULL;
-        c = bpf_map_lookup_elem(map, &zero);
+        return map ? bpf_map_lookup_elem(map, &zero) : NULL;
+}
+
+static __always_inline struct qos_contention* contention_get(__u64 word) {
+        struct qos_contention *c = contention_find((word & THREAD_SLOT) >> THREAD_SLOT_SHIFT);
+
         return c && c->generation == word >> THREAD_GENERATION_SHIFT ? c : NULL;
+}
+
+/* … to book something at this time, where no shard is written. */
+static __always_inline struct qos_contention* contention_enter(__u64 word, __u64 now) {
+        struct qos_contention *c = contention_get(word);
+
+        if (c)
+                contention_roll(c, (word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, now / QOS_EPOCH_NSEC);
+        return c;
+}
+
+static __always_inline void contention_count(struct qos_contention *c, __u64 cell, __s64 n) {
+        GRID_BOUND(cell, QOS_CONTENTION_CELLS);
+        __sync_fetch_and_add(&c->cells[cell], n);
+}
+
+static __always_inline void contention_sum_add(struct qos_contention *c, __u64 sum, __u64 n) {
+        GRID_BOUND(sum, QOS_CONTENTION_SUMS);
+        __sync_fetch_and_add(&c->sums[sum], n);
 }
 
 /* To be called before anything is booked at this time. */
@@ -87,17 +108,12 @@ static __always_inline void shard_enter(struct qos_shard *s, __u64 word, __u64 n
 static __always_inline __u64 group_book(struct cgroup *group) {
         struct qos_owner *known, owner;
         struct qos_contention *c;
-        __u32 zero = 0;
-        void *map;
 
         known = bpf_cgrp_storage_get(&groups, group, 0, 0);
         if (!known)
                 return 0;
         owner = owner_read(known);
-        map = bpf_map_lookup_elem(&contentions, &owner.slot);
-        if (!map)
-                return 0;
-        c = bpf_map_lookup_elem(map, &zero);
+        c = contention_find(owner.slot);
         if (!c || c->unit != owner.generation)
                 return 0;
         return thread_book(owner.slot, c->generation);

@@ -416,7 +416,7 @@ static void print_interface_metrics(xmlNode *interface) {
                 }
 
                 if (annotation_or_null(n, ANNOTATION_METRIC))
-                        print_metric(interface, n, probe);
+                        print_metric(interface, n, annotation_or_null(n, ANNOTATION_PROBE) ?: probe);
         }
 }
 

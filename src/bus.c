@@ -368,7 +368,7 @@ static int read_probes(sd_bus_message *m, ProbeMask *ret, sd_bus_error *error) {
                 ProbeMask probe = probe_from_string(name);
 
                 if (probe == 0) {
-                        r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, name, "there is no probe '%s', expected 'requests', 'tls' or 'cpu'", excerpt(name, (char[EXCERPT_MAX + 1]) {}));
+                        r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, name, "there is no probe '%s', expected 'requests', 'tls', 'cpu', 'block' or 'memory'", excerpt(name, (char[EXCERPT_MAX + 1]) {}));
                         return error_to_bus(error, r, &e);
                 }
                 if (++n > PROBES_MAX)

@@ -121,11 +121,11 @@ static const char* set_default_probes(Config *c, const char *value) {
                 ProbeMask probe = probe_from_string(word);
 
                 if (probe == 0)
-                        return "names of probes ('requests', 'tls', 'cpu')";
+                        return "names of probes ('requests', 'tls', 'cpu', 'block', 'memory')";
                 mask |= probe;
         }
         if (mask == 0)
-                return "names of probes ('requests', 'tls', 'cpu')";
+                return "names of probes ('requests', 'tls', 'cpu', 'block', 'memory')";
 
         c->default_probes = mask;
         return NULL;

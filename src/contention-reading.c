@@ -259,3 +259,17 @@ void contention_get_distribution(const ContentionReading *reading, enum qos_cont
         memcpy(bins.count, reading->counts.cells + d * GRID_COARSE_BINS, GRID_COARSE_BINS * sizeof(uint64_t));
         window_bins_get_distribution(&bins, minimum_samples, ret);
 }
+
+void contention_add_block(const ContentionReading *reading, unsigned row, BlockCounts *counts) {
+        const uint64_t *cells = reading->counts.cells + QOS_BLOCK_FIRST_CELL + row * QOS_BLOCK_CELLS;
+        const uint64_t *sums = reading->counts.sums + QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS;
+
+        assert(row < QOS_BLOCK_ROWS);
+
+        for (unsigned i = 0; i < QOS_BLOCK_CELLS; i++) {
+                counts->operations[i] += cells[i];
+                counts->bytes[i] += sums[QOS_BLOCK_BYTES + i];
+        }
+        counts->queue_time += sums[QOS_BLOCK_QUEUE_NSEC];
+        counts->device_time += sums[QOS_BLOCK_DEVICE_NSEC];
+}

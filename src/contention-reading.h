@@ -49,5 +49,8 @@ int contention_read(const ContentionBooks *books, uint64_t now, uint64_t window,
 /* Adds what a book has by now to counts, this many times: 1 or -1. -EAGAIN as above. */
 int contention_counts_add(ContentionCounts *counts, const ContentionBook *book, uint64_t now, int times);
 
+/* Adds what is in a row of the devices. */
+void contention_add_block(const ContentionReading *reading, unsigned row, BlockCounts *counts);
+
 void contention_get_distribution(const ContentionReading *reading, enum qos_contention_distribution d, unsigned minimum_samples,
                                  Distribution *ret);

@@ -6,7 +6,7 @@
 
 /* The most keys that one object of a snapshot has. More would be a bug, that test-json finds: it is a matter of
  * dbus/ alone. */
-#define KEYS_MAX 128
+#define KEYS_MAX 192
 
 typedef struct Object {
         sd_json_variant *pairs[KEYS_MAX * 2];
@@ -113,6 +113,7 @@ typedef struct Rows {
 } Rows;
 
 static int object_add_rows(Object *o, const Rows *rows, bool peers);
+static int object_add_devices(Object *o, const Snapshot *s);
 
 /* Adds all metrics whose names begin with the first prefix_length characters of that of *index, as a tree: "a.b" goes
  * into the object "a" as "b". They stand together in the table, *index is moved past them. */
@@ -132,6 +133,8 @@ static int object_add_metrics(Object *o, const Metrics *values, const Rows *rows
                                 r = object_add_rows(&child, rows, /* peers= */ false);
                         if (r >= 0 && rows && rows->peers && startswith(key, "client."))
                                 r = object_add_rows(&child, rows, /* peers= */ true);
+                        if (r >= 0 && rows && rows->peers && startswith(key, "block."))
+                                r = object_add_devices(&child, rows->snapshot);
                         if (r < 0)
                                 return r;
 
@@ -289,6 +292,63 @@ static int object_add_rows(Object *o, const Rows *from, bool peers) {
                         r = object_add(o, peers ? "peers" : "endpoints", strlen(peers ? "peers" : "endpoints"), v);
         }
         json_unref_all(rows, n);
+        return r;
+}
+
+static int device_to_json(const BlockDevice *d, sd_json_variant **ret) {
+        const struct {
+                const char *key;
+                uint64_t value;
+        } fields[] = {
+                { "reads",        d->counts.operations[QOS_BLOCK_READS]    },
+                { "writes",       d->counts.operations[QOS_BLOCK_WRITES]   },
+                { "flushes",      d->counts.operations[QOS_BLOCK_FLUSHES]  },
+                { "discards",     d->counts.operations[QOS_BLOCK_DISCARDS] },
+                { "readBytes",    d->counts.bytes[QOS_BLOCK_READS]         },
+                { "writeBytes",   d->counts.bytes[QOS_BLOCK_WRITES]        },
+                { "discardBytes", d->counts.bytes[QOS_BLOCK_DISCARDS]      },
+                { "queueTime",    d->counts.queue_time                     },
+                { "deviceTime",   d->counts.device_time                    },
+        };
+        _cleanup_object_ Object o = {};
+        sd_json_variant *v;
+        int r;
+
+        if (isempty(d->name)) {
+                r = sd_json_variant_new_boolean(&v, true);
+                if (r >= 0)
+                        r = object_add(&o, "rest", strlen("rest"), v);
+        } else
+                r = object_add_string(&o, "device", d->name);
+        for (size_t i = 0; i < ELEMENTSOF(fields) && r >= 0; i++)
+                r = object_add_unsigned(&o, fields[i].key, fields[i].value);
+        if (r >= 0 && !__builtin_isnan(d->share)) {
+                r = sd_json_variant_new_real(&v, d->share);
+                if (r >= 0)
+                        r = object_add(&o, "share", strlen("share"), v);
+        }
+        if (r < 0)
+                return r;
+
+        return sd_json_variant_new_object(ret, o.pairs, o.n);
+}
+
+static int object_add_devices(Object *o, const Snapshot *s) {
+        sd_json_variant *devices[QOS_BLOCK_ROWS], *v;
+        size_t n = 0;
+        int r = 0;
+
+        while (n < s->n_devices && r >= 0) {
+                r = device_to_json(s->devices + n, devices + n);
+                if (r >= 0)
+                        n++;
+        }
+        if (r >= 0 && n > 0) {
+                r = sd_json_variant_new_array(&v, devices, n);
+                if (r >= 0)
+                        r = object_add(o, "devices", strlen("devices"), v);
+        }
+        json_unref_all(devices, n);
         return r;
 }
 

@@ -97,6 +97,7 @@ static void manager_collect_history(Manager *m) {
 
                 if (!u)
                         continue;
+                unit_collect_usage(u);
                 r = unit_collect_history(u);
                 if (r >= 0)
                         r = history_path(m, i, &path);
@@ -638,6 +639,8 @@ void unit_free(Unit *u) {
         free(u->aliases);
         free(u->base);
         free(u->contention_base);
+        free(u->machine_base);
+        free(u->usage);
         history_free(u->history);
         free(u);
 }

@@ -52,6 +52,9 @@ typedef enum Map {
         MAP_MOVED,
         MAP_CLOCKS,
         MAP_MOVES,
+        MAP_BLOCKS,
+        MAP_BLOCK_DEVICES,
+        MAP_STRAINS,
         _MAP_MAX,
 } Map;
 
@@ -89,6 +92,9 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_MOVED]        = "moved",
         [MAP_CLOCKS]       = "clocks",
         [MAP_MOVES]        = "moves",
+        [MAP_BLOCKS]       = "blocks",
+        [MAP_BLOCK_DEVICES] = "block_devices",
+        [MAP_STRAINS]      = "strains",
 };
 
 /* How a program gets to its hook. */
@@ -177,6 +183,40 @@ static const struct {
                                    "processes that are moved to the unit from elsewhere, or away" },
         [PROGRAM_FIND_THREADS] = { "cpu_find_threads",    "cpu",      "iter/task",                    HOOK_ITERATOR,       0,
                                    "threads older than the attach: all of contention" },
+        [PROGRAM_BLOCK_START]  = { "block_start",         "block",    "tp_btf/block_io_start",        HOOK_TRACEPOINT,     0,
+                                   "whose requests to block devices are: all of contention.block; what is written later by the kernel, where the unit has the io controller" },
+        [PROGRAM_BLOCK_ISSUE]  = { "block_issue",         "block",    "tp_btf/block_rq_issue",        HOOK_TRACEPOINT,     0,
+                                   "how long requests to block devices are queued, and how long the device takes" },
+        [PROGRAM_BLOCK_COMPLETE] = { "block_complete",    "block",    "tp_btf/block_rq_complete",     HOOK_TRACEPOINT,     0,
+                                   "bytes to and from block devices, the share of a device" },
+        [PROGRAM_BLOCK_DONE]   = { "block_done",          "block",    "tp_btf/block_io_done",         HOOK_TRACEPOINT,     0,
+                                   "requests to block devices: all of contention.block" },
+        [PROGRAM_FAULT]        = { "memory_fault",        "memory",   "tp_btf/page_fault_user",       HOOK_TRACEPOINT,     0,
+                                   "page faults" },
+        [PROGRAM_FAULT_KERNEL] = { "memory_fault_kernel", "memory",   "tp_btf/page_fault_kernel",     HOOK_TRACEPOINT,     0,
+                                   "page faults of threads that have them in system calls: when they are" },
+        [PROGRAM_MEMORY_FORK]  = { "memory_fork",         "memory",   "tp_btf/sched_process_fork",    HOOK_TRACEPOINT,     0,
+                                   "page faults of threads younger than the attach" },
+        [PROGRAM_MEMORY_EXIT]  = { "memory_exit",         "memory",   "tp_btf/sched_process_exit",    HOOK_TRACEPOINT,     0,
+                                   "the last page fault of each thread" },
+        [PROGRAM_FIND_FAULTS]  = { "memory_find_faults",  "memory",   "iter/task",                    HOOK_ITERATOR,       0,
+                                   "the newest page fault of each thread" },
+        [PROGRAM_FAULT_BEGIN]  = { "memory_fault_begin",  "memory",   "fentry/handle_mm_fault",       HOOK_TRACEPOINT,     0,
+                                   "the time of page faults" },
+        [PROGRAM_FAULT_END]    = { "memory_fault_end",    "memory",   "fexit/handle_mm_fault",        HOOK_TRACEPOINT,     0,
+                                   "the time of page faults" },
+        [PROGRAM_RECLAIM_BEGIN] = { "memory_reclaim_begin", "memory", "tp_btf/mm_vmscan_direct_reclaim_begin", HOOK_TRACEPOINT, 0,
+                                   "reclaim by the unit's threads when the machine is short of memory" },
+        [PROGRAM_RECLAIM_END]  = { "memory_reclaim_end",  "memory",   "tp_btf/mm_vmscan_direct_reclaim_end", HOOK_TRACEPOINT, 0,
+                                   "reclaim by the unit's threads when the machine is short of memory" },
+        [PROGRAM_LIMIT_BEGIN]  = { "memory_limit_begin",  "memory",   "tp_btf/mm_vmscan_memcg_reclaim_begin", HOOK_TRACEPOINT, 0,
+                                   "reclaim by the unit's threads when the unit is at its limit" },
+        [PROGRAM_LIMIT_END]    = { "memory_limit_end",    "memory",   "tp_btf/mm_vmscan_memcg_reclaim_end", HOOK_TRACEPOINT, 0,
+                                   "reclaim by the unit's threads when the unit is at its limit" },
+        [PROGRAM_THROTTLE]     = { "memory_throttle",     "memory",   "tp_btf/balance_dirty_pages",   HOOK_TRACEPOINT,     0,
+                                   "threads that are slowed down as too much is dirty" },
+        [PROGRAM_OOM]          = { "memory_oom",          "memory",   "tp_btf/mark_victim",           HOOK_TRACEPOINT,     0,
+                                   "processes killed as there is no memory" },
 };
 
 /* Which programs are loaded together, by the number of the probe's bit. */
@@ -185,7 +225,9 @@ static const struct {
 } group_table[] = {
         [0] = { 0,                      _PROGRAM_REQUESTS_MAX },
         [1] = { PROGRAM_LIBRARY_EGRESS, PROGRAM_CPU_SWITCH    },
-        [2] = { PROGRAM_CPU_SWITCH,     _PROGRAM_MAX          },
+        [2] = { PROGRAM_CPU_SWITCH,     PROGRAM_BLOCK_START   },
+        [3] = { PROGRAM_BLOCK_START,    PROGRAM_FAULT         },
+        [4] = { PROGRAM_FAULT,          _PROGRAM_MAX          },
 };
 _Static_assert(_PROBE_ALL + 1 == 1 << ELEMENTSOF(group_table), "each probe has its programs");
 
@@ -229,6 +271,8 @@ struct Probe {
         int contention_fds[UNITS_MAX_LIMIT], shards_fds[UNITS_MAX_LIMIT];
         struct qos_contention *contentions[UNITS_MAX_LIMIT];
         struct qos_shard *shards[UNITS_MAX_LIMIT];
+        struct qos_contention *machine;         /* that of the whole machine */
+        int machine_fd;
 };
 
 /* The last thing libbpf complained of: its return values say too little ("Operation not permitted"), its messages too
@@ -276,6 +320,7 @@ int probe_new(Probe **ret) {
                 p->program_fds[i] = p->link_fds[i] = -EBADF;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 p->unit_fds[i] = p->contention_fds[i] = p->shards_fds[i] = -EBADF;
+        p->machine_fd = -EBADF;
 
         checksum_object(p->checksum);
         libbpf_set_print(on_libbpf_print);
@@ -311,6 +356,13 @@ static void contention_close(Probe *p, unsigned slot) {
         p->shards_fds[slot] = close_fd(p->shards_fds[slot]);
 }
 
+static void machine_close(Probe *p) {
+        if (p->machine)
+                (void) munmap(p->machine, sizeof(struct qos_contention));
+        p->machine = NULL;
+        p->machine_fd = close_fd(p->machine_fd);
+}
+
 static void probe_close(Probe *p) {
         /* Links first: no program may run on maps that go away piece by piece */
         for (size_t i = 0; i < p->n_libraries; i++)
@@ -325,6 +377,7 @@ static void probe_close(Probe *p) {
         for (unsigned i = 0; i < _PROGRAM_MAX; i++)
                 p->link_fds[i] = close_fd(p->link_fds[i]);
 
+        machine_close(p);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 contention_close(p, i);
                 if (p->views[i])
@@ -443,6 +496,14 @@ static uint64_t root_group_id(void) {
         return stat("/sys/fs/cgroup", &st) >= 0 ? st.st_ino : 1;
 }
 
+/* The kernel measures some times in ticks, and does not say how long they are; the coarse clock goes by them. */
+static uint64_t tick_nsec(void) {
+        struct timespec ts = {};
+
+        (void) clock_getres(CLOCK_MONOTONIC_COARSE, &ts);
+        return (uint64_t) ts.tv_nsec;
+}
+
 static int dup_cloexec(int fd) {
         int r = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 
@@ -481,6 +542,7 @@ static int object_load(Probe *p, uint64_t programs) {
 
         skeleton->rodata->root_group_id = root_group_id();
         skeleton->rodata->cpus = shards_number() - QOS_SHARDS_MORE;
+        skeleton->rodata->tick_nsec = tick_nsec();
         if (p->map_fds[MAP_SHARDS] < 0) {
                 /* What those look like that it will have; how many CPUs there may be is not known before */
                 r = shards = shards_make_map(0, 0);
@@ -1222,6 +1284,55 @@ int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation, const s
         return 0;
 }
 
+int probe_add_machine(Probe *p, uint32_t book, uint64_t now, const struct qos_contention **ret) {
+        struct qos_contention *initial;
+        uint32_t slot = QOS_SLOT_MACHINE;
+        void *view;
+        int r;
+
+        assert(p->started);
+        assert(p->machine_fd < 0);
+
+        initial = new0(struct qos_contention, 1);
+        if (!initial)
+                return -ENOMEM;
+        initial->generation = book;
+        initial->epoch = now / QOS_EPOCH_NSEC;
+        r = p->machine_fd = contention_make_map(initial);
+        free(initial);
+        if (r < 0)
+                return r;
+        view = mmap(NULL, sizeof(struct qos_contention), PROT_READ, MAP_SHARED, p->machine_fd, 0);
+        r = view == MAP_FAILED ? -errno : 0;
+        if (r >= 0) {
+                p->machine = view;
+                r = bpf_map_update_elem(p->map_fds[MAP_CONTENTIONS], &slot, &p->machine_fd, BPF_ANY);
+        }
+        if (r < 0) {
+                machine_close(p);
+                return r;
+        }
+        *ret = p->machine;
+        return 0;
+}
+
+void probe_remove_machine(Probe *p) {
+        uint32_t slot = QOS_SLOT_MACHINE;
+
+        if (p->machine_fd < 0)
+                return;
+        (void) bpf_map_delete_elem(p->map_fds[MAP_CONTENTIONS], &slot);
+        machine_close(p);
+}
+
+int probe_get_devices(Probe *p, struct qos_block_devices *ret) {
+        uint32_t zero = 0;
+
+        if (!p->started)
+                return -ENODATA;
+        return bpf_map_lookup_elem(p->map_fds[MAP_BLOCK_DEVICES], &zero, ret);
+}
+
 static int on_move(void *userdata, void *data, size_t size) {
         return 0; /* which they are the iterator finds */
 }
@@ -1297,6 +1408,10 @@ int probe_find_threads(Probe *p) {
         /* Of those that were changing their state when they were looked at for the first time */
         (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
         return iterator_run(p, PROGRAM_FIND_THREADS, NULL);
+}
+
+int probe_find_faults(Probe *p) {
+        return iterator_run(p, PROGRAM_FIND_FAULTS, NULL);
 }
 
 int probe_settle(Probe *p) {
@@ -1545,6 +1660,8 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                         if (fds[k] >= 0)
                                 info.map_memory += map_get_memory(fds[k]);
         }
+        if (p->machine_fd >= 0)
+                info.map_memory += map_get_memory(p->machine_fd);
 
         if (p->map_fds[MAP_STATISTICS] >= 0)
                 for (uint32_t i = 0; i < QOS_STATISTICS; i++) {

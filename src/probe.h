@@ -7,6 +7,7 @@
 #include "manager.h"
 #include "qos.h"
 
+struct qos_block_devices;
 struct qos_contention;
 struct qos_shard;
 
@@ -46,11 +47,31 @@ typedef enum Program {
         PROGRAM_CPU_WAKING,
         PROGRAM_CPU_MOVE,
         PROGRAM_FIND_THREADS,
+        /* Those of "block" */
+        PROGRAM_BLOCK_START,
+        PROGRAM_BLOCK_ISSUE,
+        PROGRAM_BLOCK_COMPLETE,
+        PROGRAM_BLOCK_DONE,
+        /* Those of "memory" */
+        PROGRAM_FAULT,
+        PROGRAM_FAULT_KERNEL,
+        PROGRAM_MEMORY_FORK,
+        PROGRAM_MEMORY_EXIT,
+        PROGRAM_FIND_FAULTS,
+        PROGRAM_FAULT_BEGIN,
+        PROGRAM_FAULT_END,
+        PROGRAM_RECLAIM_BEGIN,
+        PROGRAM_RECLAIM_END,
+        PROGRAM_LIMIT_BEGIN,
+        PROGRAM_LIMIT_END,
+        PROGRAM_THROTTLE,
+        PROGRAM_OOM,
         _PROGRAM_MAX,
         _PROGRAM_REQUESTS_MAX = PROGRAM_LIBRARY_EGRESS,
 } Program;
 
 #define PROGRAM_BIT(p) (UINT64_C(1) << (p))
+_Static_assert(_PROGRAM_MAX <= 64, "a bit for each program");
 
 int probe_new(Probe **ret);
 Probe* probe_free(Probe *p);
@@ -119,6 +140,14 @@ int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation, const s
 
 /* Looks for the threads in all units' control groups. */
 int probe_find_threads(Probe *p);
+/* Books the newest page fault of each of them. */
+int probe_find_faults(Probe *p);
+
+/* The book of what all devices of the machine do; not kept over a restart. */
+int probe_add_machine(Probe *p, uint32_t book, uint64_t now, const struct qos_contention **ret);
+void probe_remove_machine(Probe *p);
+/* Which devices the rows of all books are. */
+int probe_get_devices(Probe *p, struct qos_block_devices *ret);
 
 /* Readable when processes were moved from or to control groups of units, until probe_find_threads(). */
 int probe_get_moves_fd(Probe *p);

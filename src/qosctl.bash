@@ -31,6 +31,7 @@ _qosctl() {
                 [attach]='--probes= --exclude= --for='
                 [detach]='-a --all'
                 [status]='--window='
+                [resources]='--window='
                 [show]='-P --value --window='
                 [top]='-b --batch -n --iterations= -d --delay= --window='
                 [histogram]='--window='
@@ -76,7 +77,7 @@ _qosctl() {
                 --for=) words='1min 10min 1h 1d' ;;
                 -d|--delay=) words='100ms 1s 5s' ;;
                 -n|--iterations=) return ;;
-                --probes=) words='requests tls requests,tls' ;;
+                --probes=) words='requests tls cpu block memory requests,tls requests,cpu requests,cpu,block,memory' ;;
                 --exclude=) words='port: http:/ redis:' ;;
                 -P) words=$(__qosctl_metrics) ;;
                 *)
@@ -100,7 +101,7 @@ _qosctl() {
                                                         return
                                                 fi
                                                 ;;
-                                        list|detach|status|show) words=$(__qosctl_attached) ;;
+                                        list|detach|status|show|resources) words=$(__qosctl_attached) ;;
                                         history)
                                                 if (( n == 0 )); then
                                                         words=$(__qosctl_attached)

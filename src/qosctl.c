@@ -53,6 +53,7 @@ static const struct Verb {
         { "detach",       0, -1, TAKES(ALL),                  verb_detach       },
         { "status",       1, -1, TAKES(WINDOW),               verb_status       },
         { "show",         1, -1, TAKES(WINDOW)|TAKES(METRICS), verb_show         },
+        { "resources",    1, -1, TAKES(WINDOW),               verb_resources    },
         { "top",          0, -1, TAKES(WINDOW)|TAKES(REPEAT),  verb_top          },
         { "histogram",    1, 2,  TAKES(WINDOW),               verb_histogram    },
         { "history",      1, -1, TAKES(SINCE),                verb_history      },
@@ -75,6 +76,7 @@ static int help(void) {
                       "  detach UNIT...|--all       Stop to observe units\n"
                       "  status UNIT...             Show how units are doing, for people\n"
                       "  show UNIT...               Show what is known of units, for programs\n"
+                      "  resources UNIT...          Show what units have of disks and memory\n"
                       "  top [UNIT...]              Watch units\n"
                       "  histogram UNIT [METRIC]    Show how a duration is distributed\n"
                       "  history UNIT [METRIC...]   Show how metrics changed over time\n"
@@ -91,7 +93,8 @@ static int help(void) {
                       "     --since=TIME            With history, heatmap: from then on (default: 1h)\n"
                       "  -a --all                   With list: also units that listen\n"
                       "                             With detach: all units\n"
-                      "     --probes=PROBE,...      With attach: what to measure: requests, tls, cpu\n"
+                      "     --probes=PROBE,...      With attach: what to measure: requests, tls, cpu,\n"
+                      "                             block, memory\n"
                       "     --exclude=WHAT,...      With attach: leave out requests at port:N, to\n"
                       "                             http:/PATH, of redis:COMMAND\n"
                       "     --for=SPAN              With attach: detach by itself after SPAN\n"

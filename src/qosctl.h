@@ -44,6 +44,7 @@ int verb_attach(int argc, char **argv);
 int verb_detach(int argc, char **argv);
 int verb_status(int argc, char **argv);
 int verb_show(int argc, char **argv);
+int verb_resources(int argc, char **argv);
 int verb_top(int argc, char **argv);
 int verb_histogram(int argc, char **argv);
 int verb_history(int argc, char **argv);

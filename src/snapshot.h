@@ -103,9 +103,55 @@ typedef struct Requests {
         ClientRole client;
 } Requests;
 
+/* What the unit has block devices do, or one of them, by enum qos_block_cell: requests that are done. */
+typedef struct BlockCounts {
+        uint64_t operations[QOS_BLOCK_CELLS];
+        uint64_t bytes[QOS_BLOCK_CELLS]; /* those of flushes are not used */
+        uint64_t queue_time;            /* ns that requests waited to be given to the device, all together */
+        uint64_t device_time;           /* ns that the device had them */
+} BlockCounts;
+
+typedef struct Block {
+        BlockCounts counts;
+        uint64_t sectors;               /* of 512 bytes, as the kernel counts */
+        uint64_t writeback_bytes;       /* part of the bytes written: by the kernel, for the unit; absent without the io controller */
+        Distribution read_queue;
+        Distribution read_device;
+        Distribution write_queue;
+        Distribution write_device;
+} Block;
+
+typedef struct Memory {
+        uint64_t minor_faults;
+        uint64_t major_faults;          /* those that had to wait for a device */
+        uint64_t minor_fault_time;      /* ns, of all threads */
+        uint64_t major_fault_time;
+        uint64_t reclaims;              /* how often a thread looked for memory to free */
+        uint64_t reclaim_time;
+        uint64_t dirty_throttles;       /* how often a thread had to wait as too much was dirty */
+        uint64_t dirty_throttle_time;
+        uint64_t oom_kills;
+        uint64_t swap_ins;              /* pages */
+        uint64_t refaults;              /* pages of files that were needed again soon after they had been dropped */
+} Memory;
+
+/* Time in which threads of the unit were held up for want of something. */
+typedef struct Pressure {
+        double some;                    /* share of the window in which at least one was */
+        double full;                    /* … in which all were that could have done something */
+        uint64_t some_time;             /* ns */
+        uint64_t full_time;
+} Pressure;
+
+typedef struct Quota {
+        uint64_t periods;               /* of the CPU quota, in which the unit wanted to run */
+        uint64_t throttled_periods;     /* … those in which it was used up */
+        uint64_t throttled_time;        /* ns, by CPU: all that it may not run on then */
+} Quota;
+
 /* Where the time of the unit's threads goes, by enum qos_state; that of QOS_STATE_NONE is not used. */
 typedef struct Contention {
-        uint64_t covered;               /* ns of the window in which the unit was watched with the probe "cpu" */
+        uint64_t covered;               /* ns of the window in which the unit was watched with one of the probes of contention */
         uint64_t thread_time;           /* ns that all threads together have lived: the sum of time[] */
         double shares[QOS_STATES];      /* time[] / thread_time; NaN while there are no threads */
         double threads[QOS_STATES];     /* time[] / covered: average number of threads */
@@ -117,6 +163,14 @@ typedef struct Contention {
         uint64_t wake_ups;
         uint64_t futex_wakes;           /* threads woken by one of the unit in futex(2) */
         Distribution run_queue_latency; /* from ready to running, without what it was throttled for */
+        Block block;
+        Memory memory;
+        struct {
+                Pressure cpu;
+                Pressure memory;
+                Pressure io;
+        } pressure;
+        Quota quota;
 } Contention;
 
 /* What the metric table points into. */
@@ -147,6 +201,13 @@ typedef struct Row {
         Distribution latency;   /* max is absent of the first endpoint of several */
 } Row;
 
+/* What the unit has one block device do. */
+typedef struct BlockDevice {
+        char name[32];          /* "sda"; empty: all others */
+        BlockCounts counts;
+        double share;           /* of all bytes to and from the device; NaN: not known */
+} BlockDevice;
+
 /* The rows of a unit's map, and the first endpoint. */
 #define SNAPSHOT_ROWS_MAX 13
 
@@ -159,6 +220,8 @@ typedef struct Snapshot {
         Metrics totals;         /* since attach; only what the catalogue calls a counter is meaningful */
         Row rows[SNAPSHOT_ROWS_MAX]; /* endpoints, then peers, those that take most time first; over the window */
         size_t n_rows;
+        BlockDevice devices[QOS_BLOCK_ROWS]; /* those that the unit has used, with most time first; over the window */
+        size_t n_devices;
         double cost_share;      /* qosd's BPF run time for this unit per second of one CPU; NaN: not measured */
         uint64_t drops;         /* since attach: events of this unit that could not be booked */
 } Snapshot;

@@ -4,6 +4,7 @@
 #include "nest.h"
 #include "probe.h"
 #include "threads.h"
+#include "usage.h"
 
 /* ---- books ---------------------------------------------------------------------------------------------------- */
 
@@ -61,12 +62,13 @@ int unit_close_contention(Unit *u, const Unit *inner) {
         return unit_add_contention(u, inner, -1);
 }
 
-/* Its own holds ask for it, or those of a unit that it lies in. */
-static bool unit_wants(const Unit *u, ProbeMask probes) {
+/* What its own holds ask for, or those of a unit that it lies in. */
+static ProbeMask unit_get_wanted(const Unit *u) {
+        ProbeMask wanted = 0;
+
         for (const Unit *o = u; o; o = unit_find_outer(o))
-                if (o->probes & probes)
-                        return true;
-        return false;
+                wanted |= o->probes;
+        return wanted & PROBES_CONTENTION;
 }
 
 static void unit_make_contention(Unit *u) {
@@ -108,6 +110,7 @@ void unit_reopen_contention(Unit *u, Unit *closed) {
         u->contention = closed->contention;
         u->shards = closed->shards;
         u->contention_since = closed->contention_since;
+        u->contention_probes = closed->contention_probes;
         unit_begin_contention(u);
 }
 
@@ -122,6 +125,11 @@ static void unit_drop_contention(Unit *u) {
         u->shards = NULL;
         free(u->contention_base);
         u->contention_base = NULL;
+        free(u->machine_base);
+        u->machine_base = NULL;
+        free(u->usage);
+        u->usage = NULL;
+        u->contention_probes = 0;
 }
 
 /* ---- threads -------------------------------------------------------------------------------------------------- */
@@ -139,12 +147,48 @@ static int on_moves(sd_event_source *source, int fd, uint32_t revents, void *use
         return 0;
 }
 
+/* The book of the machine, which shares are taken of. Without it there are none. */
+static void machine_update(Manager *m, bool wanted) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        int r;
+
+        if (wanted == !!m->machine)
+                return;
+        if (wanted) {
+                r = probe_add_machine(m->probe, ++m->contention_generation, now, &m->machine);
+                if (r < 0) {
+                        (void) log_warning_errno(r, "Failed to make the book of the machine's devices, shares of these are missing: %m");
+                        return;
+                }
+                m->machine_since = now;
+        } else {
+                m->machine = NULL;
+                probe_remove_machine(m->probe);
+        }
+}
+
+/* The unit's shares of devices are taken of what these have done since now. adopted: the unit has a book that is older. */
+static void unit_begin_shares(Unit *u, bool adopted) {
+        Manager *m = u->manager;
+        const ContentionBook book = { .map = m->machine, .since = m->machine_since };
+
+        free(u->machine_base);
+        u->machine_base = m->machine ? new0(ContentionCounts, 1) : NULL;
+        if (!u->machine_base)
+                return;
+        u->machine_base_at = now_nsec(CLOCK_MONOTONIC);
+        u->shares_since = adopted ? u->machine_base_at : 0;
+        (void) contention_counts_add(u->machine_base, &book, u->machine_base_at, 1); /* which has no shards: never fails */
+}
+
 void threads_stop(Manager *m) {
         m->moves = sd_event_source_disable_unref(m->moves);
+        machine_update(m, /* wanted= */ false);
 }
 
 void threads_update(Manager *m) {
-        unsigned n = 0;
+        static const ProbeMask table[] = { PROBE_CPU, PROBE_BLOCK, PROBE_MEMORY };
+        ProbeMask all = 0;
         int r;
 
         if (!probe_is_started(m->probe)) {
@@ -154,29 +198,46 @@ void threads_update(Manager *m) {
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && m->units[i]->view)
-                        n += unit_wants(m->units[i], PROBES_CONTENTION);
-        if (n > 0)
-                (void) probe_start_more(m->probe, PROBE_CPU);
+                        all |= unit_get_wanted(m->units[i]);
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                if (all & table[i])
+                        (void) probe_start_more(m->probe, table[i]);
+        machine_update(m, all & PROBE_BLOCK);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Unit *u = m->units[i];
-                bool wanted;
+                ProbeMask wanted;
+                bool adopted;
 
                 if (!u || !u->view)
                         continue;
-                wanted = unit_wants(u, PROBES_CONTENTION);
-                if (wanted && !u->contention) {
+                wanted = unit_get_wanted(u);
+                adopted = u->contention && u->contention_probes == 0;
+                /* The time of threads is counted from when the book was made: not in one that is older. A book of the previous
+                 * run is watched with what it was. */
+                if (u->contention && (wanted == 0 || (wanted & ~u->contention_probes & PROBE_CPU && !adopted)))
+                        unit_drop_contention(u);
+                if (wanted != 0 && !u->contention) {
                         unit_make_contention(u);
                         if (u->contention)
                                 unit_begin_contention(u);
                 }
-                if (!wanted && u->contention)
-                        unit_drop_contention(u);
+                if (wanted & PROBE_BLOCK && (!u->machine_base || !(u->contention_probes & PROBE_BLOCK)))
+                        unit_begin_shares(u, adopted);
+                if (wanted != u->contention_probes || (wanted != 0 && !u->usage)) {
+                        /* What is read for the first time begins with 0 now */
+                        free(u->usage);
+                        u->usage = wanted != 0 ? new0(Usage, 1) : NULL; /* without it the files are not read */
+                        u->contention_probes = wanted;
+                        unit_collect_usage(u);
+                }
         }
 
-        if (n == 0) {
-                threads_stop(m);
-                probe_stop_more(m->probe, PROBE_CPU);
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                if (!(all & table[i]))
+                        probe_stop_more(m->probe, table[i]);
+        if (!(all & PROBE_CPU)) {
+                m->moves = sd_event_source_disable_unref(m->moves);
                 return;
         }
 

@@ -7,7 +7,7 @@
 #include "manager.h"
 
 /* The probes whose figures are in the book of contention. */
-#define PROBES_CONTENTION PROBE_CPU
+#define PROBES_CONTENTION (PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
 
 /* What units are watched with has changed, or which control groups are whose: makes and closes books, loads and unloads the
  * programs, looks for threads. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <limits.h>
 #include <math.h>
+#include <unistd.h>
 
 #include "history.h"
 #include "manager.h"
@@ -9,6 +11,7 @@
 #include "probe.h"
 #include "rows-reading.h"
 #include "threads.h"
+#include "usage.h"
 #include "window.h"
 
 /* How old the gauges of listeners and of open connections may be: looking takes time in proportion to how many there
@@ -18,7 +21,7 @@
 /* How long a reading is given again while nothing happens: rates are per time that passes. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
 
-static const char *const probe_table[] = { "requests", "tls", "cpu" };
+static const char *const probe_table[] = { "requests", "tls", "cpu", "block", "memory" };
 
 ProbeMask probe_from_string(const char *s) {
         for (size_t i = 0; i < ELEMENTSOF(probe_table); i++)
@@ -230,44 +233,241 @@ static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *rea
 #define NEEDS_STATES (PROGRAM_BIT(PROGRAM_CPU_SWITCH) | PROGRAM_BIT(PROGRAM_CPU_WAKE) | PROGRAM_BIT(PROGRAM_CPU_WAKE_NEW) | \
                       PROGRAM_BIT(PROGRAM_FIND_THREADS))
 
+#define NEEDS_BLOCK (PROGRAM_BIT(PROGRAM_BLOCK_START) | PROGRAM_BIT(PROGRAM_BLOCK_ISSUE) | PROGRAM_BIT(PROGRAM_BLOCK_COMPLETE) | \
+                     PROGRAM_BIT(PROGRAM_BLOCK_DONE))
+#define NEEDS_FAULTS (PROGRAM_BIT(PROGRAM_FAULT) | PROGRAM_BIT(PROGRAM_FAULT_KERNEL) | PROGRAM_BIT(PROGRAM_MEMORY_FORK) | \
+                      PROGRAM_BIT(PROGRAM_MEMORY_EXIT) | PROGRAM_BIT(PROGRAM_FIND_FAULTS))
+#define NEEDS_RECLAIM (PROGRAM_BIT(PROGRAM_RECLAIM_BEGIN) | PROGRAM_BIT(PROGRAM_RECLAIM_END) | PROGRAM_BIT(PROGRAM_LIMIT_BEGIN) | \
+                       PROGRAM_BIT(PROGRAM_LIMIT_END))
+
 static void contention_set_absent(Metrics *ret) {
         for (const Metric *metric = metric_table; metric < metric_table + metric_table_size; metric++)
                 if (metric->offset >= offsetof(Metrics, contention) && metric->offset < offsetof(Metrics, contention) + sizeof(Contention))
                         metric_set_absent(metric, ret);
 }
 
-static void contention_fill(Unit *u, uint64_t now, uint64_t window, Metrics *ret, uint64_t *signature) {
-        uint64_t programs = probe_get_programs(u->manager->probe);
-        ContentionBook buffer[UNITS_MAX_LIMIT];
-        Contention *c = &ret->contention;
-        ContentionReading reading;
-        ContentionBooks books;
-
-        contention_set_absent(ret);
-        if (!unit_get_contention_books(u, buffer, &books) || !has(programs, NEEDS_STATES) ||
-            contention_read(&books, now, window, &reading) < 0)
+static void states_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, Contention *c) {
+        if (!has(programs, NEEDS_STATES))
                 return;
-        *signature ^= reading.signature;
 
-        c->covered = reading.covered;
         c->thread_time = c->switches_voluntary = 0;
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
-                c->time[i] = reading.counts.times[i];
+                c->time[i] = reading->counts.times[i];
                 c->thread_time += c->time[i];
-                c->threads[i] = reading.covered > 0 ? (double) c->time[i] / reading.covered : NAN;
+                c->threads[i] = reading->covered > 0 ? (double) c->time[i] / reading->covered : NAN;
         }
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 c->shares[i] = c->thread_time > 0 ? (double) c->time[i] / c->thread_time : NAN;
         for (unsigned i = QOS_STATE_LOCK; i < QOS_STATES; i++) {
-                c->waits[i] = reading.counts.counters[QOS_SHARD_WAITS + i];
+                c->waits[i] = reading->counts.counters[QOS_SHARD_WAITS + i];
                 c->switches_voluntary += c->waits[i];
         }
-        c->switches_involuntary = reading.counts.counters[QOS_SHARD_INVOLUNTARY];
-        c->migrations = reading.counts.counters[QOS_SHARD_MIGRATIONS];
-        c->wake_ups = reading.counts.counters[QOS_SHARD_WAKE_UPS];
+        c->switches_involuntary = reading->counts.counters[QOS_SHARD_INVOLUNTARY];
+        c->migrations = reading->counts.counters[QOS_SHARD_MIGRATIONS];
+        c->wake_ups = reading->counts.counters[QOS_SHARD_WAKE_UPS];
         if (has(programs, PROGRAM_BIT(PROGRAM_CPU_WAKING)))
-                c->futex_wakes = reading.counts.counters[QOS_SHARD_FUTEX_WAKES];
-        contention_get_distribution(&reading, QOS_RUN_QUEUE_LATENCY, u->manager->config.minimum_samples, &c->run_queue_latency);
+                c->futex_wakes = reading->counts.counters[QOS_SHARD_FUTEX_WAKES];
+        contention_get_distribution(reading, QOS_RUN_QUEUE_LATENCY, minimum, &c->run_queue_latency);
+}
+
+static void block_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool writeback, Block *b) {
+        if (!has(programs, NEEDS_BLOCK))
+                return;
+
+        b->counts = (BlockCounts) {};
+        for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++)
+                contention_add_block(reading, row, &b->counts);
+        b->sectors = (b->counts.bytes[QOS_BLOCK_READS] + b->counts.bytes[QOS_BLOCK_WRITES] + b->counts.bytes[QOS_BLOCK_DISCARDS]) / 512;
+        if (writeback)
+                b->writeback_bytes = reading->counts.sums[QOS_BLOCK_WRITEBACK_BYTES];
+        contention_get_distribution(reading, QOS_BLOCK_READ_QUEUE, minimum, &b->read_queue);
+        contention_get_distribution(reading, QOS_BLOCK_READ_DEVICE, minimum, &b->read_device);
+        contention_get_distribution(reading, QOS_BLOCK_WRITE_QUEUE, minimum, &b->write_queue);
+        contention_get_distribution(reading, QOS_BLOCK_WRITE_DEVICE, minimum, &b->write_device);
+}
+
+static void memory_fill(const ContentionReading *reading, uint64_t programs, Memory *m) {
+        const ContentionCounts *counts = &reading->counts;
+
+        if (has(programs, NEEDS_FAULTS)) {
+                m->minor_faults = counts->cells[QOS_MEMORY_MINOR_FAULTS];
+                m->major_faults = counts->cells[QOS_MEMORY_MAJOR_FAULTS];
+        }
+        if (has(programs, PROGRAM_BIT(PROGRAM_FAULT_BEGIN) | PROGRAM_BIT(PROGRAM_FAULT_END))) {
+                m->minor_fault_time = counts->sums[QOS_MEMORY_MINOR_NSEC];
+                m->major_fault_time = counts->sums[QOS_MEMORY_MAJOR_NSEC];
+        }
+        if (has(programs, NEEDS_RECLAIM)) {
+                m->reclaims = counts->cells[QOS_MEMORY_RECLAIMS];
+                m->reclaim_time = counts->sums[QOS_MEMORY_RECLAIM_NSEC];
+        }
+        if (has(programs, PROGRAM_BIT(PROGRAM_THROTTLE))) {
+                m->dirty_throttles = counts->cells[QOS_MEMORY_THROTTLES];
+                m->dirty_throttle_time = counts->sums[QOS_MEMORY_THROTTLE_NSEC];
+        }
+        if (has(programs, PROGRAM_BIT(PROGRAM_OOM)))
+                m->oom_kills = counts->cells[QOS_MEMORY_OOM_KILLS];
+}
+
+void unit_collect_usage(Unit *u) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        UsageReading r;
+
+        if (!u->usage || !usage_is_old(u->usage, now))
+                return;
+        usage_read(u->control_group, u->contention_probes & PROBE_MEMORY, now, &r);
+        usage_add(u->usage, &r);
+}
+
+static uint64_t usec_to_nsec(uint64_t usec) {
+        return usec == ABSENT ? ABSENT : usec * NSEC_PER_USEC;
+}
+
+static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
+        const struct {
+                UsageCounter counter;
+                double *share;
+                uint64_t *time;
+        } pressures[] = {
+                { USAGE_CPU_SOME,    &c->pressure.cpu.some,    &c->pressure.cpu.some_time    },
+                { USAGE_CPU_FULL,    &c->pressure.cpu.full,    &c->pressure.cpu.full_time    },
+                { USAGE_MEMORY_SOME, &c->pressure.memory.some, &c->pressure.memory.some_time },
+                { USAGE_MEMORY_FULL, &c->pressure.memory.full, &c->pressure.memory.full_time },
+                { USAGE_IO_SOME,     &c->pressure.io.some,     &c->pressure.io.some_time     },
+                { USAGE_IO_FULL,     &c->pressure.io.full,     &c->pressure.io.full_time     },
+        };
+        static const uint64_t averages[USAGE_AVERAGES] = { 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC };
+        UsageSum sum;
+        bool known;
+
+        if (!u->usage)
+                return;
+        known = usage_get(u->usage, window, &sum) >= 0;
+
+        for (size_t i = 0; i < ELEMENTSOF(pressures); i++) {
+                uint64_t usec = known ? sum.values[pressures[i].counter] : ABSENT;
+
+                *pressures[i].time = usec_to_nsec(usec);
+                if (usec != ABSENT && sum.at > 0)
+                        *pressures[i].share = MIN(1.0, (double) usec * NSEC_PER_USEC / sum.at);
+                /* Where nobody looked when the window began the kernel's own average does, which reaches back further, with less weight */
+                for (unsigned k = 0; !known && k < USAGE_AVERAGES; k++)
+                        if (window == averages[k])
+                                *pressures[i].share = u->usage->last.averages[pressures[i].counter][k];
+        }
+        if (!known)
+                return;
+        c->quota.periods = sum.values[USAGE_QUOTA_PERIODS];
+        c->quota.throttled_periods = sum.values[USAGE_QUOTA_THROTTLED_PERIODS];
+        c->quota.throttled_time = usec_to_nsec(sum.values[USAGE_QUOTA_THROTTLED_TIME]);
+        c->memory.swap_ins = sum.values[USAGE_SWAP_INS];
+        c->memory.refaults = sum.values[USAGE_REFAULTS];
+}
+
+/* The newest fault of each thread is not booked before its next one: somebody has to look. As gauges_refresh(). */
+static void faults_refresh(Manager *m, uint64_t now) {
+        if (m->faults_at != 0 && now < m->faults_at + GAUGES_AGE_NSEC)
+                return;
+        m->faults_at = now;
+        (void) probe_find_faults(m->probe);
+}
+
+/* Whether the kernel notes for whom it writes: the io controller is there for the unit itself, not only for what is around it. */
+static bool unit_has_io_controller(const Unit *u) {
+        char path[PATH_MAX];
+
+        if (!u->control_group)
+                return false;
+        return snprintf(path, sizeof(path), "/sys/fs/cgroup%s/io.stat", u->control_group) < (int) sizeof(path) && access(path, F_OK) >= 0;
+}
+
+static void contention_fill(Unit *u, uint64_t now, uint64_t window, Metrics *ret, ContentionReading *ret_reading, uint64_t *signature) {
+        uint64_t programs = probe_get_programs(u->manager->probe);
+        unsigned minimum = u->manager->config.minimum_samples;
+        ContentionBook buffer[UNITS_MAX_LIMIT];
+        Contention *c = &ret->contention;
+        ContentionBooks books;
+
+        contention_set_absent(ret);
+        *ret_reading = (ContentionReading) {};
+        if (!unit_get_contention_books(u, buffer, &books))
+                return;
+        if (u->contention_probes & PROBE_MEMORY)
+                faults_refresh(u->manager, now);
+        if (contention_read(&books, now, window, ret_reading) < 0)
+                return;
+        *signature ^= ret_reading->signature;
+
+        c->covered = ret_reading->covered;
+        if (u->contention_probes & PROBE_CPU)
+                states_fill(ret_reading, programs, minimum, c);
+        if (u->contention_probes & PROBE_BLOCK)
+                block_fill(ret_reading, programs, minimum, unit_has_io_controller(u), &c->block);
+        if (u->contention_probes & PROBE_MEMORY)
+                memory_fill(ret_reading, programs, &c->memory);
+        usage_fill(u, window, c);
+}
+
+/* ---- devices ---- */
+
+static uint64_t device_get_bytes(const BlockCounts *counts) {
+        return counts->bytes[QOS_BLOCK_READS] + counts->bytes[QOS_BLOCK_WRITES] + counts->bytes[QOS_BLOCK_DISCARDS];
+}
+
+static void device_name(uint32_t device, char ret[static 32]) {
+        char path[64], target[PATH_MAX];
+        const char *name;
+        ssize_t n;
+
+        (void) snprintf(path, sizeof(path), "/sys/dev/block/%u:%u", device >> 20, device & ((1U << 20) - 1));
+        n = readlink(path, target, sizeof(target) - 1);
+        if (n > 0) {
+                target[n] = 0;
+                name = strrchr(target, '/');
+                (void) snprintf(ret, 32, "%.31s", name ? name + 1 : target);
+        } else /* it is gone */
+                (void) snprintf(ret, 32, "%u:%u", device >> 20, device & ((1U << 20) - 1));
+}
+
+static int device_compare(const void *a, const void *b) {
+        const BlockDevice *x = a, *y = b;
+        uint64_t p = x->counts.queue_time + x->counts.device_time, q = y->counts.queue_time + y->counts.device_time;
+
+        return q < p ? -1 : q > p;
+}
+
+static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now, uint64_t window, Snapshot *s) {
+        Manager *m = u->manager;
+        const ContentionBook book = { .map = m->machine, .since = m->machine_since };
+        const ContentionBooks books = { .books = &book, .n = 1, .since = u->machine_base_at, .before = u->machine_base };
+        struct qos_block_devices devices;
+        ContentionReading machine;
+        bool shared;
+
+        if (s->metrics.contention.block.sectors == ABSENT || probe_get_devices(m->probe, &devices) < 0)
+                return;
+
+        shared = m->machine && u->machine_base && reading->boundary >= u->shares_since && contention_read(&books, now, window, &machine) >= 0;
+
+        for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++) {
+                BlockDevice *d = s->devices + s->n_devices;
+                BlockCounts all = {};
+
+                *d = (BlockDevice) { .share = NAN };
+                contention_add_block(reading, row, &d->counts);
+                if (d->counts.queue_time + d->counts.device_time + device_get_bytes(&d->counts) == 0)
+                        continue;
+                if (row > 0) {
+                        device_name(devices.devices[row - 1], d->name);
+                        if (shared) {
+                                contention_add_block(&machine, row, &all);
+                                if (device_get_bytes(&all) > 0)
+                                        d->share = MIN(1.0, (double) device_get_bytes(&d->counts) / device_get_bytes(&all));
+                        }
+                }
+                s->n_devices++;
+        }
+        qsort(s->devices, s->n_devices, sizeof(BlockDevice), device_compare);
 }
 
 static bool gauges_equal(const Metrics *a, const Metrics *b) {
@@ -284,6 +484,7 @@ static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *
         WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
         WindowBooks books = {};
+        ContentionReading contention;
         RowsReading rows_total;
         bool measurable;
         Snapshot totals = {}, s = {
@@ -323,8 +524,10 @@ static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *
         rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, WINDOW_TOTAL, total.covered, &rows_total);
         rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
         total.signature = rows_get_signature(&rows_total, total.signature);
-        contention_fill(u, now, window, &s.metrics, &(uint64_t) { 0 });
-        contention_fill(u, now, WINDOW_TOTAL, &s.totals, &total.signature);
+        unit_collect_usage(u);
+        contention_fill(u, now, window, &s.metrics, &contention, &(uint64_t) { 0 });
+        devices_fill(u, &contention, now, window, &s);
+        contention_fill(u, now, WINDOW_TOTAL, &s.totals, &contention, &total.signature);
 
         /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same seq */
         if (u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&
@@ -556,6 +759,15 @@ int unit_collect_history(Unit *u) {
 }
 
 const char* unit_degraded_reason(Unit *u) {
+        static const struct {
+                ProbeMask probe;
+                const char *name;
+                uint64_t needs;         /* without these there is next to nothing */
+        } table[] = {
+                { PROBE_CPU,    "cpu",    NEEDS_STATES },
+                { PROBE_BLOCK,  "block",  NEEDS_BLOCK  },
+                { PROBE_MEMORY, "memory", NEEDS_FAULTS },
+        };
         uint64_t programs = probe_get_programs(u->manager->probe);
         unsigned missing = 0;
 
@@ -573,5 +785,8 @@ const char* unit_degraded_reason(Unit *u) {
                 (void) asprintf(&u->degraded, "tls: programs not available, see 'qosctl probes'");
         else if (u->watched && !u->has_library && streq(u->active_state, "active"))
                 (void) asprintf(&u->degraded, "tls: no process of it has OpenSSL's library, waiting for one");
+        for (size_t i = 0; i < ELEMENTSOF(table) && !u->degraded; i++)
+                if (u->contention_probes & table[i].probe && !has(programs, table[i].needs))
+                        (void) asprintf(&u->degraded, "%s: programs not available, see 'qosctl probes'", table[i].name);
         return u->degraded;
 }

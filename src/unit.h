@@ -25,13 +25,16 @@ struct qos_unit;
 struct qos_contention;
 struct qos_shard;
 typedef struct ContentionCounts ContentionCounts;
+typedef struct Usage Usage;
 
 /* The probes, as bits: what a hold asks for. */
 typedef enum ProbeMask {
         PROBE_REQUESTS = 1 << 0,
         PROBE_TLS      = 1 << 1,        /* looks into TLS; what it sees are requests */
         PROBE_CPU      = 1 << 2,        /* where the time of threads goes */
-        _PROBE_ALL     = (1 << 3) - 1,
+        PROBE_BLOCK    = 1 << 3,        /* what block devices are asked for */
+        PROBE_MEMORY   = 1 << 4,        /* page faults, reclaim, and what is known of the control group */
+        _PROBE_ALL     = (1 << 5) - 1,
 } ProbeMask;
 
 /* "requests" → PROBE_REQUESTS; 0 if there is no such probe. */
@@ -89,7 +92,12 @@ struct Unit {
         const struct qos_shard *shards; /* … of each CPU */
         uint64_t contention_since;      /* when that was made, CLOCK_MONOTONIC ns … */
         uint64_t watched_since;         /* … and when the unit came to be watched: it may have been before, and detached */
+        ProbeMask contention_probes;    /* what it is watched with in there, by its own holds or those of units around it */
         ContentionCounts *contention_base; /* see ContentionBooks.before; NULL: nothing */
+        ContentionCounts *machine_base; /* what the book of the machine had when the unit came to be watched with "block"; NULL: none */
+        uint64_t machine_base_at;       /* when that was, CLOCK_MONOTONIC ns */
+        uint64_t shares_since;          /* windows that begin before that have more of the unit than of the machine */
+        Usage *usage;                   /* what its control group's files say; NULL: they are not read */
         uint64_t closed_at;             /* of one that is detached, CLOCK_MONOTONIC ns (nest.h) */
 
         uint64_t seq;
@@ -161,6 +169,9 @@ void histogram_done(Histogram *h);
 
 /* -ENOENT with NoSuchMetric for a name that is no distribution, -ENODATA when it is not measured now. */
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window_nsec, Histogram *ret, QosError *e);
+
+/* Reads the files of its control group, unless that was just done. */
+void unit_collect_usage(Unit *u);
 
 /* Takes over what the kernel knows of the steps that have passed. */
 int unit_collect_history(Unit *u);

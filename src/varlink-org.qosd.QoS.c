@@ -351,8 +351,124 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(involuntary, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                BlockDevice,
+                FIELD_COMMENT("The name of the disk, as in /sys/block; left out where it is all that have no entry of their own"),
+                SD_VARLINK_DEFINE_FIELD(device, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("All further ones together, which have no entry of their own"),
+                SD_VARLINK_DEFINE_FIELD(rest, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests to read that are done"),
+                SD_VARLINK_DEFINE_FIELD(reads, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests to write that are done"),
+                SD_VARLINK_DEFINE_FIELD(writes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests to bring to the medium what the device has in its cache, which carry no data"),
+                SD_VARLINK_DEFINE_FIELD(flushes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests to forget what is there"),
+                SD_VARLINK_DEFINE_FIELD(discards, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes read"),
+                SD_VARLINK_DEFINE_FIELD(readBytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes written"),
+                SD_VARLINK_DEFINE_FIELD(writeBytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes discarded"),
+                SD_VARLINK_DEFINE_FIELD(discardBytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How long requests waited to be given to the device, all of them together, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(queueTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How long the device had the requests, all of them together, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(deviceTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The share of the unit in all bytes to and from the device in the window"),
+                SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Block,
+                FIELD_COMMENT("Requests to read that are done"),
+                SD_VARLINK_DEFINE_FIELD(reads, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests to write that are done"),
+                SD_VARLINK_DEFINE_FIELD(writes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests to bring to the medium what the device has in its cache, which carry no data"),
+                SD_VARLINK_DEFINE_FIELD(flushes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests to forget what is there"),
+                SD_VARLINK_DEFINE_FIELD(discards, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes read"),
+                SD_VARLINK_DEFINE_FIELD(readBytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes written"),
+                SD_VARLINK_DEFINE_FIELD(writeBytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes discarded"),
+                SD_VARLINK_DEFINE_FIELD(discardBytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Of the bytes written, those that the kernel has brought to the device later, for the unit. Left out where the control group is without the io controller: they are nobody's then"),
+                SD_VARLINK_DEFINE_FIELD(writebackBytes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Sectors of 512 bytes that were read, written and discarded"),
+                SD_VARLINK_DEFINE_FIELD(sectors, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How long requests waited to be given to the device, all of them together, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(queueTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How long the device had the requests, all of them together, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(deviceTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From when a request to read was made to when the device was given it"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(readQueue, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From when the device was given a request to read to when it was done"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(readDevice, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From when a request to write was made to when the device was given it"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(writeQueue, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From when the device was given a request to write to when it was done"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(writeDevice, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("By device, with most time first; for root and for the user whose control group it is"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(devices, BlockDevice, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Memory,
+                FIELD_COMMENT("Page faults of the unit's threads for which nothing had to be read"),
+                SD_VARLINK_DEFINE_FIELD(minorFaults, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Page faults that had to wait for a device"),
+                SD_VARLINK_DEFINE_FIELD(majorFaults, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The time of minor page faults, of all threads, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(minorFaultTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The time of major page faults, of all threads, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(majorFaultTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How often a thread had to look for memory to free itself: for want of it in the machine, or at the limit of the unit"),
+                SD_VARLINK_DEFINE_FIELD(reclaims, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The time that took, of all threads, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(reclaimTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How often a thread that writes was made to wait, as too much had yet to be brought to the disk"),
+                SD_VARLINK_DEFINE_FIELD(dirtyThrottles, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("For how long, of all threads, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(dirtyThrottleTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Processes that were killed as there was no memory"),
+                SD_VARLINK_DEFINE_FIELD(oomKills, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Pages that were read back from swap. This and the next are there where the control group has the memory controller"),
+                SD_VARLINK_DEFINE_FIELD(swapIns, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Pages of files that were needed again soon after they had been dropped"),
+                SD_VARLINK_DEFINE_FIELD(refaults, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                PressureOfKind,
+                FIELD_COMMENT("Share of the window in which at least one thread waited"),
+                SD_VARLINK_DEFINE_FIELD(some, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Time in which at least one thread waited, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(someTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Share of the window in which all threads waited that could have done something"),
+                SD_VARLINK_DEFINE_FIELD(full, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Time in which all of them did, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(fullTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Pressure,
+                FIELD_COMMENT("For a CPU"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(cpu, PressureOfKind, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("For memory"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(memory, PressureOfKind, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("For a device"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(io, PressureOfKind, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Quota,
+                FIELD_COMMENT("Periods in which the unit wanted to run"),
+                SD_VARLINK_DEFINE_FIELD(periods, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Those in which the quota was used up"),
+                SD_VARLINK_DEFINE_FIELD(throttledPeriods, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("For how long the unit was not to run then, as the kernel counts it: each CPU by itself, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(throttledTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Contention,
-                FIELD_COMMENT("The part of the window in which the unit was watched with the probe, in nanoseconds"),
+                FIELD_COMMENT("The part of the window in which the unit was watched with one of the probes, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What all threads together have lived, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(threadTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -373,7 +489,15 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Threads that were woken by a thread of the unit in futex(2)"),
                 SD_VARLINK_DEFINE_FIELD(futexWakes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("From when a thread was ready to run to when it ran, the time for which it was throttled aside"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(runQueueLatency, Distribution, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(runQueueLatency, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("What the unit has block devices do, with the probe \"block\""),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(block, Block, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("What its threads wait for memory, with the probe \"memory\""),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(memory, Memory, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("For what its threads are held up, from the files of its control group (/proc/pressure is the same of the machine)"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(pressure, Pressure, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How its CPU quota was used up, from the same; left out where it has no CPU controller"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(quota, Quota, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Cost,
@@ -402,7 +526,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
         DEFINE(covered, SD_VARLINK_INT, 0), \
         FIELD_COMMENT("What the probe \"requests\" has measured. All that was not measured or would mislead is left out, in here and in the rest"), \
         DEFINE_BY_TYPE(requests, Requests, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("What the probe \"cpu\" has measured"), \
+        FIELD_COMMENT("What the probes \"cpu\", \"block\" and \"memory\" have measured"), \
         DEFINE_BY_TYPE(contention, Contention, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("All counters since the attach, by the name of the metric"), \
         DEFINE(totals, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE), \
@@ -453,7 +577,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 static SD_VARLINK_DEFINE_METHOD(
                 Attach,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("The probes to observe it with, \"requests\", \"tls\" and \"cpu\". Default: the configured ones"),
+                FIELD_COMMENT("The probes to observe it with, \"requests\", \"tls\", \"cpu\", \"block\" and \"memory\". Default: the configured ones"),
                 SD_VARLINK_DEFINE_INPUT(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What to leave out of the figures of the unit: \"port:9100\" for the requests that it answers at this port, on any address; \"http:/healthz\" for those to this path, as the client writes it and without the query, \"http:/static/*\" for those to all that begins so, three directories deep at most; \"redis:BRPOP\" for this command. What anybody who has attached it leaves out is left out. Default: nothing"),
                 SD_VARLINK_DEFINE_INPUT(exclude, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
@@ -694,7 +818,19 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_StateWaits,
                 SYMBOL_COMMENT("How often threads left the CPU"),
                 &vl_type_ContextSwitches,
-                SYMBOL_COMMENT("Where the time of a unit's threads goes: what the probe \"cpu\" measures. Each thread is in exactly one state at any time"),
+                SYMBOL_COMMENT("What a unit has one block device do, in the window"),
+                &vl_type_BlockDevice,
+                SYMBOL_COMMENT("What a unit has block devices do, in the window: requests that are done. A device that lies on another, as a loop device does on a disk, is one by itself"),
+                &vl_type_Block,
+                SYMBOL_COMMENT("What the threads of a unit wait for memory, in the window"),
+                &vl_type_Memory,
+                SYMBOL_COMMENT("Time in which threads were held up for want of something"),
+                &vl_type_PressureOfKind,
+                SYMBOL_COMMENT("Time in which threads were held up, by what they waited for"),
+                &vl_type_Pressure,
+                SYMBOL_COMMENT("The CPU quota of a control group, in the window"),
+                &vl_type_Quota,
+                SYMBOL_COMMENT("Where the time of a unit's threads goes, and what it has of the machine. Each thread is in exactly one state at any time, as the probe \"cpu\" measures"),
                 &vl_type_Contention,
                 SYMBOL_COMMENT("What observing costs"),
                 &vl_type_Cost,

@@ -815,7 +815,7 @@ class Others(Test):
         out = self.out_of("--help")
         self.fits(out, 80)
         self.assertEqual(out, self.out_of("-h"))
-        for verb in ("list", "attach", "detach", "status", "show", "top", "histogram", "probes", "list-metrics"):
+        for verb in ("list", "attach", "detach", "status", "show", "resources", "top", "histogram", "probes", "list-metrics"):
             self.assertRegex(out, rf"\n  {verb} ")
         self.assertRegex(self.out_of("--version"), r"^qosctl \d")
 
@@ -1107,7 +1107,7 @@ class Completion(Test):
 
     def test_completion(self):
         self.assertEqual(self.complete("at"), ["attach"])
-        self.assertEqual(len(self.complete("")), 12)
+        self.assertEqual(len(self.complete("")), 13)
         self.assertEqual(self.complete("attach", "n"), ["nginx.service"])
         self.assertEqual(self.complete("attach", "d"), ["dev-a\\x2db.service"])
         for verb in ("detach", "status", "show", "histogram", "history", "heatmap", "list"):

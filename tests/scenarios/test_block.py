@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What units have block devices do, against what the kernel says of the process that does it."""
+
+import json
+import os
+
+from scenario import Unit, as_user, attach, check, equal, kill_qosd, lookup, qosctl, run, snapshot, test, wait_for
+
+BLOCK = 65536
+
+# Writes and reads past the page cache, in steps, each of which it begins when there is a file that says so, and ends with a file of
+# what the kernel has counted for the process. What it writes to is there, with all its blocks, before the first step.
+PROGRAM = r"""
+import mmap, os, socket, sys, time
+
+directory, steps = sys.argv[1], sys.argv[2:]
+fd = os.open(directory + "/data", os.O_RDWR | os.O_DIRECT)
+page = mmap.mmap(-1, {block})
+page.write(b"x" * {block})
+
+
+def notify(text):
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    s.sendto(text.encode(), os.environ["NOTIFY_SOCKET"])
+
+
+notify("READY=1")
+for step in steps:
+    while not os.path.exists(directory + "/go-" + step):
+        time.sleep(0.01)
+    what, n = step.split("-")
+    for i in range(int(n)):
+        if what == "write":
+            os.pwrite(fd, page, i * {block})
+        elif what == "read":
+            os.preadv(fd, [page], i * {block})
+        elif what == "sync":
+            os.fdatasync(fd)
+    with open("/proc/self/io") as f:
+        counted = f.read()
+    with open(directory + "/new", "w") as f:
+        f.write(counted)
+    os.rename(directory + "/new", directory + "/done-" + step)
+os.read(os.open(directory + "/end", os.O_RDONLY), 1)
+"""
+
+
+class Disk(Unit):
+    """A unit that writes and reads on the file system of /var, in steps."""
+
+    def __init__(self, *steps):
+        self.directory = os.path.join("/var/tmp", f"qosd-block-{os.getpid()}-{id(self):x}")
+        os.makedirs(self.directory)
+        with open(self.directory + "/data", "wb") as f:
+            f.write(b"y" * BLOCK * 200)
+            f.flush()
+            os.fsync(f.fileno())
+        with open(self.directory + "/program", "w") as f:
+            f.write(PROGRAM.replace("{block}", str(BLOCK)))
+        os.mkfifo(self.directory + "/end")
+        super().__init__(f"/usr/bin/python3 {self.directory}/program {self.directory} {' '.join(steps)}")
+
+    def go(self, step):
+        """Does the step, and returns what the kernel has counted so far: {"read_bytes": …}."""
+        done = f"{self.directory}/done-{step}"
+        with open(f"{self.directory}/go-{step}", "w"):
+            pass
+        wait_for(f"the step {step} is done", lambda: os.path.exists(done), 20)
+        with open(done) as f:
+            return {key: int(value) for key, value in (line.split(": ") for line in f)}
+
+
+def block(unit, window="total"):
+    figures = lookup(snapshot(unit, window), "contention.block")
+    check(figures is not None, "there is no contention.block")
+    return figures
+
+
+@test(deadline=60, vm=True)
+def direct():
+    """Each request past the page cache is one, with all its bytes, its times and its device. Those of others are not the unit's."""
+    u = Disk("write-100", "read-70", "write-30")
+    other = Disk("write-40")
+    attach(u, "--probes=block")
+    u.start()
+    other.start()
+
+    before = block(u)
+    writes = u.go("write-100")
+    other.go("write-40")
+    reads = u.go("read-70")
+    figures = block(u)
+
+    equal(figures["writes"] - before["writes"], 100, "writes")
+    equal(figures["writeBytes"] - before["writeBytes"], 100 * BLOCK, "writeBytes")
+    equal(figures["reads"] - before["reads"], 70, "reads")
+    equal(figures["readBytes"] - before["readBytes"], reads["read_bytes"] - writes["read_bytes"], "readBytes")
+    for d, n in (("readQueue", 70), ("readDevice", 70), ("writeQueue", 100), ("writeDevice", 100)):
+        equal(figures[d]["count"] - before.get(d, {}).get("count", 0), n, f"{d}.count")
+    check(figures["readDevice"]["p50"] > 0, "the device took no time")
+    equal(figures["sectors"], (figures["readBytes"] + figures["writeBytes"] + figures["discardBytes"]) // 512, "sectors")
+
+    names = {d["device"] for d in figures["devices"]}
+    for key in ("reads", "writes", "readBytes", "writeBytes", "deviceTime"):
+        equal(sum(d[key] for d in figures["devices"]), figures[key], f"{key} of {names}")
+    check(all(os.path.exists(f"/sys/block/{n}") for n in names), f"no disks: {names}")
+
+    # A restart of qosd loses nothing
+    kill_qosd()
+    u.go("write-30")
+    after = block(u)
+    equal(after["writes"] - figures["writes"], 30, "writes after the restart")
+
+
+@test(deadline=60)
+def resources():
+    """The table of devices has what the snapshot has. Which devices a unit uses is not for everybody."""
+    u = Disk("write-50")
+    attach(u, "--probes=block,memory")
+    u.start()
+    u.go("write-50")
+    figures = block(u)
+    out = qosctl("resources", u.name, "--window=total").stdout
+    rows = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
+    header = next(line.split() for line in out.splitlines() if line.startswith("DEVICE"))
+    for d in figures["devices"]:
+        check(d["device"] in rows, f"no {d['device']} in {out}")
+        equal(rows[d["device"]][header.index("WRITES")], str(d["writes"]), "WRITES")
+    check("minor faults" in out, f"no memory in {out}")
+    equal(json.loads(qosctl("resources", u.name, "--window=total", "--json=short").stdout)["block"]["writes"], figures["writes"], "writes")
+
+    theirs = json.loads(run(*as_user(65534), "qosctl", "resources", u.name, "--window=total", "--json=short").stdout)["block"]
+    equal(theirs["writes"], figures["writes"], "writes, for another user")
+    check("devices" not in theirs, f"devices for another user: {theirs}")
+
+
+@test(deadline=60)
+def flushes():
+    """Who asks for the medium waits for a flush, which is none of the writes."""
+    u = Disk("write-10", "sync-1")
+    attach(u, "--probes=block")
+    u.start()
+    u.go("write-10")
+    before = block(u)
+    u.go("sync-1")
+    after = block(u)
+    device = after["devices"][0]["device"]
+    with open(f"/sys/block/{device}/queue/write_cache") as f:
+        cached = f.read().strip() == "write back"
+    if cached:
+        check(after["flushes"] > before["flushes"], f"no flush: {after}")
+    else:
+        equal(after["flushes"], 0, "flushes of a device without a cache")
+
+
+@test(deadline=60)
+def share():
+    """The share of a device is that of the bytes of all."""
+    a, b = Disk("write-30"), Disk("write-90")
+    attach(a, "--probes=block")
+    a.start()
+    b.start()
+    a.go("write-30")
+    b.go("write-90")
+    for window in ("60s", "total"):
+        shares = [d.get("share") for d in block(a, window)["devices"] if d["writes"] >= 30]
+        equal(len(shares), 1, "devices with the writes")
+        check(shares[0] and 0 < shares[0] <= 0.26, f"share over {window}: {shares[0]}, a quarter at most")
+
+
+@test(deadline=60)
+def nested():
+    """A slice has what the units in it do."""
+    u = Disk("write-20")
+    attach("system.slice", "--probes=block")
+    attach(u, "--probes=block")
+    u.start()
+    before = block("system.slice")["writes"]
+    mine = block(u)["writes"]
+    u.go("write-20")
+    equal(block(u)["writes"] - mine, 20, "writes of the unit")
+    check(block("system.slice")["writes"] - before >= 20, "the slice has not what its unit did")
+    qosctl("detach", "system.slice")
+
+
+@test(deadline=120, needs_vm="the io controller is not there")
+def writeback():
+    """What the kernel writes later is the unit's that has dirtied it, where the io controller is on."""
+    path = f"/var/tmp/qosd-writeback-{os.getpid()}"
+    u = Unit(f"/bin/sh -c 'dd if=/dev/zero of={path} bs=64k count=64 2>/dev/null; systemd-notify --ready; exec sleep 1000'",
+             settings="IOAccounting=yes\nIOWeight=100")
+    attach(u, "--probes=block")
+    u.start()
+    os.sync()
+    wait_for("what was dirtied is written", lambda: block(u).get("writebackBytes", 0) >= 64 * 65536, 20, pause=0.2)
+    figures = block(u)
+    check(figures["writeBytes"] >= figures["writebackBytes"], f"more written back than written: {figures}")
+    os.unlink(path)
