@@ -8,6 +8,7 @@
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-json.h>
 
+#include "alarm.h"
 #include "bus.h"
 #include "history-file.h"
 #include "json.h"
@@ -619,6 +620,8 @@ static void hold_free(Hold *h) {
 void unit_free(Unit *u) {
         while (u->holds)
                 hold_free(u->holds);
+        while (u->alarms)
+                alarm_free(u->alarms);
 
         free(u->name);
         free(u->control_group);
@@ -638,6 +641,7 @@ static void unit_let_go(Unit *u) {
         bool close = u->view && unit_find_outer(u);
         Manager *m = u->manager;
 
+        alarms_unit_detached(u);
         if (u->view) {
                 probe_disown_path(m->probe, u->control_group);
                 if (u->instances)
@@ -1233,6 +1237,7 @@ int manager_detach(Manager *m, const char *name, void *lease_key, QosError *e) {
 }
 
 void manager_release_lease(Manager *m, void *lease_key) {
+        alarms_release(m, lease_key);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Hold *h = m->units[i] ? unit_find_hold(m->units[i], HOLD_LEASE, lease_key) : NULL;
 
@@ -1376,9 +1381,12 @@ static int hold_to_json(const Hold *h, sd_json_variant **ret) {
 }
 
 static int unit_to_json(const Unit *u, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *base = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *base = NULL, *thresholds = NULL;
         int r;
 
+        r = alarms_to_json(u, &thresholds);
+        if (r < 0)
+                return r;
         for (Hold *h = u->holds; h; h = h->next)
                 if (h->type == HOLD_ADMINISTRATOR) {
                         r = hold_to_json(h, &hold);
@@ -1403,6 +1411,7 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                               SD_JSON_BUILD_PAIR_UNSIGNED("attachedSinceMonotonic", u->attached_since_monotonic),
                               SD_JSON_BUILD_PAIR_UNSIGNED("bookSince", u->book_since),
                               SD_JSON_BUILD_PAIR_CONDITION(!!base, "base", SD_JSON_BUILD_VARIANT(base)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!hold, "hold", SD_JSON_BUILD_VARIANT(hold)));
 }
 
@@ -1429,6 +1438,7 @@ static int state_write(Manager *m) {
         r = sd_json_buildo(&v,
                            SD_JSON_BUILD_PAIR_STRING("checksum", probe_get_checksum(m->probe)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("generation", m->generation),
+                           SD_JSON_BUILD_PAIR_UNSIGNED("crossings", alarms_get_seq(m)),
                            SD_JSON_BUILD_PAIR_CONDITION(!!units, "units", SD_JSON_BUILD_VARIANT(units)));
         if (r < 0)
                 return r;
@@ -1460,7 +1470,7 @@ typedef struct SavedUnit {
         const char *name, *control_group, *instances, *active_state;
         uint32_t slot, generation;
         uint64_t attached_since, attached_since_monotonic, book_since;
-        sd_json_variant *hold, *base;
+        sd_json_variant *hold, *base, *thresholds;
 } SavedUnit;
 
 typedef struct SavedHold {
@@ -1483,6 +1493,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 { "bookSince",              SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, book_since),               0                 },
                 { "base",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, base),                    0                 },
                 { "hold",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, hold),                    0                 },
+                { "thresholds",             SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedUnit, thresholds),              0                 },
                 {}
         };
         static const sd_json_dispatch_field hold_table[] = {
@@ -1536,6 +1547,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
         if (r < 0)
                 return r;
 
+        alarms_from_json(u, saved.thresholds);
         unit_load_history(u, saved.generation);
         if (adopted) {
                 r = probe_adopt_unit(m->probe, saved.slot, saved.generation, &u->view);
@@ -1568,7 +1580,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
 /* Goes on where the previous run ended. */
 static void state_restore(Manager *m) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
-        sd_json_variant *units, *generation;
+        sd_json_variant *units, *generation, *crossings;
         const char *checksum;
         bool same, adopted;
         int r;
@@ -1586,6 +1598,9 @@ static void state_restore(Manager *m) {
         generation = sd_json_variant_by_key(v, "generation");
         if (sd_json_variant_is_unsigned(generation))
                 m->generation = sd_json_variant_unsigned(generation);
+        crossings = sd_json_variant_by_key(v, "crossings");
+        if (sd_json_variant_is_unsigned(crossings))
+                alarms_set_seq(m, sd_json_variant_unsigned(crossings));
 
         same = streq_ptr(checksum, probe_get_checksum(m->probe));
         r = probe_adopt(m->probe, !same || !units);
@@ -1660,6 +1675,8 @@ int manager_new(sd_event *event, Manager **ret) {
 
         r = config_load("", &m->config);
         if (r >= 0)
+                r = alarms_new(m, &m->alarms);
+        if (r >= 0)
                 r = probe_new(&m->probe);
         if (r >= 0)
                 r = service_manager_new(manager_on_unit_changed, m, &m->service_manager);
@@ -1681,6 +1698,7 @@ int manager_new(sd_event *event, Manager **ret) {
 
         manager_take_fds(m);
         state_restore(m);
+        alarms_restored(m);
 
         *ret = m;
         return 0;
@@ -1697,6 +1715,7 @@ Manager* manager_free(Manager *m) {
         m->bus_server = bus_server_free(m->bus_server);
         sd_event_source_disable_unref(m->reconnect);
 
+        m->alarms = alarms_free(m->alarms);
         manager_collect_history(m);
         sd_event_source_disable_unref(m->history);
         sd_event_source_disable_unref(m->fold);

@@ -365,6 +365,27 @@ int threshold_format(const ThresholdRule *rule, char **ret) {
         return 0;
 }
 
+const char* threshold_format_value(const Metric *metric, double value, char buffer[static THRESHOLD_VALUE_MAX]) {
+        static const struct {
+                double factor;
+                const char *unit;
+        } times[] = { { 1e9, "s" }, { 1e6, "ms" }, { 1e3, "us" }, { 1, "ns" } },
+          sizes[] = { { 1099511627776., "T" }, { 1073741824., "G" }, { 1048576., "M" }, { 1024., "K" }, { 1, "B" } };
+        size_t i = 0;
+
+        if (streq(metric->unit, "ns")) {
+                while (i + 1 < ELEMENTSOF(times) && value < times[i].factor)
+                        i++;
+                (void) snprintf(buffer, THRESHOLD_VALUE_MAX, "%.4g%s", value / times[i].factor, times[i].unit);
+        } else if (streq(metric->unit, "bytes")) {
+                while (i + 1 < ELEMENTSOF(sizes) && value < sizes[i].factor)
+                        i++;
+                (void) snprintf(buffer, THRESHOLD_VALUE_MAX, "%.4g%s", value / sizes[i].factor, sizes[i].unit);
+        } else
+                (void) snprintf(buffer, THRESHOLD_VALUE_MAX, value < 1e6 ? "%.4g%s" : "%.0f%s", value, streq(metric->unit, "1/s") ? "/s" : "");
+        return buffer;
+}
+
 /* ---- what becomes of it --------------------------------------------------------------------------------------- */
 
 uint64_t threshold_get_period(const ThresholdRule *rule) {

@@ -50,6 +50,10 @@ bool threshold_name_is_valid(const char *name);
  * double shows them. */
 int threshold_format(const ThresholdRule *rule, char **ret);
 
+/* A value of the metric, or a limit, for people: "31.25ms", "1200/s"; four digits of it. */
+#define THRESHOLD_VALUE_MAX 40U
+const char* threshold_format_value(const Metric *metric, double value, char buffer[static THRESHOLD_VALUE_MAX]);
+
 /* How often the metric is worth a look: sub-windows of windows up to a second are 100 ms, those of longer ones a second or
  * more, in which what is new comes to the end of the window all the same. */
 uint64_t threshold_get_period(const ThresholdRule *rule);

@@ -19,6 +19,8 @@ typedef struct Unit Unit;
 typedef struct Hold Hold;
 struct qos_address;
 typedef struct History History;
+typedef struct Metric Metric;
+typedef struct Alarm Alarm;
 typedef struct WindowBase WindowBase;
 typedef struct WindowMark WindowMark;
 struct qos_unit;
@@ -89,6 +91,8 @@ struct Unit {
         uint64_t cached_signature;      /* of the counters, and where the window began */
         uint64_t cached_boundary;
 
+        Alarm *alarms;                  /* alarm.h */
+
         History *history;               /* history.h */
         struct {
                 uint64_t index;
@@ -114,6 +118,11 @@ void unit_free(Unit *u);
 /* Takes a reading over the window (WINDOW_TOTAL or window_is_valid()). Never fails: what cannot be had is absent.
  * While nothing happened to the unit the last reading is given again, with its seq. */
 void unit_get_snapshot(Unit *u, uint64_t window_nsec, Snapshot *ret);
+
+/* What the metric is for a threshold with that limit, in a reading over that window: requests of which no answer has begun to leave
+ * for longer than the limit count as beyond it, in quantiles of the latency and of the time to first byte. NaN: not known, also of
+ * what is counted while the window is not covered. ret_samples: what it was taken from; ABSENT: not known. */
+double unit_get_threshold_value(Unit *u, const Snapshot *s, const Metric *metric, double limit, uint64_t *ret_samples);
 
 /* The same with, for each selector, what it chooses, all of it together; not measured if it chooses nothing. */
 void unit_get_selected(Unit *u, uint64_t window_nsec, const Selector *selectors, size_t n, Snapshot *ret, Row *ret_rows);

@@ -237,6 +237,21 @@ static void test_slack(void) {
         check(isnan(threshold_get_slack(&none, 5)) && isnan(threshold_get_slack(&over, NAN)));
 }
 
+static void test_values(void) {
+        static const struct {
+                const char *metric;
+                double value;
+                const char *text;
+        } table[] = {
+                { FIRST_BYTE, 0, "0ns" }, { FIRST_BYTE, 999, "999ns" }, { FIRST_BYTE, 20e6, "20ms" }, { FIRST_BYTE, 31254321, "31.25ms" },
+                { FIRST_BYTE, 3.6e12, "3600s" }, { RATE, 1200, "1200/s" }, { RATE, 1234567.8, "1234568/s" }, { "requests.server.count", 0, "0" },
+                { "requests.server.bytesOut", 1536, "1.5K" }, { "requests.server.bytesOut", 12, "12B" },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                check(streq(threshold_format_value(metric_find(table[i].metric), table[i].value, (char[THRESHOLD_VALUE_MAX]) {}), table[i].text));
+}
+
 static void test_period(void) {
         check(threshold_get_period(&(ThresholdRule) { .window_nsec = 100 * MSEC }) == 100 * MSEC);
         check(threshold_get_period(&(ThresholdRule) { .window_nsec = SEC }) == 100 * MSEC);
@@ -286,6 +301,7 @@ int main(void) {
         test_machine();
         test_restored();
         test_slack();
+        test_values();
         test_period();
         test_quantile();
         test_states();
