@@ -18,6 +18,7 @@ char **arg_probes = NULL, **arg_excludes = NULL, **arg_metrics = NULL;
 uint64_t arg_window = WINDOW_UNSET;
 uint64_t arg_since = SINCE_UNSET;
 uint64_t arg_for = 0;
+uint64_t arg_timeout = 0;
 uint64_t arg_delay = NSEC_PER_SEC;
 uint64_t arg_iterations = 0;
 
@@ -34,6 +35,7 @@ enum {
         OPTION_METRICS,
         OPTION_REPEAT,
         OPTION_SINCE,
+        OPTION_TIMEOUT,
         _OPTION_MAX,
 };
 
@@ -58,6 +60,12 @@ static const struct Verb {
         { "history",      1, -1, TAKES(SINCE),                verb_history      },
         { "heatmap",      1, 2,  TAKES(SINCE),                verb_heatmap      },
         { "measure",      1, -1, 0,                           verb_measure      },
+        { "set-threshold",   1, 2,  0,                       verb_set_threshold   },
+        { "clear-threshold", 1, -1, 0,                       verb_clear_threshold },
+        { "list-thresholds", 0, -1, 0,                       verb_list_thresholds },
+        { "monitor",      0, -1, 0,                          verb_monitor      },
+        { "wait",         1, 2,  TAKES(TIMEOUT),             verb_wait         },
+        { "is-ok",        1, -1, 0,                          verb_is_ok        },
         { "probes",       0, 0,  0,                          verb_probes       },
         { "list-metrics", 0, 0,  0,                          verb_list_metrics },
 };
@@ -80,6 +88,13 @@ static int help(void) {
                       "  history UNIT [METRIC...]   Show how metrics changed over time\n"
                       "  heatmap UNIT [METRIC]      Show how the distribution of a duration changed\n"
                       "  measure UNIT -- COMMAND    Show what a unit does while COMMAND runs\n"
+                      "\n%2$sThreshold Commands:%3$s\n"
+                      "  set-threshold UNIT RULE    Set what a unit must not be beyond\n"
+                      "  clear-threshold UNIT NAME... Take thresholds away\n"
+                      "  list-thresholds [UNIT...]  List thresholds, and whether they are violated\n"
+                      "  monitor [UNIT...]          Show when thresholds are crossed\n"
+                      "  wait UNIT CONDITION        Wait until a condition holds\n"
+                      "  is-ok UNIT...              Check whether no threshold is violated\n"
                       "\n%2$sCommands on qosd:%3$s\n"
                       "  probes                     Show the BPF programs, and what they cost\n"
                       "  list-metrics               List what can be measured\n"
@@ -95,6 +110,7 @@ static int help(void) {
                       "     --exclude=WHAT,...      With attach: leave out requests at port:N, to\n"
                       "                             http:/PATH, of redis:COMMAND\n"
                       "     --for=SPAN              With attach: detach by itself after SPAN\n"
+                      "     --timeout=SPAN          With wait: give up after SPAN\n"
                       "  -P METRIC                  With show: only this metric\n"
                       "     --value                 With show: only values, no names\n"
                       "  -b --batch                 With top: print tables one after the other\n"
@@ -174,6 +190,7 @@ enum {
         ARG_PROBES,
         ARG_EXCLUDE,
         ARG_FOR,
+        ARG_TIMEOUT,
         ARG_VALUE,
         ARG_JSON,
         ARG_NO_PAGER,
@@ -192,6 +209,7 @@ static int parse_argv(int argc, char **argv) {
                 { "probes",          required_argument, NULL, ARG_PROBES          },
                 { "exclude",         required_argument, NULL, ARG_EXCLUDE         },
                 { "for",             required_argument, NULL, ARG_FOR             },
+                { "timeout",         required_argument, NULL, ARG_TIMEOUT         },
                 { "value",           no_argument,       NULL, ARG_VALUE           },
                 { "batch",           no_argument,       NULL, 'b'                 },
                 { "iterations",      required_argument, NULL, 'n'                 },
@@ -265,6 +283,13 @@ static int parse_argv(int argc, char **argv) {
                         if (r < 0 || arg_for == 0)
                                 return complain(-EINVAL, "Invalid time '%s', expected a time span like 10min or 1h 30min.", optarg);
                         given[OPTION_FOR] = "--for=";
+                        break;
+
+                case ARG_TIMEOUT:
+                        r = parse_span(optarg, &arg_timeout);
+                        if (r < 0 || arg_timeout == 0)
+                                return complain(-EINVAL, "Invalid time '%s', expected a time span like 30s or 10min.", optarg);
+                        given[OPTION_TIMEOUT] = "--timeout=";
                         break;
 
                 case 'P':

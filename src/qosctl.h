@@ -34,6 +34,7 @@ extern char **arg_excludes;             /* NULL: nothing */
 extern char **arg_metrics;              /* NULL: all */
 extern uint64_t arg_window;             /* ns; WINDOW_UNSET: the daemon's default */
 extern uint64_t arg_since;              /* CLOCK_REALTIME, ns; SINCE_UNSET: the daemon's default */
+extern uint64_t arg_timeout;            /* ns; 0: no limit */
 extern uint64_t arg_for;                /* ns; 0: no limit */
 extern uint64_t arg_delay;              /* ns */
 extern uint64_t arg_iterations;         /* 0: no limit */
@@ -49,6 +50,12 @@ int verb_histogram(int argc, char **argv);
 int verb_history(int argc, char **argv);
 int verb_heatmap(int argc, char **argv);
 int verb_measure(int argc, char **argv);
+int verb_set_threshold(int argc, char **argv);
+int verb_clear_threshold(int argc, char **argv);
+int verb_list_thresholds(int argc, char **argv);
+int verb_monitor(int argc, char **argv);
+int verb_wait(int argc, char **argv);
+int verb_is_ok(int argc, char **argv);
 int verb_probes(int argc, char **argv);
 int verb_list_metrics(int argc, char **argv);
 

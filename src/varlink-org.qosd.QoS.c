@@ -377,6 +377,46 @@ static SD_VARLINK_DEFINE_METHOD(
                 SD_VARLINK_DEFINE_INPUT(lease, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
                 DEFINE_INPUT_POLKIT);
 
+#define DEFINE_THRESHOLD(DEFINE, DEFINE_BY_TYPE) \
+        FIELD_COMMENT("The name of the unit"), \
+        DEFINE(unit, SD_VARLINK_STRING, 0), \
+        FIELD_COMMENT("The name of the threshold"), \
+        DEFINE(name, SD_VARLINK_STRING, 0), \
+        FIELD_COMMENT("The whole of it, as SetThreshold() takes it, with all that may be left out"), \
+        DEFINE(threshold, SD_VARLINK_STRING, 0), \
+        FIELD_COMMENT("The metric"), \
+        DEFINE(metric, SD_VARLINK_STRING, 0), \
+        FIELD_COMMENT("The state"), \
+        DEFINE_BY_TYPE(state, ThresholdState, 0), \
+        FIELD_COMMENT("What the metric must not be beyond, in its unit"), \
+        DEFINE(limit, SD_VARLINK_FLOAT, 0), \
+        FIELD_COMMENT("The value of the metric; left out if there is none"), \
+        DEFINE(value, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("How far it is from the limit, as a part of the limit, negative beyond it"), \
+        DEFINE(slack, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("The number of requests that it was taken from"), \
+        DEFINE(samples, SD_VARLINK_INT, SD_VARLINK_NULLABLE)
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Threshold,
+                DEFINE_THRESHOLD(SD_VARLINK_DEFINE_FIELD, SD_VARLINK_DEFINE_FIELD_BY_TYPE),
+                FIELD_COMMENT("Where it comes from"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(source, ThresholdSource, 0),
+                FIELD_COMMENT("The file and the line it stands in"),
+                SD_VARLINK_DEFINE_FIELD(origin, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Since when the state is what it is, in nanoseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_FIELD(since, SD_VARLINK_INT, 0));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                ThresholdEvent,
+                DEFINE_THRESHOLD(SD_VARLINK_DEFINE_FIELD, SD_VARLINK_DEFINE_FIELD_BY_TYPE),
+                FIELD_COMMENT("The state before"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(previous, ThresholdState, 0),
+                FIELD_COMMENT("Counts the events of all units; goes on when qosd is restarted, and begins anew when it was stopped"),
+                SD_VARLINK_DEFINE_FIELD(seq, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("When it happened, in nanoseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0));
+
 static SD_VARLINK_DEFINE_METHOD_FULL(
                 List,
                 SD_VARLINK_REQUIRES_MORE,
@@ -393,6 +433,8 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT(partOf, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The attached units that lie in it, at any depth"),
                 SD_VARLINK_DEFINE_OUTPUT(contains, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Its thresholds"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(thresholds, Threshold, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("A reading of it"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshot, Snapshot, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The name of the unit, or the path of a control group"),
@@ -471,46 +513,6 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshot, Snapshot, 0),
                 FIELD_COMMENT("How many readings were left out before this one, as the earlier ones had not been fetched"),
                 SD_VARLINK_DEFINE_OUTPUT(skipped, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
-
-#define DEFINE_THRESHOLD(DEFINE, DEFINE_BY_TYPE) \
-        FIELD_COMMENT("The name of the unit"), \
-        DEFINE(unit, SD_VARLINK_STRING, 0), \
-        FIELD_COMMENT("The name of the threshold"), \
-        DEFINE(name, SD_VARLINK_STRING, 0), \
-        FIELD_COMMENT("The whole of it, as SetThreshold() takes it, with all that may be left out"), \
-        DEFINE(threshold, SD_VARLINK_STRING, 0), \
-        FIELD_COMMENT("The metric"), \
-        DEFINE(metric, SD_VARLINK_STRING, 0), \
-        FIELD_COMMENT("The state"), \
-        DEFINE_BY_TYPE(state, ThresholdState, 0), \
-        FIELD_COMMENT("What the metric must not be beyond, in its unit"), \
-        DEFINE(limit, SD_VARLINK_FLOAT, 0), \
-        FIELD_COMMENT("The value of the metric; left out if there is none"), \
-        DEFINE(value, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("How far it is from the limit, as a part of the limit, negative beyond it"), \
-        DEFINE(slack, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("The number of requests that it was taken from"), \
-        DEFINE(samples, SD_VARLINK_INT, SD_VARLINK_NULLABLE)
-
-static SD_VARLINK_DEFINE_STRUCT_TYPE(
-                Threshold,
-                DEFINE_THRESHOLD(SD_VARLINK_DEFINE_FIELD, SD_VARLINK_DEFINE_FIELD_BY_TYPE),
-                FIELD_COMMENT("Where it comes from"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(source, ThresholdSource, 0),
-                FIELD_COMMENT("The file and the line it stands in"),
-                SD_VARLINK_DEFINE_FIELD(origin, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Since when the state is what it is, in nanoseconds since 1970 UTC"),
-                SD_VARLINK_DEFINE_FIELD(since, SD_VARLINK_INT, 0));
-
-static SD_VARLINK_DEFINE_STRUCT_TYPE(
-                ThresholdEvent,
-                DEFINE_THRESHOLD(SD_VARLINK_DEFINE_FIELD, SD_VARLINK_DEFINE_FIELD_BY_TYPE),
-                FIELD_COMMENT("The state before"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(previous, ThresholdState, 0),
-                FIELD_COMMENT("Counts the events of all units; goes on when qosd is restarted, and begins anew when it was stopped"),
-                SD_VARLINK_DEFINE_FIELD(seq, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("When it happened, in nanoseconds since 1970 UTC"),
-                SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0));
 
 static SD_VARLINK_DEFINE_METHOD(
                 SetThreshold,

@@ -635,8 +635,39 @@ static int reply_many(sd_varlink *link, sd_json_variant **replies, size_t n) {
         return r;
 }
 
+/* names: NULL for all */
+static bool names_have(char **names, const char *name) {
+        for (char **i = names; i && *i; i++)
+                if (streq(*i, name))
+                        return true;
+        return !names;
+}
+
+/* units: NULL for all */
+static int thresholds_to_json(Manager *m, char **units, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        int r;
+
+        r = sd_json_variant_new_array(&array, NULL, 0);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++)
+                for (Alarm *a = m->units[i] ? alarm_next(m->units[i], NULL) : NULL; a && r >= 0; a = alarm_next(m->units[i], a)) {
+                        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+
+                        if (!names_have(units, m->units[i]->name))
+                                continue;
+                        r = alarm_to_json(a, &v);
+                        if (r >= 0)
+                                r = sd_json_variant_append_array(&array, v);
+                }
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(array);
+        return 0;
+}
+
 static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *snapshot = NULL, *holds = NULL, *contains = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *snapshot = NULL, *holds = NULL, *contains = NULL, *thresholds = NULL;
         const char *degraded = unit_degraded_reason(u);
         const Unit *outer = unit_find_outer(u);
         int r;
@@ -644,6 +675,11 @@ static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_
         r = unit_to_snapshot(u, c, window, &snapshot);
         if (r < 0)
                 return r;
+        if (alarm_next(u, NULL)) {
+                r = thresholds_to_json(u->manager, (char*[]) { u->name, NULL }, &thresholds);
+                if (r < 0)
+                        return r;
+        }
         r = holds_to_json(u, now_usec(CLOCK_BOOTTIME), &holds);
         if (r < 0)
                 return r;
@@ -663,6 +699,7 @@ static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_
                               SD_JSON_BUILD_PAIR_CONDITION(!!degraded, "degraded", SD_JSON_BUILD_STRING(degraded)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!outer, "partOf", SD_JSON_BUILD_STRING(outer ? outer->name : NULL)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!contains, "contains", SD_JSON_BUILD_VARIANT(contains)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
                               SD_JSON_BUILD_PAIR_VARIANT("snapshot", snapshot),
                               SD_JSON_BUILD_PAIR_STRING("unit", u->name));
 }
@@ -910,14 +947,6 @@ static bool connection_is_behind(Connection *c) {
 
         fd = sd_varlink_get_fd(c->link);
         return fd >= 0 && ioctl(fd, SIOCOUTQ, &n) >= 0 && n > UNREAD_MAX;
-}
-
-/* names: NULL for all */
-static bool names_have(char **names, const char *name) {
-        for (char **i = names; i && *i; i++)
-                if (streq(*i, name))
-                        return true;
-        return !names;
 }
 
 static int connection_send_round(Connection *c) {
@@ -1174,29 +1203,6 @@ static int vl_method_set_threshold(sd_varlink *link, sd_json_variant *parameters
 
 static int vl_method_clear_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
         return method_change_threshold(link, parameters, flags, ASSERT_PTR(userdata), false);
-}
-
-/* units: NULL for all */
-static int thresholds_to_json(Manager *m, char **units, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
-        int r;
-
-        r = sd_json_variant_new_array(&array, NULL, 0);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++)
-                for (Alarm *a = m->units[i] ? alarm_next(m->units[i], NULL) : NULL; a && r >= 0; a = alarm_next(m->units[i], a)) {
-                        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
-
-                        if (!names_have(units, m->units[i]->name))
-                                continue;
-                        r = alarm_to_json(a, &v);
-                        if (r >= 0)
-                                r = sd_json_variant_append_array(&array, v);
-                }
-        if (r < 0)
-                return r;
-
-        *ret = TAKE_PTR(array);
-        return 0;
 }
 
 static int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {

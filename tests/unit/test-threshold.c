@@ -180,7 +180,9 @@ static void walk(const char *line, const Look *looks, size_t n) {
 }
 #define WALK(line, ...) walk(line, (const Look[]) { __VA_ARGS__ }, ELEMENTSOF(((const Look[]) { __VA_ARGS__ })))
 
-enum { UNKNOWN = THRESHOLD_UNKNOWN, OK = THRESHOLD_OK, VIOLATED = THRESHOLD_VIOLATED };
+#define UNKNOWN THRESHOLD_UNKNOWN
+#define OK THRESHOLD_OK
+#define VIOLATED THRESHOLD_VIOLATED
 
 static void test_machine(void) {
         /* Without durations: at once, each way. The limit itself is not beyond it */
