@@ -78,7 +78,9 @@ static int level_create(const char *directory, const Alarm *a) {
                 return -errno;
         if (chmod(directory, 0755) < 0)
                 return -errno;
-        fd = open(path, O_WRONLY|O_CREAT|O_TRUNC|O_NOFOLLOW|O_CLOEXEC, 0644);
+        fd = open(path, O_WRONLY|O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, 0644);
+        if (fd < 0 && errno == EEXIST)
+                return 0; /* still: who watches it would take it for news */
         if (fd < 0 || fchmod(fd, 0644) < 0 || dprintf(fd, "%s\n", rule) < 0)
                 return -errno;
         return 0;
@@ -114,7 +116,7 @@ static void alarm_show_level(const Alarm *a, bool violated) {
                                        a->rule.name, a->unit->name);
 }
 
-/* Those of before that are still right are not touched: who watches them would take it for news. */
+/* Takes away those of before that are no longer right. */
 static void directory_prune(const Alarms *alarms) {
         DIR *d;
 

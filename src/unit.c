@@ -343,7 +343,7 @@ double unit_get_threshold_value(Unit *u, const Snapshot *s, const Metric *metric
         else
                 real = metric_get_integer(metric, &s->metrics, &n) ? (double) n : NAN;
         if (metric->kind == METRIC_COUNTER || streq(metric->unit, "1/s"))
-                return s->covered < s->window ? NAN : real;
+                return now_nsec(CLOCK_MONOTONIC) - u->attached_since_monotonic < s->window ? NAN : real;
 
         if (!threshold_get_quantile(metric, &name, &length, &q))
                 return real;

@@ -121,7 +121,7 @@ void unit_get_snapshot(Unit *u, uint64_t window_nsec, Snapshot *ret);
 
 /* What the metric is for a threshold with that limit, in a reading over that window: requests of which no answer has begun to leave
  * for longer than the limit count as beyond it, in quantiles of the latency and of the time to first byte. NaN: not known, also of
- * what is counted while the window is not covered. ret_samples: what it was taken from; ABSENT: not known. */
+ * what is counted while the unit is not attached for as long as the window. ret_samples: what it was taken from; ABSENT: not known. */
 double unit_get_threshold_value(Unit *u, const Snapshot *s, const Metric *metric, double limit, uint64_t *ret_samples);
 
 /* The same with, for each selector, what it chooses, all of it together; not measured if it chooses nothing. */
