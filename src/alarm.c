@@ -516,6 +516,24 @@ int alarm_clear(Manager *m, const char *unit, const char *name, void *lease_key,
         return 0;
 }
 
+void alarms_forget_files(Unit *u) {
+        Manager *m = u->manager;
+        bool any = false;
+
+        for (Alarm *a = u->alarms, *next; a; a = next) {
+                next = a->next;
+                if (a->source != ALARM_FILE || a->seen)
+                        continue;
+                any = true;
+                alarm_free(a);
+        }
+        if (!any)
+                return;
+        bus_server_unit_changed(m->bus_server, u);
+        manager_save(m);
+        alarms_arm(m, false);
+}
+
 void alarms_release(Manager *m, const void *lease_key) {
         bool any = false;
 

@@ -48,7 +48,7 @@ struct Alarm {
         uid_t uid;
         void *lease_key;                /* as in struct Hold */
         char *origin;                   /* file and line; NULL: not from a file */
-        bool seen;                      /* by alarms_end_files() */
+        bool seen;                      /* by the newest look at unit files (declared.c) */
 
         uint64_t since;                 /* of the state, CLOCK_REALTIME ns */
         double value;                   /* at the last look; NaN: none */
@@ -87,6 +87,9 @@ Alarms* alarms_free(Alarms *alarms);
 int alarm_set(Manager *m, const AlarmRequest *request, Alarm **ret, QosError *e);
 int alarm_clear(Manager *m, const char *unit, const char *name, void *lease_key, QosError *e);
 void alarm_free(Alarm *a);
+
+/* Takes back those of the unit that its files no longer have. */
+void alarms_forget_files(Unit *u);
 
 /* The connection or bus name has ended. */
 void alarms_release(Manager *m, const void *lease_key);

@@ -10,6 +10,7 @@
 
 #include "alarm.h"
 #include "bus.h"
+#include "declared.h"
 #include "history-file.h"
 #include "json.h"
 #include "library.h"
@@ -1236,6 +1237,14 @@ int manager_detach(Manager *m, const char *name, void *lease_key, QosError *e) {
         return 0;
 }
 
+void unit_forget_files(Unit *u) {
+        Hold *h = unit_find_hold(u, HOLD_FILE, NULL);
+
+        alarms_forget_files(u);
+        if (h && !h->seen)
+                hold_release(h);
+}
+
 void manager_release_lease(Manager *m, void *lease_key) {
         alarms_release(m, lease_key);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
@@ -1361,6 +1370,8 @@ static void manager_on_unit_changed(const char *name, void *userdata) {
 
         if (name && endswith(name, ".socket"))
                 (void) service_manager_load(m->service_manager, name, on_socket_loaded, m, NULL);
+        if (!name)
+                declared_scan(m->declared);
 }
 
 /* ---- what a restart of qosd must know ------------------------------------------------------------------------- */
@@ -1381,15 +1392,15 @@ static int hold_to_json(const Hold *h, sd_json_variant **ret) {
 }
 
 static int unit_to_json(const Unit *u, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *base = NULL, *thresholds = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *file = NULL, *base = NULL, *thresholds = NULL;
         int r;
 
         r = alarms_to_json(u, &thresholds);
         if (r < 0)
                 return r;
         for (Hold *h = u->holds; h; h = h->next)
-                if (h->type == HOLD_ADMINISTRATOR) {
-                        r = hold_to_json(h, &hold);
+                if (h->type != HOLD_LEASE) {
+                        r = hold_to_json(h, h->type == HOLD_FILE ? &file : &hold);
                         if (r < 0)
                                 return r;
                 }
@@ -1412,6 +1423,7 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                               SD_JSON_BUILD_PAIR_UNSIGNED("bookSince", u->book_since),
                               SD_JSON_BUILD_PAIR_CONDITION(!!base, "base", SD_JSON_BUILD_VARIANT(base)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!file, "file", SD_JSON_BUILD_VARIANT(file)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!hold, "hold", SD_JSON_BUILD_VARIANT(hold)));
 }
 
@@ -1470,7 +1482,7 @@ typedef struct SavedUnit {
         const char *name, *control_group, *instances, *active_state;
         uint32_t slot, generation;
         uint64_t attached_since, attached_since_monotonic, book_since;
-        sd_json_variant *hold, *base, *thresholds;
+        sd_json_variant *hold, *file, *base, *thresholds;
 } SavedUnit;
 
 typedef struct SavedHold {
@@ -1479,6 +1491,31 @@ typedef struct SavedHold {
         uint64_t expires;
         sd_json_variant *exclude;
 } SavedHold;
+
+static int hold_restore(Unit *u, HoldType type, sd_json_variant *v) {
+        static const sd_json_dispatch_field hold_table[] = {
+                { "probes",  SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,  offsetof(SavedHold, probes),  SD_JSON_MANDATORY },
+                { "uid",     SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid, offsetof(SavedHold, uid),     SD_JSON_MANDATORY },
+                { "expires", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,  offsetof(SavedHold, expires), 0                 },
+                { "exclude", SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedHold, exclude), 0            },
+                {}
+        };
+        SavedHold hold = { .expires = USEC_INFINITY };
+        AttachRequest request;
+        int r;
+
+        r = sd_json_dispatch(v, hold_table, 0, &hold);
+        if (r < 0)
+                return r;
+        request = (AttachRequest) {
+                .type = type,
+                .probes = hold.probes & _PROBE_ALL,
+                .uid = hold.uid,
+        };
+        for (size_t i = 0; hold.exclude && i < sd_json_variant_elements(hold.exclude); i++)
+                (void) exclude_list_add(&request.excludes, strempty(sd_json_variant_string(sd_json_variant_by_index(hold.exclude, i))));
+        return unit_hold(u, &request, hold.expires);
+}
 
 static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
         static const sd_json_dispatch_field unit_table[] = {
@@ -1493,18 +1530,10 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 { "bookSince",              SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, book_since),               0                 },
                 { "base",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, base),                    0                 },
                 { "hold",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, hold),                    0                 },
+                { "file",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, file),                    0                 },
                 { "thresholds",             SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedUnit, thresholds),              0                 },
                 {}
         };
-        static const sd_json_dispatch_field hold_table[] = {
-                { "probes",  SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,  offsetof(SavedHold, probes),  SD_JSON_MANDATORY },
-                { "uid",     SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid, offsetof(SavedHold, uid),     SD_JSON_MANDATORY },
-                { "expires", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,  offsetof(SavedHold, expires), 0                 },
-                { "exclude", SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedHold, exclude), 0            },
-                {}
-        };
-        SavedHold hold = { .expires = USEC_INFINITY };
-        AttachRequest request;
         SavedUnit saved = {};
         Unit *u;
         int r;
@@ -1514,19 +1543,14 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 return r;
         if (saved.slot >= UNITS_MAX_LIMIT || m->units[saved.slot])
                 return -EBADMSG;
-        if (!saved.hold && !adopted)
+        if (!saved.hold && !saved.file && !adopted)
                 return 0;
-        if (saved.hold) {
-                r = sd_json_dispatch(saved.hold, hold_table, 0, &hold);
-                if (r < 0)
-                        return r;
-        }
 
         r = unit_new(m, saved.name, saved.control_group, saved.instances, saved.active_state, SD_ID128_NULL, saved.slot, &u);
         if (r < 0)
                 return r;
 
-        if (!saved.hold) {
+        if (!saved.hold && !saved.file) {
                 /* Leases only, whose connections ended with the previous run, or a closed book: see state_restore() */
                 r = probe_adopt_unit(m->probe, saved.slot, saved.generation, &u->view);
                 if (r < 0)
@@ -1536,14 +1560,9 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 return 0;
         }
 
-        request = (AttachRequest) {
-                .type = HOLD_ADMINISTRATOR,
-                .probes = hold.probes & _PROBE_ALL,
-                .uid = hold.uid,
-        };
-        for (size_t i = 0; hold.exclude && i < sd_json_variant_elements(hold.exclude); i++)
-                (void) exclude_list_add(&request.excludes, strempty(sd_json_variant_string(sd_json_variant_by_index(hold.exclude, i))));
-        r = unit_hold(u, &request, hold.expires);
+        r = saved.hold ? hold_restore(u, HOLD_ADMINISTRATOR, saved.hold) : 0;
+        if (r >= 0 && saved.file)
+                r = hold_restore(u, HOLD_FILE, saved.file);
         if (r < 0)
                 return r;
 
@@ -1677,6 +1696,8 @@ int manager_new(sd_event *event, Manager **ret) {
         if (r >= 0)
                 r = alarms_new(m, &m->alarms);
         if (r >= 0)
+                r = declared_new(m, &m->declared);
+        if (r >= 0)
                 r = probe_new(&m->probe);
         if (r >= 0)
                 r = service_manager_new(manager_on_unit_changed, m, &m->service_manager);
@@ -1710,6 +1731,7 @@ Manager* manager_free(Manager *m) {
 
         while (m->operations)
                 attach_operation_free(m->operations);
+        m->declared = declared_free(m->declared);
 
         m->varlink_server = varlink_server_free(m->varlink_server);
         m->bus_server = bus_server_free(m->bus_server);

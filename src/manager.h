@@ -18,6 +18,7 @@ typedef struct Probe Probe;
 typedef struct ServiceManager ServiceManager;
 typedef struct Alarms Alarms;                   /* alarm.c */
 typedef struct AlarmEvent AlarmEvent;
+typedef struct Declared Declared;               /* declared.c */
 typedef struct BusServer BusServer;             /* bus.c */
 typedef struct VarlinkServer VarlinkServer;     /* varlink.c */
 
@@ -33,6 +34,7 @@ struct Manager {
         Probe *probe;                   /* probe.c: everything in the kernel */
         ServiceManager *service_manager; /* systemd.c: PID 1 */
         Alarms *alarms;
+        Declared *declared;
         BusServer *bus_server;
         VarlinkServer *varlink_server;
 
@@ -117,6 +119,9 @@ AttachOperation* attach_operation_cancel(AttachOperation *o);
  * only attached units are looked at (by name, alias-free, ".service" appended as systemctl does, or path).
  * Fails with NotAttached, also when somebody else's hold is all there is. */
 int manager_detach(Manager *m, const char *name, void *lease_key, QosError *e);
+
+/* What unit files have said of the unit and no longer do is taken back; the unit may be gone then. */
+void unit_forget_files(Unit *u);
 
 /* All leases of a connection that ended, of units and of thresholds. */
 void manager_release_lease(Manager *m, void *lease_key);

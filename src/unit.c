@@ -34,6 +34,7 @@ const char* probe_name(unsigned i) {
 const char* hold_type_to_string(HoldType t) {
         static const char *const table[_HOLD_TYPE_MAX] = {
                 [HOLD_ADMINISTRATOR] = "administrator",
+                [HOLD_FILE]          = "unitFile",
                 [HOLD_LEASE]         = "lease",
         };
 

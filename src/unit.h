@@ -39,11 +39,12 @@ const char* probe_name(unsigned i);
 
 typedef enum HoldType {
         HOLD_ADMINISTRATOR,     /* "qosctl attach": until detach, an expiry, or the next boot */
+        HOLD_FILE,              /* [X-QoS] in the unit's files: as long as it stands there */
         HOLD_LEASE,             /* lives as long as the connection (varlink) or bus name (D-Bus) of who asked */
         _HOLD_TYPE_MAX,
 } HoldType;
 
-const char* hold_type_to_string(HoldType t);    /* "administrator", "lease" */
+const char* hold_type_to_string(HoldType t);    /* "administrator", "unitFile", "lease" */
 
 struct Hold {
         Unit *unit;
@@ -55,6 +56,7 @@ struct Hold {
         uint64_t expires;               /* CLOCK_BOOTTIME usec, or USEC_INFINITY */
         sd_event_source *expiry;
         void *lease_key;                /* identifies the connection a lease belongs to */
+        bool seen;                      /* by the newest look at unit files (declared.c) */
         Hold *next;
 };
 

@@ -30,6 +30,8 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 HoldType,
                 FIELD_COMMENT("Until it is detached, its time is over, or the next boot"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(administrator),
+                FIELD_COMMENT("For as long as a section [X-QoS] stands in its unit files"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(unitFile),
                 FIELD_COMMENT("For as long as the connection of who asked for it"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(lease));
 
