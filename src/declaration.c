@@ -136,11 +136,33 @@ static int set(Declaration *d, const char *path, unsigned line, char *s) {
         return 0;
 }
 
+/* A line, with those that continue it. */
+typedef struct Line {
+        char text[LINE_MAX_BYTES];
+        size_t used;
+        unsigned number;        /* of the first one */
+        bool overlong;
+        bool ours;              /* in our section */
+} Line;
+
+static int line_end(Line *l, Declaration *d, const char *path) {
+        char *s;
+
+        l->text[l->used] = 0;
+        s = strip(l->text);
+        if (*s == '[')
+                l->ours = streq(s, SECTION);
+        else if (l->ours && l->overlong)
+                log_warning("%s:%u: the line is longer than %u bytes, ignoring.", path, l->number, LINE_MAX_BYTES - 2);
+        else if (l->ours && *s)
+                return set(d, path, l->number, s);
+        return 0;
+}
+
 int declaration_read(Declaration *d, const char *path, const char *text, size_t size) {
-        char joined[LINE_MAX_BYTES];
-        bool ours = false, continued = false, overlong = false;
-        unsigned line = 0, first = 1;
-        size_t used = 0;
+        bool continued = false;
+        Line line = {};
+        unsigned n = 0;
         int r;
 
         for (size_t i = 0; i < size; ) {
@@ -149,7 +171,7 @@ int declaration_read(Declaration *d, const char *path, const char *text, size_t 
                 const char *s = text + i;
 
                 i += l + 1;
-                line++;
+                n++;
                 while (l > 0 && s[l - 1] == '\r')
                         l--;
                 while (blank < l && (s[blank] == ' ' || s[blank] == '\t'))
@@ -159,36 +181,28 @@ int declaration_read(Declaration *d, const char *path, const char *text, size_t 
                         continue;
 
                 if (!continued) {
-                        first = line;
-                        used = 0;
-                        overlong = false;
+                        line.number = n;
+                        line.used = 0;
+                        line.overlong = false;
                 }
-                continued = l > 0 && s[l - 1] == '\\' && i < size;
+                continued = l > 0 && s[l - 1] == '\\';
                 if (continued)
                         l--;
-                if (used + l + 2 > sizeof(joined)) {
-                        overlong = true;
+                if (line.used + l + 2 > sizeof(line.text)) {
+                        line.overlong = true;
                         l = 0;
                 }
                 /* Whatever else it is, it is not the end of a string, and fit to be shown */
                 for (size_t k = 0; k < l; k++)
-                        joined[used++] = (unsigned char) s[k] < ' ' || s[k] == 0x7f ? ' ' : s[k];
+                        line.text[line.used++] = (unsigned char) s[k] < ' ' || s[k] == 0x7f ? ' ' : s[k];
                 if (continued) {
-                        joined[used++] = ' ';
+                        if (!line.overlong)
+                                line.text[line.used++] = ' ';
                         continue;
                 }
-                joined[used] = 0;
-
-                s = strip(joined);
-                if (*s == '[')
-                        ours = streq(s, SECTION);
-                else if (ours && overlong)
-                        log_warning("%s:%u: the line is longer than %u bytes, ignoring.", path, first, LINE_MAX_BYTES - 2);
-                else if (ours && *s) {
-                        r = set(d, path, first, (char*) s);
-                        if (r < 0)
-                                return r;
-                }
+                r = line_end(&line, d, path);
+                if (r < 0)
+                        return r;
         }
-        return 0;
+        return continued ? line_end(&line, d, path) : 0;
 }

@@ -35,6 +35,8 @@ _qosctl() {
                 [list]='-a --all --window='
                 [attach]='--probes= --exclude= --for='
                 [detach]='-a --all'
+                [enable]='--now --probes= --exclude='
+                [disable]=''
                 [status]='--window='
                 [show]='-P --value --window='
                 [top]='-b --batch -n --iterations= -d --delay= --window='
@@ -103,7 +105,7 @@ _qosctl() {
                                 words=${!options[*]}
                         else
                                 case $verb in
-                                        attach|top) words=$(__qosctl_loaded) ;;
+                                        attach|enable|disable|top) words=$(__qosctl_loaded) ;;
                                         measure)
                                                 if (( n == 0 )); then
                                                         words=$(__qosctl_loaded)

@@ -12,7 +12,7 @@
 
 JsonMode arg_json = JSON_OFF;
 bool arg_no_pager = false, arg_legend = true, arg_ask_password = true;
-bool arg_all = false, arg_value = false, arg_batch = false;
+bool arg_all = false, arg_value = false, arg_batch = false, arg_now = false;
 const char *arg_host = NULL;
 char **arg_probes = NULL, **arg_excludes = NULL, **arg_metrics = NULL;
 uint64_t arg_window = WINDOW_UNSET;
@@ -36,6 +36,7 @@ enum {
         OPTION_REPEAT,
         OPTION_SINCE,
         OPTION_TIMEOUT,
+        OPTION_NOW,
         _OPTION_MAX,
 };
 
@@ -53,6 +54,8 @@ static const struct Verb {
         { "list",         0, -1, TAKES(ALL)|TAKES(WINDOW),     verb_list         },
         { "attach",       1, -1, TAKES(PROBES)|TAKES(EXCLUDE)|TAKES(FOR), verb_attach },
         { "detach",       0, -1, TAKES(ALL),                  verb_detach       },
+        { "enable",       1, -1, TAKES(PROBES)|TAKES(EXCLUDE)|TAKES(NOW), verb_enable },
+        { "disable",      1, -1, 0,                           verb_disable      },
         { "status",       1, -1, TAKES(WINDOW),               verb_status       },
         { "show",         1, -1, TAKES(WINDOW)|TAKES(METRICS), verb_show         },
         { "top",          0, -1, TAKES(WINDOW)|TAKES(REPEAT),  verb_top          },
@@ -81,6 +84,8 @@ static int help(void) {
                       "  list [PATTERN...]          List attached units (the default)\n"
                       "  attach UNIT...             Begin to observe units\n"
                       "  detach UNIT...|--all       Stop to observe units\n"
+                      "  enable UNIT...             Observe units from each boot on\n"
+                      "  disable UNIT...            Revert that\n"
                       "  status UNIT...             Show how units are doing, for people\n"
                       "  show UNIT...               Show what is known of units, for programs\n"
                       "  top [UNIT...]              Watch units\n"
@@ -106,9 +111,10 @@ static int help(void) {
                       "     --since=TIME            With history, heatmap: from then on (default: 1h)\n"
                       "  -a --all                   With list: also units that listen\n"
                       "                             With detach: all units\n"
-                      "     --probes=PROBE,...      With attach: what to measure: requests, tls\n"
-                      "     --exclude=WHAT,...      With attach: leave out requests at port:N, to\n"
-                      "                             http:/PATH, of redis:COMMAND\n"
+                      "     --now                   With enable: wait until it is observed\n"
+                      "     --probes=PROBE,...      With attach, enable: what to measure: requests, tls\n"
+                      "     --exclude=WHAT,...      With attach, enable: leave out requests at port:N,\n"
+                      "                             to http:/PATH, of redis:COMMAND\n"
                       "     --for=SPAN              With attach: detach by itself after SPAN\n"
                       "     --timeout=SPAN          With wait: give up after SPAN\n"
                       "  -P METRIC                  With show: only this metric\n"
@@ -191,6 +197,7 @@ enum {
         ARG_EXCLUDE,
         ARG_FOR,
         ARG_TIMEOUT,
+        ARG_NOW,
         ARG_VALUE,
         ARG_JSON,
         ARG_NO_PAGER,
@@ -210,6 +217,7 @@ static int parse_argv(int argc, char **argv) {
                 { "exclude",         required_argument, NULL, ARG_EXCLUDE         },
                 { "for",             required_argument, NULL, ARG_FOR             },
                 { "timeout",         required_argument, NULL, ARG_TIMEOUT         },
+                { "now",             no_argument,       NULL, ARG_NOW             },
                 { "value",           no_argument,       NULL, ARG_VALUE           },
                 { "batch",           no_argument,       NULL, 'b'                 },
                 { "iterations",      required_argument, NULL, 'n'                 },
@@ -290,6 +298,11 @@ static int parse_argv(int argc, char **argv) {
                         if (r < 0 || arg_timeout == 0)
                                 return complain(-EINVAL, "Invalid time '%s', expected a time span like 30s or 10min.", optarg);
                         given[OPTION_TIMEOUT] = "--timeout=";
+                        break;
+
+                case ARG_NOW:
+                        arg_now = true;
+                        given[OPTION_NOW] = "--now";
                         break;
 
                 case 'P':

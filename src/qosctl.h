@@ -27,7 +27,7 @@ typedef enum JsonMode {
 
 extern JsonMode arg_json;
 extern bool arg_no_pager, arg_legend, arg_ask_password;
-extern bool arg_all, arg_value, arg_batch;
+extern bool arg_all, arg_value, arg_batch, arg_now;
 extern const char *arg_host;
 extern char **arg_probes;               /* NULL: the daemon's default */
 extern char **arg_excludes;             /* NULL: nothing */
@@ -43,6 +43,8 @@ extern uint64_t arg_iterations;         /* 0: no limit */
 int verb_list(int argc, char **argv);
 int verb_attach(int argc, char **argv);
 int verb_detach(int argc, char **argv);
+int verb_enable(int argc, char **argv);
+int verb_disable(int argc, char **argv);
 int verb_status(int argc, char **argv);
 int verb_show(int argc, char **argv);
 int verb_top(int argc, char **argv);

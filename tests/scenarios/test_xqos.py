@@ -54,7 +54,7 @@ def observed_while_it_stands_there():
     check("by others only" in qosctl("detach", s.name, ok=False).stderr, "it was detached")
 
     # Another drop-in takes part of it back, and replaces
-    other = drop_in(s, "[X-QoS]\nThreshold=\nThreshold=slow: requests.server.rate > 5\nExclude=\n", name="60-more.conf")
+    other = drop_in(s, "[X-QoS]\nThreshold=\nThreshold=slow: requests.server.rate > 5 over 1s\nExclude=\n", name="60-more.conf")
     reload()
     wait_for("the other one is in force", lambda: set(states(s)) == {"slow"} and holds(s) == {"unitFile": []})
     equal(qosctl_json("list-thresholds", s.name)[0]["origin"], f"{other}:3", "where it comes from")
@@ -186,7 +186,6 @@ def enable_and_disable():
         with open(path) as f:
             check("[X-QoS]" in f.read(), "what was written")
         equal(holds(s), {"unitFile": ["port:9100"]}, "holds")
-        # More settings are left alone when it is enabled once more
         qosctl("disable", s.name)
         wait_for("it is let go", lambda: s.name not in listed())
         check(not os.path.exists(path), "the file is there")

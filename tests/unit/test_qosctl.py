@@ -799,7 +799,7 @@ class Others(Test):
                           ["show", "x", "-P"], ["show", "x", "-P", ""], ["list", "--window"], ["probes", "x"], ["top", "-n", "0"], ["top", "-n", "-1"],
                           ["top", "-d", "1ms"], ["top", "-d", "x"], ["attach", "x", "--for=0"], ["attach", "x", "--for="],
                           ["attach", "x", "--probes="], ["attach", "x", "--window=10s"], ["list", "--for=10s"], ["top", "--all"],
-                          ["-H", "", "list"]):
+                          ["-H", "", "list"], ["attach", "x", "--now"], ["enable"], ["enable", "x", "-H", "host"]):
             out, err = self.run_qosctl(*arguments, status=2)
             self.assertTrue(err.strip(), arguments)
             self.assertEqual(out, "")
@@ -1164,7 +1164,7 @@ class Completion(Test):
 
     def test_completion(self):
         self.assertEqual(self.complete("at"), ["attach"])
-        self.assertEqual(len(self.complete("")), 18)
+        self.assertEqual(len(self.complete("")), 20)
         self.assertEqual(self.complete("attach", "n"), ["nginx.service"])
         self.assertEqual(self.complete("attach", "d"), ["dev-a\\x2db.service"])
         for verb in ("detach", "status", "show", "histogram", "history", "heatmap", "list"):
