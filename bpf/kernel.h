@@ -55,9 +55,11 @@ struct path {
 
 struct super_block {
         __u32 s_dev;
+        unsigned long s_magic;
 };
 
 struct inode {
+        unsigned short i_mode;
         unsigned long i_ino;
         struct super_block *i_sb;
 };
@@ -65,6 +67,15 @@ struct inode {
 struct file {
         struct path f_path;
         struct inode *f_inode;
+};
+
+struct fdtable {
+        unsigned int max_fds;
+        struct file **fd;
+};
+
+struct files_struct {
+        struct fdtable *fdt;
 };
 
 struct vm_area_struct {
@@ -76,12 +87,65 @@ struct mm_struct {
         struct file *exe_file;
 };
 
-struct task_struct {
-        unsigned int flags;
-        struct mm_struct *mm;
-        struct task_struct *real_parent;
-        struct css_set *cgroups;
+/* ---- threads ---- */
+
+struct rq {
+        __u64 clock;                    /* what the scheduler takes for now: it reads the time once for all that it does at a time */
+        __u64 clock_task;               /* … without interrupts and stolen time, where the kernel takes these apart */
 };
+
+struct cfs_rq {
+        struct rq *rq;                  /* only with CONFIG_FAIR_GROUP_SCHED */
+        int throttle_count;             /* of it and those above it; only with CONFIG_CFS_BANDWIDTH, as the next */
+        __u64 throttled_clock_pelt_time; /* how long it was in all */
+};
+
+struct sched_entity {
+        unsigned char sched_delayed;    /* since 6.12: asleep, and still in the run queue */
+        __u64 exec_start;               /* rq.clock_task, up to when its run time is booked */
+        struct cfs_rq *cfs_rq;
+};
+
+struct thread_info {
+        __u32 status;                   /* x86: TS_COMPAT */
+};
+
+struct task_struct {
+        struct thread_info thread_info;
+        unsigned int __state;
+        unsigned int flags;
+        int on_cpu;
+        int on_rq;
+        struct sched_entity se;
+        bool throttled;                 /* since 6.18: it waits for quota itself */
+        struct mm_struct *mm;
+        int exit_state;
+        unsigned int in_iowait: 1;
+        unsigned int frozen: 1;
+        unsigned int in_memstall: 1;    /* only with CONFIG_PSI */
+        int pid;
+        int tgid;
+        struct task_struct *real_parent;
+        struct files_struct *files;
+        struct css_set *cgroups;
+        char comm[16];
+};
+
+/* What a thread has handed over to the kernel: the number of the system call and the arguments. */
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs___saved {
+        unsigned long dx;
+        unsigned long si;
+        unsigned long di;
+        unsigned long orig_ax;
+};
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs___saved {
+        __u64 regs[31];
+        __u64 orig_x0;
+        int syscallno;
+};
+#endif
 
 /* ---- sockets ---- */
 
@@ -189,6 +253,11 @@ struct bpf_iter_meta {
         __u64 seq_num;
 };
 
+struct bpf_iter__task {
+        struct bpf_iter_meta *meta;
+        struct task_struct *task;
+};
+
 struct bpf_iter__task_file {
         struct bpf_iter_meta *meta;
         struct task_struct *task;
@@ -253,6 +322,22 @@ enum {
 #define SOCK_DGRAM 2
 #define RCV_SHUTDOWN 1
 #define SHUTDOWN_MASK 3
+#define PF_MEMALLOC 0x00000800
+#define PF_IO_WORKER 0x00000010
 #define PF_FORKNOEXEC 0x00000040
+#define PF_USER_WORKER 0x00004000
 #define PF_KTHREAD 0x00200000
+#define TS_COMPAT 0x0002
+#define TASK_UNINTERRUPTIBLE 0x0002
+#define __TASK_STOPPED 0x0004
+#define __TASK_TRACED 0x0008
+#define TASK_DEAD 0x0080
+#define S_IFMT 0170000
+#define S_IFIFO 0010000
+#define S_IFCHR 0020000
+#define S_IFDIR 0040000
+#define S_IFBLK 0060000
+#define S_IFREG 0100000
+#define S_IFSOCK 0140000
+#define ANON_INODE_FS_MAGIC 0x09041934
 #define ETIMEDOUT 110

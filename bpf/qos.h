@@ -366,6 +366,7 @@ enum qos_statistic {
         QOS_STATISTIC_SEGMENTS_LOST,    /* a segment whose headers could not be read */
         QOS_STATISTIC_CALLS_LOST,       /* no storage for a call of OpenSSL's library */
         QOS_STATISTIC_UNSEALED_LOST,    /* no room for a sealed connection whose plaintext is seen: it is counted by its records */
+        QOS_STATISTIC_THREADS_LOST,     /* no storage for a thread: its time is in no state */
         QOS_STATISTICS,
 };
 

@@ -417,7 +417,7 @@ static int read_probes(sd_bus_message *m, ProbeMask *ret, sd_bus_error *error) {
                 ProbeMask probe = probe_from_string(name);
 
                 if (probe == 0) {
-                        r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, name, "there is no probe '%s', expected 'requests' or 'tls'", excerpt(name, (char[EXCERPT_MAX + 1]) {}));
+                        r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, name, "there is no probe '%s', expected 'requests', 'tls' or 'cpu'", excerpt(name, (char[EXCERPT_MAX + 1]) {}));
                         return error_to_bus(error, r, &e);
                 }
                 if (++n > PROBES_MAX)
@@ -829,7 +829,7 @@ static int on_tick(sd_event_source *source, uint64_t usec, void *userdata) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 if (!b->manager->units[i])
                         continue;
-                r = unit_objects_emit_requests(b->objects, b->manager->units[i]);
+                r = unit_objects_emit_reading(b->objects, b->manager->units[i]);
                 if (r < 0)
                         log_debug_errno(r, "Failed to signal the figures of '%s', ignoring: %m", b->manager->units[i]->name);
         }

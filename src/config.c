@@ -60,11 +60,11 @@ static const char* set_default_probes(Config *c, const char *value) {
                 ProbeMask probe = probe_from_string(word);
 
                 if (probe == 0)
-                        return "names of probes ('requests', 'tls')";
+                        return "names of probes ('requests', 'tls', 'cpu')";
                 mask |= probe;
         }
         if (mask == 0)
-                return "names of probes ('requests', 'tls')";
+                return "names of probes ('requests', 'tls', 'cpu')";
 
         c->default_probes = mask;
         return NULL;

@@ -67,6 +67,8 @@ uint64_t history_level_nsec(HistoryLevel level) {
 static bool metric_is_kept(const Metric *metric) {
         if (metric->type != METRIC_INTEGER)
                 return false;
+        if (metric->offset >= offsetof(Metrics, contention))
+                return false;
         /* Rows, which these are made of, have no checkpoints of a step's length */
         if (metric->offset >= offsetof(Metrics, requests.client) && metric->offset < offsetof(Metrics, requests.client) + sizeof(ClientRole))
                 return false;

@@ -7,7 +7,7 @@
 
 /* The most keys that one object of a snapshot has. More would be a bug, that test-json finds: it is a matter of
  * dbus/ alone. */
-#define KEYS_MAX 64
+#define KEYS_MAX 128
 
 typedef struct Object {
         sd_json_variant *pairs[KEYS_MAX * 2];

@@ -162,12 +162,12 @@ void library_update(Manager *m, Unit *started) {
 
         if (n == 0) {
                 library_stop(m);
-                probe_stop_tls(m->probe);
+                probe_stop_more(m->probe, PROBE_TLS);
                 return;
         }
 
-        r = probe_start_tls(m->probe);
-        if (r < 0 || probe_get_tls_failure(m->probe))
+        r = probe_start_more(m->probe, PROBE_TLS);
+        if (r < 0 || probe_get_more_failure(m->probe, PROBE_TLS))
                 return;
         if (!m->library_events) {
                 r = probe_get_wanted_fd(m->probe);

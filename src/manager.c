@@ -20,6 +20,7 @@
 #include "probe.h"
 #include "qos.h"
 #include "systemd.h"
+#include "threads.h"
 #include "varlink.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
@@ -542,6 +543,12 @@ static void unit_apply_excludes(Unit *u) {
 }
 
 /* Begins to count, if the kernel lets us. Otherwise the unit stays attached, without figures and with the reason. */
+/* What units are watched with has changed, or where they lie. started: a unit whose processes are others now; or NULL. */
+static void manager_update_probes(Manager *m, Unit *started) {
+        library_update(m, started);
+        threads_update(m);
+}
+
 static void unit_observe(Unit *u) {
         Manager *m = u->manager;
         uint64_t now;
@@ -633,6 +640,7 @@ void unit_free(Unit *u) {
         free(u->degraded);
         free(u->aliases);
         free(u->base);
+        free(u->contention_base);
         history_free(u->history);
         free(u);
 }
@@ -664,7 +672,7 @@ static void unit_let_go(Unit *u) {
         }
 
         if (u->view)
-                probe_remove_unit(m->probe, u->index);
+                probe_remove_unit(m->probe, u->index); /* and its book of contention, which is in no other unit's figures */
         unit_free(u);
         nest_prune(m);
         nest_publish(m, NULL);
@@ -685,11 +693,12 @@ static void unit_detach(Unit *u) {
 
         if (m->n_units == 0) {
                 library_stop(m);
+                threads_stop(m);
                 probe_stop(m->probe);
                 m->history = sd_event_source_disable_unref(m->history);
         } else if (listened)
                 manager_mark_listeners(m); /* perhaps another unit has these addresses to itself now */
-        library_update(m, NULL);
+        manager_update_probes(m, NULL);
         manager_notify_status(m);
 }
 
@@ -704,7 +713,7 @@ static void hold_release(Hold *h) {
                 unit_detach(u);
         } else {
                 unit_apply_excludes(u);
-                library_update(m, NULL);
+                manager_update_probes(m, NULL);
                 bus_server_unit_changed(m->bus_server, u);
         }
         manager_save(m);
@@ -928,7 +937,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
         manager_start_probe(m);
         if (is_new) {
                 unit_observe(u);
-                library_update(m, NULL);
+                manager_update_probes(m, NULL);
                 if (name[0] != '/') {
                         r = service_manager_watch(m->service_manager, u->name);
                         if (r < 0)
@@ -940,7 +949,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                 manager_notify_status(m);
         } else {
                 unit_apply_excludes(u);
-                library_update(m, NULL);
+                manager_update_probes(m, NULL);
                 bus_server_unit_changed(m->bus_server, u);
         }
 
@@ -1329,7 +1338,7 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
                 /* Known in the kernel already, but for sockets that somebody else opened for the unit */
                 if (!isempty(group))
                         unit_own_control_group(u);
-                library_update(m, u);
+                manager_update_probes(m, u);
                 bus_server_unit_changed(m->bus_server, u);
                 manager_save(m);
         }
@@ -1392,7 +1401,7 @@ static int hold_to_json(const Hold *h, sd_json_variant **ret) {
 }
 
 static int unit_to_json(const Unit *u, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *file = NULL, *base = NULL, *thresholds = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *file = NULL, *base = NULL, *thresholds = NULL, *contention = NULL;
         int r;
 
         r = alarms_to_json(u, &thresholds);
@@ -1410,6 +1419,11 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                 if (r < 0)
                         return r;
         }
+        if (u->contention_base) {
+                r = contention_base_to_json(u->contention_base, &contention);
+                if (r < 0)
+                        return r;
+        }
 
         return sd_json_buildo(ret,
                               SD_JSON_BUILD_PAIR_STRING("name", u->name),
@@ -1424,6 +1438,8 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                               SD_JSON_BUILD_PAIR_CONDITION(!!base, "base", SD_JSON_BUILD_VARIANT(base)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!file, "file", SD_JSON_BUILD_VARIANT(file)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!u->contention, "contentionSince", SD_JSON_BUILD_UNSIGNED(u->contention_since)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!contention, "contentionBase", SD_JSON_BUILD_VARIANT(contention)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!hold, "hold", SD_JSON_BUILD_VARIANT(hold)));
 }
 
@@ -1451,6 +1467,7 @@ static int state_write(Manager *m) {
                            SD_JSON_BUILD_PAIR_STRING("checksum", probe_get_checksum(m->probe)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("generation", m->generation),
                            SD_JSON_BUILD_PAIR_UNSIGNED("crossings", alarms_get_seq(m)),
+                           SD_JSON_BUILD_PAIR_UNSIGNED("contentionGeneration", m->contention_generation),
                            SD_JSON_BUILD_PAIR_CONDITION(!!units, "units", SD_JSON_BUILD_VARIANT(units)));
         if (r < 0)
                 return r;
@@ -1481,8 +1498,8 @@ void manager_save(Manager *m) {
 typedef struct SavedUnit {
         const char *name, *control_group, *instances, *active_state;
         uint32_t slot, generation;
-        uint64_t attached_since, attached_since_monotonic, book_since;
-        sd_json_variant *hold, *file, *base, *thresholds;
+        uint64_t attached_since, attached_since_monotonic, book_since, contention_since;
+        sd_json_variant *hold, *file, *base, *thresholds, *contention_base;
 } SavedUnit;
 
 typedef struct SavedHold {
@@ -1517,6 +1534,26 @@ static int hold_restore(Unit *u, HoldType type, sd_json_variant *v) {
         return unit_hold(u, &request, hold.expires);
 }
 
+/* The book of contention of the previous run, if it is still there: else a new one is made. */
+static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
+        int r;
+
+        if (saved->contention_since == 0)
+                return;
+        r = probe_adopt_contention(u->manager->probe, u->index, u->generation, &u->contention, &u->shards);
+        if (r >= 0 && saved->contention_base) {
+                u->contention_base = new0(ContentionCounts, 1);
+                r = u->contention_base ? contention_base_from_json(saved->contention_base, u->contention_base) : -ENOMEM;
+        }
+        u->contention_since = saved->contention_since;
+        if (r < 0) {
+                log_unit_warning_errno(u->name, r, "The book of contention of '%s' was lost, its totals begin anew: %m", u->name);
+                probe_remove_contention(u->manager->probe, u->index);
+                u->contention = NULL;
+                u->shards = NULL;
+        }
+}
+
 static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
         static const sd_json_dispatch_field unit_table[] = {
                 { "name",                   SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedUnit, name),                     SD_JSON_MANDATORY },
@@ -1529,6 +1566,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 { "attachedSinceMonotonic", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, attached_since_monotonic), SD_JSON_MANDATORY },
                 { "bookSince",              SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, book_since),               0                 },
                 { "base",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, base),                    0                 },
+                { "contentionSince",        SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, contention_since),         0                 },
+                { "contentionBase",         SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedUnit, contention_base),         0                 },
                 { "hold",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, hold),                    0                 },
                 { "file",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, file),                    0                 },
                 { "thresholds",             SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedUnit, thresholds),              0                 },
@@ -1557,6 +1596,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                         probe_remove_unit(m->probe, saved.slot);
                 u->generation = saved.generation;
                 u->book_since = saved.book_since;
+                if (u->view)
+                        unit_restore_contention(u, &saved);
                 return 0;
         }
 
@@ -1581,6 +1622,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                                 if (r < 0)
                                         log_unit_warning_errno(u->name, r, "The totals of '%s' make no sense: %m", u->name);
                         }
+                        unit_restore_contention(u, &saved);
                         /* Above all that the previous run has given */
                         u->seq = now_usec(CLOCK_BOOTTIME);
                         unit_apply_excludes(u); /* without those of leases, which have ended */
@@ -1599,7 +1641,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
 /* Goes on where the previous run ended. */
 static void state_restore(Manager *m) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
-        sd_json_variant *units, *generation, *crossings;
+        sd_json_variant *units, *generation, *crossings, *contention_generation;
         const char *checksum;
         bool same, adopted;
         int r;
@@ -1615,11 +1657,14 @@ static void state_restore(Manager *m) {
         checksum = sd_json_variant_string(sd_json_variant_by_key(v, "checksum"));
         units = sd_json_variant_by_key(v, "units");
         generation = sd_json_variant_by_key(v, "generation");
+        contention_generation = sd_json_variant_by_key(v, "contentionGeneration");
         if (sd_json_variant_is_unsigned(generation))
                 m->generation = sd_json_variant_unsigned(generation);
         crossings = sd_json_variant_by_key(v, "crossings");
         if (sd_json_variant_is_unsigned(crossings))
                 alarms_set_seq(m, sd_json_variant_unsigned(crossings));
+        if (sd_json_variant_is_unsigned(contention_generation))
+                m->contention_generation = sd_json_variant_unsigned(contention_generation);
 
         same = streq_ptr(checksum, probe_get_checksum(m->probe));
         r = probe_adopt(m->probe, !same || !units);
@@ -1651,7 +1696,7 @@ static void state_restore(Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i])
                         unit_observe(m->units[i]);
-        library_update(m, NULL);
+        manager_update_probes(m, NULL);
         manager_save(m);
         log_info("Observing %u units as before.", m->n_units);
 }
@@ -1742,6 +1787,7 @@ Manager* manager_free(Manager *m) {
         sd_event_source_disable_unref(m->history);
         sd_event_source_disable_unref(m->fold);
         library_stop(m);
+        threads_stop(m);
 
         /* Without the notes on what is attached: they are for the next run. What is in the kernel goes with our
          * descriptors, if the service manager does not keep others */

@@ -51,6 +51,9 @@ struct Manager {
         char *history_prefix;           /* path of the histories' files, up to the number of the slot; NULL as well */
         sd_event_source *history;       /* while a unit is observed */
 
+        uint32_t contention_generation; /* of the newest book of contention */
+        sd_event_source *moves;         /* while there is one */
+
         /* While a unit is watched (library.h) */
         unsigned n_watched;
         sd_event_source *library_events;

@@ -14,13 +14,6 @@ const Metric* metric_find(const char *name) {
         return NULL;
 }
 
-void metrics_set_absent(Metrics *m) {
-        /* All integers, all bits set; then what is not an integer */
-        memset(m, 0xff, sizeof(*m));
-        m->requests.quality = QUALITY_ABSENT;
-        m->requests.server.rate = m->requests.client.rate = NAN;
-}
-
 void metric_set_absent(const Metric *metric, Metrics *values) {
         void *field = (char*) values + metric->offset;
 
@@ -41,6 +34,11 @@ void metric_set_absent(const Metric *metric, Metrics *values) {
         default:
                 abort();
         }
+}
+
+void metrics_set_absent(Metrics *m) {
+        for (const Metric *i = metric_table; i < metric_table + metric_table_size; i++)
+                metric_set_absent(i, m);
 }
 
 static const void* metric_field(const Metric *metric, const Metrics *values) {

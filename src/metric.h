@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The catalogue, generated from dbus/org.qosd1.Requests.xml (metric-table.h). A metric's name is its path in the
+/* The catalogue, generated from the interfaces in dbus/ that show a reading (metric-table.h). A metric's name is its path in the
  * JSON of the snapshot. */
 
 #include <stddef.h>

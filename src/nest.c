@@ -4,6 +4,7 @@
 #include "log.h"
 #include "nest.h"
 #include "probe.h"
+#include "threads.h"
 
 /* How long a closed book is kept: until nothing in it is in any window, or in a step of the history that may still be
  * collected, and some seconds for clocks and late timers. */
@@ -154,6 +155,8 @@ static int unit_open_book(Unit *u, const Unit *inner) {
 
         r = unit_need_base(u);
         if (r >= 0)
+                r = unit_open_contention(u, inner);
+        if (r >= 0)
                 window_base_open(u->base, &book);
         return r;
 }
@@ -163,6 +166,8 @@ static int unit_close_book(Unit *u, const Unit *inner) {
         int r;
 
         r = unit_need_base(u);
+        if (r >= 0)
+                r = unit_close_contention(u, inner);
         if (r >= 0)
                 window_base_close(u->base, now_nsec(CLOCK_MONOTONIC), &book);
         return r;
@@ -327,8 +332,7 @@ void unit_close(Unit *u) {
 
 /* ---- a restart of qosd ---------------------------------------------------------------------------------------- */
 
-/* Most are 0: those that are not, each behind its number. */
-static int numbers_to_json(const uint64_t *numbers, size_t n, sd_json_variant **ret) {
+int numbers_to_json(const uint64_t *numbers, size_t n, sd_json_variant **ret) {
         _cleanup_free_ sd_json_variant **pairs = NULL;
         size_t k = 0;
         int r = 0;
@@ -352,7 +356,7 @@ static int numbers_to_json(const uint64_t *numbers, size_t n, sd_json_variant **
         return r;
 }
 
-static int numbers_from_json(sd_json_variant *v, size_t n, uint64_t *ret) {
+int numbers_from_json(sd_json_variant *v, size_t n, uint64_t *ret) {
         if (!sd_json_variant_is_array(v) || sd_json_variant_elements(v) % 2 != 0)
                 return -EBADMSG;
         for (size_t k = 0; k < sd_json_variant_elements(v); k += 2) {

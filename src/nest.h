@@ -43,6 +43,8 @@ int unit_set_place(Unit *u, const char *control_group, const char *instances);
 /* Tells the views of all units around it and in it. */
 void nest_notify(const Unit *u);
 
-/* For a restart of qosd. */
+/* For a restart of qosd. Of numbers that mostly are 0: those that are not, each behind its place. */
+int numbers_to_json(const uint64_t *numbers, size_t n, sd_json_variant **ret);
+int numbers_from_json(sd_json_variant *v, size_t n, uint64_t *ret);
 int window_base_to_json(const WindowBase *base, sd_json_variant **ret);
 int window_base_from_json(sd_json_variant *v, WindowBase *ret);

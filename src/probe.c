@@ -12,6 +12,7 @@
 #include <sys/types.h>
 #include <systemd/sd-daemon.h>
 
+#include "contention.h"
 #include "log.h"
 #include "probe.h"
 #include "qosd.skel.h"
@@ -42,6 +43,12 @@ typedef enum Map {
         MAP_LIBRARY_SCRATCH,
         MAP_WATCHES,
         MAP_WANTED,
+        MAP_CONTENTIONS,
+        MAP_SHARDS,
+        MAP_THREADS,
+        MAP_MOVED,
+        MAP_CLOCKS,
+        MAP_MOVES,
         _MAP_MAX,
 } Map;
 
@@ -70,6 +77,12 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_LIBRARY_SCRATCH] = "library_scratch",
         [MAP_WATCHES]      = "watches",
         [MAP_WANTED]       = "wanted",
+        [MAP_CONTENTIONS]  = "contentions",
+        [MAP_SHARDS]       = "shards",
+        [MAP_THREADS]      = "threads",
+        [MAP_MOVED]        = "moved",
+        [MAP_CLOCKS]       = "clocks",
+        [MAP_MOVES]        = "moves",
 };
 
 /* How a program gets to its hook. */
@@ -146,7 +159,34 @@ static const struct {
                                    "what requests inside TLS are made of" },
         [PROGRAM_FIND_LIBRARIES] = { "units_find_libraries", "tls",   "iter/task_vma",                HOOK_ITERATOR_PROCESS, 0,
                                    "where processes have OpenSSL's library" },
+        [PROGRAM_CPU_SWITCH]   = { "cpu_switch",          "cpu",      "tp_btf/sched_switch",          HOOK_TRACEPOINT,     0,
+                                   "where the time of threads goes: all of contention" },
+        [PROGRAM_CPU_WAKE]     = { "cpu_wake",            "cpu",      "tp_btf/sched_wakeup",          HOOK_TRACEPOINT,     0,
+                                   "when waits end: all of contention" },
+        [PROGRAM_CPU_WAKE_NEW] = { "cpu_wake_new",        "cpu",      "tp_btf/sched_wakeup_new",      HOOK_TRACEPOINT,     0,
+                                   "threads younger than the attach: all of contention" },
+        [PROGRAM_CPU_WAKING]   = { "cpu_waking",          "cpu",      "tp_btf/sched_waking",          HOOK_TRACEPOINT,     0,
+                                   "futexWakes" },
+        [PROGRAM_CPU_MOVE]     = { "cpu_move",            "cpu",      "tp_btf/cgroup_attach_task",    HOOK_TRACEPOINT,     0,
+                                   "processes that are moved to the unit from elsewhere, or away" },
+        [PROGRAM_FIND_THREADS] = { "cpu_find_threads",    "cpu",      "iter/task",                    HOOK_ITERATOR,       0,
+                                   "threads older than the attach: all of contention" },
 };
+
+/* Which programs are loaded together, by the number of the probe's bit. */
+static const struct {
+        Program first, end;
+} group_table[] = {
+        [0] = { 0,                      _PROGRAM_REQUESTS_MAX },
+        [1] = { PROGRAM_LIBRARY_EGRESS, PROGRAM_CPU_SWITCH    },
+        [2] = { PROGRAM_CPU_SWITCH,     _PROGRAM_MAX          },
+};
+_Static_assert(_PROBE_ALL + 1 == 1 << ELEMENTSOF(group_table), "each probe has its programs");
+
+static unsigned group_of(ProbeMask probe) {
+        assert(probe != 0 && (probe & (probe - 1)) == 0);
+        return __builtin_ctz(probe);
+}
 
 /* Different versions of OpenSSL in use at a time, each file one: a machine with containers has some. */
 #define LIBRARIES_MAX 32U
@@ -164,7 +204,8 @@ struct Probe {
         struct ring_buffer *wanted;
         void (*wanted_handler)(const struct qos_owner *owner, void *userdata);
         void *wanted_userdata;
-        bool tls_started;
+        struct ring_buffer *moves;
+        ProbeMask more_started;                 /* beside "requests" */
         char *library_reason;                   /* why the programs are in none */
         char checksum[17];
         int map_fds[_MAP_MAX];
@@ -177,6 +218,11 @@ struct Probe {
 
         int unit_fds[UNITS_MAX_LIMIT];
         struct qos_unit *views[UNITS_MAX_LIMIT];
+
+        /* Books of contention */
+        int contention_fds[UNITS_MAX_LIMIT], shards_fds[UNITS_MAX_LIMIT];
+        struct qos_contention *contentions[UNITS_MAX_LIMIT];
+        struct qos_shard *shards[UNITS_MAX_LIMIT];
 };
 
 /* The last thing libbpf complained of: its return values say too little ("Operation not permitted"), its messages too
@@ -223,7 +269,7 @@ int probe_new(Probe **ret) {
         for (unsigned i = 0; i < _PROGRAM_MAX; i++)
                 p->program_fds[i] = p->link_fds[i] = -EBADF;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                p->unit_fds[i] = -EBADF;
+                p->unit_fds[i] = p->contention_fds[i] = p->shards_fds[i] = -EBADF;
 
         checksum_object(p->checksum);
         libbpf_set_print(on_libbpf_print);
@@ -237,19 +283,44 @@ static void library_close(Library *l) {
         l->leave_fd = close_fd(l->leave_fd);
 }
 
+/* Those that the machine may have, and those behind them. */
+static unsigned shards_number(void) {
+        return (unsigned) libbpf_num_possible_cpus() + QOS_SHARDS_MORE;
+}
+
+static size_t shards_size(void) {
+        size_t page = (size_t) sysconf(_SC_PAGESIZE);
+
+        return (shards_number() * sizeof(struct qos_shard) + page - 1) / page * page;
+}
+
+static void contention_close(Probe *p, unsigned slot) {
+        if (p->contentions[slot])
+                (void) munmap(p->contentions[slot], sizeof(struct qos_contention));
+        if (p->shards[slot])
+                (void) munmap(p->shards[slot], shards_size());
+        p->contentions[slot] = NULL;
+        p->shards[slot] = NULL;
+        p->contention_fds[slot] = close_fd(p->contention_fds[slot]);
+        p->shards_fds[slot] = close_fd(p->shards_fds[slot]);
+}
+
 static void probe_close(Probe *p) {
         /* Links first: no program may run on maps that go away piece by piece */
         for (size_t i = 0; i < p->n_libraries; i++)
                 library_close(p->libraries + i);
         p->n_libraries = 0;
-        p->tls_started = false;
+        p->more_started = 0;
         ring_buffer__free(p->wanted);
         p->wanted = NULL;
+        ring_buffer__free(p->moves);
+        p->moves = NULL;
 
         for (unsigned i = 0; i < _PROGRAM_MAX; i++)
                 p->link_fds[i] = close_fd(p->link_fds[i]);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                contention_close(p, i);
                 if (p->views[i])
                         (void) munmap(p->views[i], sizeof(struct qos_unit));
                 p->views[i] = NULL;
@@ -288,8 +359,8 @@ const char* probe_get_checksum(Probe *p) {
         return p->checksum;
 }
 
-uint32_t probe_get_programs(Probe *p) {
-        uint32_t bits = 0;
+uint64_t probe_get_programs(Probe *p) {
+        uint64_t bits = 0;
 
         for (Program i = 0; i < _PROGRAM_MAX; i++)
                 if (p->link_fds[i] >= 0)
@@ -343,11 +414,18 @@ static void store_drop_all(Probe *p) {
                 store_drop("map", map_table[i]);
 }
 
-static void store_drop_unit(unsigned slot) {
+static void store_drop_unit(const char *kind, unsigned slot) {
         char name[16];
 
         (void) snprintf(name, sizeof(name), "%u", slot);
-        store_drop("unit", name);
+        store_drop(kind, name);
+}
+
+static void store_push_unit(Probe *p, const char *kind, unsigned slot, int fd) {
+        char name[16];
+
+        (void) snprintf(name, sizeof(name), "%u", slot);
+        store_push(p, kind, name, fd);
 }
 
 /* ---- loading -------------------------------------------------------------------------------------------------- */
@@ -365,8 +443,27 @@ static int dup_cloexec(int fd) {
         return r < 0 ? -errno : r;
 }
 
+static int shards_make_map(uint32_t book, uint64_t epoch_end) {
+        LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
+        struct qos_shard initial = { .generation = book, .epoch_end = epoch_end };
+        _cleanup_close_ int fd = -EBADF;
+        int r;
+
+        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_shards", sizeof(uint32_t), sizeof(struct qos_shard), shards_number(), &options);
+        if (fd < 0)
+                return fd;
+        for (uint32_t i = 0; i < shards_number(); i++) {
+                r = bpf_map_update_elem(fd, &i, &initial, BPF_ANY);
+                if (r < 0)
+                        return r;
+        }
+        r = bpf_map_freeze(fd);
+        return r < 0 ? r : TAKE_FD(fd);
+}
+
 /* Opens the object, lets it use the maps that are there already, and loads the given programs (none: makes the maps). */
-static int object_load(Probe *p, uint32_t programs) {
+static int object_load(Probe *p, uint64_t programs) {
+        _cleanup_close_ int shards = -EBADF;
         struct qosd_bpf *skeleton;
         int r = 0;
 
@@ -377,6 +474,15 @@ static int object_load(Probe *p, uint32_t programs) {
                 return errno_or_else(ENOMEM);
 
         skeleton->rodata->root_group_id = root_group_id();
+        skeleton->rodata->cpus = shards_number() - QOS_SHARDS_MORE;
+        if (p->map_fds[MAP_SHARDS] < 0) {
+                /* What those look like that it will have; how many CPUs there may be is not known before */
+                r = shards = shards_make_map(0, 0);
+                if (r >= 0)
+                        r = bpf_map__set_inner_map_fd(bpf_object__find_map_by_name(skeleton->obj, map_table[MAP_SHARDS]), shards);
+                if (r < 0)
+                        goto finish;
+        }
 
         for (Program i = 0; i < _PROGRAM_MAX; i++) {
                 struct bpf_program *program = bpf_object__find_program_by_name(skeleton->obj, program_table[i].name);
@@ -492,7 +598,7 @@ static void program_refuse(Probe *p, Program i, int error, const char *step) {
 }
 
 int probe_start(Probe *p) {
-        const uint32_t all = PROGRAM_BIT(_PROGRAM_REQUESTS_MAX) - 1;
+        const uint64_t all = PROGRAM_BIT(_PROGRAM_REQUESTS_MAX) - 1;
         int r;
 
         if (p->started)
@@ -553,55 +659,10 @@ void probe_stop(Probe *p) {
         probe_close(p);
 }
 
-/* ---- OpenSSL's library ---------------------------------------------------------------------------------------- */
+/* ---- what is not always loaded -------------------------------------------------------------------------------- */
 
-void probe_set_watch(Probe *p, unsigned slot, uint32_t generation, bool tls) {
-        struct qos_watch watch = { .generation = generation, .probes = tls ? QOS_WATCH_TLS : 0 };
-
-        if (p->started)
-                (void) bpf_map_update_elem(p->map_fds[MAP_WATCHES], &slot, &watch, BPF_ANY); /* an element of an array: never fails */
-}
-
-static const Program tls_programs[] = { PROGRAM_LIBRARY_EGRESS, PROGRAM_LIBRARY_ENTER, PROGRAM_LIBRARY_LEAVE, PROGRAM_FIND_LIBRARIES };
-
-int probe_start_tls(Probe *p) {
-        uint32_t missing = 0;
-        int all, r;
-
-        if (!p->started)
-                return -ENODATA;
-        if (p->tls_started)
-                return 0;
-        p->tls_started = true; /* tried once: what the kernel refuses it refuses again */
-
-        for (size_t i = 0; i < ELEMENTSOF(tls_programs); i++)
-                if (p->program_fds[tls_programs[i]] < 0)
-                        missing |= PROGRAM_BIT(tls_programs[i]);
-        if (missing == 0)
-                return 0;
-
-        all = object_load(p, missing);
-        for (size_t i = 0; i < ELEMENTSOF(tls_programs); i++) {
-                Program program = tls_programs[i];
-
-                if (all < 0 && missing & PROGRAM_BIT(program)) {
-                        r = object_load(p, PROGRAM_BIT(program));
-                        if (r < 0)
-                                program_refuse(p, program, r, "loading");
-                }
-                if (p->program_fds[program] >= 0)
-                        store_push(p, "prog", program_table[program].name, p->program_fds[program]);
-        }
-        (void) malloc_trim(0);
-
-        if (p->program_fds[PROGRAM_LIBRARY_EGRESS] >= 0 && p->link_fds[PROGRAM_LIBRARY_EGRESS] < 0) {
-                r = program_attach(p, PROGRAM_LIBRARY_EGRESS);
-                if (r < 0)
-                        program_refuse(p, PROGRAM_LIBRARY_EGRESS, r, "attaching");
-                else
-                        store_push(p, "link", program_table[PROGRAM_LIBRARY_EGRESS].name, p->link_fds[PROGRAM_LIBRARY_EGRESS]);
-        }
-        return 0;
+static bool program_has_link(Program i) {
+        return program_table[i].type != HOOK_LIBRARY && program_table[i].type != HOOK_ITERATOR_PROCESS;
 }
 
 static void library_drop(Probe *p, size_t i) {
@@ -610,31 +671,84 @@ static void library_drop(Probe *p, size_t i) {
         p->libraries[i] = p->libraries[--p->n_libraries];
 }
 
-void probe_stop_tls(Probe *p) {
-        while (p->n_libraries > 0)
-                library_drop(p, p->n_libraries - 1);
-        for (size_t i = 0; i < ELEMENTSOF(tls_programs); i++) {
-                Program program = tls_programs[i];
+int probe_start_more(Probe *p, ProbeMask probe) {
+        const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
+        uint64_t missing = 0;
+        int all, r;
 
-                if (p->link_fds[program] >= 0)
-                        store_drop("link", program_table[program].name);
-                if (p->program_fds[program] >= 0)
-                        store_drop("prog", program_table[program].name);
-                p->link_fds[program] = close_fd(p->link_fds[program]);
-                p->program_fds[program] = close_fd(p->program_fds[program]);
-                free(p->reasons[program]);
-                p->reasons[program] = NULL;
+        if (!p->started)
+                return -ENODATA;
+        if (p->more_started & probe)
+                return 0;
+        p->more_started |= probe; /* tried once: what the kernel refuses it refuses again */
+
+        for (Program i = first; i < end; i++)
+                if (p->program_fds[i] < 0)
+                        missing |= PROGRAM_BIT(i);
+        if (missing == 0)
+                return 0;
+
+        all = object_load(p, missing);
+        for (Program i = first; i < end; i++) {
+                if (all < 0 && missing & PROGRAM_BIT(i)) {
+                        r = object_load(p, PROGRAM_BIT(i));
+                        if (r < 0)
+                                program_refuse(p, i, r, "loading");
+                }
+                if (p->program_fds[i] >= 0)
+                        store_push(p, "prog", program_table[i].name, p->program_fds[i]);
         }
-        free(p->library_reason);
-        p->library_reason = NULL;
-        p->tls_started = false;
+        (void) malloc_trim(0);
+
+        for (Program i = first; i < end; i++) {
+                if (p->program_fds[i] < 0 || p->link_fds[i] >= 0 || !program_has_link(i))
+                        continue;
+                libbpf_complaint[0] = 0;
+                r = program_attach(p, i);
+                if (r < 0)
+                        program_refuse(p, i, r, "attaching");
+                else
+                        store_push(p, "link", program_table[i].name, p->link_fds[i]);
+        }
+        return 0;
 }
 
-const char* probe_get_tls_failure(Probe *p) {
-        for (size_t i = 0; i < ELEMENTSOF(tls_programs); i++)
-                if (p->reasons[tls_programs[i]])
-                        return p->reasons[tls_programs[i]];
+void probe_stop_more(Probe *p, ProbeMask probe) {
+        const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
+
+        if (probe == PROBE_TLS) {
+                while (p->n_libraries > 0)
+                        library_drop(p, p->n_libraries - 1);
+                free(p->library_reason);
+                p->library_reason = NULL;
+        }
+        for (Program i = first; i < end; i++) {
+                if (p->link_fds[i] >= 0)
+                        store_drop("link", program_table[i].name);
+                if (p->program_fds[i] >= 0)
+                        store_drop("prog", program_table[i].name);
+                p->link_fds[i] = close_fd(p->link_fds[i]);
+                p->program_fds[i] = close_fd(p->program_fds[i]);
+                free(p->reasons[i]);
+                p->reasons[i] = NULL;
+        }
+        p->more_started &= ~probe;
+}
+
+const char* probe_get_more_failure(Probe *p, ProbeMask probe) {
+        for (Program i = group_table[group_of(probe)].first; i < group_table[group_of(probe)].end; i++)
+                if (p->reasons[i])
+                        return p->reasons[i];
         return NULL;
+}
+
+/* ---- OpenSSL's library ---------------------------------------------------------------------------------------- */
+
+void probe_set_watch(Probe *p, unsigned slot, uint32_t generation, bool tls) {
+        struct qos_watch watch = { .generation = generation, .probes = tls ? QOS_WATCH_TLS : 0 };
+
+        if (p->started)
+                (void) bpf_map_update_elem(p->map_fds[MAP_WATCHES], &slot, &watch, BPF_ANY); /* an element of an array: never fails */
 }
 
 /* The functions that are watched, and what their programs are told of them. SSL_accept() and SSL_connect() are
@@ -881,7 +995,6 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, c
         _cleanup_close_ int fd = -EBADF;
         struct qos_unit *view = NULL;
         uint32_t zero = 0;
-        char name[16];
         int r;
 
         assert(p->started);
@@ -918,9 +1031,7 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, c
                 return r;
         }
 
-        (void) snprintf(name, sizeof(name), "%u", slot);
-        store_push(p, "unit", name, fd);
-
+        store_push_unit(p, "unit", slot, fd);
         p->unit_fds[slot] = TAKE_FD(fd);
         p->views[slot] = view;
         *ret_view = view;
@@ -933,8 +1044,9 @@ void probe_remove_unit(Probe *p, unsigned slot) {
         if (p->unit_fds[slot] < 0)
                 return;
 
+        probe_remove_contention(p, slot);
         (void) bpf_map_delete_elem(p->map_fds[MAP_UNITS], &slot);
-        store_drop_unit(slot);
+        store_drop_unit("unit", slot);
         (void) munmap(p->views[slot], sizeof(struct qos_unit));
         p->views[slot] = NULL;
         p->unit_fds[slot] = close_fd(p->unit_fds[slot]);
@@ -991,6 +1103,132 @@ void probe_disown_path(Probe *p, const char *path) {
                 (void) bpf_map_delete_elem(p->map_fds[MAP_PATHS], &key);
 }
 
+/* ---- contention ----------------------------------------------------------------------------------------------- */
+
+static void store_drop_contention(Probe *p, unsigned slot) {
+        if (p->contention_fds[slot] >= 0)
+                store_drop_unit("contention", slot);
+        if (p->shards_fds[slot] >= 0)
+                store_drop_unit("shards", slot);
+}
+
+static int contention_map_views(Probe *p, unsigned slot) {
+        void *contention, *shards;
+
+        contention = mmap(NULL, sizeof(struct qos_contention), PROT_READ, MAP_SHARED, p->contention_fds[slot], 0);
+        if (contention == MAP_FAILED)
+                return -errno;
+        shards = mmap(NULL, shards_size(), PROT_READ, MAP_SHARED, p->shards_fds[slot], 0);
+        if (shards == MAP_FAILED) {
+                int r = -errno;
+
+                (void) munmap(contention, sizeof(struct qos_contention));
+                return r;
+        }
+
+        p->contentions[slot] = contention;
+        p->shards[slot] = shards;
+        return 0;
+}
+
+static int contention_make_map(struct qos_contention *initial) {
+        LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
+        _cleanup_close_ int fd = -EBADF;
+        int r;
+
+        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_contention", sizeof(uint32_t), sizeof(struct qos_contention), 1, &options);
+        if (fd < 0)
+                return fd;
+        r = bpf_map_update_elem(fd, &(uint32_t) { 0 }, initial, BPF_ANY);
+        if (r >= 0)
+                r = bpf_map_freeze(fd);
+        return r < 0 ? r : TAKE_FD(fd);
+}
+
+int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t book, uint64_t now,
+                         const struct qos_contention **ret_contention, const struct qos_shard **ret_shards) {
+        _cleanup_free_ struct qos_contention *initial = NULL;
+        int r;
+
+        assert(p->started);
+        assert(slot < UNITS_MAX_LIMIT);
+        assert(p->contention_fds[slot] < 0 && p->shards_fds[slot] < 0);
+
+        initial = new0(struct qos_contention, 1);
+        if (!initial)
+                return -ENOMEM;
+        initial->generation = book;
+        initial->unit = generation;
+        initial->shards = shards_number();
+        initial->epoch = now / QOS_EPOCH_NSEC;
+
+        r = p->shards_fds[slot] = shards_make_map(book, (initial->epoch + 1) * QOS_EPOCH_NSEC);
+        if (r >= 0)
+                r = p->contention_fds[slot] = contention_make_map(initial);
+        if (r >= 0)
+                r = contention_map_views(p, slot);
+        /* In this order: who sees the second has the first */
+        if (r >= 0)
+                r = bpf_map_update_elem(p->map_fds[MAP_SHARDS], &slot, &p->shards_fds[slot], BPF_ANY);
+        if (r >= 0)
+                r = bpf_map_update_elem(p->map_fds[MAP_CONTENTIONS], &slot, &p->contention_fds[slot], BPF_ANY);
+        if (r < 0) {
+                (void) bpf_map_delete_elem(p->map_fds[MAP_SHARDS], &slot);
+                contention_close(p, slot);
+                return r;
+        }
+
+        store_push_unit(p, "shards", slot, p->shards_fds[slot]);
+        store_push_unit(p, "contention", slot, p->contention_fds[slot]);
+        *ret_contention = p->contentions[slot];
+        *ret_shards = p->shards[slot];
+        return 0;
+}
+
+void probe_remove_contention(Probe *p, unsigned slot) {
+        assert(slot < UNITS_MAX_LIMIT);
+
+        if (p->contention_fds[slot] < 0)
+                return;
+        (void) bpf_map_delete_elem(p->map_fds[MAP_CONTENTIONS], &slot);
+        (void) bpf_map_delete_elem(p->map_fds[MAP_SHARDS], &slot);
+        store_drop_contention(p, slot);
+        contention_close(p, slot);
+}
+
+int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation, const struct qos_contention **ret_contention,
+                           const struct qos_shard **ret_shards) {
+        int r;
+
+        if (!p->started || slot >= UNITS_MAX_LIMIT || p->contention_fds[slot] < 0 || p->shards_fds[slot] < 0)
+                return -ENOENT;
+
+        if (!p->contentions[slot]) {
+                r = contention_map_views(p, slot);
+                if (r < 0)
+                        return r;
+        }
+        if (p->contentions[slot]->unit != generation || p->contentions[slot]->shards != shards_number())
+                return -ESTALE;
+
+        *ret_contention = p->contentions[slot];
+        *ret_shards = p->shards[slot];
+        return 0;
+}
+
+static int on_move(void *userdata, void *data, size_t size) {
+        return 0; /* which they are the iterator finds */
+}
+
+int probe_get_moves_fd(Probe *p) {
+        if (!p->moves) {
+                p->moves = ring_buffer__new(p->map_fds[MAP_MOVES], on_move, p, NULL);
+                if (!p->moves)
+                        return errno_or_else(ENOMEM);
+        }
+        return ring_buffer__epoll_fd(p->moves);
+}
+
 /* ---- iterators ------------------------------------------------------------------------------------------------ */
 
 /* Runs an iterator to its end; what it writes last is the session. */
@@ -1036,6 +1274,23 @@ int probe_find_sockets(Probe *p) {
         /* By now it is known where connections came in that were seen before their listeners */
         (void) iterator_run(p, PROGRAM_SHARE, NULL);
         return r;
+}
+
+int probe_find_threads(Probe *p) {
+        uint32_t zero = 0;
+        int r;
+
+        /* Whoever is moved from here on is told of again */
+        if (p->moves)
+                (void) ring_buffer__consume(p->moves);
+        (void) bpf_map_update_elem(p->map_fds[MAP_MOVED], &zero, &zero, BPF_ANY);
+
+        r = iterator_run(p, PROGRAM_FIND_THREADS, NULL);
+        if (r < 0)
+                return r;
+        /* Of those that were changing their state when they were looked at for the first time */
+        (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
+        return iterator_run(p, PROGRAM_FIND_THREADS, NULL);
 }
 
 int probe_settle(Probe *p) {
@@ -1220,7 +1475,7 @@ static bool statistics_are_enabled(void) {
 int probe_get_info(Probe *p, ProbesInfo *ret) {
         ProbesInfo info = {
                 .statistics_enabled = statistics_are_enabled(),
-                .map_memory_per_unit = (sizeof(struct qos_unit) + 4095) / 4096 * 4096,
+                .map_memory_per_unit = (sizeof(struct qos_unit) + 4095) / 4096 * 4096, /* with "requests" alone */
         };
         bool libraries = false;
 
@@ -1277,9 +1532,13 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                         if ((i == MAP_CONNS || i == MAP_TALKS) && bpf_map_get_info_by_fd(p->map_fds[i], &map, &size) >= 0)
                                 info.memory_per_socket += map.value_size;
                 }
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (p->unit_fds[i] >= 0)
-                        info.map_memory += map_get_memory(p->unit_fds[i]);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const int fds[] = { p->unit_fds[i], p->contention_fds[i], p->shards_fds[i] };
+
+                for (size_t k = 0; k < ELEMENTSOF(fds); k++)
+                        if (fds[k] >= 0)
+                                info.map_memory += map_get_memory(fds[k]);
+        }
 
         if (p->map_fds[MAP_STATISTICS] >= 0)
                 for (uint32_t i = 0; i < QOS_STATISTICS; i++) {
@@ -1294,6 +1553,20 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
 }
 
 /* ---- over a restart ------------------------------------------------------------------------------------------- */
+
+static bool take_unit_fd(const char *name, const char *kind, int fd, int *fds) {
+        const char *rest = startswith(name, kind);
+        unsigned long slot;
+        char *end;
+
+        if (!rest)
+                return false;
+        slot = strtoul(rest, &end, 10);
+        if (end == rest || *end != 0 || slot >= UNITS_MAX_LIMIT || fds[slot] >= 0)
+                return false;
+        fds[slot] = fd;
+        return true;
+}
 
 bool probe_take_fd(Probe *p, const char *name, int fd) {
         const char *rest;
@@ -1336,18 +1609,9 @@ bool probe_take_fd(Probe *p, const char *name, int fd) {
                 return true;
         }
 
-        rest = startswith(name, "unit-");
-        if (rest) {
-                char *end;
-                unsigned long slot = strtoul(rest, &end, 10);
-
-                if (end != rest && *end == 0 && slot < UNITS_MAX_LIMIT && p->unit_fds[slot] < 0) {
-                        p->unit_fds[slot] = fd;
-                        return true;
-                }
-        }
-
-        return false;
+        return take_unit_fd(name, "unit-", fd, p->unit_fds) ||
+                take_unit_fd(name, "contention-", fd, p->contention_fds) ||
+                take_unit_fd(name, "shards-", fd, p->shards_fds);
 }
 
 int probe_adopt(Probe *p, bool discard) {
@@ -1360,7 +1624,7 @@ int probe_adopt(Probe *p, bool discard) {
                 found = found || p->program_fds[i] >= 0 || p->link_fds[i] >= 0;
         found = found || p->n_libraries > 0;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                found = found || p->unit_fds[i] >= 0;
+                found = found || p->unit_fds[i] >= 0 || p->contention_fds[i] >= 0 || p->shards_fds[i] >= 0;
         if (!found)
                 return -ENOENT;
 
@@ -1378,17 +1642,25 @@ int probe_adopt(Probe *p, bool discard) {
         }
 
         if (discard) {
-                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                         if (p->unit_fds[i] >= 0)
-                                store_drop_unit(i);
+                                store_drop_unit("unit", i);
+                        store_drop_contention(p, i);
+                }
                 store_drop_all(p);
                 probe_close(p);
                 return r;
         }
 
         /* Half of it does harm */
+        for (unsigned g = 1; g < ELEMENTSOF(group_table); g++)
+                for (Program i = group_table[g].first; i < group_table[g].end; i++)
+                        if (program_has_link(i) && (p->link_fds[i] >= 0) != (p->program_fds[i] >= 0)) {
+                                probe_stop_more(p, 1U << g);
+                                break;
+                        }
         if (p->link_fds[PROGRAM_LIBRARY_EGRESS] < 0)
-                probe_stop_tls(p);
+                probe_stop_more(p, PROBE_TLS);
         for (size_t i = 0; i < p->n_libraries; )
                 if (p->libraries[i].enter_fd >= 0 && p->libraries[i].leave_fd >= 0)
                         i++;

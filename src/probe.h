@@ -7,6 +7,9 @@
 #include "manager.h"
 #include "qos.h"
 
+struct qos_contention;
+struct qos_shard;
+
 /* The programs, in the order in which they are attached: who is whose is known before anything is counted. */
 typedef enum Program {
         PROGRAM_MKDIR,
@@ -36,11 +39,18 @@ typedef enum Program {
         PROGRAM_LIBRARY_ENTER,
         PROGRAM_LIBRARY_LEAVE,
         PROGRAM_FIND_LIBRARIES,
+        /* Those of "cpu" */
+        PROGRAM_CPU_SWITCH,
+        PROGRAM_CPU_WAKE,
+        PROGRAM_CPU_WAKE_NEW,
+        PROGRAM_CPU_WAKING,
+        PROGRAM_CPU_MOVE,
+        PROGRAM_FIND_THREADS,
         _PROGRAM_MAX,
         _PROGRAM_REQUESTS_MAX = PROGRAM_LIBRARY_EGRESS,
 } Program;
 
-#define PROGRAM_BIT(p) (UINT32_C(1) << (p))
+#define PROGRAM_BIT(p) (UINT64_C(1) << (p))
 
 int probe_new(Probe **ret);
 Probe* probe_free(Probe *p);
@@ -55,10 +65,17 @@ void probe_stop(Probe *p);
 bool probe_is_started(Probe *p);
 
 /* Bits of the programs that work. */
-uint32_t probe_get_programs(Probe *p);
+uint64_t probe_get_programs(Probe *p);
 
 /* Why nothing could be loaded at all; NULL: something could. */
 const char* probe_get_failure(Probe *p);
+
+/* Loads and attaches the programs of a probe that is not always loaded (all but "requests"), and unloads them. What the kernel
+ * refuses is tried once. */
+int probe_start_more(Probe *p, ProbeMask probe);
+void probe_stop_more(Probe *p, ProbeMask probe);
+/* Why one of them does not work; NULL: all do. */
+const char* probe_get_more_failure(Probe *p, ProbeMask probe);
 
 /* The map of a unit. ret_view is mapped read-only and valid until probe_remove_unit(). */
 int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, const struct qos_unit **ret_view);
@@ -89,18 +106,29 @@ int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n);
  * now, with what is in flight on them. */
 int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const ExcludeList *excludes);
 
+/* ---- contention ---- */
+
+/* The two maps of a unit's book of contention (contention.h), made and mapped as that of probe_add_unit(), for the unit of this
+ * generation. book: the generation of the book. */
+int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t book, uint64_t now,
+                         const struct qos_contention **ret_contention, const struct qos_shard **ret_shards);
+void probe_remove_contention(Probe *p, unsigned slot);
+/* After probe_adopt(). -ENOENT: there is none. */
+int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation, const struct qos_contention **ret_contention,
+                           const struct qos_shard **ret_shards);
+
+/* Looks for the threads in all units' control groups. */
+int probe_find_threads(Probe *p);
+
+/* Readable when processes were moved from or to control groups of units, until probe_find_threads(). */
+int probe_get_moves_fd(Probe *p);
+
 /* ---- OpenSSL's library ---- */
 
-/* What a unit is watched with besides requests; what was written to probe_get_wanted_fd() of it may be written again. */
+/* Whether a unit is watched with "tls"; what was written to probe_get_wanted_fd() of it may be written again. */
 void probe_set_watch(Probe *p, unsigned slot, uint32_t generation, bool tls);
 
-/* Loads the programs of the probe "tls", and unloads them. */
-int probe_start_tls(Probe *p);
-void probe_stop_tls(Probe *p);
-/* Why they do not work; NULL: they do. */
-const char* probe_get_tls_failure(Probe *p);
-
-/* Puts them into the libraries that a process has mapped. Returns how many it has. */
+/* Puts the programs into the libraries that a process has mapped. Returns how many it has. */
 int probe_add_libraries(Probe *p, pid_t process);
 /* Lets go of those that none of the processes has that were added in between. */
 void probe_begin_libraries(Probe *p);

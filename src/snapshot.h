@@ -9,7 +9,10 @@
  * are nanoseconds, sizes bytes. */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+#include "contention.h"
 
 #define ABSENT UINT64_MAX
 
@@ -100,9 +103,26 @@ typedef struct Requests {
         ClientRole client;
 } Requests;
 
+/* Where the time of the unit's threads goes, by enum qos_state; that of QOS_STATE_NONE is not used. */
+typedef struct Contention {
+        uint64_t covered;               /* ns of the window in which the unit was watched with the probe "cpu" */
+        uint64_t thread_time;           /* ns that all threads together have lived: the sum of time[] */
+        double shares[QOS_STATES];      /* time[] / thread_time; NaN while there are no threads */
+        double threads[QOS_STATES];     /* time[] / covered: average number of threads */
+        uint64_t time[QOS_STATES];      /* ns, waits in progress included */
+        uint64_t waits[QOS_STATES];     /* how often a thread left the CPU for this; from QOS_STATE_LOCK on */
+        uint64_t switches_voluntary;    /* the sum of waits[] */
+        uint64_t switches_involuntary;  /* how often a thread left the CPU though it could have gone on */
+        uint64_t migrations;            /* to another CPU than the one it ran on before */
+        uint64_t wake_ups;
+        uint64_t futex_wakes;           /* threads woken by one of the unit in futex(2) */
+        Distribution run_queue_latency; /* from ready to running, without what it was throttled for */
+} Contention;
+
 /* What the metric table points into. */
 typedef struct Metrics {
         Requests requests;
+        Contention contention;
 } Metrics;
 
 /* A part of these figures: an endpoint that the unit answers at, or a peer that it asks. */

@@ -3,6 +3,7 @@
 #include "alarm.h"
 #include "nest.h"
 #include "unit-bus.h"
+#include "vtable-contention.h"
 #include "vtable-requests.h"
 #include "vtable-unit.h"
 
@@ -11,10 +12,22 @@ static const char *const identity_table[] = {
         "ControlGroup", "InvocationID", "ActiveState", "PartOf", "Contains", "Probes", "Degraded", "Holds", "Exclude", "Thresholds",
 };
 
+/* The interfaces that show a reading. */
+static const struct {
+        const char *interface;
+        const sd_bus_vtable *vtable;
+        size_t n;
+} shown_table[] = {
+        { Requests_INTERFACE,   requests_vtable,   ELEMENTSOF(requests_vtable)   },
+        { Contention_INTERFACE, contention_vtable, ELEMENTSOF(contention_vtable) },
+};
+
+#define PROPERTIES_MAX (ELEMENTSOF(requests_vtable) + ELEMENTSOF(contention_vtable))
+
 /* What subscribers may have seen of a unit. */
 typedef struct UnitShown {
         Snapshot reading;                               /* the last one that was sent, or read as properties */
-        bool changed[ELEMENTSOF(requests_vtable)];      /* what was different since the last signal */
+        bool changed[ELEMENTSOF(shown_table)][PROPERTIES_MAX]; /* what was different since the last signal */
         uint64_t identity[ELEMENTSOF(identity_table)];  /* hashes */
 } UnitShown;
 
@@ -22,7 +35,7 @@ struct UnitObjects {
         Manager *manager;
         sd_bus *bus;
         sd_bus_slot *unit_slot;
-        sd_bus_slot *requests_slot;
+        sd_bus_slot *shown_slots[ELEMENTSOF(shown_table)];
         sd_bus_slot *enumerator_slot;
 
         bool subscribed;
@@ -200,7 +213,7 @@ static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_
         }
 }
 
-/* ---- org.qosd1.Requests --------------------------------------------------------------------------------------- */
+/* ---- readings --------------------------------------------------------------------------------------- */
 
 static int property_get_quality(sd_bus *bus, const char *path, const char *interface, const char *property,
                                 sd_bus_message *reply, void *userdata, sd_bus_error *error) {
@@ -217,17 +230,21 @@ static bool property_equal(const sd_bus_vtable *property, const Snapshot *a, con
 /* A reading has become public. It is not enough to compare it with the one of the last signal: who read the properties
  * meanwhile must be told even if the value is back where it was. */
 static void unit_shown_update(UnitShown *shown, const Snapshot *s) {
-        for (size_t i = 0; i < ELEMENTSOF(requests_vtable); i++)
-                if (requests_vtable[i].type == _SD_BUS_VTABLE_PROPERTY && !property_equal(requests_vtable + i, &shown->reading, s))
-                        shown->changed[i] = true;
+        for (size_t t = 0; t < ELEMENTSOF(shown_table); t++)
+                for (size_t i = 0; i < shown_table[t].n; i++) {
+                        const sd_bus_vtable *property = shown_table[t].vtable + i;
+
+                        if (property->type == _SD_BUS_VTABLE_PROPERTY && !property_equal(property, &shown->reading, s))
+                                shown->changed[t][i] = true;
+                }
         shown->reading = *s;
 }
 
 /* The number and the time of a reading are no news on their own. */
-static bool unit_shown_has_news(const UnitShown *shown) {
-        for (size_t i = 0; i < ELEMENTSOF(requests_vtable); i++)
-                if (shown->changed[i] && requests_vtable[i].x.property.offset != offsetof(Snapshot, seq) &&
-                    requests_vtable[i].x.property.offset != offsetof(Snapshot, timestamp))
+static bool unit_shown_has_news(const UnitShown *shown, size_t t) {
+        for (size_t i = 0; i < shown_table[t].n; i++)
+                if (shown->changed[t][i] && shown_table[t].vtable[i].x.property.offset != offsetof(Snapshot, seq) &&
+                    shown_table[t].vtable[i].x.property.offset != offsetof(Snapshot, timestamp))
                         return true;
         return false;
 }
@@ -281,7 +298,7 @@ static int find_unit_object(sd_bus *bus, const char *path, const char *interface
         return 1;
 }
 
-static int find_requests_object(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret, sd_bus_error *error) {
+static int find_shown_object(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret, sd_bus_error *error) {
         UnitObjects *o = ASSERT_PTR(userdata);
         Unit *u;
 
@@ -343,35 +360,42 @@ void unit_objects_set_subscribed(UnitObjects *o, bool subscribed) {
         }
 }
 
-int unit_objects_emit_requests(UnitObjects *o, Unit *u) {
-        char *names[ELEMENTSOF(requests_vtable) + 1];
+int unit_objects_emit_reading(UnitObjects *o, Unit *u) {
         _cleanup_free_ char *path = NULL;
         UnitShown *shown;
-        size_t n = 0;
-        int r;
+        int r, n_sent = 0;
 
         unit_objects_read(o, u);
         shown = o->shown[u->index];
-        if (!shown || !unit_shown_has_news(shown))
+        if (!shown)
                 return 0;
 
-        for (size_t i = 0; i < ELEMENTSOF(requests_vtable); i++)
-                if (shown->changed[i])
-                        names[n++] = (char*) requests_vtable[i].x.property.member;
-        names[n] = NULL;
+        for (size_t t = 0; t < ELEMENTSOF(shown_table); t++) {
+                char *names[PROPERTIES_MAX + 1];
+                size_t n = 0;
 
-        r = unit_get_bus_path(u, &path);
-        if (r < 0)
-                return r;
+                if (!unit_shown_has_news(shown, t))
+                        continue;
+                for (size_t i = 0; i < shown_table[t].n; i++)
+                        if (shown->changed[t][i])
+                                names[n++] = (char*) shown_table[t].vtable[i].x.property.member;
+                names[n] = NULL;
 
-        o->emitting = true;
-        r = sd_bus_emit_properties_changed_strv(o->bus, path, Requests_INTERFACE, names);
-        o->emitting = false;
-        if (r < 0)
-                return r;
+                if (!path) {
+                        r = unit_get_bus_path(u, &path);
+                        if (r < 0)
+                                return r;
+                }
+                o->emitting = true;
+                r = sd_bus_emit_properties_changed_strv(o->bus, path, shown_table[t].interface, names);
+                o->emitting = false;
+                if (r < 0)
+                        return r;
 
-        memset(shown->changed, 0, sizeof(shown->changed));
-        return 1;
+                memset(shown->changed[t], 0, sizeof(shown->changed[t]));
+                n_sent++;
+        }
+        return n_sent;
 }
 
 int unit_objects_emit_unit(UnitObjects *o, Unit *u) {
@@ -423,7 +447,8 @@ UnitObjects* unit_objects_free(UnitObjects *o) {
                 return NULL;
 
         sd_bus_slot_unref(o->unit_slot);
-        sd_bus_slot_unref(o->requests_slot);
+        for (size_t t = 0; t < ELEMENTSOF(shown_table); t++)
+                sd_bus_slot_unref(o->shown_slots[t]);
         sd_bus_slot_unref(o->enumerator_slot);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 free(o->shown[i]);
@@ -443,9 +468,9 @@ int unit_objects_new(Manager *m, sd_bus *bus, UnitObjects **ret) {
         o->bus = sd_bus_ref(bus);
 
         r = sd_bus_add_fallback_vtable(bus, &o->unit_slot, BUS_UNIT_PATH, Unit_INTERFACE, unit_vtable, find_unit_object, o);
-        if (r >= 0)
-                r = sd_bus_add_fallback_vtable(bus, &o->requests_slot, BUS_UNIT_PATH, Requests_INTERFACE, requests_vtable,
-                                               find_requests_object, o);
+        for (size_t t = 0; t < ELEMENTSOF(shown_table) && r >= 0; t++)
+                r = sd_bus_add_fallback_vtable(bus, &o->shown_slots[t], BUS_UNIT_PATH, shown_table[t].interface, shown_table[t].vtable,
+                                               find_shown_object, o);
         if (r >= 0)
                 r = sd_bus_add_node_enumerator(bus, &o->enumerator_slot, BUS_UNIT_PATH, enumerate_units, o);
         if (r < 0) {

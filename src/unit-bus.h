@@ -18,7 +18,7 @@ UnitObjects* unit_objects_free(UnitObjects *o);
  * that and nothing else. */
 void unit_objects_set_subscribed(UnitObjects *o, bool subscribed);
 
-int unit_objects_emit_requests(UnitObjects *o, Unit *u);
+int unit_objects_emit_reading(UnitObjects *o, Unit *u);
 int unit_objects_emit_unit(UnitObjects *o, Unit *u);
 /* Always, whether somebody subscribed or not. */
 int unit_objects_emit_crossed(UnitObjects *o, Unit *u, const AlarmEvent *e);

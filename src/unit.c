@@ -8,6 +8,7 @@
 #include "nest.h"
 #include "probe.h"
 #include "rows-reading.h"
+#include "threads.h"
 #include "threshold.h"
 #include "window.h"
 
@@ -18,7 +19,7 @@
 /* How long a reading is given again while nothing happens: rates are per time that passes. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
 
-static const char *const probe_table[] = { "requests", "tls" };
+static const char *const probe_table[] = { "requests", "tls", "cpu" };
 
 ProbeMask probe_from_string(const char *s) {
         for (size_t i = 0; i < ELEMENTSOF(probe_table); i++)
@@ -70,7 +71,7 @@ void histogram_done(Histogram *h) {
                    PROGRAM_BIT(PROGRAM_BIND6) | PROGRAM_BIT(PROGRAM_FIND_UDP))
 #define NEEDS_ENDS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_STATE))
 
-static bool has(uint32_t programs, uint32_t needed) {
+static bool has(uint64_t programs, uint64_t needed) {
         return (programs & needed) == needed;
 }
 
@@ -114,7 +115,7 @@ static void client_set_absent(ClientRole *c) {
         c->rate = NAN;
 }
 
-static void gauges_fill(Unit *u, const WindowBooks *w, uint32_t programs, uint64_t now, Server *s) {
+static void gauges_fill(Unit *u, const WindowBooks *w, uint64_t programs, uint64_t now, Server *s) {
         uint64_t queue = 0, queue_max = 0, counted = 0, oldest_at = UINT64_MAX; /* a book with no session does not listen, or has nothing in flight */
         Manager *m = u->manager;
 
@@ -155,11 +156,11 @@ static void gauges_fill(Unit *u, const WindowBooks *w, uint32_t programs, uint64
 
 /* As they are counted, whatever that means. */
 static void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
-        uint32_t programs = probe_get_programs(u->manager->probe);
+        uint64_t programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
         const struct {
                 enum qos_cell cell;
-                uint32_t needs;
+                uint64_t needs;
                 uint64_t *value;
         } counters[] = {
                 { QOS_CELL_COUNT,          NEEDS_EXCHANGES,                   &s->count                    },
@@ -190,11 +191,11 @@ static void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
 }
 
 static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *reading, uint64_t now, Metrics *ret) {
-        uint32_t programs = probe_get_programs(u->manager->probe);
+        uint64_t programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
         const struct {
                 enum qos_distribution distribution;
-                uint32_t needs;
+                uint64_t needs;
                 Distribution *value;
         } distributions[] = {
                 { QOS_LATENCY,    NEEDS_ARRIVALS,  &s->latency    },
@@ -224,6 +225,51 @@ static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *rea
 
         gauges_fill(u, w, programs, now, s);
         client_set_absent(&ret->requests.client); /* rows_fill() knows, where it is asked */
+}
+
+/* ---- contention ---- */
+
+#define NEEDS_STATES (PROGRAM_BIT(PROGRAM_CPU_SWITCH) | PROGRAM_BIT(PROGRAM_CPU_WAKE) | PROGRAM_BIT(PROGRAM_CPU_WAKE_NEW) | \
+                      PROGRAM_BIT(PROGRAM_FIND_THREADS))
+
+static void contention_set_absent(Metrics *ret) {
+        for (const Metric *metric = metric_table; metric < metric_table + metric_table_size; metric++)
+                if (metric->offset >= offsetof(Metrics, contention) && metric->offset < offsetof(Metrics, contention) + sizeof(Contention))
+                        metric_set_absent(metric, ret);
+}
+
+static void contention_fill(Unit *u, uint64_t now, uint64_t window, Metrics *ret, uint64_t *signature) {
+        uint64_t programs = probe_get_programs(u->manager->probe);
+        ContentionBook buffer[UNITS_MAX_LIMIT];
+        Contention *c = &ret->contention;
+        ContentionReading reading;
+        ContentionBooks books;
+
+        contention_set_absent(ret);
+        if (!unit_get_contention_books(u, buffer, &books) || !has(programs, NEEDS_STATES) ||
+            contention_read(&books, now, window, &reading) < 0)
+                return;
+        *signature ^= reading.signature;
+
+        c->covered = reading.covered;
+        c->thread_time = c->switches_voluntary = 0;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
+                c->time[i] = reading.counts.times[i];
+                c->thread_time += c->time[i];
+                c->threads[i] = reading.covered > 0 ? (double) c->time[i] / reading.covered : NAN;
+        }
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                c->shares[i] = c->thread_time > 0 ? (double) c->time[i] / c->thread_time : NAN;
+        for (unsigned i = QOS_STATE_LOCK; i < QOS_STATES; i++) {
+                c->waits[i] = reading.counts.counters[QOS_SHARD_WAITS + i];
+                c->switches_voluntary += c->waits[i];
+        }
+        c->switches_involuntary = reading.counts.counters[QOS_SHARD_INVOLUNTARY];
+        c->migrations = reading.counts.counters[QOS_SHARD_MIGRATIONS];
+        c->wake_ups = reading.counts.counters[QOS_SHARD_WAKE_UPS];
+        if (has(programs, PROGRAM_BIT(PROGRAM_CPU_WAKING)))
+                c->futex_wakes = reading.counts.counters[QOS_SHARD_FUTEX_WAKES];
+        contention_get_distribution(&reading, QOS_RUN_QUEUE_LATENCY, u->manager->config.minimum_samples, &c->run_queue_latency);
 }
 
 static bool gauges_equal(const Metrics *a, const Metrics *b) {
@@ -279,6 +325,8 @@ static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *
         rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, WINDOW_TOTAL, total.covered, &rows_total);
         rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
         total.signature = rows_get_signature(&rows_total, total.signature);
+        contention_fill(u, now, window, &s.metrics, &(uint64_t) { 0 });
+        contention_fill(u, now, WINDOW_TOTAL, &s.totals, &total.signature);
 
         /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same seq */
         if (u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&
@@ -417,6 +465,8 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
         ret->drops = total.cells[QOS_CELL_DROPS];
         metrics_fill(u, &books, &reading, now, &ret->metrics);
         metrics_fill(u, &books, &total, now, &ret->totals);
+        contention_set_absent(&ret->metrics);
+        contention_set_absent(&ret->totals);
 }
 
 static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, enum qos_distribution d, const uint64_t *bins,
@@ -452,7 +502,7 @@ static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, 
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *ret, QosError *e) {
         static const struct {
                 const char *name;
-                uint32_t needs;
+                uint64_t needs;
         } table[QOS_DISTRIBUTIONS] = {
                 [QOS_LATENCY]    = { "requests.server.latency",   NEEDS_ARRIVALS  },
                 [QOS_FIRST_BYTE] = { "requests.server.firstByte", NEEDS_ARRIVALS  },
@@ -579,7 +629,7 @@ int unit_collect_history(Unit *u) {
 }
 
 const char* unit_degraded_reason(Unit *u) {
-        uint32_t programs = probe_get_programs(u->manager->probe);
+        uint64_t programs = probe_get_programs(u->manager->probe);
         unsigned missing = 0;
 
         for (unsigned i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
@@ -592,7 +642,7 @@ const char* unit_degraded_reason(Unit *u) {
                 (void) asprintf(&u->degraded, "requests: %s", probe_get_failure(u->manager->probe) ?: "no map for the unit");
         else if (missing > 0)
                 (void) asprintf(&u->degraded, "requests: %u of %u programs not available, see 'qosctl probes'", missing, _PROGRAM_REQUESTS_MAX);
-        else if (u->watched && probe_get_tls_failure(u->manager->probe))
+        else if (u->watched && probe_get_more_failure(u->manager->probe, PROBE_TLS))
                 (void) asprintf(&u->degraded, "tls: programs not available, see 'qosctl probes'");
         else if (u->watched && !u->has_library && streq(u->active_state, "active"))
                 (void) asprintf(&u->degraded, "tls: no process of it has OpenSSL's library, waiting for one");

@@ -24,12 +24,16 @@ typedef struct Alarm Alarm;
 typedef struct WindowBase WindowBase;
 typedef struct WindowMark WindowMark;
 struct qos_unit;
+struct qos_contention;
+struct qos_shard;
+typedef struct ContentionCounts ContentionCounts;
 
 /* The probes, as bits: what a hold asks for. */
 typedef enum ProbeMask {
         PROBE_REQUESTS = 1 << 0,
         PROBE_TLS      = 1 << 1,        /* looks into TLS; what it sees are requests */
-        _PROBE_ALL     = (1 << 2) - 1,
+        PROBE_CPU      = 1 << 2,        /* where the time of threads goes */
+        _PROBE_ALL     = (1 << 3) - 1,
 } ProbeMask;
 
 /* "requests" → PROBE_REQUESTS; 0 if there is no such probe. */
@@ -85,6 +89,10 @@ struct Unit {
         const struct qos_unit *view;    /* the mmapped slot; NULL when the probe could not be loaded */
         uint64_t book_since;            /* when that was made, CLOCK_MONOTONIC ns: the unit may have been attached before, in another */
         WindowBase *base;               /* see window.h; NULL: none */
+        const struct qos_contention *contention; /* its book of contention, mmapped; NULL: it is not watched so (threads.h) */
+        const struct qos_shard *shards; /* … of each CPU */
+        uint64_t contention_since;      /* when that was made, CLOCK_MONOTONIC ns */
+        ContentionCounts *contention_base; /* see ContentionBooks.before; NULL: nothing */
         uint64_t closed_at;             /* of one that is detached, CLOCK_MONOTONIC ns (nest.h) */
 
         uint64_t seq;

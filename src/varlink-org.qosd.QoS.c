@@ -283,6 +283,119 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(client, Client, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                StateShares,
+                FIELD_COMMENT("On a CPU, in the program or in the kernel for it"),
+                SD_VARLINK_DEFINE_FIELD(running, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Ready to run, waiting for a CPU that others have"),
+                SD_VARLINK_DEFINE_FIELD(runQueue, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Ready to run, while the CPU quota of the unit was used up"),
+                SD_VARLINK_DEFINE_FIELD(throttled, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for what another thread holds: a mutex, a file lock, a lock in the kernel"),
+                SD_VARLINK_DEFINE_FIELD(lock, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting in futex(2) for something to do: condition variables, idle pools"),
+                SD_VARLINK_DEFINE_FIELD(park, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for files and block devices"),
+                SD_VARLINK_DEFINE_FIELD(disk, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting in a call on one socket"),
+                SD_VARLINK_DEFINE_FIELD(socket, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for one of many descriptors, or one that is neither socket, pipe nor file"),
+                SD_VARLINK_DEFINE_FIELD(poll, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting in a call on a pipe or a message queue"),
+                SD_VARLINK_DEFINE_FIELD(pipe, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for a time, or a signal"),
+                SD_VARLINK_DEFINE_FIELD(sleep, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for memory: page faults, reclaim, too many dirty pages"),
+                SD_VARLINK_DEFINE_FIELD(memory, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for another process to end, or to be started"),
+                SD_VARLINK_DEFINE_FIELD(child, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Stopped, frozen or traced, and waiting for what is known to be none of the others"),
+                SD_VARLINK_DEFINE_FIELD(other, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                StateTimes,
+                FIELD_COMMENT("On a CPU, in the program or in the kernel for it"),
+                SD_VARLINK_DEFINE_FIELD(running, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Ready to run, waiting for a CPU that others have"),
+                SD_VARLINK_DEFINE_FIELD(runQueue, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Ready to run, while the CPU quota of the unit was used up"),
+                SD_VARLINK_DEFINE_FIELD(throttled, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for what another thread holds: a mutex, a file lock, a lock in the kernel"),
+                SD_VARLINK_DEFINE_FIELD(lock, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting in futex(2) for something to do: condition variables, idle pools"),
+                SD_VARLINK_DEFINE_FIELD(park, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for files and block devices"),
+                SD_VARLINK_DEFINE_FIELD(disk, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting in a call on one socket"),
+                SD_VARLINK_DEFINE_FIELD(socket, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for one of many descriptors, or one that is neither socket, pipe nor file"),
+                SD_VARLINK_DEFINE_FIELD(poll, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting in a call on a pipe or a message queue"),
+                SD_VARLINK_DEFINE_FIELD(pipe, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for a time, or a signal"),
+                SD_VARLINK_DEFINE_FIELD(sleep, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for memory: page faults, reclaim, too many dirty pages"),
+                SD_VARLINK_DEFINE_FIELD(memory, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for another process to end, or to be started"),
+                SD_VARLINK_DEFINE_FIELD(child, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Stopped, frozen or traced, and waiting for what is known to be none of the others"),
+                SD_VARLINK_DEFINE_FIELD(other, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                StateWaits,
+                FIELD_COMMENT("Waiting for what another thread holds: a mutex, a file lock, a lock in the kernel"),
+                SD_VARLINK_DEFINE_FIELD(lock, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting in futex(2) for something to do: condition variables, idle pools"),
+                SD_VARLINK_DEFINE_FIELD(park, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for files and block devices"),
+                SD_VARLINK_DEFINE_FIELD(disk, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting in a call on one socket"),
+                SD_VARLINK_DEFINE_FIELD(socket, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for one of many descriptors, or one that is neither socket, pipe nor file"),
+                SD_VARLINK_DEFINE_FIELD(poll, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting in a call on a pipe or a message queue"),
+                SD_VARLINK_DEFINE_FIELD(pipe, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for a time, or a signal"),
+                SD_VARLINK_DEFINE_FIELD(sleep, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for memory: page faults, reclaim, too many dirty pages"),
+                SD_VARLINK_DEFINE_FIELD(memory, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waiting for another process to end, or to be started"),
+                SD_VARLINK_DEFINE_FIELD(child, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Stopped, frozen or traced, and waiting for what is known to be none of the others"),
+                SD_VARLINK_DEFINE_FIELD(other, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                ContextSwitches,
+                FIELD_COMMENT("A thread had to wait"),
+                SD_VARLINK_DEFINE_FIELD(voluntary, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("A thread could have gone on"),
+                SD_VARLINK_DEFINE_FIELD(involuntary, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Contention,
+                FIELD_COMMENT("The part of the window in which the unit was watched with the probe, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("What all threads together have lived, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(threadTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The share of each state in that; together 1"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(shares, StateShares, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How many threads were in each state on average"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(threads, StateShares, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The time of all threads in each state, in nanoseconds; together threadTime"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(time, StateTimes, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How often a thread left the CPU to wait in each state"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(waits, StateWaits, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How often threads left the CPU"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(contextSwitches, ContextSwitches, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How often a thread came to run on another CPU than the time before"),
+                SD_VARLINK_DEFINE_FIELD(migrations, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How often a waiting thread became ready to run"),
+                SD_VARLINK_DEFINE_FIELD(wakeUps, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Threads that were woken by a thread of the unit in futex(2)"),
+                SD_VARLINK_DEFINE_FIELD(futexWakes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From when a thread was ready to run to when it ran, the time for which it was throttled aside"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(runQueueLatency, Distribution, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Cost,
                 FIELD_COMMENT("Run time of qosd's BPF programs for this unit, as a share of one CPU"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
@@ -309,6 +422,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
         DEFINE(covered, SD_VARLINK_INT, 0), \
         FIELD_COMMENT("What the probe \"requests\" has measured. All that was not measured or would mislead is left out, in here and in the rest"), \
         DEFINE_BY_TYPE(requests, Requests, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("What the probe \"cpu\" has measured"), \
+        DEFINE_BY_TYPE(contention, Contention, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("All counters since the attach, by the name of the metric"), \
         DEFINE(totals, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("What observing the unit costs; left out where it is not measured: the kernel books the time of programs for all units together"), \
@@ -358,7 +473,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 static SD_VARLINK_DEFINE_METHOD(
                 Attach,
                 DEFINE_INPUT_UNIT,
-                FIELD_COMMENT("The probes to observe it with, \"requests\" and \"tls\". Default: the configured ones"),
+                FIELD_COMMENT("The probes to observe it with, \"requests\", \"tls\" and \"cpu\". Default: the configured ones"),
                 SD_VARLINK_DEFINE_INPUT(probes, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What to leave out of the figures of the unit: \"port:9100\" for the requests that it answers at this port, on any address; \"http:/healthz\" for those to this path, as the client writes it and without the query, \"http:/static/*\" for those to all that begins so, three directories deep at most; \"redis:BRPOP\" for this command. What anybody who has attached it leaves out is left out. Default: nothing"),
                 SD_VARLINK_DEFINE_INPUT(exclude, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
@@ -698,6 +813,16 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Server,
                 SYMBOL_COMMENT("What the probe \"requests\" measures"),
                 &vl_type_Requests,
+                SYMBOL_COMMENT("By the state of threads: shares of their time, or how many they were"),
+                &vl_type_StateShares,
+                SYMBOL_COMMENT("By the state of threads: times"),
+                &vl_type_StateTimes,
+                SYMBOL_COMMENT("By the state that a thread came to: how often"),
+                &vl_type_StateWaits,
+                SYMBOL_COMMENT("How often threads left the CPU"),
+                &vl_type_ContextSwitches,
+                SYMBOL_COMMENT("Where the time of a unit's threads goes: what the probe \"cpu\" measures. Each thread is in exactly one state at any time"),
+                &vl_type_Contention,
                 SYMBOL_COMMENT("What observing costs"),
                 &vl_type_Cost,
                 SYMBOL_COMMENT("A reading: all that is known of one unit over one window, at one moment"),

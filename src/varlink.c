@@ -309,7 +309,7 @@ static int parse_probes(sd_varlink *link, char **names, ProbeMask *ret) {
 
                 if (probe == 0) {
                         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-                        int r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, *i, "there is no probe '%s', expected 'requests' or 'tls'", *i);
+                        int r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, *i, "there is no probe '%s', expected 'requests', 'tls' or 'cpu'", *i);
 
                         r = reply_error(link, r, &e);
                         return r < 0 ? r : 1;

@@ -20,13 +20,13 @@ bool window_is_valid(uint64_t window) {
         return window <= 10 * NSEC_PER_SEC && window % NSEC_PER_SEC == 0;
 }
 
-static unsigned window_level(uint64_t window) {
+unsigned window_level(uint64_t window) {
         return window <= NSEC_PER_SEC ? 0 : window <= 10 * NSEC_PER_SEC ? 1 : window <= 60 * NSEC_PER_SEC ? 2 : 3;
 }
 
-/* Where a window of n sub-windows begins that ends in this one: of six and more the oldest is left out, so that not more than
- * the window is covered; of fewer it is kept, or too little would be. A machine may be younger than the window. */
-static uint64_t window_boundary(uint64_t current, uint64_t n) {
+/* Of six and more the oldest is left out, so that not more than the window is covered; of fewer it is kept, or too little would
+ * be. A machine may be younger than the window. */
+uint64_t window_boundary(uint64_t current, uint64_t n) {
         uint64_t end = current + (n >= 6);
 
         return end - MIN(end, n);

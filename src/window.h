@@ -66,6 +66,11 @@ typedef struct WindowBooks {
         const WindowBase *base;                 /* NULL: the books are as old as the unit, and none was closed */
 } WindowBooks;
 
+/* The level whose checkpoints a window begins at. */
+unsigned window_level(uint64_t window);
+/* Where a window of n sub-windows begins that ends in this one. */
+uint64_t window_boundary(uint64_t current, uint64_t n);
+
 /* now: CLOCK_MONOTONIC ns; window: WINDOW_TOTAL or one that window_is_valid(). -EAGAIN when the unit's programs overtook
  * the reader again and again. */
 int window_read(const WindowBooks *books, uint64_t now, uint64_t window, WindowReading *ret);

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* The writing half of the books of contention. Compiled for BPF and, for the unit tests, for user space; the including file
+ * provides window_copy(), window_cpu(), contention_shard() and contention_loop(). */
+
+#include "contention.h"
+
+/* A reader on another CPU looks at this before and after. x86 keeps the order of writes, others are told to. */
+static inline __attribute__((always_inline)) void shard_mark(struct qos_shard *s) {
+#if defined(__TARGET_ARCH_x86) || defined(__x86_64__)
+        __asm__ volatile("" : : : "memory");
+        *(volatile __u32*) &s->writes = s->writes + 1;
+        __asm__ volatile("" : : : "memory");
+#else
+        __sync_lock_test_and_set(&s->writes, s->writes + 1);
+#endif
+}
+
+/* From one state to another, either of which may be none. By who writes this shard. */
+static inline __attribute__((always_inline)) void shard_move(struct qos_shard *s, __u64 from, __u64 to, __u64 now) {
+        GRID_BOUND(from, QOS_STATES);
+        GRID_BOUND(to, QOS_STATES);
+
+        shard_mark(s);
+        s->threads[from]--;
+        s->times[from] += now;
+        s->threads[to]++;
+        s->times[to] -= now;
+        shard_mark(s);
+}
+
+static inline __attribute__((always_inline)) void shard_count(struct qos_shard *s, __u64 counter) {
+        GRID_BOUND(counter, QOS_SHARD_COUNTERS);
+        s->counters[counter]++;
+}
+
+/* A part of a time that was booked as one state was in another. */
+static inline __attribute__((always_inline)) void shard_shift(struct qos_shard *s, __u64 from, __u64 to, __u64 nsec) {
+        GRID_BOUND(from, QOS_STATES);
+        GRID_BOUND(to, QOS_STATES);
+
+        shard_mark(s);
+        s->times[from] -= nsec;
+        s->times[to] += nsec;
+        shard_mark(s);
+}
+
+struct contention_sum {
+        struct qos_contention *c;
+        struct qos_contention_checkpoint *to;
+        __u32 slot;
+        __u32 _padding;
+};
+
+/* Reads of another CPU's shard until none of what was read has changed meanwhile. More than two in a row meet a write rarely
+ * enough: it takes some nanoseconds, and what is off then is the time between two reads. */
+#define SHARD_READS 4
+
+static long contention_sum_step(__u64 i, void *data) {
+        struct contention_sum *sum = data;
+        struct qos_shard *copy = &sum->c->scratch;
+        const struct qos_shard *s = contention_shard(sum->slot, sum->c->generation, i);
+
+        if (!s)
+                return 1;
+        for (int try = 0; try < SHARD_READS; try++) {
+                window_copy(copy, s, sizeof(*copy));
+                if (copy->writes % 2 == 0 && *(const volatile __u32*) &s->writes == copy->writes)
+                        break;
+        }
+        for (int k = 0; k < QOS_STATES; k++) {
+                sum->to->threads[k] += copy->threads[k];
+                sum->to->times[k] += copy->times[k];
+        }
+        for (int k = 0; k < QOS_SHARD_COUNTERS; k++)
+                sum->to->counters[k] += copy->counters[k];
+        return 0;
+}
+
+/* Writes the checkpoints that are due at epoch, as window_roll(). Who comes while another CPU does that goes on: what it books
+ * is in the checkpoint or not, which is a matter of some microseconds of a state. */
+GRID_FUNCTION int contention_roll(struct qos_contention *c, __u64 slot, __u64 epoch) {
+        GRID_EXPECT(c);
+
+        struct qos_contention_checkpoint *newest = NULL;
+        __u64 old = *(volatile __u64*) &c->epoch;
+
+        if (epoch <= old || __sync_val_compare_and_swap(&c->rolling, 0, window_cpu() + 1) != 0)
+                return 0;
+
+        old = *(volatile __u64*) &c->epoch;
+        for (__u32 level = 0; epoch > old && level < QOS_LEVELS; level++) {
+                __u64 before = old / QOS_LEVEL_EPOCHS(level), now = epoch / QOS_LEVEL_EPOCHS(level);
+                struct qos_contention_checkpoint *p;
+                __u64 i;
+
+                if (now == before)
+                        break; /* the boundaries of a level are boundaries of all finer ones */
+
+                i = QOS_LEVEL_FIRST_CHECKPOINT(level) + c->written[level] % QOS_LEVEL_CHECKPOINTS(level);
+                GRID_BOUND(i, QOS_CHECKPOINTS);
+                p = &c->checkpoints[i];
+
+                __sync_lock_test_and_set(&p->last, 0);
+                p->first = before + 1;
+                if (!newest) {
+                        struct contention_sum sum = { .c = c, .to = p, .slot = slot };
+
+                        for (int k = 0; k < QOS_STATES; k++)
+                                p->threads[k] = p->times[k] = 0;
+                        for (int k = 0; k < QOS_SHARD_COUNTERS; k++)
+                                p->counters[k] = 0;
+                        contention_loop(c->shards, contention_sum_step, &sum);
+                        for (int k = 0; k < QOS_CONTENTION_SUMS; k++)
+                                p->sums[k] = c->sums[k];
+                        for (int k = 0; k < QOS_CONTENTION_CELLS; k++)
+                                p->cells[k] = (__u32) c->cells[k];
+                        newest = p;
+                } else
+                        window_copy(p->threads, newest->threads,
+                                    sizeof(*p) - __builtin_offsetof(struct qos_contention_checkpoint, threads));
+                __sync_lock_test_and_set(&p->last, now);
+
+                c->written[level]++;
+        }
+        if (epoch > old)
+                __sync_lock_test_and_set(&c->epoch, epoch);
+
+        __sync_lock_test_and_set(&c->rolling, 0);
+        return 0;
+}
+
+/* As window_maximum(). */
+GRID_FUNCTION int peaks_note(struct qos_peaks *peaks, __u64 epoch, __u64 nsec) {
+        __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK;
+
+        GRID_EXPECT(peaks);
+        for (__u32 level = 0; level < QOS_LEVELS; level++) {
+                __u64 subwindow = epoch / QOS_LEVEL_EPOCHS(level), word = subwindow << QOS_MAXIMUM_BITS | value, old;
+                __u64 i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
+
+                GRID_BOUND(i, QOS_MAXIMA);
+                for (int try = 0; try < 4; try++) {
+                        old = *(volatile __u64*) &peaks->ring[i];
+                        if (old >> QOS_MAXIMUM_BITS == word >> QOS_MAXIMUM_BITS && old >= word)
+                                return 0;
+                        if (__sync_val_compare_and_swap(&peaks->ring[i], old, word) == old)
+                                break;
+                }
+        }
+        for (int try = 0; try < 4; try++) {
+                __u64 old = *(volatile __u64*) &peaks->total;
+
+                if (old >= nsec || __sync_val_compare_and_swap(&peaks->total, old, nsec) == old)
+                        break;
+        }
+        return 0;
+}
+
+/* Adds a sample to a distribution. */
+static inline __attribute__((always_inline)) void contention_add(struct qos_contention *c, __u64 distribution, __u64 nsec) {
+        __u64 bin = grid_coarse_bin(grid_fine_bin(nsec));
+
+        GRID_BOUND(distribution, QOS_CONTENTION_DISTRIBUTIONS);
+        GRID_BOUND(bin, GRID_COARSE_BINS);
+        peaks_note(&c->peaks[distribution], c->epoch, nsec);
+        __sync_fetch_and_add(&c->sums[distribution], nsec);
+        __sync_fetch_and_add(&c->cells[distribution * GRID_COARSE_BINS + bin], 1);
+}

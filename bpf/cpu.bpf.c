@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+/* The probe "cpu": in which state each thread of the units is, at any time.
+ *
+ *   cpu_switch        a thread leaves the CPU, for the reason that is read there and then, and another one runs
+ *   cpu_wake          a thread is ready
+ *   cpu_wake_new      … for the first time: it becomes known here
+ *   cpu_waking        who has woken whom, in the task that does
+ *   cpu_find_threads  threads that are older than the attach, and those that came from other control groups
+ *   cpu_move          somebody moves processes between control groups: the daemon is told to look for them
+ *
+ * A thread that is known has storage; of all others of the machine each switch costs two looks for it. The three first run with
+ * interrupts off and one after the other for each thread (the scheduler holds its locks), on whatever CPU. The iterator runs
+ * beside them: see THREAD_SEEDED. */
+
+#include "waits.h"
+#include "syscalls.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* A thread of a unit (TASK_STORAGE). */
+struct thread {
+        __u64 word;             /* THREAD_*, in contention.h */
+        __u64 since;            /* CLOCK_MONOTONIC ns, when it came to its state */
+        __u64 quota_nsec;       /* how long its run queue had been throttled, when it became ready there … */
+        const void *queue;      /* … if it is still the same */
+        __u32 cpu;              /* where it ran last, from 1; 0: not known */
+        __u32 _padding;
+        __u64 times[QOS_STATES]; /* ns, in states that it has left */
+        __u64 counters[QOS_SHARD_COUNTERS];
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct thread);
+} threads SEC(".maps");
+
+/* ---- the time ------------------------------------------------------------------------------------------------- */
+
+/* When something happened is when the scheduler says so. A thread that wakes another which takes its CPU goes on for some
+ * microseconds, until it comes to where it can be interrupted; the scheduler books them as those of the other one, and so do
+ * cpu.stat and schedstat. With the clock at the time of the switch these would be off by some percent for a server that answers
+ * on the same CPU that the client runs on.
+ *
+ * The scheduler's clock is not CLOCK_MONOTONIC: it is not adjusted. What lies between is measured every now and then, on whatever CPU.
+ * The clock is some time old whenever it is looked at, therefore the smallest of some differences counts. */
+struct clock {
+        __u64 offset;           /* CLOCK_MONOTONIC - clock, by now */
+        __u64 candidate;        /* the smallest of those that were measured since that was set */
+        __u64 next;             /* clock, when it is measured again */
+        __u32 samples;
+        __u32 _padding;
+};
+
+/* Each millisecond, and 64 of them: that follows an adjustment by 500 ppm, the most there is, with an error of 32 us. */
+#define CLOCK_SAMPLE_NSEC 1000000ULL
+#define CLOCK_SAMPLES 64
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct clock);
+} clocks SEC(".maps");
+
+static __attribute__((noinline)) __u64 clock_sample(struct clock *c, __u64 clock) {
+        __u64 offset;
+
+        if (!c)
+                return 0;
+        offset = bpf_ktime_get_ns() - clock;
+        if (c->offset == 0)
+                c->offset = c->candidate = offset;
+        else if (c->samples == 0 || (__s64) (offset - c->candidate) < 0)
+                c->candidate = offset;
+        if (++c->samples >= CLOCK_SAMPLES) {
+                c->offset = c->candidate;
+                c->samples = 0;
+        }
+        c->next = clock + CLOCK_SAMPLE_NSEC;
+        return 0;
+}
+
+/* CLOCK_MONOTONIC ns, where the run queue of the task is locked. */
+static __always_inline __u64 queue_now(struct task_struct *task) {
+        struct cfs_rq *queue = task->se.cfs_rq;
+        struct clock *c;
+        __u32 zero = 0;
+        __u64 clock;
+
+        c = bpf_map_lookup_elem(&clocks, &zero);
+        if (!c || !bpf_core_field_exists(queue->rq))
+                return bpf_ktime_get_ns();
+        clock = queue->rq->clock;
+        if (clock >= c->next)
+                clock_sample(c, clock);
+        return clock + c->offset;
+}
+
+/* … when the scheduler begins or ends to book its run time: when it chose whom to run it had the lock, and looked at the clock
+ * again if it had looked for work on other CPUs. */
+static __always_inline __u64 queue_switched(struct task_struct *task) {
+        struct cfs_rq *queue = task->se.cfs_rq;
+        __u64 now = queue_now(task), behind;
+
+        if (!bpf_core_field_exists(queue->rq))
+                return now;
+        behind = queue->rq->clock_task - task->se.exec_start;
+        return behind < now ? now - behind : now;
+}
+
+/* ---- what a thread waits for ---------------------------------------------------------------------------------- */
+
+static __always_inline __u32 inode_state(struct inode *inode) {
+        switch (BPF_CORE_READ(inode, i_mode) & S_IFMT) {
+
+        case S_IFSOCK:
+                return QOS_STATE_SOCKET;
+
+        case S_IFIFO:
+                return QOS_STATE_PIPE;
+
+        case S_IFREG:
+                /* Some kernels call those so that are in no file system: eventfd, timerfd … */
+                return BPF_CORE_READ(inode, i_sb, s_magic) == ANON_INODE_FS_MAGIC ? QOS_STATE_POLL : QOS_STATE_DISK;
+
+        case S_IFBLK:
+        case S_IFDIR:
+                return QOS_STATE_DISK;
+
+        default:
+                return QOS_STATE_POLL;
+        }
+}
+
+/* QOS_STATE_NONE: there is no such file. */
+static __always_inline __u32 file_state(struct task_struct *task, __u64 fd) {
+        struct files_struct *files = task->files;
+        struct fdtable *table;
+        struct file **list, *file = NULL;
+
+        if (!files)
+                return QOS_STATE_NONE;
+        table = BPF_CORE_READ(files, fdt);
+        fd &= 0xffffffff;
+        if (fd >= BPF_CORE_READ(table, max_fds))
+                return QOS_STATE_NONE;
+        list = BPF_CORE_READ(table, fd);
+        if (bpf_probe_read_kernel(&file, sizeof(file), list + fd) < 0 || !file)
+                return QOS_STATE_NONE;
+        return inode_state(BPF_CORE_READ(file, f_inode));
+}
+
+/* Mutexes wait on 2 ("taken, and others wait": glibc, musl, Go, Rust), or on the owner's number with this bit. Everything else
+ * is a wait for something to be done: condition variables, semaphores, idle pools. */
+#define FUTEX_COMMAND 0x7f
+#define FUTEX_WAIT 0
+#define FUTEX_LOCK_PI 6
+#define FUTEX_WAIT_BITSET 9
+#define FUTEX_LOCK_PI2 13
+#define FUTEX_WAITERS 0x80000000
+#define MUTEX_CONTENDED 2
+
+static __always_inline __u32 futex_state(__u64 operation, __u64 value) {
+        __u32 command = operation & FUTEX_COMMAND, v = value;
+
+        if (command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2)
+                return QOS_STATE_LOCK;
+        if ((command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) && (v == MUTEX_CONTENDED || v & FUTEX_WAITERS))
+                return QOS_STATE_LOCK;
+        return QOS_STATE_PARK;
+}
+
+/* fcntl() with which a lock is waited for */
+#define F_SETLKW 7
+#define F_OFD_SETLKW 38
+
+struct call {
+        int number;             /* negative: none */
+        __u64 arguments[3];
+};
+
+static __always_inline void call_read(struct task_struct *task, struct call *ret) {
+        struct pt_regs___saved *regs = (struct pt_regs___saved*) bpf_task_pt_regs(task);
+
+#if defined(__TARGET_ARCH_x86)
+        ret->number = (int) regs->orig_ax;
+        ret->arguments[0] = regs->di;
+        ret->arguments[1] = regs->si;
+        ret->arguments[2] = regs->dx;
+        /* Programs of 32 bits have other numbers */
+        if (task->thread_info.status & TS_COMPAT)
+                ret->number = SYSCALLS_MAX;
+#elif defined(__TARGET_ARCH_arm64)
+        ret->number = regs->syscallno;
+        ret->arguments[0] = regs->orig_x0;
+        ret->arguments[1] = regs->regs[1];
+        ret->arguments[2] = regs->regs[2];
+#else
+        ret->number = SYSCALLS_MAX;
+#endif
+}
+
+/* The state of a thread that waits; state: what the scheduler calls it. */
+static __always_inline __u32 wait_state(struct task_struct *task, __u32 state) {
+        bool io = BPF_CORE_READ_BITFIELD(task, in_iowait);
+        struct call call;
+        __u32 kind = 0, s;
+        __u64 n;
+
+        if (state & (__TASK_STOPPED | __TASK_TRACED) || BPF_CORE_READ_BITFIELD(task, frozen))
+                return QOS_STATE_OTHER;
+        if (task->flags & PF_MEMALLOC)
+                return QOS_STATE_MEMORY;
+        if (bpf_core_field_exists(task->in_memstall) && BPF_CORE_READ_BITFIELD(task, in_memstall))
+                return QOS_STATE_MEMORY;
+
+        /* Workers of io_uring and the like: they wait for a file, or for something to do */
+        if (task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))
+                return io || state & TASK_UNINTERRUPTIBLE ? QOS_STATE_DISK : QOS_STATE_PARK;
+
+        call_read(task, &call);
+        if (call.number < 0) /* not in a call: a page fault, mostly; or on its way back to the program */
+                return io || state & TASK_UNINTERRUPTIBLE ? QOS_STATE_MEMORY : QOS_STATE_OTHER;
+
+        n = call.number;
+        if (n < SYSCALLS_MAX) {
+                GRID_BOUND(n, SYSCALLS_MAX);
+                kind = syscall_table[n];
+        }
+        if (kind > QOS_STATE_NONE && kind < QOS_STATES)
+                return kind;
+
+        if (kind == SYSCALL_FUTEX)
+                return futex_state(call.arguments[1], call.arguments[2]);
+        if (kind == SYSCALL_FCNTL && ((__u32) call.arguments[1] == F_SETLKW || (__u32) call.arguments[1] == F_OFD_SETLKW))
+                return QOS_STATE_LOCK;
+
+        if (io) /* a file that is read to be sent, too */
+                return QOS_STATE_DISK;
+        if (kind == SYSCALL_FILE || kind == SYSCALL_SPLICE) {
+                s = file_state(task, call.arguments[0]);
+                if (kind == SYSCALL_SPLICE && s == QOS_STATE_PIPE && file_state(task, call.arguments[2]) == QOS_STATE_SOCKET)
+                        s = QOS_STATE_SOCKET;
+                if (s != QOS_STATE_NONE)
+                        return s;
+        }
+        return state & TASK_UNINTERRUPTIBLE ? QOS_STATE_LOCK : QOS_STATE_OTHER;
+}
+
+/* ---- the quota ------------------------------------------------------------------------------------------------ */
+
+/* A thread that is ready may not run: by itself (since 6.18), or because its run queue may not, of which the kernel takes the
+ * time. That is the clock of the load average, which goes with the CPU's frequency where it is known: up to some percent of
+ * what is booked as throttled. */
+static __always_inline bool thread_is_throttled(struct task_struct *task) {
+        struct cfs_rq *queue = task->se.cfs_rq;
+
+        if (bpf_core_field_exists(task->throttled) && BPF_CORE_READ(task, throttled))
+                return true;
+        return bpf_core_field_exists(queue->throttle_count) && BPF_CORE_READ(queue, throttle_count) > 0;
+}
+
+static __always_inline __u64 queue_get_quota_nsec(struct cfs_rq *queue) {
+        return bpf_core_field_exists(queue->throttled_clock_pelt_time) ? BPF_CORE_READ(queue, throttled_clock_pelt_time) : 0;
+}
+
+/* ---- accounts ------------------------------------------------------------------------------------------------- */
+
+/* Attempts to exchange a thread's word: whoever was faster has done so once, for he is one of two. */
+#define THREAD_TRIES 4
+
+/* Puts a thread into a state; 0: it is in none any more. Returns the one that it was in, or 0 if it was in no book. */
+static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now, struct qos_shard **ret) {
+        __u64 old, word;
+        struct qos_shard *s;
+
+        for (int try = 0; try < THREAD_TRIES; try++) {
+                old = *(volatile __u64*) &t->word;
+                if (!(old & THREAD_STATE))
+                        return 0;
+                s = shard_get(old, bpf_get_smp_processor_id());
+                if (!s) {
+                        /* The book is closed */
+                        __sync_val_compare_and_swap(&t->word, old, 0);
+                        return 0;
+                }
+                word = state ? (old & THREAD_BOOK) | state : 0;
+                if (__sync_val_compare_and_swap(&t->word, old, word) != old)
+                        continue;
+
+                shard_enter(s, old, now);
+                shard_move(s, old & THREAD_STATE, state, now);
+                old &= THREAD_STATE;
+                GRID_BOUND(old, QOS_STATES);
+                t->times[old] += now - t->since;
+                t->since = now;
+                *ret = s;
+                return old;
+        }
+        return 0;
+}
+
+static __always_inline void thread_count(struct thread *t, struct qos_shard *s, __u64 counter) {
+        shard_count(s, counter);
+        GRID_BOUND(counter, QOS_SHARD_COUNTERS);
+        t->counters[counter]++;
+}
+
+/* It is ready, and waits for a CPU from now on. */
+static __always_inline __u32 thread_queue(struct thread *t, struct task_struct *task, __u64 now, struct qos_shard **ret) {
+        struct cfs_rq *queue = task->se.cfs_rq;
+
+        t->queue = queue;
+        t->quota_nsec = queue_get_quota_nsec(queue);
+        return thread_set(t, thread_is_throttled(task) ? QOS_STATE_THROTTLED : QOS_STATE_RUN_QUEUE, now, ret);
+}
+
+static __always_inline void thread_run(struct thread *t, struct task_struct *task, __u64 now) {
+        struct cfs_rq *queue = task->se.cfs_rq;
+        __u64 since = t->since, waited, quota;
+        struct qos_contention *c;
+        struct qos_shard *s;
+        __u32 old, cpu = bpf_get_smp_processor_id() + 1;
+
+        old = thread_set(t, QOS_STATE_RUNNING, now, &s);
+        if (!old)
+                return;
+        if (t->cpu != cpu) {
+                if (t->cpu != 0)
+                        thread_count(t, s, QOS_SHARD_MIGRATIONS);
+                t->cpu = cpu;
+        }
+        if (old != QOS_STATE_RUN_QUEUE)
+                return;
+
+        /* It was throttled for a part of the time */
+        waited = now > since ? now - since : 0; /* the difference of the clocks has been corrected */
+        if (t->queue == queue) {
+                quota = queue_get_quota_nsec(queue) - t->quota_nsec;
+                if (quota > waited)
+                        quota = waited;
+                if (quota > 0) {
+                        shard_shift(s, QOS_STATE_RUN_QUEUE, QOS_STATE_THROTTLED, quota);
+                        t->times[QOS_STATE_RUN_QUEUE] -= quota;
+                        t->times[QOS_STATE_THROTTLED] += quota;
+                        waited -= quota;
+                }
+        }
+
+        c = contention_get(t->word);
+        if (c)
+                contention_add(c, QOS_RUN_QUEUE_LATENCY, waited);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int state) {
+        struct qos_shard *s;
+        struct thread *t;
+        __u64 now;
+
+        t = bpf_task_storage_get(&threads, prev, 0, 0);
+        if (t) {
+                now = queue_switched(prev);
+                if (state & TASK_DEAD)
+                        thread_set(t, QOS_STATE_NONE, now, &s);
+                else if (preempt || state == 0) {
+                        if (thread_queue(t, prev, now, &s))
+                                thread_count(t, s, QOS_SHARD_INVOLUNTARY);
+                } else {
+                        __u32 reason = wait_state(prev, state);
+
+                        if (thread_set(t, reason, now, &s))
+                                thread_count(t, s, QOS_SHARD_WAITS + reason);
+                }
+        }
+
+        t = bpf_task_storage_get(&threads, next, 0, 0);
+        if (t)
+                thread_run(t, next, queue_switched(next));
+        return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(cpu_wake, struct task_struct *task) {
+        struct thread *t;
+        struct qos_shard *s;
+        __u32 state;
+
+        t = bpf_task_storage_get(&threads, task, 0, 0);
+        if (!t)
+                return 0;
+        /* It was about to wait and has not left the CPU yet, or has been made to leave it before it could */
+        state = *(volatile __u64*) &t->word & THREAD_STATE;
+        if (state <= QOS_STATE_THROTTLED)
+                return 0;
+
+        if (thread_queue(t, task, queue_now(task), &s))
+                thread_count(t, s, QOS_SHARD_WAKE_UPS);
+        return 0;
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(cpu_wake_new, struct task_struct *task) {
+        struct qos_shard *s;
+        struct thread *t;
+        __u64 book, now;
+
+        book = group_book(task->cgroups->dfl_cgrp);
+        if (!book)
+                return 0;
+        t = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        s = shard_get(book, bpf_get_smp_processor_id());
+        if (!t || !s) {
+                statistics_count(QOS_STATISTIC_THREADS_LOST);
+                return 0;
+        }
+        now = queue_now(task);
+        t->since = now;
+        t->queue = NULL;
+        if (__sync_val_compare_and_swap(&t->word, 0, book | QOS_STATE_RUN_QUEUE) == 0) {
+                shard_enter(s, book, now);
+                shard_move(s, QOS_STATE_NONE, QOS_STATE_RUN_QUEUE, now);
+        } else /* the iterator has found it already */
+                thread_queue(t, task, now, &s);
+        return 0;
+}
+
+/* Runs in the task that wakes another, or in an interrupt on top of it: that it is in futex(2) then is chance. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(cpu_waking, struct task_struct *task) {
+        struct task_struct *waker = bpf_get_current_task_btf();
+        struct qos_shard *s;
+        struct call call;
+        struct thread *t;
+
+        t = bpf_task_storage_get(&threads, waker, 0, 0);
+        if (!t)
+                return 0;
+        call_read(waker, &call);
+        if (call.number != __NR_futex || (*(volatile __u64*) &t->word & THREAD_STATE) != QOS_STATE_RUNNING)
+                return 0;
+        s = shard_get(t->word, bpf_get_smp_processor_id());
+        if (s)
+                thread_count(t, s, QOS_SHARD_FUTEX_WAKES);
+        return 0;
+}
+
+/* One element: 1 while the daemon has been told and has not looked. */
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, __u32);
+} moved SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_RINGBUF);
+        __uint(max_entries, 4096);      /* the least that there is, of which one record is used */
+} moves SEC(".maps");
+
+/* Known threads that go elsewhere, and others that come to a unit: which they are (all of a process, perhaps) the iterator finds. */
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(cpu_move, struct cgroup *to, const char *path, struct task_struct *task, bool all) {
+        __u32 zero = 0, one = 1, *pending;
+
+        if (!bpf_task_storage_get(&threads, task, 0, 0) && !group_book(to))
+                return 0;
+        pending = bpf_map_lookup_elem(&moved, &zero);
+        if (pending && __sync_lock_test_and_set(pending, 1) == 0)
+                bpf_ringbuf_output(&moves, &one, sizeof(one), 0);
+        return 0;
+}
+
+/* ---- threads that are there already --------------------------------------------------------------------------- */
+
+/* A task of which no event is known. What is read here may be a moment old: the daemon lets the iterator run twice, so that
+ * those of which nothing has been heard since are looked at again. */
+static __always_inline __u32 task_state(struct task_struct *task) {
+        __u32 state = task->__state;
+
+        if (task->on_cpu)
+                return QOS_STATE_RUNNING;
+        if (task->on_rq && !(bpf_core_field_exists(task->se.sched_delayed) && task->se.sched_delayed))
+                return thread_is_throttled(task) ? QOS_STATE_THROTTLED : QOS_STATE_RUN_QUEUE;
+        return wait_state(task, state);
+}
+
+SEC("iter/task")
+int cpu_find_threads(struct bpf_iter__task *ctx) {
+        struct task_struct *task = ctx->task;
+        struct qos_session session = { .id = ctx->meta->session_id };
+        __u64 book, old, word, now;
+        struct qos_shard *s;
+        struct thread *t;
+
+        if (!task) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        if (task->exit_state)
+                return 0;
+
+        book = group_book(task->cgroups->dfl_cgrp);
+        t = bpf_task_storage_get(&threads, task, 0, book ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+        if (!t) {
+                if (book)
+                        statistics_count(QOS_STATISTIC_THREADS_LOST);
+                return 0;
+        }
+
+        old = *(volatile __u64*) &t->word;
+        word = book ? book | THREAD_SEEDED | task_state(task) : 0;
+        if (old & THREAD_STATE && (old & THREAD_BOOK) == book && (!(old & THREAD_SEEDED) || old == word))
+                return 0; /* known, or as it was */
+        if (old == 0 && word == 0)
+                return 0;
+        if (__sync_val_compare_and_swap(&t->word, old, word) != old)
+                return 0; /* it does something: it is known by that, or is found the next time */
+
+        now = bpf_ktime_get_ns();
+        t->since = now;
+        t->queue = NULL;
+        s = old ? shard_get(old, cpus) : NULL;
+        if (s)
+                shard_move(s, old & THREAD_STATE, QOS_STATE_NONE, now);
+        s = word ? shard_get(word, cpus) : NULL;
+        if (s)
+                shard_move(s, QOS_STATE_NONE, word & THREAD_STATE, now);
+        return 0;
+}
+

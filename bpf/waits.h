@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* What the programs of "cpu" and of the other probes of contention share: whose book, and where. Maps are weak, as in books.h. */
+
+#include "books.h"
+
+struct qos_shard;
+static const struct qos_shard* contention_shard(__u32 slot, __u32 generation, __u32 i);
+#define contention_loop(n, step, data) bpf_loop(n, step, data, 0)
+#include "account.h"
+
+/* The CPUs that the machine may have: the shards behind them are not of a CPU. */
+const volatile __u32 cpus __weak = 1;
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+        __uint(max_entries, 256);       /* as units */
+        __type(key, __u32);
+        __array(values, struct {
+                __uint(type, BPF_MAP_TYPE_ARRAY);
+                __uint(map_flags, BPF_F_MMAPABLE);
+                __uint(max_entries, 1);
+                __type(key, __u32);
+                __uint(value_size, sizeof(struct qos_contention));
+        });
+} contentions SEC(".maps") __weak;
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+        __uint(max_entries, 256);       /* as units */
+        __type(key, __u32);
+        __array(values, struct {
+                __uint(type, BPF_MAP_TYPE_ARRAY);
+                __uint(map_flags, BPF_F_MMAPABLE);
+                __uint(max_entries, 1 + QOS_SHARDS_MORE); /* the daemon knows how many CPUs there may be */
+                __type(key, __u32);
+                __uint(value_size, sizeof(struct qos_shard));
+        });
+} shards SEC(".maps") __weak;
+
+static __always_inline struct qos_shard* shard_find(__u32 slot, __u32 generation, __u32 i) {
+        struct qos_shard *s;
+        void *map;
+
+        map = bpf_map_lookup_elem(&shards, &slot);
+        if (!map)
+                return NULL;
+        s = bpf_map_lookup_elem(map, &i);
+        return s && s->generation == generation ? s : NULL;
+}
+
+static const struct qos_shard* contention_shard(__u32 slot, __u32 generation, __u32 i) {
+        return shard_find(slot, generation, i);
+}
+
+/* Of the book that a thread's word names. */
+static __always_inline struct qos_shard* shard_get(__u64 word, __u32 i) {
+        return shard_find((word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, word >> THREAD_GENERATION_SHIFT, i);
+}
+
+static __always_inline struct qos_contention* contention_get(__u64 word) {
+        __u32 slot = (word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, zero = 0;
+        struct qos_contention *c;
+        void *map;
+
+        map = bpf_map_lookup_elem(&contentions, &slot);
+        if (!map)
+                return NULL;
+        c = bpf_map_lookup_elem(map, &zero);
+        return c && c->generation == word >> THREAD_GENERATION_SHIFT ? c : NULL;
+}
+
+/* To be called before anything is booked at this time. */
+static __always_inline void shard_enter(struct qos_shard *s, __u64 word, __u64 now) {
+        struct qos_contention *c;
+
+        if (now < s->epoch_end)
+                return;
+        s->epoch_end = (now / QOS_EPOCH_NSEC + 1) * QOS_EPOCH_NSEC;
+        c = contention_get(word);
+        if (c)
+                contention_roll(c, (word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, now / QOS_EPOCH_NSEC);
+}
+
+/* The book of what runs in a control group; 0: there is none. */
+static __always_inline __u64 group_book(struct cgroup *group) {
+        struct qos_owner *known, owner;
+        struct qos_contention *c;
+        __u32 zero = 0;
+        void *map;
+
+        known = bpf_cgrp_storage_get(&groups, group, 0, 0);
+        if (!known)
+                return 0;
+        owner = owner_read(known);
+        map = bpf_map_lookup_elem(&contentions, &owner.slot);
+        if (!map)
+                return 0;
+        c = bpf_map_lookup_elem(map, &zero);
+        if (!c || c->unit != owner.generation)
+                return 0;
+        return thread_book(owner.slot, c->generation);
+}

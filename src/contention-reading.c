@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "contention-reading.h"
+#include "util.h"
+#include "window.h"
+
+/* As in window.c. */
+#define TRIES_MAX 16
+
+static uint64_t load(const __u64 *p) {
+        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+/* A book as it is now. What states have taken depends on the moment that is asked for, see bpf/contention.h. */
+typedef struct Live {
+        int64_t threads[QOS_STATES];
+        uint64_t times[QOS_STATES];
+        uint64_t counters[QOS_SHARD_COUNTERS];
+        uint64_t sums[QOS_CONTENTION_SUMS];
+        uint64_t cells[QOS_CONTENTION_CELLS];
+} Live;
+
+/* Until nothing has changed meanwhile, which takes some nanoseconds each time. A CPU that is held up in the middle of it for
+ * longer (a virtual machine that is not given its own) has one switch in its old state or in its new one, or half of it. */
+static void shard_add(const struct qos_shard *s, Live *live) {
+        struct qos_shard copy;
+
+        for (unsigned try = 0; try < 1000; try++) {
+                uint32_t writes = __atomic_load_n(&s->writes, __ATOMIC_ACQUIRE);
+
+                for (unsigned i = 0; i < QOS_STATES; i++) {
+                        copy.threads[i] = __atomic_load_n(&s->threads[i], __ATOMIC_RELAXED);
+                        copy.times[i] = __atomic_load_n(&s->times[i], __ATOMIC_RELAXED);
+                }
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (writes % 2 == 0 && __atomic_load_n(&s->writes, __ATOMIC_RELAXED) == writes)
+                        break;
+        }
+
+        for (unsigned i = 0; i < QOS_STATES; i++) {
+                live->threads[i] += copy.threads[i];
+                live->times[i] += copy.times[i];
+        }
+        for (unsigned i = 0; i < QOS_SHARD_COUNTERS; i++)
+                live->counters[i] += __atomic_load_n(&s->counters[i], __ATOMIC_RELAXED);
+}
+
+static void book_read_live(const ContentionBook *b, Live *ret) {
+        *ret = (Live) {};
+        for (unsigned i = 0; i < b->map->shards; i++)
+                shard_add(b->shards + i, ret);
+        for (unsigned i = 0; i < QOS_CONTENTION_SUMS; i++)
+                ret->sums[i] = __atomic_load_n(&b->map->sums[i], __ATOMIC_RELAXED);
+        for (unsigned i = 0; i < QOS_CONTENTION_CELLS; i++)
+                ret->cells[i] = __atomic_load_n(&b->map->cells[i], __ATOMIC_RELAXED);
+}
+
+static void counts_add_live(ContentionCounts *counts, const Live *live, uint64_t now, uint64_t factor) {
+        for (unsigned i = 0; i < QOS_STATES; i++)
+                counts->times[i] += factor * (live->times[i] + (uint64_t) live->threads[i] * now);
+        for (unsigned i = 0; i < QOS_SHARD_COUNTERS; i++)
+                counts->counters[i] += factor * live->counters[i];
+        for (unsigned i = 0; i < QOS_CONTENTION_SUMS; i++)
+                counts->sums[i] += factor * live->sums[i];
+        for (unsigned i = 0; i < QOS_CONTENTION_CELLS; i++)
+                counts->cells[i] += factor * live->cells[i];
+}
+
+void contention_counts_add(ContentionCounts *counts, const ContentionBook *book, uint64_t now, int times) {
+        Live live;
+
+        assert(counts);
+        assert(book);
+
+        book_read_live(book, &live);
+        counts_add_live(counts, &live, now, (uint64_t) (int64_t) times);
+}
+
+/* Takes off what there was at a boundary of the level. -ENOENT: there is no checkpoint for it. */
+static int checkpoint_subtract(const struct qos_contention *c, unsigned level, uint64_t boundary, ContentionCounts *counts) {
+        uint64_t at = boundary * QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
+        ContentionCounts result = *counts;
+
+        for (unsigned i = 0; i < QOS_LEVEL_CHECKPOINTS(level); i++) {
+                const struct qos_contention_checkpoint *p = &c->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) + i];
+                uint64_t first, last;
+
+                last = load(&p->last);
+                first = load(&p->first);
+                if (boundary < first || boundary > last)
+                        continue;
+
+                for (unsigned k = 0; k < QOS_STATES; k++)
+                        result.times[k] -= __atomic_load_n(&p->times[k], __ATOMIC_RELAXED) +
+                                (uint64_t) __atomic_load_n(&p->threads[k], __ATOMIC_RELAXED) * at;
+                for (unsigned k = 0; k < QOS_SHARD_COUNTERS; k++)
+                        result.counters[k] -= __atomic_load_n(&p->counters[k], __ATOMIC_RELAXED);
+                for (unsigned k = 0; k < QOS_CONTENTION_SUMS; k++)
+                        result.sums[k] -= __atomic_load_n(&p->sums[k], __ATOMIC_RELAXED);
+                for (unsigned k = 0; k < QOS_CONTENTION_CELLS; k++)
+                        result.cells[k] = (uint32_t) ((uint32_t) result.cells[k] - __atomic_load_n(&p->cells[k], __ATOMIC_RELAXED));
+
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (load(&p->last) != last || load(&p->first) != first)
+                        return -ENOENT;
+                *counts = result;
+                return 0;
+        }
+        return -ENOENT;
+}
+
+static void counts_add(ContentionCounts *counts, const ContentionCounts *other, uint64_t factor) {
+        uint64_t *to = (uint64_t*) counts;
+        const uint64_t *from = (const uint64_t*) other;
+
+        for (size_t i = 0; i < CONTENTION_WORDS; i++)
+                to[i] += factor * from[i];
+}
+
+/* FNV-1a, word by word, over what does not change by itself. */
+static uint64_t live_sign(uint64_t h, const Live *live) {
+        const uint64_t *words = (const uint64_t*) live;
+
+        for (size_t i = 0; i < sizeof(*live) / sizeof(uint64_t); i++)
+                h = (h ^ words[i]) * UINT64_C(0x100000001b3);
+        return h;
+}
+
+static void peaks_read(const struct qos_contention *c, unsigned level, uint64_t first, uint64_t last, uint64_t *ret) {
+        for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
+                for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
+                        unsigned i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
+                        uint64_t word = load(&c->peaks[d].ring[i]);
+
+                        if (word >> QOS_MAXIMUM_BITS == (subwindow & (UINT64_MAX >> QOS_MAXIMUM_BITS)))
+                                ret[d] = MAX(ret[d], word & QOS_MAXIMUM_MASK);
+                }
+}
+
+static int book_read(const ContentionBook *b, unsigned level, uint64_t boundary, uint64_t now, ContentionReading *ret, Live *live) {
+        uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
+
+        for (unsigned try = 0; try < TRIES_MAX; try++) {
+                /* Before the words: an event in between can then only be in both */
+                bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary;
+                ContentionCounts counts = {};
+
+                book_read_live(b, live);
+                counts_add_live(&counts, live, now, 1);
+                if (boundary * step <= b->since || checkpoint_subtract(b->map, level, boundary, &counts) >= 0) {
+                        counts_add(&ret->counts, &counts, 1);
+                        peaks_read(b->map, level, MAX(boundary, b->since / step), now / step, ret->maxima);
+                        return 0;
+                }
+                if (quiet && load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
+                        /* The newest event is older than the window: all are where they were */
+                        for (unsigned i = 0; i < QOS_STATES; i++)
+                                ret->counts.times[i] += (uint64_t) live->threads[i] * (now - boundary * step);
+                        return 0;
+                }
+        }
+        return -EAGAIN;
+}
+
+/* Two CPUs are not read at the same moment: a thread that went from one to the other may be missing in a state for as long as
+ * that takes. */
+static void reading_settle(ContentionReading *r) {
+        for (unsigned i = 0; i < QOS_STATES; i++)
+                if ((int64_t) r->counts.times[i] < 0)
+                        r->counts.times[i] = 0;
+        for (unsigned i = 0; i < QOS_CONTENTION_CELLS; i++)
+                if ((int64_t) r->counts.cells[i] < 0)
+                        r->counts.cells[i] = 0;
+}
+
+int contention_read(const ContentionBooks *books, uint64_t now, uint64_t window, ContentionReading *ret) {
+        bool total = window == WINDOW_TOTAL;
+        unsigned level = total ? 0 : window_level(window);
+        uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC, boundary;
+        int64_t threads[QOS_STATES] = {};
+        Live live;
+        int r;
+
+        assert(books);
+        assert(ret);
+        assert(window_is_valid(window));
+
+        boundary = total ? 0 : window_boundary(now / step, window / step);
+        if (boundary * step <= books->since)
+                total = true;
+
+        *ret = (ContentionReading) {
+                .boundary = total ? books->since : boundary * step,
+                .signature = UINT64_C(0xcbf29ce484222325),
+        };
+        ret->covered = now - MIN(now, ret->boundary);
+
+        for (size_t i = 0; i < books->n; i++) {
+                if (total) {
+                        book_read_live(books->books + i, &live);
+                        counts_add_live(&ret->counts, &live, now, 1);
+                        if (window == WINDOW_TOTAL)
+                                for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
+                                        ret->maxima[d] = MAX(ret->maxima[d], load(&books->books[i].map->peaks[d].total));
+                        else
+                                peaks_read(books->books[i].map, level, MAX(books->since, books->books[i].since) / step, now / step, ret->maxima);
+                } else {
+                        r = book_read(books->books + i, level, boundary, now, ret, &live);
+                        if (r < 0)
+                                return r;
+                }
+                for (unsigned k = 0; k < QOS_STATES; k++)
+                        threads[k] += live.threads[k];
+                ret->signature = live_sign(ret->signature, &live);
+        }
+        if (total && books->before)
+                counts_add(&ret->counts, books->before, UINT64_MAX); /* -1 */
+
+        for (unsigned k = 0; k < QOS_STATES; k++)
+                ret->threads[k] = (uint64_t) MAX(threads[k], INT64_C(0));
+        reading_settle(ret);
+        return 0;
+}
+
+void contention_get_distribution(const ContentionReading *reading, enum qos_contention_distribution d, unsigned minimum_samples,
+                                 Distribution *ret) {
+        WindowBins bins = {
+                .schema = GRID_COARSE_SCHEMA,
+                .sum = reading->counts.sums[d],
+                .max = reading->maxima[d],
+        };
+
+        memcpy(bins.count, reading->counts.cells + d * GRID_COARSE_BINS, GRID_COARSE_BINS * sizeof(uint64_t));
+        window_bins_get_distribution(&bins, minimum_samples, ret);
+}

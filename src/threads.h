@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Which units have a book of contention, and what threads are in it. */
+
+#include "contention-reading.h"
+#include "manager.h"
+
+/* The probes whose figures are in the book of contention. */
+#define PROBES_CONTENTION PROBE_CPU
+
+/* What units are watched with has changed, or which control groups are whose: makes and closes books, loads and unloads the
+ * programs, looks for threads. */
+void threads_update(Manager *m);
+
+/* Before the programs are unloaded for good. */
+void threads_stop(Manager *m);
+
+/* Its own book and those of the units in it; false: it is not watched. buffer: of UNITS_MAX_LIMIT. */
+bool unit_get_contention_books(const Unit *u, ContentionBook *buffer, ContentionBooks *ret);
+
+/* A book becomes part of a unit's figures, or no longer is: what it has counted before is not the unit's, and what it had
+ * counted by now is. */
+int unit_open_contention(Unit *u, const Unit *inner);
+int unit_close_contention(Unit *u, const Unit *inner);
+
+/* For a restart of qosd. */
+int contention_base_to_json(const ContentionCounts *base, sd_json_variant **ret);
+int contention_base_from_json(sd_json_variant *v, ContentionCounts *ret);
