@@ -351,6 +351,35 @@ static int on_look(sd_event_source *source, uint64_t usec, void *userdata) {
         return 0;
 }
 
+static double alarm_get_burn(const Alarm *a, uint64_t window, double q) {
+        uint64_t good, total;
+
+        if (!unit_count_within(a->unit, a->rule.metric, window, a->rule.limit, &good, &total) || total == 0)
+                return NAN;
+        return (double) (total - good) / (double) total / (1 - q);
+}
+
+bool alarm_get_account(const Alarm *a, AlarmAccount *ret) {
+        uint64_t good, total;
+        const char *name;
+        size_t length;
+        double q;
+
+        if (a->rule.below || !threshold_get_quantile(a->rule.metric, &name, &length, &q) || q >= 1 ||
+            !unit_count_within(a->unit, a->rule.metric, WINDOW_TOTAL, a->rule.limit, &good, &total))
+                return false;
+
+        /* An answer that is still leaving may turn out to be beyond the limit after all; and totals may have begun anew */
+        *ret = (AlarmAccount) {
+                .total = total - MIN(total, a->total_before),
+                .burn_short = alarm_get_burn(a, ALARM_BURN_SHORT_NSEC, q),
+                .burn_long = alarm_get_burn(a, ALARM_BURN_LONG_NSEC, q),
+        };
+        good -= MIN(good, a->good_before);
+        ret->good = MIN(good, ret->total);
+        return true;
+}
+
 /* ---- setting and clearing ------------------------------------------------------------------------------------- */
 
 void alarm_free(Alarm *a) {
@@ -481,6 +510,8 @@ int alarm_set(Manager *m, const AlarmRequest *request, Alarm **ret, QosError *e)
         a->seen = true;
         a->handler = request->handler;
         a->userdata = request->userdata;
+        if (!unit_count_within(u, rule.metric, WINDOW_TOTAL, rule.limit, &a->good_before, &a->total_before))
+                a->good_before = a->total_before = 0;
 
         if (request->source != ALARM_CONDITION) {
                 bus_server_unit_changed(m->bus_server, u);
@@ -600,6 +631,8 @@ int alarms_to_json(const Unit *u, sd_json_variant **ret) {
                                 SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(a->machine.state)),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("since", a->since),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("violatedSince", a->machine.violated_since),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("goodBefore", a->good_before),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("totalBefore", a->total_before),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("uid", a->uid),
                                 SD_JSON_BUILD_PAIR_CONDITION(!!a->origin, "origin", SD_JSON_BUILD_STRING(a->origin)));
                 if (r < 0)
@@ -612,7 +645,7 @@ int alarms_to_json(const Unit *u, sd_json_variant **ret) {
 
 typedef struct SavedAlarm {
         const char *threshold, *state, *origin;
-        uint64_t since, violated_since;
+        uint64_t since, violated_since, good_before, total_before;
         uid_t uid;
 } SavedAlarm;
 
@@ -622,6 +655,8 @@ static int alarm_from_json(Unit *u, sd_json_variant *v) {
                 { "state",         SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedAlarm, state),          SD_JSON_MANDATORY },
                 { "since",         SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedAlarm, since),          SD_JSON_MANDATORY },
                 { "violatedSince", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedAlarm, violated_since), SD_JSON_MANDATORY },
+                { "goodBefore",    SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedAlarm, good_before),    0                 },
+                { "totalBefore",   SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedAlarm, total_before),   0                 },
                 { "uid",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid,      offsetof(SavedAlarm, uid),            SD_JSON_MANDATORY },
                 { "origin",        SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedAlarm, origin),         0                 },
                 {}
@@ -647,6 +682,8 @@ static int alarm_from_json(Unit *u, sd_json_variant *v) {
         a->since = saved.since;
         a->machine.state = a->machine.next = state;
         a->machine.violated_since = saved.violated_since;
+        a->good_before = saved.good_before;
+        a->total_before = saved.total_before;
         alarms_arm(u->manager, true);
         return 0;
 }

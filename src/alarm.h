@@ -54,9 +54,23 @@ struct Alarm {
         double value;                   /* at the last look; NaN: none */
         uint64_t samples;               /* ABSENT: not known */
 
+        uint64_t good_before, total_before; /* what alarm_count() does not count */
+
         alarm_handler_t handler;        /* of a condition */
         void *userdata;
 };
+
+/* What an objective asks for, "p99 within 20ms", of a hundred requests ninety-nine, and what there was of it. */
+typedef struct AlarmAccount {
+        uint64_t good, total;           /* requests since it was set, within the limit, and all */
+        double burn_short, burn_long;   /* how much of what may be beyond the limit was, over these windows: 1 is all of it; NaN: no requests */
+} AlarmAccount;
+
+#define ALARM_BURN_SHORT_NSEC (60 * NSEC_PER_SEC)
+#define ALARM_BURN_LONG_NSEC (300 * NSEC_PER_SEC)
+
+/* False: it is no objective about requests. Takes three readings. */
+bool alarm_get_account(const Alarm *a, AlarmAccount *ret);
 
 /* A change of a state. */
 typedef struct AlarmEvent {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <math.h>
+
 #include "alarm.h"
 #include "bus.h"
 #include "config-build.h"
@@ -639,15 +641,17 @@ static int manager_method_clear_threshold(sd_bus_message *m, void *userdata, sd_
 }
 
 static int append_threshold(sd_bus_message *reply, const Alarm *a) {
+        AlarmAccount account = { ABSENT, ABSENT, NAN, NAN };
         _cleanup_free_ char *whole = NULL;
         int r;
 
         r = threshold_format(&a->rule, &whole);
         if (r < 0)
                 return r;
-        return sd_bus_message_append(reply, "(sssssdddtts)", a->unit->name, a->rule.name, whole, threshold_state_to_string(a->machine.state),
+        (void) alarm_get_account(a, &account);
+        return sd_bus_message_append(reply, "(sssssdddttsttdd)", a->unit->name, a->rule.name, whole, threshold_state_to_string(a->machine.state),
                                      alarm_source_to_string(a->source), a->value, a->rule.limit, threshold_get_slack(&a->rule, a->value),
-                                     a->samples, a->since, strempty(a->origin));
+                                     a->samples, a->since, strempty(a->origin), account.good, account.total, account.burn_short, account.burn_long);
 }
 
 static int manager_method_list_thresholds(sd_bus_message *m, void *userdata, sd_bus_error *error) {
@@ -669,7 +673,7 @@ static int manager_method_list_thresholds(sd_bus_message *m, void *userdata, sd_
 
         r = sd_bus_message_new_method_return(m, &reply);
         if (r >= 0)
-                r = sd_bus_message_open_container(reply, 'a', "(sssssdddtts)");
+                r = sd_bus_message_open_container(reply, 'a', "(sssssdddttsttdd)");
         for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++) {
                 const Unit *u = b->manager->units[i];
 

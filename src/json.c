@@ -544,8 +544,19 @@ static int threshold_to_json(const char *unit, const ThresholdRule *rule, Thresh
                               SD_JSON_BUILD_PAIR_CONDITION(samples != ABSENT, "samples", SD_JSON_BUILD_UNSIGNED(samples)));
 }
 
-int alarm_to_json(const Alarm *a, sd_json_variant **ret) {
+static int set_real(sd_json_variant **v, const char *key, double value) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *real = NULL;
+        int r;
+
+        if (isnan(value))
+                return 0;
+        r = sd_json_variant_new_real(&real, value);
+        return r < 0 ? r : sd_json_variant_set_field(v, key, real);
+}
+
+int alarm_to_json(const Alarm *a, bool accounts, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        AlarmAccount account;
         int r;
 
         r = threshold_to_json(a->unit->name, &a->rule, a->machine.state, a->value, a->samples, &v);
@@ -555,6 +566,15 @@ int alarm_to_json(const Alarm *a, sd_json_variant **ret) {
                 r = sd_json_variant_set_field_string(&v, "origin", a->origin);
         if (r >= 0)
                 r = sd_json_variant_set_field_unsigned(&v, "since", a->since);
+        if (r >= 0 && accounts && alarm_get_account(a, &account)) {
+                r = sd_json_variant_set_field_unsigned(&v, "good", account.good);
+                if (r >= 0)
+                        r = sd_json_variant_set_field_unsigned(&v, "total", account.total);
+                if (r >= 0)
+                        r = set_real(&v, "burnShort", account.burn_short);
+                if (r >= 0)
+                        r = set_real(&v, "burnLong", account.burn_long);
+        }
         if (r >= 0)
                 *ret = TAKE_PTR(v);
         return r;

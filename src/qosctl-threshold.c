@@ -103,6 +103,8 @@ static int list_thresholds(Client *c, const char *unit, Replies *ret) {
 
 static void add_thresholds(Table *t, const Replies *replies) {
         char buf[THRESHOLD_TEXT_MAX];
+        uint64_t good, total;
+        double burn;
 
         for (size_t i = 0; i < replies->n; i++) {
                 sd_json_variant *v = value_find(replies->items[i], "threshold");
@@ -113,6 +115,18 @@ static void add_thresholds(Table *t, const Replies *replies) {
                 table_add(t, COLOR_BOLD, "%s", strempty(value_string(v, "name")));
                 table_add(t, threshold_color(state), "%s", strempty(state));
                 table_add(t, COLOR_NONE, "%s", threshold_value_text(v, "value", buf));
+                if (value_unsigned(v, "good", &good) && value_unsigned(v, "total", &total) && total > 0)
+                        table_add(t, COLOR_NONE, "%.3f%%", 100. * (double) good / (double) total);
+                else
+                        table_add_absent(t);
+                if (value_real(v, "burnShort", &burn))
+                        table_add(t, burn > 1 ? COLOR_RED : COLOR_NONE, "%.2f", burn);
+                else
+                        table_add_absent(t);
+                if (value_real(v, "burnLong", &burn))
+                        table_add(t, burn > 1 ? COLOR_RED : COLOR_NONE, "%.2f", burn);
+                else
+                        table_add_absent(t);
                 table_add(t, COLOR_GREY, "%s", strempty(source));
                 table_add(t, COLOR_NONE, "%s", rule ? rule + 1 + strspn(rule + 1, " ") : "");
         }
@@ -124,6 +138,9 @@ int verb_list_thresholds(int argc, char **argv) {
                 { "NAME",      .minimum = 8                              },
                 { "STATE"                                                },
                 { "VALUE",     .right = true                             },
+                { "GOOD",      .right = true,                 .rank = 3  },
+                { "BURN 60s",  .right = true,                 .rank = 4  },
+                { "BURN 5min", .right = true,                 .rank = 4  },
                 { "FROM",      .minimum = 13,                 .rank = 1  },
                 { "THRESHOLD", .minimum = 24, .wrap = true               },
         };

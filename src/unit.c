@@ -373,16 +373,49 @@ static uint64_t books_count_waiting(const Manager *m, const WindowBooks *w, doub
         return n;
 }
 
+/* Of which a threshold knows what waits, and what was within its limit. */
+static bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret_distribution, double *ret_q) {
+        const char *name;
+        size_t length;
+
+        if (!threshold_get_quantile(metric, &name, &length, ret_q))
+                return false;
+        if (length == strlen("requests.server.latency") && startswith(name, "requests.server.latency"))
+                *ret_distribution = QOS_LATENCY;
+        else if (length == strlen("requests.server.firstByte") && startswith(name, "requests.server.firstByte"))
+                *ret_distribution = QOS_FIRST_BYTE;
+        else
+                return false;
+        return true;
+}
+
+bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good, uint64_t *ret_total) {
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        enum qos_distribution d;
+        WindowReading reading;
+        WindowBooks books;
+        double q;
+
+        if (!u->view || !metric_get_server_quantile(metric, &d, &q) || !has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS))
+                return false;
+        unit_get_books(u, buffer, &books);
+        if (window_read(&books, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0)
+                return false;
+        if (window_is_overlapping(reading.cells[QOS_CELL_OVERLAPS], reading.cells[QOS_CELL_COUNT]))
+                return false;
+        *ret_total = window_get_count(&reading, d);
+        *ret_good = window_count_within(&reading, d, limit);
+        return true;
+}
+
 double unit_get_threshold_value(Unit *u, const Snapshot *s, const Metric *metric, double limit, uint64_t *ret_samples) {
         const Server *server = &s->metrics.requests.server;
         uint64_t n, waiting, samples, value;
-        const char *name = metric->name;
         WindowBook buffer[UNITS_MAX_LIMIT];
         enum qos_distribution d;
         WindowReading reading;
         WindowBooks books;
         unsigned last_bin = 0;
-        size_t length;
         double real, q;
 
         *ret_samples = server->count;
@@ -394,13 +427,7 @@ double unit_get_threshold_value(Unit *u, const Snapshot *s, const Metric *metric
         if (metric->kind == METRIC_COUNTER || streq(metric->unit, "1/s"))
                 return now_nsec(CLOCK_MONOTONIC) - u->attached_since_monotonic < s->window ? NAN : real;
 
-        if (!threshold_get_quantile(metric, &name, &length, &q))
-                return real;
-        if (strncmp(name, "requests.server.latency", length) == 0 && length == strlen("requests.server.latency"))
-                d = QOS_LATENCY;
-        else if (strncmp(name, "requests.server.firstByte", length) == 0 && length == strlen("requests.server.firstByte"))
-                d = QOS_FIRST_BYTE;
-        else
+        if (!metric_get_server_quantile(metric, &d, &q))
                 return real;
 
         *ret_samples = d == QOS_LATENCY ? server->latency.count : server->first_byte.count;

@@ -134,6 +134,10 @@ void unit_get_snapshot(Unit *u, uint64_t window_nsec, Snapshot *ret);
  * what is counted while the unit is not attached for as long as the window. ret_samples: what it was taken from; ABSENT: not known. */
 double unit_get_threshold_value(Unit *u, const Snapshot *s, const Metric *metric, double limit, uint64_t *ret_samples);
 
+/* Of the latency and of the time to first byte: how many requests in the window were answered, and how many of them not beyond the
+ * limit. False: the metric is none of these, or not measured. */
+bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good, uint64_t *ret_total);
+
 /* The same with, for each selector, what it chooses, all of it together; not measured if it chooses nothing. */
 void unit_get_selected(Unit *u, uint64_t window_nsec, const Selector *selectors, size_t n, Snapshot *ret, Row *ret_rows);
 

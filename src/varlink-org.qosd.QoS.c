@@ -522,7 +522,15 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("The file and the line it stands in"),
                 SD_VARLINK_DEFINE_FIELD(origin, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Since when the state is what it is, in nanoseconds since 1970 UTC"),
-                SD_VARLINK_DEFINE_FIELD(since, SD_VARLINK_INT, 0));
+                SD_VARLINK_DEFINE_FIELD(since, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Of a quantile of the latency or the time to first byte, in replies to ListThresholds(): requests that were answered within the limit, since it was set"),
+                SD_VARLINK_DEFINE_FIELD(good, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The same, all requests"),
+                SD_VARLINK_DEFINE_FIELD(total, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The same: the part of requests beyond the limit in the last 60 s, as a multiple of what the quantile allows, 0.01 for p99"),
+                SD_VARLINK_DEFINE_FIELD(burnShort, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("… in the last 5 min"),
+                SD_VARLINK_DEFINE_FIELD(burnLong, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ThresholdEvent,

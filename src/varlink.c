@@ -644,7 +644,7 @@ static bool names_have(char **names, const char *name) {
 }
 
 /* units: NULL for all */
-static int thresholds_to_json(Manager *m, char **units, sd_json_variant **ret) {
+static int thresholds_to_json(Manager *m, char **units, bool accounts, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         int r;
 
@@ -655,7 +655,7 @@ static int thresholds_to_json(Manager *m, char **units, sd_json_variant **ret) {
 
                         if (!names_have(units, m->units[i]->name))
                                 continue;
-                        r = alarm_to_json(a, &v);
+                        r = alarm_to_json(a, accounts, &v);
                         if (r >= 0)
                                 r = sd_json_variant_append_array(&array, v);
                 }
@@ -676,7 +676,7 @@ static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_
         if (r < 0)
                 return r;
         if (alarm_next(u, NULL)) {
-                r = thresholds_to_json(u->manager, (char*[]) { u->name, NULL }, &thresholds);
+                r = thresholds_to_json(u->manager, (char*[]) { u->name, NULL }, false, &thresholds);
                 if (r < 0)
                         return r;
         }
@@ -1230,7 +1230,7 @@ static int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *paramete
                         return reply_error(link, -ENXIO, &e);
         }
 
-        r = thresholds_to_json(c->server->manager, only ? (char*[]) { only->name, NULL } : NULL, &array);
+        r = thresholds_to_json(c->server->manager, only ? (char*[]) { only->name, NULL } : NULL, true, &array);
         if (r < 0)
                 return r;
         n = sd_json_variant_elements(array);
@@ -1307,7 +1307,7 @@ static int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_v
 
         resume = p.since != ABSENT && p.since <= seq;
         if (!resume) {
-                r = thresholds_to_json(m, units, &thresholds);
+                r = thresholds_to_json(m, units, false, &thresholds);
                 if (r < 0)
                         return r;
         } else

@@ -934,6 +934,16 @@ uint64_t window_get_quantile(const WindowReading *reading, enum qos_distribution
         return ABSENT;
 }
 
+uint64_t window_count_within(const WindowReading *reading, enum qos_distribution d, double limit) {
+        Bins b = reading_get_bins(reading, d);
+        uint64_t maximum = maximum_of(&b), n = 0;
+
+        for (unsigned i = 0; i < b.n; i++)
+                if (b.count[i] > 0 && bin_value(&b, i, maximum) <= limit)
+                        n += b.count[i];
+        return n;
+}
+
 void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples, Distribution *ret) {
         Bins b = {
                 .schema = GRID_COARSE_SCHEMA,

@@ -149,6 +149,9 @@ void window_get_distribution(const WindowReading *reading, enum qos_distribution
 uint64_t window_get_quantile(const WindowReading *reading, enum qos_distribution d, double q, unsigned minimum_samples, uint64_t waiting,
                              uint64_t *ret_samples);
 
+/* How many samples a quantile that is compared with the limit would not be beyond it for. */
+uint64_t window_count_within(const WindowReading *reading, enum qos_distribution d, double limit);
+
 void window_get_bins(const WindowReading *reading, enum qos_distribution d, WindowBins *ret);
 unsigned window_bins_number(int schema);
 /* To the next coarser schema. */

@@ -411,6 +411,31 @@ def waiting():
 
 
 @test()
+def good_and_total():
+    """Of an objective is counted what was within it, by the times that the server was told to take."""
+    s = start_served(mode="thread")
+    slow = start_served(mode="thread", delay_us=60000)
+    for u in (s, slow):
+        scenario.load(u, connections=1, number=10)
+        scenario.expect_total(u, 10)
+        set_threshold(u, "slow: requests.server.firstByte.p90 > 30ms over 10s")
+        set_threshold(u, "idle: requests.server.rate < 1")
+    scenario.load(s, connections=4, number=300)
+    scenario.load(slow, connections=4, number=20)
+    scenario.expect_total(s, 310)
+    scenario.expect_total(slow, 30)
+    # None of the one, all of the other, where a tenth may: of which those before count in the windows alone
+    for u, good, total, burn in ((s, 300, 300, 0), (slow, 0, 20, 10)):
+        t = {t["name"]: t for t in qosctl_json("list-thresholds", u.name)}
+        equal((t["slow"]["total"], "total" in t["idle"]), (total, False), f"all of {u.name}")
+        # Somebody else may have had the processor
+        check(abs(t["slow"]["good"] - good) <= total // 20, f"good of {u.name}: {t['slow']}")
+        check(abs(t["slow"]["burnShort"] - burn) <= 0.5 and abs(t["slow"]["burnLong"] - burn) <= 0.5, f"burn rate of {u.name}: {t['slow']}")
+    b = busctl_call("ListThresholds", "s", slow.name)[0]
+    equal([x[12] for x in b if x[1] == "slow"], [20], "all on D-Bus")
+
+
+@test()
 def bad_input():
     """Each says what was wrong and what was expected, on all ways in."""
     s = start_served(mode="thread")

@@ -145,6 +145,9 @@ static void test_quantile_waiting(void) {
                 check((window_get_quantile(&reading, QOS_FIRST_BYTE, 1, 5, waiting, &n) == WINDOW_WAITING) == (waiting > 0));
         }
 
+        /* Those that are not beyond a limit */
+        check(window_count_within(&reading, QOS_FIRST_BYTE, 0) == 0 && window_count_within(&reading, QOS_FIRST_BYTE, 1e12) == 1000);
+
         /* Too few samples to tell, and too few that wait to be sure */
         bins[100] = 200;
         check(window_get_quantile(&reading, QOS_FIRST_BYTE, 0.99, 5, 2, &n) == ABSENT);
