@@ -219,9 +219,9 @@ static void alarm_tell(Alarm *a, ThresholdState previous) {
         alarm_show_level(a, a->machine.state == THRESHOLD_VIOLATED);
         if (!unit)
                 return;
-        alarm_log(e);
         bus_server_threshold_crossed(m->bus_server, a->unit, e);
         varlink_server_threshold_crossed(m->varlink_server, e);
+        alarm_log(e); /* last: the journal may take its time */
 }
 
 uint64_t alarms_get_seq(const Manager *m) {

@@ -410,6 +410,35 @@ def waiting():
     equal((waiter.returncode, json.loads(out)["value"]), (0, 100), "the one who waits for more")
 
 
+@test(deadline=60)
+def acts_through_a_path_unit():
+    """The example of the documentation starts what it names once for each violation, and ends it with it."""
+    s = start_served(mode="thread")
+    example = os.path.join(scenario.SOURCES, "../../docs/examples/qos-violated@.path")
+    template = scenario.unit_name("violated", "@.path")
+    shutil.copy(example, os.path.join(scenario.UNIT_DIR, template))
+    service = template.replace(".path", ".service")
+    # As the example's, but for what it does meanwhile
+    scenario.write_unit(service, "[Service]\nType=oneshot\nExecStart=sh -c 'while test -e \"/run/qosd/violated/$1\"; do sleep 0.1; done' sh %I\n")
+    with open(os.path.join(os.path.dirname(example), "qos-violated@.service")) as f:
+        check('while test -e "/run/qosd/violated/$1"' in f.read(), "the example's service")
+    systemctl("daemon-reload")
+    path = run("systemd-escape", f"--template={template}", f"{s.name}/busy").stdout.strip()
+    acting = path.replace(".path", ".service")
+    systemctl("start", path)
+    set_threshold(s, "busy: requests.server.connections.open > 0 over 100ms")
+    wait_state(s, "busy", "ok")
+    equal(scenario.unit_property(acting, "ActiveState"), "inactive", "who acts, before")
+    for _ in range(2):
+        talk = scenario.Talk(s, connections=1)
+        wait_for("it acts", lambda: scenario.unit_property(acting, "ActiveState") == "activating")
+        equal(states(s), {"busy": "violated"}, "the state")
+        talk.end()
+        wait_for("it has ended", lambda: scenario.unit_property(acting, "ActiveState") == "inactive")
+        equal(states(s), {"busy": "ok"}, "the state")
+    systemctl("stop", path)
+
+
 @test()
 def good_and_total():
     """Of an objective is counted what was within it, by the times that the server was told to take."""
