@@ -67,13 +67,12 @@ enum qos_contention_distribution {
 
 /* 64 bit words that any program adds to: the bins of the distributions, then plain counters. */
 enum qos_contention_cell {
-        QOS_CONTENTION_DROPS = QOS_CONTENTION_DISTRIBUTIONS * GRID_COARSE_BINS, /* of this unit: what could not be booked */
-        QOS_CONTENTION_CELLS,
+        QOS_CONTENTION_CELLS = QOS_CONTENTION_DISTRIBUTIONS * GRID_COARSE_BINS,
 };
 
+/* The sums of the distributions, in nanoseconds. */
 enum qos_contention_sum {
-        QOS_CONTENTION_SUM_FIRST = QOS_CONTENTION_DISTRIBUTIONS, /* before that: of the distributions, nanoseconds */
-        QOS_CONTENTION_SUMS = QOS_CONTENTION_SUM_FIRST,
+        QOS_CONTENTION_SUMS = QOS_CONTENTION_DISTRIBUTIONS,
 };
 
 /* All words that are counted, of all shards together, at the boundaries first … last (in sub-windows of the level): nothing

@@ -25,7 +25,7 @@ struct thread {
         __u64 quota_nsec;       /* how long its run queue had been throttled, when it became ready there … */
         const void *queue;      /* … if it is still the same */
         __u32 cpu;              /* where it ran last, from 1; 0: not known */
-        __u32 _padding;
+        __u32 waited;           /* the state of its last wait, unless it was stopped: if its call goes on afterwards */
         __u64 times[QOS_STATES]; /* ns, in states that it has left */
         __u64 counters[QOS_SHARD_COUNTERS];
 };
@@ -97,6 +97,17 @@ static __always_inline __u64 queue_now(struct task_struct *task) {
         if (clock >= c->next)
                 clock_sample(c, clock);
         return clock + c->offset;
+}
+
+/* A time of the scheduler's, of a task whose run queue is locked. */
+static __always_inline __u64 queue_time(struct task_struct *task, __u64 clock, __u64 now) {
+        struct cfs_rq *queue = task->se.cfs_rq;
+        __u64 behind;
+
+        if (!bpf_core_field_exists(queue->rq))
+                return now;
+        behind = queue->rq->clock - clock;
+        return behind < now ? now - behind : now;
 }
 
 /* … when the scheduler begins or ends to book its run time: when it chose whom to run it had the lock, and looked at the clock
@@ -203,8 +214,8 @@ static __always_inline void call_read(struct task_struct *task, struct call *ret
 #endif
 }
 
-/* The state of a thread that waits; state: what the scheduler calls it. */
-static __always_inline __u32 wait_state(struct task_struct *task, __u32 state) {
+/* The state of a thread that waits; state: what the scheduler calls it; waited: the one before. */
+static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, __u32 waited) {
         bool io = BPF_CORE_READ_BITFIELD(task, in_iowait);
         struct call call;
         __u32 kind = 0, s;
@@ -226,6 +237,9 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state) {
                 return io || state & TASK_UNINTERRUPTIBLE ? QOS_STATE_MEMORY : QOS_STATE_OTHER;
 
         n = call.number;
+        /* What it does is known to the kernel alone: poll(), futex(2) with a time limit, or, mostly, a sleep */
+        if (n == __NR_restart_syscall)
+                return waited ?: QOS_STATE_SLEEP;
         if (n < SYSCALLS_MAX) {
                 GRID_BOUND(n, SYSCALLS_MAX);
                 kind = syscall_table[n];
@@ -310,12 +324,35 @@ static __always_inline void thread_count(struct thread *t, struct qos_shard *s, 
 }
 
 /* It is ready, and waits for a CPU from now on. */
-static __always_inline __u32 thread_queue(struct thread *t, struct task_struct *task, __u64 now, struct qos_shard **ret) {
+static __always_inline __u32 ready_state(struct thread *t, struct task_struct *task) {
         struct cfs_rq *queue = task->se.cfs_rq;
 
         t->queue = queue;
         t->quota_nsec = queue_get_quota_nsec(queue);
-        return thread_set(t, thread_is_throttled(task) ? QOS_STATE_THROTTLED : QOS_STATE_RUN_QUEUE, now, ret);
+        return thread_is_throttled(task) ? QOS_STATE_THROTTLED : QOS_STATE_RUN_QUEUE;
+}
+
+/* Of the time in the state that it has left, what has passed since then was another one: the event that said so is missing. That
+ * happens where a program is not run because another one is interrupted, or by a kernel that runs none on top of some tasks. */
+static __always_inline void thread_correct(struct thread *t, struct qos_shard *s, __u64 from, __u64 to, __u64 since, __u64 at, __u64 now) {
+        if ((__s64) (at - since) <= 0 || (__s64) (now - at) <= 0)
+                return;
+        GRID_BOUND(from, QOS_STATES);
+        GRID_BOUND(to, QOS_STATES);
+        shard_shift(s, from, to, now - at);
+        t->times[from] -= now - at;
+        t->times[to] += now - at;
+}
+
+/* It leaves the CPU. */
+static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *task, __u32 state, __u64 now, struct qos_shard **ret) {
+        __u64 since = t->since;
+        __u32 old;
+
+        old = thread_set(t, state, now, ret);
+        if (old > QOS_STATE_RUNNING && bpf_core_field_exists(task->sched_info))
+                thread_correct(t, *ret, old, QOS_STATE_RUNNING, since, queue_time(task, task->sched_info.last_arrival, now), now);
+        return old;
 }
 
 static __always_inline void thread_run(struct thread *t, struct task_struct *task, __u64 now) {
@@ -333,7 +370,12 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
                         thread_count(t, s, QOS_SHARD_MIGRATIONS);
                 t->cpu = cpu;
         }
-        if (old != QOS_STATE_RUN_QUEUE)
+        if (old > QOS_STATE_THROTTLED && bpf_core_field_exists(task->sched_info) && task->sched_info.last_queued != 0) {
+                __u64 at = queue_time(task, task->sched_info.last_queued, now);
+
+                thread_correct(t, s, old, QOS_STATE_RUN_QUEUE, since, at, now);
+                since = at;
+        } else if (old != QOS_STATE_RUN_QUEUE)
                 return;
 
         /* It was throttled for a part of the time */
@@ -365,14 +407,16 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
         if (t) {
                 now = queue_switched(prev);
                 if (state & TASK_DEAD)
-                        thread_set(t, QOS_STATE_NONE, now, &s);
+                        thread_leave(t, prev, QOS_STATE_NONE, now, &s);
                 else if (preempt || state == 0) {
-                        if (thread_queue(t, prev, now, &s))
+                        if (thread_leave(t, prev, ready_state(t, prev), now, &s))
                                 thread_count(t, s, QOS_SHARD_INVOLUNTARY);
                 } else {
-                        __u32 reason = wait_state(prev, state);
+                        __u32 reason = wait_state(prev, state, t->waited);
 
-                        if (thread_set(t, reason, now, &s))
+                        if (reason != QOS_STATE_OTHER)
+                                t->waited = reason;
+                        if (thread_leave(t, prev, reason, now, &s))
                                 thread_count(t, s, QOS_SHARD_WAITS + reason);
                 }
         }
@@ -397,7 +441,7 @@ int BPF_PROG(cpu_wake, struct task_struct *task) {
         if (state <= QOS_STATE_THROTTLED)
                 return 0;
 
-        if (thread_queue(t, task, queue_now(task), &s))
+        if (thread_set(t, ready_state(t, task), queue_now(task), &s))
                 thread_count(t, s, QOS_SHARD_WAKE_UPS);
         return 0;
 }
@@ -424,7 +468,7 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
                 shard_enter(s, book, now);
                 shard_move(s, QOS_STATE_NONE, QOS_STATE_RUN_QUEUE, now);
         } else /* the iterator has found it already */
-                thread_queue(t, task, now, &s);
+                thread_set(t, ready_state(t, task), now, &s);
         return 0;
 }
 
@@ -478,14 +522,14 @@ int BPF_PROG(cpu_move, struct cgroup *to, const char *path, struct task_struct *
 
 /* A task of which no event is known. What is read here may be a moment old: the daemon lets the iterator run twice, so that
  * those of which nothing has been heard since are looked at again. */
-static __always_inline __u32 task_state(struct task_struct *task) {
+static __always_inline __u32 task_state(struct task_struct *task, __u32 waited) {
         __u32 state = task->__state;
 
         if (task->on_cpu)
                 return QOS_STATE_RUNNING;
         if (task->on_rq && !(bpf_core_field_exists(task->se.sched_delayed) && task->se.sched_delayed))
                 return thread_is_throttled(task) ? QOS_STATE_THROTTLED : QOS_STATE_RUN_QUEUE;
-        return wait_state(task, state);
+        return wait_state(task, state, waited);
 }
 
 SEC("iter/task")
@@ -512,7 +556,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
         }
 
         old = *(volatile __u64*) &t->word;
-        word = book ? book | THREAD_SEEDED | task_state(task) : 0;
+        word = book ? book | THREAD_SEEDED | task_state(task, t->waited) : 0;
         if (old & THREAD_STATE && (old & THREAD_BOOK) == book && (!(old & THREAD_SEEDED) || old == word))
                 return 0; /* known, or as it was */
         if (old == 0 && word == 0)

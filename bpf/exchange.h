@@ -46,6 +46,7 @@ enum exchange_flag {
         EXCHANGE_SEALED     = 1 << 8,   /* TLS: there is a struct tls (tls.h) */
         EXCHANGE_MUXED      = 1 << 9,   /* HTTP/2: there is a struct h2 (http2.h) */
         EXCHANGE_FRESH      = 1 << 10,  /* it was seen from its beginning */
+        EXCHANGE_FAREWELL   = 1 << 11,  /* what is asked may be a farewell: if nothing comes of it but the end, it was */
 };
 
 struct exchange {
@@ -145,6 +146,7 @@ EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, _
 
         effect->bytes += end - x->in_end;
         x->in_end = end;
+        x->flags &= ~EXCHANGE_FAREWELL;
 
         if (x->flags & EXCHANGE_DONE)
                 return;
@@ -192,6 +194,14 @@ EXCHANGE_INLINE int exchange_take(struct exchange *x, __u32 copied, __u64 *ret_f
         *ret_first_at = first_at;
         *ret_last_at = last_at;
         return 1;
+}
+
+/* What clients say before they hang up, where nobody answers to it: Terminate of PostgreSQL ("X", and its own length of 4), and COM_QUIT
+ * of MySQL (a length of 1 in three bytes, the number 0, and a command of one byte). bytes: a segment, the first byte lowest. In
+ * other protocols the same may be a question like any other: it counts if it is answered. */
+#define EXCHANGE_FAREWELL_SIZE 5U
+EXCHANGE_INLINE int exchange_is_farewell(__u64 bytes, __u32 length) {
+        return length == EXCHANGE_FAREWELL_SIZE && (bytes == 0x0400000058 || bytes == 0x0100000001);
 }
 
 /* What is known of the arrivals at a moment: they go on while somebody looks. */
@@ -351,6 +361,8 @@ EXCHANGE_INLINE void exchange_hear(struct exchange *x, __u64 now, __u32 end, __u
 /* The unit hangs up (it sends its FIN), or the connection is gone. asked: questions that were read and whose answers have
  * not begun to leave; unsent: bytes written by the application that have not left. */
 EXCHANGE_INLINE void exchange_end(struct exchange *x, int gone, __u32 asked, __u32 unsent, struct exchange_effect *effect) {
+        if (x->flags & EXCHANGE_FAREWELL)
+                exchange_shut(x, effect);
         if (x->open_at != 0 && (gone || (asked > 0 && unsent == 0))) {
                 effect->unanswered = asked > 0 ? asked : 1;
                 exchange_shut(x, effect);

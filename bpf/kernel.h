@@ -106,6 +106,11 @@ struct sched_entity {
         struct cfs_rq *cfs_rq;
 };
 
+struct sched_info {
+        unsigned long long last_arrival; /* rq.clock, when it last came to a CPU */
+        unsigned long long last_queued; /* … to a run queue; 0: it runs, or waits */
+};
+
 struct thread_info {
         __u32 status;                   /* x86: TS_COMPAT */
 };
@@ -117,6 +122,7 @@ struct task_struct {
         int on_cpu;
         int on_rq;
         struct sched_entity se;
+        struct sched_info sched_info;   /* only with CONFIG_SCHED_INFO */
         bool throttled;                 /* since 6.18: it waits for quota itself */
         struct mm_struct *mm;
         int exit_state;

@@ -10,7 +10,7 @@
 #include <asm/ptrace.h>
 
 #include "unsealed.h"
-#include "feed.h"
+#include "mux.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -58,12 +58,177 @@ static long library_answer_step(__u64 i, void *data) {
         return f->piece.lost || f->piece.tunnel;
 }
 
-/* The first plaintext of a question: which protocol is it? */
-static __attribute__((noinline)) int library_detect(struct unsealed *o, const void *buffer, __u32 n) {
-        __u32 length = n, protocol;
+/* What an entry of unsealed_muxes is at first. */
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct unsealed_mux);
+} unsealed_muxes_fresh SEC(".maps");
+
+struct library_mux_feed {
+        struct mux_feed f;
+        const void *buffer;
+        struct qos_unit *u;
+        __u32 share;
+};
+
+static long library_mux_question_step(__u64 i, void *data) {
+        struct library_mux_feed *q = data;
+        struct mux_feed *f = &q->f;
+        __u32 n;
+
+        if (f->at >= f->end)
+                return 1;
+        n = mux_move(f, h2_is_blind(&f->h->in, 0));
+        GRID_BOUND(n, WINDOW_SIZE + 1);
+        if (n > 0 && bpf_probe_read_user(f->h->window.bytes, n, q->buffer + f->window_begin) < 0) {
+                f->h->piece.lost = 1;
+                return 1;
+        }
+        f->h->piece.position = f->position + f->window_begin;
+        n = h2_questions(f->h, mux_window(f), f->end - f->window_end, &f->h->times, &f->h->piece);
+        f->at += n;
+        if (f->h->piece.event)
+                mux_book(q->u, &f->h->piece, q->share);
+        return n == 0 || f->h->piece.lost;
+}
+
+static long library_mux_answer_step(__u64 i, void *data) {
+        struct library_mux_feed *a = data;
+        struct mux_feed *f = &a->f;
+        __u32 n;
+
+        if (f->at >= f->end)
+                return 1;
+        n = mux_move(f, h2_is_blind(&f->h->out, 1));
+        GRID_BOUND(n, WINDOW_SIZE + 1);
+        if (n > 0 && bpf_probe_read_user(f->h->window.bytes, n, a->buffer + f->window_begin) < 0) {
+                f->h->piece.lost = 1;
+                return 1;
+        }
+        n = h2_answers(f->h, mux_window(f), f->end - f->window_end, &f->h->piece);
+        f->at += n;
+        if (f->h->piece.event)
+                mux_book(a->u, &f->h->piece, a->share);
+        return n == 0 || f->h->piece.lost;
+}
+
+/* Frames have come out of the library, or are on their way into it. */
+static __attribute__((noinline)) int library_mux(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n,
+                                                 int answers) {
+        struct library_mux_feed f = {};
+        struct unsealed_mux *m;
+        struct tcp_sock *tp;
+        __s32 counted;
+        __u32 dropped;
+
+        if (!o || !owner)
+                return 0;
+        m = bpf_map_lookup_elem(&unsealed_muxes, &o->key);
+        f.u = unit_get(owner);
+        if (!m || !f.u) {
+                o->lost = 1;
+                return 0;
+        }
+        f.f.h = &m->h2;
+        f.f.end = n;
+        f.f.position = o->position;
+        f.buffer = buffer;
+        f.share = share_now(f.u, o->share);
+        h2_piece_begin(&m->h2.piece, bpf_ktime_get_ns());
+        window_enter(f.u, m->h2.piece.now);
+        if (m->share != o->share) {
+                counted = __sync_lock_test_and_set(&m->counted, 0);
+                unsealed_mux_book(m, -counted);
+                m->share = o->share;
+                unsealed_mux_count(m, counted);
+        }
+
+        o->strays = 0;
+        if (answers) {
+                tp = (struct tcp_sock*) (long) o->sock;
+                if (o->pending == 0)
+                        bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
+                o->pending = 1;
+                /* Who writes begins with a frame; where not, the place is found to be lost */
+                if (m->h2.out.synced == H2_LOST)
+                        m->h2.out.synced = H2_EDGE;
+                bpf_loop(PIECE_MAX, library_mux_answer_step, &f, 0);
+        } else {
+                m->h2.times.came_at = 0;
+                if (o->came_first_at == o->came_last_at)
+                        m->h2.times.came_at = o->came_first_at;
+                else {
+                        m->h2.times.marks.n = 1;
+                        m->h2.times.marks.end[0] = o->position + n;
+                        m->h2.times.marks.at[0] = o->came_first_at;
+                        m->h2.times.marks.tail_at = o->came_last_at;
+                }
+                bpf_loop(PIECE_MAX, library_mux_question_step, &f, 0);
+                o->position += n;
+        }
+        if (m->h2.piece.lost || f.f.at < f.f.end)
+                o->lost = 1;
+
+        dropped = m->h2.piece.dropped;
+        if (dropped > 0 && answers)
+                share_count(f.u, f.share, QOS_CELL_ERRORS_RESET, QOS_ROW_ERRORS_RESET, dropped);
+        else if (dropped > 0)
+                share_count(f.u, f.share, QOS_CELL_CLIENT_ABORTS, QOS_ROW_CLIENT_ABORTS, dropped);
+        if (m->h2.piece.unseen > 0)
+                share_count(f.u, f.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, m->h2.piece.unseen);
+        counted = (__s32) (m->h2.open - m->known);
+        m->known = m->h2.open;
+        unsealed_mux_count(m, counted);
+        return 0;
+}
+
+/* It is HTTP/2. late: it was not seen from the beginning; taken: so many bytes of it were taken for something else before. */
+static __attribute__((noinline)) int library_mux_begin(struct unsealed *o, const struct qos_owner *owner, __u32 late, __u32 taken) {
+        struct unsealed_mux *m;
+        struct qos_unit *u;
+        __u32 zero = 0;
+        void *fresh;
+
+        if (!o || !owner)
+                return 0;
+        o->ahead = o->pending = 0;
+        fresh = bpf_map_lookup_elem(&unsealed_muxes_fresh, &zero);
+        if (!fresh || bpf_map_update_elem(&unsealed_muxes, &o->key, fresh, BPF_ANY) < 0) {
+                statistics_count(QOS_STATISTIC_UNSEALED_LOST);
+                u = unit_get(owner);
+                if (u)
+                        window_count(u, QOS_CELL_DROPS, 1);
+                o->tries = TRIES_MAX;
+        } else {
+                m = bpf_map_lookup_elem(&unsealed_muxes, &o->key);
+                if (m) {
+                        m->owner = *owner;
+                        m->share = o->share;
+                        h2_begin(&m->h2, 0, late);
+                        m->h2.in.left -= taken;
+                        /* What the socket has in flight is none until these frames say so (unsealed_mux_settle()) */
+                        if (o->asked)
+                                unsealed_mux_count(m, -1);
+                }
+                /* The connection may have ended before there was something to be dropped */
+                if (bpf_map_lookup_elem(&unsealed, &o->key) != o)
+                        unsealed_mux_drop(&o->key);
+        }
+        /* Where there is no room for it, it is nevertheless, and lost */
+        talk_begin(&o->talk, PROTOCOL_HTTP2, 0, 0);
+        return 0;
+}
+
+/* Plaintext of a question, where the protocol is not known, or may be another: which is it? */
+static __attribute__((noinline)) int library_detect(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n) {
+        __u32 length = n, protocol, taken;
         __u64 first = 0;
 
-        if (!o || !o->begins || o->tries >= TRIES_MAX)
+        if (!o || !owner)
+                return 0;
+        if (o->talk.protocol == PROTOCOL_PLAIN && (!o->begins || o->tries >= TRIES_MAX))
                 return 0;
         o->begins = 0;
         if (length > sizeof(first))
@@ -71,8 +236,18 @@ static __attribute__((noinline)) int library_detect(struct unsealed *o, const vo
         GRID_BOUND(length, sizeof(first) + 1);
         if (bpf_probe_read_user(&first, length, buffer) < 0)
                 return 0;
+        if (o->talk.protocol != PROTOCOL_PLAIN) {
+                taken = mux_preface(&o->talk, first, length);
+                if (taken > 0)
+                        library_mux_begin(o, owner, 0, taken);
+                return 0;
+        }
+        if (h2_detect(first, length))
+                return library_mux_begin(o, owner, 0, 0);
         protocol = protocol_detect(first, length);
         if (protocol == PROTOCOL_PLAIN) {
+                if (o->late && h2_detect_late(first, length))
+                        return library_mux_begin(o, owner, 1, 0);
                 o->tries++;
                 return 0;
         }
@@ -80,7 +255,7 @@ static __attribute__((noinline)) int library_detect(struct unsealed *o, const vo
         o->streams = o->status4xx = o->status5xx = 0;
         o->growing = o->strays = 0;
         talk_begin(&o->talk, protocol, 0, 0);
-        return 1;
+        return 0;
 }
 
 /* n bytes of questions have come out of the library. */
@@ -91,8 +266,12 @@ static __attribute__((noinline)) int library_questions(struct unsealed *o, const
         if (!o || !owner)
                 return 0;
         o->unread = 0;
-        if (o->talk.protocol == PROTOCOL_PLAIN && !library_detect(o, buffer, n))
+        if (o->talk.protocol == PROTOCOL_PLAIN || mux_may_be_preface(&o->talk))
+                library_detect(o, owner, buffer, n);
+        if (o->talk.protocol == PROTOCOL_PLAIN)
                 return 0;
+        if (o->talk.protocol == PROTOCOL_HTTP2)
+                return library_mux(o, owner, buffer, n, 0);
 
         o->strays = 0;
         q.f.talk = &o->talk;
@@ -123,11 +302,16 @@ static __attribute__((noinline)) int library_questions(struct unsealed *o, const
 }
 
 /* Bytes of answers, n without the first ones, are on their way into the library. */
-static __attribute__((noinline)) int library_answers(struct unsealed *o, const void *buffer, __u32 skip, __u32 n) {
+static __attribute__((noinline)) int library_answers(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 skip,
+                                                     __u32 n) {
         struct library_feed a = {};
         struct tcp_sock *tp;
 
-        if (!o || o->talk.protocol == PROTOCOL_PLAIN || o->tunnel || n == 0)
+        if (!o || o->talk.protocol == PROTOCOL_PLAIN || o->tunnel)
+                return 0;
+        if (o->talk.protocol == PROTOCOL_HTTP2)
+                return library_mux(o, owner, buffer + skip, n, 1);
+        if (n == 0)
                 return 0;
         tp = (struct tcp_sock*) (long) o->sock;
 
@@ -229,7 +413,7 @@ int library_enter(struct pt_regs *ctx) {
                 call->key.ssl = 0;
         } else {
                 skip = o->ahead < call->size ? o->ahead : call->size;
-                library_answers(o, (const void*) (long) call->buffer, skip, call->size - skip);
+                library_answers(o, &owner, (const void*) (long) call->buffer, skip, call->size - skip);
         }
         unsealed_leave(o);
         return 0;

@@ -32,10 +32,29 @@ enum resp_flag {
         RESP_PUSH       = PARSER_UNASKED, /* of an answer: it is none, but a push; of a question: it asks for such */
         RESP_MAY_WAIT   = 1 << 6,       /* XREAD, XREADGROUP: with the argument BLOCK */
         RESP_WAITS      = 1 << 7,
+        /* Of questions, in place of what only answers have; these outlive the command: */
+        RESP_MUTE       = RESP_PAIRS,   /* nothing is answered any more (CLIENT REPLY OFF) */
+        RESP_SKIP       = RESP_STRING,  /* … nor is the next command (CLIENT REPLY SKIP) */
 };
+
+#define RESP_QUIET (RESP_MUTE | RESP_SKIP)
 
 /* Numbers of a line: bits of a flag that only live within one */
 #define RESP_LINE_FLAGS (RESP_NEGATIVE | RESP_DIGITS | RESP_PAIRS | RESP_STRING | RESP_ATTRIBUTE)
+#define RESP_QUESTION_LINE_FLAGS (RESP_NEGATIVE | RESP_DIGITS)
+
+/* The arguments of CLIENT have these numbers, from its name on; others count from 0 */
+#define RESP_INDEX_CLIENT 128
+#define RESP_INDEX_MAX 255
+
+/* Is the argument that follows, of this length, a word that matters? */
+static inline __attribute__((always_inline)) int resp_is_word(const struct parser *p, __u32 length) {
+        if (p->index == 0)
+                return length > 0;
+        if (p->index > RESP_INDEX_CLIENT)
+                return length > 0 && p->index <= RESP_INDEX_CLIENT + 2;
+        return p->flags & RESP_MAY_WAIT && length == sizeof("BLOCK") - 1;
+}
 
 static inline __attribute__((always_inline)) int resp_detect(__u64 bytes, __u32 length) {
         __u32 second = bytes >> 8 & 0xff;
@@ -92,12 +111,20 @@ static inline __attribute__((always_inline)) __u32 resp_number_byte(struct parse
 }
 
 static inline __attribute__((always_inline)) __u32 resp_question_end(struct parser *p, __u32 parsed) {
+        __u32 quiet = p->flags & RESP_QUIET;
+
         if (p->flags & RESP_WAITS)
                 parsed |= PARSED_WAITS;
         if (p->flags & RESP_PUSH)
                 parsed |= PARSED_PUSHES;
+        if (quiet && !(parsed & PARSED_NOTHING)) {
+                parsed |= PARSED_NOTHING;
+                /* It has been skipped, unless it was the one that said so */
+                if (p->index <= RESP_INDEX_CLIENT + 2)
+                        quiet &= ~RESP_SKIP;
+        }
         p->state = RESP_START;
-        p->flags = 0;
+        p->flags = quiet;
         return PARSED_END | parsed;
 }
 
@@ -115,6 +142,20 @@ PARSER_FUNCTION int resp_question_word(struct parser *p) {
                         p->flags |= RESP_PUSH;
                 if (RESP_IS(p->word, p->number, "XREAD") || RESP_IS(p->word, p->number, "XREADGROUP"))
                         p->flags |= RESP_MAY_WAIT;
+                if (RESP_IS(p->word, p->number, "CLIENT"))
+                        p->index = RESP_INDEX_CLIENT;
+        } else if (p->index == RESP_INDEX_CLIENT + 1) {
+                if (!RESP_IS(p->word, p->number, "REPLY"))
+                        p->index = 1;
+        } else if (p->index == RESP_INDEX_CLIENT + 2) {
+                if (RESP_IS(p->word, p->number, "OFF"))
+                        p->flags |= RESP_MUTE;
+                else if (RESP_IS(p->word, p->number, "ON"))
+                        p->flags &= ~RESP_QUIET;
+                else if (RESP_IS(p->word, p->number, "SKIP") && !(p->flags & RESP_MUTE))
+                        p->flags |= RESP_SKIP;
+                else
+                        p->index = 1;
         } else if (RESP_IS(p->word, p->number, "BLOCK"))
                 p->flags |= RESP_WAITS;
         return 0;
@@ -124,13 +165,14 @@ PARSER_FUNCTION int resp_question_word(struct parser *p) {
 static inline __attribute__((always_inline)) __u32 resp_question_after(struct parser *p, __u32 byte) {
         if (byte != '\n')
                 return PARSED_LOST;
-        if (p->index < 255)
+        if (p->index < RESP_INDEX_MAX && p->index != RESP_INDEX_CLIENT - 1)
                 p->index++;
         p->state = RESP_ARGUMENT;
         return --p->left == 0 ? resp_question_end(p, 0) : 0;
 }
 
 PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte, __u32 how) {
+        int named;
         __u32 r;
 
         if (!p)
@@ -142,7 +184,7 @@ PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte, __u32 how
                 p->word = 0;
                 p->number = 0;
                 p->index = 0;
-                p->flags = 0;
+                p->flags &= RESP_QUIET;
                 if (byte == '*') {
                         p->state = RESP_COUNT;
                         return 0;
@@ -162,7 +204,7 @@ PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte, __u32 how
                 if (byte != '\n' || !(p->flags & RESP_DIGITS))
                         return resp_number_byte(p, byte);
                 p->left = p->flags & RESP_NEGATIVE ? 0 : p->number;
-                p->flags &= ~RESP_LINE_FLAGS;
+                p->flags &= ~RESP_QUESTION_LINE_FLAGS;
                 if (p->left == 0)
                         return resp_question_end(p, PARSED_NOTHING);
                 p->state = RESP_ARGUMENT;
@@ -180,9 +222,9 @@ PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte, __u32 how
                         r = resp_number_byte(p, byte);
                         return p->flags & RESP_NEGATIVE ? PARSED_LOST : r;
                 }
-                p->flags &= ~RESP_LINE_FLAGS;
+                p->flags &= ~RESP_QUESTION_LINE_FLAGS;
                 p->word = 0;
-                if (p->number > 0 && (p->index == 0 || (p->flags & RESP_MAY_WAIT && p->number == sizeof("BLOCK") - 1))) {
+                if (resp_is_word(p, p->number)) {
                         p->word_left = p->number < RESP_WORD_MAX ? p->number : RESP_WORD_MAX;
                         p->state = RESP_WORD;
                         return 0;
@@ -195,10 +237,11 @@ PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte, __u32 how
                 p->word = p->word << 8 | resp_capital(byte);
                 if (--p->word_left > 0)
                         return 0;
+                named = p->index == 0 && how & PROTOCOL_NAMES;
                 resp_question_word(p);
                 p->skip = (p->number < RESP_WORD_MAX ? 0 : p->number - RESP_WORD_MAX) + 1;
                 p->state = RESP_AFTER;
-                return p->index == 0 && how & PROTOCOL_NAMES ? PARSED_NAMED : 0;
+                return named ? PARSED_NAMED : 0;
 
         case RESP_AFTER:
                 return resp_question_after(p, byte);
@@ -263,6 +306,7 @@ static inline __attribute__((always_inline)) __u32 resp_line(__u64 word, __u32 *
  * or not all in the window, is taken byte by byte. */
 PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *w, __u32 from, __u32 end, __u32 how) {
         __u32 at = from, number, length, meaning;
+        int named;
 
         if (!p || !w || from >= end || end > WINDOW_SIZE)
                 return PARSED_LOST;
@@ -276,7 +320,7 @@ PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *
 
                 if (p->state == RESP_START && word >> 56 == '*' && number > 0) {
                         p->index = 0;
-                        p->flags = 0;
+                        p->flags &= RESP_QUIET;
                         p->left = number;
                         p->state = RESP_ARGUMENT;
                         at += length;
@@ -287,14 +331,14 @@ PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *
                 if (p->state != RESP_ARGUMENT || word >> 56 != '$' || at + length + number + 2 > end)
                         break;
                 at += length;
-                if (p->index == 0 ? number > 3 || (number > 0 && how & PROTOCOL_NAMES) :
-                    p->flags & RESP_MAY_WAIT && number == sizeof("BLOCK") - 1) {
+                if (resp_is_word(p, number) && (p->index > 0 || number > 3 || how & PROTOCOL_NAMES)) {
+                        named = p->index == 0 && how & PROTOCOL_NAMES;
                         p->word = resp_capitals(window_word(w, at));
                         if (number < RESP_WORD_MAX)
                                 p->word >>= 8 * (RESP_WORD_MAX - number);
                         p->number = number;
                         resp_question_word(p);
-                        if (p->index == 0 && how & PROTOCOL_NAMES) {
+                        if (named) {
                                 p->skip = number + 1;
                                 p->state = RESP_AFTER;
                                 return PARSED(PARSED_NAMED, window_skip(p, at, end) - from, 0);

@@ -457,6 +457,8 @@ EXCHANGE_INLINE __u32 talk_take_questions(struct talk *t, __u64 window, const st
                 talk_ask(t, n, t->begun_at, last_at, 0);
         if ((meaning & (PARSED_END | PARSED_NOTHING)) == PARSED_END || meaning & PARSED_ASKED)
                 talk_ask(t, 1, t->begun_at, last_at, meaning);
+        else if (meaning & PARSED_END)
+                t->flags &= ~TALK_EXCLUDES; /* it had a name, and asks for nothing */
         if (meaning & PARSED_NAMED)
                 piece->named = 1;
         if (meaning & PARSED_LOST || (meaning & PARSED_BARE && t->asked > TALK_BARE_MAX))

@@ -15,7 +15,7 @@
 
 #include "books.h"
 #include "feed.h"
-#include "http2.h"
+#include "mux.h"
 #include "tls.h"
 #include "udp.h"
 #include "unix.h"
@@ -524,8 +524,14 @@ static __always_inline void client_begins(struct sock *sk, struct conn *c, const
 /* … and there is an answer that was not read */
 #define CLIENT_UNREAD (1ULL << 33)
 
+enum client_says {
+        CLIENT_SAYS_NOTHING,
+        CLIENT_SAYS_QUESTION,
+        CLIENT_SAYS_FAREWELL,   /* … perhaps (EXCHANGE_FAREWELL) */
+};
+
 /* All of it apart: servers that ask nobody do not pay for it. tcp: where the segment ends, and snd_nxt. Returns how much leaves. */
-static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos_unit *u, __u64 tcp, __u32 asks, __u64 now) {
+static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos_unit *u, __u64 tcp, __u32 says, __u64 now) {
         struct exchange_effect effect = {};
         __u64 begins = 0;
         struct place p;
@@ -536,7 +542,10 @@ static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos
 
         bpf_spin_lock(&c->lock);
         bytes = exchange_leave(&c->x, tcp >> 32, tcp);
-        if (bytes > 0 && asks) {
+        if (bytes > 0 && says != CLIENT_SAYS_NOTHING) {
+                c->x.flags &= ~EXCHANGE_FAREWELL;
+                if (says == CLIENT_SAYS_FAREWELL && c->x.open_at == 0)
+                        c->x.flags |= EXCHANGE_FAREWELL;
                 if (c->x.state != EXCHANGE_ASKED)
                         begins = CLIENT_ASKS;
                 exchange_ask(&c->x, now, &effect);
@@ -619,7 +628,7 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
-        if (!effect.unanswered && old_state != TCP_SYN_SENT)
+        if (!effect.unanswered && effect.in_flight == 0 && old_state != TCP_SYN_SENT)
                 return 0;
 
         if (error == ETIMEDOUT)
@@ -633,7 +642,7 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         if (!u)
                 return 0;
         window_enter(u, bpf_ktime_get_ns());
-        if (p.share & SHARE_ROW)
+        if (p.share & SHARE_ROW && (effect.unanswered || old_state == TCP_SYN_SENT))
                 row_count(row_get(u, p.share & SHARE_ROW), cell, 1);
         share_apply(u, p.share, &effect);
         return 0;
@@ -692,8 +701,9 @@ int requests_ingress(struct __sk_buff *skb) {
         struct bpf_sock *sk;
         struct conn *c;
         __u32 rcv_nxt, window_end;
+        __u64 now, bytes = 0;
         struct place p;
-        __u64 now;
+        bool idle;
 
         sk = skb->sk;
         if (!sk)
@@ -736,8 +746,14 @@ int requests_ingress(struct __sk_buff *skb) {
                 return 1;
         }
 
+        if (segment.len == EXCHANGE_FAREWELL_SIZE)
+                (void) bpf_skb_load_bytes(skb, segment.offset, &bytes, EXCHANGE_FAREWELL_SIZE);
+
         bpf_spin_lock(&c->lock);
+        idle = c->x.open_at == 0;
         exchange_arrive(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
+        if (idle && exchange_is_farewell(bytes, effect.bytes))
+                c->x.flags |= EXCHANGE_FAREWELL;
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
 
@@ -874,8 +890,10 @@ static __attribute__((noinline)) int unsealed_forget(struct sock *sk, struct sea
         if (!sk || !s || s->key.ssl == 0)
                 return 0;
         o = bpf_map_lookup_elem(&unsealed, &s->key);
-        if (o && o->sock == (__u64) (long) sk)
+        if (o && o->sock == (__u64) (long) sk) {
                 bpf_map_delete_elem(&unsealed, &s->key);
+                unsealed_mux_drop(&s->key);
+        }
         s->key.ssl = 0;
         return 0;
 }
@@ -964,6 +982,16 @@ static __attribute__((noinline)) int unsealed_quit(struct conn *c, struct qos_un
         if (!c || !u || !s || !o || !unsealed_enter(o))
                 return 0;
 
+        if (o->talk.protocol == PROTOCOL_HTTP2) {
+                struct unsealed_mux *m = bpf_map_lookup_elem(&unsealed_muxes, &s->key);
+
+                /* Not what only looked like it */
+                if (!o->late || (m && m->h2.settled))
+                        s->tls.http2 = 1;
+                /* What was open is not followed any further; nobody wants to know where the probe has been taken away */
+                effect.overlap = unsealed_mux_drop(&s->key) > 0 && (o->lost || watch_get(&c->owner));
+                o->talk.protocol = PROTOCOL_PLAIN;
+        }
         s->tls.tries = o->talk.flags & TALK_UNDERSTOOD && o->lost ? TRIES_MAX : o->tries + o->lost;
         bpf_spin_lock(&c->lock);
         if (o->talk.protocol != PROTOCOL_PLAIN) {
@@ -1012,6 +1040,9 @@ static __attribute__((noinline)) int unsealed_bind(struct sock *sk, struct conn 
         s = bpf_sk_storage_get(&seals, sk, 0, 0);
         if (!s || s->tls.tries >= TRIES_MAX)
                 return 0;
+        /* After a reset what has come is read still, and nobody would come to take away what is known of the connection */
+        if (sk->__sk_common.skc_state == TCP_CLOSE)
+                return 0;
         owner = owner_read(&c->owner);
 
         call = bpf_task_storage_get(&library_calls, bpf_get_current_task_btf(), 0, 0);
@@ -1034,21 +1065,44 @@ static __attribute__((noinline)) int unsealed_bind(struct sock *sk, struct conn 
                         return 0;
         }
 
+        /* Another connection had the object, and has not ended yet */
+        unsealed_mux_drop(&call->key);
         fresh = bpf_map_lookup_elem(&unsealed_fresh, &zero);
         if (!fresh || bpf_map_update_elem(&unsealed, &call->key, fresh, BPF_ANY) < 0) {
                 statistics_count(QOS_STATISTIC_UNSEALED_LOST);
+                window_count(u, QOS_CELL_DROPS, 1);
                 return 0;
         }
         o = bpf_map_lookup_elem(&unsealed, &call->key);
         if (!o)
                 return 0;
+        o->share = c->share;
         o->sock = (__u64) (long) sk;
         o->generation = owner.generation;
         o->tries = s->tls.tries;
         o->begins = c->x.state != EXCHANGE_ASKED;
+        o->late = s->tls.phase == TLS_ESTABLISHED;
         o->key = call->key;
         s->key = call->key;
         return 0;
+}
+
+/* Of a connection in frames: what there is of questions is known when it comes out of the library, and what has not been read may be
+ * one. */
+static __always_inline void unsealed_settle(struct exchange *x, struct exchange_effect *effect) {
+        x->state = EXCHANGE_IDLE;
+        if (x->n_marks > 0 && !(x->flags & EXCHANGE_DONE))
+                exchange_open(x, x->mark_at[0], effect);
+        else
+                exchange_shut(x, effect);
+}
+
+/* That was done, and the library need not subtract any longer what was not known to be frames when it was read. */
+static __attribute__((noinline)) int unsealed_mux_settle(struct unsealed *o) {
+        if (!o || !o->asked)
+                return 0;
+        o->asked = 0;
+        return unsealed_mux_count(bpf_map_lookup_elem(&unsealed_muxes, &o->key), 1);
 }
 
 /* Sealed bytes up to a position were read. where: that, and what has not left of what was written. */
@@ -1057,13 +1111,15 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns(), first_at, last_at;
         __u32 copied = where >> 32, unsent = where;
-        bool alone;
+        bool alone, muxed;
 
         if (!c || !u || !t || !o)
                 return 0;
         if (exchange_distance(copied, t->in_pos) > 0)
                 o->lost = 1; /* something was taken out another way */
         alone = unsealed_enter(o);
+        muxed = o->talk.protocol == PROTOCOL_HTTP2;
+        o->share = c->share;
 
         bpf_spin_lock(&c->lock);
         exchange_take(&c->x, copied, &first_at, &last_at);
@@ -1072,9 +1128,15 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
                         o->came_first_at = first_at;
                 o->came_last_at = last_at;
                 o->unread = 1;
+        }
+        if (muxed)
+                unsealed_settle(&c->x, &effect);
+        else if (t->asks && !(c->x.flags & EXCHANGE_DONE))
                 exchange_open(&c->x, c->x.open_at ?: first_at ?: now, &effect);
-        } else if (alone && !o->unread)
+        else if (!t->asks && alone && !o->unread)
                 talk_settle(&o->talk, &c->x, now, unsent == 0, &effect);
+        if (!muxed)
+                o->asked = c->x.open_at != 0;
         bpf_spin_unlock(&c->lock);
         t->asks = 0;
         if (alone)
@@ -1082,6 +1144,8 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
 
         if (effect.in_flight != 0)
                 conn_apply(c, u, &effect, now);
+        if (muxed)
+                unsealed_mux_settle(o);
         return zero();
 }
 
@@ -1119,83 +1183,6 @@ static __attribute__((noinline)) int mux_give_up(struct conn *c, struct h2 *h, s
         effect.in_flight += h2_extra(h);
         c->tries++;
         return conn_apply(c, u, &effect, bpf_ktime_get_ns());
-}
-
-/* Something has become of a stream. */
-__attribute__((noinline, weak)) int mux_book(struct qos_unit *u, struct h2_piece *piece, __u32 share) {
-        const struct h2_stream *s;
-        struct booking book = {};
-        __u32 event;
-
-        if (!u || !piece)
-                return 0;
-        s = &piece->stream;
-        event = piece->event;
-        piece->event = 0;
-        book.first_out_at = s->first_out_at;
-        book.first_at = s->last_at == 0 ? 0 : s->first_at;
-        book.last_at = s->last_at;
-        book.read_at = s->read_at ?: s->first_out_at;
-        book.n = 1;
-        book.share = share;
-
-        if (event & H2_BEGUN) {
-                book.now = s->first_out_at;
-                share_book(u, &book);
-        }
-        /* Of one that was given up nobody knows when the last byte left that there was */
-        if (s->last_out_at > s->first_out_at && event & H2_ENDED && !(s->flags & H2_STREAM_CUT)) {
-                book.before = s->first_out_at;
-                book.now = s->last_out_at;
-                share_book_more(u, &book);
-        }
-        if (share & SHARE_ALONE)
-                return 0;
-
-        if (event & H2_BEGUN) {
-                window_count(u, QOS_CELL_COUNT + (s->flags & H2_STREAM_GRPC ? PROTOCOL_GRPC : PROTOCOL_HTTP2), 1);
-                if (event & H2_STREAMING)
-                        window_count(u, QOS_CELL_STREAMS, 1);
-                if (s->flags & H2_STREAM_UNKNOWN)
-                        window_count(u, QOS_CELL_STATUS_UNKNOWN, 1);
-                else if (s->status == 4)
-                        window_count(u, QOS_CELL_STATUS_4XX, 1);
-                else if (s->status == 5)
-                        window_count(u, QOS_CELL_STATUS_5XX, 1);
-        }
-        if (event & H2_ENDED) {
-                if (s->flags & H2_STREAM_UNKNOWN)
-                        return 0; /* it was counted as such */
-                if (h2_is_failed_call(s))
-                        window_count(u, QOS_CELL_ERRORS_GRPC, 1);
-                else if (h2_is_unknown_call(s))
-                        window_count(u, QOS_CELL_STATUS_UNKNOWN, 1);
-        }
-        return 0;
-}
-
-struct mux_feed {
-        struct h2 *h;
-        __u32 at;               /* as in struct feed */
-        __u32 end;
-        __u32 window_begin;
-        __u32 window_end;
-        __u32 offset;           /* of the piece in the buffer */
-        __u32 position;         /* … in the stream */
-};
-
-/* Moves the window, if it must be, as feed_move(). */
-static __always_inline __u32 mux_move(struct mux_feed *f, bool blind) {
-        if (f->at < f->window_end)
-                return 0;
-        f->window_begin = f->at;
-        f->window_end = blind ? f->at : f->end - f->at > WINDOW_SIZE ? f->at + WINDOW_SIZE : f->end;
-        return f->window_end - f->window_begin;
-}
-
-/* What of the window there is to take. */
-static __always_inline __u64 mux_window(const struct mux_feed *f) {
-        return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
 }
 
 struct mux_question_feed {
@@ -1295,23 +1282,20 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
         return 0;
 }
 
-/* The preface of HTTP/2 may have been cut behind its first or second letter, which is how a question of HTTP/1 begins, too. */
+/* Was the first piece the beginning of HTTP/2's preface? */
 static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct conn *c, struct talk *t, __u64 bytes, __u64 piece) {
-        __u32 copied = piece >> 32, n = piece, k;
+        __u32 copied = piece >> 32, taken;
         struct h2 *h;
 
         if (!sk || !c || !t)
                 return 0;
-        k = t->in.word_left;
-        if (t->protocol != PROTOCOL_HTTP1 || t->in.state != HTTP_METHOD || k > 2 || t->in_pos != copied || t->flags & TALK_UNDERSTOOD)
-                return 0;
-        bytes = bytes << 8 * k | (k == 1 ? t->in.word : (t->in.word & 0xff) << 8 | t->in.word >> 8);
-        if (!h2_detect(bytes, n + k) || !content_mux_begin(sk, c, copied, 0))
+        taken = t->in_pos == copied ? mux_preface(t, bytes, piece) : 0;
+        if (taken == 0 || !content_mux_begin(sk, c, copied, 0))
                 return 0;
         h = bpf_sk_storage_get(&muxes, sk, 0, 0);
         if (!h)
                 return 0;
-        h->in.left -= k;
+        h->in.left -= taken;
 
         bpf_spin_lock(&c->lock);
         c->x.flags &= ~EXCHANGE_PARSED;
@@ -1341,7 +1325,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 return 0;
 
         t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : NULL;
-        if (!t || (t->in.state == HTTP_METHOD && t->in.word_left <= 2)) {
+        if (!t || mux_may_be_preface(t)) {
                 __u64 first = 0;
                 __u32 n = len, protocol;
 
@@ -1997,12 +1981,16 @@ int requests_egress(struct __sk_buff *skb) {
          * exchange costs */
         d.now = tp->tcp_clock_cache;
         if (c->kind == CONN_CLIENT) {
+                __u32 says = CLIENT_SAYS_QUESTION;
                 __u64 bytes = 0;
 
                 if (segment.len >= TLS_HEADER_SIZE && segment.len <= TLS_FAREWELL_MAX)
                         (void) bpf_skb_load_bytes(skb, segment.offset, &bytes, TLS_HEADER_SIZE);
-                bytes = client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt, !tls_is_farewell(bytes, segment.len),
-                                       d.now);
+                if (tls_is_farewell(bytes, segment.len))
+                        says = CLIENT_SAYS_NOTHING;
+                else if (exchange_is_farewell(bytes, segment.len))
+                        says = CLIENT_SAYS_FAREWELL;
+                bytes = client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt, says, d.now);
                 if (bytes > 0 && c->tries < TRIES_MAX) {
                         if (tp->rcv_nxt != tp->copied_seq && sk->state == TCP_ESTABLISHED)
                                 bytes |= CLIENT_UNREAD;
@@ -2100,6 +2088,27 @@ __attribute__((noinline, weak)) __u64 unsealed_take(struct unsealed *o, struct q
         return parsed;
 }
 
+/* Frames leave, of which all is known since they were written. */
+static __attribute__((noinline)) int unsealed_mux_departs(struct unsealed *o, struct conn *c, struct qos_unit *u,
+                                                          const struct departure *d) {
+        struct exchange_effect effect = {};
+
+        if (!o || !c || !u || !d)
+                return 0;
+        if (o->pending == 0 && !o->growing && ++o->strays > STRAYS_MAX)
+                o->lost = 1;
+        if (exchange_distance(c->x.out_end, o->pending_position) > 0)
+                o->pending = 0;
+        o->growing = !d->complete;
+
+        bpf_spin_lock(&c->lock);
+        unsealed_settle(&c->x, &effect);
+        bpf_spin_unlock(&c->lock);
+        if (effect.in_flight != 0)
+                conn_apply(c, u, &effect, d->now);
+        return unsealed_mux_settle(o);
+}
+
 /* A part of an answer leaves whose plaintext was parsed when it was written. */
 static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct conn *c, struct qos_unit *u,
                                                       struct departure *d) {
@@ -2107,6 +2116,8 @@ static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct
 
         if (!o || !c || !u || !d)
                 return 0;
+        if (o->talk.protocol == PROTOCOL_HTTP2)
+                return unsealed_mux_departs(o, c, u, d);
         if (!unsealed_enter(o)) {
                 if (o->missed_at == 0)
                         o->missed_at = d->now;
@@ -2336,6 +2347,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 if (o) {
                         o->came_first_at = c->x.first_at;
                         o->came_last_at = c->x.last_at;
+                        o->asked = c->x.open_at != 0;
                 }
         }
         p = conn_note(c, &effect);
@@ -2507,6 +2519,7 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                 struct talk *t = NULL;
                 struct seal *s = NULL;
                 struct h2 *h = NULL;
+                bool muxed;
 
                 if (c->x.flags & EXCHANGE_PARSED)
                         t = bpf_sk_storage_get(&talks, sk, 0, 0);
@@ -2517,16 +2530,17 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                         o = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
                         if (o && o->sock != (__u64) (long) sk)
                                 o = NULL;
-                        if (o && o->talk.protocol != PROTOCOL_PLAIN && unsealed_enter(o))
+                        if (o && o->talk.protocol != PROTOCOL_PLAIN && o->talk.protocol != PROTOCOL_HTTP2 && unsealed_enter(o))
                                 t = &o->talk;
                 }
+                muxed = o && o->talk.protocol == PROTOCOL_HTTP2;
 
                 bpf_spin_lock(&c->lock);
                 if ((c->x.flags & EXCHANGE_SEALED) && unsent == 0 && !(t && t->asked > 0))
                         tls_end(&c->x, &effect);
                 asked = t ? talk_waiting(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
                 /* What was not read of frames is perhaps no question (GOAWAY) */
-                if (h && asked == 0)
+                if ((h && asked == 0) || muxed)
                         exchange_shut(&c->x, &effect);
                 if (t && !gone)
                         talk_hang_up(t, &c->x, now, unsent, &effect);
@@ -2547,11 +2561,15 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                         h2_clear(h);
                 if (o && t)
                         unsealed_leave(o);
-                if (o && gone) {
-                        bpf_map_delete_elem(&unsealed, &s->key);
-                        s->key.ssl = 0;
-                }
 
+                if (o && gone)
+                        bpf_map_delete_elem(&unsealed, &s->key);
+                if (muxed && (gone || unsent == 0))
+                        effect.unanswered = unsealed_mux_drop(&s->key);
+                else if (muxed)
+                        unsealed_mux_settle(o);
+                if (o && gone)
+                        s->key.ssl = 0;
                 u = place_get(u, &p);
                 if (!u)
                         return 0;
@@ -2854,11 +2872,12 @@ static __attribute__((noinline)) int oldest_talk(struct qos_unit *u, const struc
 SEC("iter/bpf_sk_storage_map")
 int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_session session = { .id = ctx->meta->session_id };
-        __u64 at, now = bpf_ktime_get_ns();
+        struct oldest_search o = { .now = bpf_ktime_get_ns(), .at = ~0ULL };
         struct sock *sk = ctx->sk;
         struct qos_unit *u;
         struct talk *t;
         struct conn *c;
+        __u64 at;
 
         if (!sk) {
                 bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
@@ -2868,7 +2887,16 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         if (!c || c->kind != CONN_SERVER || c->share & SHARE_ALONE)
                 return 0;
         at = *(volatile __u64*) &c->x.open_at;
-        if (at == 0)
+        if (c->x.flags & EXCHANGE_MUXED)
+                o.h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_SEALED) {
+                struct seal *s = bpf_sk_storage_get(&seals, sk, 0, 0);
+                struct unsealed_mux *m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed_muxes, &s->key) : NULL;
+
+                if (m)
+                        o.h = &m->h2;
+        }
+        if (at == 0 && !(o.h && o.h->open > 0))
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
@@ -2881,22 +2909,21 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 u->oldest_session = session.id;
         }
 
-        if (c->x.flags & EXCHANGE_MUXED) {
-                struct oldest_search o = { .h = bpf_sk_storage_get(&muxes, sk, 0, 0), .u = u, .now = now, .at = ~0ULL };
-
-                if (o.h && o.h->open > 0)
+        if (o.h) {
+                o.u = u;
+                if (o.h->open > 0)
                         bpf_loop(H2_STREAMS, oldest_step, &o, 0);
                 if (o.at != ~0ULL)
                         at = o.at;
         } else {
                 t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : 0;
                 if (t && t->n_groups > 0)
-                        oldest_talk(u, t, now);
+                        oldest_talk(u, t, o.now);
                 else if (at > c->x.first_out_at) /* else what is in flight is an answer that leaves */
-                        waiting_add(u->waiting, now, at, 1);
+                        waiting_add(u->waiting, o.now, at, 1);
         }
 
-        if (at < u->oldest_at)
+        if (at != 0 && at < u->oldest_at)
                 u->oldest_at = at;
         return 0;
 }

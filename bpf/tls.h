@@ -27,6 +27,11 @@ enum tls_type {
 #define TLS_IS_FINISHED(length) ((length) == 53 || (length) == 69 || (length) == 45)
 #define TLS_IS_ALERT(length) ((length) == 19)
 
+/* Sealed up to TLS 1.2 it has 12 bytes in place of the digest, and what the cipher adds, at most 80 (AES in CBC with SHA-384). A
+ * longer record that comes where it could be is no Finished, but a greeting again, which a server of TLS 1.3 asks for that likes none
+ * of the client's keys (HelloRetryRequest): with a key and a session's name in it that has more than 140. */
+#define TLS_SEALED_FINISHED_MAX 128U
+
 /* The first thing a server seals in TLS 1.3 are its EncryptedExtensions: four bytes, the length in two, and the extensions, of
  * which one says what is spoken, if that was asked (ALPN): "h2" takes nine bytes, "http/1.1" fifteen. All others have an even
  * length: that the name was known (server_name, four bytes), and the curves that the server would have liked better, of which
@@ -98,9 +103,8 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
                 return 1;
 
         case TLS_HANDSHAKE:
-                /* Sealed, up to TLS 1.2 */
                 if (!out && t->phase == TLS_CHANGED)
-                        t->phase = TLS_ESTABLISHED;
+                        t->phase = length > TLS_SEALED_FINISHED_MAX ? TLS_HELLO : TLS_ESTABLISHED;
                 return 1;
 
         case TLS_APPLICATION:

@@ -498,6 +498,7 @@ static void unit_reopen(Unit *u, Unit *closed) {
         u->view = closed->view;
         u->book_since = closed->book_since;
         m->closed[u->index] = NULL;
+        unit_reopen_contention(u, closed);
         unit_free(closed);
 }
 
@@ -1439,6 +1440,7 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                               SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!file, "file", SD_JSON_BUILD_VARIANT(file)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!u->contention, "contentionSince", SD_JSON_BUILD_UNSIGNED(u->contention_since)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!u->contention, "watchedSince", SD_JSON_BUILD_UNSIGNED(u->watched_since)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!contention, "contentionBase", SD_JSON_BUILD_VARIANT(contention)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!hold, "hold", SD_JSON_BUILD_VARIANT(hold)));
 }
@@ -1498,7 +1500,7 @@ void manager_save(Manager *m) {
 typedef struct SavedUnit {
         const char *name, *control_group, *instances, *active_state;
         uint32_t slot, generation;
-        uint64_t attached_since, attached_since_monotonic, book_since, contention_since;
+        uint64_t attached_since, attached_since_monotonic, book_since, contention_since, watched_since;
         sd_json_variant *hold, *file, *base, *thresholds, *contention_base;
 } SavedUnit;
 
@@ -1546,6 +1548,7 @@ static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
                 r = u->contention_base ? contention_base_from_json(saved->contention_base, u->contention_base) : -ENOMEM;
         }
         u->contention_since = saved->contention_since;
+        u->watched_since = saved->watched_since;
         if (r < 0) {
                 log_unit_warning_errno(u->name, r, "The book of contention of '%s' was lost, its totals begin anew: %m", u->name);
                 probe_remove_contention(u->manager->probe, u->index);
@@ -1567,6 +1570,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 { "bookSince",              SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, book_since),               0                 },
                 { "base",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, base),                    0                 },
                 { "contentionSince",        SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, contention_since),         0                 },
+                { "watchedSince",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, watched_since),            0                 },
                 { "contentionBase",         SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedUnit, contention_base),         0                 },
                 { "hold",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, hold),                    0                 },
                 { "file",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, file),                    0                 },
@@ -1698,7 +1702,7 @@ static void state_restore(Manager *m) {
                         unit_observe(m->units[i]);
         manager_update_probes(m, NULL);
         manager_save(m);
-        log_info("Observing %u units as before.", m->n_units);
+        log_info("Observing %u unit%s as before.", m->n_units, m->n_units == 1 ? "" : "s");
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------ */
@@ -1774,12 +1778,12 @@ Manager* manager_free(Manager *m) {
         if (!m)
                 return NULL;
 
+        /* Clients first: they cancel what they wait for */
+        m->varlink_server = varlink_server_free(m->varlink_server);
+        m->bus_server = bus_server_free(m->bus_server);
         while (m->operations)
                 attach_operation_free(m->operations);
         m->declared = declared_free(m->declared);
-
-        m->varlink_server = varlink_server_free(m->varlink_server);
-        m->bus_server = bus_server_free(m->bus_server);
         sd_event_source_disable_unref(m->reconnect);
 
         m->alarms = alarms_free(m->alarms);

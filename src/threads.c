@@ -33,7 +33,7 @@ bool unit_get_contention_books(const Unit *u, ContentionBook *buffer, Contention
         *ret = (ContentionBooks) {
                 .books = buffer,
                 .n = n,
-                .since = u->contention_since,
+                .since = u->watched_since,
                 .before = u->contention_base,
         };
         return true;
@@ -81,8 +81,18 @@ static void unit_make_contention(Unit *u) {
                 return;
         }
         u->contention_since = now;
+}
 
-        /* What books in it had until now is not its own; its own is empty, for those around it */
+/* What its books have by now is not its own. */
+static void unit_begin_contention(Unit *u) {
+        Manager *m = u->manager;
+        int r = 0;
+
+        u->watched_since = now_nsec(CLOCK_MONOTONIC);
+        free(u->contention_base);
+        u->contention_base = NULL;
+        if (u->contention_since < u->watched_since)
+                r = unit_open_contention(u, u);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++) {
                 const Unit *other = m->units[i] ?: m->closed[i];
 
@@ -91,6 +101,15 @@ static void unit_make_contention(Unit *u) {
         }
         if (r < 0)
                 log_unit_warning_errno(u->name, r, "The totals of the contention of '%s' begin too early: %m", u->name);
+}
+
+void unit_reopen_contention(Unit *u, Unit *closed) {
+        if (!closed->contention)
+                return;
+        u->contention = closed->contention;
+        u->shards = closed->shards;
+        u->contention_since = closed->contention_since;
+        unit_begin_contention(u);
 }
 
 static void unit_drop_contention(Unit *u) {
@@ -147,9 +166,12 @@ void threads_update(Manager *m) {
                 if (!u || !u->view)
                         continue;
                 wanted = unit_wants(u, PROBES_CONTENTION);
-                if (wanted && !u->contention)
+                if (wanted && !u->contention) {
                         unit_make_contention(u);
-                else if (!wanted && u->contention)
+                        if (u->contention)
+                                unit_begin_contention(u);
+                }
+                if (!wanted && u->contention)
                         unit_drop_contention(u);
         }
 

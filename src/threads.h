@@ -24,6 +24,9 @@ bool unit_get_contention_books(const Unit *u, ContentionBook *buffer, Contention
 int unit_open_contention(Unit *u, const Unit *inner);
 int unit_close_contention(Unit *u, const Unit *inner);
 
+/* The unit takes over the book of one that was detached and is in other units' figures still. */
+void unit_reopen_contention(Unit *u, Unit *closed);
+
 /* For a restart of qosd. */
 int contention_base_to_json(const ContentionCounts *base, sd_json_variant **ret);
 int contention_base_from_json(sd_json_variant *v, ContentionCounts *ret);

@@ -91,7 +91,8 @@ struct Unit {
         WindowBase *base;               /* see window.h; NULL: none */
         const struct qos_contention *contention; /* its book of contention, mmapped; NULL: it is not watched so (threads.h) */
         const struct qos_shard *shards; /* … of each CPU */
-        uint64_t contention_since;      /* when that was made, CLOCK_MONOTONIC ns */
+        uint64_t contention_since;      /* when that was made, CLOCK_MONOTONIC ns … */
+        uint64_t watched_since;         /* … and when the unit came to be watched: it may have been before, and detached */
         ContentionCounts *contention_base; /* see ContentionBooks.before; NULL: nothing */
         uint64_t closed_at;             /* of one that is detached, CLOCK_MONOTONIC ns (nest.h) */
 

@@ -125,7 +125,7 @@ static xmlNode* find_interface(xmlDoc *doc, const char *name) {
 
 /* Everything has a description, and what is measured has what the catalogue needs. */
 static void verify_published(xmlNode *interface) {
-        bool requests = streq(attribute(interface, "name"), "org.qosd1.Requests");
+        bool requests = streq(attribute(interface, "name"), "org.qosd1.Requests") || streq(attribute(interface, "name"), "org.qosd1.Contention");
         unsigned metrics = 0;
 
         check(!isempty(annotation(interface, DOC)));

@@ -413,7 +413,7 @@ static void test_attach_errors(void) {
                 { "Attach",    "{\"unit\":\"\"}",                                  INTERFACE "InvalidUnitName", "unit",   ""              },
                 { "Attach",    "{\"unit\":\"a\\u0001\"}",                          INTERFACE "InvalidUnitName", "unit",   "a\x01"         },
                 { "Attach",    "{\"unit\":\"\xc3\xa4.service\"}",                  INTERFACE "InvalidUnitName", "unit",   NULL            },
-                { "Attach",    "{\"unit\":\"a\",\"probes\":[\"cpu\"]}",            INTERFACE "NoSuchProbe",     "probe",  "cpu"           },
+                { "Attach",    "{\"unit\":\"a\",\"probes\":[\"gpu\"]}",            INTERFACE "NoSuchProbe",     "probe",  "gpu"           },
                 { "Attach",    "{\"unit\":\"a\",\"probes\":[\"requests\",\"\"]}",  INTERFACE "NoSuchProbe",     "probe",  ""              },
                 { "Attach",    "{\"unit\":\"a\",\"probes\":\"requests\"}",         INVALID_PARAMETER,           "parameter", "probes"     },
                 { "Attach",    "{\"unit\":\"a\",\"probes\":[5]}",                  INVALID_PARAMETER,           "parameter", "probes"     },
@@ -817,7 +817,7 @@ static void test_polkit(void) {
         polkit_questions = 0;
         call_fails(c, NULL, "Attach", "{\"unit\":\"a b\"}", INTERFACE "InvalidUnitName", "unit", "a b");
         call_fails(c, NULL, "Detach", "{\"unit\":\"a\"}", INTERFACE "NotAttached", "unit", NULL);
-        call_fails(c, NULL, "Attach", "{\"unit\":\"a\",\"probes\":[\"cpu\"]}", INTERFACE "NoSuchProbe", "probe", "cpu");
+        call_fails(c, NULL, "Attach", "{\"unit\":\"a\",\"probes\":[\"gpu\"]}", INTERFACE "NoSuchProbe", "probe", "gpu");
         call_fails(c, "more", "List", "{}", INTERFACE "NothingToList", NULL, NULL);
         check(polkit_questions == 0);
 

@@ -3,11 +3,14 @@
 
     grpc_client.py PORT METHOD NUMBER [CODES]
 
+In the environment CERTIFICATE= is the server's, if it speaks TLS.
+
 CODES: what to ask for, one call after the other and then from the beginning; default is 14 (UNAVAILABLE) for 7 of 100.
 Hang and Stalled are let go when standard input says a line: "release", or "cancel"."""
 
 import itertools
 import json
+import os
 import sys
 from collections import Counter
 
@@ -16,7 +19,17 @@ import grpc
 AT_ONCE = 50    # calls on one connection
 port, method, number = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 codes = [int(c) for c in sys.argv[4].split(",")] if len(sys.argv) > 4 else [14 if n % 15 == 3 else 0 for n in range(100)]
-channels = [grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(2)]
+options = [("grpc.use_local_subchannel_pool", 1), ("grpc.ssl_target_name_override", "localhost")]
+
+
+def connect():
+    if "CERTIFICATE" not in os.environ:
+        return grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
+    with open(os.environ["CERTIFICATE"], "rb") as f:
+        return grpc.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(f.read()), options=options)
+
+
+channels = [connect() for _ in range(2)]
 make = {"Download": "unary_stream", "Stalled": "unary_stream", "Upload": "stream_unary", "Talk": "stream_stream"}
 streaming = make.get(method, "").endswith("stream")
 callables = [getattr(c, make.get(method, "unary_unary"))(f"/lab.Words/{method}") for c in channels]

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A gRPC server without a schema: messages are words, "CODE MESSAGES", and it does what they say.
 
-    grpc_server.py PORT [ADDRESS]"""
+    grpc_server.py PORT [ADDRESS]
+
+With CERTIFICATE= and KEY= in the environment it speaks TLS."""
 
 import os
 import socket
@@ -74,7 +76,12 @@ server = grpc.server(futures.ThreadPoolExecutor(64), options=[("grpc.so_reusepor
         "Stalled": grpc.unary_stream_rpc_method_handler(stalled),
         "Upload": grpc.stream_unary_rpc_method_handler(upload),
         "Talk": grpc.stream_stream_rpc_method_handler(talk)})])
-server.add_insecure_port(f"{sys.argv[2] if len(sys.argv) > 2 else '127.0.0.1'}:{sys.argv[1]}")
+address = f"{sys.argv[2] if len(sys.argv) > 2 else '127.0.0.1'}:{sys.argv[1]}"
+if "CERTIFICATE" in os.environ:
+    with open(os.environ["KEY"], "rb") as key, open(os.environ["CERTIFICATE"], "rb") as certificate:
+        server.add_secure_port(address, grpc.ssl_server_credentials([(key.read(), certificate.read())]))
+else:
+    server.add_insecure_port(address)
 server.start()
 if "NOTIFY_SOCKET" in os.environ:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:

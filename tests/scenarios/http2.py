@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""HTTP/2 by hand: a client that says each frame, and if need be each byte of it, as a test wants it."""
+"""HTTP/2 by hand: a client that says each frame, and if need be each byte of it, as a test wants it. With a context, inside TLS."""
 
 import base64
 import random
@@ -37,9 +37,11 @@ class Stream:
 class Client:
     """Windows are as large as they get: what a server has to say, it may."""
 
-    def __init__(self, port, address="127.0.0.1", begin=True, seed=None, **values):
+    def __init__(self, port, address="127.0.0.1", begin=True, seed=None, context=None, **values):
         self.socket = socket.create_connection((address, port), timeout=10)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context:
+            self.socket = context.wrap_socket(self.socket)
         self.port = port
         self.buffer = b""
         self.encoder, self.decoder = hpack.Encoder(), hpack.Decoder()

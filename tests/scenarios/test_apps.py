@@ -150,3 +150,57 @@ def memcached():
                 s.sendall(b"get x\r\n")
                 equal(s.recv(100), b"VALUE x 0 5\r\nhello\r\nEND\r\n", "answer")
         expect_total(u, 11 * (n + 1))
+
+
+@test(deadline=60)
+def postgresql_farewells():
+    """Clients of PostgreSQL say that they go, which nobody answers: no error, and nobody has given up."""
+    directory, port = f"/run/{scenario.prefix}-pg", scenario.unused_port()
+    binaries = "/usr/lib/postgresql/17/bin"
+    run("install", "-d", "-o", "postgres", directory)
+    run("runuser", "-u", "postgres", "--", f"{binaries}/initdb", "-D", f"{directory}/data", "-A", "trust", "--no-sync", timeout=60)
+    u = scenario.Unit(f"{binaries}/postgres -D {directory}/data -k {directory} -c listen_addresses=127.0.0.1 -p {port} -c fsync=off -c autovacuum=off",
+                      settings="User=postgres\nEnvironment=LC_ALL=C")
+    attach(u)
+    u.start()
+    with open(f"{directory}/script", "w") as f:
+        f.write("select 1;\n")
+    # A connection for each transaction
+    number = smaller(400)
+    c = scenario.Unit(f"{binaries}/pgbench -h 127.0.0.1 -p {port} -U postgres -n -C -f {directory}/script -c 4 -j 2 -t {number} postgres", type="exec")
+    attach(c)
+    c.start()
+    wait_for("it has ended", lambda: scenario.unit_property(c.name, "ActiveState") in ("inactive", "failed"), 30)
+    equal(scenario.unit_property(c.name, "Result"), "success", "result of pgbench")
+    f = wait_for("nothing is in flight", lambda: (f := server_figures(u))["inFlight"] == 0 and f["connections"]["open"] == 0 and f)
+    check(f["connections"]["accepted"] >= 4 * number, f"{f['connections']['accepted']} connections")
+    equal((f["clientAborts"], f["errors"]), (0, {"reset": 0, "timeout": 0}), "clientAborts, errors")
+    asked = wait_for("nothing is in flight", lambda: (f := scenario.lookup(scenario.snapshot(c), "requests.client"))["inFlight"] == 0 and f)
+    equal((asked["aborts"], asked["errors"], asked["count"]), (0, {"reset": 0, "timeout": 0}, f["count"]), "aborts, errors and count of the client")
+    u.stop()
+    run("rm", "-rf", directory)
+
+
+@test()
+def other_farewells():
+    """COM_QUIT of MySQL; what only looks like it, and is answered, is a question; what is something else is a question that was given up."""
+    s = scenario.start_served(mode="thread", request=5, response=3)
+    longer = scenario.start_served(mode="thread", request=24, response=3)
+
+    def last(server, words, after):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as c:
+            c.sendall(after)
+            equal(len(c.recv(3, socket.MSG_WAITALL)), 3, "answer")
+            c.sendall(words)
+            if server is s:
+                equal(len(c.recv(3, socket.MSG_WAITALL)), 3, "answer")
+        wait_for("it is closed", lambda: scenario.lookup(server_figures(server), "connections.open") == 0)
+        return server_figures(server)
+
+    for n in range(1, 6):
+        f = last(longer, b"\1\0\0\0\1", b"q" * 24)
+        equal((f["count"], f["clientAborts"], f["errors"]["reset"], f["inFlight"]), (n, 0, 0, 0), "count, clientAborts, errors, in flight")
+    f = last(longer, b"\1\0\0\0\2", b"q" * 24)
+    equal((f["count"], f["clientAborts"] + f["errors"]["reset"], f["inFlight"]), (6, 1, 0), "count, given up, in flight")
+    f = last(s, b"\1\0\0\0\1", b"q" * 5)
+    equal((f["count"], f["clientAborts"], f["errors"]["reset"], f["inFlight"]), (2, 0, 0, 0), "count, clientAborts, errors, in flight of what is answered")

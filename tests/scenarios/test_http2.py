@@ -26,9 +26,12 @@ class Http2(Unit):
 
     def begin(self, attach_first=True):
         if attach_first:
-            attach(self)
+            self.attach()
         self.start()
         self.listens()
+
+    def attach(self):
+        attach(self)
 
     def listens(self):
         wait_for("it listens", lambda: str(self.port) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{self.port}").stdout)
@@ -110,14 +113,18 @@ class Nghttpd(Http2):
 class Grpc(Http2):
     protocol = "grpc"
 
-    def __init__(self):
+    certificate = None
+
+    def __init__(self, attach_first=True, settings=""):
         self.port = unused_port()
-        super().__init__(f"/usr/bin/python3 -B {SOURCES}/grpc_server.py {self.port}", settings="SuccessExitStatus=TERM KILL")
-        self.begin()
+        super().__init__(f"/usr/bin/python3 -B {SOURCES}/grpc_server.py {self.port}",
+                         settings=f"SuccessExitStatus=TERM KILL\n{settings}")
+        self.begin(attach_first)
 
     def client(self, method, number, codes=None):
         return subprocess.Popen([sys.executable, "-B", f"{SOURCES}/grpc_client.py", str(self.port), method, str(number)] +
                                 ([",".join(map(str, codes))] if codes else []),
+                                env=dict(os.environ, **{"CERTIFICATE": self.certificate} if self.certificate else {}),
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def call(self, method, number, codes=None):
@@ -192,9 +199,9 @@ def nghttpd():
 
 
 @test(deadline=60)
-def cut_anywhere():
+def cut_anywhere(server=Scripted):
     """Frames and segments have nothing to do with each other: all kinds of frames, cut at any byte, both ways."""
-    s = Scripted()
+    s = server()
     seed = random.Random(8)
     sent, statuses = 0, []
     for number, (first, options) in enumerate((({}, {}), ({"seed": 1}, {}), ({"seed": 2}, {"header_table_size": 0}),
@@ -233,9 +240,9 @@ def cut_anywhere():
 
 
 @test(vm=True)
-def all_kinds_of_answers():
+def all_kinds_of_answers(server=Scripted):
     """Interim ones, trailers, several frames of headers, bodies of all sizes; bodies that come after the answer."""
-    s = Scripted()
+    s = server()
     sent = 0
     with s.connect() as c:
         for _ in range(smaller(20)):
@@ -271,9 +278,9 @@ def all_kinds_of_answers():
 
 
 @test()
-def streams_in_flight():
+def streams_in_flight(server=Scripted):
     """As many as hang, on however many connections; none when they are let go."""
-    s = Scripted()
+    s = server()
     clients = [s.connect() for _ in range(3)]
     held = [(c, c.start("/hang")) for c in clients for _ in range(10)]
     f = wait_for("30 are in flight", lambda: (f := server_figures(s))["inFlight"] == 30 and f)
@@ -306,15 +313,16 @@ def streams_in_flight():
     equal((total(s), total(s, "requests.server.clientAborts")), (33, 0), "count, clientAborts")
     # And what is started then counts on
     s.start()
+    s.listens()
     with s.connect() as c:
         equal([c.ask("/status/200").status for _ in range(10)], [200] * 10, "statuses")
     expect_total(s, 43)
 
 
 @test()
-def long_streams_beside_short_ones():
+def long_streams_beside_short_ones(server=Scripted):
     """Some are held for as long as the connection lives, as those that watch for news are; the others go by."""
-    s = Scripted()
+    s = server()
     sent = bad = 0
     for number in 1, 12, 90:
         with s.connect() as c:
@@ -332,9 +340,9 @@ def long_streams_beside_short_ones():
 
 
 @test()
-def nothing_is_asked():
+def nothing_is_asked(server=Scripted):
     """A connection that is kept alive, changes its settings and says what it prefers asks nothing."""
-    s = Scripted()
+    s = server()
     with s.connect() as c, s.connect(begin=False) as mute, s.connect(begin=False) as half:
         half.send(http2.PREFACE[:20])
         for n in range(smaller(200)):
@@ -359,9 +367,9 @@ def nothing_is_asked():
 
 
 @test()
-def held_back():
+def held_back(server=Scripted):
     """A client that has no room for more, on the stream or on the connection: in flight until it has, and until all has gone."""
-    s = Scripted()
+    s = server()
     with s.connect(begin=False) as c:
         c.settings = http2.settings({http2.INITIAL_WINDOW_SIZE: 1000})
         c.send(http2.PREFACE + http2.frame(http2.SETTINGS, 0, 0, c.settings))
@@ -386,9 +394,9 @@ def held_back():
 
 
 @test()
-def broken_off():
+def broken_off(server=Scripted):
     """By the server, when it has begun to answer: once counted, and not in flight. The connection goes on."""
-    s = Scripted()
+    s = server()
     with s.connect() as c:
         for n in range(10):
             r = c.ask("/abort")
@@ -410,9 +418,9 @@ def broken_off():
 
 
 @test()
-def clients_that_give_up():
+def clients_that_give_up(server=Scripted):
     """RST_STREAM before the answer: given up. The connection and its other streams go on."""
-    s = Scripted()
+    s = server()
     with s.connect() as c, s.connect() as other:
         kept = [c.start("/hang") for _ in range(3)]
         for _ in range(10):
@@ -452,8 +460,8 @@ def clients_that_give_up():
         equal(total(s, "requests.server.errors.reset"), 0, "errors.reset")
 
 
-def out_of_order_once():
-    s = Scripted()
+def out_of_order_once(server=Scripted):
+    s = server()
     with s.connect() as c:
         # The later it is asked, the sooner it is answered
         delays = list(range(400, 99, -15))
@@ -576,9 +584,9 @@ def upgrades():
 
 
 @test(deadline=60)
-def joined_late():
+def joined_late(server=Scripted):
     """On connections older than the attach HPACK's table is not known: what is said is right, the rest is not said."""
-    s = Scripted(attach_first=False)
+    s = server(attach_first=False)
     with s.connect() as idle, s.connect() as half, s.connect() as busy:
         for c in idle, half, busy:
             for _ in range(5):
@@ -588,7 +596,7 @@ def joined_late():
         stream, data = half.request("/status/503")
         half.send(data[:7])
         equal(busy.ask("/status/200").status, 200, "status")
-        attach(s)
+        s.attach()
         half.send(data[7:])
         equal(half.wait(stream).status, 503, "status")
         sent = bad = missing = 0
@@ -607,7 +615,7 @@ def joined_late():
             check(lookup(f, name) in want, f"{name} on connections older than the attach: {lookup(f, name)}, not of {want}")
     # Who attaches when they are gone knows all
     qosctl("detach", s.name)
-    attach(s)
+    s.attach()
     with s.connect() as c:
         for n in range(100):
             c.ask("/status/503" if n in BAD else "/status/200")
@@ -615,9 +623,9 @@ def joined_late():
 
 
 @test(deadline=60)
-def attached_again():
+def attached_again(server=Scripted):
     """A connection outlives the attach, with a stream open: what the second attach counts begins with it."""
-    s = Scripted()
+    s = server()
     # So that what is known of sockets is not thrown away as a whole
     scenario.start_served(mode="thread")
     with s.connect() as c, s.connect() as other:
@@ -626,7 +634,7 @@ def attached_again():
             equal(c.ask("/status/200").status, 200, "status")
             wait_for("one is in flight", lambda: server_figures(s)["inFlight"] == 1)
             qosctl("detach", s.name)
-            attach(s)
+            s.attach()
             equal(server_figures(s)["inFlight"], 0, "in flight of what was asked before")
             # Until both directions are recognised what is asked is an overlap: a few, of which the others make less than 1 %
             for _ in range(1000):
@@ -694,6 +702,18 @@ def on_a_slow_cable():
     equal(over_a_cable(delay_us=3000)[0], "exact", "quality")
 
 
+@test(exclusive=True)
+def a_program_refused():
+    """Programs are loaded one by one then, and know the same connections."""
+    try:
+        scenario.preload_qosd({"LD_PRELOAD": f"{scenario.tools}/refuse.so", "REFUSE_PROGRAM": "requests_retransmit"})
+        n = Nginx()
+        bad = h2load(n, 1000, 4, 20, SEVEN_OF_A_HUNDRED)["5xx"]
+        n.expect(1000, 0, bad, what="without a program")
+    finally:
+        scenario.preload_qosd(None)
+
+
 @test(deadline=60)
 def not_http2_after_all():
     """What only begins like it is not counted as it, and does no harm."""
@@ -710,9 +730,9 @@ def not_http2_after_all():
 
 
 @test(vm=True, deadline=60)
-def grpc_calls():
+def grpc_calls(server=Grpc):
     """Unary and streaming both ways, with a real library, 7 of 100 UNAVAILABLE."""
-    g = Grpc()
+    g = server()
     sent = failed = 0
     for method in "One", "Download", "Upload", "Talk":
         ended = g.call(method, smaller(400))
@@ -724,9 +744,9 @@ def grpc_calls():
 
 
 @test()
-def grpc_codes():
+def grpc_codes(server=Grpc):
     """Each status that there is; those that are the server's fault are errors."""
-    g = Grpc()
+    g = server()
     for n, method in enumerate(("One", "Download"), 1):
         ended = g.call(method, 170, range(17))
         equal(set(ended.values()), {10}, "calls by status")
@@ -736,9 +756,9 @@ def grpc_codes():
 
 
 @test()
-def grpc_in_flight():
+def grpc_in_flight(server=Grpc):
     """Calls that hang are in flight; some are cancelled, some let go, some lose their server."""
-    g = Grpc()
+    g = server()
     for method in "Hang", "Stalled":
         # Of one that stalls the answer has begun
         p = g.client(method, 20)

@@ -60,6 +60,33 @@ def receive(s, length):
     return data
 
 
+@test(deadline=60)
+def not_answered():
+    """CLIENT REPLY: what nobody waits for is no request, and the answers that come are those to the others."""
+    r = Redis()
+    unanswered = 0
+    with r.connect() as c:
+        for n in range(20):
+            c.sendall(command("SET", "k", n) + command("CLIENT", "REPLY", "OFF") + command("SET", "k", "quiet") * 50)
+            equal(receive(c, 5), b"+OK\r\n", "answer")
+            c.sendall(command("GET", "k") * 50)
+            c.sendall(command("client", "reply", "on") + command("GET", "k"))
+            equal(receive(c, 5 + 11), b"+OK\r\n$5\r\nquiet\r\n", "answers")
+            c.sendall(command("CLIENT", "REPLY", "SKIP") + command("SET", "k", "skipped"))
+            c.sendall(command("GET", "k"))
+            equal(receive(c, 13), b"$7\r\nskipped\r\n", "answer")
+            unanswered += 103
+        expect_total(r, r.commands() + 1 - unanswered, what="count of what is answered")
+        c.sendall(command("CLIENT", "REPLY", "OFF") + command("SET", "k", "v") * 100)
+        unanswered += 101
+        wait_for("Redis has done it", lambda: r.cli("get", "k") == "v\n")
+        f = wait_for("nothing is in flight", lambda: (f := server_figures(r))["inFlight"] == 0 and f)
+        equal(snapshot(r)["requests"]["quality"], "exact", "quality")
+    expect_total(r, r.commands() + 1 - unanswered, what="count when the client has gone")
+    f = server_figures(r)
+    equal((f["clientAborts"], f["errors"]["reset"], f["latency"]["count"]), (0, 0, f["count"]), "clientAborts, errors.reset, latency.count")
+
+
 @test(vm=True, deadline=120)
 def pipelined():
     """As many commands at once as a client likes: each is one request."""

@@ -16,7 +16,7 @@ IDLE_SEC = 2
 class Nginx(Unit):
     """One port for each version. Connections that are idle for IDLE_SEC are closed."""
 
-    def __init__(self, certificates=False, http2=False, label="tls"):
+    def __init__(self, certificates=False, http2=False, label="tls", curve="auto", root=""):
         self.directory = f"/run/{scenario.prefix}-{label}"
         os.makedirs(self.directory, exist_ok=True)
         self.key, self.certificate = f"{self.directory}/key", f"{self.directory}/certificate"
@@ -27,11 +27,11 @@ class Nginx(Unit):
             f.write(b"x" * 200000)
         verify = f"ssl_verify_client on; ssl_client_certificate {self.certificate};" if certificates else ""
         servers = "".join(f"server {{ listen 127.0.0.1:{port} ssl; ssl_protocols {version}; root {self.directory};\n"
-                          f"location /small {{ return 200 small; }} location /bad {{ return 503 bad; }} }}\n" for version, port in self.ports.items())
+                          f"location /small {{ return 200 small; }} location /bad {{ return 503 bad; }} {root} }}\n" for version, port in self.ports.items())
         with open(f"{self.directory}/conf", "w") as f:
             f.write(f"worker_processes 2; pid {self.directory}/pid; error_log stderr; user root;\nevents {{}}\n"
                     f"http {{ access_log off; http2 {'on' if http2 else 'off'}; sendfile on; keepalive_timeout {IDLE_SEC}s; keepalive_requests 100000;\n"
-                    f"ssl_certificate {self.certificate}; ssl_certificate_key {self.key}; {verify}\n{servers} }}\n")
+                    f"ssl_certificate {self.certificate}; ssl_certificate_key {self.key}; ssl_ecdh_curve {curve}; {verify}\n{servers} }}\n")
         super().__init__(f"/usr/sbin/nginx -c {self.directory}/conf -g 'daemon off;'", type="exec")
 
     def listens(self):
@@ -119,7 +119,16 @@ def http1_with_a_choice():
 
 @test()
 def handshake_and_farewell_are_no_requests():
-    u = served()
+    are_no_requests(served())
+
+
+@test()
+def greeted_twice():
+    """A server that wants another key than the client has guessed."""
+    are_no_requests(served(curve="secp521r1"))
+
+
+def are_no_requests(u):
     n = 0
     for version in VERSIONS:
         for polite in (False, True):

@@ -5,9 +5,12 @@ import os
 import re
 import socket
 import ssl
+import subprocess
 import threading
 
+import http2
 import scenario
+import test_http2
 from scenario import (Client, Unit, attach, check, equal, expect_total, lookup, programs, protocols, qosctl, qosctl_json, run, server_figures,
                       smaller, snapshot, start_served, systemctl, test, total, unused_port, wait_for)
 from test_tls import VERSIONS, Nginx, ask, farewell
@@ -105,19 +108,270 @@ def pipelined():
     check(f["count"] < 2 * sum(range(1, 33)), f"it can be told without the probe, {f}")
 
 
-@test()
-def http2_is_not_looked_into():
-    """Nothing in it is taken for HTTP/1, and it is said that its requests are not known."""
+def h2load(unit, port, number, clients, streams, paths):
+    """Asks for the paths by turns. Returns how many were answered by class of status."""
+    with open(f"{unit.directory}/paths", "w") as f:
+        f.writelines(f"https://127.0.0.1:{port}{p}\n" for p in paths)
+    out = run("h2load", "-n", number, "-c", clients, "-m", streams, "-i", f.name, timeout=60).stdout
+    requests = re.search(r"^requests: \d+ total, \d+ started, (\d+) done, \d+ succeeded, \d+ failed, (\d+) errored", out, re.M)
+    check(requests and (int(requests[1]), int(requests[2])) == (number, 0), f"h2load said: {out}")
+    return [int(n) for n in re.search(r"^status codes: (\d+) 2xx, \d+ 3xx, (\d+) 4xx, (\d+) 5xx", out, re.M).groups()]
+
+
+@test(vm=True, deadline=60)
+def http2_streams_at_once():
+    """One stream, ten, a hundred at a time, 7 % of the answers 503, over both versions, and curl."""
     u = Nginx(http2=True)
     watch(u)
     u.start()
     u.listens()
     placed(u)
+    sent = bad = gone = 0
+    paths = ["/bad" if n in (3, 4, 5, 40, 71, 90, 99) else "/gone" if n % 50 == 7 else "/small" for n in range(100)]
     for port in u.ports.values():
-        run("curl", "-sk", "--http2", *[f"https://127.0.0.1:{port}/small"] * 5)
-    f = wait_for("nothing is in flight", lambda: (lambda f: f if f["inFlight"] == 0 else None)(server_figures(u)))
-    equal(snapshot(u)["requests"]["quality"], "overlapping", "quality")
-    check("count" not in f and "protocols" not in f, f"counts of what is not known: {f}")
+        for clients, streams in (1, 1), (2, 10), (4, 100), (200, 10):
+            number = max(smaller(2000) // clients, 1) * clients
+            _, c, b = h2load(u, port, number, clients, streams, paths)
+            sent, bad, gone = sent + number, bad + b, gone + c
+            f = is_seen(u, sent, protocol="http2")
+            equal((f["errors"]["status5xx"], f["status4xx"]), (bad, gone), f"5xx, 4xx with {streams} streams at once")
+        run("curl", "-sk", "--http2", "-o", "/dev/null", *[f"https://127.0.0.1:{port}/large"] * 5)
+        sent += 5
+        is_seen(u, sent, protocol="http2")
+
+
+class Sealed(test_http2.Scripted):
+    """The server whose answers are said by the path, behind one that takes the seal off: what that one reads and writes is what
+    there is of HTTP/2 on its side."""
+
+    def __init__(self, attach_first=True, newest="TLSv1.3"):
+        self.behind = test_http2.Scripted(attach_first=False)
+        self.port = unused_port()
+        directory = f"/run/{scenario.unit_name('sealed')}"
+        os.makedirs(directory)
+        run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{directory}/key", "-out", f"{directory}/certificate",
+            "-days", "2", "-subj", "/CN=localhost", timeout=60)
+        self.context = ssl.create_default_context(cafile=f"{directory}/certificate")
+        self.context.check_hostname = False
+        self.context.maximum_version = VERSIONS[newest]
+        Unit.__init__(self, f"/usr/bin/socat OPENSSL-LISTEN:{self.port},bind=127.0.0.1,reuseaddr,fork,nodelay,backlog=100,verify=0,"
+                            f"key={directory}/key,cert={directory}/certificate TCP:127.0.0.1:{self.behind.port},nodelay",
+                      type="exec", settings="SuccessExitStatus=TERM KILL 143")
+        self.begin(attach_first)
+
+    def begin(self, attach_first=True):
+        super().begin(attach_first)
+        if attach_first:
+            placed(self)
+
+    def attach(self):
+        watch(self)
+        if systemctl("is-active", self.name, ok=False).returncode == 0:
+            placed(self)
+
+    def connect(self, **options):
+        return http2.Client(self.port, context=self.context, **options)
+
+
+@test(deadline=60)
+def http2_cut_anywhere():
+    test_http2.cut_anywhere(Sealed)
+
+
+@test(deadline=60, vm=True)
+def http2_all_kinds_of_answers():
+    test_http2.all_kinds_of_answers(Sealed)
+
+
+@test(deadline=60, vm=True)
+def http2_streams_in_flight():
+    test_http2.streams_in_flight(Sealed)
+
+
+@test(deadline=60)
+def http2_long_streams_beside_short_ones():
+    test_http2.long_streams_beside_short_ones(Sealed)
+
+
+@test(deadline=60)
+def http2_nothing_is_asked():
+    test_http2.nothing_is_asked(Sealed)
+
+
+@test(deadline=60)
+def http2_held_back():
+    test_http2.held_back(Sealed)
+
+
+@test(deadline=60)
+def http2_broken_off():
+    test_http2.broken_off(Sealed)
+
+
+@test(deadline=60)
+def http2_clients_that_give_up():
+    for newest in VERSIONS:
+        test_http2.clients_that_give_up(lambda newest=newest: Sealed(newest=newest))
+
+
+@test(deadline=60)
+def http2_answers_out_of_order():
+    scenario.undisturbed(lambda: test_http2.out_of_order_once(Sealed))
+
+
+@test(deadline=60)
+def http2_joined_late():
+    test_http2.joined_late(Sealed)
+
+
+@test(deadline=60)
+def http2_attached_again():
+    test_http2.attached_again(Sealed)
+
+
+@test(deadline=60, exclusive=True)
+def http2_restart_of_qosd():
+    """Streams that are open meanwhile are in flight before and after, and what is asked on their connections counts."""
+    s = Sealed()
+    clients = [s.connect() for _ in range(4)]
+    held = [(c, c.start("/hang")) for c in clients for _ in range(5)]
+    wait_for("20 are in flight", lambda: server_figures(s)["inFlight"] == 20)
+    sent = 0
+    for restart in scenario.kill_qosd, lambda: (systemctl("restart", "qosd.service"), scenario.wait_qosd()):
+        for c in clients:
+            equal([c.ask("/status/200").status for _ in range(10)], [200] * 10, "statuses")
+        restart()
+        for c in clients:
+            equal([c.ask("/status/503").status for _ in range(10)], [503] * 10, "statuses")
+        sent += 80
+        s.expect(sent, 0, sent // 2, in_flight=20, what="with a restart")
+    equal(clients[0].ask("/release").status, 200, "status")
+    for c, stream in held:
+        equal(c.wait(stream).status, 200, "status")
+    s.expect(sent + 21, 0, sent // 2, what="when they were let go")
+    for c in clients:
+        c.socket.close()
+
+
+@test(deadline=60)
+def http2_of_nghttpd():
+    """Another server, whose answers go through HPACK's dynamic table."""
+    directory = f"/run/{scenario.unit_name('nghttpd')}"
+    os.makedirs(directory)
+    with open(f"{directory}/small", "w") as f:
+        f.write("s" * 100)
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{directory}/key", "-out", f"{directory}/certificate",
+        "-days", "2", "-subj", "/CN=localhost", timeout=60)
+    port = unused_port()
+    u = Unit(f"/usr/sbin/nghttpd -n 2 -d {directory} {port} {directory}/key {directory}/certificate", type="exec")
+    u.directory = directory
+    watch(u)
+    u.start()
+    wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+    placed(u)
+    sent = gone = 0
+    for clients, streams in (1, 1), (4, 10), (8, 100):
+        number = smaller(4000) // clients * clients
+        _, c, _ = h2load(u, port, number, clients, streams, ["/small", "/none", "/small"])
+        sent, gone = sent + number, gone + c
+        equal(is_seen(u, sent, protocol="http2")["status4xx"], gone, f"4xx with {streams} streams at once")
+
+
+class SealedGrpc(test_http2.Grpc):
+    """nginx, which has the calls from a library behind it."""
+
+    def __init__(self):
+        self.behind = test_http2.Grpc(attach_first=False)
+        front = Nginx(http2=True, root=f"location /lab.Words/ {{ grpc_pass grpc://127.0.0.1:{self.behind.port}; }}")
+        self.name, self.port, self.certificate = front.name, front.ports["TLSv1.3"], front.certificate
+        self.begin()
+
+    def attach(self):
+        watch(self)
+
+    def begin(self, attach_first=True):
+        super().begin(attach_first)
+        placed(self)
+
+
+@test(deadline=60)
+def grpc_calls():
+    test_http2.grpc_calls(SealedGrpc)
+
+
+@test(deadline=60)
+def grpc_codes():
+    test_http2.grpc_codes(SealedGrpc)
+
+
+@test(deadline=60)
+def grpc_in_flight():
+    test_http2.grpc_in_flight(SealedGrpc)
+
+
+@test(deadline=60)
+def grpc_of_its_own_library():
+    """It hands the sealed bytes over in buffers: nobody can tell which socket has them, and that it is HTTP/2 is said."""
+    u = Nginx(http2=True) # has a key
+    g = test_http2.Grpc(attach_first=False, settings=f"Environment=KEY={u.key} CERTIFICATE={u.certificate}")
+    g.certificate = u.certificate
+    watch(g)
+    placed(g)
+    equal(g.call("One", 100, [0]), {"OK": 100}, "calls by status")
+    r = wait_for("it is said", lambda: (r := snapshot(g)["requests"]).get("quality") == "overlapping" and r)
+    check("count" not in r["server"], f"a count: {r['server']}")
+
+
+@test(deadline=60)
+def http2_under_load():
+    """The probe is taken away and given back, and both ends go, while streams are asked: nothing stays in flight, and what is asked
+    later is counted."""
+    u = Nginx(http2=True)
+    attach(u)
+    u.start()
+    u.listens()
+    port = u.ports["TLSv1.3"]
+
+    def load():
+        return subprocess.Popen(["h2load", "-n", "10000000", "-c", "4", "-m", "20", f"https://127.0.0.1:{port}/small"],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def goes_on():
+        before = lookup(snapshot(u), "requests.server.bytesOut")
+        wait_for("it goes on", lambda: lookup(snapshot(u), "requests.server.bytesOut") > before + 100000)
+
+    def is_idle(what):
+        f = wait_for(f"nothing is in flight {what}", lambda: (lambda f: f if f["inFlight"] == 0 else None)(server_figures(u)))
+        check("oldestInFlight" not in f, f"something is old {what}: {f}")
+
+    p = load()
+    try:
+        for _ in range(3):
+            watch(u)
+            placed(u)
+            goes_on()
+            attach(u, "--probes=requests")
+            goes_on()
+        watch(u)
+        placed(u)
+        goes_on()
+        p.kill()
+        p.wait()
+        is_idle("when the client is killed")
+        p = load()
+        goes_on()
+        u.restart()
+        u.listens()
+        p.wait(20)
+        is_idle("when the server was restarted")
+    finally:
+        p.kill()
+        p.wait()
+    qosctl("detach", u.name)
+    watch(u)
+    placed(u)
+    h2load(u, port, 1000, 4, 20, ["/small"])
+    is_seen(u, 1000, protocol="http2")
 
 
 @test(deadline=60)

@@ -449,7 +449,39 @@ static void test_ask_ends(void) {
         check(s.begun == 0 && s.in_flight == 0 && s.unanswered == 1 && s.bytes_in == 10 && s.bytes_out == 20);
 }
 
+/* What may be a farewell is no question without an answer where the connection ends; where it is answered, or something follows, it is
+ * like any other. */
+static void test_farewell(void) {
+        static const struct {
+                bool marked, follows, answered;
+                unsigned unanswered;
+        } table[] = { { true, false, false, 0 }, { false, false, false, 1 }, { true, true, false, 1 }, { true, false, true, 0 } };
+
+        check(exchange_is_farewell(0x0400000058, 5) && exchange_is_farewell(0x0100000001, 5));
+        check(!exchange_is_farewell(0x0400000058, 4) && !exchange_is_farewell(0x0400000051, 5) && !exchange_is_farewell(0, 5));
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                for (int gone = 0; gone < 2; gone++) {
+                        struct exchange x = exchange_new();
+                        Totals t = {};
+
+                        arrive(&x, &t, 10, 0, 5, 0);
+                        if (table[i].marked)
+                                x.flags |= EXCHANGE_FAREWELL;
+                        reads(&x, &t, 11, 5);
+                        if (table[i].follows) {
+                                arrive(&x, &t, 12, 5, 10, 5);
+                                reads(&x, &t, 13, 10);
+                        }
+                        if (table[i].answered)
+                                depart(&x, &t, 14, 0, 10, 10);
+                        end(&x, &t, gone, 0);
+                        check(t.unanswered == table[i].unanswered && t.begun == table[i].answered && t.in_flight == 0);
+                }
+}
+
 int main(void) {
+        test_farewell();
         test_ask();
         test_hear_unasked();
         test_ask_ends();

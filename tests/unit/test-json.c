@@ -218,6 +218,7 @@ static void test_description(void) {
 
         /* That all metrics are described is seen where one reading with all of them is held against it */
         count_leaves(idl_find(SD_VARLINK_STRUCT_TYPE, "Requests"), "requests", &n);
+        count_leaves(idl_find(SD_VARLINK_STRUCT_TYPE, "Contention"), "contention", &n);
         check(n == metric_table_size);
 }
 

@@ -106,6 +106,44 @@ static void test_meanings(void) {
         }
 }
 
+/* Commands that say that they, or others, are not answered. */
+static void test_quiet(void) {
+        static const struct {
+                const char *questions;
+                unsigned asked;
+        } table[] = {
+#define SET "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n"
+#define PING "*1\r\n$4\r\nPING\r\n"
+#define REPLY(length, how) "*3\r\n$6\r\nclient\r\n$5\r\nREPLY\r\n$" #length "\r\n" how "\r\n"
+                { SET REPLY(3, "OFF") SET PING "PING\r\n" SET, 1 },
+                { SET REPLY(3, "off") SET REPLY(2, "ON") SET SET, 4 },
+                { REPLY(2, "on") SET, 2 },
+                { REPLY(4, "SKIP") SET SET, 1 },
+                { REPLY(4, "skip") REPLY(4, "SKIP") PING PING SET, 2 },
+                { REPLY(4, "SKIP") REPLY(2, "ON") SET, 2 },
+                { REPLY(3, "OFF") REPLY(4, "SKIP") SET SET, 0 },
+                { REPLY(3, "OFF") REPLY(3, "OFF") REPLY(2, "ON"), 1 },
+                { REPLY(3, "ODD") SET, 2 },
+                { "*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLX\r\n$3\r\nOFF\r\n" SET, 2 },
+                { "*2\r\n$6\r\nCLIENT\r\n$4\r\nLIST\r\n" SET, 2 },
+                { "*4\r\n$3\r\nSET\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\n" SET, 2 },
+                { REPLY(4, "SKIP") "*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n" SET, 1 },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                for (size_t cut = 1; cut <= strlen(table[i].questions); cut++) {
+                        struct talk_piece piece = {};
+                        struct talk t = redis();
+
+                        ask(&t, &piece, table[i].questions, cut, 1);
+                        ask(&t, &piece, table[i].questions + cut, strlen(table[i].questions) - cut, 2);
+                        check(!piece.lost && t.asked == table[i].asked);
+                }
+#undef SET
+#undef PING
+#undef REPLY
+}
+
 static void test_answers(void) {
         static const struct {
                 const char *data;
@@ -453,6 +491,7 @@ int main(void) {
         test_detect();
         test_questions();
         test_meanings();
+        test_quiet();
         test_answers();
         test_streams();
         test_groups();

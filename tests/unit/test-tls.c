@@ -37,6 +37,9 @@ static const Record tls13[] = {
         SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 3000), SAYS(TLS_HANDSHAKE, 37), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 40),
         HEARS(TLS_HANDSHAKE, 202), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_HANDSHAKE, 40), ASKS(53), ANSWERS(100), ASKS(1),
         SAYS(TLS_ALERT, 26), HEARS(TLS_ALERT, 26),
+}, again[] = { /* the client is asked to greet again */
+        SAYS(TLS_HANDSHAKE, 1528), HEARS(TLS_HANDSHAKE, 88), HEARS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 146),
+        HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048), SAYS(TLS_APPLICATION, 69), ASKS(200), ANSWERS(300),
 }, unusual[] = { /* a Finished of a length that is not known */
         SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 90), SAYS(TLS_APPLICATION, 91), SAYS(TLS_APPLICATION, 92),
         SAYS(TLS_APPLICATION, 93), ASKS(94),
@@ -132,6 +135,7 @@ int main(int argc, char **argv) {
         play(tls13, ELEMENTSOF(tls13));
         play(tls13_certificate, ELEMENTSOF(tls13_certificate));
         play(tls12, ELEMENTSOF(tls12));
+        play(again, ELEMENTSOF(again));
         play(unusual, ELEMENTSOF(unusual));
         test_detect();
         test_farewell();

@@ -776,12 +776,17 @@ class Others(Test):
         self.assertRegex(out, r"qosd_data_ready .* unavailable +- +- +- .*; the kernel has no such tracepoint\n")
         self.assertIn("512.0K for each attached unit, 320B for each of its open connections", out)
         self.assertNotIn("bpf_stats_enabled", out)
-        self.qosd.status |= {"statisticsEnabled": False, "drops": 3}
+        self.qosd.status |= {"units": 1, "drops": 1}
+        out = self.out_of("probes")
+        self.assertIn("\n1 unit attached of at most ", out)
+        self.assertIn("\n1 event could not be counted.\n", out)
+        self.qosd.status |= {"units": 2, "statisticsEnabled": False, "drops": 3}
         for p in self.qosd.programs:
             for key in ("runs", "runTime", "runTimeMean"):
                 p.pop(key, None)
         out = self.out_of("probes")
         self.assertIn("sysctl kernel.bpf_stats_enabled=1", out)
+        self.assertIn("\n2 units attached of at most ", out)
         self.assertIn("3 events could not be counted", out)
         objects = [json.loads(line) for line in self.out_of("probes", "--json=short").splitlines()]
         self.assertEqual(objects, self.qosd.programs + [self.qosd.status])

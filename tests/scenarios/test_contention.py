@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Where the time of a unit's threads goes. The truth: threads that were made to wait for known things, and the kernel's own
+accounts of run time (cpu.stat) and of the run queue (schedstat)."""
+
+import os
+import time
+
+import scenario
+from scenario import (Server, Unit, attach, check, equal, fail, kill_qosd, load, lookup, qosctl, qosctl_json, run, snapshot,
+                      start_served, systemctl, test, undisturbed, unit_name, wait_for, wait_qosd, within)
+
+STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other")
+
+# What the waiter is asked for, and what that is of each
+KINDS = {"sleep": {"sleep": 1}, "pipe": {"pipe": 1}, "socket": {"socket": 1}, "accept": {"socket": 1}, "poll": {"poll": 1},
+         "epoll": {"poll": 1}, "select": {"poll": 1}, "eventfd": {"poll": 1}, "mutex": {"lock": 1}, "inherit": {"lock": 1},
+         "condition": {"park": 1}, "semaphore": {"park": 1}, "flock": {"lock": 1}, "child": {"child": 1, "sleep": 1}}
+
+
+def waiter(*wishes, settings="", **options):
+    return Unit(f"{scenario.tools}/waiter {' '.join(wishes)}", settings=settings, **options)
+
+
+def expected(*wishes):
+    """Threads by state: the first one waits for signals, mutexes are held by one that sleeps."""
+    states = {"sleep": 1}
+    for wish in wishes:
+        kind, _, n = wish.partition(":")
+        for state, each in KINDS[kind].items():
+            states[state] = states.get(state, 0) + each * int(n or 1)
+        if kind in ("mutex", "inherit"):
+            states["sleep"] += 1
+    return states
+
+
+def contention(unit, window="total"):
+    s = snapshot(unit, window)
+    c = lookup(s, "contention")
+    check(c is not None, f"no contention in {s}")
+    return c
+
+
+def adds_up(c):
+    """Each moment of each thread is in one state."""
+    equal(sum(c["time"].values()), c["threadTime"], "sum of all states")
+    if c["threadTime"] > 0:
+        within(sum(c["shares"].values()), 1, 1e-9, 0, "sum of all shares")
+
+
+def settled(unit, want, window="200ms"):
+    """In a window in which nothing but this happens there are so many threads in each state, exactly."""
+    last = {}
+
+    def look():
+        c = contention(unit, window)
+        adds_up(c)
+        last.update(c["threads"])
+        return all(abs(c["threads"][s] - want.get(s, 0)) < 1e-6 for s in STATES) and c
+    try:
+        return wait_for("each thread is where it should be", look, timeout=20 if scenario.in_vm else 5)
+    except scenario.Failed:
+        fail(f"threads by state: { {s: n for s, n in last.items() if n or want.get(s)} } instead of {want}")
+
+
+ALL = [f"{kind}:{n}" for n, kind in enumerate(KINDS, 1)]
+
+
+@test(vm=True)
+def every_state():
+    """Threads of a unit that was attached before, one or more in each state that can be held for long."""
+    u = waiter(*ALL)
+    attach(u, "--probes=cpu")
+    u.start()
+    want = expected(*ALL)
+    c = settled(u, want)
+    equal(sum(want.values()), int(run("sh", "-c", f"cat /sys/fs/cgroup{u.control_group}/cgroup.threads | wc -l").stdout), "threads")
+    check(all(n == 0 for n in contention(u, "100ms")["waits"].values()), "waits in a window in which nothing happens")
+    check(c["runQueueLatency"]["count"] == 0, "a thread has run")
+    u.stop()
+    settled(u, {})
+    before = contention(u)["threadTime"]
+    u.start()
+    settled(u, want)
+    check(contention(u)["threadTime"] > before, "the total began anew")
+
+
+@test(vm=True)
+def asleep_at_attach():
+    """The same for threads that do nothing from before the attach on, so that nothing tells of them but themselves."""
+    u = waiter(*ALL).start()
+    attach(u, "--probes=cpu")
+    settled(u, expected(*ALL))
+    # And again, after nobody was there
+    qosctl("detach", u.name)
+    attach(u, "--probes=cpu")
+    settled(u, expected(*ALL))
+    # And where somebody is, without this probe
+    qosctl("detach", u.name)
+    attach(u, "--probes=requests")
+    check(lookup(snapshot(u), "contention") is None, "contention without the probe")
+    attach(u, "--probes=requests,cpu")
+    settled(u, expected(*ALL))
+    attach(u, "--probes=requests")
+    check(lookup(snapshot(u), "contention") is None, "contention without the probe")
+
+
+@test()
+def stopped_and_frozen():
+    u = waiter("sleep:3")
+    attach(u, "--probes=cpu")
+    u.start()
+    settled(u, {"sleep": 4})
+    systemctl("freeze", u.name)
+    try:
+        settled(u, {"other": 4})
+    finally:
+        systemctl("thaw", u.name)
+    settled(u, {"sleep": 4})
+    u.kill("SIGSTOP")
+    settled(u, {"other": 4})
+    u.kill("SIGCONT")
+    settled(u, {"sleep": 4})
+
+
+def threads_of(unit):
+    with open(f"/sys/fs/cgroup{unit.control_group}/cgroup.threads") as f:
+        return f.read().split()
+
+
+def kernel_accounts(unit):
+    """Run time and run queue of all threads that there are, and run time of all that ever were, in nanoseconds."""
+    ran = waited = 0
+    for thread in threads_of(unit):
+        with open(f"/proc/{thread}/schedstat") as f:
+            r, w, _ = f.read().split()
+        ran += int(r)
+        waited += int(w)
+    with open(f"/sys/fs/cgroup{unit.control_group}/cpu.stat") as f:
+        usage = int(dict(line.split() for line in f)["usage_usec"]) * 1000
+    return ran, waited, usage
+
+
+def compare(unit, begin, end, first, last, lives):
+    """What happened between two readings of ours and two of the kernel's, each pair taken while the unit was stopped."""
+    spent = {s: last["time"][s] - first["time"][s] for s in STATES}
+    within(spent["running"], end[2] - begin[2], 0.01, 100e3, "running, compared with cpu.stat")
+    if lives:
+        within(spent["running"], end[0] - begin[0], 0.01, 100e3, "running, compared with schedstat")
+        within(spent["runQueue"], end[1] - begin[1], 0.02, 100e3, "runQueue, compared with schedstat")
+
+
+def held(unit):
+    """Readings of a unit that is stopped, so that both are of the same moment."""
+    unit.kill("SIGSTOP")
+    wait_for("all threads are stopped", lambda: all(" (stopped)" in line for t in threads_of(unit)
+             for line in open(f"/proc/{t}/status") if line.startswith("State:")))
+    return contention(unit), kernel_accounts(unit)
+
+
+def run_for(unit, seconds, do=lambda: None):
+    first, begin = held(unit)
+    unit.kill("SIGCONT")
+    end_at = time.monotonic() + seconds
+    do()
+    wait_for("the time is over", lambda: time.monotonic() >= end_at, timeout=seconds + 1)
+    last, end = held(unit)
+    unit.kill("SIGCONT")
+    return begin, end, first, last
+
+
+@test(deadline=60)
+def as_the_kernel_says():
+    """Run time and run queue are those of cpu.stat and schedstat: of threads that compete for CPUs, that sleep and wake some
+    thousand times a second, and that wake each other."""
+    for wishes in (("burn:3",), ("work:4",), ("wake:2",), ("burn:1", "work:2", "wake:1")):
+        u = waiter(*wishes).start()
+        attach(u, "--probes=cpu")
+        # A second chance: schedstat itself has been seen to take the second in which a thread was stopped for one in the run queue
+        undisturbed(lambda: compare(u, *run_for(u, 1.0), lives=True))
+        u.stop()
+
+
+@test(deadline=60)
+def threads_that_come_and_go():
+    """Five thousand threads a second: none is missing while it is there, and none is left over."""
+    u = waiter("births:5000")
+    attach(u, "--probes=cpu")
+    u.start()
+    undisturbed(lambda: compare(u, *run_for(u, 2.0), lives=False))
+    drops = lookup(snapshot(u), "drops")
+    equal(drops, 0, "drops")
+    # As they are stopped there are exactly those of the control group
+    u.kill("SIGSTOP")
+    n = len(threads_of(u))
+    settled(u, {"other": n})
+    u.kill("SIGKILL")
+    settled(u, {})
+    # An attach in the middle of it
+    u.start()
+    qosctl("detach", u.name)
+    attach(u, "--probes=cpu")
+    undisturbed(lambda: compare(u, *run_for(u, 1.0), lives=False))
+    u.kill("SIGSTOP")
+    n = len(threads_of(u))
+    settled(u, {"other": n})
+
+
+@test()
+def waits_are_counted():
+    """Two threads that wake each other by turns: each wait in futex(2) is one, and one wakes the other each time."""
+    u = waiter("wake:1")
+    attach(u, "--probes=cpu")
+    u.start()
+    first = contention(u)
+    wait_for("they have woken each other", lambda: contention(u)["waits"]["park"] > first["waits"]["park"] + 1000)
+    u.kill("SIGSTOP")
+    c = contention(u)
+    waits = c["waits"]["park"] + c["waits"]["lock"]
+    check(waits <= c["futexWakes"] + 4 <= waits + 8 + c["contextSwitches"]["involuntary"],
+          f"{waits} waits, {c['futexWakes']} wakes")
+    equal(c["contextSwitches"]["voluntary"], sum(c["waits"].values()), "voluntary switches")
+    check(c["wakeUps"] <= c["runQueueLatency"]["count"] + 8, f"{c['wakeUps']} wake-ups, {c['runQueueLatency']}")
+
+
+@test()
+def moved_elsewhere():
+    """Processes that are moved from one unit to another, asleep as they are, and to nobody's."""
+    a, b = waiter("sleep:2", "pipe:3"), waiter("poll:1")
+    for u in (a, b):
+        attach(u, "--probes=cpu")
+        u.start()
+    settled(a, {"sleep": 3, "pipe": 3})
+    settled(b, {"sleep": 1, "poll": 1})
+    other = waiter("sleep:1").start()
+
+    def move(pid, to):
+        with open(f"/sys/fs/cgroup{to.control_group}/cgroup.procs", "w") as f:
+            f.write(str(pid))
+    pid = a.main_pid
+    move(pid, b)
+    settled(a, {})
+    settled(b, {"sleep": 4, "pipe": 3, "poll": 1})
+    move(pid, other)
+    settled(b, {"sleep": 1, "poll": 1})
+    move(pid, a)
+    settled(a, {"sleep": 3, "pipe": 3})
+
+
+@test()
+def in_sub_groups():
+    """Groups below that of the unit, made before and after the attach."""
+    script = ('mkdir -p $G/early/deep; sh -c "echo \\$\\$ > $G/early/deep/cgroup.procs; exec sleep 1000" & '
+              'systemd-notify --ready; read x < /run/%n.fifo; mkdir $G/late; '
+              'sh -c "echo \\$\\$ > $G/late/cgroup.procs; exec sleep 1000" & read x < /run/%n.fifo')
+    name = unit_name()
+    os.mkfifo(f"/run/{name}.fifo")
+    u = Unit("/bin/sh -c 'G=/sys/fs/cgroup/system.slice/%n; " + script.replace("$", "$$").replace("%n", name) + "'", name=name,
+             settings="Delegate=yes\nNotifyAccess=all")
+    u.start()
+    attach(u, "--probes=cpu")
+    c = wait_for("a process in a group below, a shell that reads from a pipe",
+                 lambda: (c := contention(u, "200ms"))["threads"]["sleep"] >= 0.999 and c)
+    adds_up(c)
+    before = c["threads"]["sleep"]
+    with open(f"/run/{name}.fifo", "w") as f:
+        f.write("\n")
+    wait_for("one more", lambda: contention(u, "200ms")["threads"]["sleep"] >= before + 0.999)
+    os.unlink(f"/run/{name}.fifo")
+
+
+@test(exclusive=True)
+def restart_of_qosd():
+    """Totals go on over a restart, and over a crash: nothing is missing that happened meanwhile."""
+    u = waiter("sleep:2", "work:1", "condition:2")
+    attach(u, "--probes=cpu")
+    u.start()
+    for how in ("restart", "kill"):
+        def again():
+            if how == "restart":
+                systemctl("restart", "qosd.service")
+            else:
+                kill_qosd()
+            wait_qosd()
+        def over():
+            begin, end, first, last = run_for(u, 0.3, again)
+            compare(u, begin, end, first, last, lives=True)
+            return first, last
+        first, last = undisturbed(over)
+        check(last["covered"] > first["covered"], "it began anew")
+        took = last["covered"] - first["covered"]
+        equal(last["threadTime"] - first["threadTime"], 6 * took, "thread time while qosd was restarted")
+
+
+@test()
+def units_in_units():
+    """A slice and a service in it: what is the service's is the slice's, too, whoever is attached first."""
+    slice = unit_name("slice", ".slice")
+    u, other = waiter("sleep:2", settings=f"Slice={slice}").start(), waiter("pipe:1", settings=f"Slice={slice}").start()
+    attach(slice, "--probes=cpu")
+    settled(slice, {"sleep": 4, "pipe": 1})
+    attach(u, "--probes=cpu")
+    settled(u, {"sleep": 3})
+    settled(slice, {"sleep": 4, "pipe": 1})
+    before = contention(slice)
+    qosctl("detach", u.name)
+    settled(slice, {"sleep": 4, "pipe": 1})
+    after = contention(slice)
+    equal(after["threadTime"] - before["threadTime"], 5 * (after["covered"] - before["covered"]), "thread time over the detach")
+    qosctl("detach", slice)
+    attach(u, "--probes=cpu")
+    settled(u, {"sleep": 3})
+    attach(slice, "--probes=cpu")
+    settled(slice, {"sleep": 4, "pipe": 1})
+    settled(u, {"sleep": 3})
+    c = contention(slice)
+    check(c["threadTime"] <= 5 * c["covered"] + 1000000, f"the slice has what was before it: {c}")
+    # An inner one that nobody watches with this probe
+    qosctl("detach", u.name)
+    attach(u, "--probes=requests")
+    settled(slice, {"sleep": 4, "pipe": 1})
+    systemctl("stop", slice)
+
+
+@test()
+def beside_requests():
+    """A real server under load: all that it does is in one of the states, and next to nothing in the last one."""
+    s = start_served(attach_first=False, mode="thread", delay_us=200)
+    attach(s, "--probes=requests,cpu")
+    load(s, connections=8, number=5000)
+    c = contention(s)
+    adds_up(c)
+    check(c["shares"]["other"] < 0.02, f"other: {c['shares']}")
+    check(c["time"]["running"] > 0 and c["time"]["poll"] > 0, f"{c['time']}")
+    equal(lookup(snapshot(s), "requests.server.count"), 5000, "requests")
