@@ -50,12 +50,12 @@ struct contention_sum {
         struct qos_contention *c;
         struct qos_contention_checkpoint *to;
         __u32 slot;
-        __u32 _padding;
+        __u32 torn;             /* 1: one was written all the time */
 };
 
-/* Reads of another CPU's shard until none of what was read has changed meanwhile. More than two in a row meet a write rarely
- * enough: it takes some nanoseconds, and what is off then is the time between two reads. */
-#define SHARD_READS 4
+/* Reads of another CPU's shard until none of what was read has changed meanwhile. A write takes some nanoseconds; who meets one
+ * each time has met a virtual CPU that does not run, in the middle of it. */
+#define SHARD_READS 8
 
 static long contention_sum_step(__u64 i, void *data) {
         struct contention_sum *sum = data;
@@ -66,9 +66,12 @@ static long contention_sum_step(__u64 i, void *data) {
                 return 1;
         for (int try = 0; try < SHARD_READS; try++) {
                 window_copy(copy, s, sizeof(*copy));
-                if (copy->writes % 2 == 0 && *(const volatile __u32*) &s->writes == copy->writes)
+                sum->torn = copy->writes % 2 != 0 || *(const volatile __u32*) &s->writes != copy->writes;
+                if (!sum->torn)
                         break;
         }
+        if (sum->torn)
+                return 1;
         for (int k = 0; k < QOS_STATES; k++) {
                 sum->to->threads[k] += copy->threads[k];
                 sum->to->times[k] += copy->times[k];
@@ -112,6 +115,8 @@ GRID_FUNCTION int contention_roll(struct qos_contention *c, __u64 slot, __u64 ep
                         for (int k = 0; k < QOS_SHARD_COUNTERS; k++)
                                 p->counters[k] = 0;
                         contention_loop(c->shards, contention_sum_step, &sum);
+                        if (sum.torn)
+                                break; /* rather none than a wrong one: those who would begin there have no figures */
                         for (int k = 0; k < QOS_CONTENTION_SUMS; k++)
                                 p->sums[k] = c->sums[k];
                         for (int k = 0; k < QOS_CONTENTION_CELLS; k++)

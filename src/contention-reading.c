@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <sched.h>
+
 #include "contention-reading.h"
 #include "util.h"
 #include "window.h"
@@ -20,12 +22,16 @@ typedef struct Live {
         uint64_t cells[QOS_CONTENTION_CELLS];
 } Live;
 
-/* Until nothing has changed meanwhile, which takes some nanoseconds each time. A CPU that is held up in the middle of it for
- * longer (a virtual machine that is not given its own) has one switch in its old state or in its new one, or half of it. */
-static void shard_add(const struct qos_shard *s, Live *live) {
+/* Reads of a shard until nothing has changed meanwhile: a write takes some nanoseconds. Only a virtual machine's CPU that does not
+ * run may be in the middle of one for longer; after some microseconds others may have ours, and after some seconds there is no
+ * figure rather than a wrong one. */
+#define SHARD_SPINS 1000U
+#define SHARD_TRIES (SHARD_SPINS + 100000U)
+
+static int shard_add(const struct qos_shard *s, Live *live) {
         struct qos_shard copy;
 
-        for (unsigned try = 0; try < 1000; try++) {
+        for (unsigned try = 0;; try++) {
                 uint32_t writes = __atomic_load_n(&s->writes, __ATOMIC_ACQUIRE);
 
                 for (unsigned i = 0; i < QOS_STATES; i++) {
@@ -35,6 +41,10 @@ static void shard_add(const struct qos_shard *s, Live *live) {
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
                 if (writes % 2 == 0 && __atomic_load_n(&s->writes, __ATOMIC_RELAXED) == writes)
                         break;
+                if (try >= SHARD_TRIES)
+                        return -EAGAIN;
+                if (try >= SHARD_SPINS)
+                        (void) sched_yield();
         }
 
         for (unsigned i = 0; i < QOS_STATES; i++) {
@@ -43,16 +53,23 @@ static void shard_add(const struct qos_shard *s, Live *live) {
         }
         for (unsigned i = 0; i < QOS_SHARD_COUNTERS; i++)
                 live->counters[i] += __atomic_load_n(&s->counters[i], __ATOMIC_RELAXED);
+        return 0;
 }
 
-static void book_read_live(const ContentionBook *b, Live *ret) {
+static int book_read_live(const ContentionBook *b, Live *ret) {
+        int r;
+
         *ret = (Live) {};
-        for (unsigned i = 0; i < b->map->shards; i++)
-                shard_add(b->shards + i, ret);
+        for (unsigned i = 0; i < b->map->shards; i++) {
+                r = shard_add(b->shards + i, ret);
+                if (r < 0)
+                        return r;
+        }
         for (unsigned i = 0; i < QOS_CONTENTION_SUMS; i++)
                 ret->sums[i] = __atomic_load_n(&b->map->sums[i], __ATOMIC_RELAXED);
         for (unsigned i = 0; i < QOS_CONTENTION_CELLS; i++)
                 ret->cells[i] = __atomic_load_n(&b->map->cells[i], __ATOMIC_RELAXED);
+        return 0;
 }
 
 static void counts_add_live(ContentionCounts *counts, const Live *live, uint64_t now, uint64_t factor) {
@@ -66,14 +83,18 @@ static void counts_add_live(ContentionCounts *counts, const Live *live, uint64_t
                 counts->cells[i] += factor * live->cells[i];
 }
 
-void contention_counts_add(ContentionCounts *counts, const ContentionBook *book, uint64_t now, int times) {
+int contention_counts_add(ContentionCounts *counts, const ContentionBook *book, uint64_t now, int times) {
         Live live;
+        int r;
 
         assert(counts);
         assert(book);
 
-        book_read_live(book, &live);
+        r = book_read_live(book, &live);
+        if (r < 0)
+                return r;
         counts_add_live(counts, &live, now, (uint64_t) (int64_t) times);
+        return 0;
 }
 
 /* Takes off what there was at a boundary of the level. -ENOENT: there is no checkpoint for it. */
@@ -144,8 +165,11 @@ static int book_read(const ContentionBook *b, unsigned level, uint64_t boundary,
                 /* Before the words: an event in between can then only be in both */
                 bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary;
                 ContentionCounts counts = {};
+                int r;
 
-                book_read_live(b, live);
+                r = book_read_live(b, live);
+                if (r < 0)
+                        return r;
                 counts_add_live(&counts, live, now, 1);
                 if (boundary * step <= b->since || checkpoint_subtract(b->map, level, boundary, &counts) >= 0) {
                         counts_add(&ret->counts, &counts, 1);
@@ -197,7 +221,9 @@ int contention_read(const ContentionBooks *books, uint64_t now, uint64_t window,
 
         for (size_t i = 0; i < books->n; i++) {
                 if (total) {
-                        book_read_live(books->books + i, &live);
+                        r = book_read_live(books->books + i, &live);
+                        if (r < 0)
+                                return r;
                         counts_add_live(&ret->counts, &live, now, 1);
                         if (window == WINDOW_TOTAL)
                                 for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)

@@ -43,11 +43,11 @@ typedef struct ContentionBooks {
         const ContentionCounts *before;         /* what is in the books and not the unit's, modulo 2^64; NULL: nothing */
 } ContentionBooks;
 
-/* As window_read(). */
+/* As window_read(); also -EAGAIN where a CPU was stopped in the middle of a write. */
 int contention_read(const ContentionBooks *books, uint64_t now, uint64_t window, ContentionReading *ret);
 
-/* Adds what a book has by now to counts, this many times: 1 or -1. */
-void contention_counts_add(ContentionCounts *counts, const ContentionBook *book, uint64_t now, int times);
+/* Adds what a book has by now to counts, this many times: 1 or -1. -EAGAIN as above. */
+int contention_counts_add(ContentionCounts *counts, const ContentionBook *book, uint64_t now, int times);
 
 void contention_get_distribution(const ContentionReading *reading, enum qos_contention_distribution d, unsigned minimum_samples,
                                  Distribution *ret);

@@ -580,6 +580,118 @@ int reading_print_phases(Reading *r, Client *c) {
         return 0;
 }
 
+/* ---- contention ------------------------------------------------------------------------------------------------------ */
+
+#define CONTENTION "contention."
+/* As wide as the bars can be that leave room for the figures on a terminal of 80 columns. */
+#define STATE_BAR_WIDTH 24U
+
+/* The states of threads, as the catalogue has them, and in words. */
+static const struct {
+        const char *state;
+        const char *title;
+        Color color;                    /* of those in which a thread could go on, if only it were let */
+} state_table[] = {
+        { "running",   "running",          COLOR_NONE   },
+        { "runQueue",  "wait for a CPU",   COLOR_YELLOW },
+        { "throttled", "out of CPU quota", COLOR_RED    },
+        { "lock",      "wait for a lock",  COLOR_YELLOW },
+        { "park",      "parked in futex",  COLOR_NONE   },
+        { "disk",      "wait for a disk",  COLOR_YELLOW },
+        { "socket",    "in a socket call", COLOR_NONE   },
+        { "poll",      "polling",          COLOR_NONE   },
+        { "pipe",      "in a pipe call",   COLOR_NONE   },
+        { "sleep",     "sleeping",         COLOR_NONE   },
+        { "memory",    "wait for memory",  COLOR_RED    },
+        { "child",     "wait for a child", COLOR_NONE   },
+        { "other",     "other",            COLOR_NONE   },
+};
+
+static bool print_rate(const Reading *r, const char *metric, double seconds, const char *separator, const char *what) {
+        char buf[FORMAT_MAX];
+        uint64_t n;
+
+        if (!reading_unsigned(r, metric, &n))
+                return false;
+        (void) printf("%s%s %s", separator, format_rate(buf, (double) n / seconds), what);
+        return true;
+}
+
+static int print_contention(const Reading *r) {
+        static const Column columns[] = {
+                { "STATE" }, { "THREADS", .right = true }, { "SHARE", .right = true }, { "WAITS", .right = true }, { "" },
+        };
+        const Style *style = terminal_style();
+        _cleanup_(table_freep) Table *t = NULL;
+        uint64_t covered, thread_time, n;
+        char a[FORMAT_MAX];
+        double seconds;
+        bool some;
+        int k;
+
+        if (!reading_unsigned(r, CONTENTION "covered", &covered) || !reading_unsigned(r, CONTENTION "threadTime", &thread_time) || covered == 0)
+                return 0;
+        seconds = (double) covered / (double) NSEC_PER_SEC;
+
+        (void) printf("\n");
+        print_line("Threads", "%.2f on average over %s", (double) thread_time / (double) covered, format_duration(a, covered));
+
+        t = table_new(columns, ELEMENTSOF(columns));
+        if (!t)
+                return -ENOMEM;
+        for (size_t i = 0; i < ELEMENTSOF(state_table); i++) {
+                _cleanup_free_ char *bar = NULL;
+                char metric[64];
+                double share, threads;
+
+                (void) snprintf(metric, sizeof(metric), CONTENTION "shares.%s", state_table[i].state);
+                if (!reading_real(r, metric, &share) || share <= 0)
+                        continue;
+                (void) snprintf(metric, sizeof(metric), CONTENTION "threads.%s", state_table[i].state);
+                if (!reading_real(r, metric, &threads))
+                        continue;
+
+                table_add(t, state_table[i].color, "%s", state_table[i].title);
+                table_add(t, COLOR_NONE, "%.2f", threads);
+                table_add(t, COLOR_NONE, "%s", format_percent(a, share));
+                (void) snprintf(metric, sizeof(metric), CONTENTION "waits.%s", state_table[i].state);
+                if (reading_unsigned(r, metric, &n))
+                        table_add(t, COLOR_NONE, "%s", format_rate(a, (double) n / seconds));
+                else
+                        table_add_absent(t);
+                bar = text_bar(share, STATE_BAR_WIDTH, style->utf8);
+                if (!bar)
+                        return -ENOMEM;
+                table_add(t, state_table[i].color == COLOR_NONE ? COLOR_GREY : state_table[i].color, "%s", bar);
+        }
+        k = table_print(t, stdout, style, arg_legend, KEY_WIDTH + 2);
+        if (k < 0)
+                return k;
+
+        if (reading_unsigned(r, CONTENTION "runQueueLatency.count", &n) && n > 0) {
+                static const char *const shown[] = { "p50", "p99", "max" };
+
+                some = false;
+                print_key("For a CPU");
+                for (size_t i = 0; i < ELEMENTSOF(shown); i++) {
+                        char metric[64];
+
+                        (void) snprintf(metric, sizeof(metric), CONTENTION "runQueueLatency.%s", shown[i]);
+                        if (!reading_unsigned(r, metric, &n))
+                                continue;
+                        (void) printf("%s%s %s", some ? ", " : "", shown[i], format_duration(a, n));
+                        some = true;
+                }
+                (void) printf("\n");
+        }
+        print_key("Switches");
+        some = print_rate(r, CONTENTION "contextSwitches.voluntary", seconds, "", "to wait");
+        some = print_rate(r, CONTENTION "contextSwitches.involuntary", seconds, some ? ", " : "", "made to") || some;
+        (void) print_rate(r, CONTENTION "migrations", seconds, some ? ", " : "", "to another CPU");
+        (void) printf("\n");
+        return 0;
+}
+
 static int print_histogram(Reading *r, Client *c) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         uint64_t n, value, window = WINDOW_UNSET;
@@ -658,6 +770,8 @@ static int status_unit(Client *c, const char *unit, bool first) {
         reading_print_requests(&reading);
         print_totals(&reading);
         r = reading_print_phases(&reading, c);
+        if (r >= 0)
+                r = print_contention(&reading);
         if (r >= 0)
                 r = print_endpoints(&reading);
         if (r >= 0)

@@ -50,8 +50,7 @@ static int unit_add_contention(Unit *u, const Unit *inner, int times) {
                         return -ENOMEM;
         }
         book = unit_get_contention_book(inner);
-        contention_counts_add(u->contention_base, &book, now_nsec(CLOCK_MONOTONIC), times);
-        return 0;
+        return contention_counts_add(u->contention_base, &book, now_nsec(CLOCK_MONOTONIC), times);
 }
 
 int unit_open_contention(Unit *u, const Unit *inner) {
