@@ -263,14 +263,30 @@ GRID_FUNCTION int share_book_more(struct qos_unit *u, const struct booking *b) {
         return 0;
 }
 
-/* More in flight, since that time: for the reading that has this session. */
-static __always_inline void share_in_flight(struct qos_unit *u, __u32 share, enum qos_gauge gauge, __u64 session, __u32 n, __u64 at) {
+/* So many wait for an answer, that have begun to come then. */
+static __always_inline void waiting_add(__u32 *waiting, __u64 now, __u64 at, __u32 n) {
+        __u64 octaves = (now > at ? now - at : 0) / QOS_WAITING_NSEC(0);
+        __u32 bin = 0;
+
+        if (octaves == 0)
+                return;
+        for (int i = 1; i < QOS_WAITING_BINS; i++)
+                if (octaves >= 1ULL << i)
+                        bin = i;
+        waiting[bin] += n;
+}
+
+/* More in flight, since that time, of which so many wait: for the reading that has this session. */
+static __always_inline void share_in_flight(struct qos_unit *u, __u32 share, enum qos_gauge gauge, __u64 session, __u32 n, __u64 at,
+                                            __u32 waiting) {
         struct qos_open *g = &u->gauges[gauge];
         __u32 row = share & SHARE_ROW;
 
         if (g->session != session) {
                 g->in_flight = 0;
                 g->oldest_at = ~0ULL;
+                for (int i = 0; i < QOS_WAITING_BINS; i++)
+                        g->waiting[i] = 0;
                 for (int i = 0; i <= QOS_ROWS; i++)
                         g->rows[i] = 0;
                 g->session = session;
@@ -280,6 +296,8 @@ static __always_inline void share_in_flight(struct qos_unit *u, __u32 share, enu
         if (share & SHARE_ALONE)
                 return;
         g->in_flight += n;
+        if (waiting > 0)
+                waiting_add(g->waiting, bpf_ktime_get_ns(), at, waiting);
         if (at < g->oldest_at)
                 g->oldest_at = at;
 }

@@ -217,10 +217,17 @@ enum qos_gauge {
         QOS_GAUGES,
 };
 
+/* Questions of which nothing of the answer has left, and that did not ask to wait, by how long ago they began to come: bin i
+ * has those of QOS_WAITING_NSEC(i) and more, up to that of the next bin. Octaves tell soon enough that something hangs; what is
+ * shorter than the first is no hang, what is longer than the last (34 s) is one by anybody's measure. */
+#define QOS_WAITING_BINS 19
+#define QOS_WAITING_NSEC(bin) (131072ULL << (bin))
+
 struct qos_open {
         __u64 session;          /* of the iterator; another one than the last: there are none */
         __u64 in_flight;
         __u64 oldest_at;
+        __u32 waiting[QOS_WAITING_BINS + 1]; /* the last one is unused */
         __u32 rows[QOS_ROWS + 1]; /* of these, and of what is not in the unit's figures; 0: unused */
 };
 
@@ -241,6 +248,7 @@ struct qos_unit {
         __u64 accept_queue_max;
         __u64 oldest_session;
         __u64 oldest_at;        /* CLOCK_MONOTONIC ns when the oldest open question began to arrive */
+        __u32 waiting[QOS_WAITING_BINS + 1]; /* the last one is unused */
         struct qos_open gauges[QOS_GAUGES];
 
         __u64 sums[QOS_SUMS];

@@ -2837,6 +2837,8 @@ int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
 
 struct oldest_search {
         const struct h2 *h;
+        struct qos_unit *u;
+        __u64 now;
         __u64 at;
 };
 
@@ -2844,18 +2846,36 @@ static long oldest_step(__u64 i, void *data) {
         struct oldest_search *o = data;
         const struct h2_stream *s = &o->h->streams[i & (H2_STREAMS - 1)];
 
-        if (s->id != 0 && s->first_at != 0 && s->first_at < o->at)
+        if (s->id == 0 || s->first_at == 0)
+                return 0;
+        if (s->first_at < o->at)
                 o->at = s->first_at;
+        if (s->first_out_at == 0)
+                waiting_add(o->u->waiting, o->now, s->first_at, 1);
         return 0;
 }
 
-/* The oldest question of each unit that is in flight. */
+/* Of those that the application has read: the ones that did not ask to wait. */
+static __attribute__((noinline)) int oldest_talk(struct qos_unit *u, const struct talk *t, __u64 now) {
+        if (!u || !t)
+                return 0;
+        for (int i = 0; i < TALK_GROUPS; i++) {
+                const struct talk_group *g = &t->groups[(t->head + i) & (TALK_GROUPS - 1)];
+
+                if (i < t->n_groups && !g->waits && g->n > g->excluded && g->first_at != 0)
+                        waiting_add(u->waiting, now, g->first_at, g->n - g->excluded);
+        }
+        return 0;
+}
+
+/* The oldest question of each unit that is in flight, and how long those wait of which no answer has begun to leave. */
 SEC("iter/bpf_sk_storage_map")
 int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_session session = { .id = ctx->meta->session_id };
-        struct oldest_search o = { .at = ~0ULL };
+        struct oldest_search o = { .now = bpf_ktime_get_ns(), .at = ~0ULL };
         struct sock *sk = ctx->sk;
         struct qos_unit *u;
+        struct talk *t;
         struct conn *c;
         __u64 at;
 
@@ -2876,20 +2896,34 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 if (m)
                         o.h = &m->h2;
         }
-        if (o.h && o.h->open > 0)
-                bpf_loop(H2_STREAMS, oldest_step, &o, 0);
-        if (o.at != ~0ULL)
-                at = o.at;
-        if (at == 0)
+        if (at == 0 && !(o.h && o.h->open > 0))
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
 
         if (u->oldest_session != session.id) {
-                u->oldest_at = at;
+                u->oldest_at = ~0ULL;
+                for (int i = 0; i < QOS_WAITING_BINS; i++)
+                        u->waiting[i] = 0;
                 u->oldest_session = session.id;
-        } else if (at < u->oldest_at)
+        }
+
+        if (o.h) {
+                o.u = u;
+                if (o.h->open > 0)
+                        bpf_loop(H2_STREAMS, oldest_step, &o, 0);
+                if (o.at != ~0ULL)
+                        at = o.at;
+        } else {
+                t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : 0;
+                if (t && t->n_groups > 0)
+                        oldest_talk(u, t, o.now);
+                else if (at > c->x.first_out_at) /* else what is in flight is an answer that leaves */
+                        waiting_add(u->waiting, o.now, at, 1);
+        }
+
+        if (at != 0 && at < u->oldest_at)
                 u->oldest_at = at;
         return 0;
 }

@@ -403,6 +403,6 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 if (row->cells[QOS_ROW_COUNT] == 0 && row->carry[QOS_ROW_COUNT] == 0)
                         return 0;
         }
-        share_in_flight(u, share, QOS_GAUGE_UNIX, session.id, 1, at);
+        share_in_flight(u, share, QOS_GAUGE_UNIX, session.id, 1, at, at > c->x.first_out_at);
         return 0;
 }

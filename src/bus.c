@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <math.h>
 
+#include "alarm.h"
 #include "bus.h"
 #include "config-build.h"
 #include "log.h"
@@ -11,7 +13,8 @@
 
 #define BUS_NAME "org.qosd1"
 #define BUS_ERROR_PREFIX "org.qosd1.Error."
-#define POLKIT_ACTION "org.qosd1.attach"
+#define POLKIT_ACTION_ATTACH "org.qosd1.attach"
+#define POLKIT_ACTION_CONFIGURE "org.qosd1.configure"
 
 /* Clients that wait, subscribe or hold leases. Each is a match rule of ours, as each attached unit is, and a bus closes
  * the connection of who asks for too many: dbus-daemon grants 512. */
@@ -38,20 +41,28 @@ typedef struct Client {
         Call *calls;
 } Client;
 
-/* An AttachUnit(), AttachUnitWithOptions() or DetachUnit() that waits. */
+/* What polkit is asked for, and how people call it. */
+typedef struct Action {
+        const char *name;
+        const char *what;
+        void (*go_on)(Call *c);         /* when it is allowed; ends the call */
+} Action;
+
+/* A call that changes something, and waits until it is allowed and done. */
 struct Call {
         Client *client;
         Call *next;
         sd_bus_message *message;
         AttachOperation *attach;
         PolkitQuery *query;
-        bool detaching;
+        const Action *action;
         bool lease;
         bool running;           /* within manager_attach() */
         ProbeMask probes;
         ExcludeList excludes;
         uint64_t duration_usec;
         char *unit;
+        char *threshold;        /* or its name */
 };
 
 struct BusServer {
@@ -95,6 +106,7 @@ static void call_free(Call *c) {
         polkit_query_free(c->query);
         sd_bus_message_unref(c->message);
         free(c->unit);
+        free(c->threshold);
         free(c);
 }
 
@@ -126,7 +138,7 @@ static bool client_has_lease(const Client *c) {
                 for (Hold *h = m->units[i] ? m->units[i]->holds : NULL; h; h = h->next)
                         if (h->lease_key == c)
                                 return true;
-        return false;
+        return alarms_have_lease(m, c);
 }
 
 /* Something ended for which the client was followed. */
@@ -277,33 +289,71 @@ static void call_detach(Call *c) {
         call_finish(c);
 }
 
+static void call_set_threshold(Call *c) {
+        const AlarmRequest request = {
+                .unit = c->unit,
+                .threshold = c->threshold,
+                .source = c->lease ? ALARM_LEASE : ALARM_ADMINISTRATOR,
+                .uid = c->client->uid,
+                .lease_key = c->lease ? c->client : NULL,
+        };
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_free_ char *whole = NULL;
+        Alarm *a;
+        int r;
+
+        r = alarm_set(c->client->server->manager, &request, &a, &e);
+        if (r >= 0)
+                r = threshold_format(&a->rule, &whole);
+        if (r < 0)
+                reply_error(c->message, r, &e);
+        else
+                (void) sd_bus_reply_method_return(c->message, "s", whole);
+        call_finish(c);
+}
+
+static void call_clear_threshold(Call *c) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        int r;
+
+        r = alarm_clear(c->client->server->manager, c->unit, c->threshold, c->lease ? c->client : NULL, &e);
+        if (r < 0)
+                reply_error(c->message, r, &e);
+        else
+                (void) sd_bus_reply_method_return(c->message, NULL);
+        call_finish(c);
+}
+
+static const Action
+        action_attach = { POLKIT_ACTION_ATTACH,    "Attaching and detaching units",   call_attach          },
+        action_detach = { POLKIT_ACTION_ATTACH,    "Attaching and detaching units",   call_detach          },
+        action_set    = { POLKIT_ACTION_CONFIGURE, "Setting and clearing thresholds", call_set_threshold   },
+        action_clear  = { POLKIT_ACTION_CONFIGURE, "Setting and clearing thresholds", call_clear_threshold };
+
 static void on_authorized(int result, void *userdata) {
         Call *c = ASSERT_PTR(userdata);
 
         c->query = NULL;
 
         if (result > 0) {
-                if (c->detaching)
-                        call_detach(c);
-                else
-                        call_attach(c);
+                c->action->go_on(c);
                 return;
         }
 
         if (result == POLKIT_NEEDS_INTERACTION)
                 (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED,
-                                                  "Interactive authorization is required (" POLKIT_ACTION ")");
+                                                  "Interactive authorization is required (%s)", c->action->name);
         else if (result == 0)
                 (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
-                                                  "Attaching and detaching units needs authorization (" POLKIT_ACTION ")");
+                                                  "%s needs authorization (%s)", c->action->what, c->action->name);
         else
                 (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
-                                                  "Attaching and detaching units needs authorization (" POLKIT_ACTION
-                                                  "), and polkit could not be asked: %s", strerror(-result));
+                                                  "%s needs authorization (%s), and polkit could not be asked: %s", c->action->what, c->action->name,
+                                                  strerror(-result));
         call_finish(c);
 }
 
-static int call_new(BusServer *b, sd_bus_message *m, const char *unit, Call **ret, sd_bus_error *error) {
+static int call_new(BusServer *b, sd_bus_message *m, const Action *action, const char *unit, Call **ret, sd_bus_error *error) {
         Client *client;
         unsigned n = 0;
         Call *c;
@@ -328,6 +378,7 @@ static int call_new(BusServer *b, sd_bus_message *m, const char *unit, Call **re
                 .client = client,
                 .next = client->calls,
                 .message = sd_bus_message_ref(m),
+                .action = action,
                 .unit = strdup(unit),
         };
         client->calls = c;
@@ -349,7 +400,7 @@ static void call_authorize(Call *c) {
                 return;
         }
 
-        r = polkit_query_bus(client->server->bus, c->message, POLKIT_ACTION, on_authorized, c, &c->query);
+        r = polkit_query_bus(client->server->bus, c->message, c->action->name, on_authorized, c, &c->query);
         if (r < 0)
                 on_authorized(r, c);
 }
@@ -473,7 +524,7 @@ static int method_attach(BusServer *b, sd_bus_message *m, const char *unit, cons
         if (!manager_get_unit(b->manager, unit, &e) && e.code == QOS_ERROR_INVALID_UNIT_NAME)
                 return error_to_bus(error, -EINVAL, &e);
 
-        r = call_new(b, m, unit, &c, error);
+        r = call_new(b, m, &action_attach, unit, &c, error);
         if (r < 0)
                 return r;
         c->lease = o->lease;
@@ -535,16 +586,107 @@ static int manager_method_detach_unit(sd_bus_message *m, void *userdata, sd_bus_
                 return error_to_bus(error, r, &e);
         }
 
-        r = call_new(b, m, unit, &c, error);
+        r = call_new(b, m, &action_detach, unit, &c, error);
         if (r < 0)
                 return r;
-        c->detaching = true;
         c->lease = lease;
         if (lease)
                 call_detach(c); /* one's own is one's own to give up */
         else
                 call_authorize(c);
         return 1;
+}
+
+/* ---- thresholds ----------------------------------------------------------------------------------------------- */
+
+static int method_change_threshold(BusServer *b, sd_bus_message *m, const Action *action, sd_bus_error *error) {
+        const char *unit, *threshold;
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        ThresholdRule rule;
+        int r, lease;
+        Call *c;
+
+        r = sd_bus_message_read(m, "ssb", &unit, &threshold, &lease);
+        if (r < 0)
+                return r;
+
+        /* Before anybody is asked for a password */
+        if (action == &action_set && threshold_parse(threshold, b->manager->config.default_window_nsec, &rule, &e) < 0)
+                return error_to_bus(error, -EINVAL, &e);
+        if (!manager_get_unit(b->manager, unit, &e))
+                return error_to_bus(error, -ENXIO, &e);
+
+        r = call_new(b, m, action, unit, &c, error);
+        if (r < 0)
+                return r;
+        c->lease = lease;
+        c->threshold = strdup(threshold);
+        if (!c->threshold) {
+                call_finish(c);
+                return -ENOMEM;
+        }
+        if (action == &action_clear && lease)
+                action->go_on(c); /* one's own is one's own to give up */
+        else
+                call_authorize(c);
+        return 1;
+}
+
+static int manager_method_set_threshold(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        return method_change_threshold(ASSERT_PTR(userdata), m, &action_set, error);
+}
+
+static int manager_method_clear_threshold(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        return method_change_threshold(ASSERT_PTR(userdata), m, &action_clear, error);
+}
+
+static int append_threshold(sd_bus_message *reply, const Alarm *a) {
+        AlarmAccount account = { ABSENT, ABSENT, NAN, NAN };
+        _cleanup_free_ char *whole = NULL;
+        int r;
+
+        r = threshold_format(&a->rule, &whole);
+        if (r < 0)
+                return r;
+        (void) alarm_get_account(a, &account);
+        return sd_bus_message_append(reply, "(sssssdddttsttdd)", a->unit->name, a->rule.name, whole, threshold_state_to_string(a->machine.state),
+                                     alarm_source_to_string(a->source), a->value, a->rule.limit, threshold_get_slack(&a->rule, a->value),
+                                     a->samples, a->since, strempty(a->origin), account.good, account.total, account.burn_short, account.burn_long);
+}
+
+static int manager_method_list_thresholds(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        BusServer *b = ASSERT_PTR(userdata);
+        const char *unit;
+        Unit *only = NULL;
+        int r;
+
+        r = sd_bus_message_read(m, "s", &unit);
+        if (r < 0)
+                return r;
+        if (!isempty(unit)) {
+                only = manager_get_unit(b->manager, unit, &e);
+                if (!only)
+                        return error_to_bus(error, -ENXIO, &e);
+        }
+
+        r = sd_bus_message_new_method_return(m, &reply);
+        if (r >= 0)
+                r = sd_bus_message_open_container(reply, 'a', "(sssssdddttsttdd)");
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++) {
+                const Unit *u = b->manager->units[i];
+
+                if (!u || (only && u != only))
+                        continue;
+                for (Alarm *a = alarm_next(u, NULL); a && r >= 0; a = alarm_next(u, a))
+                        r = append_threshold(reply, a);
+        }
+        if (r >= 0)
+                r = sd_bus_message_close_container(reply);
+        if (r < 0)
+                return r;
+        return sd_bus_send(NULL, reply, NULL);
 }
 
 /* ---- reading -------------------------------------------------------------------------------------------------- */
@@ -855,6 +997,14 @@ void bus_server_unit_detached(BusServer *b, Unit *u) {
 void bus_server_unit_changed(BusServer *b, Unit *u) {
         if (b)
                 (void) unit_objects_emit_unit(b->objects, u);
+}
+
+void bus_server_threshold_crossed(BusServer *b, Unit *u, const AlarmEvent *e) {
+        if (!b)
+                return;
+
+        (void) unit_objects_emit_crossed(b->objects, u, e);
+        (void) unit_objects_emit_unit(b->objects, u);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------ */

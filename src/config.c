@@ -6,6 +6,7 @@
 
 #include "config.h"
 #include "log.h"
+#include "parse.h"
 
 /* No line of ours needs more; a file with longer ones is no configuration. */
 #define LINE_MAX_BYTES 4096U
@@ -42,68 +43,6 @@ static int parse_number(const char *s, unsigned min, unsigned max, unsigned *ret
                 return -EINVAL;
 
         *ret = n;
-        return 0;
-}
-
-/* "10s", "1min 30s", "100ms"; a number without unit is seconds, as in systemd. */
-static int parse_time(const char *s, uint64_t *ret_nsec) {
-        static const struct {
-                const char *suffix;
-                uint64_t nsec;
-        } units[] = {
-                { "ns",      1 },
-                { "nsec",    1 },
-                { "us",      NSEC_PER_USEC },
-                { "usec",    NSEC_PER_USEC },
-                { "ms",      NSEC_PER_MSEC },
-                { "msec",    NSEC_PER_MSEC },
-                { "s",       NSEC_PER_SEC },
-                { "sec",     NSEC_PER_SEC },
-                { "second",  NSEC_PER_SEC },
-                { "seconds", NSEC_PER_SEC },
-                { "m",       60 * NSEC_PER_SEC },
-                { "min",     60 * NSEC_PER_SEC },
-                { "minute",  60 * NSEC_PER_SEC },
-                { "minutes", 60 * NSEC_PER_SEC },
-                { "h",       3600 * NSEC_PER_SEC },
-                { "hr",      3600 * NSEC_PER_SEC },
-                { "hour",    3600 * NSEC_PER_SEC },
-                { "hours",   3600 * NSEC_PER_SEC },
-                { "",        NSEC_PER_SEC },
-        };
-        uint64_t sum = 0;
-
-        s += strspn(s, " ");
-        if (*s == 0)
-                return -EINVAL;
-
-        while (*s) {
-                unsigned long long n;
-                uint64_t nsec = 0;
-                size_t l;
-                char *end;
-
-                if (*s < '0' || *s > '9')
-                        return -EINVAL;
-                errno = 0;
-                n = strtoull(s, &end, 10);
-                if (errno != 0)
-                        return -ERANGE;
-                s = end + strspn(end, " ");
-
-                l = strcspn(s, " 0123456789");
-                for (size_t i = 0; i < ELEMENTSOF(units); i++)
-                        if (strlen(units[i].suffix) == l && strncmp(s, units[i].suffix, l) == 0)
-                                nsec = units[i].nsec;
-                if (nsec == 0)
-                        return -EINVAL;
-                if (__builtin_mul_overflow(nsec, n, &nsec) || __builtin_add_overflow(sum, nsec, &sum))
-                        return -ERANGE;
-                s += l;
-                s += strspn(s, " ");
-        }
-
-        *ret_nsec = sum;
         return 0;
 }
 

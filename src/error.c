@@ -23,6 +23,10 @@ static const struct {
         [QOS_ERROR_TOO_MANY_MARKS]    = { "TooManyMarks",     "limit",  -EUSERS        },
         [QOS_ERROR_INVALID_EXCLUDE]   = { "InvalidExclude",   "exclude", -EINVAL       },
         [QOS_ERROR_TOO_MANY_EXCLUDES] = { "TooManyExcludes",  "limit",  -E2BIG         },
+        [QOS_ERROR_INVALID_THRESHOLD] = { "InvalidThreshold", "threshold", -EINVAL    },
+        [QOS_ERROR_NO_SUCH_THRESHOLD] = { "NoSuchThreshold",  "threshold", -ENOENT    },
+        [QOS_ERROR_THRESHOLD_EXISTS]  = { "ThresholdExists",  "threshold", -EEXIST    },
+        [QOS_ERROR_TOO_MANY_THRESHOLDS] = { "TooManyThresholds", "limit", -EUSERS     },
         [QOS_ERROR_SERVICE_MANAGER]   = { "ServiceManager",   "unit",   -EHOSTUNREACH  },
 };
 

@@ -22,6 +22,10 @@ typedef enum QosErrorCode {
         QOS_ERROR_TOO_MANY_MARKS,       /* argument: the limit, decimal */
         QOS_ERROR_INVALID_EXCLUDE,      /* argument: what was to be left out, as the client wrote it */
         QOS_ERROR_TOO_MANY_EXCLUDES,    /* argument: the limit, decimal */
+        QOS_ERROR_INVALID_THRESHOLD,    /* argument: the threshold, or the condition, as the client wrote it */
+        QOS_ERROR_NO_SUCH_THRESHOLD,    /* argument: its name */
+        QOS_ERROR_THRESHOLD_EXISTS,     /* argument: its name; by somebody else */
+        QOS_ERROR_TOO_MANY_THRESHOLDS,  /* argument: the limit, decimal */
         QOS_ERROR_SERVICE_MANAGER,      /* argument: unit; the service manager did not answer; detail: what it said */
         _QOS_ERROR_MAX,
 } QosErrorCode;

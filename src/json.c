@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <math.h>
 #include <sys/socket.h>
 
 #include "json.h"
@@ -570,6 +571,89 @@ int excludes_to_json(const ExcludeList *l, sd_json_variant **ret) {
 
         *ret = TAKE_PTR(array);
         return 0;
+}
+
+int threshold_value_to_json(const Metric *metric, double value, sd_json_variant **ret) {
+        return metric->type == METRIC_INTEGER ? sd_json_variant_new_unsigned(ret, (uint64_t) llround(value)) : sd_json_variant_new_real(ret, value);
+}
+
+/* What a threshold and its event have in common. */
+static int threshold_to_json(const char *unit, const ThresholdRule *rule, ThresholdState state, double value, uint64_t samples, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *limit_json = NULL, *value_json = NULL;
+        double slack = threshold_get_slack(rule, value);
+        _cleanup_free_ char *whole = NULL;
+        int r;
+
+        r = threshold_format(rule, &whole);
+        if (r >= 0)
+                r = threshold_value_to_json(rule->metric, rule->limit, &limit_json);
+        if (r >= 0 && !isnan(value))
+                r = threshold_value_to_json(rule->metric, value, &value_json);
+        if (r < 0)
+                return r;
+
+        return sd_json_buildo(ret,
+                              SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                              SD_JSON_BUILD_PAIR_STRING("name", rule->name),
+                              SD_JSON_BUILD_PAIR_STRING("threshold", whole),
+                              SD_JSON_BUILD_PAIR_STRING("metric", rule->metric->name),
+                              SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(state)),
+                              SD_JSON_BUILD_PAIR_VARIANT("limit", limit_json),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!value_json, "value", SD_JSON_BUILD_VARIANT(value_json)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!isnan(slack), "slack", SD_JSON_BUILD_REAL(slack)),
+                              SD_JSON_BUILD_PAIR_CONDITION(samples != ABSENT, "samples", SD_JSON_BUILD_UNSIGNED(samples)));
+}
+
+static int set_real(sd_json_variant **v, const char *key, double value) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *real = NULL;
+        int r;
+
+        if (isnan(value))
+                return 0;
+        r = sd_json_variant_new_real(&real, value);
+        return r < 0 ? r : sd_json_variant_set_field(v, key, real);
+}
+
+int alarm_to_json(const Alarm *a, bool accounts, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        AlarmAccount account;
+        int r;
+
+        r = threshold_to_json(a->unit->name, &a->rule, a->machine.state, a->value, a->samples, &v);
+        if (r >= 0)
+                r = sd_json_variant_set_field_string(&v, "source", alarm_source_to_string(a->source));
+        if (r >= 0 && a->origin)
+                r = sd_json_variant_set_field_string(&v, "origin", a->origin);
+        if (r >= 0)
+                r = sd_json_variant_set_field_unsigned(&v, "since", a->since);
+        if (r >= 0 && accounts && alarm_get_account(a, &account)) {
+                r = sd_json_variant_set_field_unsigned(&v, "good", account.good);
+                if (r >= 0)
+                        r = sd_json_variant_set_field_unsigned(&v, "total", account.total);
+                if (r >= 0)
+                        r = set_real(&v, "burnShort", account.burn_short);
+                if (r >= 0)
+                        r = set_real(&v, "burnLong", account.burn_long);
+        }
+        if (r >= 0)
+                *ret = TAKE_PTR(v);
+        return r;
+}
+
+int alarm_event_to_json(const AlarmEvent *e, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        int r;
+
+        r = threshold_to_json(e->unit, &e->rule, e->state, e->value, e->samples, &v);
+        if (r >= 0)
+                r = sd_json_variant_set_field_string(&v, "previous", threshold_state_to_string(e->previous));
+        if (r >= 0)
+                r = sd_json_variant_set_field_unsigned(&v, "seq", e->seq);
+        if (r >= 0)
+                r = sd_json_variant_set_field_unsigned(&v, "timestamp", e->timestamp);
+        if (r >= 0)
+                *ret = TAKE_PTR(v);
+        return r;
 }
 
 int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret) {

@@ -8,7 +8,9 @@
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-json.h>
 
+#include "alarm.h"
 #include "bus.h"
+#include "declared.h"
 #include "history-file.h"
 #include "json.h"
 #include "library.h"
@@ -628,6 +630,8 @@ static void hold_free(Hold *h) {
 void unit_free(Unit *u) {
         while (u->holds)
                 hold_free(u->holds);
+        while (u->alarms)
+                alarm_free(u->alarms);
 
         free(u->name);
         free(u->control_group);
@@ -650,6 +654,7 @@ static void unit_let_go(Unit *u) {
         bool close = u->view && unit_find_outer(u);
         Manager *m = u->manager;
 
+        alarms_unit_detached(u);
         if (u->view) {
                 probe_disown_path(m->probe, u->control_group);
                 if (u->instances)
@@ -1245,7 +1250,16 @@ int manager_detach(Manager *m, const char *name, void *lease_key, QosError *e) {
         return 0;
 }
 
+void unit_forget_files(Unit *u) {
+        Hold *h = unit_find_hold(u, HOLD_FILE, NULL);
+
+        alarms_forget_files(u);
+        if (h && !h->seen)
+                hold_release(h);
+}
+
 void manager_release_lease(Manager *m, void *lease_key) {
+        alarms_release(m, lease_key);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Hold *h = m->units[i] ? unit_find_hold(m->units[i], HOLD_LEASE, lease_key) : NULL;
 
@@ -1369,6 +1383,8 @@ static void manager_on_unit_changed(const char *name, void *userdata) {
 
         if (name && endswith(name, ".socket"))
                 (void) service_manager_load(m->service_manager, name, on_socket_loaded, m, NULL);
+        if (!name)
+                declared_scan(m->declared);
 }
 
 /* ---- what a restart of qosd must know ------------------------------------------------------------------------- */
@@ -1389,12 +1405,15 @@ static int hold_to_json(const Hold *h, sd_json_variant **ret) {
 }
 
 static int unit_to_json(const Unit *u, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *base = NULL, *contention = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *file = NULL, *base = NULL, *thresholds = NULL, *contention = NULL;
         int r;
 
+        r = alarms_to_json(u, &thresholds);
+        if (r < 0)
+                return r;
         for (Hold *h = u->holds; h; h = h->next)
-                if (h->type == HOLD_ADMINISTRATOR) {
-                        r = hold_to_json(h, &hold);
+                if (h->type != HOLD_LEASE) {
+                        r = hold_to_json(h, h->type == HOLD_FILE ? &file : &hold);
                         if (r < 0)
                                 return r;
                 }
@@ -1421,6 +1440,8 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                               SD_JSON_BUILD_PAIR_UNSIGNED("attachedSinceMonotonic", u->attached_since_monotonic),
                               SD_JSON_BUILD_PAIR_UNSIGNED("bookSince", u->book_since),
                               SD_JSON_BUILD_PAIR_CONDITION(!!base, "base", SD_JSON_BUILD_VARIANT(base)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!file, "file", SD_JSON_BUILD_VARIANT(file)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!u->contention, "contentionSince", SD_JSON_BUILD_UNSIGNED(u->contention_since)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!u->contention, "watchedSince", SD_JSON_BUILD_UNSIGNED(u->watched_since)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!contention, "contentionBase", SD_JSON_BUILD_VARIANT(contention)),
@@ -1450,6 +1471,7 @@ static int state_write(Manager *m) {
         r = sd_json_buildo(&v,
                            SD_JSON_BUILD_PAIR_STRING("checksum", probe_get_checksum(m->probe)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("generation", m->generation),
+                           SD_JSON_BUILD_PAIR_UNSIGNED("crossings", alarms_get_seq(m)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("contentionGeneration", m->contention_generation),
                            SD_JSON_BUILD_PAIR_CONDITION(!!units, "units", SD_JSON_BUILD_VARIANT(units)));
         if (r < 0)
@@ -1482,7 +1504,7 @@ typedef struct SavedUnit {
         const char *name, *control_group, *instances, *active_state;
         uint32_t slot, generation;
         uint64_t attached_since, attached_since_monotonic, book_since, contention_since, watched_since;
-        sd_json_variant *hold, *base, *contention_base;
+        sd_json_variant *hold, *file, *base, *thresholds, *contention_base;
 } SavedUnit;
 
 typedef struct SavedHold {
@@ -1491,6 +1513,31 @@ typedef struct SavedHold {
         uint64_t expires;
         sd_json_variant *exclude;
 } SavedHold;
+
+static int hold_restore(Unit *u, HoldType type, sd_json_variant *v) {
+        static const sd_json_dispatch_field hold_table[] = {
+                { "probes",  SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,  offsetof(SavedHold, probes),  SD_JSON_MANDATORY },
+                { "uid",     SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid, offsetof(SavedHold, uid),     SD_JSON_MANDATORY },
+                { "expires", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,  offsetof(SavedHold, expires), 0                 },
+                { "exclude", SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedHold, exclude), 0            },
+                {}
+        };
+        SavedHold hold = { .expires = USEC_INFINITY };
+        AttachRequest request;
+        int r;
+
+        r = sd_json_dispatch(v, hold_table, 0, &hold);
+        if (r < 0)
+                return r;
+        request = (AttachRequest) {
+                .type = type,
+                .probes = hold.probes & _PROBE_ALL,
+                .uid = hold.uid,
+        };
+        for (size_t i = 0; hold.exclude && i < sd_json_variant_elements(hold.exclude); i++)
+                (void) exclude_list_add(&request.excludes, strempty(sd_json_variant_string(sd_json_variant_by_index(hold.exclude, i))));
+        return unit_hold(u, &request, hold.expires);
+}
 
 /* The book of contention of the previous run, if it is still there: else a new one is made. */
 static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
@@ -1529,17 +1576,10 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 { "watchedSince",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, watched_since),            0                 },
                 { "contentionBase",         SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedUnit, contention_base),         0                 },
                 { "hold",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, hold),                    0                 },
+                { "file",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, file),                    0                 },
+                { "thresholds",             SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedUnit, thresholds),              0                 },
                 {}
         };
-        static const sd_json_dispatch_field hold_table[] = {
-                { "probes",  SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,  offsetof(SavedHold, probes),  SD_JSON_MANDATORY },
-                { "uid",     SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid, offsetof(SavedHold, uid),     SD_JSON_MANDATORY },
-                { "expires", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,  offsetof(SavedHold, expires), 0                 },
-                { "exclude", SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedHold, exclude), 0            },
-                {}
-        };
-        SavedHold hold = { .expires = USEC_INFINITY };
-        AttachRequest request;
         SavedUnit saved = {};
         Unit *u;
         int r;
@@ -1549,19 +1589,14 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 return r;
         if (saved.slot >= UNITS_MAX_LIMIT || m->units[saved.slot])
                 return -EBADMSG;
-        if (!saved.hold && !adopted)
+        if (!saved.hold && !saved.file && !adopted)
                 return 0;
-        if (saved.hold) {
-                r = sd_json_dispatch(saved.hold, hold_table, 0, &hold);
-                if (r < 0)
-                        return r;
-        }
 
         r = unit_new(m, saved.name, saved.control_group, saved.instances, saved.active_state, SD_ID128_NULL, saved.slot, &u);
         if (r < 0)
                 return r;
 
-        if (!saved.hold) {
+        if (!saved.hold && !saved.file) {
                 /* Leases only, whose connections ended with the previous run, or a closed book: see state_restore() */
                 r = probe_adopt_unit(m->probe, saved.slot, saved.generation, &u->view);
                 if (r < 0)
@@ -1573,17 +1608,13 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 return 0;
         }
 
-        request = (AttachRequest) {
-                .type = HOLD_ADMINISTRATOR,
-                .probes = hold.probes & _PROBE_ALL,
-                .uid = hold.uid,
-        };
-        for (size_t i = 0; hold.exclude && i < sd_json_variant_elements(hold.exclude); i++)
-                (void) exclude_list_add(&request.excludes, strempty(sd_json_variant_string(sd_json_variant_by_index(hold.exclude, i))));
-        r = unit_hold(u, &request, hold.expires);
+        r = saved.hold ? hold_restore(u, HOLD_ADMINISTRATOR, saved.hold) : 0;
+        if (r >= 0 && saved.file)
+                r = hold_restore(u, HOLD_FILE, saved.file);
         if (r < 0)
                 return r;
 
+        alarms_from_json(u, saved.thresholds);
         unit_load_history(u, saved.generation);
         if (adopted) {
                 r = probe_adopt_unit(m->probe, saved.slot, saved.generation, &u->view);
@@ -1617,7 +1648,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
 /* Goes on where the previous run ended. */
 static void state_restore(Manager *m) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
-        sd_json_variant *units, *generation, *contention_generation;
+        sd_json_variant *units, *generation, *crossings, *contention_generation;
         const char *checksum;
         bool same, adopted;
         int r;
@@ -1636,6 +1667,9 @@ static void state_restore(Manager *m) {
         contention_generation = sd_json_variant_by_key(v, "contentionGeneration");
         if (sd_json_variant_is_unsigned(generation))
                 m->generation = sd_json_variant_unsigned(generation);
+        crossings = sd_json_variant_by_key(v, "crossings");
+        if (sd_json_variant_is_unsigned(crossings))
+                alarms_set_seq(m, sd_json_variant_unsigned(crossings));
         if (sd_json_variant_is_unsigned(contention_generation))
                 m->contention_generation = sd_json_variant_unsigned(contention_generation);
 
@@ -1712,6 +1746,10 @@ int manager_new(sd_event *event, Manager **ret) {
 
         r = config_load("", &m->config);
         if (r >= 0)
+                r = alarms_new(m, &m->alarms);
+        if (r >= 0)
+                r = declared_new(m, &m->declared);
+        if (r >= 0)
                 r = probe_new(&m->probe);
         if (r >= 0)
                 r = service_manager_new(manager_on_unit_changed, m, &m->service_manager);
@@ -1733,6 +1771,7 @@ int manager_new(sd_event *event, Manager **ret) {
 
         manager_take_fds(m);
         state_restore(m);
+        alarms_restored(m);
 
         *ret = m;
         return 0;
@@ -1747,8 +1786,10 @@ Manager* manager_free(Manager *m) {
         m->bus_server = bus_server_free(m->bus_server);
         while (m->operations)
                 attach_operation_free(m->operations);
+        m->declared = declared_free(m->declared);
         sd_event_source_disable_unref(m->reconnect);
 
+        m->alarms = alarms_free(m->alarms);
         manager_collect_history(m);
         sd_event_source_disable_unref(m->history);
         sd_event_source_disable_unref(m->fold);

@@ -16,6 +16,9 @@
 typedef struct AttachOperation AttachOperation;
 typedef struct Probe Probe;
 typedef struct ServiceManager ServiceManager;
+typedef struct Alarms Alarms;                   /* alarm.c */
+typedef struct AlarmEvent AlarmEvent;
+typedef struct Declared Declared;               /* declared.c */
 typedef struct BusServer BusServer;             /* bus.c */
 typedef struct VarlinkServer VarlinkServer;     /* varlink.c */
 
@@ -30,6 +33,8 @@ struct Manager {
 
         Probe *probe;                   /* probe.c: everything in the kernel */
         ServiceManager *service_manager; /* systemd.c: PID 1 */
+        Alarms *alarms;
+        Declared *declared;
         BusServer *bus_server;
         VarlinkServer *varlink_server;
 
@@ -121,7 +126,10 @@ AttachOperation* attach_operation_cancel(AttachOperation *o);
  * Fails with NotAttached, also when somebody else's hold is all there is. */
 int manager_detach(Manager *m, const char *name, void *lease_key, QosError *e);
 
-/* All leases of a connection that ended. */
+/* What unit files have said of the unit and no longer do is taken back; the unit may be gone then. */
+void unit_forget_files(Unit *u);
+
+/* All leases of a connection that ended, of units and of thresholds. */
 void manager_release_lease(Manager *m, void *lease_key);
 
 /* Leases a uid has at the moment, for the limit in the configuration (manager_attach() enforces it itself). */
@@ -140,8 +148,11 @@ bool manager_uid_owns(Manager *m, const char *name, uid_t uid);
 void bus_server_unit_attached(BusServer *b, Unit *u);
 void bus_server_unit_detached(BusServer *b, Unit *u);   /* before u is freed */
 void bus_server_unit_changed(BusServer *b, Unit *u);    /* active_state, control_group, holds, invocation_id */
+void bus_server_threshold_crossed(BusServer *b, Unit *u, const AlarmEvent *e);
 /* The manager calls these (implemented by varlink.c); m->varlink_server may be NULL. */
 void varlink_server_unit_detached(VarlinkServer *v, Unit *u);
+/* No connection ends within. */
+void varlink_server_threshold_crossed(VarlinkServer *v, const AlarmEvent *e);
 
 /* ---- probes ----------------------------------------------------------------------------------------------- */
 

@@ -217,6 +217,15 @@ static void add_traffic(const Reading *r, Table *t, const char *metric) {
                 table_add_absent(t);
 }
 
+static bool is_violated(const Reading *r) {
+        sd_json_variant *thresholds = value_find(r->item, "thresholds");
+
+        for (size_t i = 0; thresholds && i < sd_json_variant_elements(thresholds); i++)
+                if (streq_ptr(value_string(sd_json_variant_by_index(thresholds, i), "state"), "violated"))
+                        return true;
+        return false;
+}
+
 void reading_add_row(const Reading *r, Table *t) {
         const char *state = value_string(r->snapshot, "activeState");
         uint64_t errors, queued, limit;
@@ -224,7 +233,7 @@ void reading_add_row(const Reading *r, Table *t) {
         char buf[FORMAT_MAX];
         bool degraded = value_string(r->item, "degraded");
 
-        table_add(t, degraded ? COLOR_YELLOW : r->snapshot ? COLOR_NONE : COLOR_GREY, "%s", r->unit);
+        table_add(t, is_violated(r) ? COLOR_RED : degraded ? COLOR_YELLOW : r->snapshot ? COLOR_NONE : COLOR_GREY, "%s", r->unit);
         if (state)
                 table_add(t, active_state_color(state), "%s", state);
         else

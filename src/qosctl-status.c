@@ -8,6 +8,7 @@
 #include "qosctl-format.h"
 #include "qosctl-histogram.h"
 #include "qosctl-reading.h"
+#include "qosctl-threshold.h"
 #include "qosctl-units.h"
 #include "qosctl-value.h"
 
@@ -111,6 +112,23 @@ static void print_hold(sd_json_variant *hold) {
 /* Units in this one that are named. */
 #define CONTAINS_MAX 8U
 
+static void print_thresholds(const Reading *r) {
+        sd_json_variant *thresholds = value_find(r->item, "thresholds");
+        const Style *style = terminal_style();
+        char value[THRESHOLD_TEXT_MAX];
+
+        for (size_t i = 0; thresholds && i < sd_json_variant_elements(thresholds); i++) {
+                sd_json_variant *v = sd_json_variant_by_index(thresholds, i);
+                const char *state = value_string(v, "state");
+
+                print_key(i == 0 ? "Thresholds" : "");
+                (void) printf("%s%-8s%s ", color_on(style, threshold_color(state)), strempty(state), color_off(style));
+                (void) printf("%s (", threshold_value_text(v, "value", value));
+                print_text(COLOR_NONE, strempty(value_string(v, "threshold")));
+                (void) printf(")\n");
+        }
+}
+
 static void print_attachment(const Reading *r) {
         sd_json_variant *holds = value_find(r->item, "holds");
         const char *group = value_string(r->snapshot, "controlGroup"), *degraded = value_string(r->item, "degraded");
@@ -168,6 +186,8 @@ static void print_attachment(const Reading *r) {
                 print_text(COLOR_YELLOW, degraded);
                 (void) printf("\n");
         }
+
+        print_thresholds(r);
 
         if (reading_unsigned(r, "drops", &drops) && drops > 0)
                 print_line("Drops", "%s%s events could not be counted%s", color_on(style, COLOR_RED),

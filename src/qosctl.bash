@@ -16,6 +16,11 @@ __qosctl_metrics() {
         qosctl --no-legend --no-pager "${remote[@]}" list-metrics 2>/dev/null | { while read -r metric _; do printf '%s\n' "$metric"; done; }
 }
 
+# Of the unit that is named
+__qosctl_thresholds() {
+        qosctl --no-legend --no-pager "${remote[@]}" list-thresholds "$unit" 2>/dev/null | { while read -r _ name _; do printf '%s\n' "$name"; done; }
+}
+
 # Those with a histogram
 __qosctl_distributions() {
         __qosctl_metrics | { while read -r metric; do [[ $metric == *.max ]] && printf '%s\n' "${metric%.max}"; done; }
@@ -23,13 +28,15 @@ __qosctl_distributions() {
 
 _qosctl() {
         local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} before=${COMP_WORDS[COMP_CWORD - 2]:-}
-        local verb='' words='' i n=0
+        local verb='' words='' unit='' i n=0
         local -a remote=()
         local common='-h --help --version -H --host= --json= -j --no-pager --no-legend --no-ask-password'
         local -A options=(
                 [list]='-a --all --window='
                 [attach]='--probes= --exclude= --for='
                 [detach]='-a --all'
+                [enable]='--now --probes= --exclude='
+                [disable]=''
                 [status]='--window='
                 [resources]='--window='
                 [show]='-P --value --window='
@@ -38,6 +45,12 @@ _qosctl() {
                 [history]='--since='
                 [heatmap]='--since='
                 [measure]=''
+                [set-threshold]=''
+                [clear-threshold]=''
+                [list-thresholds]=''
+                [monitor]=''
+                [wait]='--timeout='
+                [is-ok]=''
                 [probes]=''
                 [list-metrics]=''
         )
@@ -62,6 +75,7 @@ _qosctl() {
                         *)
                                 if [[ -n $verb ]]; then
                                         (( ++n ))
+                                        (( n > 1 )) || unit=${COMP_WORDS[i]}
                                 elif [[ -v options[${COMP_WORDS[i]}] ]]; then
                                         verb=${COMP_WORDS[i]}
                                 fi
@@ -74,6 +88,7 @@ _qosctl() {
                 --json=) words='short pretty off' ;;
                 --window=) words='100ms 500ms 1s 10s 60s 5min total' ;;
                 --since=) words='5min 10min 1h 6h today yesterday' ;;
+                --timeout=) words='10s 30s 1min 10min' ;;
                 --for=) words='1min 10min 1h 1d' ;;
                 -d|--delay=) words='100ms 1s 5s' ;;
                 -n|--iterations=) return ;;
@@ -91,7 +106,7 @@ _qosctl() {
                                 words=${!options[*]}
                         else
                                 case $verb in
-                                        attach|top) words=$(__qosctl_loaded) ;;
+                                        attach|enable|disable|top) words=$(__qosctl_loaded) ;;
                                         measure)
                                                 if (( n == 0 )); then
                                                         words=$(__qosctl_loaded)
@@ -101,7 +116,15 @@ _qosctl() {
                                                         return
                                                 fi
                                                 ;;
-                                        list|detach|status|show|resources) words=$(__qosctl_attached) ;;
+                                        list|detach|status|show|resources|list-thresholds|monitor|is-ok) words=$(__qosctl_attached) ;;
+                                        set-threshold|wait) (( n == 0 )) && words=$(__qosctl_attached) ;;
+                                        clear-threshold)
+                                                if (( n == 0 )); then
+                                                        words=$(__qosctl_attached)
+                                                else
+                                                        words=$(__qosctl_thresholds)
+                                                fi
+                                                ;;
                                         history)
                                                 if (( n == 0 )); then
                                                         words=$(__qosctl_attached)

@@ -12,12 +12,13 @@
 
 JsonMode arg_json = JSON_OFF;
 bool arg_no_pager = false, arg_legend = true, arg_ask_password = true;
-bool arg_all = false, arg_value = false, arg_batch = false;
+bool arg_all = false, arg_value = false, arg_batch = false, arg_now = false;
 const char *arg_host = NULL;
 char **arg_probes = NULL, **arg_excludes = NULL, **arg_metrics = NULL;
 uint64_t arg_window = WINDOW_UNSET;
 uint64_t arg_since = SINCE_UNSET;
 uint64_t arg_for = 0;
+uint64_t arg_timeout = 0;
 uint64_t arg_delay = NSEC_PER_SEC;
 uint64_t arg_iterations = 0;
 
@@ -34,6 +35,8 @@ enum {
         OPTION_METRICS,
         OPTION_REPEAT,
         OPTION_SINCE,
+        OPTION_TIMEOUT,
+        OPTION_NOW,
         _OPTION_MAX,
 };
 
@@ -51,6 +54,8 @@ static const struct Verb {
         { "list",         0, -1, TAKES(ALL)|TAKES(WINDOW),     verb_list         },
         { "attach",       1, -1, TAKES(PROBES)|TAKES(EXCLUDE)|TAKES(FOR), verb_attach },
         { "detach",       0, -1, TAKES(ALL),                  verb_detach       },
+        { "enable",       1, -1, TAKES(PROBES)|TAKES(EXCLUDE)|TAKES(NOW), verb_enable },
+        { "disable",      1, -1, 0,                           verb_disable      },
         { "status",       1, -1, TAKES(WINDOW),               verb_status       },
         { "show",         1, -1, TAKES(WINDOW)|TAKES(METRICS), verb_show         },
         { "resources",    1, -1, TAKES(WINDOW),               verb_resources    },
@@ -59,6 +64,12 @@ static const struct Verb {
         { "history",      1, -1, TAKES(SINCE),                verb_history      },
         { "heatmap",      1, 2,  TAKES(SINCE),                verb_heatmap      },
         { "measure",      1, -1, 0,                           verb_measure      },
+        { "set-threshold",   1, 2,  0,                       verb_set_threshold   },
+        { "clear-threshold", 1, -1, 0,                       verb_clear_threshold },
+        { "list-thresholds", 0, -1, 0,                       verb_list_thresholds },
+        { "monitor",      0, -1, 0,                          verb_monitor      },
+        { "wait",         1, 2,  TAKES(TIMEOUT),             verb_wait         },
+        { "is-ok",        1, -1, 0,                          verb_is_ok        },
         { "probes",       0, 0,  0,                          verb_probes       },
         { "list-metrics", 0, 0,  0,                          verb_list_metrics },
 };
@@ -74,6 +85,8 @@ static int help(void) {
                       "  list [PATTERN...]          List attached units (the default)\n"
                       "  attach UNIT...             Begin to observe units\n"
                       "  detach UNIT...|--all       Stop to observe units\n"
+                      "  enable UNIT...             Observe units from each boot on\n"
+                      "  disable UNIT...            Revert that\n"
                       "  status UNIT...             Show how units are doing, for people\n"
                       "  show UNIT...               Show what is known of units, for programs\n"
                       "  resources UNIT...          Show what units have of disks and memory\n"
@@ -82,6 +95,13 @@ static int help(void) {
                       "  history UNIT [METRIC...]   Show how metrics changed over time\n"
                       "  heatmap UNIT [METRIC]      Show how the distribution of a duration changed\n"
                       "  measure UNIT -- COMMAND    Show what a unit does while COMMAND runs\n"
+                      "\n%2$sThreshold Commands:%3$s\n"
+                      "  set-threshold UNIT RULE    Set what a unit must not be beyond\n"
+                      "  clear-threshold UNIT NAME... Take thresholds away\n"
+                      "  list-thresholds [UNIT...]  List thresholds, and whether they are violated\n"
+                      "  monitor [UNIT...]          Show when thresholds are crossed\n"
+                      "  wait UNIT CONDITION        Wait until a condition holds\n"
+                      "  is-ok UNIT...              Check whether no threshold is violated\n"
                       "\n%2$sCommands on qosd:%3$s\n"
                       "  probes                     Show the BPF programs, and what they cost\n"
                       "  list-metrics               List what can be measured\n"
@@ -93,11 +113,13 @@ static int help(void) {
                       "     --since=TIME            With history, heatmap: from then on (default: 1h)\n"
                       "  -a --all                   With list: also units that listen\n"
                       "                             With detach: all units\n"
-                      "     --probes=PROBE,...      With attach: what to measure: requests, tls, cpu,\n"
-                      "                             block, memory\n"
-                      "     --exclude=WHAT,...      With attach: leave out requests at port:N, to\n"
-                      "                             http:/PATH, of redis:COMMAND\n"
+                      "     --now                   With enable: wait until it is observed\n"
+                      "     --probes=PROBE,...      With attach, enable: what to measure: requests,\n"
+                      "                             tls, cpu, block, memory\n"
+                      "     --exclude=WHAT,...      With attach, enable: leave out requests at port:N,\n"
+                      "                             to http:/PATH, of redis:COMMAND\n"
                       "     --for=SPAN              With attach: detach by itself after SPAN\n"
+                      "     --timeout=SPAN          With wait: give up after SPAN\n"
                       "  -P METRIC                  With show: only this metric\n"
                       "     --value                 With show: only values, no names\n"
                       "  -b --batch                 With top: print tables one after the other\n"
@@ -177,6 +199,8 @@ enum {
         ARG_PROBES,
         ARG_EXCLUDE,
         ARG_FOR,
+        ARG_TIMEOUT,
+        ARG_NOW,
         ARG_VALUE,
         ARG_JSON,
         ARG_NO_PAGER,
@@ -195,6 +219,8 @@ static int parse_argv(int argc, char **argv) {
                 { "probes",          required_argument, NULL, ARG_PROBES          },
                 { "exclude",         required_argument, NULL, ARG_EXCLUDE         },
                 { "for",             required_argument, NULL, ARG_FOR             },
+                { "timeout",         required_argument, NULL, ARG_TIMEOUT         },
+                { "now",             no_argument,       NULL, ARG_NOW             },
                 { "value",           no_argument,       NULL, ARG_VALUE           },
                 { "batch",           no_argument,       NULL, 'b'                 },
                 { "iterations",      required_argument, NULL, 'n'                 },
@@ -268,6 +294,18 @@ static int parse_argv(int argc, char **argv) {
                         if (r < 0 || arg_for == 0)
                                 return complain(-EINVAL, "Invalid time '%s', expected a time span like 10min or 1h 30min.", optarg);
                         given[OPTION_FOR] = "--for=";
+                        break;
+
+                case ARG_TIMEOUT:
+                        r = parse_span(optarg, &arg_timeout);
+                        if (r < 0 || arg_timeout == 0)
+                                return complain(-EINVAL, "Invalid time '%s', expected a time span like 30s or 10min.", optarg);
+                        given[OPTION_TIMEOUT] = "--timeout=";
+                        break;
+
+                case ARG_NOW:
+                        arg_now = true;
+                        given[OPTION_NOW] = "--now";
                         break;
 
                 case 'P':

@@ -27,13 +27,14 @@ typedef enum JsonMode {
 
 extern JsonMode arg_json;
 extern bool arg_no_pager, arg_legend, arg_ask_password;
-extern bool arg_all, arg_value, arg_batch;
+extern bool arg_all, arg_value, arg_batch, arg_now;
 extern const char *arg_host;
 extern char **arg_probes;               /* NULL: the daemon's default */
 extern char **arg_excludes;             /* NULL: nothing */
 extern char **arg_metrics;              /* NULL: all */
 extern uint64_t arg_window;             /* ns; WINDOW_UNSET: the daemon's default */
 extern uint64_t arg_since;              /* CLOCK_REALTIME, ns; SINCE_UNSET: the daemon's default */
+extern uint64_t arg_timeout;            /* ns; 0: no limit */
 extern uint64_t arg_for;                /* ns; 0: no limit */
 extern uint64_t arg_delay;              /* ns */
 extern uint64_t arg_iterations;         /* 0: no limit */
@@ -42,6 +43,8 @@ extern uint64_t arg_iterations;         /* 0: no limit */
 int verb_list(int argc, char **argv);
 int verb_attach(int argc, char **argv);
 int verb_detach(int argc, char **argv);
+int verb_enable(int argc, char **argv);
+int verb_disable(int argc, char **argv);
 int verb_status(int argc, char **argv);
 int verb_show(int argc, char **argv);
 int verb_resources(int argc, char **argv);
@@ -50,6 +53,12 @@ int verb_histogram(int argc, char **argv);
 int verb_history(int argc, char **argv);
 int verb_heatmap(int argc, char **argv);
 int verb_measure(int argc, char **argv);
+int verb_set_threshold(int argc, char **argv);
+int verb_clear_threshold(int argc, char **argv);
+int verb_list_thresholds(int argc, char **argv);
+int verb_monitor(int argc, char **argv);
+int verb_wait(int argc, char **argv);
+int verb_is_ok(int argc, char **argv);
 int verb_probes(int argc, char **argv);
 int verb_list_metrics(int argc, char **argv);
 

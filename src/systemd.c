@@ -25,6 +25,7 @@ typedef struct Properties {
         sd_bus_message *message;        /* info points into it */
         UnitInfo info;
         char *names, *triggers, *triggered_by;
+        char *fragment, **drop_ins, **files;
         struct qos_address *listen;
         size_t n_listen;
 } Properties;
@@ -196,6 +197,9 @@ static void properties_done(Properties *p) {
         free(p->names);
         free(p->triggers);
         free(p->triggered_by);
+        free(p->fragment);
+        strv_free(p->drop_ins);
+        free(p->files); /* what is in there belongs to the two */
         free(p->listen);
         *p = (Properties) {};
 }
@@ -306,6 +310,21 @@ static int listen_read(sd_bus_message *m, Properties *p) {
         return r < 0 ? r : sd_bus_message_exit_container(m);
 }
 
+static int files_collect(Properties *p) {
+        size_t n = 0, k = 0;
+
+        while (p->drop_ins && p->drop_ins[n])
+                n++;
+        p->files = new0(char*, n + 2);
+        if (!p->files)
+                return -ENOMEM;
+        if (!isempty(p->fragment))
+                p->files[k++] = p->fragment;
+        for (size_t i = 0; i < n; i++)
+                p->files[k++] = p->drop_ins[i];
+        return 0;
+}
+
 static int properties_read(sd_bus_message *m, Properties *ret) {
         UnitInfo info = {};
         int r;
@@ -342,7 +361,19 @@ static int properties_read(sd_bus_message *m, Properties *ret) {
                         r = sd_bus_message_read(m, "v", "s", field);
                 else if (streq(name, "Names") && streq(contents, "as"))
                         r = names_read(m, "", ALIASES_MAX, &ret->names);
-                else if (streq(name, "Triggers") && streq(contents, "as"))
+                else if (streq(name, "FragmentPath") && streq(contents, "s")) {
+                        const char *path;
+
+                        r = sd_bus_message_read(m, "v", "s", &path);
+                        if (r >= 0)
+                                r = free_and_strdup(&ret->fragment, path);
+                } else if (streq(name, "DropInPaths") && streq(contents, "as")) {
+                        r = sd_bus_message_enter_container(m, 'v', "as");
+                        if (r >= 0)
+                                r = sd_bus_message_read_strv(m, &ret->drop_ins);
+                        if (r >= 0)
+                                r = sd_bus_message_exit_container(m);
+                } else if (streq(name, "Triggers") && streq(contents, "as"))
                         r = names_read(m, "", SOCKETS_MAX, &ret->triggers);
                 else if (streq(name, "TriggeredBy") && streq(contents, "as"))
                         r = names_read(m, ".socket", SOCKETS_MAX, &ret->triggered_by);
@@ -380,6 +411,10 @@ static int properties_read(sd_bus_message *m, Properties *ret) {
         if (!info.id || !info.load_state || !info.active_state)
                 return -EBADMSG;
 
+        r = files_collect(ret);
+        if (r < 0)
+                return r;
+        info.files = ret->files;
         info.names = strempty(ret->names);
         info.triggers = isempty(ret->triggers) ? NULL : ret->triggers;
         ret->info = info;
@@ -642,6 +677,57 @@ static int on_units_listed(sd_bus_message *m, void *userdata, sd_bus_error *erro
         return 0;
 }
 
+static int on_loaded_listed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        ServiceManagerCall *c = ASSERT_PTR(userdata);
+        _cleanup_free_ char *names = NULL;
+        size_t size = 0;
+        FILE *f;
+        int r;
+
+        f = open_memstream(&names, &size);
+        if (!f) {
+                (void) log_oom();
+                call_finish(c, 0, NULL, NULL, NULL);
+                return 0;
+        }
+        r = sd_bus_message_is_method_error(m, NULL) ? 0 : sd_bus_message_enter_container(m, 'a', "(ssssssouso)");
+        while (r > 0) {
+                const char *name;
+
+                r = sd_bus_message_read(m, "(ssssssouso)", &name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+                if (r > 0)
+                        fprintf(f, "%s ", name);
+        }
+        (void) fclose(f);
+
+        call_finish(c, 0, NULL, NULL, names);
+        return 0;
+}
+
+int service_manager_list_loaded(ServiceManager *s, const char *pattern, service_manager_list_handler_t handler, void *userdata,
+                                ServiceManagerCall **ret) {
+        ServiceManagerCall *c;
+        int r;
+
+        if (!s->bus)
+                return -ENOTCONN;
+
+        r = call_new(s, userdata, &c);
+        if (r < 0)
+                return r;
+        c->list_handler = handler;
+
+        r = sd_bus_call_method_async(s->bus, &c->slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "ListUnitsByPatterns",
+                                     on_loaded_listed, c, "asas", 0, 1, pattern);
+        if (r < 0) {
+                service_manager_call_free(c);
+                return r;
+        }
+
+        *ret = c;
+        return 0;
+}
+
 int service_manager_list(ServiceManager *s, const char *pattern, service_manager_list_handler_t handler, void *userdata,
                          ServiceManagerCall **ret) {
         ServiceManagerCall *c;
@@ -739,34 +825,31 @@ static int watch_install(ServiceManager *s, Watch *w) {
                                          "PropertiesChanged", on_unit_changed, NULL, w);
 }
 
-/* Nothing attached: nothing is listened to, nothing wakes the daemon up. */
-static int service_manager_listen(ServiceManager *s) {
+/* That unit files were read anew, by the same service manager or another one. */
+static int service_manager_listen_always(ServiceManager *s) {
         int r;
 
         r = sd_bus_match_signal_async(s->bus, &s->reloading_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "Reloading",
                                       on_reloading, NULL, s);
-        if (r < 0)
-                return r;
-        /* A socket has been started or stopped. Its own signals tell of each connection */
-        r = sd_bus_match_signal_async(s->bus, &s->job_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "JobRemoved",
-                                      on_job_removed, NULL, s);
-        if (r < 0)
-                return r;
-        r = sd_bus_add_match_async(s->bus, &s->owner_slot,
-                                   "type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',"
-                                   "interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='" PID1_NAME "'",
-                                   on_owner_changed, NULL, s);
-        if (r < 0)
-                return r;
+        if (r >= 0)
+                r = sd_bus_add_match_async(s->bus, &s->owner_slot,
+                                           "type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',"
+                                           "interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='" PID1_NAME "'",
+                                           on_owner_changed, NULL, s);
+        if (r >= 0)
+                service_manager_subscribe(s);
+        return r;
+}
 
-        service_manager_subscribe(s);
-        return 0;
+/* Nothing attached: nothing else is listened to. */
+static int service_manager_listen(ServiceManager *s) {
+        /* A socket has been started or stopped. Its own signals tell of each connection */
+        return sd_bus_match_signal_async(s->bus, &s->job_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "JobRemoved",
+                                         on_job_removed, NULL, s);
 }
 
 static void service_manager_unlisten(ServiceManager *s) {
-        s->reloading_slot = sd_bus_slot_unref(s->reloading_slot);
         s->job_slot = sd_bus_slot_unref(s->job_slot);
-        s->owner_slot = sd_bus_slot_unref(s->owner_slot);
         for (Watch *w = s->watches; w; w = w->next)
                 w->slot = sd_bus_slot_unref(w->slot);
 }
@@ -813,17 +896,16 @@ void service_manager_unwatch(ServiceManager *s, const char *name) {
                         break;
                 }
 
-        if (!s->watches && s->bus) {
+        if (!s->watches && s->bus)
                 service_manager_unlisten(s);
-                (void) sd_bus_call_method_async(s->bus, NULL, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "Unsubscribe",
-                                                NULL, NULL, NULL);
-        }
 }
 
 int service_manager_set_bus(ServiceManager *s, sd_bus *bus) {
         int r;
 
         service_manager_unlisten(s);
+        s->reloading_slot = sd_bus_slot_unref(s->reloading_slot);
+        s->owner_slot = sd_bus_slot_unref(s->owner_slot);
         while (s->calls)
                 call_finish(s->calls, -ENOTCONN, "the connection to the system bus was lost", NULL, NULL);
         s->bus = sd_bus_unref(s->bus);
@@ -832,9 +914,9 @@ int service_manager_set_bus(ServiceManager *s, sd_bus *bus) {
                 return 0;
         s->bus = sd_bus_ref(bus);
 
-        if (!s->watches)
-                return 0;
-        r = service_manager_listen(s);
+        r = service_manager_listen_always(s);
+        if (r >= 0 && s->watches)
+                r = service_manager_listen(s);
         if (r < 0)
                 return r;
         for (Watch *w = s->watches; w; w = w->next) {

@@ -27,14 +27,16 @@ typedef struct UnitInfo {
         const char *socket_groups;      /* control groups of the sockets that start this service and no other, space separated; or NULL */
         const struct qos_address *listen; /* TCP: of the socket, or of all sockets that start the service */
         size_t n_listen;
+        char **files;                   /* its unit file, then drop-ins in the order they are read; NULL: none */
         sd_id128_t invocation_id;
 } UnitInfo;
 
 /* error < 0: message is PID 1's, or says that it could not be asked; info is NULL. Valid during the call. */
 typedef void (*service_manager_unit_handler_t)(int error, const char *message, const UnitInfo *info, void *userdata);
-/* names: space separated, at most a few; empty when there are none. */
+/* names: space separated; empty when there are none. */
 typedef void (*service_manager_list_handler_t)(const char *names, void *userdata);
-/* Something about this unit may have changed (name NULL: about any). A socket is named when it was started or stopped,
+/* Something about this unit may have changed (name NULL: about any, also when the service manager is there, or has read all unit
+ * files anew). A socket is named when it was started or stopped,
  * also one that is not watched. */
 typedef void (*service_manager_changed_t)(const char *name, void *userdata);
 
@@ -46,7 +48,10 @@ int service_manager_set_bus(ServiceManager *s, sd_bus *bus);
 
 int service_manager_load(ServiceManager *s, const char *name, service_manager_unit_handler_t handler, void *userdata,
                          ServiceManagerCall **ret);
-/* The active units that match a pattern. */
+/* The units that are loaded and match a pattern, all of them. */
+int service_manager_list_loaded(ServiceManager *s, const char *pattern, service_manager_list_handler_t handler, void *userdata,
+                                ServiceManagerCall **ret);
+/* A few of the active units that match a pattern. */
 int service_manager_list(ServiceManager *s, const char *pattern, service_manager_list_handler_t handler, void *userdata,
                          ServiceManagerCall **ret);
 ServiceManagerCall* service_manager_call_free(ServiceManagerCall *c);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include "alarm.h"
 #include "nest.h"
 #include "unit-bus.h"
 #include "vtable-contention.h"
@@ -8,7 +9,7 @@
 
 /* The properties of org.qosd1.Unit that change. */
 static const char *const identity_table[] = {
-        "ControlGroup", "InvocationID", "ActiveState", "PartOf", "Contains", "Probes", "Degraded", "Holds", "Exclude",
+        "ControlGroup", "InvocationID", "ActiveState", "PartOf", "Contains", "Probes", "Degraded", "Holds", "Exclude", "Thresholds",
 };
 
 /* The interfaces that show a reading. */
@@ -131,6 +132,22 @@ static int unit_property_get_exclude(sd_bus *bus, const char *path, const char *
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
 
+static int unit_property_get_thresholds(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                        sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        Unit *u = ASSERT_PTR(userdata);
+        int r;
+
+        r = sd_bus_message_open_container(reply, 'a', "(ssst)");
+        for (Alarm *a = alarm_next(u, NULL); a && r >= 0; a = alarm_next(u, a)) {
+                _cleanup_free_ char *whole = NULL;
+
+                r = threshold_format(&a->rule, &whole);
+                if (r >= 0)
+                        r = sd_bus_message_append(reply, "(ssst)", a->rule.name, whole, threshold_state_to_string(a->machine.state), a->since);
+        }
+        return r < 0 ? r : sd_bus_message_close_container(reply);
+}
+
 static int unit_property_get_drops(sd_bus *bus, const char *path, const char *interface, const char *property,
                                    sd_bus_message *reply, void *userdata, sd_bus_error *error) {
         Unit *u = ASSERT_PTR(userdata);
@@ -188,6 +205,12 @@ static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_
         if (unit_get_excludes(u, NULL, &excludes) >= 0)
                 for (size_t i = 0; i < excludes.n; i++)
                         ret[8] = hash_string(ret[8], excludes.list[i].text);
+        ret[9] = seed;
+        for (Alarm *a = alarm_next(u, NULL); a; a = alarm_next(u, a)) {
+                ret[9] = hash(ret[9], &a->rule, sizeof(a->rule)); /* made out of zeroes: padding, too */
+                ret[9] = hash(ret[9], &a->machine.state, sizeof(a->machine.state));
+                ret[9] = hash(ret[9], &a->since, sizeof(a->since));
+        }
 }
 
 /* ---- readings --------------------------------------------------------------------------------------- */
@@ -403,6 +426,18 @@ int unit_objects_emit_unit(UnitObjects *o, Unit *u) {
 
         memcpy(shown->identity, identity, sizeof(identity));
         return 1;
+}
+
+int unit_objects_emit_crossed(UnitObjects *o, Unit *u, const AlarmEvent *e) {
+        _cleanup_free_ char *path = NULL;
+        int r;
+
+        r = unit_get_bus_path(u, &path);
+        if (r < 0)
+                return r;
+        return sd_bus_emit_signal(o->bus, path, Unit_INTERFACE, "ThresholdCrossed", "ssssdddttt",
+                                  e->rule.name, e->rule.metric->name, threshold_state_to_string(e->state), threshold_state_to_string(e->previous),
+                                  e->value, e->rule.limit, threshold_get_slack(&e->rule, e->value), e->samples, e->seq, e->timestamp);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------ */

@@ -11,6 +11,7 @@
 #include "probe.h"
 #include "rows-reading.h"
 #include "threads.h"
+#include "threshold.h"
 #include "usage.h"
 #include "window.h"
 
@@ -37,6 +38,7 @@ const char* probe_name(unsigned i) {
 const char* hold_type_to_string(HoldType t) {
         static const char *const table[_HOLD_TYPE_MAX] = {
                 [HOLD_ADMINISTRATOR] = "administrator",
+                [HOLD_FILE]          = "unitFile",
                 [HOLD_LEASE]         = "lease",
         };
 
@@ -549,6 +551,104 @@ void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
         RowsReading rows;
 
         snapshot_read(u, window, ret, &rows);
+}
+
+/* Requests of which no answer has begun to leave for longer than the limit: so many at least. */
+static uint64_t books_count_waiting(const Manager *m, const WindowBooks *w, double limit, unsigned *ret_last_bin) {
+        uint64_t n = 0, before;
+
+        for (unsigned bin = 0; bin < QOS_WAITING_BINS; bin++) {
+                if (QOS_WAITING_NSEC(bin) < limit)
+                        continue;
+                before = n;
+                for (size_t i = 0; i < w->n; i++) {
+                        const struct qos_unit *map = w->books[i].map;
+
+                        if (m->oldest_session != 0 && map->oldest_session == m->oldest_session)
+                                n += map->waiting[bin];
+                        for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
+                                if (m->gauge_sessions[g] != 0 && map->gauges[g].session == m->gauge_sessions[g])
+                                        n += map->gauges[g].waiting[bin];
+                }
+                if (n > before)
+                        *ret_last_bin = bin;
+        }
+        return n;
+}
+
+/* Of which a threshold knows what waits, and what was within its limit. */
+static bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret_distribution, double *ret_q) {
+        const char *name;
+        size_t length;
+
+        if (!threshold_get_quantile(metric, &name, &length, ret_q))
+                return false;
+        if (length == strlen("requests.server.latency") && startswith(name, "requests.server.latency"))
+                *ret_distribution = QOS_LATENCY;
+        else if (length == strlen("requests.server.firstByte") && startswith(name, "requests.server.firstByte"))
+                *ret_distribution = QOS_FIRST_BYTE;
+        else
+                return false;
+        return true;
+}
+
+bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good, uint64_t *ret_total) {
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        enum qos_distribution d;
+        WindowReading reading;
+        WindowBooks books;
+        double q;
+
+        if (!u->view || !metric_get_server_quantile(metric, &d, &q) || !has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS))
+                return false;
+        unit_get_books(u, buffer, &books);
+        if (window_read(&books, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0)
+                return false;
+        if (window_is_overlapping(reading.cells[QOS_CELL_OVERLAPS], reading.cells[QOS_CELL_COUNT]))
+                return false;
+        *ret_total = window_get_count(&reading, d);
+        *ret_good = window_count_within(&reading, d, limit);
+        return true;
+}
+
+double unit_get_threshold_value(Unit *u, const Snapshot *s, const Metric *metric, double limit, uint64_t *ret_samples) {
+        const Server *server = &s->metrics.requests.server;
+        uint64_t n, waiting, samples, value;
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        enum qos_distribution d;
+        WindowReading reading;
+        WindowBooks books;
+        unsigned last_bin = 0;
+        double real, q;
+
+        *ret_samples = server->count;
+
+        if (metric->type == METRIC_REAL)
+                real = metric_get_real(metric, &s->metrics, &real) ? real : NAN;
+        else
+                real = metric_get_integer(metric, &s->metrics, &n) ? (double) n : NAN;
+        if (metric->kind == METRIC_COUNTER || streq(metric->unit, "1/s"))
+                return now_nsec(CLOCK_MONOTONIC) - u->attached_since_monotonic < s->window ? NAN : real;
+
+        if (!metric_get_server_quantile(metric, &d, &q))
+                return real;
+
+        *ret_samples = d == QOS_LATENCY ? server->latency.count : server->first_byte.count;
+        /* Where questions overlap it is not known what waits, either */
+        if (*ret_samples == ABSENT || server->oldest_in_flight == ABSENT || server->oldest_in_flight <= limit)
+                return real;
+
+        unit_get_books(u, buffer, &books);
+        waiting = books_count_waiting(u->manager, &books, limit, &last_bin);
+        if (waiting == 0 || window_read(&books, now_nsec(CLOCK_MONOTONIC), s->window, &reading) < 0)
+                return real;
+        value = window_get_quantile(&reading, d, q, u->manager->config.minimum_samples, waiting, &samples);
+        *ret_samples = samples;
+        if (value == WINDOW_WAITING)
+                /* What is the oldest in flight may be one that asked to wait */
+                return last_bin + 1 == QOS_WAITING_BINS ? server->oldest_in_flight :
+                        MIN(server->oldest_in_flight, QOS_WAITING_NSEC(last_bin + 1) - 1);
+        return value == ABSENT ? NAN : value;
 }
 
 void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size_t n, Snapshot *ret, Row *ret_rows) {

@@ -19,6 +19,8 @@ typedef struct Unit Unit;
 typedef struct Hold Hold;
 struct qos_address;
 typedef struct History History;
+typedef struct Metric Metric;
+typedef struct Alarm Alarm;
 typedef struct WindowBase WindowBase;
 typedef struct WindowMark WindowMark;
 struct qos_unit;
@@ -44,11 +46,12 @@ const char* probe_name(unsigned i);
 
 typedef enum HoldType {
         HOLD_ADMINISTRATOR,     /* "qosctl attach": until detach, an expiry, or the next boot */
+        HOLD_FILE,              /* [X-QoS] in the unit's files: as long as it stands there */
         HOLD_LEASE,             /* lives as long as the connection (varlink) or bus name (D-Bus) of who asked */
         _HOLD_TYPE_MAX,
 } HoldType;
 
-const char* hold_type_to_string(HoldType t);    /* "administrator", "lease" */
+const char* hold_type_to_string(HoldType t);    /* "administrator", "unitFile", "lease" */
 
 struct Hold {
         Unit *unit;
@@ -60,6 +63,7 @@ struct Hold {
         uint64_t expires;               /* CLOCK_BOOTTIME usec, or USEC_INFINITY */
         sd_event_source *expiry;
         void *lease_key;                /* identifies the connection a lease belongs to */
+        bool seen;                      /* by the newest look at unit files (declared.c) */
         Hold *next;
 };
 
@@ -106,6 +110,8 @@ struct Unit {
         uint64_t cached_signature;      /* of the counters, and where the window began */
         uint64_t cached_boundary;
 
+        Alarm *alarms;                  /* alarm.h */
+
         History *history;               /* history.h */
         struct {
                 uint64_t index;
@@ -131,6 +137,15 @@ void unit_free(Unit *u);
 /* Takes a reading over the window (WINDOW_TOTAL or window_is_valid()). Never fails: what cannot be had is absent.
  * While nothing happened to the unit the last reading is given again, with its seq. */
 void unit_get_snapshot(Unit *u, uint64_t window_nsec, Snapshot *ret);
+
+/* What the metric is for a threshold with that limit, in a reading over that window: requests of which no answer has begun to leave
+ * for longer than the limit count as beyond it, in quantiles of the latency and of the time to first byte. NaN: not known, also of
+ * what is counted while the unit is not attached for as long as the window. ret_samples: what it was taken from; ABSENT: not known. */
+double unit_get_threshold_value(Unit *u, const Snapshot *s, const Metric *metric, double limit, uint64_t *ret_samples);
+
+/* Of the latency and of the time to first byte: how many requests in the window were answered, and how many of them not beyond the
+ * limit. False: the metric is none of these, or not measured. */
+bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good, uint64_t *ret_total);
 
 /* The same with, for each selector, what it chooses, all of it together; not measured if it chooses nothing. */
 void unit_get_selected(Unit *u, uint64_t window_nsec, const Selector *selectors, size_t n, Snapshot *ret, Row *ret_rows);

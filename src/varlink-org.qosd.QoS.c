@@ -30,6 +30,8 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 HoldType,
                 FIELD_COMMENT("Until it is detached, its time is over, or the next boot"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(administrator),
+                FIELD_COMMENT("For as long as a section [X-QoS] stands in its unit files"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(unitFile),
                 FIELD_COMMENT("For as long as the connection of who asked for it"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(lease));
 
@@ -41,6 +43,24 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(attached),
                 FIELD_COMMENT("Needed, but it cannot be had"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(unavailable));
+
+static SD_VARLINK_DEFINE_ENUM_TYPE(
+                ThresholdState,
+                FIELD_COMMENT("The metric has no value: no or too few requests, or it cannot be measured"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(unknown),
+                FIELD_COMMENT("Within its limit"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(ok),
+                FIELD_COMMENT("Beyond its limit"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(violated));
+
+static SD_VARLINK_DEFINE_ENUM_TYPE(
+                ThresholdSource,
+                FIELD_COMMENT("Until it is cleared, or its unit is no longer observed"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(administrator),
+                FIELD_COMMENT("For as long as the connection of who has set it"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(lease),
+                FIELD_COMMENT("For as long as it stands in a unit file"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(unitFile));
 
 static SD_VARLINK_DEFINE_ENUM_TYPE(
                 MetricKind,
@@ -598,6 +618,54 @@ static SD_VARLINK_DEFINE_METHOD(
                 SD_VARLINK_DEFINE_INPUT(lease, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
                 DEFINE_INPUT_POLKIT);
 
+#define DEFINE_THRESHOLD(DEFINE, DEFINE_BY_TYPE) \
+        FIELD_COMMENT("The name of the unit"), \
+        DEFINE(unit, SD_VARLINK_STRING, 0), \
+        FIELD_COMMENT("The name of the threshold"), \
+        DEFINE(name, SD_VARLINK_STRING, 0), \
+        FIELD_COMMENT("The whole of it, as SetThreshold() takes it, with all that may be left out"), \
+        DEFINE(threshold, SD_VARLINK_STRING, 0), \
+        FIELD_COMMENT("The metric"), \
+        DEFINE(metric, SD_VARLINK_STRING, 0), \
+        FIELD_COMMENT("The state"), \
+        DEFINE_BY_TYPE(state, ThresholdState, 0), \
+        FIELD_COMMENT("What the metric must not be beyond, in its unit"), \
+        DEFINE(limit, SD_VARLINK_FLOAT, 0), \
+        FIELD_COMMENT("The value of the metric; left out if there is none"), \
+        DEFINE(value, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("How far it is from the limit, as a part of the limit, negative beyond it"), \
+        DEFINE(slack, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("The number of requests that it was taken from"), \
+        DEFINE(samples, SD_VARLINK_INT, SD_VARLINK_NULLABLE)
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Threshold,
+                DEFINE_THRESHOLD(SD_VARLINK_DEFINE_FIELD, SD_VARLINK_DEFINE_FIELD_BY_TYPE),
+                FIELD_COMMENT("Where it comes from"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(source, ThresholdSource, 0),
+                FIELD_COMMENT("The file and the line it stands in"),
+                SD_VARLINK_DEFINE_FIELD(origin, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Since when the state is what it is, in nanoseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_FIELD(since, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Of a quantile of the latency or the time to first byte, in replies to ListThresholds(): requests that were answered within the limit, since it was set"),
+                SD_VARLINK_DEFINE_FIELD(good, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The same, all requests"),
+                SD_VARLINK_DEFINE_FIELD(total, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The same: the part of requests beyond the limit in the last 60 s, as a multiple of what the quantile allows, 0.01 for p99"),
+                SD_VARLINK_DEFINE_FIELD(burnShort, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("… in the last 5 min"),
+                SD_VARLINK_DEFINE_FIELD(burnLong, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                ThresholdEvent,
+                DEFINE_THRESHOLD(SD_VARLINK_DEFINE_FIELD, SD_VARLINK_DEFINE_FIELD_BY_TYPE),
+                FIELD_COMMENT("The state before"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(previous, ThresholdState, 0),
+                FIELD_COMMENT("Counts the events of all units; goes on when qosd is restarted, and begins anew when it was stopped"),
+                SD_VARLINK_DEFINE_FIELD(seq, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("When it happened, in nanoseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0));
+
 static SD_VARLINK_DEFINE_METHOD_FULL(
                 List,
                 SD_VARLINK_REQUIRES_MORE,
@@ -614,6 +682,8 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT(partOf, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The attached units that lie in it, at any depth"),
                 SD_VARLINK_DEFINE_OUTPUT(contains, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Its thresholds"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(thresholds, Threshold, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("A reading of it"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshot, Snapshot, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The name of the unit, or the path of a control group"),
@@ -692,6 +762,62 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshot, Snapshot, 0),
                 FIELD_COMMENT("How many readings were left out before this one, as the earlier ones had not been fetched"),
                 SD_VARLINK_DEFINE_OUTPUT(skipped, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_METHOD(
+                SetThreshold,
+                DEFINE_INPUT_UNIT,
+                FIELD_COMMENT("The threshold: \"NAME: METRIC > LIMIT over WINDOW for DURATION, clear LIMIT for DURATION, cooldown DURATION\". All behind the first limit may be left out; for a metric that is to be large \"<\". One of this name that the caller has set before is replaced"),
+                SD_VARLINK_DEFINE_INPUT(threshold, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Whether it goes with this connection. Default: no"),
+                SD_VARLINK_DEFINE_INPUT(lease, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
+                DEFINE_INPUT_POLKIT,
+                FIELD_COMMENT("The name of the unit"),
+                SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("The threshold, with all that was left out"),
+                SD_VARLINK_DEFINE_OUTPUT(threshold, SD_VARLINK_STRING, 0));
+
+static SD_VARLINK_DEFINE_METHOD(
+                ClearThreshold,
+                DEFINE_INPUT_UNIT,
+                FIELD_COMMENT("The name of the threshold"),
+                SD_VARLINK_DEFINE_INPUT(name, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Whether it is one that goes with this connection. Default: no"),
+                SD_VARLINK_DEFINE_INPUT(lease, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
+                DEFINE_INPUT_POLKIT);
+
+static SD_VARLINK_DEFINE_METHOD_FULL(
+                ListThresholds,
+                SD_VARLINK_REQUIRES_MORE,
+                FIELD_COMMENT("Only those of this unit. Default: of all"),
+                SD_VARLINK_DEFINE_INPUT(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("A threshold, as it is now"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(threshold, Threshold, 0));
+
+static SD_VARLINK_DEFINE_METHOD_FULL(
+                Monitor,
+                SD_VARLINK_REQUIRES_MORE,
+                FIELD_COMMENT("The units. Default, also if empty: all that are attached, or will be"),
+                SD_VARLINK_DEFINE_INPUT(units, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The number of the last event that is known: those after it are sent first. Default, also if there was no such event yet: the first reply has all thresholds as they are"),
+                SD_VARLINK_DEFINE_INPUT(since, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("In the first reply: the number of the newest event"),
+                SD_VARLINK_DEFINE_OUTPUT(seq, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("In the first reply: the thresholds as they are, after the event of that number"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(thresholds, Threshold, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("In the first reply: how many of the events that were asked for are no longer known; they may have been about other units"),
+                SD_VARLINK_DEFINE_OUTPUT(lost, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("In all others: a threshold whose state has changed"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(event, ThresholdEvent, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_METHOD(
+                Wait,
+                DEFINE_INPUT_UNIT,
+                FIELD_COMMENT("What is waited for: a threshold without its name, as in \"requests.server.firstByte.p99 < 20ms over 10s for 5s\""),
+                SD_VARLINK_DEFINE_INPUT(condition, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("The name of the unit"),
+                SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("The value of the metric, as it is now"),
+                SD_VARLINK_DEFINE_OUTPUT(value, SD_VARLINK_FLOAT, 0));
 
 static SD_VARLINK_DEFINE_METHOD_FULL(
                 ListMetrics,
@@ -772,6 +898,11 @@ static DEFINE_ERROR(NotMarked, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(TooManyMarks, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(InvalidExclude, exclude, SD_VARLINK_STRING, "What was to be left out, as it was asked for");
 static DEFINE_ERROR(TooManyExcludes, limit, SD_VARLINK_INT, "How many there may be");
+static DEFINE_ERROR(InvalidThreshold, threshold, SD_VARLINK_STRING, "The threshold or the condition as it was written");
+static DEFINE_ERROR(NoSuchThreshold, threshold, SD_VARLINK_STRING, "The name as it was asked for");
+static DEFINE_ERROR(ThresholdExists, threshold, SD_VARLINK_STRING, "The name of the threshold");
+static DEFINE_ERROR(TooManyThresholds, limit, SD_VARLINK_INT, "How many there may be");
+static DEFINE_ERROR(TooSlow, seq, SD_VARLINK_INT, "The number of the last event that was sent, to go on from there");
 static DEFINE_ERROR(NotMeasured, metric, SD_VARLINK_STRING, "The metric");
 static DEFINE_ERROR(ServiceManager, unit, SD_VARLINK_STRING, "The unit");
 static SD_VARLINK_DEFINE_ERROR(NothingToList);
@@ -788,6 +919,10 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_ProgramState,
                 SYMBOL_COMMENT("How a metric behaves over time"),
                 &vl_type_MetricKind,
+                SYMBOL_COMMENT("What a threshold says of its unit"),
+                &vl_type_ThresholdState,
+                SYMBOL_COMMENT("How long a threshold lasts"),
+                &vl_type_ThresholdSource,
                 SYMBOL_COMMENT("A reason to observe a unit; it is observed until the last one is gone"),
                 &vl_type_Hold,
                 SYMBOL_COMMENT("A distribution of durations"),
@@ -842,6 +977,10 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_StepHistogram,
                 SYMBOL_COMMENT("A step of the history: what happened in ten seconds, or five minutes"),
                 &vl_type_HistoryStep,
+                SYMBOL_COMMENT("What a metric of a unit must not be beyond"),
+                &vl_type_Threshold,
+                SYMBOL_COMMENT("The state of a threshold has changed"),
+                &vl_type_ThresholdEvent,
                 SYMBOL_COMMENT("Begins to observe a unit. One that does not run yet is waited for. Who has attached it before changes what was asked for then"),
                 &vl_method_Attach,
                 SYMBOL_COMMENT("Ends what Attach() began; the unit is observed further if others have attached it, too"),
@@ -858,6 +997,16 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_method_History,
                 SYMBOL_COMMENT("Takes a reading of each of the units at once, and then at each multiple of the interval. Who does not fetch the replies misses some, and then loses the connection"),
                 &vl_method_Subscribe,
+                SYMBOL_COMMENT("Sets a threshold of an attached unit. Each change of its state is an event, for Monitor(), the signal of D-Bus, and the journal"),
+                &vl_method_SetThreshold,
+                SYMBOL_COMMENT("Takes a threshold away. No event tells, but a state that is violated is no more"),
+                &vl_method_ClearThreshold,
+                SYMBOL_COMMENT("Shows thresholds, one with each reply"),
+                &vl_method_ListThresholds,
+                SYMBOL_COMMENT("Shows the thresholds, and then each change of a state when it happens. Who does not fetch the replies is told so (TooSlow), and gets no more"),
+                &vl_method_Monitor,
+                SYMBOL_COMMENT("Replies when the condition holds"),
+                &vl_method_Wait,
                 SYMBOL_COMMENT("Shows what there is to measure, one metric with each reply"),
                 &vl_method_ListMetrics,
                 SYMBOL_COMMENT("Shows the BPF programs, one with each reply"),
@@ -892,6 +1041,16 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_InvalidExclude,
                 SYMBOL_COMMENT("As much is left out of the figures of this unit as may be, by all who have attached it together"),
                 &vl_error_TooManyExcludes,
+                SYMBOL_COMMENT("That is no threshold, or no condition"),
+                &vl_error_InvalidThreshold,
+                SYMBOL_COMMENT("The unit has no threshold of that name"),
+                &vl_error_NoSuchThreshold,
+                SYMBOL_COMMENT("The unit has a threshold of that name, which is not the caller's to change"),
+                &vl_error_ThresholdExists,
+                SYMBOL_COMMENT("There are as many thresholds as may be, of this unit, of this user, or of all together"),
+                &vl_error_TooManyThresholds,
+                SYMBOL_COMMENT("Events were not fetched, no more are sent"),
+                &vl_error_TooSlow,
                 SYMBOL_COMMENT("There is no reading of that metric now"),
                 &vl_error_NotMeasured,
                 SYMBOL_COMMENT("The service manager could not be asked about the unit"),

@@ -3,6 +3,7 @@
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
+#include "alarm.h"
 #include "config-build.h"
 #include "history.h"
 #include "json.h"
@@ -17,7 +18,8 @@
 
 #define INTERFACE "org.qosd.QoS"
 #define LISTEN_PATH "/run/qosd/org.qosd.QoS"
-#define POLKIT_ACTION "org.qosd1.attach"
+#define POLKIT_ACTION_ATTACH "org.qosd1.attach"
+#define POLKIT_ACTION_CONFIGURE "org.qosd1.configure"
 
 /* Connections of everybody together, and of root: more than a fleet of tools opens, less than the descriptors we have
  * (LimitNOFILE= in the unit). Others have ConnectionsPerUserMax=. */
@@ -42,6 +44,12 @@ typedef struct Stream {
         uint64_t unread_since;          /* CLOCK_MONOTONIC usec; 0: it reads */
 } Stream;
 
+/* Who wants to know when thresholds are crossed. */
+typedef struct Monitor {
+        char **units;                   /* NULL: all that are attached */
+        uint64_t seq;                   /* of the last event that was sent, or was none of these units' */
+} Monitor;
+
 /* How often it is said that somebody has too many connections. */
 #define REFUSED_USEC (60 * USEC_PER_SEC)
 
@@ -63,14 +71,18 @@ typedef struct Connection {
         /* The one method that waits for polkit or PID 1: sd-varlink dispatches no other meanwhile */
         AttachOperation *attach;
         PolkitQuery *query;
-        bool detaching;
+        int (*go_on)(struct Connection *c); /* when it is allowed */
+        const char *action;             /* what polkit calls that */
+        bool needs_attached;            /* it is about an attached unit */
         char *unit;
+        char *threshold;                /* … or the name of one */
         ProbeMask probes;
         ExcludeList excludes;
         bool lease;
         uint64_t duration_usec;
 
         Stream *stream;
+        Monitor *monitor;
         Mark *marks[MARKS_MAX];         /* in no order; NULL: free */
 } Connection;
 
@@ -92,6 +104,15 @@ static Stream* stream_free(Stream *s) {
         sd_event_source_disable_unref(s->timer);
         strv_free(s->units);
         free(s);
+        return NULL;
+}
+
+static Monitor* monitor_free(Monitor *m) {
+        if (!m)
+                return NULL;
+
+        strv_free(m->units);
+        free(m);
         return NULL;
 }
 
@@ -121,6 +142,7 @@ static int reply_error(sd_varlink *link, int error, const QosError *e) {
 typedef struct Parameters {
         const char *unit;
         const char *metric;
+        const char *threshold;          /* or its name, or a condition */
         uint64_t window;                /* ABSENT: the default */
         uint64_t interval;
         uint64_t duration;
@@ -178,6 +200,8 @@ static void connection_forget_call(Connection *c) {
         c->query = polkit_query_free(c->query);
         free(c->unit);
         c->unit = NULL;
+        free(c->threshold);
+        c->threshold = NULL;
 }
 
 static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
@@ -236,10 +260,6 @@ static int connection_detach(Connection *c) {
         return sd_varlink_reply(c->link, NULL);
 }
 
-static int connection_go_on(Connection *c) {
-        return c->detaching ? connection_detach(c) : connection_attach(c);
-}
-
 static void on_authorized(int result, void *userdata) {
         Connection *c = ASSERT_PTR(userdata);
         int r;
@@ -253,7 +273,7 @@ static void on_authorized(int result, void *userdata) {
                 return;
         }
 
-        r = connection_go_on(c);
+        r = c->go_on(c);
         if (r < 0) /* without effect if that was the error that it has sent */
                 (void) sd_varlink_error_errno(c->link, r);
 }
@@ -264,15 +284,15 @@ static int connection_authorize(Connection *c, bool interactive) {
         int r;
 
         if (c->uid == 0 || manager_uid_owns(m, c->unit, c->uid))
-                return connection_go_on(c);
+                return c->go_on(c);
 
         /* Nobody types a password to be told of a typing error */
-        if (!manager_get_unit(m, c->unit, &e) && (c->detaching || e.code == QOS_ERROR_INVALID_UNIT_NAME)) {
+        if (!manager_get_unit(m, c->unit, &e) && (c->needs_attached || e.code == QOS_ERROR_INVALID_UNIT_NAME)) {
                 connection_forget_call(c);
                 return reply_error(c->link, -ENXIO, &e);
         }
 
-        r = m->bus ? polkit_query_varlink(m->bus, c->link, POLKIT_ACTION, interactive, on_authorized, c, &c->query) : -ENOTCONN;
+        r = m->bus ? polkit_query_varlink(m->bus, c->link, c->action, interactive, on_authorized, c, &c->query) : -ENOTCONN;
         if (r < 0) {
                 connection_forget_call(c);
                 return sd_varlink_error(c->link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
@@ -346,7 +366,9 @@ static int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_va
         c->unit = strdup(p.unit);
         if (!c->unit)
                 return -ENOMEM;
-        c->detaching = false;
+        c->go_on = connection_attach;
+        c->action = POLKIT_ACTION_ATTACH;
+        c->needs_attached = false;
         c->probes = probes;
         c->lease = p.lease;
         c->duration_usec = p.duration == ABSENT ? USEC_INFINITY : p.duration / NSEC_PER_USEC;
@@ -374,7 +396,9 @@ static int vl_method_detach(sd_varlink *link, sd_json_variant *parameters, sd_va
         c->unit = strdup(p.unit);
         if (!c->unit)
                 return -ENOMEM;
-        c->detaching = true;
+        c->go_on = connection_detach;
+        c->action = POLKIT_ACTION_ATTACH;
+        c->needs_attached = true;
         c->lease = p.lease;
 
         /* One's own lease is one's own to give up */
@@ -611,8 +635,39 @@ static int reply_many(sd_varlink *link, sd_json_variant **replies, size_t n) {
         return r;
 }
 
+/* names: NULL for all */
+static bool names_have(char **names, const char *name) {
+        for (char **i = names; i && *i; i++)
+                if (streq(*i, name))
+                        return true;
+        return !names;
+}
+
+/* units: NULL for all */
+static int thresholds_to_json(Manager *m, char **units, bool accounts, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        int r;
+
+        r = sd_json_variant_new_array(&array, NULL, 0);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++)
+                for (Alarm *a = m->units[i] ? alarm_next(m->units[i], NULL) : NULL; a && r >= 0; a = alarm_next(m->units[i], a)) {
+                        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+
+                        if (!names_have(units, m->units[i]->name))
+                                continue;
+                        r = alarm_to_json(a, accounts, &v);
+                        if (r >= 0)
+                                r = sd_json_variant_append_array(&array, v);
+                }
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(array);
+        return 0;
+}
+
 static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *snapshot = NULL, *holds = NULL, *contains = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *snapshot = NULL, *holds = NULL, *contains = NULL, *thresholds = NULL;
         const char *degraded = unit_degraded_reason(u);
         const Unit *outer = unit_find_outer(u);
         int r;
@@ -620,6 +675,11 @@ static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_
         r = unit_to_snapshot(u, c, window, &snapshot);
         if (r < 0)
                 return r;
+        if (alarm_next(u, NULL)) {
+                r = thresholds_to_json(u->manager, (char*[]) { u->name, NULL }, false, &thresholds);
+                if (r < 0)
+                        return r;
+        }
         r = holds_to_json(u, now_usec(CLOCK_BOOTTIME), &holds);
         if (r < 0)
                 return r;
@@ -639,6 +699,7 @@ static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_
                               SD_JSON_BUILD_PAIR_CONDITION(!!degraded, "degraded", SD_JSON_BUILD_STRING(degraded)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!outer, "partOf", SD_JSON_BUILD_STRING(outer ? outer->name : NULL)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!contains, "contains", SD_JSON_BUILD_VARIANT(contains)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
                               SD_JSON_BUILD_PAIR_VARIANT("snapshot", snapshot),
                               SD_JSON_BUILD_PAIR_STRING("unit", u->name));
 }
@@ -895,14 +956,9 @@ static int connection_send_round(Connection *c) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
                 Unit *u = m->units[i];
-                bool wanted = !s->units;
                 int r;
 
-                if (!u)
-                        continue;
-                for (char **name = s->units; name && *name; name++)
-                        wanted = wanted || streq(*name, u->name);
-                if (!wanted)
+                if (!u || !names_have(s->units, u->name))
                         continue;
 
                 r = unit_to_snapshot(u, c, s->window, &v);
@@ -950,6 +1006,38 @@ static int on_stream_tick(sd_event_source *source, uint64_t usec, void *userdata
         return 0;
 }
 
+/* NULL: none are named. 1: an error was sent. */
+static int resolve_units(Manager *m, sd_varlink *link, char **names, char ***ret) {
+        _cleanup_(strv_freep) char **units = NULL;
+        size_t n = 0;
+        int r;
+
+        while (names && names[n])
+                n++;
+        if (n > STREAM_UNITS_MAX) {
+                r = sd_varlink_error_invalid_parameter_name(link, "units");
+                return r < 0 ? r : 1;
+        }
+        units = n > 0 ? new0(char*, n + 1) : NULL;
+        if (n > 0 && !units)
+                return -ENOMEM;
+        for (size_t i = 0; i < n; i++) {
+                _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+                Unit *u = manager_get_unit(m, names[i], &e);
+
+                if (!u) {
+                        r = reply_error(link, -ENXIO, &e);
+                        return r < 0 ? r : 1;
+                }
+                units[i] = strdup(u->name);
+                if (!units[i])
+                        return -ENOMEM;
+        }
+
+        *ret = TAKE_PTR(units);
+        return 0;
+}
+
 static int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
         static const sd_json_dispatch_field table[] = {
                 { "units",    SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,   offsetof(Parameters, names),    SD_JSON_NULLABLE },
@@ -962,7 +1050,6 @@ static int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd
         Connection *c = ASSERT_PTR(userdata);
         Manager *m = c->server->manager;
         uint64_t now;
-        size_t n = 0;
         int r;
 
         r = sd_varlink_dispatch(link, parameters, table, &p);
@@ -976,32 +1063,16 @@ static int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd
         if (p.interval < m->config.interval_min_usec * NSEC_PER_USEC || p.interval / NSEC_PER_USEC > 24 * 3600 * USEC_PER_SEC)
                 return sd_varlink_error_invalid_parameter_name(link, "interval");
 
-        while (p.names && p.names[n])
-                n++;
-        if (n > STREAM_UNITS_MAX)
-                return sd_varlink_error_invalid_parameter_name(link, "units");
-
-        units = new0(char*, n + 1);
-        if (!units)
-                return -ENOMEM;
-        for (size_t i = 0; i < n; i++) {
-                _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-                Unit *u = manager_get_unit(m, p.names[i], &e);
-
-                if (!u)
-                        return reply_error(link, -ENXIO, &e);
-                units[i] = strdup(u->name);
-                if (!units[i])
-                        return -ENOMEM;
-        }
+        r = resolve_units(m, link, p.names, &units);
+        if (r != 0)
+                return r < 0 ? r : 0;
 
         c->stream = new0(Stream, 1);
         if (!c->stream)
                 return -ENOMEM;
         c->stream->window = p.window;
         c->stream->interval_usec = p.interval / NSEC_PER_USEC;
-        if (n > 0)
-                c->stream->units = TAKE_PTR(units);
+        c->stream->units = TAKE_PTR(units);
 
         now = now_usec(CLOCK_MONOTONIC);
         r = sd_event_add_time(m->event, &c->stream->timer, CLOCK_MONOTONIC,
@@ -1018,7 +1089,7 @@ void varlink_server_unit_detached(VarlinkServer *v, Unit *u) {
                 return;
 
         for (Connection *c = v->connections; c; c = c->next) {
-                char **units = c->stream ? c->stream->units : NULL;
+                char **units = c->stream ? c->stream->units : c->monitor ? c->monitor->units : NULL;
                 Mark **mark = connection_find_mark(c, u);
                 size_t n = 0;
 
@@ -1041,9 +1112,264 @@ void varlink_server_unit_detached(VarlinkServer *v, Unit *u) {
                         int r = qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, u->name, "'%s' is no longer attached", u->name);
 
                         c->stream = stream_free(c->stream);
+                        c->monitor = monitor_free(c->monitor);
                         (void) reply_error(c->link, r, &e);
                 }
         }
+}
+
+/* ---- thresholds ----------------------------------------------------------------------------------------------- */
+
+static int connection_set_threshold(Connection *c) {
+        AlarmRequest request = {
+                .unit = c->unit,
+                .threshold = c->threshold,
+                .source = c->lease ? ALARM_LEASE : ALARM_ADMINISTRATOR,
+                .uid = c->uid,
+                .lease_key = c->lease ? c : NULL,
+        };
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_free_ char *whole = NULL;
+        Alarm *a;
+        int r;
+
+        r = alarm_set(c->server->manager, &request, &a, &e);
+        connection_forget_call(c);
+        if (r < 0)
+                return reply_error(c->link, r, &e);
+        r = threshold_format(&a->rule, &whole);
+        if (r < 0)
+                return r;
+        return sd_varlink_replybo(c->link,
+                                  SD_JSON_BUILD_PAIR_STRING("unit", a->unit->name),
+                                  SD_JSON_BUILD_PAIR_STRING("threshold", whole));
+}
+
+static int connection_clear_threshold(Connection *c) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        int r;
+
+        r = alarm_clear(c->server->manager, c->unit, c->threshold, c->lease ? c : NULL, &e);
+        connection_forget_call(c);
+        if (r < 0)
+                return reply_error(c->link, r, &e);
+        return sd_varlink_reply(c->link, NULL);
+}
+
+static int method_change_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, Connection *c, bool set) {
+        const sd_json_dispatch_field table[] = {
+                { "unit",                           SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
+                { set ? "threshold" : "name",       SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string, offsetof(Parameters, threshold),   SD_JSON_MANDATORY },
+                { "lease",                          SD_JSON_VARIANT_BOOLEAN, dispatch_bool,                 offsetof(Parameters, lease),       SD_JSON_NULLABLE  },
+                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN, dispatch_bool,                 offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
+                {}
+        };
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Manager *m = c->server->manager;
+        ThresholdRule rule;
+        int r;
+
+        /* Nobody waits for the end of it, so another call could come in between */
+        if (flags & SD_VARLINK_METHOD_ONEWAY)
+                return -EOPNOTSUPP;
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        /* Before anybody is asked for a password */
+        if (set) {
+                r = threshold_parse(p.threshold, m->config.default_window_nsec, &rule, &e);
+                if (r < 0)
+                        return reply_error(link, r, &e);
+        }
+
+        c->unit = strdup(p.unit);
+        c->threshold = strdup(p.threshold);
+        if (!c->unit || !c->threshold) {
+                connection_forget_call(c);
+                return -ENOMEM;
+        }
+        c->go_on = set ? connection_set_threshold : connection_clear_threshold;
+        c->action = POLKIT_ACTION_CONFIGURE;
+        c->needs_attached = true;
+        c->lease = p.lease;
+        /* One's own lease is one's own to give up */
+        return !set && c->lease ? c->go_on(c) : connection_authorize(c, p.interactive);
+}
+
+static int vl_method_set_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        return method_change_threshold(link, parameters, flags, ASSERT_PTR(userdata), true);
+}
+
+static int vl_method_clear_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        return method_change_threshold(link, parameters, flags, ASSERT_PTR(userdata), false);
+}
+
+static int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit), SD_JSON_NULLABLE },
+                {}
+        };
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        _cleanup_free_ sd_json_variant **replies = NULL;
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        Unit *only = NULL;
+        size_t n;
+        int r;
+
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        if (!(flags & SD_VARLINK_METHOD_MORE))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_EXPECTED_MORE, NULL);
+        if (p.unit) {
+                only = manager_get_unit(c->server->manager, p.unit, &e);
+                if (!only)
+                        return reply_error(link, -ENXIO, &e);
+        }
+
+        r = thresholds_to_json(c->server->manager, only ? (char*[]) { only->name, NULL } : NULL, true, &array);
+        if (r < 0)
+                return r;
+        n = sd_json_variant_elements(array);
+        replies = new0(sd_json_variant*, n);
+        if (!replies)
+                return -ENOMEM;
+        for (size_t i = 0; i < n; i++) {
+                r = sd_json_buildo(replies + i, SD_JSON_BUILD_PAIR_VARIANT("threshold", sd_json_variant_by_index(array, i)));
+                if (r < 0) {
+                        json_unref_all(replies, i);
+                        return r;
+                }
+        }
+        return reply_many(link, replies, n);
+}
+
+static int connection_send_event(const AlarmEvent *e, void *userdata) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        Connection *c = ASSERT_PTR(userdata);
+        int r;
+
+        if (names_have(c->monitor->units, e->unit)) {
+                r = alarm_event_to_json(e, &v);
+                if (r >= 0)
+                        r = sd_varlink_notifybo(c->link, SD_JSON_BUILD_PAIR_VARIANT("event", v));
+                if (r < 0)
+                        return r;
+        }
+        c->monitor->seq = e->seq;
+        return 0;
+}
+
+/* Who does not read learns of it when it does, and no more than is on its way already is kept for it. */
+static void connection_end_monitor(Connection *c) {
+        uint64_t seq = c->monitor->seq;
+
+        c->monitor = monitor_free(c->monitor);
+        log_notice("A subscriber of user %u to thresholds does not read, it gets no more.", (unsigned) c->uid);
+        (void) sd_varlink_errorbo(c->link, INTERFACE ".TooSlow",
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("seq", seq),
+                                  SD_JSON_BUILD_PAIR_STRING("message", "events were not fetched, no more are sent"));
+}
+
+void varlink_server_threshold_crossed(VarlinkServer *v, const AlarmEvent *e) {
+        for (Connection *c = v ? v->connections : NULL; c; c = c->next)
+                if (c->monitor && names_have(c->monitor->units, e->unit) &&
+                    (connection_is_behind(c) || connection_send_event(e, c) < 0))
+                        connection_end_monitor(c);
+}
+
+static int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "units", SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv, offsetof(Parameters, names), SD_JSON_NULLABLE },
+                { "since", _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,       offsetof(Parameters, since), SD_JSON_NULLABLE },
+                {}
+        };
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *thresholds = NULL;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        _cleanup_(strv_freep) char **units = NULL;
+        Connection *c = ASSERT_PTR(userdata);
+        Manager *m = c->server->manager;
+        uint64_t seq = alarms_get_seq(m), lost = 0;
+        bool resume;
+        int r;
+
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        if (!(flags & SD_VARLINK_METHOD_MORE))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_EXPECTED_MORE, NULL);
+        r = resolve_units(m, link, p.names, &units);
+        if (r != 0)
+                return r < 0 ? r : 0;
+
+        resume = p.since != ABSENT && p.since <= seq;
+        if (!resume) {
+                r = thresholds_to_json(m, units, false, &thresholds);
+                if (r < 0)
+                        return r;
+        } else
+                lost = alarms_count_lost(m, p.since);
+        r = sd_varlink_notifybo(link,
+                                SD_JSON_BUILD_PAIR_UNSIGNED("seq", seq),
+                                SD_JSON_BUILD_PAIR_CONDITION(!resume, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
+                                SD_JSON_BUILD_PAIR_CONDITION(lost > 0, "lost", SD_JSON_BUILD_UNSIGNED(lost)));
+        if (r < 0)
+                return r;
+
+        c->monitor = new0(Monitor, 1);
+        if (!c->monitor)
+                return -ENOMEM;
+        c->monitor->units = TAKE_PTR(units);
+        c->monitor->seq = seq;
+        r = resume ? alarms_foreach_event(m, p.since, connection_send_event, c) : 0;
+        if (r < 0)
+                c->monitor = monitor_free(c->monitor);
+        return r;
+}
+
+static void on_condition(const Alarm *a, const QosError *e, void *userdata) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *value = NULL;
+        Connection *c = ASSERT_PTR(userdata);
+
+        if (e)
+                (void) reply_error(c->link, -ENXIO, e);
+        else if (threshold_value_to_json(a->rule.metric, a->value, &value) >= 0)
+                (void) sd_varlink_replybo(c->link,
+                                          SD_JSON_BUILD_PAIR_STRING("unit", a->unit->name),
+                                          SD_JSON_BUILD_PAIR_VARIANT("value", value));
+}
+
+static int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit",      SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit),      SD_JSON_MANDATORY },
+                { "condition", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, threshold), SD_JSON_MANDATORY },
+                {}
+        };
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        AlarmRequest request;
+        int r;
+
+        if (flags & SD_VARLINK_METHOD_ONEWAY)
+                return -EOPNOTSUPP;
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        request = (AlarmRequest) {
+                .unit = p.unit,
+                .threshold = p.threshold,
+                .source = ALARM_CONDITION,
+                .uid = c->uid,
+                .lease_key = c,
+                .handler = on_condition,
+                .userdata = c,
+        };
+        r = alarm_set(c->server->manager, &request, NULL, &e);
+        return r < 0 ? reply_error(link, r, &e) : 0;
 }
 
 /* ---- ListMetrics, Probes, GetStatus --------------------------------------------------------------------------- */
@@ -1163,6 +1489,7 @@ static void connection_free(Connection *c) {
         attach_operation_cancel(c->attach);
         connection_forget_call(c);
         stream_free(c->stream);
+        monitor_free(c->monitor);
         for (unsigned i = 0; i < MARKS_MAX; i++)
                 free(c->marks[i]);
         varlink_pump_free(c->pump);
@@ -1248,6 +1575,11 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                                 INTERFACE ".Histogram",   vl_method_histogram,
                                 INTERFACE ".History",     vl_method_history,
                                 INTERFACE ".Subscribe",   vl_method_subscribe,
+                                INTERFACE ".SetThreshold", vl_method_set_threshold,
+                                INTERFACE ".ClearThreshold", vl_method_clear_threshold,
+                                INTERFACE ".ListThresholds", vl_method_list_thresholds,
+                                INTERFACE ".Monitor",     vl_method_monitor,
+                                INTERFACE ".Wait",        vl_method_wait,
                                 INTERFACE ".ListMetrics", vl_method_list_metrics,
                                 INTERFACE ".Probes",      vl_method_probes,
                                 INTERFACE ".GetStatus",   vl_method_get_status);

@@ -912,6 +912,38 @@ void window_get_distribution(const WindowReading *reading, enum qos_distribution
         bins_get_distribution(&b, minimum_samples, ret);
 }
 
+uint64_t window_get_quantile(const WindowReading *reading, enum qos_distribution d, double q, unsigned minimum_samples, uint64_t waiting,
+                             uint64_t *ret_samples) {
+        Bins b = reading_get_bins(reading, d);
+        uint64_t n = 0, rank, seen = 0;
+
+        for (unsigned i = 0; i < b.n; i++)
+                n += b.count[i];
+        *ret_samples = n + waiting;
+
+        rank = MAX((uint64_t) ceil((n + waiting) * q - 1e-9), UINT64_C(1));
+        if (waiting > 0 && rank > n)
+                return WINDOW_WAITING;
+        if ((n + waiting) * MIN(q, 1 - q) + 1e-9 < minimum_samples)
+                return ABSENT;
+        for (unsigned i = 0; i < b.n; i++) {
+                seen += b.count[i];
+                if (seen >= rank)
+                        return bin_value(&b, i, maximum_of(&b));
+        }
+        return ABSENT;
+}
+
+uint64_t window_count_within(const WindowReading *reading, enum qos_distribution d, double limit) {
+        Bins b = reading_get_bins(reading, d);
+        uint64_t maximum = maximum_of(&b), n = 0;
+
+        for (unsigned i = 0; i < b.n; i++)
+                if (b.count[i] > 0 && bin_value(&b, i, maximum) <= limit)
+                        n += b.count[i];
+        return n;
+}
+
 void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples, Distribution *ret) {
         Bins b = {
                 .schema = GRID_COARSE_SCHEMA,

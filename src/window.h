@@ -143,6 +143,15 @@ void window_books_read_peers(const WindowBooks *books, WindowRow *ret);
 /* The distribution out of a reading. minimum_samples: what n * min(q, 1-q) must reach for the quantile q. */
 void window_get_distribution(const WindowReading *reading, enum qos_distribution d, unsigned minimum_samples, Distribution *ret);
 
+/* The quantile q of the samples and of so many more that are larger than all of them. WINDOW_WAITING: it is one of these; as they
+ * are known to be there, that takes no number of samples. */
+#define WINDOW_WAITING (UINT64_MAX - 1)
+uint64_t window_get_quantile(const WindowReading *reading, enum qos_distribution d, double q, unsigned minimum_samples, uint64_t waiting,
+                             uint64_t *ret_samples);
+
+/* How many samples a quantile that is compared with the limit would not be beyond it for. */
+uint64_t window_count_within(const WindowReading *reading, enum qos_distribution d, double limit);
+
 void window_get_bins(const WindowReading *reading, enum qos_distribution d, WindowBins *ret);
 unsigned window_bins_number(int schema);
 /* To the next coarser schema. */

@@ -227,7 +227,8 @@ static void test_attach(void) {
         uint64_t since;
 
         check(get_n_units() == 0);
-        check(!pid1.subscribed);
+        settle();
+        check(pid1.subscribed); /* unit files may be read anew */
 
         attach("a", "/org/qosd1/unit/a_2eservice");
         settle();

@@ -114,6 +114,8 @@ class FakeQosd:
         self.calls = []         # (method, parameters), in order
         self.errors = {}        # method to Error
         self.histories = {}     # name to what History replies
+        self.thresholds = []    # what ListThresholds replies
+        self.monitored = []     # lists of what Monitor replies, one for each call; an Error ends one
         self.marks = {}         # (connection, name) to when it was set
         self.metrics = [
             {"name": "requests.quality", "kind": "gauge", "unit": "", "probe": "requests",
@@ -307,6 +309,45 @@ class FakeQosd:
         for s in reply["steps"]:
             s["histograms"] = [h for h in s["histograms"] if h["metric"] in (metrics or [])]
         return [reply]
+
+    def threshold(self, unit, name, state, value=None, **more):
+        return {"unit": unit, "name": name, "state": state, "metric": "requests.server.firstByte.p99", "limit": 20000000,
+                "threshold": f"{name}: requests.server.firstByte.p99 > 20ms over 10s for 2s, clear 15ms for 5s",
+                "source": "administrator", "since": 1763683200 * SEC} | ({"value": value} if value is not None else {}) | more
+
+    def do_SetThreshold(self, c, unit, threshold, allowInteractiveAuthentication=False):
+        if ":" not in threshold:
+            raise Error("InvalidThreshold", threshold=threshold, message=f"threshold '{threshold}': expected a name and a colon in front")
+        return [{"unit": self.resolve(unit), "threshold": threshold + ", clear 1ms"}]
+
+    def do_ClearThreshold(self, c, unit, name, allowInteractiveAuthentication=False):
+        name_of = self.resolve(unit)
+        if name not in [t["name"] for t in self.thresholds if t["unit"] == name_of]:
+            raise Error("NoSuchThreshold", threshold=name, message=f"'{name_of}' has no threshold '{name}'")
+        return [{}]
+
+    def do_ListThresholds(self, c, unit=None):
+        replies = [{"threshold": t} for t in self.thresholds if unit is None or t["unit"] == self.resolve(unit)]
+        if unit is not None:
+            self.resolve(unit)
+        if not replies:
+            raise Error("NothingToList")
+        return replies
+
+    def do_Monitor(self, c, units=None, since=None):
+        replies = self.monitored.pop(0)
+        out = b""
+        for r in replies[:-1]:
+            out += json.dumps({"parameters": r, "continues": True}).encode() + b"\0"
+        c.sendall(out)
+        raise replies[-1]
+
+    def do_Wait(self, c, unit, condition):
+        if "never" in condition:
+            time.sleep(5)
+        if "<" not in condition and ">" not in condition:
+            raise Error("InvalidThreshold", threshold=condition, message=f"threshold '{condition}': expected '>' or '<'")
+        return [{"unit": self.resolve(unit), "value": 12345678}]
 
     def do_ListMetrics(self, c):
         return self.metrics

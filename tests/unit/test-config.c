@@ -186,7 +186,7 @@ static void test_bad_lines(void) {
                 { "DefaultWindow=150ms",           "got '150ms'" },
                 { "DefaultWindow=total",           "got 'total'" },
                 { "IntervalMinSec=9ms",            "must be a time from 10ms to 1h" },
-                { "IntervalMinSec=1.5s",           "got '1.5s'" },
+                { "IntervalMinSec=1.s",            "got '1.s'" },
                 { "IntervalMinSec=1y",             "got '1y'" },
                 { "IntervalMinSec=s",              "got 's'" },
                 { "IntervalMinSec=infinity",       "got 'infinity'" },

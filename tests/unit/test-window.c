@@ -126,6 +126,34 @@ static void test_quantile_rule(void) {
         free(u);
 }
 
+/* What waits is larger than all samples, and known to be there. */
+static void test_quantile_waiting(void) {
+        WindowReading reading = {};
+        uint64_t *bins = reading.cells + QOS_DISTRIBUTION_FIRST_CELL(QOS_FIRST_BYTE), n;
+
+        check(window_get_quantile(&reading, QOS_FIRST_BYTE, 0.99, 5, 0, &n) == ABSENT && n == 0);
+        check(window_get_quantile(&reading, QOS_FIRST_BYTE, 0.99, 5, 1, &n) == WINDOW_WAITING && n == 1);
+
+        bins[100] = 1000;
+        reading.maxima[QOS_FIRST_BYTE] = 1;
+        for (uint64_t waiting = 0; waiting < 30; waiting++) {
+                uint64_t q = window_get_quantile(&reading, QOS_FIRST_BYTE, 0.99, 5, waiting, &n);
+
+                /* The rank of the quantile is 0.99 * n, rounded up */
+                check(n == 1000 + waiting && (q == WINDOW_WAITING) == (waiting > 10) && q != ABSENT);
+                check(window_get_quantile(&reading, QOS_FIRST_BYTE, 0.5, 5, waiting, &n) < WINDOW_WAITING);
+                check((window_get_quantile(&reading, QOS_FIRST_BYTE, 1, 5, waiting, &n) == WINDOW_WAITING) == (waiting > 0));
+        }
+
+        /* Those that are not beyond a limit */
+        check(window_count_within(&reading, QOS_FIRST_BYTE, 0) == 0 && window_count_within(&reading, QOS_FIRST_BYTE, 1e12) == 1000);
+
+        /* Too few samples to tell, and too few that wait to be sure */
+        bins[100] = 200;
+        check(window_get_quantile(&reading, QOS_FIRST_BYTE, 0.99, 5, 2, &n) == ABSENT);
+        check(window_get_quantile(&reading, QOS_FIRST_BYTE, 0.99, 5, 3, &n) == WINDOW_WAITING);
+}
+
 /* Every window that can be asked for, at many moments, against a list of what was booked when. */
 static void test_windows(void) {
         static const uint64_t windows[] = {
@@ -631,6 +659,7 @@ int main(void) {
         test_grid();
         test_quantile_error();
         test_quantile_rule();
+        test_quantile_waiting();
         test_windows();
         test_silence();
         test_move();

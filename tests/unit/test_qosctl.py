@@ -804,7 +804,7 @@ class Others(Test):
                           ["show", "x", "-P"], ["show", "x", "-P", ""], ["list", "--window"], ["probes", "x"], ["top", "-n", "0"], ["top", "-n", "-1"],
                           ["top", "-d", "1ms"], ["top", "-d", "x"], ["attach", "x", "--for=0"], ["attach", "x", "--for="],
                           ["attach", "x", "--probes="], ["attach", "x", "--window=10s"], ["list", "--for=10s"], ["top", "--all"],
-                          ["-H", "", "list"]):
+                          ["-H", "", "list"], ["attach", "x", "--now"], ["enable"], ["enable", "x", "-H", "host"]):
             out, err = self.run_qosctl(*arguments, status=2)
             self.assertTrue(err.strip(), arguments)
             self.assertEqual(out, "")
@@ -1091,6 +1091,68 @@ class Top(Test):
         self.assertIn("nginx.service", t.output)
 
 
+class Thresholds(Test):
+    def setUp(self):
+        super().setUp()
+        self.qosd.add("nginx.service")
+        self.qosd.add("redis.service")
+        self.qosd.thresholds = [self.qosd.threshold("nginx.service", "slow", "violated", 31254321, good=999, total=1000, burnShort=2.5, burnLong=.1),
+                                self.qosd.threshold("nginx.service", "idle", "ok", 1500, metric="requests.server.rate",
+                                                    threshold="idle: requests.server.rate < 100 over 10s for 0s, clear 100 for 0s"),
+                                self.qosd.threshold("redis.service", "slow", "ok", 1000, source="unitFile", origin="/etc/x.conf:3")]
+
+    def test_set_and_clear(self):
+        self.assertEqual(self.out_of("set-threshold", "nginx", "a: b > 1"), "")
+        self.assertEqual(self.qosd.calls[-1][1]["threshold"], "a: b > 1")
+        self.assertEqual(json.loads(self.out_of("set-threshold", "nginx", "a: b > 1", "-j"))["threshold"], "a: b > 1, clear 1ms")
+        self.assertIn("expected a name and a colon", self.error_of("set-threshold", "nginx", "b > 1", status=2))
+        self.assertIn("Expected a threshold", self.error_of("set-threshold", "nginx", status=2))
+        self.assertEqual(self.out_of("clear-threshold", "nginx", "slow", "idle"), "")
+        self.assertIn("no threshold 'fast'", self.error_of("clear-threshold", "nginx", "fast"))
+        self.assertIn("Expected the names", self.error_of("clear-threshold", "nginx", status=2))
+
+    def test_list(self):
+        lines = [line.split() for line in self.out_of("list-thresholds", "--no-legend").splitlines()]
+        self.assertEqual([line[:8] for line in lines], [["nginx.service", "slow", "violated", "31.3ms", "99.900%", "2.50", "0.10", "administrator"],
+                                                        ["nginx.service", "idle", "ok", "1.50k", "-", "-", "-", "administrator"],
+                                                        ["redis.service", "slow", "ok", "1.00us", "-", "-", "-", "/etc/x.conf:3"]])
+        self.assertIn("3 thresholds.", self.out_of("list-thresholds"))
+        self.assertNotIn("redis", self.out_of("list-thresholds", "nginx"))
+        self.assertEqual(len(self.out_of("list-thresholds", "-j", "n*").splitlines()), 2)
+        self.qosd.thresholds = []
+        self.assertEqual(self.out_of("list-thresholds"), "0 thresholds.\n")
+        self.error_of("list-thresholds", "postgresql", status=4)
+
+    def test_is_ok(self):
+        self.assertEqual(self.run_qosctl("is-ok", "nginx", status=1)[0], "violated\n")
+        self.assertEqual(self.run_qosctl("is-ok", "redis", status=0)[0], "ok\n")
+        self.assertEqual(self.run_qosctl("is-ok", "redis", "nginx", status=1)[0], "ok\nviolated\n")
+        self.qosd.thresholds[0]["state"] = "unknown"
+        self.assertEqual(self.run_qosctl("is-ok", "nginx", status=3)[0], "unknown\n")
+        self.qosd.thresholds = []
+        self.assertEqual(self.run_qosctl("is-ok", "nginx", status=3)[0], "unknown\n")
+
+    def test_wait(self):
+        self.assertEqual(self.out_of("wait", "nginx", "x < 1"), "")
+        self.assertEqual(json.loads(self.out_of("wait", "nginx", "x < 1", "-j"))["value"], 12345678)
+        self.assertIn("did not come true in time", self.error_of("wait", "nginx", "never < 1", "--timeout=50ms", status=1))
+        self.assertIn("expected '>'", self.error_of("wait", "nginx", "x", status=2))
+        self.error_of("wait", "nginx", status=2)
+        self.error_of("wait", "postgresql", "x < 1", status=4)
+        self.error_of("wait", "nginx", "x < 1", "--timeout=0", status=2)
+
+    def test_monitor(self):
+        event = self.qosd.threshold("nginx.service", "slow", "ok", 15000000, previous="violated", seq=7, timestamp=1763683300 * SEC)
+        self.qosd.monitored = [[{"seq": 6, "thresholds": self.qosd.thresholds}, {"event": event}, Error("TooSlow", seq=7, message="x")],
+                               [{"seq": 9, "lost": 1}, {"event": event | {"seq": 9, "state": "unknown"}}, Error("NotAttached", unit="nginx.service", message="gone")]]
+        out, err = self.run_qosctl("monitor", "nginx", status=3)
+        self.assertEqual([line.split("(")[0].split()[-3:] for line in out.splitlines()],
+                         [["nginx.service", "violated", "31.3ms"], ["nginx.service", "ok", "1.50k"], ["redis.service", "ok", "1.00us"],
+                          ["nginx.service", "ok", "15.0ms"], ["nginx.service", "unknown", "15.0ms"]])
+        self.assertIn("1 changes are not known any more", err)
+        self.assertEqual([c[1].get("since") for c in self.qosd.calls if c[0] == "Monitor"], [None, 7])
+
+
 class Completion(Test):
     def complete(self, *words):
         script = 'compopt() { :; }; source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _qosctl; printf "%s\\n" "${COMPREPLY[@]}"'
@@ -1107,7 +1169,7 @@ class Completion(Test):
 
     def test_completion(self):
         self.assertEqual(self.complete("at"), ["attach"])
-        self.assertEqual(len(self.complete("")), 13)
+        self.assertEqual(len(self.complete("")), 21)
         self.assertEqual(self.complete("attach", "n"), ["nginx.service"])
         self.assertEqual(self.complete("attach", "d"), ["dev-a\\x2db.service"])
         for verb in ("detach", "status", "show", "histogram", "history", "heatmap", "list"):
@@ -1122,6 +1184,9 @@ class Completion(Test):
         self.assertEqual(self.complete("history", "redis.service", "requests.server.count", "requests.q"), ["requests.quality"])
         self.assertEqual(self.complete("history", "--s"), ["--since="])
         self.assertEqual(self.complete("measure", "n"), ["nginx.service"])
+        self.qosd.thresholds = [self.qosd.threshold("redis.service", n, "ok") for n in ("slow", "idle")]
+        self.assertEqual(self.complete("clear-threshold", "redis.service", ""), ["idle", "slow"])
+        self.assertEqual(self.complete("is-ok", "r"), ["redis.service"])
         self.assertIn("/bin/sh", self.complete("measure", "nginx.service", "--", "/bin/s"))
         self.assertIn("today", self.complete("heatmap", "--since", "="))
         self.assertEqual(self.complete("attach", "--f"), ["--for="])

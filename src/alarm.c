@@ -1,0 +1,746 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <sys/stat.h>
+
+#include "alarm.h"
+#include "log.h"
+
+/* The journal's mark for a threshold whose state has changed, see qosd(8). */
+#define MESSAGE_ID_CROSSED "8272b84be6e04d7c8c0a0281c76e711d"
+
+struct Alarms {
+        Manager *manager;
+        sd_event_source *timer;
+        bool saving;                    /* something is to be kept after this round */
+        unsigned n;
+        uint64_t seq;                   /* of the newest event */
+        AlarmEvent events[ALARM_EVENTS_MAX]; /* by seq, modulo */
+        char *directory;                /* of the files of violated thresholds; NULL: nowhere */
+};
+
+const char* alarm_source_to_string(AlarmSource s) {
+        static const char *const table[_ALARM_SOURCE_MAX] = {
+                [ALARM_ADMINISTRATOR] = "administrator",
+                [ALARM_LEASE]         = "lease",
+                [ALARM_FILE]          = "unitFile",
+                [ALARM_CONDITION]     = "condition",
+        };
+
+        return table[s];
+}
+
+/* ---- files of what is violated -------------------------------------------------------------------------------- */
+
+/* The name of a unit as that of a directory; that of a control group's path as systemd-escape --path has it. */
+static int level_directory(const Alarms *alarms, const char *unit, char **ret) {
+        char name[NAME_MAX + 1];
+        size_t n = 0;
+
+        for (const char *s = unit + (*unit == '/'); *s; s++) {
+                char c[5] = { *s };
+
+                if (*unit == '/' && *s == '/')
+                        c[0] = '-';
+                else if (*unit == '/' && !strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:_.", *s))
+                        (void) snprintf(c, sizeof(c), "\\x%02x", (unsigned char) *s);
+                if (n + strlen(c) >= sizeof(name))
+                        return -ENAMETOOLONG;
+                n += strlen(strcpy(name + n, c));
+        }
+        name[n] = 0;
+
+        if (asprintf(ret, "%s/%s", alarms->directory, name) < 0) {
+                *ret = NULL;
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+static int level_create(const char *directory, const Alarm *a) {
+        _cleanup_free_ char *path = NULL, *rule = NULL;
+        _cleanup_close_ int fd = -EBADF;
+        int r;
+
+        if (asprintf(&path, "%s/%s", directory, a->rule.name) < 0) {
+                path = NULL;
+                return -ENOMEM;
+        }
+        r = threshold_format(&a->rule, &rule);
+        if (r < 0)
+                return r;
+
+        /* For everybody, as thresholds are */
+        if (mkdir(directory, 0755) < 0 && errno != EEXIST)
+                return -errno;
+        if (chmod(directory, 0755) < 0)
+                return -errno;
+        fd = open(path, O_WRONLY|O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, 0644);
+        if (fd < 0 && errno == EEXIST)
+                return 0; /* still: who watches it would take it for news */
+        if (fd < 0 || fchmod(fd, 0644) < 0 || dprintf(fd, "%s\n", rule) < 0)
+                return -errno;
+        return 0;
+}
+
+static void level_remove(const char *directory, const char *name) {
+        _cleanup_free_ char *path = NULL;
+
+        if (asprintf(&path, "%s/%s", directory, name) < 0) {
+                path = NULL;
+                (void) log_oom();
+                return;
+        }
+        (void) unlink(path);
+        (void) rmdir(directory); /* with the last one */
+}
+
+/* There is a file if, and only if, the threshold is violated. */
+static void alarm_show_level(const Alarm *a, bool violated) {
+        Alarms *alarms = a->unit->manager->alarms;
+        _cleanup_free_ char *directory = NULL;
+        int r;
+
+        if (!alarms->directory || a->source == ALARM_CONDITION)
+                return;
+        r = level_directory(alarms, a->unit->name, &directory);
+        if (r >= 0 && violated)
+                r = level_create(directory, a);
+        else if (r >= 0)
+                level_remove(directory, a->rule.name);
+        if (r < 0)
+                log_unit_warning_errno(a->unit->name, r, "Failed to make the file that says that '%s' of '%s' is violated: %m",
+                                       a->rule.name, a->unit->name);
+}
+
+/* Takes away those of before that are no longer right. */
+static void directory_prune(const Alarms *alarms) {
+        DIR *d;
+
+        d = opendir(alarms->directory);
+        if (!d)
+                return;
+        for (struct dirent *de; (de = readdir(d)); ) {
+                _cleanup_close_ int fd = -EBADF;
+                DIR *files;
+
+                if (de->d_type != DT_DIR || de->d_name[0] == '.')
+                        continue;
+                fd = openat(dirfd(d), de->d_name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+                files = fd >= 0 ? fdopendir(fd) : NULL;
+                if (!files)
+                        continue;
+                (void) TAKE_FD(fd);
+                for (struct dirent *file; (file = readdir(files)); ) {
+                        bool right = false;
+
+                        if (file->d_type != DT_REG)
+                                continue;
+                        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                                _cleanup_free_ char *directory = NULL;
+                                Unit *u = alarms->manager->units[i];
+
+                                if (!u || level_directory(alarms, u->name, &directory) < 0 || !streq(strrchr(directory, '/') + 1, de->d_name))
+                                        continue;
+                                for (Alarm *a = alarm_next(u, NULL); a; a = alarm_next(u, a))
+                                        right = right || (a->machine.state == THRESHOLD_VIOLATED && streq(a->rule.name, file->d_name));
+                        }
+                        if (!right)
+                                (void) unlinkat(dirfd(files), file->d_name, 0);
+                }
+                (void) closedir(files);
+                (void) unlinkat(dirfd(d), de->d_name, AT_REMOVEDIR); /* if nothing is left */
+        }
+        (void) closedir(d);
+}
+
+void alarms_restored(Manager *m) {
+        Alarms *alarms = m->alarms;
+
+        if (!alarms->directory)
+                return;
+        directory_prune(alarms);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                for (Alarm *a = m->units[i] ? alarm_next(m->units[i], NULL) : NULL; a; a = alarm_next(m->units[i], a))
+                        if (a->machine.state == THRESHOLD_VIOLATED)
+                                alarm_show_level(a, true);
+}
+
+/* ---- events --------------------------------------------------------------------------------------------------- */
+
+static void alarm_log(const AlarmEvent *e) {
+        char name[THRESHOLD_NAME_MAX + 32], metric[128], state[64], value[64], limit[64], seq[64];
+        _cleanup_free_ char *rule = NULL;
+        const char *fields[] = { "MESSAGE_ID=" MESSAGE_ID_CROSSED, name, metric, state, limit, seq, value };
+        size_t n = ELEMENTSOF(fields);
+
+        (void) snprintf(name, sizeof(name), "QOS_THRESHOLD=%s", e->rule.name);
+        (void) snprintf(metric, sizeof(metric), "QOS_METRIC=%s", e->rule.metric->name);
+        (void) snprintf(state, sizeof(state), "QOS_STATE=%s", threshold_state_to_string(e->state));
+        (void) snprintf(limit, sizeof(limit), "QOS_LIMIT=%.15g", e->rule.limit);
+        (void) snprintf(seq, sizeof(seq), "QOS_SEQ=%" PRIu64, e->seq);
+        (void) snprintf(value, sizeof(value), "QOS_VALUE=%.15g", e->value);
+        if (isnan(e->value))
+                n--;
+
+        if (threshold_format(&e->rule, &rule) < 0)
+                return;
+        log_unit_fields(e->unit, e->state == THRESHOLD_VIOLATED ? LOG_WARNING : LOG_NOTICE, fields, n, "'%s' of '%s' is %s: %s (%s)",
+                        e->rule.name, e->unit, threshold_state_to_string(e->state),
+                        isnan(e->value) ? "no value" : threshold_format_value(e->rule.metric, e->value, (char[THRESHOLD_VALUE_MAX]) {}), rule);
+}
+
+/* The state has changed. */
+static void alarm_tell(Alarm *a, ThresholdState previous) {
+        Manager *m = a->unit->manager;
+        Alarms *alarms = m->alarms;
+        AlarmEvent *e = alarms->events + (alarms->seq + 1) % ALARM_EVENTS_MAX;
+        char *unit;
+
+        alarms->seq++;
+        unit = strdup(a->unit->name);
+        if (!unit)
+                (void) log_oom(); /* the event is lost, and alarms_foreach_event() says so */
+        free(e->unit);
+        *e = (AlarmEvent) {
+                .seq = alarms->seq,
+                .timestamp = a->since,
+                .unit = unit,
+                .rule = a->rule,
+                .state = a->machine.state,
+                .previous = previous,
+                .value = a->value,
+                .samples = a->samples,
+        };
+        alarms->saving = true;
+        alarm_show_level(a, a->machine.state == THRESHOLD_VIOLATED);
+        if (!unit)
+                return;
+        bus_server_threshold_crossed(m->bus_server, a->unit, e);
+        varlink_server_threshold_crossed(m->varlink_server, e);
+        alarm_log(e); /* last: the journal may take its time */
+}
+
+uint64_t alarms_get_seq(const Manager *m) {
+        return m->alarms->seq;
+}
+
+void alarms_set_seq(Manager *m, uint64_t seq) {
+        m->alarms->seq = seq;
+}
+
+/* NULL: it is no longer known, or was of a run before this one. */
+static const AlarmEvent* alarms_get_event(const Alarms *alarms, uint64_t seq) {
+        const AlarmEvent *e = alarms->events + seq % ALARM_EVENTS_MAX;
+
+        return e->seq == seq && e->unit ? e : NULL;
+}
+
+uint64_t alarms_count_lost(const Manager *m, uint64_t since) {
+        const Alarms *alarms = m->alarms;
+        uint64_t n = alarms->seq - since, lost = n - MIN(n, (uint64_t) ALARM_EVENTS_MAX);
+
+        for (uint64_t seq = since + lost + 1; seq <= alarms->seq; seq++)
+                if (!alarms_get_event(alarms, seq))
+                        lost++;
+        return lost;
+}
+
+int alarms_foreach_event(Manager *m, uint64_t since, int (*f)(const AlarmEvent *e, void *userdata), void *userdata) {
+        const Alarms *alarms = m->alarms;
+        uint64_t n = MIN(alarms->seq - since, (uint64_t) ALARM_EVENTS_MAX);
+
+        for (uint64_t seq = alarms->seq - n + 1; seq <= alarms->seq; seq++) {
+                const AlarmEvent *e = alarms_get_event(alarms, seq);
+                int r = e ? f(e, userdata) : 0;
+
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+/* ---- looking -------------------------------------------------------------------------------------------------- */
+
+Alarm* alarm_next(const Unit *u, const Alarm *a) {
+        Alarm *i = a ? a->next : u->alarms;
+
+        while (i && i->source == ALARM_CONDITION)
+                i = i->next;
+        return i;
+}
+
+static bool alarm_is_due(const Alarm *a, uint64_t now) {
+        uint64_t period = threshold_get_period(&a->rule);
+
+        return a->machine.looked_at == 0 || now / period > a->machine.looked_at / period;
+}
+
+/* True if that was news for somebody, who may have done anything to the unit's thresholds. */
+static bool alarm_look(Alarm *a, const Snapshot *s, uint64_t now) {
+        ThresholdState previous = a->machine.state;
+
+        a->value = unit_get_threshold_value(a->unit, s, a->rule.metric, a->rule.limit, &a->samples);
+        if (!threshold_step(&a->rule, &a->machine, now, a->value))
+                return false;
+        a->since = s->timestamp;
+        if (a->source != ALARM_CONDITION)
+                alarm_tell(a, previous);
+        else if (a->machine.state == THRESHOLD_VIOLATED) {
+                a->handler(a, NULL, a->userdata);
+                alarm_free(a);
+        }
+        return true;
+}
+
+/* One reading for all that are due and have the window. */
+static void unit_look(Unit *u, uint64_t now) {
+        for (;;) {
+                Alarm *due = u->alarms;
+                uint64_t window;
+                Snapshot s;
+
+                while (due && !alarm_is_due(due, now))
+                        due = due->next;
+                if (!due)
+                        return;
+                window = due->rule.window_nsec;
+                unit_get_snapshot(u, window, &s);
+                for (Alarm *a = due; a; a = a->next)
+                        if (a->rule.window_nsec == window && alarm_is_due(a, now) && alarm_look(a, &s, now))
+                                break;
+        }
+}
+
+/* At the next multiple of the shortest period that is needed; not at all while there is no threshold. */
+static void alarms_arm(Manager *m, bool at_once) {
+        uint64_t period = 0, now = now_nsec(CLOCK_MONOTONIC);
+        Alarms *alarms = m->alarms;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                for (Alarm *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next)
+                        period = MIN(period - 1, threshold_get_period(&a->rule) - 1) + 1; /* 0: none yet */
+        if (period == 0) {
+                (void) sd_event_source_set_enabled(alarms->timer, SD_EVENT_OFF);
+                return;
+        }
+        (void) sd_event_source_set_time(alarms->timer, at_once ? 0 : (now / period + 1) * period / NSEC_PER_USEC);
+        (void) sd_event_source_set_enabled(alarms->timer, SD_EVENT_ONESHOT);
+}
+
+static void alarms_save(Alarms *alarms) {
+        if (!alarms->saving)
+                return;
+        alarms->saving = false;
+        manager_save(alarms->manager);
+}
+
+static int on_look(sd_event_source *source, uint64_t usec, void *userdata) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        Alarms *alarms = ASSERT_PTR(userdata);
+        Manager *m = alarms->manager;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i])
+                        unit_look(m->units[i], now);
+        alarms_save(alarms);
+        alarms_arm(m, false);
+        return 0;
+}
+
+static double alarm_get_burn(const Alarm *a, uint64_t window, double q) {
+        uint64_t good, total;
+
+        if (!unit_count_within(a->unit, a->rule.metric, window, a->rule.limit, &good, &total) || total == 0)
+                return NAN;
+        return (double) (total - good) / (double) total / (1 - q);
+}
+
+bool alarm_get_account(const Alarm *a, AlarmAccount *ret) {
+        uint64_t good, total;
+        const char *name;
+        size_t length;
+        double q;
+
+        if (a->rule.below || !threshold_get_quantile(a->rule.metric, &name, &length, &q) || q >= 1 ||
+            !unit_count_within(a->unit, a->rule.metric, WINDOW_TOTAL, a->rule.limit, &good, &total))
+                return false;
+
+        /* An answer that is still leaving may turn out to be beyond the limit after all; and totals may have begun anew */
+        *ret = (AlarmAccount) {
+                .total = total - MIN(total, a->total_before),
+                .burn_short = alarm_get_burn(a, ALARM_BURN_SHORT_NSEC, q),
+                .burn_long = alarm_get_burn(a, ALARM_BURN_LONG_NSEC, q),
+        };
+        good -= MIN(good, a->good_before);
+        ret->good = MIN(good, ret->total);
+        return true;
+}
+
+/* ---- setting and clearing ------------------------------------------------------------------------------------- */
+
+void alarm_free(Alarm *a) {
+        Alarms *alarms = a->unit->manager->alarms;
+
+        for (Alarm **p = &a->unit->alarms; *p; p = &(*p)->next)
+                if (*p == a) {
+                        *p = a->next;
+                        break;
+                }
+        if (alarms) {
+                alarms->n--;
+                if (a->machine.state == THRESHOLD_VIOLATED)
+                        alarm_show_level(a, false);
+        }
+        free(a->origin);
+        free(a);
+}
+
+static Alarm* unit_find_alarm(const Unit *u, const char *name) {
+        for (Alarm *a = alarm_next(u, NULL); a; a = alarm_next(u, a))
+                if (streq(a->rule.name, name))
+                        return a;
+        return NULL;
+}
+
+static int alarm_new(Unit *u, const ThresholdRule *rule, AlarmSource source, uid_t uid, void *lease_key, const char *origin, Alarm **ret) {
+        Alarm *a;
+
+        a = new0(Alarm, 1);
+        if (!a)
+                return -ENOMEM;
+        *a = (Alarm) {
+                .unit = u,
+                .next = u->alarms,
+                .rule = *rule,
+                .source = source,
+                .uid = uid,
+                .lease_key = lease_key,
+                .origin = origin ? strdup(origin) : NULL,
+                .since = now_nsec(CLOCK_REALTIME),
+                .value = NAN,
+                .samples = ABSENT,
+        };
+        if (origin && !a->origin) {
+                free(a);
+                return -ENOMEM;
+        }
+        u->alarms = a;
+        u->manager->alarms->n++;
+        *ret = a;
+        return 0;
+}
+
+static bool rule_equal(const ThresholdRule *a, const ThresholdRule *b) {
+        return streq(a->name, b->name) && a->metric == b->metric && a->below == b->below && !(a->limit < b->limit) && !(a->limit > b->limit) &&
+                !(a->clear < b->clear) && !(a->clear > b->clear) && a->window_nsec == b->window_nsec &&
+                a->enter_nsec == b->enter_nsec && a->leave_nsec == b->leave_nsec && a->stay_nsec == b->stay_nsec;
+}
+
+static int too_many(unsigned max, const char *whose, QosError *e) {
+        char limit[16];
+
+        (void) snprintf(limit, sizeof(limit), "%u", max);
+        return qos_error_set(e, QOS_ERROR_TOO_MANY_THRESHOLDS, limit, "%s %s thresholds, more are not allowed", whose, limit);
+}
+
+static int alarm_check_limits(const Unit *u, uid_t uid, QosError *e) {
+        unsigned of_unit = 0, of_uid = 0;
+        Manager *m = u->manager;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                for (Alarm *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next) {
+                        if (a->unit == u && a->source != ALARM_CONDITION)
+                                of_unit++;
+                        if (a->uid == uid)
+                                of_uid++;
+                }
+        if (of_unit >= ALARMS_PER_UNIT_MAX)
+                return too_many(ALARMS_PER_UNIT_MAX, "the unit has", e);
+        if (uid != 0 && of_uid >= ALARMS_PER_UID_MAX)
+                return too_many(ALARMS_PER_UID_MAX, "the user has", e);
+        if (m->alarms->n >= ALARMS_MAX)
+                return too_many(ALARMS_MAX, "there are", e);
+        return 0;
+}
+
+int alarm_set(Manager *m, const AlarmRequest *request, Alarm **ret, QosError *e) {
+        ThresholdRule rule;
+        Alarm *a = NULL;
+        Unit *u;
+        int r;
+
+        r = request->source == ALARM_CONDITION ? threshold_parse_condition(request->threshold, m->config.default_window_nsec, &rule, e) :
+                                                 threshold_parse(request->threshold, m->config.default_window_nsec, &rule, e);
+        if (r < 0)
+                return r;
+        u = manager_get_unit(m, request->unit, e);
+        if (!u)
+                return e && e->code == QOS_ERROR_INVALID_UNIT_NAME ? -EINVAL : -ENXIO;
+
+        if (request->source != ALARM_CONDITION)
+                a = unit_find_alarm(u, rule.name);
+        if (a && (a->source != request->source || a->lease_key != request->lease_key))
+                return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, rule.name, "'%s' has a threshold '%s' already, %s%s", u->name, rule.name,
+                                     a->source == ALARM_FILE ? "from " : a->source == ALARM_LEASE ? "for as long as another client is connected" :
+                                                                                                   "set by the administrator",
+                                     strempty(a->origin));
+        if (a && rule_equal(&a->rule, &rule)) {
+                /* The same once more changes nothing */
+                a->seen = true;
+                (void) free_and_strdup(&a->origin, request->origin);
+                if (ret)
+                        *ret = a;
+                return 0;
+        }
+
+        if (!a) {
+                r = alarm_check_limits(u, request->uid, e);
+                if (r < 0)
+                        return r;
+        }
+        if (a)
+                alarm_free(a);
+        r = alarm_new(u, &rule, request->source, request->uid, request->lease_key, request->origin, &a);
+        if (r < 0)
+                return r;
+        a->seen = true;
+        a->handler = request->handler;
+        a->userdata = request->userdata;
+        if (!unit_count_within(u, rule.metric, WINDOW_TOTAL, rule.limit, &a->good_before, &a->total_before))
+                a->good_before = a->total_before = 0;
+
+        if (request->source != ALARM_CONDITION) {
+                bus_server_unit_changed(m->bus_server, u);
+                manager_save(m);
+        }
+        alarms_arm(m, true);
+        if (ret)
+                *ret = a;
+        return 0;
+}
+
+int alarm_clear(Manager *m, const char *unit, const char *name, void *lease_key, QosError *e) {
+        Alarm *a;
+        Unit *u;
+
+        u = manager_get_unit(m, unit, e);
+        if (!u)
+                return e && e->code == QOS_ERROR_INVALID_UNIT_NAME ? -EINVAL : -ENXIO;
+        a = unit_find_alarm(u, name);
+        if (!a)
+                return qos_error_set(e, QOS_ERROR_NO_SUCH_THRESHOLD, name, "'%s' has no threshold '%s'", u->name,
+                                     excerpt(name, (char[EXCERPT_MAX + 1]) {}));
+        if (a->source == ALARM_FILE)
+                return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name, "'%s' of '%s' comes from %s, it goes when it is taken out there", name, u->name,
+                                     strempty(a->origin));
+        if (a->lease_key != lease_key)
+                return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name, "'%s' of '%s' is somebody else's", name, u->name);
+
+        alarm_free(a);
+        bus_server_unit_changed(m->bus_server, u);
+        manager_save(m);
+        alarms_arm(m, false);
+        return 0;
+}
+
+void alarms_forget_files(Unit *u) {
+        Manager *m = u->manager;
+        bool any = false;
+
+        for (Alarm *a = u->alarms, *next; a; a = next) {
+                next = a->next;
+                if (a->source != ALARM_FILE || a->seen)
+                        continue;
+                any = true;
+                alarm_free(a);
+        }
+        if (!any)
+                return;
+        bus_server_unit_changed(m->bus_server, u);
+        manager_save(m);
+        alarms_arm(m, false);
+}
+
+void alarms_release(Manager *m, const void *lease_key) {
+        bool any = false;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                bool changed = false;
+
+                for (Alarm *a = m->units[i] ? m->units[i]->alarms : NULL, *next; a; a = next) {
+                        next = a->next;
+                        if (!lease_key || a->lease_key != lease_key)
+                                continue;
+                        changed = changed || a->source != ALARM_CONDITION;
+                        any = true;
+                        alarm_free(a);
+                }
+                if (changed)
+                        bus_server_unit_changed(m->bus_server, m->units[i]);
+        }
+        if (any)
+                alarms_arm(m, false);
+}
+
+bool alarms_have_lease(const Manager *m, const void *lease_key) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                for (Alarm *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next)
+                        if (a->lease_key == lease_key)
+                                return true;
+        return false;
+}
+
+void alarms_unit_detached(Unit *u) {
+        Manager *m = u->manager;
+
+        while (u->alarms) {
+                Alarm *a = u->alarms;
+
+                if (a->source == ALARM_CONDITION) {
+                        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+
+                        (void) qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, u->name, "'%s' is no longer attached", u->name);
+                        a->handler(a, &e, a->userdata);
+                }
+                alarm_free(a);
+        }
+        alarms_arm(m, false);
+}
+
+/* ---- over a restart of qosd ----------------------------------------------------------------------------------- */
+
+int alarms_to_json(const Unit *u, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        int r;
+
+        for (Alarm *a = alarm_next(u, NULL); a; a = alarm_next(u, a)) {
+                _cleanup_free_ char *rule = NULL;
+
+                /* Those who hold leases will have lost their connections */
+                if (a->source == ALARM_LEASE)
+                        continue;
+                r = threshold_format(&a->rule, &rule);
+                if (r < 0)
+                        return r;
+                r = sd_json_variant_append_arraybo(&array,
+                                SD_JSON_BUILD_PAIR_STRING("threshold", rule),
+                                SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(a->machine.state)),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("since", a->since),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("violatedSince", a->machine.violated_since),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("goodBefore", a->good_before),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("totalBefore", a->total_before),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("uid", a->uid),
+                                SD_JSON_BUILD_PAIR_CONDITION(!!a->origin, "origin", SD_JSON_BUILD_STRING(a->origin)));
+                if (r < 0)
+                        return r;
+        }
+
+        *ret = TAKE_PTR(array);
+        return 0;
+}
+
+typedef struct SavedAlarm {
+        const char *threshold, *state, *origin;
+        uint64_t since, violated_since, good_before, total_before;
+        uid_t uid;
+} SavedAlarm;
+
+static int alarm_from_json(Unit *u, sd_json_variant *v) {
+        static const sd_json_dispatch_field table[] = {
+                { "threshold",     SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedAlarm, threshold),      SD_JSON_MANDATORY },
+                { "state",         SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedAlarm, state),          SD_JSON_MANDATORY },
+                { "since",         SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedAlarm, since),          SD_JSON_MANDATORY },
+                { "violatedSince", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedAlarm, violated_since), SD_JSON_MANDATORY },
+                { "goodBefore",    SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedAlarm, good_before),    0                 },
+                { "totalBefore",   SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedAlarm, total_before),   0                 },
+                { "uid",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid,      offsetof(SavedAlarm, uid),            SD_JSON_MANDATORY },
+                { "origin",        SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedAlarm, origin),         0                 },
+                {}
+        };
+        SavedAlarm saved = {};
+        ThresholdState state;
+        ThresholdRule rule;
+        Alarm *a;
+        int r;
+
+        r = sd_json_dispatch(v, table, 0, &saved);
+        if (r >= 0)
+                r = threshold_parse(saved.threshold, WINDOW_DEFAULT_NSEC, &rule, NULL);
+        if (r < 0)
+                return r;
+        state = threshold_state_from_string(saved.state);
+        if (state == _THRESHOLD_STATE_MAX)
+                return -EBADMSG;
+
+        r = alarm_new(u, &rule, saved.origin ? ALARM_FILE : ALARM_ADMINISTRATOR, saved.uid, NULL, saved.origin, &a);
+        if (r < 0)
+                return r;
+        a->since = saved.since;
+        a->machine.state = a->machine.next = state;
+        a->machine.violated_since = saved.violated_since;
+        a->good_before = saved.good_before;
+        a->total_before = saved.total_before;
+        alarms_arm(u->manager, true);
+        return 0;
+}
+
+void alarms_from_json(Unit *u, sd_json_variant *v) {
+        for (size_t i = 0; v && i < sd_json_variant_elements(v); i++) {
+                int r = alarm_from_json(u, sd_json_variant_by_index(v, i));
+
+                if (r < 0)
+                        log_unit_warning_errno(u->name, r, "A threshold of '%s' that was kept makes no sense, ignoring: %m", u->name);
+        }
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------ */
+
+int alarms_new(Manager *m, Alarms **ret) {
+        const char *directories;
+        Alarms *alarms;
+        int r;
+
+        alarms = new0(Alarms, 1);
+        if (!alarms)
+                return -ENOMEM;
+        alarms->manager = m;
+
+        r = sd_event_add_time(m->event, &alarms->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_look, alarms);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(alarms->timer, SD_EVENT_OFF);
+
+        /* The second one of RuntimeDirectory= */
+        directories = getenv("RUNTIME_DIRECTORY");
+        directories = directories ? strchr(directories, ':') : NULL;
+        if (r >= 0 && directories) {
+                alarms->directory = strdup(directories + 1);
+                if (!alarms->directory)
+                        r = -ENOMEM;
+                else
+                        (void) chmod(alarms->directory, 0755);
+        }
+        if (r < 0) {
+                alarms_free(alarms);
+                return r;
+        }
+
+        *ret = alarms;
+        return 0;
+}
+
+/* The files stay: they are right when the next run begins, and a stop of the service takes their directory away. */
+Alarms* alarms_free(Alarms *alarms) {
+        if (!alarms)
+                return NULL;
+
+        sd_event_source_disable_unref(alarms->timer);
+        for (size_t i = 0; i < ALARM_EVENTS_MAX; i++)
+                free(alarms->events[i].unit);
+        free(alarms->directory);
+        free(alarms);
+        return NULL;
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "alarm.h"
+#include "declaration.h"
+#include "declared.h"
+#include "log.h"
+#include "systemd.h"
+
+/* Where the service manager looks, see systemd.unit(5). Files that are hidden by others do no harm: it is asked for those that
+ * are in force, all that is looked for is which units are worth a question. */
+static const char *const directories[] = {
+        "/etc/systemd/system.control", "/run/systemd/system.control", "/run/systemd/transient", "/run/systemd/generator.early",
+        "/etc/systemd/system", "/etc/systemd/system.attached", "/run/systemd/system", "/run/systemd/system.attached",
+        "/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/run/systemd/generator.late",
+};
+
+/* The types of units that have processes. */
+static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket" };
+
+/* Unit files are some hundred bytes; what is larger than this is none. */
+#define FILE_SIZE_MAX (1024 * 1024)
+
+/* Questions about units in one scan, more than there may be attached: aliases and masked units are asked about, too. */
+#define QUESTIONS_MAX 1024U
+
+/* One unit that is asked about, or attached: its operation ends before the service manager does. */
+typedef struct Question {
+        Declared *declared;
+        struct Question *next;
+        char *name;
+        bool pattern;                   /* all loaded units that match */
+        ServiceManagerCall *call;
+        Declaration declaration;
+} Question;
+
+struct Declared {
+        Manager *manager;
+        Question *questions;
+        unsigned n_questions;
+        bool scanning;
+        bool again;                     /* something has changed since */
+        bool failed;                    /* not all is known: nothing is taken back */
+};
+
+/* ---- files ---------------------------------------------------------------------------------------------------- */
+
+static int read_file(int at, const char *path, char **ret, size_t *ret_size) {
+        _cleanup_free_ char *text = NULL;
+        _cleanup_close_ int fd = -EBADF;
+        size_t size = 0;
+        struct stat st;
+
+        /* Not to wait for who writes to a pipe */
+        fd = openat(at, path, O_RDONLY|O_NONBLOCK|O_NOCTTY|O_CLOEXEC);
+        if (fd < 0)
+                return -errno;
+        if (fstat(fd, &st) < 0)
+                return -errno;
+        if (!S_ISREG(st.st_mode) || st.st_size > FILE_SIZE_MAX)
+                return -EINVAL;
+
+        text = malloc(st.st_size + 1);
+        if (!text)
+                return -ENOMEM;
+        while (size < (size_t) st.st_size) {
+                ssize_t n = read(fd, text + size, st.st_size - size);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return -errno;
+                if (n == 0)
+                        break;
+                size += n;
+        }
+
+        *ret = TAKE_PTR(text);
+        *ret_size = size;
+        return 0;
+}
+
+static bool file_has_declaration(int at, const char *path) {
+        _cleanup_free_ char *text = NULL;
+        size_t size;
+
+        return read_file(at, path, &text, &size) >= 0 && text_has_declaration(text, size);
+}
+
+static bool directory_has_declaration(int at, const char *name) {
+        bool found = false;
+        DIR *d;
+        int fd;
+
+        fd = openat(at, name, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+        if (fd < 0)
+                return false;
+        d = fdopendir(fd);
+        if (!d) {
+                close_fd(fd);
+                return false;
+        }
+        for (struct dirent *de; !found && (de = readdir(d)); )
+                found = endswith(de->d_name, ".conf") && file_has_declaration(dirfd(d), de->d_name);
+        (void) closedir(d);
+        return found;
+}
+
+/* ---- questions ------------------------------------------------------------------------------------------------ */
+
+static void question_free(Question *q) {
+        Declared *d = q->declared;
+
+        for (Question **p = &d->questions; *p; p = &(*p)->next)
+                if (*p == q) {
+                        *p = q->next;
+                        d->n_questions--;
+                        break;
+                }
+        service_manager_call_free(q->call);
+        declaration_done(&q->declaration);
+        free(q->name);
+        free(q);
+}
+
+static void declared_settle(Declared *d);
+
+static void question_end(Question *q) {
+        Declared *d = q->declared;
+
+        question_free(q);
+        declared_settle(d);
+}
+
+static void unit_apply(Unit *u, const Declaration *declaration) {
+        for (Hold *h = u->holds; h; h = h->next)
+                if (h->type == HOLD_FILE)
+                        h->seen = true;
+
+        for (size_t i = 0; i < declaration->n_thresholds; i++) {
+                const DeclaredThreshold *t = declaration->thresholds + i;
+                _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+                int r;
+
+                r = alarm_set(u->manager, &(AlarmRequest) {
+                                .unit = u->name,
+                                .threshold = t->line,
+                                .source = ALARM_FILE,
+                                .origin = t->origin,
+                        }, NULL, &e);
+                if (r < 0)
+                        log_unit_warning_errno(u->name, r, "%s: %s, ignoring.", t->origin, e.message ?: strerror(-r));
+        }
+}
+
+static void on_declared_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
+        Question *q = ASSERT_PTR(userdata);
+
+        if (error < 0) {
+                log_unit_warning_errno(q->name, error, "'%s' cannot be observed as its unit file says: %s.", q->name, e && e->message ? e->message : strerror(-error));
+                /* Perhaps it could before */
+                q->declared->failed = q->declared->failed || !e || e->code == QOS_ERROR_SERVICE_MANAGER || e->code == QOS_ERROR_NONE;
+        } else
+                unit_apply(u, &q->declaration);
+        question_end(q);
+}
+
+static void on_declared_loaded(int error, const char *message, const UnitInfo *info, void *userdata) {
+        Question *q = ASSERT_PTR(userdata);
+        Manager *m = q->declared->manager;
+        AttachRequest request;
+        int r = 0;
+
+        q->call = NULL;
+        if (error < 0) {
+                log_debug("The service manager could not be asked about '%s': %s", q->name, strempty(message));
+                q->declared->failed = true;
+                question_end(q);
+                return;
+        }
+
+        if (streq(info->load_state, "loaded"))
+                for (char **file = info->files; file && *file && r >= 0; file++) {
+                        _cleanup_free_ char *text = NULL;
+                        size_t size;
+
+                        r = read_file(AT_FDCWD, *file, &text, &size);
+                        if (r >= 0 && text_has_declaration(text, size))
+                                r = declaration_read(&q->declaration, *file, text, size);
+                        else if (r < 0 && r != -ENOMEM) {
+                                if (r != -EINVAL) /* /dev/null, too */
+                                        log_unit_warning_errno(info->id, r, "Failed to read '%s', ignoring: %m", *file);
+                                r = 0;
+                        }
+                }
+        if (r < 0)
+                (void) log_oom();
+        if (r < 0 || declaration_is_empty(&q->declaration)) {
+                question_end(q);
+                return;
+        }
+
+        request = (AttachRequest) {
+                .name = info->id,
+                .probes = q->declaration.probes,
+                .excludes = q->declaration.excludes,
+                .type = HOLD_FILE,
+                .duration_usec = USEC_INFINITY,
+        };
+        /* Which may answer at once, and end the question */
+        r = manager_attach(m, &request, on_declared_attached, q, NULL);
+        if (r < 0) {
+                (void) log_oom();
+                question_end(q);
+        }
+}
+
+static void declared_ask(Declared *d, const char *name, size_t length, bool pattern);
+
+static void on_declared_listed(const char *names, void *userdata) {
+        Question *q = ASSERT_PTR(userdata);
+        size_t l;
+
+        q->call = NULL;
+        for (const char *s = names; *s; s += l, s += strspn(s, " ")) {
+                l = strcspn(s, " ");
+                declared_ask(q->declared, s, l, false);
+        }
+        question_end(q);
+}
+
+/* Once about each name. */
+static void declared_ask(Declared *d, const char *name, size_t length, bool pattern) {
+        Question *q;
+        int r;
+
+        for (q = d->questions; q; q = q->next)
+                if (strncmp(q->name, name, length) == 0 && q->name[length] == 0)
+                        return;
+        if (d->n_questions >= QUESTIONS_MAX) {
+                log_warning("More than %u units have unit files with [X-QoS], ignoring '%.*s'.", QUESTIONS_MAX, (int) length, name);
+                return;
+        }
+
+        q = new0(Question, 1);
+        if (!q) {
+                (void) log_oom();
+                return;
+        }
+        q->declared = d;
+        q->pattern = pattern;
+        q->name = strndup(name, length);
+        q->next = d->questions;
+        d->questions = q;
+        d->n_questions++;
+        r = !q->name ? -ENOMEM :
+            pattern ? service_manager_list_loaded(d->manager->service_manager, q->name, on_declared_listed, q, &q->call) :
+                      service_manager_load(d->manager->service_manager, q->name, on_declared_loaded, q, &q->call);
+        if (r < 0) {
+                (void) log_debug_errno(r, "Failed to ask about '%.*s': %m", (int) length, name);
+                d->failed = true;
+                question_free(q);
+        }
+}
+
+/* Of a file, or a directory of drop-ins, with a section of ours: whose it is. */
+static void declared_found(Declared *d, const char *name) {
+        char pattern[NAME_MAX + 2];
+
+        for (size_t i = 0; i < ELEMENTSOF(suffixes); i++) {
+                const char *end = endswith(name, suffixes[i]);
+
+                /* "service.d" is for all services, "foo-.service.d" for all that begin so, "foo@.service" for its instances */
+                if (streq(name, suffixes[i] + 1) || (end && end > name && (end[-1] == '-' || end[-1] == '@'))) {
+                        (void) snprintf(pattern, sizeof(pattern), "%.*s*%s", end ? (int) (end - name) : 0, name, suffixes[i]);
+                        declared_ask(d, pattern, strlen(pattern), true);
+                        return;
+                }
+                if (end && end > name) {
+                        declared_ask(d, name, strlen(name), false);
+                        return;
+                }
+        }
+}
+
+/* All questions are answered: what no file says any more is taken back. */
+static void declared_settle(Declared *d) {
+        Manager *m = d->manager;
+
+        if (d->questions || !d->scanning)
+                return;
+        d->scanning = false;
+        if (!d->failed)
+                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                        if (m->units[i])
+                                unit_forget_files(m->units[i]);
+        if (d->again) {
+                d->again = false;
+                declared_scan(d);
+        }
+}
+
+void declared_scan(Declared *d) {
+        Manager *m = d->manager;
+
+        if (d->scanning) {
+                d->again = true;
+                return;
+        }
+
+        d->scanning = true;
+        d->failed = false;
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                for (Hold *h = m->units[i] ? m->units[i]->holds : NULL; h; h = h->next)
+                        h->seen = false;
+                for (Alarm *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next)
+                        a->seen = false;
+        }
+
+        for (size_t i = 0; i < ELEMENTSOF(directories); i++) {
+                DIR *dir = opendir(directories[i]);
+
+                for (struct dirent *de; dir && (de = readdir(dir)); ) {
+                        const char *end = endswith(de->d_name, ".d");
+
+                        if (de->d_name[0] == '.')
+                                continue;
+                        if (end && directory_has_declaration(dirfd(dir), de->d_name)) {
+                                char name[NAME_MAX + 1];
+
+                                (void) snprintf(name, sizeof(name), "%.*s", (int) (end - de->d_name), de->d_name);
+                                declared_found(d, name);
+                        } else if (!end && de->d_type != DT_DIR && file_has_declaration(dirfd(dir), de->d_name))
+                                declared_found(d, de->d_name);
+                }
+                if (dir)
+                        (void) closedir(dir);
+        }
+        declared_settle(d);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------ */
+
+int declared_new(Manager *m, Declared **ret) {
+        Declared *d;
+
+        d = new0(Declared, 1);
+        if (!d)
+                return -ENOMEM;
+        d->manager = m;
+        *ret = d;
+        return 0;
+}
+
+Declared* declared_free(Declared *d) {
+        if (!d)
+                return NULL;
+
+        while (d->questions)
+                question_free(d->questions);
+        free(d);
+        return NULL;
+}

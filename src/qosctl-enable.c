@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Attaching across boots: a drop-in with [X-QoS]. */
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <systemd/sd-bus.h>
+
+#include "qosctl.h"
+#include "qosctl-client.h"
+#include "qosctl-terminal.h"
+#include "qosctl-value.h"
+
+#define SYSTEM_DIRECTORY "/etc/systemd/system"
+#define FILE_NAME "50-qos.conf"
+
+#define PID1_NAME "org.freedesktop.systemd1"
+#define PID1_PATH "/org/freedesktop/systemd1"
+
+/* How long qosd may take to see what has changed: it reads some hundred files. */
+#define NOW_USEC (10 * USEC_PER_SEC)
+
+/* The unit's own name, of an alias or without its suffix. Returns an exit status. */
+static int find_unit(sd_bus *bus, const char *name, char **ret) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        _cleanup_free_ char *mangled = NULL, *state = NULL;
+        const char *path, *suffix = strrchr(name, '.');
+        int r;
+
+        if (*name == '/') {
+                (void) complain(-EINVAL, "A control group has no unit file, expected a unit instead of '%s'.", name);
+                return STATUS_USAGE;
+        }
+        if (asprintf(&mangled, "%s%s", name, suffix ? "" : ".service") < 0) {
+                mangled = NULL;
+                return complain_oom();
+        }
+
+        r = sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "LoadUnit", &error, &reply, "s", mangled);
+        if (r >= 0)
+                r = sd_bus_message_read(reply, "o", &path);
+        if (r >= 0)
+                r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "LoadState", &error, &state);
+        if (r >= 0)
+                r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "Id", &error, ret);
+        if (r < 0)
+                return complain(r, "Failed to ask the service manager for '%s': %s", mangled, error.message ?: strerror(-r));
+        if (!streq(state, "loaded")) {
+                (void) complain(-ENOENT, "There is no unit '%s' (%s).", mangled, state);
+                free(TAKE_PTR(*ret));
+                return STATUS_NO_SUCH_UNIT;
+        }
+        return STATUS_FINE;
+}
+
+static int drop_in_path(const char *unit, char **ret_directory, char **ret_path) {
+        if (asprintf(ret_directory, SYSTEM_DIRECTORY "/%s.d", unit) < 0) {
+                *ret_directory = NULL;
+                return complain_oom();
+        }
+        if (asprintf(ret_path, "%s/" FILE_NAME, *ret_directory) < 0) {
+                *ret_path = NULL;
+                return complain_oom();
+        }
+        return 0;
+}
+
+static void write_list(FILE *f, const char *setting, char **list) {
+        if (!list)
+                return;
+        (void) fprintf(f, "%s=", setting);
+        for (char **i = list; *i; i++)
+                (void) fprintf(f, "%s%s", i == list ? "" : " ", *i);
+        (void) fprintf(f, "\n");
+}
+
+static int enable_unit(const char *unit) {
+        _cleanup_free_ char *directory = NULL, *path = NULL, *temporary = NULL;
+        char *default_probes[] = { (char*) "requests", NULL };
+        _cleanup_fclose_ FILE *f = NULL;
+        int r;
+
+        r = drop_in_path(unit, &directory, &path);
+        if (r < 0)
+                return r;
+        if (asprintf(&temporary, "%s/.#" FILE_NAME, directory) < 0) {
+                temporary = NULL;
+                return complain_oom();
+        }
+
+        if (mkdir(directory, 0755) < 0 && errno != EEXIST)
+                return complain(errno, "Failed to make '%s': %m", directory);
+        f = fopen(temporary, "we");
+        if (!f)
+                return complain(errno, "Failed to write '%s': %m", temporary);
+        (void) fprintf(f, "# Written by \"qosctl enable\", taken away by \"qosctl disable\"\n[X-QoS]\n");
+        write_list(f, "Observe", arg_probes ?: default_probes);
+        write_list(f, "Exclude", arg_excludes);
+        if (fchmod(fileno(f), 0644) < 0 || fflush(f) != 0 || rename(temporary, path) < 0) {
+                r = complain(errno, "Failed to write '%s': %m", path);
+                (void) unlink(temporary);
+                return r;
+        }
+        (void) complain(0, "Created '%s'.", path);
+        return 0;
+}
+
+/* 1: something was taken away. */
+static int disable_unit(const char *unit) {
+        _cleanup_free_ char *directory = NULL, *path = NULL;
+        int r;
+
+        r = drop_in_path(unit, &directory, &path);
+        if (r < 0)
+                return r;
+        if (unlink(path) < 0)
+                return errno == ENOENT ? 0 : complain(errno, "Failed to remove '%s': %m", path);
+        (void) rmdir(directory); /* if nothing else is there */
+        (void) complain(0, "Removed '%s'.", path);
+        return 1;
+}
+
+static int wait_attached(const char *unit) {
+        _cleanup_client_ Client *c = NULL;
+        uint64_t until = now_usec(CLOCK_MONOTONIC) + NOW_USEC;
+        int r;
+
+        r = client_connect(&c);
+        if (r < 0)
+                return r;
+        for (;;) {
+                _cleanup_replies_ Replies replies = REPLIES_INIT;
+
+                r = client_callbo(c, QOS_METHOD("Get"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit));
+                if (r == 0)
+                        return STATUS_FINE;
+                if (r < 0 || !streq(replies.error, QOS_METHOD("NotAttached")) || now_usec(CLOCK_MONOTONIC) > until)
+                        return client_fail(r, &replies, "observe '%s' ('journalctl -u qosd' may say why)", unit);
+                (void) usleep(20 * USEC_PER_MSEC);
+        }
+}
+
+static int change_files(int argc, char **argv, bool enable) {
+        _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        int r, status = STATUS_FINE;
+        bool changed = false;
+
+        if (arg_host) {
+                (void) complain(-EOPNOTSUPP, "Unit files can only be written on this host, expected no --host=.");
+                return STATUS_USAGE;
+        }
+        r = sd_bus_open_system(&bus);
+        if (r < 0)
+                return complain(r, "Failed to connect to the system bus: %m");
+
+        for (int i = 0; i < argc; i++) {
+                _cleanup_free_ char *unit = NULL;
+
+                r = find_unit(bus, argv[i], &unit);
+                if (r == STATUS_FINE) {
+                        r = enable ? enable_unit(unit) : disable_unit(unit);
+                        changed = changed || (enable ? r >= 0 : r > 0);
+                        r = r < 0 ? r : STATUS_FINE;
+                }
+                status = status_combine(status, r);
+        }
+
+        if (changed) {
+                r = sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "Reload", &error, NULL, NULL);
+                if (r < 0)
+                        return complain(r, "Failed to have the service manager read its files: %s", error.message ?: strerror(-r));
+        }
+        for (int i = 0; i < argc && arg_now && status == STATUS_FINE; i++)
+                status = status_combine(status, wait_attached(argv[i]));
+        return status;
+}
+
+int verb_enable(int argc, char **argv) {
+        return change_files(argc, argv, true);
+}
+
+int verb_disable(int argc, char **argv) {
+        return change_files(argc, argv, false);
+}

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+
+#include "parse.h"
+#include "threshold.h"
+#include "window.h"
+
+/* Looks that are further apart were not made: who was held up, or asleep, does not know what was between them. */
+#define PERIODS_MAX 3U
+
+static const char *const state_table[_THRESHOLD_STATE_MAX] = {
+        [THRESHOLD_UNKNOWN]  = "unknown",
+        [THRESHOLD_OK]       = "ok",
+        [THRESHOLD_VIOLATED] = "violated",
+};
+
+const char* threshold_state_to_string(ThresholdState s) {
+        return state_table[s];
+}
+
+ThresholdState threshold_state_from_string(const char *s) {
+        ThresholdState i;
+
+        for (i = 0; i < _THRESHOLD_STATE_MAX; i++)
+                if (streq(s, state_table[i]))
+                        break;
+        return i;
+}
+
+/* ---- what is written ------------------------------------------------------------------------------------------ */
+
+bool threshold_name_is_valid(const char *name) {
+        size_t l = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
+
+        return l > 0 && l <= THRESHOLD_NAME_MAX && name[l] == 0 && name[0] != '-';
+}
+
+typedef struct Parser {
+        char buffer[THRESHOLD_LINE_MAX];
+        char *rest;             /* in there */
+        const char *line;
+        QosError *e;
+} Parser;
+
+static bool is_blank(char c) {
+        return c == ' ' || c == '\t';
+}
+
+static void skip_blanks(Parser *p) {
+        while (is_blank(*p->rest))
+                p->rest++;
+}
+
+/* Takes the word if it is the next one. */
+static bool next_is(Parser *p, const char *word) {
+        const char *s;
+
+        skip_blanks(p);
+        s = startswith(p->rest, word);
+        if (!s || (*s && !is_blank(*s)))
+                return false;
+        p->rest += strlen(word);
+        return true;
+}
+
+/* What stands there up to a comma or a word that begins something else, without the blanks around it. */
+static char* take_value(Parser *p, char buffer[static THRESHOLD_LINE_MAX]) {
+        static const char *const words[] = { "over", "for", "clear", "cooldown" };
+        size_t n = 0;
+        bool begins = true;
+
+        skip_blanks(p);
+        while (*p->rest && *p->rest != ',') {
+                bool ends = false;
+
+                for (size_t i = 0; i < ELEMENTSOF(words) && begins; i++) {
+                        const char *s = startswith(p->rest, words[i]);
+
+                        ends = ends || (s && (*s == 0 || *s == ',' || is_blank(*s)));
+                }
+                if (ends)
+                        break;
+                begins = is_blank(*p->rest);
+                buffer[n++] = begins ? ' ' : *p->rest;
+                p->rest++;
+        }
+        while (n > 0 && buffer[n - 1] == ' ')
+                n--;
+        buffer[n] = 0;
+        return buffer;
+}
+
+static int _printf_(2, 3) parser_fail(const Parser *p, const char *format, ...) {
+        _cleanup_free_ char *what = NULL;
+        va_list ap;
+        int r;
+
+        va_start(ap, format);
+        r = vasprintf(&what, format, ap);
+        va_end(ap);
+        if (r < 0) {
+                what = NULL;
+                return -ENOMEM;
+        }
+        return qos_error_set(p->e, QOS_ERROR_INVALID_THRESHOLD, p->line, "threshold '%s': %s", excerpt(p->line, (char[EXCERPT_MAX + 1]) {}), what);
+}
+
+static bool has_unit(const char *s) {
+        return s[strspn(s, "0123456789. ")] != 0 || streq(s, "0");
+}
+
+/* what: "after 'for'" */
+static int parse_duration(const Parser *p, const char *s, const char *what, uint64_t *ret) {
+        char b[EXCERPT_MAX + 1];
+        uint64_t nsec;
+
+        if (!has_unit(s) || parse_time(s, &nsec) < 0)
+                return parser_fail(p, "expected a time like '2s' or '500ms' %s, got '%s'", what, excerpt(s, b));
+        if (nsec > THRESHOLD_DURATION_MAX_NSEC)
+                return parser_fail(p, "expected a time of up to 24h %s, got '%s'", what, excerpt(s, b));
+        *ret = nsec;
+        return 0;
+}
+
+/* "20ms", "1.5M", "100", "5%": by the unit of the metric. */
+static int parse_limit(const Parser *p, const Metric *metric, const char *s, double *ret) {
+        static const struct {
+                const char *suffix;
+                double factor;
+        } sizes[] = {
+                { "",  1             },
+                { "B", 1             },
+                { "K", 1024.         },
+                { "M", 1048576.      },
+                { "G", 1073741824.   },
+                { "T", 1099511627776. },
+        };
+        char b[EXCERPT_MAX + 1];
+        const char *end;
+        uint64_t nsec;
+        double value;
+
+        if (streq(metric->unit, "ns")) {
+                if (!has_unit(s) || parse_time(s, &nsec) < 0)
+                        return parser_fail(p, "expected a time like '20ms' for '%s', got '%s'", metric->name, excerpt(s, b));
+                *ret = nsec;
+                return 0;
+        }
+
+        if (streq(metric->unit, "bytes")) {
+                if (parse_decimal(s, &end, &value) >= 0)
+                        for (size_t i = 0; i < ELEMENTSOF(sizes); i++)
+                                if (streq(end, sizes[i].suffix)) {
+                                        *ret = value * sizes[i].factor;
+                                        return 0;
+                                }
+                return parser_fail(p, "expected a size like '512K' or '10M' for '%s', got '%s'", metric->name, excerpt(s, b));
+        }
+
+        if (streq(metric->unit, "1/s")) {
+                if (parse_decimal(s, &end, &value) < 0 || !(*end == 0 || streq(end, "/s")))
+                        return parser_fail(p, "expected a rate like '100' or '100/s' for '%s', got '%s'", metric->name, excerpt(s, b));
+                *ret = value;
+                return 0;
+        }
+
+        /* A pure number; what is a part of a whole can be told in percent */
+        if (parse_decimal(s, &end, &value) >= 0) {
+                bool share = metric->type == METRIC_REAL && streq(end, "%");
+
+                if (*end == 0 || share) {
+                        *ret = share ? value / 100 : value;
+                        return 0;
+                }
+        }
+        return parser_fail(p, metric->type == METRIC_REAL ? "expected a number like '0.2', or percent like '20%%', for '%s', got '%s'" :
+                                                             "expected a number like '20' for '%s', got '%s'", metric->name, excerpt(s, b));
+}
+
+static int parse_metric(Parser *p, ThresholdRule *rule) {
+        size_t l;
+        char b[EXCERPT_MAX + 1], c;
+
+        skip_blanks(p);
+        l = strcspn(p->rest, " \t<>,");
+        c = p->rest[l];
+        p->rest[l] = 0;
+        if (l == 0)
+                return parser_fail(p, "expected a metric like 'requests.server.firstByte.p99'");
+        rule->metric = metric_find(p->rest);
+        if (!rule->metric && strchr(p->rest, '['))
+                return parser_fail(p, "expected a metric of the whole unit, got '%s'", excerpt(p->rest, b));
+        if (!rule->metric)
+                return parser_fail(p, "there is no metric '%s', see 'qosctl list-metrics'", excerpt(p->rest, b));
+        if (rule->metric->type == METRIC_QUALITY)
+                return parser_fail(p, "'%s' is a word, expected a metric that is a number", rule->metric->name);
+        p->rest[l] = c;
+        p->rest += l;
+        return 0;
+}
+
+/* "> 20ms over 10s for 2s, clear 15ms for 5s, cooldown 1min" */
+static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
+        bool has_clear = false, has_leave = false, has_stay = false;
+        char value[THRESHOLD_LINE_MAX], b[EXCERPT_MAX + 1];
+        int r;
+
+        skip_blanks(p);
+        if (*p->rest != '>' && *p->rest != '<')
+                return parser_fail(p, "expected '>' or '<' behind '%s', got '%s'", rule->metric->name, excerpt(p->rest, b));
+        rule->below = *p->rest++ == '<';
+        r = parse_limit(p, rule->metric, take_value(p, value), &rule->limit);
+        if (r < 0)
+                return r;
+
+        rule->window_nsec = window_nsec;
+        if (next_is(p, "over")) {
+                take_value(p, value);
+                if (!has_unit(value) || parse_time(value, &rule->window_nsec) < 0 || rule->window_nsec == WINDOW_TOTAL || !window_is_valid(rule->window_nsec))
+                        return parser_fail(p, "expected a window after 'over', a multiple of 100ms up to 1s, of 1s up to 10s, 60s or 5min, got '%s'",
+                                           excerpt(value, b));
+        }
+        if (next_is(p, "for")) {
+                r = parse_duration(p, take_value(p, value), "after 'for'", &rule->enter_nsec);
+                if (r < 0)
+                        return r;
+        }
+
+        for (skip_blanks(p); *p->rest == ','; skip_blanks(p)) {
+                p->rest++;
+                if (!has_clear && next_is(p, "clear")) {
+                        has_clear = true;
+                        r = parse_limit(p, rule->metric, take_value(p, value), &rule->clear);
+                        if (r >= 0 && next_is(p, "for")) {
+                                has_leave = true;
+                                r = parse_duration(p, take_value(p, value), "after 'for'", &rule->leave_nsec);
+                        }
+                } else if (!has_stay && next_is(p, "cooldown")) {
+                        has_stay = true;
+                        r = parse_duration(p, take_value(p, value), "after 'cooldown'", &rule->stay_nsec);
+                } else {
+                        skip_blanks(p);
+                        r = parser_fail(p, "expected 'clear' or 'cooldown' once each behind the comma, got '%s'", excerpt(p->rest, b));
+                }
+                if (r < 0)
+                        return r;
+        }
+        if (*p->rest)
+                return parser_fail(p, "expected 'over', 'for', ', clear' or the end, got '%s'", excerpt(p->rest, b));
+
+        if (!has_clear)
+                rule->clear = rule->limit;
+        if (!has_leave)
+                rule->leave_nsec = rule->enter_nsec;
+        if (rule->below ? rule->clear < rule->limit : rule->clear > rule->limit)
+                return parser_fail(p, "what clears it must not be beyond its limit");
+        if (startswith(rule->metric->name, "requests.client.") && !window_is_for_rows(rule->window_nsec))
+                return parser_fail(p, "'%s' is known over windows of 2s to 10s", rule->metric->name);
+        return 0;
+}
+
+static int parser_init(Parser *p, const char *line, QosError *e) {
+        *p = (Parser) { .line = line, .e = e };
+
+        if (strlen(line) >= sizeof(p->buffer))
+                return parser_fail(p, "it is longer than %zu bytes", sizeof(p->buffer) - 1);
+        strcpy(p->buffer, line);
+        p->rest = p->buffer;
+        return 0;
+}
+
+int threshold_parse_condition(const char *s, uint64_t window_nsec, ThresholdRule *ret, QosError *e) {
+        ThresholdRule rule = {};
+        Parser p;
+        int r;
+
+        r = parser_init(&p, s, e);
+        if (r >= 0)
+                r = parse_metric(&p, &rule);
+        if (r >= 0)
+                r = parse_rest(&p, window_nsec, &rule);
+        if (r < 0)
+                return r;
+
+        *ret = rule;
+        return 0;
+}
+
+int threshold_parse(const char *line, uint64_t window_nsec, ThresholdRule *ret, QosError *e) {
+        ThresholdRule rule = {};
+        char b[EXCERPT_MAX + 1];
+        char *colon, *name;
+        Parser p;
+        int r;
+
+        r = parser_init(&p, line, e);
+        if (r < 0)
+                return r;
+
+        skip_blanks(&p);
+        name = p.rest;
+        colon = strchr(name, ':');
+        if (!colon)
+                return parser_fail(&p, "expected a name and a colon in front, as in 'slow: requests.server.firstByte.p99 > 20ms'");
+        p.rest = colon + 1;
+        do
+                *colon = 0;
+        while (colon > name && is_blank(*--colon));
+        if (!threshold_name_is_valid(name))
+                return parser_fail(&p, "expected a name of letters, digits, '_' and '-' of at most %u, got '%s'", THRESHOLD_NAME_MAX, excerpt(name, b));
+        strcpy(rule.name, name);
+
+        r = parse_metric(&p, &rule);
+        if (r >= 0)
+                r = parse_rest(&p, window_nsec, &rule);
+        if (r < 0)
+                return r;
+
+        *ret = rule;
+        return 0;
+}
+
+/* Exactly, in the largest unit that does. */
+static char* format_exact(char buffer[static 32], uint64_t nsec) {
+        if (nsec % NSEC_PER_SEC == 0)
+                (void) snprintf(buffer, 32, "%" PRIu64 "s", nsec / NSEC_PER_SEC);
+        else if (nsec % NSEC_PER_MSEC == 0)
+                (void) snprintf(buffer, 32, "%" PRIu64 "ms", nsec / NSEC_PER_MSEC);
+        else if (nsec % NSEC_PER_USEC == 0)
+                (void) snprintf(buffer, 32, "%" PRIu64 "us", nsec / NSEC_PER_USEC);
+        else
+                (void) snprintf(buffer, 32, "%" PRIu64 "ns", nsec);
+        return buffer;
+}
+
+/* What parse_limit() reads: no exponent, and no more digits than are needed. */
+static char* format_limit(char buffer[static 32], const Metric *metric, double value) {
+        if (streq(metric->unit, "ns"))
+                return format_exact(buffer, (uint64_t) llround(value));
+
+        (void) snprintf(buffer, 32, "%.15g", value);
+        if (strpbrk(buffer, "eE"))
+                (void) snprintf(buffer, 32, value >= 1 ? "%.0f" : "%.20f", MIN(value, 1e30));
+        return buffer;
+}
+
+int threshold_format(const ThresholdRule *rule, char **ret) {
+        char limit[32], clear[32], window[32], enter[32], leave[32], stay[32];
+
+        if (asprintf(ret, "%s%s%s %c %s over %s for %s, clear %s for %s%s%s",
+                     rule->name, *rule->name ? ": " : "", rule->metric->name, rule->below ? '<' : '>',
+                     format_limit(limit, rule->metric, rule->limit),
+                     format_exact(window, rule->window_nsec),
+                     format_exact(enter, rule->enter_nsec),
+                     format_limit(clear, rule->metric, rule->clear),
+                     format_exact(leave, rule->leave_nsec),
+                     rule->stay_nsec > 0 ? ", cooldown " : "",
+                     rule->stay_nsec > 0 ? format_exact(stay, rule->stay_nsec) : "") < 0) {
+                *ret = NULL;
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+const char* threshold_format_value(const Metric *metric, double value, char buffer[static THRESHOLD_VALUE_MAX]) {
+        static const struct {
+                double factor;
+                const char *unit;
+        } times[] = { { 1e9, "s" }, { 1e6, "ms" }, { 1e3, "us" }, { 1, "ns" } },
+          sizes[] = { { 1099511627776., "T" }, { 1073741824., "G" }, { 1048576., "M" }, { 1024., "K" }, { 1, "B" } };
+        size_t i = 0;
+
+        if (streq(metric->unit, "ns")) {
+                while (i + 1 < ELEMENTSOF(times) && value < times[i].factor)
+                        i++;
+                (void) snprintf(buffer, THRESHOLD_VALUE_MAX, "%.4g%s", value / times[i].factor, times[i].unit);
+        } else if (streq(metric->unit, "bytes")) {
+                while (i + 1 < ELEMENTSOF(sizes) && value < sizes[i].factor)
+                        i++;
+                (void) snprintf(buffer, THRESHOLD_VALUE_MAX, "%.4g%s", value / sizes[i].factor, sizes[i].unit);
+        } else
+                (void) snprintf(buffer, THRESHOLD_VALUE_MAX, value < 1e6 ? "%.4g%s" : "%.0f%s", value, streq(metric->unit, "1/s") ? "/s" : "");
+        return buffer;
+}
+
+/* ---- what becomes of it --------------------------------------------------------------------------------------- */
+
+uint64_t threshold_get_period(const ThresholdRule *rule) {
+        return rule->window_nsec <= NSEC_PER_SEC ? 100 * NSEC_PER_MSEC : NSEC_PER_SEC;
+}
+
+bool threshold_is_beyond(const ThresholdRule *rule, double value) {
+        return rule->below ? value < rule->limit : value > rule->limit;
+}
+
+static bool is_clear(const ThresholdRule *rule, double value) {
+        return rule->below ? value >= rule->clear : value <= rule->clear;
+}
+
+bool threshold_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now, double value) {
+        ThresholdState next = isnan(value) ? THRESHOLD_UNKNOWN : threshold_is_beyond(rule, value) ? THRESHOLD_VIOLATED : THRESHOLD_OK;
+        bool late = m->looked_at != 0 && now > m->looked_at + PERIODS_MAX * threshold_get_period(rule);
+        uint64_t needed;
+
+        m->looked_at = now;
+
+        if (m->state == THRESHOLD_VIOLATED && next == THRESHOLD_OK &&
+            (!is_clear(rule, value) || (m->violated_since != 0 && now < m->violated_since + rule->stay_nsec)))
+                next = THRESHOLD_VIOLATED;
+
+        if (next == m->state) {
+                m->next = next;
+                m->next_since = 0;
+                return false;
+        }
+        /* A duration is one in which it was looked at */
+        if (next != m->next || m->next_since == 0 || late) {
+                m->next = next;
+                m->next_since = now;
+        }
+
+        /* What comes and goes around the fewest samples that a quantile takes is no news, either */
+        needed = next == THRESHOLD_VIOLATED ? rule->enter_nsec :
+                 next == THRESHOLD_OK       ? rule->leave_nsec : MAX(rule->enter_nsec, rule->leave_nsec);
+        if (now - m->next_since < needed)
+                return false;
+
+        m->state = next;
+        m->next_since = 0;
+        m->violated_since = next == THRESHOLD_VIOLATED ? now : 0;
+        return true;
+}
+
+double threshold_get_slack(const ThresholdRule *rule, double value) {
+        if (isnan(value) || rule->limit <= 0)
+                return NAN;
+        return (rule->below ? value - rule->limit : rule->limit - value) / rule->limit;
+}
+
+bool threshold_get_quantile(const Metric *metric, const char **ret_distribution, size_t *ret_length, double *ret_q) {
+        static const struct {
+                const char *name;
+                double q;
+        } table[] = {
+                { ".p50", 0.5 }, { ".p90", 0.9 }, { ".p95", 0.95 }, { ".p99", 0.99 }, { ".p999", 0.999 }, { ".max", 1 },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                const char *end = endswith(metric->name, table[i].name);
+
+                if (!end)
+                        continue;
+                *ret_distribution = metric->name;
+                *ret_length = end - metric->name;
+                *ret_q = table[i].q;
+                return true;
+        }
+        return false;
+}

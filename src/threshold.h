@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* A threshold: what is written of it, and what becomes of it while its metric changes. Pure: the clock and the readings are
+ * given. */
+
+#include "error.h"
+#include "metric.h"
+
+/* It is the name of a file, and a word in messages. */
+#define THRESHOLD_NAME_MAX 64U
+
+/* As much as is read of a line: a rule with all its parts is a fourth of it. */
+#define THRESHOLD_LINE_MAX 512U
+
+/* The longest duration in a rule: what takes longer than a day is for who keeps metrics. */
+#define THRESHOLD_DURATION_MAX_NSEC (24 * 3600 * NSEC_PER_SEC)
+
+typedef enum ThresholdState {
+        THRESHOLD_UNKNOWN,      /* the metric has no value, or has none for long enough */
+        THRESHOLD_OK,
+        THRESHOLD_VIOLATED,
+        _THRESHOLD_STATE_MAX,
+} ThresholdState;
+
+const char* threshold_state_to_string(ThresholdState s);        /* "unknown", "ok", "violated" */
+ThresholdState threshold_state_from_string(const char *s);      /* _THRESHOLD_STATE_MAX: there is no such state */
+
+/* "slow: requests.server.firstByte.p99 > 20ms over 10s for 2s, clear 15ms for 5s" */
+typedef struct ThresholdRule {
+        char name[THRESHOLD_NAME_MAX + 1];      /* empty: of a condition, which has none */
+        const Metric *metric;
+        bool below;                     /* "<" */
+        double limit;                   /* in the unit of the metric */
+        double clear;                   /* that ends a violation, on the good side of the limit or the limit itself */
+        uint64_t window_nsec;           /* over which the metric is read */
+        uint64_t enter_nsec;            /* for so long beyond the limit: violated */
+        uint64_t leave_nsec;            /* for so long not beyond what clears it: ok */
+        uint64_t stay_nsec;             /* violated for so long at least */
+} ThresholdRule;
+
+/* window_nsec: the default. The error (InvalidThreshold) has the whole line as its argument, and says what was expected. */
+int threshold_parse(const char *line, uint64_t window_nsec, ThresholdRule *ret, QosError *e);
+/* The same without a name. */
+int threshold_parse_condition(const char *s, uint64_t window_nsec, ThresholdRule *ret, QosError *e);
+
+bool threshold_name_is_valid(const char *name);
+
+/* The rule in full, as threshold_parse() takes it, with all that was left out. Durations are exact, limits as good as a
+ * double shows them. */
+int threshold_format(const ThresholdRule *rule, char **ret);
+
+/* A value of the metric, or a limit, for people: "31.25ms", "1200/s"; four digits of it. */
+#define THRESHOLD_VALUE_MAX 40U
+const char* threshold_format_value(const Metric *metric, double value, char buffer[static THRESHOLD_VALUE_MAX]);
+
+/* How often the metric is worth a look: sub-windows of windows up to a second are 100 ms, those of longer ones a second or
+ * more, in which what is new comes to the end of the window all the same. */
+uint64_t threshold_get_period(const ThresholdRule *rule);
+
+/* What becomes of it. All zeroes: unknown, and never looked at. */
+typedef struct ThresholdMachine {
+        ThresholdState state;
+        ThresholdState next;            /* what it is about to become … */
+        uint64_t next_since;            /* … from then on, CLOCK_MONOTONIC ns */
+        uint64_t looked_at;             /* the same; 0: never */
+        uint64_t violated_since;        /* the same; 0: not known */
+} ThresholdMachine;
+
+/* The metric has this value now (CLOCK_MONOTONIC ns; NaN: none). True if that changed the state. */
+bool threshold_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now, double value);
+
+/* Whether the value is beyond the limit. */
+bool threshold_is_beyond(const ThresholdRule *rule, double value);
+
+/* How far the value is from the limit, as a part of it, negative beyond it; NaN: cannot be told. */
+double threshold_get_slack(const ThresholdRule *rule, double value);
+
+/* What is read of a quantile: "requests.server.firstByte.p99" is 0.99 of "requests.server.firstByte". 1 for the largest. */
+bool threshold_get_quantile(const Metric *metric, const char **ret_distribution, size_t *ret_length, double *ret_q);

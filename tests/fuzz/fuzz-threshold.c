@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Whatever stands in a threshold: what is taken of it is within the limits and can be written down and read again, what is
+ * not has a message. */
+
+#include <math.h>
+
+#include "check.h"
+#include "fuzz.h"
+#include "threshold.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_free_ char *line = NULL, *whole = NULL, *again = NULL;
+        ThresholdRule rule, other;
+        int r;
+
+        line = strndup((const char*) data, size);
+        check(line);
+
+        r = threshold_parse_condition(line, WINDOW_DEFAULT_NSEC, &rule, &e);
+        check(r >= 0 ? isempty(rule.name) : r == -EINVAL && e.code == QOS_ERROR_INVALID_THRESHOLD);
+
+        r = threshold_parse(line, WINDOW_DEFAULT_NSEC, &rule, &e);
+        if (r < 0) {
+                check(r == -EINVAL && e.code == QOS_ERROR_INVALID_THRESHOLD && streq(e.argument, line) && !isempty(e.message));
+                return 0;
+        }
+
+        check(threshold_name_is_valid(rule.name) && rule.metric && rule.metric->type != METRIC_QUALITY);
+        check(isfinite(rule.limit) && rule.limit >= 0 && isfinite(rule.clear) && rule.clear >= 0);
+        check(rule.below ? rule.clear >= rule.limit : rule.clear <= rule.limit);
+        check(window_is_valid(rule.window_nsec) && rule.window_nsec != WINDOW_TOTAL);
+        check(rule.enter_nsec <= THRESHOLD_DURATION_MAX_NSEC && rule.leave_nsec <= THRESHOLD_DURATION_MAX_NSEC &&
+              rule.stay_nsec <= THRESHOLD_DURATION_MAX_NSEC);
+
+        check(threshold_format(&rule, &whole) >= 0);
+        check(threshold_parse(whole, WINDOW_DEFAULT_NSEC, &other, NULL) >= 0);
+        check(streq(rule.name, other.name) && rule.metric == other.metric && rule.below == other.below &&
+              rule.window_nsec == other.window_nsec && rule.enter_nsec == other.enter_nsec && rule.leave_nsec == other.leave_nsec &&
+              rule.stay_nsec == other.stay_nsec);
+        return 0;
+}

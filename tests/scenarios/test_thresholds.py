@@ -1,0 +1,572 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Thresholds: what units must not be beyond, who is told, and that nobody is told what did not happen."""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import scenario
+from scenario import (SEC, Client, Server, Varlink, VarlinkError, as_user, attach, busctl_call, check, daemon_is_well, dbus_error, equal, fail,
+                      fresh_qosd, kill_qosd, qosctl, qosctl_json, run, server_figures, start_served, systemctl, test, varlink, varlink_error, wait_for,
+                      wait_qosd, qosd_pid)
+from test_clients import NOBODY, REFUSED, as_nobody
+from test_redis import Redis, command, receive
+
+SLOW = "slow: requests.server.firstByte.p99 > 20ms over 1s for 200ms"
+VIOLATED = "/run/qosd/violated"
+
+
+def set_threshold(unit, threshold):
+    qosctl("set-threshold", unit.name, threshold)
+
+
+def states(unit):
+    """By the names of the thresholds."""
+    return {t["name"]: t["state"] for t in qosctl_json("list-thresholds", unit.name)}
+
+
+def wait_state(unit, name, state, timeout=10):
+    wait_for(f"{name} is {state}", lambda: states(unit).get(name) == state, timeout)
+
+
+def level(unit, name="slow"):
+    return os.path.exists(f"{VIOLATED}/{unit.name}/{name}")
+
+
+class Monitor(Varlink):
+    """A subscriber; .first is the first reply."""
+
+    def __init__(self, *units, since=None):
+        super().__init__(timeout=30)
+        self.send("Monitor", {"units": [u.name for u in units]} | ({"since": since} if since is not None else {}), more=True)
+        self.first = self.reply()
+
+    def event(self):
+        return self.reply()["event"]
+
+    def expect(self, *states, name="slow"):
+        """The next events, and no others between them."""
+        events = [self.event() for _ in states]
+        equal([(e["name"], e["state"]) for e in events], [(name, s) for s in states], "events")
+        for e in events:
+            check(("value" in e) == (e["state"] != "unknown"), f"a value: {e}")
+        return events
+
+
+class Signals:
+    """What busctl sees of ThresholdCrossed."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(["busctl", "--system", "--json=short", "--match", "type='signal',member='ThresholdCrossed'", "monitor"],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_for("busctl monitors", lambda: run("busctl", "emit", "/hello", "org.example", "ThresholdCrossed") and
+                 select.select([self.process.stdout], [], [], 0.1)[0])
+
+    def stop(self, unit, n):
+        """The states of this unit, now and before, of n signals and of what came with them."""
+        end = "_2e".join(unit.name.replace("-", "_2d").split("."))
+        states = []
+        while len(states) < n or select.select([self.process.stdout], [], [], 0)[0]:
+            signal = json.loads(self.process.stdout.readline())
+            if signal["path"].endswith(end):
+                states.append(signal["payload"]["data"][2:4])
+        self.process.kill()
+        self.process.communicate()
+        return states
+
+
+class Traffic:
+    """About a thousand requests a second, that wait for their answers."""
+
+    def __init__(self, redis, connections=10):
+        self.ending = False
+        self.threads = [threading.Thread(target=self.run, args=(redis.connect(),), daemon=True) for _ in range(connections)]
+        for t in self.threads:
+            t.start()
+
+    def run(self, s):
+        s.settimeout(60)
+        with s:
+            while not self.ending:
+                s.sendall(command("PING"))
+                receive(s, len(b"+PONG\r\n"))
+                time.sleep(0.01)
+
+    def stop(self):
+        self.ending = True
+        for t in self.threads:
+            t.join(60)
+
+
+@test(vm=True, deadline=90)
+def a_service_that_hangs():
+    """It answers nothing, and is violated all the same; then it goes on; then nobody asks any more."""
+    r = Redis()
+    # In the VM a thousand requests take longer than that
+    threshold = f"slow: requests.server.firstByte.p90 > {500 if scenario.in_vm else 20}ms over {2 if scenario.in_vm else 1}s for 200ms"
+    set_threshold(r, threshold)
+    signals = Signals()
+    m = Monitor(r)
+    equal([(t["name"], t["state"]) for t in m.first["thresholds"]], [("slow", "unknown")], "thresholds at first")
+    traffic = Traffic(r)
+    m.expect("ok")
+    check(not level(r), "a file of what is not violated")
+
+    r.kill("SIGSTOP")
+    e = m.expect("violated")[0]
+    check(e["value"] > e["limit"] and e["slack"] < 0 and e["previous"] == "ok", f"the event: {e}")
+    check(level(r), "no file of what is violated")
+    # Who comes later sees the state, and the event no more
+    late = Monitor(r)
+    equal([t["state"] for t in late.first["thresholds"]], ["violated"], "what one sees who comes later")
+    check(late.first["seq"] >= e["seq"], f"the newest event: {late.first}")
+    check("violated" in qosctl("status", r.name).stdout, "the status page")
+    equal(qosctl("is-ok", r.name, ok=False).returncode, 1, "is-ok")
+
+    r.kill("SIGCONT")
+    m.expect("ok")
+    late.expect("ok")
+    wait_for("the file is gone", lambda: not level(r), 1)
+    equal(qosctl("is-ok", r.name).stdout, "ok\n", "is-ok")
+
+    traffic.stop()
+    m.expect("unknown")
+    late.expect("unknown")
+    equal(qosctl("is-ok", r.name, ok=False).returncode, 3, "is-ok")
+    # Nothing was told in between
+    traffic = Traffic(r)
+    m.expect("ok")
+    traffic.stop()
+    m.expect("unknown")
+    seen = signals.stop(r, 6)
+    equal(seen, [["ok", "unknown"], ["violated", "ok"], ["ok", "violated"], ["unknown", "ok"], ["ok", "unknown"], ["unknown", "ok"]], "signals")
+    journal = [json.loads(line) for line in run("journalctl", "-o", "json", "--no-pager", "MESSAGE_ID=8272b84be6e04d7c8c0a0281c76e711d",
+                                                f"UNIT={r.name}").stdout.splitlines()]
+    equal([(j["QOS_THRESHOLD"], j["QOS_STATE"]) for j in journal], [("slow", s[0]) for s in seen], "the journal")
+    check("QOS_VALUE" in journal[1] and "QOS_VALUE" not in journal[3], "values in the journal")
+    m.close()
+    late.close()
+
+
+@test()
+def who_asks_to_wait_does_not_hang():
+    """BLPOP waits because it was told to: that is no violation, a request beside it that hangs is."""
+    r = Redis()
+    with r.connect() as s, r.connect() as other:
+        s.sendall(command("BLPOP", "nothing", 0))
+        wait_for("it waits", lambda: server_figures(r)["inFlight"] == 1)
+        m = Monitor(r)
+        set_threshold(r, "slow: requests.server.firstByte.p99 > 20ms over 500ms")
+        # Some looks are over
+        wait_for("it has waited", lambda: server_figures(r).get("oldestInFlight", 0) > 1.5 * SEC)
+        equal(states(r), {"slow": "unknown"}, "with one that waits")
+        r.kill("SIGSTOP")
+        other.sendall(command("PING"))
+        e = m.expect("violated")[0]
+        equal(e["samples"], 1, "requests that it was taken from")
+        check(e["value"] < 1.5 * SEC, f"the age of the other one: {e}")
+        r.kill("SIGCONT")
+        m.expect("unknown")
+    m.close()
+
+
+@test(exclusive=True, deadline=120)
+def restarts_make_no_news():
+    """qosd is killed, restarted, reloaded; the service manager is; the service is: what is violated stays it, what is not, too."""
+    bad = start_served(mode="thread", delay_us=60000)
+    good = start_served(mode="thread")
+    loads = [Client(s, connections=8, duration_ms=90000, think_us=5000) for s in (bad, good)]
+    for s in (bad, good):
+        set_threshold(s, "slow: requests.server.latency.p50 > 30ms over 2s for 3s")
+    wait_state(bad, "slow", "violated")
+    wait_state(good, "slow", "ok")
+    before = {s.name: qosctl_json("list-thresholds", s.name)[0] for s in (bad, good)}
+    path = f"{VIOLATED}/{bad.name}/slow"
+    inode = os.stat(path)
+    with Monitor(bad, good) as m:
+        seq = m.first["seq"]
+
+    def as_before(what):
+        for s in (bad, good):
+            t = qosctl_json("list-thresholds", s.name)[0]
+            equal((t["state"], t["since"], t["threshold"]), tuple(before[s.name][k] for k in ("state", "since", "threshold")), f"{s.name} {what}")
+        now = os.stat(path)
+        equal((now.st_ino, now.st_mtime_ns), (inode.st_ino, inode.st_mtime_ns), f"the file {what}")
+        check(not level(good), f"a file of what is not violated {what}")
+
+    # What a crash may leave behind, and take away
+    os.makedirs(f"{VIOLATED}/{good.name}")
+    for name in ("", "slow", "other"):
+        if name:
+            with open(f"{VIOLATED}/{good.name}/{name}", "w"):
+                pass
+        shutil.chown(f"{VIOLATED}/{good.name}/{name}", "qosd")
+    kill_qosd()
+    as_before("after a crash")
+    check(not os.path.exists(f"{VIOLATED}/{good.name}"), "what a crash has left is there")
+    pid = qosd_pid()
+    systemctl("restart", "qosd.service")
+    wait_qosd(pid)
+    as_before("after a restart of qosd")
+    systemctl("reload", "qosd.service")
+    systemctl("daemon-reload")
+    as_before("after a reload")
+    # With a reading since then, which looks at all of it
+    for s in (bad, good):
+        qosctl("wait", s.name, "requests.server.rate > 10 over 2s for 1s", "--timeout=20s")
+    as_before("later")
+
+    # All that happens after all that
+    m = Monitor(bad, good, since=seq)
+    check("lost" not in m.first and m.first["seq"] == seq, f"events in between: {m.first}")
+    for c in loads:
+        c.stop()
+    events = sorted((e["unit"], e["state"], e["previous"], e["seq"]) for e in (m.event(), m.event()))
+    equal([e[:3] for e in events], sorted([(bad.name, "unknown", "violated"), (good.name, "unknown", "ok")]), "events at last")
+    equal(sorted(e[3] for e in events), [seq + 1, seq + 2], "their numbers")
+    m.close()
+    check(not os.path.exists(path), "the file is there")
+
+
+@test(deadline=60)
+def a_service_that_restarts():
+    """Requests that come before and after are one window; the short time in between is no news."""
+    s = start_served(mode="thread")
+    set_threshold(s, "slow: requests.server.latency.p50 > 1s over 5s for 5s, clear 1s for 0s")
+    m = Monitor(s)
+    for _ in range(3):
+        scenario.load(s, connections=4, number=200)
+        s.restart()
+    m.expect("ok")
+    wait_for("it is quiet", lambda: states(s)["slow"] == "unknown", 30)
+    m.expect("unknown")
+    # Stopped: there is nothing to be seen of it, and nothing is told
+    s.stop()
+    s.start()
+    scenario.load(s, connections=4, number=200)
+    m.expect("ok")
+    m.close()
+
+
+@test(deadline=90)
+def subscribers_of_all_kinds():
+    """Some come, go, die, or do not read: who reads gets each event once and in order; who does not is told so."""
+    r = Redis()
+    names = [f"busy{n}" for n in range(8)]
+    for name in names:
+        set_threshold(r, f"{name}: requests.server.inFlight > 0 over 100ms")
+    wait_for("all are ok", lambda: set(states(r).values()) == {"ok"})
+    steady = [Monitor(r) for _ in range(3)]
+    stalled = [Monitor(r) for _ in range(2)]
+    begin = steady[0].first["seq"]
+    asleep = subprocess.Popen(["qosctl", "--no-pager", "--json=short", "monitor", r.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    check("thresholds" in json.loads(asleep.stdout.readline()), "the first line of qosctl monitor")
+    asleep.send_signal(signal.SIGSTOP)
+    got = {m: [] for m in steady}
+    number = 0
+
+    def turn(state):
+        for m in steady:
+            got[m] += [m.event() for _ in names]
+            equal({e["state"] for e in got[m][-len(names):]}, {state}, "states")
+
+    with r.connect() as s:
+        for n in range(20):
+            word = command("PING")
+            s.sendall(word[:6])
+            turn("violated")
+            passing = Monitor(r)
+            equal({t["state"] for t in passing.first["thresholds"]}, {"violated"}, "what one sees who comes by")
+            if n % 2:
+                passing.close()
+            s.sendall(word[6:])
+            receive(s, len(b"+PONG\r\n"))
+            turn("ok")
+            if not n % 2:
+                equal({passing.event()["state"] for _ in names}, {"ok"}, "events of one who came by")
+                passing.close()
+            number += 2 * len(names)
+
+    # Events of other units have numbers in between
+    numbers = [e["seq"] for e in got[steady[0]]]
+    equal((len(numbers), numbers), (number, sorted(set(numbers))), "numbers of the events")
+    check(numbers[0] > begin, "an event of before")
+    for m in steady:
+        equal([e["seq"] for e in got[m]], numbers, "numbers of the events of another")
+        m.close()
+    for m in stalled:
+        kept = []
+        try:
+            while True:
+                kept.append(m.event()["seq"])
+        except VarlinkError as e:
+            equal((e.name, e.parameters["seq"]), (scenario.VARLINK + "TooSlow", kept[-1]), "how it ended")
+        equal(kept, numbers[:len(kept)], "what was kept for one who did not read")
+        check(len(kept) < number, f"all {number} events were kept for one who did not read")
+        # It goes on where it was
+        with Monitor(r, since=kept[-1]) as again:
+            equal([again.event()["seq"] for _ in numbers[len(kept):]], numbers[len(kept):], "events once more")
+        m.close()
+    # So does qosctl
+    asleep.send_signal(signal.SIGCONT)
+    seen = []
+    while len(seen) < number:
+        line = json.loads(asleep.stdout.readline())
+        if "event" in line:
+            seen.append(line["event"]["seq"])
+    equal(seen, numbers, "events of qosctl monitor")
+    asleep.kill()
+    asleep.communicate()
+    daemon_is_well()
+
+
+@test()
+def as_long_as_who_asked():
+    """Leases go with the connection, all others with the unit, and waiting ends when there is nothing to wait for."""
+    s = start_served(mode="thread")
+    with Varlink() as v:
+        equal(v.call("SetThreshold", unit=s.name, threshold="mine: requests.server.rate > 5", lease=True)["unit"], s.name, "unit")
+        equal(states(s), {"mine": "ok"} if states(s)["mine"] == "ok" else {"mine": "unknown"}, "thresholds")
+        equal(varlink_error("ClearThreshold", unit=s.name, name="mine"), "ThresholdExists", "somebody else's")
+        equal(varlink_error("SetThreshold", unit=s.name, threshold="mine: requests.server.rate > 5"), "ThresholdExists", "somebody else's")
+        with Varlink() as other:
+            try:
+                other.call("ClearThreshold", unit=s.name, name="mine", lease=True)
+                fail("another connection cleared it")
+            except VarlinkError as e:
+                equal(e.name, scenario.VARLINK + "ThresholdExists", "error")
+        v.call("SetThreshold", unit=s.name, threshold="mine: requests.server.rate < 5", lease=True)
+        v.call("ClearThreshold", unit=s.name, name="mine", lease=True)
+        v.call("SetThreshold", unit=s.name, threshold="mine: requests.server.rate > 5", lease=True)
+    wait_for("it has gone with the connection", lambda: states(s) == {})
+    # busctl leaves the bus at once
+    busctl_call("SetThreshold", "ssb", s.name, "mine: requests.server.rate > 5", "true")
+    wait_for("it has gone with the bus name", lambda: states(s) == {})
+
+    equal(busctl_call("SetThreshold", "ssb", s.name, "idle: requests.server.rate < 5 over 1s", "false"),
+          ["idle: requests.server.rate < 5 over 1s for 0s, clear 5 for 0s"], "what is set")
+    wait_state(s, "idle", "violated")
+    check(level(s, "idle"), "no file")
+    listed = busctl_call("ListThresholds", "s", s.name)[0]
+    equal([t[:5] for t in listed], [[s.name, "idle", "idle: requests.server.rate < 5 over 1s for 0s, clear 5 for 0s", "violated", "administrator"]], "ListThresholds()")
+    path = busctl_call("GetUnit", "s", s.name)[0]
+    out = json.loads(run("busctl", "--json=short", "get-property", "org.qosd1", path, "org.qosd1.Unit", "Thresholds").stdout)["data"]
+    equal([t[0::2] for t in out], [["idle", "violated"]], "the property")
+    # The same again changes nothing, something else does
+    since = qosctl_json("list-thresholds", s.name)[0]["since"]
+    set_threshold(s, "idle: requests.server.rate < 5 over 1s")
+    equal(qosctl_json("list-thresholds", s.name)[0]["since"], since, "since when")
+    set_threshold(s, "idle: requests.server.rate < 5 over 2s for 1h")
+    equal(states(s), {"idle": "unknown"}, "another rule of the name")
+    check(not level(s, "idle"), "a file")
+    qosctl("clear-threshold", s.name, "idle")
+    equal(states(s), {}, "thresholds")
+
+    set_threshold(s, "idle: requests.server.rate < 5 over 1s")
+    wait_state(s, "idle", "violated")
+    m = Monitor(s)
+    waiter = subprocess.Popen(["qosctl", "wait", s.name, "requests.server.rate > 1000000"], stderr=subprocess.PIPE, text=True)
+    v = Varlink()
+    v.send("Wait", {"unit": s.name, "condition": "requests.server.rate > 1000000"})
+    equal(varlink("GetStatus")["units"] >= 1, True, "units")
+    qosctl("detach", s.name)
+    for connection in (m, v):
+        try:
+            connection.reply()
+            fail("a reply")
+        except VarlinkError as e:
+            equal(e.name, scenario.VARLINK + "NotAttached", "how it ends")
+        connection.close()
+    check("no" in waiter.communicate(timeout=20)[1], "what qosctl wait says")
+    equal(waiter.returncode, 3, "exit status of qosctl wait")
+    check(not os.path.exists(f"{VIOLATED}/{s.name}"), "a file of a unit that is not observed")
+    attach(s)
+    equal(states(s), {}, "thresholds of a unit that is attached again")
+
+
+@test()
+def waiting():
+    """qosctl wait ends when it is true, and not before."""
+    s = start_served(mode="thread")
+    equal(qosctl("wait", s.name, "requests.server.connections.open < 1").returncode, 0, "what is true already")
+    r = qosctl("wait", s.name, "requests.server.rate > 100 over 1s", "--timeout=300ms", ok=False)
+    equal(r.returncode, 1, "exit status")
+    check("did not come true" in r.stderr, f"what it says: {r.stderr}")
+    # Whole windows only: what is young has no count to be compared
+    equal(qosctl("wait", s.name, "requests.server.count < 1 over 5s", "--timeout=500ms", ok=False).returncode, 1, "a unit that is too young")
+    equal(qosctl("wait", s.name, "requests.server.count < 1 over 5s", "--timeout=20s").returncode, 0, "a unit that is old enough")
+    waiter = subprocess.Popen(["qosctl", "--json=short", "wait", s.name, "requests.server.count > 99 over 5s"], stdout=subprocess.PIPE, text=True)
+    scenario.load(s, connections=1, number=50)
+    equal(qosctl("wait", s.name, "requests.server.count > 49 over 5s", "--timeout=20s").returncode, 0, "half of it")
+    equal(waiter.poll(), None, "the one who waits for more")
+    scenario.load(s, connections=1, number=50)
+    out = waiter.communicate(timeout=20)[0]
+    equal((waiter.returncode, json.loads(out)["value"]), (0, 100), "the one who waits for more")
+
+
+@test(deadline=60)
+def acts_through_a_path_unit():
+    """The example of the documentation starts what it names once for each violation, and ends it with it."""
+    s = start_served(mode="thread")
+    example = os.path.join(scenario.SOURCES, "../../docs/examples/qos-violated@.path")
+    template = scenario.unit_name("violated", "@.path")
+    shutil.copy(example, os.path.join(scenario.UNIT_DIR, template))
+    service = template.replace(".path", ".service")
+    # As the example's, but for what it does meanwhile
+    scenario.write_unit(service, "[Service]\nType=oneshot\nExecStart=sh -c 'while test -e \"/run/qosd/violated/$1\"; do sleep 0.1; done' sh %I\n")
+    with open(os.path.join(os.path.dirname(example), "qos-violated@.service")) as f:
+        check('while test -e "/run/qosd/violated/$1"' in f.read(), "the example's service")
+    systemctl("daemon-reload")
+    path = run("systemd-escape", f"--template={template}", f"{s.name}/busy").stdout.strip()
+    acting = path.replace(".path", ".service")
+    systemctl("start", path)
+    set_threshold(s, "busy: requests.server.connections.open > 0 over 100ms")
+    wait_state(s, "busy", "ok")
+    equal(scenario.unit_property(acting, "ActiveState"), "inactive", "who acts, before")
+    for _ in range(2):
+        talk = scenario.Talk(s, connections=1)
+        wait_for("it acts", lambda: scenario.unit_property(acting, "ActiveState") == "activating")
+        equal(states(s), {"busy": "violated"}, "the state")
+        talk.end()
+        wait_for("it has ended", lambda: scenario.unit_property(acting, "ActiveState") == "inactive")
+        equal(states(s), {"busy": "ok"}, "the state")
+    systemctl("stop", path)
+
+
+@test()
+def good_and_total():
+    """Of an objective is counted what was within it, by the times that the server was told to take."""
+    s = start_served(mode="thread")
+    slow = start_served(mode="thread", delay_us=60000)
+    for u in (s, slow):
+        scenario.load(u, connections=1, number=10)
+        scenario.expect_total(u, 10)
+        set_threshold(u, "slow: requests.server.firstByte.p90 > 30ms over 10s")
+        set_threshold(u, "idle: requests.server.rate < 1")
+    scenario.load(s, connections=4, number=300)
+    scenario.load(slow, connections=4, number=20)
+    scenario.expect_total(s, 310)
+    scenario.expect_total(slow, 30)
+    # None of the one, all of the other, where a tenth may: of which those before count in the windows alone
+    for u, good, total, burn in ((s, 300, 300, 0), (slow, 0, 20, 10)):
+        t = {t["name"]: t for t in qosctl_json("list-thresholds", u.name)}
+        equal((t["slow"]["total"], "total" in t["idle"]), (total, False), f"all of {u.name}")
+        # Somebody else may have had the processor
+        check(abs(t["slow"]["good"] - good) <= total // 20, f"good of {u.name}: {t['slow']}")
+        check(abs(t["slow"]["burnShort"] - burn) <= 0.5 and abs(t["slow"]["burnLong"] - burn) <= 0.5, f"burn rate of {u.name}: {t['slow']}")
+    b = busctl_call("ListThresholds", "s", slow.name)[0]
+    equal([x[12] for x in b if x[1] == "slow"], [20], "all on D-Bus")
+
+
+@test()
+def bad_input():
+    """Each says what was wrong and what was expected, on all ways in."""
+    s = start_served(mode="thread")
+    bad = {
+        "": "expected a name and a colon",
+        "slow": "expected a name and a colon",
+        "a b: requests.server.rate > 5": "expected a name of letters",
+        "../../x: requests.server.rate > 5": "expected a name of letters",
+        "x: requests.server.nonsense > 5": "there is no metric 'requests.server.nonsense'",
+        "x: requests.server[:80].rate > 5": "expected a metric of the whole unit",
+        "x: requests.quality > 5": "is a word",
+        "x: requests.server.rate > 5ms": "expected a rate like",
+        "x: requests.server.latency.p99 > 5": "expected a time like '20ms'",
+        "x: requests.server.latency.p99 > 5ms over 7min": "expected a window after 'over'",
+        "x: requests.server.latency.p99 > 5ms for long": "after 'for', got 'long'",
+        "x: requests.server.latency.p99 > 5ms, clear 6ms": "must not be beyond its limit",
+        "x: requests.client.latency.p99 > 5ms over 1s": "windows of 2s to 10s",
+        "x: " + "y" * 2000: "longer than",
+    }
+    for threshold, message in bad.items():
+        r = qosctl("set-threshold", s.name, threshold, ok=False)
+        check(r.returncode == 2 and message in r.stderr, f"qosctl on '{threshold}': {r.returncode}, {r.stderr}")
+        try:
+            varlink("SetThreshold", unit=s.name, threshold=threshold)
+            fail(f"varlink took '{threshold}'")
+        except VarlinkError as e:
+            equal(e.name, scenario.VARLINK + "InvalidThreshold", f"error on '{threshold}'")
+            equal(e.parameters["threshold"], threshold, "what it names")
+            check(message in e.parameters["message"], f"varlink on '{threshold}': {e.parameters['message']}")
+        equal(dbus_error("SetThreshold", f"string:{s.name}", f"string:{threshold}", "boolean:false"), "org.qosd1.Error.InvalidThreshold", threshold)
+    equal(states(s), {}, "thresholds")
+    equal(qosctl("wait", s.name, "x: requests.server.rate > 5", ok=False).returncode, 2, "a condition with a name")
+
+    good = "x: requests.server.rate > 5"
+    equal(varlink_error("SetThreshold", unit="nothing-" + s.name, threshold=good), "NotAttached", "error")
+    equal(varlink_error("SetThreshold", unit="a b", threshold=good), "InvalidUnitName", "error")
+    equal(varlink_error("ClearThreshold", unit=s.name, name="x"), "NoSuchThreshold", "error")
+    equal(varlink_error("ClearThreshold", unit=s.name, name="../x"), "NoSuchThreshold", "error")
+    equal(varlink_error("Wait", unit=s.name, condition="nonsense"), "InvalidThreshold", "error")
+    equal(dbus_error("SetThreshold", f"string:nothing-{s.name}", f"string:{good}", "boolean:false"), "org.qosd1.Error.NotAttached", "error")
+    equal(dbus_error("ClearThreshold", f"string:{s.name}", "string:x", "boolean:false"), "org.qosd1.Error.NoSuchThreshold", "error")
+    with Varlink() as v:
+        v.send("Monitor", {"units": ["nothing-" + s.name]}, more=True)
+        equal(v.receive().get("error"), scenario.VARLINK + "NotAttached", "error")
+        v.send("Monitor", {"since": -1}, more=True)
+        equal(v.receive().get("error"), "org.varlink.service.InvalidParameter", "error")
+        v.send("Monitor", {"since": 2 ** 50}, more=True)
+        check("thresholds" in v.reply(), "a number that has not been yet")
+
+    for n in range(32):
+        set_threshold(s, f"x{n}: requests.server.rate > 5")
+    equal(varlink_error("SetThreshold", unit=s.name, threshold=good), "TooManyThresholds", "error")
+    set_threshold(s, "x7: requests.server.rate > 7")
+    equal(len(states(s)), 32, "thresholds")
+    daemon_is_well()
+
+
+@test()
+def who_may():
+    """Everybody may see and wait; to set takes root, or polkit."""
+    s = start_served(mode="thread")
+    set_threshold(s, "x: requests.server.rate > 5")
+    with as_nobody():
+        for method, more in (("SetThreshold", {"threshold": "y: requests.server.rate > 5"}), ("ClearThreshold", {"name": "x"})):
+            with Varlink() as v:
+                try:
+                    v.call(method, unit=s.name, **more)
+                    fail(f"{method} by nobody")
+                except VarlinkError as e:
+                    check(e.name in REFUSED, f"{method} by nobody: {e}")
+        with Varlink() as v:
+            equal(v.collect("ListThresholds", unit=s.name)[0]["threshold"]["name"], "x", "what nobody sees")
+            equal(v.call("Wait", unit=s.name, condition="requests.server.connections.open < 1")["value"], 0, "what nobody waits for")
+            v.send("Monitor", {"units": [s.name]}, more=True)
+            equal(len(v.reply()["thresholds"]), 1, "what nobody subscribes to")
+    error = dbus_error("SetThreshold", f"string:{s.name}", "string:y: requests.server.rate > 5", "boolean:false", user=NOBODY)
+    check(error in ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"), f"by nobody: {error}")
+    equal(list(states(s)), ["x"], "thresholds")
+    check(run(*as_user(NOBODY), "ls", VIOLATED).returncode == 0, "what nobody lists")
+
+
+@test(exclusive=True)
+def nobody_is_waked_up():
+    """Without a threshold nothing is looked at; with the last one it ends."""
+    fresh_qosd()
+    s = start_served(mode="thread")
+    set_threshold(s, "x: requests.server.rate > 5 over 1s")
+    wait_state(s, "x", "ok")
+    qosctl("clear-threshold", s.name, "x")
+
+    def timers():
+        # The timers' descriptors show when they are due
+        due = []
+        for fd in os.listdir(f"/proc/{qosd_pid()}/fdinfo"):
+            with contextlib.suppress(OSError), open(f"/proc/{qosd_pid()}/fdinfo/{fd}") as f:
+                for line in f:
+                    if line.startswith("it_value: ("):
+                        seconds, nsec = line.removeprefix("it_value: (").rstrip(")\n").split(",")
+                        due.append(int(seconds) * SEC + int(nsec))
+        return [d for d in due if 0 < d < SEC]
+
+    # That of the history and of the watchdog are further away than a second, most of the time
+    wait_for("no timer is due soon", lambda: timers() == [], 10)
+    set_threshold(s, "x: requests.server.rate > 5 over 1s")
+    wait_for("a timer is due soon", lambda: timers() != [], 2)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""[X-QoS] in unit files: found wherever it stands, applied, and taken back when it goes."""
+
+import os
+import shutil
+import time
+
+import scenario
+from scenario import (SEC, Server, attach, check, equal, expect_total, kill_qosd, listed, load, qosctl, qosctl_json, qosd_pid, run, systemctl, test,
+                      unit_name, wait_for, wait_qosd, write_unit)
+from test_thresholds import Monitor, states
+
+SLOW = "requests.server.firstByte.p99 > 20ms over 1s for 200ms"
+
+
+def drop_in(unit, text, name="50-qos.conf", directory=scenario.UNIT_DIR, of=None):
+    d = os.path.join(directory, f"{of or unit.name}.d")
+    write_unit(name, text, d)
+    return os.path.join(d, name)
+
+
+def reload():
+    systemctl("daemon-reload")
+
+
+def holds(unit):
+    """The types of them, and what each leaves out."""
+    for u in (v for v in scenario.Varlink().collect("List")):
+        if u["unit"] == unit.name:
+            return {h["type"]: h.get("exclude", []) for h in u["holds"]}
+    return {}
+
+
+def journal_has(text, since):
+    return text in run("journalctl", "-u", "qosd.service", "-o", "cat", "--no-pager", f"--since=@{since}").stdout
+
+
+@test(vm=True, exclusive=True, deadline=60)
+def observed_while_it_stands_there():
+    """Attached with daemon-reload, probes, exclusions and thresholds as it says; changed with it; let go with it."""
+    s = Server(mode="thread")
+    path = drop_in(s, f"[X-QoS]\nObserve=requests\nExclude=port:9100 http:/healthz\nThreshold=slow: {SLOW}\nThreshold=busy: requests.server.rate > 1M\n"
+                   .replace("1M", "1000000"))
+    reload()
+    wait_for("it is attached", lambda: s.name in listed())
+    s.start()
+    load(s, connections=1, number=1)
+    expect_total(s, 1)
+    equal(holds(s), {"unitFile": ["http:/healthz", "port:9100"]}, "holds")
+    wait_for("its thresholds are there", lambda: set(states(s)) == {"slow", "busy"})
+    origins = {t["name"]: (t["source"], t["origin"]) for t in qosctl_json("list-thresholds", s.name)}
+    equal(origins, {"slow": ("unitFile", f"{path}:4"), "busy": ("unitFile", f"{path}:5")}, "where they come from")
+    check(qosctl("clear-threshold", s.name, "slow", ok=False).returncode == 1, "one of a file was cleared")
+    check("by others only" in qosctl("detach", s.name, ok=False).stderr, "it was detached")
+
+    # Another drop-in takes part of it back, and replaces
+    other = drop_in(s, "[X-QoS]\nThreshold=\nThreshold=slow: requests.server.rate > 5 over 1s\nExclude=\n", name="60-more.conf")
+    reload()
+    wait_for("the other one is in force", lambda: set(states(s)) == {"slow"} and holds(s) == {"unitFile": []})
+    equal(qosctl_json("list-thresholds", s.name)[0]["origin"], f"{other}:3", "where it comes from")
+    # The same once more changes nothing
+    wait_for("it is looked at", lambda: states(s)["slow"] != "unknown")
+    before = qosctl_json("list-thresholds", s.name)[0]["since"]
+    reload()
+    qosctl("wait", s.name, "requests.server.connections.open < 1 over 1s for 500ms", "--timeout=10s")
+    equal(qosctl_json("list-thresholds", s.name)[0]["since"], before, "since when")
+
+    # Who is attached otherwise, too, stays
+    attach(s)
+    shutil.rmtree(os.path.dirname(path))
+    reload()
+    wait_for("only the administrator's hold is left", lambda: set(holds(s)) == {"administrator"} and states(s) == {})
+    expect_total(s, 1)
+    qosctl("detach", s.name)
+    drop_in(s, "[X-QoS]\nObserve=requests\n")
+    reload()
+    wait_for("it is attached again", lambda: s.name in listed())
+    shutil.rmtree(os.path.dirname(path))
+    reload()
+    wait_for("it is let go", lambda: s.name not in listed())
+
+
+@test(exclusive=True, deadline=60)
+def restarts():
+    """qosd goes on with what files said, at once and without news, and learns what has changed meanwhile."""
+    s = Server(mode="thread")
+    path = drop_in(s, "[X-QoS]\nObserve=requests\nThreshold=idle: requests.server.rate < 5 over 1s\n")
+    reload()
+    wait_for("it is attached", lambda: s.name in listed())
+    s.start()
+    load(s, connections=4, number=200)
+    wait_for("it is violated", lambda: states(s).get("idle") == "violated")
+    with Monitor(s) as m:
+        seq = m.first["seq"]
+    before = qosctl_json("list-thresholds", s.name)[0]
+    kill_qosd()
+    pid = qosd_pid()
+    systemctl("restart", "qosd.service")
+    wait_qosd(pid)
+    after = qosctl_json("list-thresholds", s.name)[0]
+    equal((after["state"], after["since"], after["origin"]), (before["state"], before["since"], before["origin"]), "the threshold")
+    expect_total(s, 200)
+    with Monitor(s, since=seq) as m:
+        equal(m.first, {"seq": seq}, "what has happened")
+    # Stopped and started, it begins anew with what the files say
+    scenario.fresh_qosd()
+    wait_for("it is attached", lambda: s.name in listed())
+    wait_for("it is violated", lambda: states(s).get("idle") == "violated")
+    # What has gone while qosd was away
+    os.unlink(path)
+    reload()
+    kill_qosd()
+    wait_for("it is let go", lambda: s.name not in listed())
+
+
+@test(exclusive=True, deadline=60)
+def wherever_it_stands():
+    """In the unit file itself, in /etc and /run, under an alias, of a template, of all whose names begin so."""
+    own = Server(mode="thread", unit_settings="[X-QoS]\nThreshold=own: requests.server.rate > 5\n[Unit]")
+    aliased = Server(mode="thread")
+    alias = unit_name("alias")
+    os.symlink(os.path.join(scenario.UNIT_DIR, aliased.name), os.path.join(scenario.UNIT_DIR, alias))
+    drop_in(aliased, "[X-QoS]\nThreshold=alias: requests.server.rate > 5\n", of=alias)
+    template = unit_name("template", "@.service")
+    write_unit(template, f"[Service]\nExecStart=sleep infinity\n[X-QoS]\nThreshold=template: requests.server.rate > 5\n")
+    instance = template.replace("@.", "@one.")
+    prefixed = Server(mode="thread")
+    stem = prefixed.name[:prefixed.name.index("-") + 1] + ".service"
+    etc = drop_in(prefixed, "[X-QoS]\nThreshold=etc: requests.server.rate > 5\n", directory="/etc/systemd/system")
+    try:
+        reload()
+        systemctl("start", instance)
+        reload()
+
+        def thresholds():
+            return {t["unit"]: t["name"] for t in qosctl_json("list-thresholds")}
+        wait_for("all are found", lambda: thresholds() == {own.name: "own", aliased.name: "alias", instance: "template", prefixed.name: "etc"}, 10)
+        # All whose names begin so, once they are loaded
+        drop_in(prefixed, "[X-QoS]\nThreshold=prefix: requests.server.rate > 5\n", of=stem)
+        own.start()
+        reload()
+        wait_for("the prefix is in force", lambda: {"own", "prefix"} == set(states(own)))
+        os.unlink(os.path.join(scenario.UNIT_DIR, f"{stem}.d", "50-qos.conf"))
+        # systemd does not read a masked unit, nor do we
+        shutil.rmtree(os.path.dirname(etc))
+        systemctl("mask", "--runtime", prefixed.name, ok=False)
+        reload()
+        wait_for("the rest has gone", lambda: prefixed.name not in listed() and set(states(own)) == {"own"})
+    finally:
+        shutil.rmtree(os.path.dirname(etc), ignore_errors=True)
+        systemctl("stop", instance)
+        os.unlink(os.path.join(scenario.UNIT_DIR, alias))
+        shutil.rmtree(os.path.join(scenario.UNIT_DIR, alias + ".d"))
+        shutil.rmtree(os.path.join(scenario.UNIT_DIR, stem + ".d"), ignore_errors=True)
+
+
+@test(exclusive=True, deadline=60)
+def what_is_wrong_is_said():
+    """File, line and what was expected; the rest is in force."""
+    s = Server(mode="thread")
+    since = int(time.time())
+    path = drop_in(s, "[Service]\nNice=1\n[X-QoS]\nObserve=requests nonsense\nExclude=port:x port:9100\nThreshold=slow: requests.server.rate > 5ms\n"
+                   "Nonsense=1\nThreshold=good: \\\n# a comment\nrequests.server.rate > 5\nwithout\n[X-Other]\nThreshold=other\n")
+    reload()
+    wait_for("it is attached", lambda: s.name in listed())
+    wait_for("the good one is there", lambda: set(states(s)) == {"good"})
+    equal(holds(s), {"unitFile": ["port:9100"]}, "holds")
+    for line in (f"{path}:4: Observe= has names of probes ('requests', 'tls', 'cpu'), got 'nonsense'",
+                 f"{path}:5: Exclude= has things like 'port:9100'",
+                 f"{path}:6: threshold 'slow: requests.server.rate > 5ms': expected a rate like",
+                 f"{path}:7: there is no setting 'Nonsense' in [X-QoS], expected Observe=, Exclude= or Threshold=",
+                 f"{path}:11: expected 'Name=value' in [X-QoS], got 'without'"):
+        wait_for(f"the journal has: {line}", lambda: journal_has(line, since))
+    check(not journal_has("other", since), "another section was read")
+    equal(qosctl_json("list-thresholds", s.name)[0]["origin"], f"{path}:8", "where it comes from")
+
+
+@test(exclusive=True, deadline=60)
+def enable_and_disable():
+    """Writes what daemon-reload reads, and takes it away."""
+    s = Server(mode="thread")
+    path = f"/etc/systemd/system/{s.name}.d/50-qos.conf"
+    try:
+        qosctl("enable", "--now", s.name.removesuffix(".service"), "--exclude=port:9100")
+        check(s.name in listed(), "it is not attached")
+        with open(path) as f:
+            check("[X-QoS]" in f.read(), "what was written")
+        equal(holds(s), {"unitFile": ["port:9100"]}, "holds")
+        qosctl("disable", s.name)
+        wait_for("it is let go", lambda: s.name not in listed())
+        check(not os.path.exists(path), "the file is there")
+        check(not os.path.exists(os.path.dirname(path)), "the directory is there")
+        equal(qosctl("disable", s.name, ok=False).returncode, 0, "disabling what is not enabled")
+        equal(qosctl("enable", "nothing-" + s.name, ok=False).returncode, 4, "enabling what is not there")
+    finally:
+        shutil.rmtree(os.path.dirname(path), ignore_errors=True)

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* What is written of a threshold, and what becomes of it. */
+
+#include <math.h>
+
+#include "check.h"
+#include "parse.h"
+#include "threshold.h"
+
+#define FIRST_BYTE "requests.server.firstByte.p99"
+#define RATE "requests.server.rate"
+#define SEC NSEC_PER_SEC
+#define MSEC NSEC_PER_MSEC
+
+static ThresholdRule parsed(const char *line) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        ThresholdRule rule;
+
+        if (threshold_parse(line, 10 * SEC, &rule, &e) < 0) {
+                fprintf(stderr, "%s: %s\n", line, strempty(e.message));
+                exit(EXIT_FAILURE);
+        }
+        return rule;
+}
+
+static void test_good(void) {
+        static const struct {
+                const char *line, *whole;
+        } table[] = {
+                { "slow: " FIRST_BYTE " > 20ms over 10s for 2s, clear 15ms for 5s",
+                  "slow: " FIRST_BYTE " > 20ms over 10s for 2s, clear 15ms for 5s" },
+                { "slow:" FIRST_BYTE ">20ms",
+                  "slow: " FIRST_BYTE " > 20ms over 10s for 0s, clear 20ms for 0s" },
+                { "  a-b_9 :  " FIRST_BYTE "  >  1min 1.5s  ",
+                  "a-b_9: " FIRST_BYTE " > 61500ms over 10s for 0s, clear 61500ms for 0s" },
+                { "x: " FIRST_BYTE " > 1us over 500ms for 1h",
+                  "x: " FIRST_BYTE " > 1us over 500ms for 3600s, clear 1us for 3600s" },
+                { "x: " FIRST_BYTE " > 1ms over 5min for 2s , clear 500us",
+                  "x: " FIRST_BYTE " > 1ms over 300s for 2s, clear 500us for 2s" },
+                { "x: " FIRST_BYTE " > 1ms for 2s, clear 1ms for 0, cooldown 1min",
+                  "x: " FIRST_BYTE " > 1ms over 10s for 2s, clear 1ms for 0s, cooldown 60s" },
+                { "x: " FIRST_BYTE " > 1ms,cooldown 1s,clear 3ns",
+                  "x: " FIRST_BYTE " > 1ms over 10s for 0s, clear 3ns for 0s, cooldown 1s" },
+                { "idle: " RATE " < 100/s over 1s, clear 150",
+                  "idle: " RATE " < 100 over 1s for 0s, clear 150 for 0s" },
+                { "x: " RATE " < 0.125",
+                  "x: " RATE " < 0.125 over 10s for 0s, clear 0.125 for 0s" },
+                { "x: requests.server.bytesOut > 1.5M over 1s",
+                  "x: requests.server.bytesOut > 1572864 over 1s for 0s, clear 1572864 for 0s" },
+                { "x: requests.server.errors.status5xx > 0 over 60s",
+                  "x: requests.server.errors.status5xx > 0 over 60s for 0s, clear 0 for 0s" },
+                { "x: requests.client.latency.p90 > 1ms over 2s",
+                  "x: requests.client.latency.p90 > 1ms over 2s for 0s, clear 1ms for 0s" },
+                { "x:\t" RATE "\t>\t5\tover\t2s",
+                  "x: " RATE " > 5 over 2s for 0s, clear 5 for 0s" },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                _cleanup_free_ char *whole = NULL, *again = NULL;
+                ThresholdRule rule = parsed(table[i].line);
+
+                check(threshold_format(&rule, &whole) == 0);
+                if (!streq(whole, table[i].whole)) {
+                        fprintf(stderr, "'%s' became '%s'\n", table[i].line, whole);
+                        exit(EXIT_FAILURE);
+                }
+                rule = parsed(whole);
+                check(threshold_format(&rule, &again) == 0 && streq(whole, again));
+        }
+}
+
+static void test_bad(void) {
+        static const struct {
+                const char *line, *message;
+        } table[] = {
+                { "",                                           "expected a name and a colon" },
+                { FIRST_BYTE " > 20ms",                         "expected a name and a colon" },
+                { ": " FIRST_BYTE " > 20ms",                    "expected a name of letters" },
+                { "a b: " FIRST_BYTE " > 20ms",                 "got 'a b'" },
+                { "../x: " FIRST_BYTE " > 20ms",                "got '../x'" },
+                { "-x: " FIRST_BYTE " > 20ms",                  "got '-x'" },
+                { "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: " FIRST_BYTE " > 20ms", "at most 64" },
+                { "x:",                                         "expected a metric" },
+                { "x: > 20ms",                                  "expected a metric" },
+                { "x: requests.server.firstByte > 20ms",        "there is no metric 'requests.server.firstByte'" },
+                { "x: requests.server[:443].latency.p99 > 2ms", "expected a metric of the whole unit" },
+                { "x: requests.quality > 3",                    "is a word" },
+                { "x: " FIRST_BYTE,                             "expected '>' or '<' behind '" FIRST_BYTE "', got ''" },
+                { "x: " FIRST_BYTE " = 20ms",                   "got '= 20ms'" },
+                { "x: " FIRST_BYTE " >= 20ms",                  "got '= 20ms'" },
+                { "x: " FIRST_BYTE " >",                        "expected a time like '20ms' for '" FIRST_BYTE "', got ''" },
+                { "x: " FIRST_BYTE " > 20",                     "got '20'" },
+                { "x: " FIRST_BYTE " > -20ms",                  "got '-20ms'" },
+                { "x: " FIRST_BYTE " > 20 parsecs",             "got '20 parsecs'" },
+                { "x: " FIRST_BYTE " > 20%",                    "got '20%'" },
+                { "x: " FIRST_BYTE " > inf",                    "got 'inf'" },
+                { "x: " FIRST_BYTE " > 99999999999999999999h",  "expected a time like" },
+                { "x: " RATE " > 5ms",                          "expected a rate" },
+                { "x: " RATE " > 0x10",                         "expected a rate" },
+                { "x: " RATE " > 1e3",                          "expected a rate" },
+                { "x: requests.server.bytesOut > 5 parsecs",    "expected a size" },
+                { "x: requests.server.count > 5%",              "expected a number like '20'" },
+                { "x: " FIRST_BYTE " > 20ms over",              "expected a window" },
+                { "x: " FIRST_BYTE " > 20ms over 11s",          "got '11s'" },
+                { "x: " FIRST_BYTE " > 20ms over 0",            "got '0'" },
+                { "x: " FIRST_BYTE " > 20ms over total",        "got 'total'" },
+                { "x: " FIRST_BYTE " > 20ms over 10",           "got '10'" },
+                { "x: " FIRST_BYTE " > 20ms for",               "after 'for', got ''" },
+                { "x: " FIRST_BYTE " > 20ms for ever",          "got 'ever'" },
+                { "x: " FIRST_BYTE " > 20ms for 25h",           "up to 24h" },
+                { "x: " FIRST_BYTE " > 20ms for 2s over 10s",   "expected 'over', 'for', ', clear' or the end, got 'over 10s'" },
+                { "x: " FIRST_BYTE " > 20ms clear 15ms",        "got 'clear 15ms'" },
+                { "x: " FIRST_BYTE " > 20ms,",                  "expected 'clear' or 'cooldown'" },
+                { "x: " FIRST_BYTE " > 20ms, clear",            "expected a time" },
+                { "x: " FIRST_BYTE " > 20ms, clear 21ms",       "must not be beyond" },
+                { "x: " RATE " < 100, clear 99",                "must not be beyond" },
+                { "x: " FIRST_BYTE " > 20ms, clear 15ms, clear 14ms", "once each" },
+                { "x: " FIRST_BYTE " > 20ms, clear 15ms over 1s", "got 'over 1s'" },
+                { "x: " FIRST_BYTE " > 20ms, cooldown 1s, cooldown 1s", "once each" },
+                { "x: " FIRST_BYTE " > 20ms, cooldown x",       "after 'cooldown', got 'x'" },
+                { "x: " FIRST_BYTE " > 20ms or 3",              "got '20ms or 3'" },
+                { "x: requests.client.latency.p90 > 1ms over 1s", "windows of 2s to 10s" },
+                { "x: requests.client.latency.p90 > 1ms over 60s", "windows of 2s to 10s" },
+        };
+        char longest[THRESHOLD_LINE_MAX + 1];
+        ThresholdRule rule;
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+
+                check(threshold_parse(table[i].line, 10 * SEC, &rule, &e) == -EINVAL);
+                check(e.code == QOS_ERROR_INVALID_THRESHOLD && streq(e.argument, table[i].line));
+                if (!strstr(e.message, table[i].message)) {
+                        fprintf(stderr, "'%s': '%s' instead of '%s'\n", table[i].line, e.message, table[i].message);
+                        exit(EXIT_FAILURE);
+                }
+                check(threshold_parse(table[i].line, 10 * SEC, &rule, NULL) == -EINVAL);
+        }
+
+        memset(longest, 'x', sizeof(longest) - 1);
+        longest[sizeof(longest) - 1] = 0;
+        check(threshold_parse(longest, 10 * SEC, &rule, NULL) == -EINVAL);
+}
+
+static void test_condition(void) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        ThresholdRule rule;
+
+        check(threshold_parse_condition(RATE " > 5 over 2s", 10 * SEC, &rule, &e) == 0);
+        check(isempty(rule.name) && rule.window_nsec == 2 * SEC);
+        check(threshold_parse_condition("x: " RATE " > 5 over 2s", 10 * SEC, &rule, &e) == -EINVAL);
+}
+
+typedef struct Look {
+        uint64_t after;         /* the last one, ms */
+        double value;
+        ThresholdState state;   /* then */
+} Look;
+
+/* Each change of state is told, and nothing else is. */
+static void walk(const char *line, const Look *looks, size_t n) {
+        ThresholdRule rule = parsed(line);
+        ThresholdMachine m = {};
+        uint64_t now = 1000 * SEC;
+
+        for (size_t i = 0; i < n; i++) {
+                ThresholdState before = m.state;
+                bool changed;
+
+                now += looks[i].after * MSEC;
+                changed = threshold_step(&rule, &m, now, looks[i].value);
+                check(changed == (before != m.state));
+                if (m.state != looks[i].state) {
+                        fprintf(stderr, "%s, look %zu: %s instead of %s\n", line, i, threshold_state_to_string(m.state),
+                                threshold_state_to_string(looks[i].state));
+                        exit(EXIT_FAILURE);
+                }
+        }
+}
+#define WALK(line, ...) walk(line, (const Look[]) { __VA_ARGS__ }, ELEMENTSOF(((const Look[]) { __VA_ARGS__ })))
+
+#define UNKNOWN THRESHOLD_UNKNOWN
+#define OK THRESHOLD_OK
+#define VIOLATED THRESHOLD_VIOLATED
+
+static void test_machine(void) {
+        /* Without durations: at once, each way. The limit itself is not beyond it */
+        WALK("x: " RATE " > 10 over 1s",
+             { 0, NAN, UNKNOWN }, { 100, 5, OK }, { 100, 10, OK }, { 100, 10.1, VIOLATED }, { 100, 10, OK }, { 100, NAN, UNKNOWN },
+             { 100, 11, VIOLATED }, { 100, NAN, UNKNOWN }, { 100, NAN, UNKNOWN }, { 100, 0, OK });
+        WALK("x: " RATE " < 10 over 1s",
+             { 0, 10, OK }, { 100, 9.9, VIOLATED }, { 100, 0, VIOLATED }, { 100, 10, OK });
+
+        /* Durations on both edges, and what is between the limits */
+        WALK("x: " RATE " > 20 over 10s for 2s, clear 15 for 5s",
+             { 0, 30, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, 30, VIOLATED },
+             { 1000, 18, VIOLATED }, { 1000, 15, VIOLATED }, { 1000, 15, VIOLATED }, { 1000, 16, VIOLATED },
+             { 1000, 15, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, 1, OK },
+             { 1000, 18, OK }, { 1000, 21, OK }, { 1000, 19, OK }, { 1000, 21, OK }, { 1000, 21, OK }, { 1000, 21, VIOLATED });
+
+        /* No value is no news for the longer of the two */
+        WALK("x: " RATE " > 20 over 10s for 2s, clear 15 for 3s",
+             { 0, 1, UNKNOWN }, { 1000, 1, UNKNOWN }, { 1000, 1, UNKNOWN }, { 1000, 1, OK },
+             { 1000, NAN, OK }, { 1000, NAN, OK }, { 1000, 1, OK }, { 1000, NAN, OK }, { 1000, NAN, OK }, { 1000, NAN, OK },
+             { 1000, NAN, UNKNOWN }, { 1000, NAN, UNKNOWN });
+
+        /* Nobody looked for a while: what was about to become begins anew; what is, stays */
+        WALK("x: " RATE " > 20 over 10s for 2s",
+             { 0, 30, UNKNOWN }, { 1000, 30, UNKNOWN }, { 600000, 30, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, 30, VIOLATED },
+             { 600000, 30, VIOLATED }, { 600000, 1, VIOLATED }, { 600000, 1, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, 1, OK });
+        /* A little late is not late */
+        WALK("x: " RATE " > 20 over 10s for 2s", { 0, 30, UNKNOWN }, { 2900, 30, VIOLATED });
+
+        /* Violated for so long at least; that it is not known may come before */
+        WALK("x: " RATE " > 20 over 1s, cooldown 1s",
+             { 0, 30, VIOLATED }, { 100, 1, VIOLATED }, { 200, 1, VIOLATED }, { 200, 1, VIOLATED }, { 200, 1, VIOLATED }, { 200, 1, VIOLATED },
+             { 100, 1, OK }, { 100, 30, VIOLATED }, { 100, NAN, UNKNOWN });
+}
+
+/* What a restart of qosd knows of it: the state alone. */
+static void test_restored(void) {
+        ThresholdRule rule = parsed("x: " RATE " > 20 over 1s for 1s");
+        ThresholdMachine m = { .state = THRESHOLD_VIOLATED };
+
+        check(!threshold_step(&rule, &m, 5 * SEC, 30) && m.state == THRESHOLD_VIOLATED);
+        m = (ThresholdMachine) { .state = THRESHOLD_OK };
+        check(!threshold_step(&rule, &m, 5 * SEC, 30) && m.state == THRESHOLD_OK);
+        check(!threshold_step(&rule, &m, 5 * SEC + 100 * MSEC, 1) && m.state == THRESHOLD_OK);
+}
+
+static void test_slack(void) {
+        ThresholdRule over = parsed("x: " RATE " > 20"), below = parsed("x: " RATE " < 20"), none = parsed("x: " RATE " > 0");
+
+        check(fabs(threshold_get_slack(&over, 15) - 0.25) < 1e-9);
+        check(fabs(threshold_get_slack(&over, 30) + 0.5) < 1e-9);
+        check(fabs(threshold_get_slack(&below, 15) + 0.25) < 1e-9);
+        check(fabs(threshold_get_slack(&below, 30) - 0.5) < 1e-9);
+        check(isnan(threshold_get_slack(&none, 5)) && isnan(threshold_get_slack(&over, NAN)));
+}
+
+static void test_values(void) {
+        static const struct {
+                const char *metric;
+                double value;
+                const char *text;
+        } table[] = {
+                { FIRST_BYTE, 0, "0ns" }, { FIRST_BYTE, 999, "999ns" }, { FIRST_BYTE, 20e6, "20ms" }, { FIRST_BYTE, 31254321, "31.25ms" },
+                { FIRST_BYTE, 3.6e12, "3600s" }, { RATE, 1200, "1200/s" }, { RATE, 1234567.8, "1234568/s" }, { "requests.server.count", 0, "0" },
+                { "requests.server.bytesOut", 1536, "1.5K" }, { "requests.server.bytesOut", 12, "12B" },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                check(streq(threshold_format_value(metric_find(table[i].metric), table[i].value, (char[THRESHOLD_VALUE_MAX]) {}), table[i].text));
+}
+
+static void test_period(void) {
+        check(threshold_get_period(&(ThresholdRule) { .window_nsec = 100 * MSEC }) == 100 * MSEC);
+        check(threshold_get_period(&(ThresholdRule) { .window_nsec = SEC }) == 100 * MSEC);
+        check(threshold_get_period(&(ThresholdRule) { .window_nsec = 2 * SEC }) == SEC);
+        check(threshold_get_period(&(ThresholdRule) { .window_nsec = 300 * SEC }) == SEC);
+}
+
+static void test_quantile(void) {
+        const char *d;
+        size_t l;
+        double q;
+
+        check(threshold_get_quantile(metric_find(FIRST_BYTE), &d, &l, &q) && l == strlen("requests.server.firstByte") && fabs(q - 0.99) < 1e-9);
+        check(threshold_get_quantile(metric_find("requests.server.latency.p999"), &d, &l, &q) && fabs(q - 0.999) < 1e-9);
+        check(threshold_get_quantile(metric_find("requests.server.latency.max"), &d, &l, &q) && fabs(q - 1) < 1e-9);
+        check(!threshold_get_quantile(metric_find("requests.server.latency.mean"), &d, &l, &q));
+        check(!threshold_get_quantile(metric_find(RATE), &d, &l, &q));
+}
+
+static void test_states(void) {
+        for (ThresholdState s = 0; s < _THRESHOLD_STATE_MAX; s++)
+                check(threshold_state_from_string(threshold_state_to_string(s)) == s);
+        check(threshold_state_from_string("fine") == _THRESHOLD_STATE_MAX);
+}
+
+static void test_time(void) {
+        static const struct {
+                const char *s;
+                uint64_t nsec;
+        } good[] = {
+                { "10s", 10 * SEC }, { "1min 30s", 90 * SEC }, { "1min30s", 90 * SEC }, { "1.5ms", 1500000 }, { "0.000000001s", 1 },
+                { "20", 20 * SEC }, { " 2 h ", 7200 * SEC }, { "0.3s", 300 * MSEC }, { "104days", 0 },
+        };
+        static const char *const bad[] = { "", " ", "s", ".5s", "1.s", "1..5s", "-1s", "1e3s", "1s,", "1 2 y", "0x1s", "nan", "3000h" };
+        uint64_t nsec;
+
+        for (size_t i = 0; i < ELEMENTSOF(good); i++)
+                check(good[i].nsec == 0 ? parse_time(good[i].s, &nsec) == -EINVAL : parse_time(good[i].s, &nsec) == 0 && nsec == good[i].nsec);
+        for (size_t i = 0; i < ELEMENTSOF(bad); i++)
+                check(parse_time(bad[i], &nsec) < 0);
+}
+
+int main(void) {
+        test_good();
+        test_bad();
+        test_condition();
+        test_machine();
+        test_restored();
+        test_slack();
+        test_values();
+        test_period();
+        test_quantile();
+        test_states();
+        test_time();
+        return EXIT_SUCCESS;
+}
