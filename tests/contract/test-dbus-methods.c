@@ -223,7 +223,7 @@ static void expect_excludes(const char *unit, const char *expected) {
 
 static void test_attach(void) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
-        const char *path, *name, *group, *state, *degraded, *probe;
+        const char *path, *name, *group, *state, *degraded, *probe, *second;
         uint64_t since;
 
         check(get_n_units() == 0);
@@ -253,11 +253,11 @@ static void test_attach(void) {
         check(sd_bus_message_enter_container(reply, 'a', "(ssstasso)") > 0);
         check(sd_bus_message_enter_container(reply, 'r', "ssstasso") > 0);
         check(sd_bus_message_read(reply, "ssst", &name, &group, &state, &since) > 0);
-        check(sd_bus_message_read(reply, "as", 1, &probe) > 0);
+        check(sd_bus_message_read(reply, "as", 2, &probe, &second) > 0);
         check(sd_bus_message_read(reply, "so", &degraded, &path) > 0);
         check(streq(name, "a.service") && streq(group, "/system.slice/a.service") && streq(state, "active"));
         check(since > UINT64_C(1700000000) * NSEC_PER_SEC);
-        check(streq(probe, "requests"));
+        check(streq(probe, "requests") && streq(second, "cpu"));
         check(startswith(degraded, "requests: ")); /* it could not be loaded */
         check(streq(path, "/org/qosd1/unit/a_2eservice"));
 
@@ -302,7 +302,7 @@ static void test_objects(void) {
 
 static void test_unit_properties(void) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
-        const char *type, *probe, *owner;
+        const char *type, *probe, *second, *owner;
         uint64_t expires;
         uint32_t uid;
 
@@ -312,9 +312,9 @@ static void test_unit_properties(void) {
         check(sd_bus_message_enter_container(reply, 'a', "(sasust)") > 0);
         check(sd_bus_message_enter_container(reply, 'r', "sasust") > 0);
         check(sd_bus_message_read(reply, "s", &type) > 0);
-        check(sd_bus_message_read(reply, "as", 1, &probe) > 0);
+        check(sd_bus_message_read(reply, "as", 2, &probe, &second) > 0);
         check(sd_bus_message_read(reply, "ust", &uid, &owner, &expires) > 0);
-        check(streq(type, "administrator") && streq(probe, "requests") && uid == 0 && streq(owner, "") && expires == UINT64_MAX);
+        check(streq(type, "administrator") && streq(probe, "requests") && streq(second, "cpu") && uid == 0 && streq(owner, "") && expires == UINT64_MAX);
 
         check(get_integer("/org/qosd1/unit/a_2eservice", "org.qosd1.Unit", "AttachedSinceNSec") == manager->units[0]->attached_since);
         check(get_integer("/org/qosd1/unit/a_2eservice", "org.qosd1.Unit", "Drops") == 0);

@@ -62,8 +62,13 @@ static ContentionReading read_at(struct qos_contention *c, uint64_t now, uint64_
         ContentionBook book = { .map = c, .shards = shards, .since = START };
         ContentionBooks books = { .books = &book, .n = 1, .since = START, .before = before };
         ContentionReading r;
+        int e;
 
-        check(contention_read(&books, now, window, &r) >= 0);
+        /* Who writes may be held up in the middle of it, where these are threads */
+        do
+                e = contention_read(&books, now, window, &r);
+        while (e == -EAGAIN);
+        check(e >= 0);
         return r;
 }
 
