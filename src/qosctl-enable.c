@@ -78,7 +78,7 @@ static void write_list(FILE *f, const char *setting, char **list) {
 
 static int enable_unit(const char *unit) {
         _cleanup_free_ char *directory = NULL, *path = NULL, *temporary = NULL;
-        char *default_probes[] = { (char*) "requests", NULL };
+        char *default_probes[] = { (char*) "requests", (char*) "cpu", NULL };
         _cleanup_fclose_ FILE *f = NULL;
         int r;
 

@@ -129,6 +129,12 @@ def nothing_attached_nothing_loaded():
     load(a, connections=4, number=50)
     load(b, connections=4, number=60)
     expect_total(a, 50)
+    attach(a, "--probes=requests,cpu,block,memory")
+    one = varlink("GetStatus")
+    attach(b, "--probes=requests,cpu,block,memory")
+    two = varlink("GetStatus")
+    check(two["mapMemory"] - one["mapMemory"] <= 1024 * 1024, f"a second unit with all probes takes {two['mapMemory'] - one['mapMemory']} bytes")
+    qosctl("detach", b.name)
     qosctl("detach", a.name)
     check(ours()["prog"], "no program with one unit left")
     load(b, connections=4, number=60)
@@ -594,13 +600,15 @@ def statistics_of_programs():
 
 @test(exclusive=True)
 def memory_of_maps():
-    """The budgets that are stated: at most 640 KiB for a unit with the probe "requests", a bounded size per socket."""
+    """The budgets that are stated: at most 640 KiB for a unit with the probe "requests", 1 MiB with all of them, a bounded size
+    per socket."""
     fresh_qosd()
-    a = start_served(mode="thread")
+    a, b = Server(mode="thread").start(), Server(mode="thread").start()
+    attach(a, "--probes=requests")
     one = varlink("GetStatus")
     check(one["mapMemoryPerUnit"] <= 640 * 1024, f"{one['mapMemoryPerUnit']} bytes for a unit")
     check(0 < one["memoryPerSocket"] <= 4096, f"{one['memoryPerSocket']} bytes for a socket")
-    b = start_served(mode="thread")
+    attach(b, "--probes=requests")
     two = varlink("GetStatus")
     check(one["mapMemoryPerUnit"] * 0.9 <= two["mapMemory"] - one["mapMemory"] <= 640 * 1024,
           f"a second unit takes {two['mapMemory'] - one['mapMemory']} bytes")

@@ -106,7 +106,7 @@ def faults(unit):
     return figures["minorFaults"], figures["majorFaults"]
 
 
-@test(deadline=60, vm=True)
+@test(deadline=60, vm=True, exclusive=True)
 def page_faults():
     """Each fault counts once: of one thread, of threads that end, of processes that end, before and after a restart of qosd."""
     u = Toucher("touch-2000", "threads-5", "fork-5", "major-50", "touch-300", "touch-301")
