@@ -44,6 +44,8 @@ struct UnitObjects {
         /* sd-bus reads properties out of here: all that it asks for at a time come from one reading */
         Snapshot reading;
         bool emitting;                          /* reading is the one that is just being sent */
+        sd_bus_message *asked;                  /* whom it was taken for last, and of which unit: GetAll() of all interfaces is one question */
+        const Unit *asked_unit;
 };
 
 /* ---- org.qosd1.Unit ------------------------------------------------------------------------------------------- */
@@ -305,8 +307,16 @@ static int find_shown_object(sd_bus *bus, const char *path, const char *interfac
         u = find_unit(o->manager, path);
         if (!u)
                 return 0;
-        if (!o->emitting)
-                unit_objects_read(o, u);
+        if (!o->emitting) {
+                sd_bus_message *m = sd_bus_get_current_message(bus);
+
+                if (!m || m != o->asked || u != o->asked_unit) {
+                        unit_objects_read(o, u);
+                        sd_bus_message_unref(o->asked);
+                        o->asked = sd_bus_message_ref(m);
+                        o->asked_unit = u;
+                }
+        }
 
         *ret = &o->reading;
         return 1;
@@ -449,6 +459,7 @@ UnitObjects* unit_objects_free(UnitObjects *o) {
         sd_bus_slot_unref(o->unit_slot);
         for (size_t t = 0; t < ELEMENTSOF(shown_table); t++)
                 sd_bus_slot_unref(o->shown_slots[t]);
+        sd_bus_message_unref(o->asked);
         sd_bus_slot_unref(o->enumerator_slot);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 free(o->shown[i]);
