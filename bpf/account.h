@@ -2,7 +2,7 @@
 #pragma once
 
 /* The writing half of the books of contention. Compiled for BPF and, for the unit tests, for user space; the including file
- * provides window_copy(), window_cpu(), contention_shard() and contention_loop(). */
+ * provides window_copy(), window_cpu(), contention_shard(), contention_loop() and contention_now(). */
 
 #include "contention.h"
 
@@ -57,6 +57,10 @@ struct contention_sum {
  * each time has met a virtual CPU that does not run, in the middle of it. */
 #define SHARD_READS 8
 
+/* CPUs are read one after the other. Who was held up in between for longer than this (iterators may be) would put together what
+ * was not at the same time. */
+#define SUM_NSEC_MAX 1000000ULL
+
 static long contention_sum_step(__u64 i, void *data) {
         struct contention_sum *sum = data;
         struct qos_shard *copy = &sum->c->scratch;
@@ -109,13 +113,14 @@ GRID_FUNCTION int contention_roll(struct qos_contention *c, __u64 slot, __u64 ep
                 p->first = before + 1;
                 if (!newest) {
                         struct contention_sum sum = { .c = c, .to = p, .slot = slot };
+                        __u64 begin = contention_now();
 
                         for (int k = 0; k < QOS_STATES; k++)
                                 p->threads[k] = p->times[k] = 0;
                         for (int k = 0; k < QOS_SHARD_COUNTERS; k++)
                                 p->counters[k] = 0;
                         contention_loop(c->shards, contention_sum_step, &sum);
-                        if (sum.torn)
+                        if (sum.torn || contention_now() - begin > SUM_NSEC_MAX)
                                 break; /* rather none than a wrong one: those who would begin there have no figures */
                         for (int k = 0; k < QOS_CONTENTION_SUMS; k++)
                                 p->sums[k] = c->sums[k];

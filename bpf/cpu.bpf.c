@@ -25,6 +25,7 @@ struct thread {
         __u64 quota_nsec;       /* how long its run queue had been throttled, when it became ready there … */
         const void *queue;      /* … if it is still the same */
         __u32 cpu;              /* where it ran last, from 1; 0: not known */
+        __u64 woke;             /* the address at which it has last woken others by futex(2) */
         __u32 waited;           /* the state of its last wait, unless it was stopped: if its call goes on afterwards */
         __u64 times[QOS_STATES]; /* ns, in states that it has left */
         __u64 counters[QOS_SHARD_COUNTERS];
@@ -165,21 +166,29 @@ static __always_inline __u32 file_state(struct task_struct *task, __u64 fd) {
 }
 
 /* Mutexes wait on 2 ("taken, and others wait": glibc, musl, Go, Rust), or on the owner's number with this bit. Everything else
- * is a wait for something to be done: condition variables, semaphores, idle pools. */
+ * is a wait for something to be done: condition variables, semaphores, idle pools. With a time limit or the like (BITSET) 2 says
+ * less: condition variables of glibc count signals there, and Rust waits for all things so. Then it is a mutex if the thread has
+ * woken others there itself. */
 #define FUTEX_COMMAND 0x7f
 #define FUTEX_WAIT 0
 #define FUTEX_LOCK_PI 6
 #define FUTEX_WAIT_BITSET 9
 #define FUTEX_LOCK_PI2 13
 #define FUTEX_WAITERS 0x80000000
+#define FUTEX_OWNER 0x3fffffff
+#define OWNER_MAX 0x400000 /* PID_MAX_LIMIT */
 #define MUTEX_CONTENDED 2
 
-static __always_inline __u32 futex_state(__u64 operation, __u64 value) {
-        __u32 command = operation & FUTEX_COMMAND, v = value;
+static __always_inline __u32 futex_state(__u64 address, __u64 operation, __u64 value, __u64 woke) {
+        __u32 command = operation & FUTEX_COMMAND, v = value, owner = v & FUTEX_OWNER;
 
         if (command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2)
                 return QOS_STATE_LOCK;
-        if ((command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) && (v == MUTEX_CONTENDED || v & FUTEX_WAITERS))
+        if (command != FUTEX_WAIT && command != FUTEX_WAIT_BITSET)
+                return QOS_STATE_PARK;
+        if (v & FUTEX_WAITERS && owner > 0 && owner <= OWNER_MAX)
+                return QOS_STATE_LOCK;
+        if (v == MUTEX_CONTENDED && (command == FUTEX_WAIT || address == woke))
                 return QOS_STATE_LOCK;
         return QOS_STATE_PARK;
 }
@@ -209,13 +218,15 @@ static __always_inline void call_read(struct task_struct *task, struct call *ret
         ret->arguments[0] = regs->orig_x0;
         ret->arguments[1] = regs->regs[1];
         ret->arguments[2] = regs->regs[2];
+        if (task->thread_info.flags & 1UL << TIF_32BIT)
+                ret->number = SYSCALLS_MAX;
 #else
         ret->number = SYSCALLS_MAX;
 #endif
 }
 
-/* The state of a thread that waits; state: what the scheduler calls it; waited: the one before. */
-static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, __u32 waited) {
+/* The state of a thread that waits; state: what the scheduler calls it. */
+static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, const struct thread *t) {
         bool io = BPF_CORE_READ_BITFIELD(task, in_iowait);
         struct call call;
         __u32 kind = 0, s;
@@ -239,16 +250,22 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, _
         n = call.number;
         /* What it does is known to the kernel alone: poll(), futex(2) with a time limit, or, mostly, a sleep */
         if (n == __NR_restart_syscall)
-                return waited ?: QOS_STATE_SLEEP;
+                return t->waited ?: QOS_STATE_SLEEP;
         if (n < SYSCALLS_MAX) {
                 GRID_BOUND(n, SYSCALLS_MAX);
                 kind = syscall_table[n];
         }
+        if (kind == SYSCALL_FUTEX)
+                kind = futex_state(call.arguments[0], call.arguments[1], call.arguments[2], t->woke);
+
+        /* What these wait for can be interrupted. What cannot is on the way there: memory that must be read first, or a lock of the
+         * kernel's; with io_uring a file */
+        if (state & TASK_UNINTERRUPTIBLE &&
+            (kind == QOS_STATE_SOCKET || kind == QOS_STATE_POLL || kind == QOS_STATE_PIPE || kind == QOS_STATE_PARK || kind == QOS_STATE_SLEEP))
+                return !io ? QOS_STATE_LOCK : kind == QOS_STATE_POLL ? QOS_STATE_DISK : QOS_STATE_MEMORY;
         if (kind > QOS_STATE_NONE && kind < QOS_STATES)
                 return kind;
 
-        if (kind == SYSCALL_FUTEX)
-                return futex_state(call.arguments[1], call.arguments[2]);
         if (kind == SYSCALL_FCNTL && ((__u32) call.arguments[1] == F_SETLKW || (__u32) call.arguments[1] == F_OFD_SETLKW))
                 return QOS_STATE_LOCK;
 
@@ -375,11 +392,23 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
 
                 thread_correct(t, s, old, QOS_STATE_RUN_QUEUE, since, at, now);
                 since = at;
-        } else if (old != QOS_STATE_RUN_QUEUE)
+        } else if (old != QOS_STATE_RUN_QUEUE && (old != QOS_STATE_THROTTLED || bpf_core_field_exists(task->throttled)))
                 return;
 
         /* It was throttled for a part of the time */
         waited = now > since ? now - since : 0; /* the difference of the clocks has been corrected */
+        if (old == QOS_STATE_THROTTLED) {
+                /* … and had to wait for its turn after that */
+                if (t->queue != queue || !bpf_core_field_exists(queue->throttled_clock_pelt_time))
+                        return;
+                quota = queue_get_quota_nsec(queue) - t->quota_nsec;
+                if (quota >= waited)
+                        return;
+                waited -= quota;
+                shard_shift(s, QOS_STATE_THROTTLED, QOS_STATE_RUN_QUEUE, waited);
+                t->times[QOS_STATE_THROTTLED] -= waited;
+                t->times[QOS_STATE_RUN_QUEUE] += waited;
+        } else
         if (t->queue == queue) {
                 quota = queue_get_quota_nsec(queue) - t->quota_nsec;
                 if (quota > waited)
@@ -404,7 +433,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
         __u64 now;
 
         t = bpf_task_storage_get(&threads, prev, 0, 0);
-        if (t) {
+        if (t && *(volatile __u64*) &t->word & THREAD_STATE) {
                 now = queue_switched(prev);
                 if (state & TASK_DEAD)
                         thread_leave(t, prev, QOS_STATE_NONE, now, &s);
@@ -412,7 +441,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                         if (thread_leave(t, prev, ready_state(t, prev), now, &s))
                                 thread_count(t, s, QOS_SHARD_INVOLUNTARY);
                 } else {
-                        __u32 reason = wait_state(prev, state, t->waited);
+                        __u32 reason = wait_state(prev, state, t);
 
                         if (reason != QOS_STATE_OTHER)
                                 t->waited = reason;
@@ -422,7 +451,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
         }
 
         t = bpf_task_storage_get(&threads, next, 0, 0);
-        if (t)
+        if (t && *(volatile __u64*) &t->word & THREAD_STATE)
                 thread_run(t, next, queue_switched(next));
         return 0;
 }
@@ -446,6 +475,28 @@ int BPF_PROG(cpu_wake, struct task_struct *task) {
         return 0;
 }
 
+/* One element: 1 while the daemon has been told and has not looked. */
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, __u32);
+} moved SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_RINGBUF);
+        __uint(max_entries, 4096);      /* the least that there is, of which one record is used */
+} moves SEC(".maps");
+
+/* The daemon has to look for threads. */
+static __always_inline void moves_tell(void) {
+        __u32 zero = 0, one = 1, *pending;
+
+        pending = bpf_map_lookup_elem(&moved, &zero);
+        if (pending && __sync_lock_test_and_set(pending, 1) == 0)
+                bpf_ringbuf_output(&moves, &one, sizeof(one), 0);
+}
+
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         struct qos_shard *s;
@@ -459,6 +510,7 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         s = shard_get(book, bpf_get_smp_processor_id());
         if (!t || !s) {
                 statistics_count(QOS_STATISTIC_THREADS_LOST);
+                moves_tell();
                 return 0;
         }
         now = queue_now(task);
@@ -486,35 +538,18 @@ int BPF_PROG(cpu_waking, struct task_struct *task) {
         call_read(waker, &call);
         if (call.number != __NR_futex || (*(volatile __u64*) &t->word & THREAD_STATE) != QOS_STATE_RUNNING)
                 return 0;
+        t->woke = call.arguments[0];
         s = shard_get(t->word, bpf_get_smp_processor_id());
         if (s)
                 thread_count(t, s, QOS_SHARD_FUTEX_WAKES);
         return 0;
 }
 
-/* One element: 1 while the daemon has been told and has not looked. */
-struct {
-        __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, __u32);
-} moved SEC(".maps");
-
-struct {
-        __uint(type, BPF_MAP_TYPE_RINGBUF);
-        __uint(max_entries, 4096);      /* the least that there is, of which one record is used */
-} moves SEC(".maps");
-
 /* Known threads that go elsewhere, and others that come to a unit: which they are (all of a process, perhaps) the iterator finds. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(cpu_move, struct cgroup *to, const char *path, struct task_struct *task, bool all) {
-        __u32 zero = 0, one = 1, *pending;
-
-        if (!bpf_task_storage_get(&threads, task, 0, 0) && !group_book(to))
-                return 0;
-        pending = bpf_map_lookup_elem(&moved, &zero);
-        if (pending && __sync_lock_test_and_set(pending, 1) == 0)
-                bpf_ringbuf_output(&moves, &one, sizeof(one), 0);
+        if (bpf_task_storage_get(&threads, task, 0, 0) || group_book(to))
+                moves_tell();
         return 0;
 }
 
@@ -522,14 +557,14 @@ int BPF_PROG(cpu_move, struct cgroup *to, const char *path, struct task_struct *
 
 /* A task of which no event is known. What is read here may be a moment old: the daemon lets the iterator run twice, so that
  * those of which nothing has been heard since are looked at again. */
-static __always_inline __u32 task_state(struct task_struct *task, __u32 waited) {
+static __always_inline __u32 task_state(struct task_struct *task, const struct thread *t) {
         __u32 state = task->__state;
 
         if (task->on_cpu)
                 return QOS_STATE_RUNNING;
         if (task->on_rq && !(bpf_core_field_exists(task->se.sched_delayed) && task->se.sched_delayed))
                 return thread_is_throttled(task) ? QOS_STATE_THROTTLED : QOS_STATE_RUN_QUEUE;
-        return wait_state(task, state, waited);
+        return wait_state(task, state, t);
 }
 
 SEC("iter/task")
@@ -555,24 +590,43 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 return 0;
         }
 
-        old = *(volatile __u64*) &t->word;
-        word = book ? book | THREAD_SEEDED | task_state(task, t->waited) : 0;
-        if (old & THREAD_STATE && (old & THREAD_BOOK) == book && (!(old & THREAD_SEEDED) || old == word))
-                return 0; /* known, or as it was */
-        if (old == 0 && word == 0)
-                return 0;
-        if (__sync_val_compare_and_swap(&t->word, old, word) != old)
-                return 0; /* it does something: it is known by that, or is found the next time */
+        for (int try = 0; try < THREAD_TRIES; try++) {
+                old = *(volatile __u64*) &t->word;
+                word = book ? book | THREAD_SEEDED | task_state(task, t) : 0;
+                if (old & THREAD_STATE && (old & THREAD_BOOK) == book && (!(old & THREAD_SEEDED) || old == word))
+                        return 0; /* known, or as it was */
+                if (old == 0 && word == 0)
+                        return 0;
 
-        now = bpf_ktime_get_ns();
-        t->since = now;
-        t->queue = NULL;
+                now = bpf_ktime_get_ns();
+                if (old == 0) {
+                        /* From the exchange on others look at these */
+                        t->since = now;
+                        t->queue = NULL;
+                }
+                if (__sync_val_compare_and_swap(&t->word, old, word) == old)
+                        break;
+                if (try == THREAD_TRIES - 1)
+                        return 0; /* it does one thing after the other: it is known by that, if the book is the same */
+        }
+        if (old != 0) {
+                t->since = now;
+                t->queue = NULL;
+        }
+
         s = old ? shard_get(old, cpus) : NULL;
-        if (s)
+        if (s) {
+                shard_enter(s, old, now);
                 shard_move(s, old & THREAD_STATE, QOS_STATE_NONE, now);
+        }
         s = word ? shard_get(word, cpus) : NULL;
-        if (s)
+        if (s) {
+                shard_enter(s, word, now);
                 shard_move(s, QOS_STATE_NONE, word & THREAD_STATE, now);
+                /* It may have ended meanwhile, with its last switch before the exchange */
+                if (*(volatile int*) &task->exit_state && __sync_val_compare_and_swap(&t->word, word, 0) == word)
+                        shard_move(s, word & THREAD_STATE, QOS_STATE_NONE, now);
+        }
         return 0;
 }
 

@@ -116,6 +116,7 @@ struct sched_info {
 };
 
 struct thread_info {
+        unsigned long flags;            /* arm64: TIF_32BIT */
         __u32 status;                   /* x86: TS_COMPAT */
 };
 
@@ -375,6 +376,7 @@ enum {
 #define PF_USER_WORKER 0x00004000
 #define PF_KTHREAD 0x00200000
 #define TS_COMPAT 0x0002
+#define TIF_32BIT 22
 #define TASK_UNINTERRUPTIBLE 0x0002
 #define __TASK_STOPPED 0x0004
 #define __TASK_TRACED 0x0008

@@ -8,6 +8,7 @@
 struct qos_shard;
 static const struct qos_shard* contention_shard(__u32 slot, __u32 generation, __u32 i);
 #define contention_loop(n, step, data) bpf_loop(n, step, data, 0)
+#define contention_now() bpf_ktime_get_ns()
 #include "account.h"
 
 /* The CPUs that the machine may have: the shards behind them are not of a CPU. */

@@ -163,7 +163,7 @@ static int book_read(const ContentionBook *b, unsigned level, uint64_t boundary,
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
                 /* Before the words: an event in between can then only be in both */
-                bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary;
+                bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary && __atomic_load_n(&b->map->rolling, __ATOMIC_ACQUIRE) == 0;
                 ContentionCounts counts = {};
                 int r;
 
@@ -187,11 +187,21 @@ static int book_read(const ContentionBook *b, unsigned level, uint64_t boundary,
 }
 
 /* Two CPUs are not read at the same moment: a thread that went from one to the other may be missing in a state for as long as
- * that takes. */
+ * that takes. And what turns out to have been throttled may have been booked as run queue before the window. What is missing in a
+ * state is too much in another: that with most has it. */
 static void reading_settle(ContentionReading *r) {
-        for (unsigned i = 0; i < QOS_STATES; i++)
-                if ((int64_t) r->counts.times[i] < 0)
-                        r->counts.times[i] = 0;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
+                unsigned most = QOS_STATE_RUNNING;
+
+                if ((int64_t) r->counts.times[i] >= 0)
+                        continue;
+                for (unsigned k = QOS_STATE_RUNNING; k < QOS_STATES; k++)
+                        if ((int64_t) r->counts.times[k] > (int64_t) r->counts.times[most])
+                                most = k;
+                if ((int64_t) (r->counts.times[most] + r->counts.times[i]) >= 0)
+                        r->counts.times[most] += r->counts.times[i];
+                r->counts.times[i] = 0;
+        }
         for (unsigned i = 0; i < QOS_CONTENTION_CELLS; i++)
                 if ((int64_t) r->counts.cells[i] < 0)
                         r->counts.cells[i] = 0;

@@ -1543,8 +1543,11 @@ static int hold_restore(Unit *u, HoldType type, sd_json_variant *v) {
 static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
         int r;
 
-        if (saved->contention_since == 0)
+        if (saved->contention_since == 0) {
+                /* One that was made when there was no time to note it */
+                probe_remove_contention(u->manager->probe, u->index);
                 return;
+        }
         r = probe_adopt_contention(u->manager->probe, u->index, u->generation, &u->contention, &u->shards);
         if (r >= 0 && saved->contention_base) {
                 u->contention_base = new0(ContentionCounts, 1);
@@ -1671,7 +1674,8 @@ static void state_restore(Manager *m) {
         if (sd_json_variant_is_unsigned(crossings))
                 alarms_set_seq(m, sd_json_variant_unsigned(crossings));
         if (sd_json_variant_is_unsigned(contention_generation))
-                m->contention_generation = sd_json_variant_unsigned(contention_generation);
+                /* Above those that were not noted before a crash: a book for each unit, at most */
+                m->contention_generation = sd_json_variant_unsigned(contention_generation) + UNITS_MAX_LIMIT;
 
         same = streq_ptr(checksum, probe_get_checksum(m->probe));
         r = probe_adopt(m->probe, !same || !units);
@@ -1691,8 +1695,10 @@ static void state_restore(Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && !m->units[i]->holds)
                         unit_let_go(m->units[i]);
-                else if (!m->units[i])
+                else if (!m->units[i]) {
                         history_forget(m, i);
+                        probe_remove_contention(m->probe, i);
+                }
 
         if (m->n_units == 0) {
                 probe_stop(m->probe);

@@ -56,6 +56,8 @@ struct Manager {
         const struct qos_contention *machine; /* that of all devices (probe.h), while a unit is watched with "block" */
         uint64_t machine_since;         /* when that was made, CLOCK_MONOTONIC ns */
         sd_event_source *moves;         /* while there is one */
+        sd_event_source *moves_timer;   /* while threads are to be looked for a little later … */
+        uint64_t moves_at;              /* … and when that was last done or will be, CLOCK_MONOTONIC usec */
 
         /* While a unit is watched (library.h) */
         unsigned n_watched;

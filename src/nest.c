@@ -155,9 +155,8 @@ static int unit_open_book(Unit *u, const Unit *inner) {
 
         r = unit_need_base(u);
         if (r >= 0)
-                r = unit_open_contention(u, inner);
-        if (r >= 0)
                 window_base_open(u->base, &book);
+        unit_open_contention(u, inner);
         return r;
 }
 
@@ -167,9 +166,8 @@ static int unit_close_book(Unit *u, const Unit *inner) {
 
         r = unit_need_base(u);
         if (r >= 0)
-                r = unit_close_contention(u, inner);
-        if (r >= 0)
                 window_base_close(u->base, now_nsec(CLOCK_MONOTONIC), &book);
+        unit_close_contention(u, inner);
         return r;
 }
 
@@ -270,6 +268,7 @@ static int on_fold(sd_event_source *source, uint64_t usec, void *userdata) {
         /* Once more, for sockets that came from a listener just when it changed hands */
         nest_publish(m, NULL);
         nest_settle(m);
+        (void) probe_find_threads(m->probe);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Unit *u = m->closed[i];

@@ -1256,7 +1256,8 @@ int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t 
 void probe_remove_contention(Probe *p, unsigned slot) {
         assert(slot < UNITS_MAX_LIMIT);
 
-        if (p->contention_fds[slot] < 0)
+        /* After a crash one of both may be there */
+        if (p->contention_fds[slot] < 0 && p->shards_fds[slot] < 0)
                 return;
         (void) bpf_map_delete_elem(p->map_fds[MAP_CONTENTIONS], &slot);
         (void) bpf_map_delete_elem(p->map_fds[MAP_SHARDS], &slot);
@@ -1393,13 +1394,17 @@ int probe_find_sockets(Probe *p) {
         return r;
 }
 
+void probe_read_moves(Probe *p) {
+        if (p->moves)
+                (void) ring_buffer__consume(p->moves);
+}
+
 int probe_find_threads(Probe *p) {
         uint32_t zero = 0;
         int r;
 
         /* Whoever is moved from here on is told of again */
-        if (p->moves)
-                (void) ring_buffer__consume(p->moves);
+        probe_read_moves(p);
         (void) bpf_map_update_elem(p->map_fds[MAP_MOVED], &zero, &zero, BPF_ANY);
 
         r = iterator_run(p, PROGRAM_FIND_THREADS, NULL);

@@ -151,6 +151,7 @@ int probe_get_devices(Probe *p, struct qos_block_devices *ret);
 
 /* Readable when processes were moved from or to control groups of units, until probe_find_threads(). */
 int probe_get_moves_fd(Probe *p);
+void probe_read_moves(Probe *p);
 
 /* ---- OpenSSL's library ---- */
 

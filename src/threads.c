@@ -54,12 +54,20 @@ static int unit_add_contention(Unit *u, const Unit *inner, int times) {
         return contention_counts_add(u->contention_base, &book, now_nsec(CLOCK_MONOTONIC), times);
 }
 
-int unit_open_contention(Unit *u, const Unit *inner) {
-        return unit_add_contention(u, inner, 1);
+static void unit_add_contention_or_warn(Unit *u, const Unit *inner, int times) {
+        int r;
+
+        r = unit_add_contention(u, inner, times);
+        if (r < 0)
+                log_unit_warning_errno(u->name, r, "The totals of the contention of '%s' are off by what '%s' has: %m", u->name, inner->name);
 }
 
-int unit_close_contention(Unit *u, const Unit *inner) {
-        return unit_add_contention(u, inner, -1);
+void unit_open_contention(Unit *u, const Unit *inner) {
+        unit_add_contention_or_warn(u, inner, 1);
+}
+
+void unit_close_contention(Unit *u, const Unit *inner) {
+        unit_add_contention_or_warn(u, inner, -1);
 }
 
 /* What its own holds ask for, or those of a unit that it lies in. */
@@ -87,21 +95,18 @@ static void unit_make_contention(Unit *u) {
 /* What its books have by now is not its own. */
 static void unit_begin_contention(Unit *u) {
         Manager *m = u->manager;
-        int r = 0;
 
         u->watched_since = now_nsec(CLOCK_MONOTONIC);
         free(u->contention_base);
         u->contention_base = NULL;
         if (u->contention_since < u->watched_since)
-                r = unit_open_contention(u, u);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++) {
+                unit_open_contention(u, u);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 const Unit *other = m->units[i] ?: m->closed[i];
 
                 if (other && unit_contains(u, other))
-                        r = unit_open_contention(u, other);
+                        unit_open_contention(u, other);
         }
-        if (r < 0)
-                log_unit_warning_errno(u->name, r, "The totals of the contention of '%s' begin too early: %m", u->name);
 }
 
 void unit_reopen_contention(Unit *u, Unit *closed) {
@@ -119,7 +124,7 @@ static void unit_drop_contention(Unit *u) {
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && unit_contains(m->units[i], u))
-                        (void) unit_close_contention(m->units[i], u);
+                        unit_close_contention(m->units[i], u);
         probe_remove_contention(m->probe, u->index);
         u->contention = NULL;
         u->shards = NULL;
@@ -142,8 +147,34 @@ static void threads_find(Manager *m) {
                 (void) log_warning_errno(r, "Failed to look for the threads of units, those that sleep are missing in their figures: %m");
 }
 
+/* How often somebody who moves processes to and fro makes us look: it takes a pass over all threads of the machine. */
+#define MOVES_USEC (250 * USEC_PER_MSEC)
+
+static int on_moves_settled(sd_event_source *source, uint64_t usec, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+
+        /* From here on we are told again */
+        threads_find(m);
+        return 0;
+}
+
 static int on_moves(sd_event_source *source, int fd, uint32_t revents, void *userdata) {
-        threads_find(ASSERT_PTR(userdata));
+        Manager *m = ASSERT_PTR(userdata);
+        uint64_t now = now_usec(CLOCK_MONOTONIC);
+        int r;
+
+        probe_read_moves(m->probe);
+        if (now >= m->moves_at + MOVES_USEC) {
+                m->moves_at = now;
+                threads_find(m);
+                return 0;
+        }
+        m->moves_at += MOVES_USEC;
+        sd_event_source_disable_unref(m->moves_timer);
+        m->moves_timer = NULL;
+        r = sd_event_add_time(m->event, &m->moves_timer, CLOCK_MONOTONIC, m->moves_at, USEC_PER_MSEC, on_moves_settled, m);
+        if (r < 0)
+                threads_find(m);
         return 0;
 }
 
@@ -183,6 +214,7 @@ static void unit_begin_shares(Unit *u, bool adopted) {
 
 void threads_stop(Manager *m) {
         m->moves = sd_event_source_disable_unref(m->moves);
+        m->moves_timer = sd_event_source_disable_unref(m->moves_timer);
         machine_update(m, /* wanted= */ false);
 }
 

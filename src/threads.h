@@ -21,8 +21,8 @@ bool unit_get_contention_books(const Unit *u, ContentionBook *buffer, Contention
 
 /* A book becomes part of a unit's figures, or no longer is: what it has counted before is not the unit's, and what it had
  * counted by now is. */
-int unit_open_contention(Unit *u, const Unit *inner);
-int unit_close_contention(Unit *u, const Unit *inner);
+void unit_open_contention(Unit *u, const Unit *inner);
+void unit_close_contention(Unit *u, const Unit *inner);
 
 /* The unit takes over the book of one that was detached and is in other units' figures still. */
 void unit_reopen_contention(Unit *u, Unit *closed);

@@ -304,6 +304,10 @@ def units_in_units():
     before = contention(slice)
     qosctl("detach", u.name)
     settled(slice, {"sleep": 4, "pipe": 1})
+    # What was in one book and is in the other now was never in both
+    for window in ("1s", "10s"):
+        c = contention(slice, window)
+        check(c["threadTime"] <= 5 * c["covered"] + 1000000, f"more than there were threads in {window}: {c['threadTime']} in {c['covered']}")
     after = contention(slice)
     equal(after["threadTime"] - before["threadTime"], 5 * (after["covered"] - before["covered"]), "thread time over the detach")
     qosctl("detach", slice)

@@ -10,6 +10,7 @@
 
 #define window_copy(to, from, size) memcpy(to, from, size)
 #define window_cpu() ((uint32_t) gettid())
+#define contention_now() UINT64_C(0)
 #define contention_loop(n, step, data) ({ for (__u64 _i = 0; _i < (n) && step(_i, data) == 0; _i++) ; })
 
 #define CPUS 4
@@ -194,6 +195,34 @@ static void test_distribution(void) {
         free(c);
 }
 
+/* Nothing happens for long, and then threads are found by an iterator: they were not there before. */
+static void test_after_silence(void) {
+        struct qos_contention *c = book_new(START);
+        uint64_t now = START + 61 * NSEC_PER_SEC;
+        ContentionReading r;
+
+        for (unsigned i = 0; i < 5; i++) {
+                enter(c, shards + CPUS, now);
+                shard_move(shards + CPUS, QOS_STATE_NONE, QOS_STATE_SLEEP, now);
+        }
+        now += NSEC_PER_SEC;
+        r = read_at(c, now, 10 * NSEC_PER_SEC, NULL);
+        check(r.counts.times[QOS_STATE_SLEEP] == 5 * NSEC_PER_SEC);
+        enter(c, shards, now);
+        r = read_at(c, now, 10 * NSEC_PER_SEC, NULL);
+        check(r.counts.times[QOS_STATE_SLEEP] == 5 * NSEC_PER_SEC);
+        /* And taken out again, also after a while */
+        now += 30 * NSEC_PER_SEC;
+        for (unsigned i = 0; i < 5; i++) {
+                enter(c, shards + CPUS, now);
+                shard_move(shards + CPUS, QOS_STATE_SLEEP, QOS_STATE_NONE, now);
+        }
+        now += 2 * NSEC_PER_SEC;
+        r = read_at(c, now, 10 * NSEC_PER_SEC, NULL);
+        check(r.counts.times[QOS_STATE_SLEEP] == 5 * (r.covered - 2 * NSEC_PER_SEC));
+        free(c);
+}
+
 static volatile bool over;
 
 static void* go_round(void *data) {
@@ -229,12 +258,14 @@ static void test_torn(void) {
                 check(r.threads[QOS_STATE_RUNNING] + r.threads[QOS_STATE_PARK] == 2);
                 check(r.counts.times[QOS_STATE_RUNNING] + r.counts.times[QOS_STATE_PARK] == 2 * 100000 * NSEC_PER_SEC);
         }
-        for (unsigned k = 1; k < 2000; k++) {
+        for (unsigned k = 1, checked = 0; checked < 1000; k++) {
                 const struct qos_contention_checkpoint *p = c->checkpoints + c->written[0] % QOS_LEVEL_CHECKPOINTS(0);
 
                 contention_roll(c, 0, c->epoch + 1);
                 if (p->last < p->first)
                         continue; /* a writer was held up for long: none is made */
+                check(k < 1000000);
+                checked++;
                 check(p->threads[QOS_STATE_RUNNING] + p->threads[QOS_STATE_PARK] == 2);
                 check(p->times[QOS_STATE_RUNNING] + p->times[QOS_STATE_PARK] == -2 * START);
         }
@@ -250,6 +281,7 @@ int main(void) {
                 test_random(seed, 20000);
         }
         test_distribution();
+        test_after_silence();
         test_torn();
         free(shards);
         return EXIT_SUCCESS;
