@@ -20,6 +20,7 @@ char LICENSE[] SEC("license") = "GPL";
 /* A request of a unit that is under way. */
 struct block {
         __u64 book;
+        __u64 loaded_at;        /* of the programs that have noted it */
         __u64 start;            /* CLOCK_MONOTONIC ns */
         __u64 issued;           /* … the last time; 0: not yet */
         __u32 kind;             /* enum qos_block_cell */
@@ -42,6 +43,12 @@ struct {
         __type(key, __u32);
         __type(value, struct qos_block_devices);
 } block_devices SEC(".maps");
+
+static __always_inline struct block* block_find(__u64 key) {
+        struct block *b = bpf_map_lookup_elem(&blocks, &key);
+
+        return b && b->loaded_at == loaded_at ? b : NULL;
+}
 
 /* Commands of drivers and of users that go past the block layer */
 static __always_inline bool request_is_command(struct request *request) {
@@ -106,7 +113,7 @@ static __always_inline __u64 request_book(struct request *request, bool *ret_wri
 
 SEC("tp_btf/block_io_start")
 int BPF_PROG(block_start, struct request *request) {
-        struct block b = { .start = bpf_ktime_get_ns() };
+        struct block b = { .loaded_at = loaded_at, .start = bpf_ktime_get_ns() };
         __u64 key = (__u64) request;
 
         b.book = request_book(request, &b.writeback);
@@ -125,7 +132,7 @@ int BPF_PROG(block_issue, struct request *request) {
         __u64 key = (__u64) request;
         struct block *b;
 
-        b = bpf_map_lookup_elem(&blocks, &key);
+        b = block_find(key);
         if (b)
                 b->issued = bpf_ktime_get_ns();
         return 0;
@@ -157,7 +164,7 @@ int BPF_PROG(block_complete, struct request *request, int error, unsigned int by
         if (c)
                 contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_BYTES + kind, bytes);
 
-        b = bpf_map_lookup_elem(&blocks, &key);
+        b = block_find(key);
         c = b ? contention_enter(b->book, now) : NULL;
         if (!c)
                 return 0;
@@ -174,7 +181,7 @@ int BPF_PROG(block_done, struct request *request) {
         struct block *b;
         __u32 row;
 
-        b = bpf_map_lookup_elem(&blocks, &key);
+        b = block_find(key);
         if (!b || request_is_command(request))
                 return 0;
         now = bpf_ktime_get_ns();

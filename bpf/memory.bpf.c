@@ -23,6 +23,7 @@ const volatile __u64 tick_nsec = 4000000;
 /* A thread of a unit (TASK_STORAGE). */
 struct strain {
         __u64 book;             /* whose the faults were that are booked; 0: nobody's */
+        __u64 loaded_at;        /* of the programs that have booked them */
         __u64 minor;            /* how many of its faults are booked, or are none of the unit's */
         __u64 major;
         __u64 fault_since;      /* CLOCK_MONOTONIC ns */
@@ -49,11 +50,12 @@ static __always_inline struct strain* strain_get(struct task_struct *task, __u64
                         statistics_count(QOS_STATISTIC_THREADS_LOST);
                 return NULL;
         }
-        if (s->book != book) {
+        if (s->book != book || s->loaded_at != loaded_at) {
                 s->minor = begun ? 0 : task->min_flt;
                 s->major = begun ? 0 : task->maj_flt;
                 s->fault_since = s->reclaim_since = 0;
                 s->book = book;
+                s->loaded_at = loaded_at;
         }
         return book ? s : NULL;
 }

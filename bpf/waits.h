@@ -14,6 +14,9 @@ static const struct qos_shard* contention_shard(__u32 slot, __u32 generation, __
 /* The CPUs that the machine may have: the shards behind them are not of a CPU. */
 const volatile __u32 cpus __weak = 1;
 
+/* When the programs of a probe were loaded, CLOCK_MONOTONIC ns: what those before them have left behind is not looked at. */
+const volatile __u64 loaded_at __weak = 0;
+
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
         __uint(max_entries, QOS_SLOT_MACHINE + 1); /* as units, and one more */

@@ -254,6 +254,8 @@ struct Probe {
         void *wanted_userdata;
         struct ring_buffer *moves;
         ProbeMask more_started;                 /* beside "requests" */
+        bool dropped;                           /* some were unloaded, and the service manager may have them still */
+        uint64_t loaded_at;                     /* when those were loaded that came last, CLOCK_MONOTONIC ns */
         char *library_reason;                   /* why the programs are in none */
         char checksum[17];
         int map_fds[_MAP_MAX];
@@ -543,6 +545,7 @@ static int object_load(Probe *p, uint64_t programs) {
         skeleton->rodata->root_group_id = root_group_id();
         skeleton->rodata->cpus = shards_number() - QOS_SHARDS_MORE;
         skeleton->rodata->tick_nsec = tick_nsec();
+        skeleton->rodata->loaded_at = p->loaded_at;
         if (p->map_fds[MAP_SHARDS] < 0) {
                 /* What those look like that it will have; how many CPUs there may be is not known before */
                 r = shards = shards_make_map(0, 0);
@@ -739,6 +742,9 @@ static void library_drop(Probe *p, size_t i) {
         p->libraries[i] = p->libraries[--p->n_libraries];
 }
 
+/* How long to wait for the service manager: it has other things to do, but nothing that takes long. */
+#define BARRIER_USEC (5 * USEC_PER_SEC)
+
 int probe_start_more(Probe *p, ProbeMask probe) {
         const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
         uint64_t missing = 0;
@@ -756,6 +762,12 @@ int probe_start_more(Probe *p, ProbeMask probe) {
         if (missing == 0)
                 return 0;
 
+        /* Programs run for as long as somebody has their link: twice at a time they would count twice */
+        if (p->dropped)
+                (void) sd_notify_barrier(/* unset_environment= */ false, BARRIER_USEC);
+        p->dropped = false;
+
+        p->loaded_at = now_nsec(CLOCK_MONOTONIC);
         all = object_load(p, missing);
         for (Program i = first; i < end; i++) {
                 if (all < 0 && missing & PROGRAM_BIT(i)) {
@@ -791,8 +803,10 @@ void probe_stop_more(Probe *p, ProbeMask probe) {
                 p->library_reason = NULL;
         }
         for (Program i = first; i < end; i++) {
-                if (p->link_fds[i] >= 0)
+                if (p->link_fds[i] >= 0) {
                         store_drop("link", program_table[i].name);
+                        p->dropped = true;
+                }
                 if (p->program_fds[i] >= 0)
                         store_drop("prog", program_table[i].name);
                 p->link_fds[i] = close_fd(p->link_fds[i]);

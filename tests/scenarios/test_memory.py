@@ -106,7 +106,7 @@ def faults(unit):
     return figures["minorFaults"], figures["majorFaults"]
 
 
-@test(deadline=60, vm=True, exclusive=True)
+@test(deadline=60, exclusive=True, vm=True)
 def page_faults():
     """Each fault counts once: of one thread, of threads that end, of processes that end, before and after a restart of qosd."""
     u = Toucher("touch-2000", "threads-5", "fork-5", "major-50", "touch-300", "touch-301")
@@ -148,6 +148,24 @@ def attach_later():
     truth, ours = u.faults(), faults(u)
     check(ours[0] <= 500, f"{ours[0]} faults, of which 1000 were before the attach")
     u.go("touch-400")
+    now, figures = u.faults(), faults(u)
+    equal(figures[0] - ours[0], now[0] - truth[0], "faults")
+
+
+@test(deadline=60, exclusive=True)
+def a_while_without():
+    """What happens while the unit is not watched with the probe is not there when it is again."""
+    u = Toucher("touch-100", "touch-3000", "touch-200")
+    attach(u, "--probes=cpu,memory")
+    u.start()
+    u.go("touch-100")
+    before = faults(u)
+    attach(u, "--probes=cpu")
+    u.go("touch-3000")
+    attach(u, "--probes=cpu,memory")
+    truth, ours = u.faults(), faults(u)
+    check(ours[0] - before[0] < 1000, f"{ours[0] - before[0]} faults, 3000 of which nobody was to count")
+    u.go("touch-200")
     now, figures = u.faults(), faults(u)
     equal(figures[0] - ours[0], now[0] - truth[0], "faults")
 
@@ -239,6 +257,8 @@ def slowed_writers():
     attach(u, "--probes=memory")
     with open(limits) as f:
         before = f.read().strip()
+    with open("/proc/sys/vm/dirty_ratio") as f:
+        ratio = f.read()
     with open(limits, "w") as f:
         f.write(str(4 << 20))
     try:
@@ -253,9 +273,7 @@ def slowed_writers():
             with open(limits, "w") as f:
                 f.write(before)
         else:
-            with open("/proc/sys/vm/dirty_ratio") as f:
-                ratio = f.read()
             with open("/proc/sys/vm/dirty_ratio", "w") as f:
-                f.write(ratio if ratio.strip() != "0" else "20")
+                f.write(ratio)
         u.stop()
         os.unlink(path)
