@@ -289,8 +289,12 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
 static __always_inline bool thread_is_throttled(struct task_struct *task) {
         struct cfs_rq *queue = task->se.cfs_rq;
 
-        if (bpf_core_field_exists(task->throttled) && BPF_CORE_READ(task, throttled))
-                return true;
+        if (bpf_core_field_exists(task->throttled)) {
+                /* Not in front of a loop, where a compiler would have it: without the field nothing of this may be reached */
+                barrier_var(task);
+                if (BPF_CORE_READ(task, throttled))
+                        return true;
+        }
         return bpf_core_field_exists(queue->throttle_count) && BPF_CORE_READ(queue, throttle_count) > 0;
 }
 
