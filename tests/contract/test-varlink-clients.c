@@ -903,13 +903,17 @@ static void test_limits(void) {
 
 /* The loop ends although somebody has not read. */
 static void test_exit(void) {
-        _cleanup_client_ Client *c = client_new(0);
+        _cleanup_client_ Client *c = client_new(0), *waiting = client_new(0);
 
         for (unsigned i = 0; i < 100; i++)
                 client_send(c, "more", "ListMetrics", "{}");
         settle();
+        /* And it ends while PID 1 has not answered whether there is such a unit: main() frees it all */
+        client_send(waiting, NULL, "Attach", "{\"unit\":\"a\",\"lease\":true}");
+        test_wait(event, manager->operations);
         check(sd_event_exit(event, 0) >= 0);
         check(sd_event_loop(event) >= 0);
+        check(manager->operations);
 }
 
 int main(void) {
