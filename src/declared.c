@@ -220,11 +220,15 @@ static void on_declared_loaded(int error, const char *message, const UnitInfo *i
 
 static void declared_ask(Declared *d, const char *name, size_t length, bool pattern);
 
-static void on_declared_listed(const char *names, void *userdata) {
+static void on_declared_listed(int error, const char *names, void *userdata) {
         Question *q = ASSERT_PTR(userdata);
         size_t l;
 
         q->call = NULL;
+        if (error < 0) {
+                (void) log_debug_errno(error, "The service manager could not be asked for '%s': %m", q->name);
+                q->declared->failed = true;
+        }
         for (const char *s = names; *s; s += l, s += strspn(s, " ")) {
                 l = strcspn(s, " ");
                 declared_ask(q->declared, s, l, false);
@@ -242,12 +246,14 @@ static void declared_ask(Declared *d, const char *name, size_t length, bool patt
                         return;
         if (d->n_questions >= QUESTIONS_MAX) {
                 log_warning("More than %u units have unit files with [X-QoS], ignoring '%.*s'.", QUESTIONS_MAX, (int) length, name);
+                d->failed = true;
                 return;
         }
 
         q = new0(Question, 1);
         if (!q) {
                 (void) log_oom();
+                d->failed = true;
                 return;
         }
         q->declared = d;

@@ -994,7 +994,8 @@ static void attach_operation_finish(AttachOperation *o, int error, const QosErro
         handler(m, error, e, u, userdata);
 }
 
-static void on_suggestions(const char *names, void *userdata) {
+/* Without them, whatever the reason, it is said without. */
+static void on_suggestions(int error, const char *names, void *userdata) {
         AttachOperation *o = ASSERT_PTR(userdata);
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         int r;
@@ -1024,7 +1025,7 @@ static void attach_operation_suggest(AttachOperation *o, QosErrorCode code, cons
 
         r = service_manager_list(o->manager->service_manager, pattern, on_suggestions, o, &o->call);
         if (r < 0)
-                on_suggestions("", o);
+                on_suggestions(r, "", o);
 }
 
 static void on_unit_resolved(int error, const char *message, const UnitInfo *info, void *userdata) {

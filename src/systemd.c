@@ -232,7 +232,7 @@ static void call_finish(ServiceManagerCall *c, int error, const char *message, c
         if (copy.unit_handler)
                 copy.unit_handler(error, message, info, copy.userdata);
         else
-                copy.list_handler(strempty(names), copy.userdata);
+                copy.list_handler(error, strempty(names), copy.userdata);
         properties_done(&copy.properties);
         free(copy.socket_groups);
         free(copy.instances);
@@ -658,7 +658,7 @@ static int on_units_listed(sd_bus_message *m, void *userdata, sd_bus_error *erro
         int r;
 
         if (sd_bus_message_is_method_error(m, NULL)) {
-                call_finish(c, 0, NULL, NULL, NULL);
+                call_finish(c, -sd_bus_message_get_errno(m), NULL, NULL, NULL);
                 return 0;
         }
 
@@ -673,7 +673,7 @@ static int on_units_listed(sd_bus_message *m, void *userdata, sd_bus_error *erro
                 }
         }
 
-        call_finish(c, 0, NULL, NULL, names);
+        call_finish(c, MIN(r, 0), NULL, NULL, r < 0 ? NULL : names);
         return 0;
 }
 
@@ -684,13 +684,17 @@ static int on_loaded_listed(sd_bus_message *m, void *userdata, sd_bus_error *err
         FILE *f;
         int r;
 
-        f = open_memstream(&names, &size);
-        if (!f) {
-                (void) log_oom();
-                call_finish(c, 0, NULL, NULL, NULL);
+        if (sd_bus_message_is_method_error(m, NULL)) {
+                call_finish(c, -sd_bus_message_get_errno(m), NULL, NULL, NULL);
                 return 0;
         }
-        r = sd_bus_message_is_method_error(m, NULL) ? 0 : sd_bus_message_enter_container(m, 'a', "(ssssssouso)");
+
+        f = open_memstream(&names, &size);
+        if (!f) {
+                call_finish(c, -ENOMEM, NULL, NULL, NULL);
+                return 0;
+        }
+        r = sd_bus_message_enter_container(m, 'a', "(ssssssouso)");
         while (r > 0) {
                 const char *name;
 
@@ -698,9 +702,11 @@ static int on_loaded_listed(sd_bus_message *m, void *userdata, sd_bus_error *err
                 if (r > 0)
                         fprintf(f, "%s ", name);
         }
-        (void) fclose(f);
+        if (fclose(f) != 0 && r >= 0)
+                r = -ENOMEM;
 
-        call_finish(c, 0, NULL, NULL, names);
+        /* Half of them would be taken for all */
+        call_finish(c, MIN(r, 0), NULL, NULL, r < 0 ? NULL : names);
         return 0;
 }
 

@@ -33,8 +33,9 @@ typedef struct UnitInfo {
 
 /* error < 0: message is PID 1's, or says that it could not be asked; info is NULL. Valid during the call. */
 typedef void (*service_manager_unit_handler_t)(int error, const char *message, const UnitInfo *info, void *userdata);
-/* names: space separated; empty when there are none. */
-typedef void (*service_manager_list_handler_t)(const char *names, void *userdata);
+/* names: space separated; empty when there are none. error < 0: it could not be asked, or not all of the answer could be read; names
+ * is empty. */
+typedef void (*service_manager_list_handler_t)(int error, const char *names, void *userdata);
 /* Something about this unit may have changed (name NULL: about any, also when the service manager is there, or has read all unit
  * files anew). A socket is named when it was started or stopped,
  * also one that is not watched. */
