@@ -175,6 +175,11 @@ static void on_declared_loaded(int error, const char *message, const UnitInfo *i
         int r = 0;
 
         q->call = NULL;
+        if (error == -ENOENT) {
+                log_warning("'%s' asks to be observed, but is no unit, ignoring: %s", q->name, strempty(message));
+                question_end(q);
+                return;
+        }
         if (error < 0) {
                 log_debug("The service manager could not be asked about '%s': %s", q->name, strempty(message));
                 q->declared->failed = true;
@@ -196,8 +201,10 @@ static void on_declared_loaded(int error, const char *message, const UnitInfo *i
                                 r = 0;
                         }
                 }
-        if (r < 0)
+        if (r < 0) {
                 (void) log_oom();
+                q->declared->failed = true;
+        }
         if (r < 0 || declaration_is_empty(&q->declaration)) {
                 question_end(q);
                 return;
@@ -214,6 +221,7 @@ static void on_declared_loaded(int error, const char *message, const UnitInfo *i
         r = manager_attach(m, &request, on_declared_attached, q, NULL);
         if (r < 0) {
                 (void) log_oom();
+                q->declared->failed = true;
                 question_end(q);
         }
 }

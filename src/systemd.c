@@ -597,7 +597,9 @@ static int on_unit_loaded(sd_bus_message *m, void *userdata, sd_bus_error *error
         if (sd_bus_message_is_method_error(m, NULL)) {
                 const sd_bus_error *e = sd_bus_message_get_error(m);
 
-                call_finish(c, -sd_bus_error_get_errno(e), e->message, NULL, NULL);
+                /* This is an answer, others tell that there was none */
+                call_finish(c, sd_bus_error_has_names(e, SD_BUS_ERROR_INVALID_ARGS, PID1_NAME ".NoSuchUnit") ? -ENOENT : -sd_bus_error_get_errno(e),
+                            e->message, NULL, NULL);
                 return 0;
         }
 

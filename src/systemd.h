@@ -31,7 +31,8 @@ typedef struct UnitInfo {
         sd_id128_t invocation_id;
 } UnitInfo;
 
-/* error < 0: message is PID 1's, or says that it could not be asked; info is NULL. Valid during the call. */
+/* error < 0: message is PID 1's, or says that it could not be asked; info is NULL. -ENOENT: no unit can have that name. Valid during
+ * the call. */
 typedef void (*service_manager_unit_handler_t)(int error, const char *message, const UnitInfo *info, void *userdata);
 /* names: space separated; empty when there are none. error < 0: it could not be asked, or not all of the answer could be read; names
  * is empty. */
