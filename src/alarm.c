@@ -680,7 +680,7 @@ static int alarm_from_json(Unit *u, sd_json_variant *v) {
         if (r < 0)
                 return r;
         a->since = saved.since;
-        a->machine.state = a->machine.next = state;
+        a->machine.state = state;
         a->machine.violated_since = saved.violated_since;
         a->good_before = saved.good_before;
         a->total_before = saved.total_before;

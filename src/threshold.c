@@ -11,6 +11,9 @@
 /* Looks that are further apart were not made: who was held up, or asleep, does not know what was between them. */
 #define PERIODS_MAX 3U
 
+/* Every whole number up to here is a double, in JSON and elsewhere; nothing that is measured is more. */
+#define LIMIT_MAX ((double) (UINT64_C(1) << 53))
+
 static const char *const state_table[_THRESHOLD_STATE_MAX] = {
         [THRESHOLD_UNKNOWN]  = "unknown",
         [THRESHOLD_OK]       = "ok",
@@ -125,6 +128,38 @@ static int parse_duration(const Parser *p, const char *s, const char *what, uint
         return 0;
 }
 
+/* Exactly, in the largest unit that does. */
+static char* format_exact(char buffer[static 32], uint64_t nsec) {
+        if (nsec % NSEC_PER_SEC == 0)
+                (void) snprintf(buffer, 32, "%" PRIu64 "s", nsec / NSEC_PER_SEC);
+        else if (nsec % NSEC_PER_MSEC == 0)
+                (void) snprintf(buffer, 32, "%" PRIu64 "ms", nsec / NSEC_PER_MSEC);
+        else if (nsec % NSEC_PER_USEC == 0)
+                (void) snprintf(buffer, 32, "%" PRIu64 "us", nsec / NSEC_PER_USEC);
+        else
+                (void) snprintf(buffer, 32, "%" PRIu64 "ns", nsec);
+        return buffer;
+}
+
+/* Of what is no time. As many digits as each double of up to LIMIT_MAX keeps, fifteen, and no exponent: below 0.0001, where there
+ * would be one, nineteen behind the point are no more than that. */
+static char* format_number(char buffer[static 32], double value) {
+        (void) snprintf(buffer, 32, "%.15g", value);
+        if (strpbrk(buffer, "eE"))
+                (void) snprintf(buffer, 32, value >= 1 ? "%.0f" : "%.19f", value);
+        return buffer;
+}
+
+/* As it will be written down: a rule that is read again is the same one. "1.1%" is 0.011000000000000001 otherwise, and 0.011 then. */
+static int limit_settle(const Parser *p, const Metric *metric, const char *s, double value, double *ret) {
+        char b[EXCERPT_MAX + 1];
+        const char *end;
+
+        if (!(value <= LIMIT_MAX))
+                return parser_fail(p, "expected at most %.0f for '%s', got '%s'", LIMIT_MAX, metric->name, excerpt(s, b));
+        return parse_decimal(format_number((char[32]) {}, value), &end, ret);
+}
+
 /* "20ms", "1.5M", "100", "5%": by the unit of the metric. */
 static int parse_limit(const Parser *p, const Metric *metric, const char *s, double *ret) {
         static const struct {
@@ -153,28 +188,23 @@ static int parse_limit(const Parser *p, const Metric *metric, const char *s, dou
         if (streq(metric->unit, "bytes")) {
                 if (parse_decimal(s, &end, &value) >= 0)
                         for (size_t i = 0; i < ELEMENTSOF(sizes); i++)
-                                if (streq(end, sizes[i].suffix)) {
-                                        *ret = value * sizes[i].factor;
-                                        return 0;
-                                }
+                                if (streq(end, sizes[i].suffix))
+                                        return limit_settle(p, metric, s, value * sizes[i].factor, ret);
                 return parser_fail(p, "expected a size like '512K' or '10M' for '%s', got '%s'", metric->name, excerpt(s, b));
         }
 
         if (streq(metric->unit, "1/s")) {
                 if (parse_decimal(s, &end, &value) < 0 || !(*end == 0 || streq(end, "/s")))
                         return parser_fail(p, "expected a rate like '100' or '100/s' for '%s', got '%s'", metric->name, excerpt(s, b));
-                *ret = value;
-                return 0;
+                return limit_settle(p, metric, s, value, ret);
         }
 
         /* A pure number; what is a part of a whole can be told in percent */
         if (parse_decimal(s, &end, &value) >= 0) {
                 bool share = metric->type == METRIC_REAL && streq(end, "%");
 
-                if (*end == 0 || share) {
-                        *ret = share ? value / 100 : value;
-                        return 0;
-                }
+                if (*end == 0 || share)
+                        return limit_settle(p, metric, s, share ? value / 100 : value, ret);
         }
         return parser_fail(p, metric->type == METRIC_REAL ? "expected a number like '0.2', or percent like '20%%', for '%s', got '%s'" :
                                                              "expected a number like '20' for '%s', got '%s'", metric->name, excerpt(s, b));
@@ -323,28 +353,8 @@ int threshold_parse(const char *line, uint64_t window_nsec, ThresholdRule *ret, 
         return 0;
 }
 
-/* Exactly, in the largest unit that does. */
-static char* format_exact(char buffer[static 32], uint64_t nsec) {
-        if (nsec % NSEC_PER_SEC == 0)
-                (void) snprintf(buffer, 32, "%" PRIu64 "s", nsec / NSEC_PER_SEC);
-        else if (nsec % NSEC_PER_MSEC == 0)
-                (void) snprintf(buffer, 32, "%" PRIu64 "ms", nsec / NSEC_PER_MSEC);
-        else if (nsec % NSEC_PER_USEC == 0)
-                (void) snprintf(buffer, 32, "%" PRIu64 "us", nsec / NSEC_PER_USEC);
-        else
-                (void) snprintf(buffer, 32, "%" PRIu64 "ns", nsec);
-        return buffer;
-}
-
-/* What parse_limit() reads: no exponent, and no more digits than are needed. */
 static char* format_limit(char buffer[static 32], const Metric *metric, double value) {
-        if (streq(metric->unit, "ns"))
-                return format_exact(buffer, (uint64_t) llround(value));
-
-        (void) snprintf(buffer, 32, "%.15g", value);
-        if (strpbrk(buffer, "eE"))
-                (void) snprintf(buffer, 32, value >= 1 ? "%.0f" : "%.20f", MIN(value, 1e30));
-        return buffer;
+        return streq(metric->unit, "ns") ? format_exact(buffer, (uint64_t) llround(value)) : format_number(buffer, value);
 }
 
 int threshold_format(const ThresholdRule *rule, char **ret) {
@@ -403,33 +413,39 @@ static bool is_clear(const ThresholdRule *rule, double value) {
 bool threshold_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now, double value) {
         ThresholdState next = isnan(value) ? THRESHOLD_UNKNOWN : threshold_is_beyond(rule, value) ? THRESHOLD_VIOLATED : THRESHOLD_OK;
         bool late = m->looked_at != 0 && now > m->looked_at + PERIODS_MAX * threshold_get_period(rule);
-        uint64_t needed;
 
+        /* A duration is one in which it was looked at */
+        if (late)
+                m->next_since = m->unknown_since = 0;
         m->looked_at = now;
 
         if (m->state == THRESHOLD_VIOLATED && next == THRESHOLD_OK &&
             (!is_clear(rule, value) || (m->violated_since != 0 && now < m->violated_since + rule->stay_nsec)))
                 next = THRESHOLD_VIOLATED;
 
-        if (next == m->state) {
-                m->next = next;
-                m->next_since = 0;
-                return false;
-        }
-        /* A duration is one in which it was looked at */
-        if (next != m->next || m->next_since == 0 || late) {
-                m->next = next;
-                m->next_since = now;
+        if (next == THRESHOLD_UNKNOWN) {
+                /* What comes and goes around the fewest samples that a quantile takes is no news, and says nothing against what
+                 * the values in between say, unless it lasts */
+                if (m->unknown_since == 0)
+                        m->unknown_since = now;
+                if (now - m->unknown_since < MAX(rule->enter_nsec, rule->leave_nsec))
+                        return false;
+        } else {
+                m->unknown_since = 0;
+                if (next != m->state) {
+                        if (next != m->next || m->next_since == 0) {
+                                m->next = next;
+                                m->next_since = now;
+                        }
+                        if (now - m->next_since < (next == THRESHOLD_VIOLATED ? rule->enter_nsec : rule->leave_nsec))
+                                return false;
+                }
         }
 
-        /* What comes and goes around the fewest samples that a quantile takes is no news, either */
-        needed = next == THRESHOLD_VIOLATED ? rule->enter_nsec :
-                 next == THRESHOLD_OK       ? rule->leave_nsec : MAX(rule->enter_nsec, rule->leave_nsec);
-        if (now - m->next_since < needed)
-                return false;
-
-        m->state = next;
         m->next_since = 0;
+        if (next == m->state)
+                return false;
+        m->state = next;
         m->violated_since = next == THRESHOLD_VIOLATED ? now : 0;
         return true;
 }

@@ -46,8 +46,7 @@ int threshold_parse_condition(const char *s, uint64_t window_nsec, ThresholdRule
 
 bool threshold_name_is_valid(const char *name);
 
-/* The rule in full, as threshold_parse() takes it, with all that was left out. Durations are exact, limits as good as a
- * double shows them. */
+/* The rule in full, as threshold_parse() takes it, with all that was left out. What is read of it is the same rule. */
 int threshold_format(const ThresholdRule *rule, char **ret);
 
 /* A value of the metric, or a limit, for people: "31.25ms", "1200/s"; four digits of it. */
@@ -61,8 +60,9 @@ uint64_t threshold_get_period(const ThresholdRule *rule);
 /* What becomes of it. All zeroes: unknown, and never looked at. */
 typedef struct ThresholdMachine {
         ThresholdState state;
-        ThresholdState next;            /* what it is about to become … */
-        uint64_t next_since;            /* … from then on, CLOCK_MONOTONIC ns */
+        ThresholdState next;            /* what it is about to become by its values … */
+        uint64_t next_since;            /* … from then on, CLOCK_MONOTONIC ns; 0: nothing */
+        uint64_t unknown_since;         /* there is no value from then on, the same; 0: there is one */
         uint64_t looked_at;             /* the same; 0: never */
         uint64_t violated_since;        /* the same; 0: not known */
 } ThresholdMachine;

@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
 
         check(threshold_name_is_valid(rule.name) && rule.metric && rule.metric->type != METRIC_QUALITY);
-        check(isfinite(rule.limit) && rule.limit >= 0 && isfinite(rule.clear) && rule.clear >= 0);
+        check(rule.limit >= 0 && rule.limit <= 0x1p53 && rule.clear >= 0 && rule.clear <= 0x1p53);
         check(rule.below ? rule.clear >= rule.limit : rule.clear <= rule.limit);
         check(window_is_valid(rule.window_nsec) && rule.window_nsec != WINDOW_TOTAL);
         check(rule.enter_nsec <= THRESHOLD_DURATION_MAX_NSEC && rule.leave_nsec <= THRESHOLD_DURATION_MAX_NSEC &&
@@ -36,6 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
         check(threshold_format(&rule, &whole) >= 0);
         check(threshold_parse(whole, WINDOW_DEFAULT_NSEC, &other, NULL) >= 0);
+        check(!(rule.limit < other.limit) && !(rule.limit > other.limit) && !(rule.clear < other.clear) && !(rule.clear > other.clear));
         check(streq(rule.name, other.name) && rule.metric == other.metric && rule.below == other.below &&
               rule.window_nsec == other.window_nsec && rule.enter_nsec == other.enter_nsec && rule.leave_nsec == other.leave_nsec &&
               rule.stay_nsec == other.stay_nsec);

@@ -10,6 +10,7 @@
 
 #define FIRST_BYTE "requests.server.firstByte.p99"
 #define RATE "requests.server.rate"
+#define ZEROES "00000000000000000000000000000000000000000000000000"
 #define SEC NSEC_PER_SEC
 #define MSEC NSEC_PER_MSEC
 
@@ -70,6 +71,35 @@ static void test_good(void) {
         }
 }
 
+/* Or a restart of qosd would take the rule of a file for another one. */
+static void test_read_again(void) {
+        static const struct {
+                const char *before, *point, *after;
+        } around[] = {
+                { "contention.shares.lock > ",              ".", "%" },
+                { "contention.shares.lock > 0.00000",       "",  ""  },
+                { "requests.server.bytesOut > ",            ".", "K" },
+                { "requests.server.bytesOut > ",            ".", "T" },
+                { RATE " > ",                               ".", ""  },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(around); i++)
+                for (unsigned n = 1; n < 1000; n++) {
+                        _cleanup_free_ char *line = NULL, *whole = NULL;
+                        ThresholdRule rule, again;
+
+                        check(asprintf(&line, "x: %s%u%s%u%s", around[i].before, n / 10, around[i].point, n % 10, around[i].after) > 0);
+                        rule = parsed(line);
+                        check(threshold_format(&rule, &whole) == 0);
+                        again = parsed(whole);
+                        if (rule.limit < again.limit || rule.limit > again.limit || rule.clear < again.clear || rule.clear > again.clear) {
+                                fprintf(stderr, "'%s' is not '%s'\n", line, whole);
+                                exit(EXIT_FAILURE);
+                        }
+                        check(rule.limit > 0);
+                }
+}
+
 static void test_bad(void) {
         static const struct {
                 const char *line, *message;
@@ -101,6 +131,10 @@ static void test_bad(void) {
                 { "x: " RATE " > 1e3",                          "expected a rate" },
                 { "x: requests.server.bytesOut > 5 parsecs",    "expected a size" },
                 { "x: requests.server.count > 5%",              "expected a number like '20'" },
+                { "x: requests.server.count > 9007199254740994", "expected at most 9007199254740992 for 'requests.server.count', got '9007199254740994'" },
+                { "x: requests.server.bytesOut > 8193T",        "expected at most 9007199254740992" },
+                { "x: " RATE " > 1, clear 1" ZEROES ZEROES,     "expected at most 9007199254740992" },
+                { "x: requests.server.bytesOut > 1" ZEROES ZEROES ZEROES ZEROES ZEROES ZEROES "T", "expected at most 9007199254740992" },
                 { "x: " FIRST_BYTE " > 20ms over",              "expected a window" },
                 { "x: " FIRST_BYTE " > 20ms over 11s",          "got '11s'" },
                 { "x: " FIRST_BYTE " > 20ms over 0",            "got '0'" },
@@ -205,6 +239,17 @@ static void test_machine(void) {
              { 1000, NAN, OK }, { 1000, NAN, OK }, { 1000, 1, OK }, { 1000, NAN, OK }, { 1000, NAN, OK }, { 1000, NAN, OK },
              { 1000, NAN, UNKNOWN }, { 1000, NAN, UNKNOWN });
 
+        /* One that comes and goes says nothing against what the others say … */
+        WALK("x: " RATE " > 20 over 10s for 3s, clear 15 for 4s",
+             { 0, NAN, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, 30, VIOLATED },
+             { 1000, NAN, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, NAN, VIOLATED }, { 1000, 1, VIOLATED }, { 1000, NAN, VIOLATED }, { 1000, 1, OK },
+             { 1000, NAN, OK }, { 1000, 30, OK }, { 1000, NAN, OK }, { 1000, 1, OK }, { 1000, NAN, OK }, { 1000, 30, OK }, { 1000, NAN, OK },
+             { 1000, 30, OK }, { 1000, 30, VIOLATED });
+        /* … unless it lasts: what they said is forgotten then */
+        WALK("x: " RATE " > 20 over 10s for 2s",
+             { 0, 30, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, NAN, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, NAN, UNKNOWN },
+             { 1000, 30, VIOLATED });
+
         /* Nobody looked for a while: what was about to become begins anew; what is, stays */
         WALK("x: " RATE " > 20 over 10s for 2s",
              { 0, 30, UNKNOWN }, { 1000, 30, UNKNOWN }, { 600000, 30, UNKNOWN }, { 1000, 30, UNKNOWN }, { 1000, 30, VIOLATED },
@@ -298,6 +343,7 @@ static void test_time(void) {
 
 int main(void) {
         test_good();
+        test_read_again();
         test_bad();
         test_condition();
         test_machine();
