@@ -18,6 +18,7 @@ struct Alarms {
         bool saving;                    /* something is to be kept after this round */
         unsigned n;
         uint64_t seq;                   /* of the newest event */
+        uint64_t seq_begin;             /* before the first */
         AlarmEvent events[ALARM_EVENTS_MAX]; /* by seq, modulo */
         char *directory;                /* of the files of violated thresholds; NULL: nowhere */
 };
@@ -228,8 +229,13 @@ uint64_t alarms_get_seq(const Manager *m) {
         return m->alarms->seq;
 }
 
-void alarms_set_seq(Manager *m, uint64_t seq) {
+uint64_t alarms_get_seq_begin(const Manager *m) {
+        return m->alarms->seq_begin;
+}
+
+void alarms_set_seq(Manager *m, uint64_t seq, uint64_t begin) {
         m->alarms->seq = seq;
+        m->alarms->seq_begin = MIN(begin, seq);
 }
 
 /* NULL: it is no longer known, or was of a run before this one. */
@@ -708,6 +714,8 @@ int alarms_new(Manager *m, Alarms **ret) {
         if (!alarms)
                 return -ENOMEM;
         alarms->manager = m;
+        /* If nothing is known of a run before: beyond all that it may have given, which come less often than this counts */
+        alarms->seq = alarms->seq_begin = now_nsec(CLOCK_REALTIME) / NSEC_PER_USEC;
 
         r = sd_event_add_time(m->event, &alarms->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_look, alarms);
         if (r >= 0)

@@ -74,7 +74,7 @@ bool alarm_get_account(const Alarm *a, AlarmAccount *ret);
 
 /* A change of a state. */
 typedef struct AlarmEvent {
-        uint64_t seq;                   /* counts all events of qosd, from 1 on, also over a restart */
+        uint64_t seq;                   /* counts all events of qosd, also over a restart */
         uint64_t timestamp;             /* CLOCK_REALTIME ns */
         char *unit;
         ThresholdRule rule;
@@ -115,14 +115,16 @@ void alarms_unit_detached(Unit *u);
 /* What a client is shown: the next one of those that have a name; NULL: begin. */
 Alarm* alarm_next(const Unit *u, const Alarm *a);
 
-/* The number of the newest event. Of those after another: how many are no longer known, and the rest. */
+/* The number of the newest event, and the one that came before the first: those before it were never given, or by a qosd of which
+ * nothing is known. Of those after another: how many are no longer known, and the rest. */
 uint64_t alarms_get_seq(const Manager *m);
+uint64_t alarms_get_seq_begin(const Manager *m);
 uint64_t alarms_count_lost(const Manager *m, uint64_t since);
 int alarms_foreach_event(Manager *m, uint64_t since, int (*f)(const AlarmEvent *e, void *userdata), void *userdata);
 
 /* For a restart of qosd. */
 int alarms_to_json(const Unit *u, sd_json_variant **ret);
 void alarms_from_json(Unit *u, sd_json_variant *v);
-void alarms_set_seq(Manager *m, uint64_t seq);
+void alarms_set_seq(Manager *m, uint64_t seq, uint64_t begin);
 /* All units of before are there: files of thresholds that are violated no more go. */
 void alarms_restored(Manager *m);

@@ -1473,6 +1473,7 @@ static int state_write(Manager *m) {
                            SD_JSON_BUILD_PAIR_STRING("checksum", probe_get_checksum(m->probe)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("generation", m->generation),
                            SD_JSON_BUILD_PAIR_UNSIGNED("crossings", alarms_get_seq(m)),
+                           SD_JSON_BUILD_PAIR_UNSIGNED("crossingsBegin", alarms_get_seq_begin(m)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("contentionGeneration", m->contention_generation),
                            SD_JSON_BUILD_PAIR_CONDITION(!!units, "units", SD_JSON_BUILD_VARIANT(units)));
         if (r < 0)
@@ -1652,7 +1653,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
 /* Goes on where the previous run ended. */
 static void state_restore(Manager *m) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
-        sd_json_variant *units, *generation, *crossings, *contention_generation;
+        sd_json_variant *units, *generation, *crossings, *crossings_begin, *contention_generation;
         const char *checksum;
         bool same, adopted;
         int r;
@@ -1672,8 +1673,10 @@ static void state_restore(Manager *m) {
         if (sd_json_variant_is_unsigned(generation))
                 m->generation = sd_json_variant_unsigned(generation);
         crossings = sd_json_variant_by_key(v, "crossings");
+        crossings_begin = sd_json_variant_by_key(v, "crossingsBegin");
         if (sd_json_variant_is_unsigned(crossings))
-                alarms_set_seq(m, sd_json_variant_unsigned(crossings));
+                alarms_set_seq(m, sd_json_variant_unsigned(crossings),
+                               sd_json_variant_is_unsigned(crossings_begin) ? sd_json_variant_unsigned(crossings_begin) : 0);
         if (sd_json_variant_is_unsigned(contention_generation))
                 /* Above those that were not noted before a crash: a book for each unit, at most */
                 m->contention_generation = sd_json_variant_unsigned(contention_generation) + UNITS_MAX_LIMIT;

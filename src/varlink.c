@@ -1305,16 +1305,17 @@ static int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_v
         if (r != 0)
                 return r < 0 ? r : 0;
 
-        resume = p.since != ABSENT && p.since <= seq;
-        if (!resume) {
+        resume = p.since != ABSENT && p.since >= alarms_get_seq_begin(m) && p.since <= seq;
+        if (resume)
+                lost = alarms_count_lost(m, p.since);
+        if (!resume || lost > 0) {
                 r = thresholds_to_json(m, units, false, &thresholds);
                 if (r < 0)
                         return r;
-        } else
-                lost = alarms_count_lost(m, p.since);
+        }
         r = sd_varlink_notifybo(link,
                                 SD_JSON_BUILD_PAIR_UNSIGNED("seq", seq),
-                                SD_JSON_BUILD_PAIR_CONDITION(!resume, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
+                                SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
                                 SD_JSON_BUILD_PAIR_CONDITION(lost > 0, "lost", SD_JSON_BUILD_UNSIGNED(lost)));
         if (r < 0)
                 return r;
