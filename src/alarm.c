@@ -396,13 +396,24 @@ void alarm_free(Alarm *a) {
                         *p = a->next;
                         break;
                 }
-        if (alarms) {
+        if (alarms)
                 alarms->n--;
-                if (a->machine.state == THRESHOLD_VIOLATED)
-                        alarm_show_level(a, false);
-        }
         free(a->origin);
         free(a);
+}
+
+/* Who acts on it would go on for ever: what is no longer looked at is unknown, and that is told as any other change. */
+static void alarm_end(Alarm *a) {
+        ThresholdState previous = a->machine.state;
+
+        if (a->source != ALARM_CONDITION && previous != THRESHOLD_UNKNOWN) {
+                a->machine.state = THRESHOLD_UNKNOWN;
+                a->since = now_nsec(CLOCK_REALTIME);
+                a->value = NAN;
+                a->samples = ABSENT;
+                alarm_tell(a, previous);
+        }
+        alarm_free(a);
 }
 
 static Alarm* unit_find_alarm(const Unit *u, const char *name) {
@@ -509,7 +520,7 @@ int alarm_set(Manager *m, const AlarmRequest *request, Alarm **ret, QosError *e)
                         return r;
         }
         if (a)
-                alarm_free(a);
+                alarm_end(a);
         r = alarm_new(u, &rule, request->source, request->uid, request->lease_key, request->origin, &a);
         if (r < 0)
                 return r;
@@ -546,7 +557,7 @@ int alarm_clear(Manager *m, const char *unit, const char *name, void *lease_key,
         if (a->lease_key != lease_key)
                 return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name, "'%s' of '%s' is somebody else's", name, u->name);
 
-        alarm_free(a);
+        alarm_end(a);
         bus_server_unit_changed(m->bus_server, u);
         manager_save(m);
         alarms_arm(m, false);
@@ -562,7 +573,7 @@ void alarms_forget_files(Unit *u) {
                 if (a->source != ALARM_FILE || a->seen)
                         continue;
                 any = true;
-                alarm_free(a);
+                alarm_end(a);
         }
         if (!any)
                 return;
@@ -583,13 +594,15 @@ void alarms_release(Manager *m, const void *lease_key) {
                                 continue;
                         changed = changed || a->source != ALARM_CONDITION;
                         any = true;
-                        alarm_free(a);
+                        alarm_end(a);
                 }
                 if (changed)
                         bus_server_unit_changed(m->bus_server, m->units[i]);
         }
-        if (any)
-                alarms_arm(m, false);
+        if (!any)
+                return;
+        alarms_save(m->alarms);
+        alarms_arm(m, false);
 }
 
 bool alarms_have_lease(const Manager *m, const void *lease_key) {
@@ -612,7 +625,7 @@ void alarms_unit_detached(Unit *u) {
                         (void) qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, u->name, "'%s' is no longer attached", u->name);
                         a->handler(a, &e, a->userdata);
                 }
-                alarm_free(a);
+                alarm_end(a);
         }
         alarms_arm(m, false);
 }

@@ -687,6 +687,7 @@ static void unit_detach(Unit *u) {
         Manager *m = u->manager;
         bool listened = u->n_listen > 0;
 
+        alarms_unit_detached(u); /* as long as others know the unit */
         bus_server_unit_detached(m->bus_server, u);
         varlink_server_unit_detached(m->varlink_server, u);
         if (u->name[0] != '/')

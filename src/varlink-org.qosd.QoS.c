@@ -661,7 +661,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 DEFINE_THRESHOLD(SD_VARLINK_DEFINE_FIELD, SD_VARLINK_DEFINE_FIELD_BY_TYPE),
                 FIELD_COMMENT("The state before"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(previous, ThresholdState, 0),
-                FIELD_COMMENT("Counts the events of all units; goes on when qosd is restarted, and begins anew when it was stopped"),
+                FIELD_COMMENT("Counts the events of all units; goes on when qosd is restarted, and at a higher number when it was stopped"),
                 SD_VARLINK_DEFINE_FIELD(seq, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("When it happened, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0));
@@ -806,7 +806,7 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(thresholds, Threshold, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("In the first reply: how many of the events that were asked for are no longer known; they may have been about other units"),
                 SD_VARLINK_DEFINE_OUTPUT(lost, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("In all others: a threshold whose state has changed"),
+                FIELD_COMMENT("In all others: a threshold whose state has changed; unknown, too, of one that is no longer set"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(event, ThresholdEvent, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(

@@ -342,10 +342,16 @@ def as_long_as_who_asked():
                 fail("another connection cleared it")
             except VarlinkError as e:
                 equal(e.name, scenario.VARLINK + "ThresholdExists", "error")
-        v.call("SetThreshold", unit=s.name, threshold="mine: requests.server.rate < 5", lease=True)
-        v.call("ClearThreshold", unit=s.name, name="mine", lease=True)
-        v.call("SetThreshold", unit=s.name, threshold="mine: requests.server.rate > 5", lease=True)
+        with Monitor(s) as m:
+            v.call("SetThreshold", unit=s.name, threshold="mine: requests.server.rate < 5 over 10s for 1h", lease=True)
+            m.expect("unknown", name="mine")
+            v.call("ClearThreshold", unit=s.name, name="mine", lease=True)
+            v.call("SetThreshold", unit=s.name, threshold="mine: requests.server.rate > 5 over 1s", lease=True)
+            m.expect("ok", name="mine")
+        m = Monitor(s)
     wait_for("it has gone with the connection", lambda: states(s) == {})
+    equal([e["previous"] for e in m.expect("unknown", name="mine")], ["ok"], "before")
+    m.close()
     # busctl leaves the bus at once
     busctl_call("SetThreshold", "ssb", s.name, "mine: requests.server.rate > 5", "true")
     wait_for("it has gone with the bus name", lambda: states(s) == {})
@@ -363,8 +369,12 @@ def as_long_as_who_asked():
     since = qosctl_json("list-thresholds", s.name)[0]["since"]
     set_threshold(s, "idle: requests.server.rate < 5 over 1s")
     equal(qosctl_json("list-thresholds", s.name)[0]["since"], since, "since when")
+    news = Monitor(s)
     set_threshold(s, "idle: requests.server.rate < 5 over 2s for 1h")
     equal(states(s), {"idle": "unknown"}, "another rule of the name")
+    equal([(e["previous"], e["threshold"]) for e in news.expect("unknown", name="idle")],
+          [("violated", "idle: requests.server.rate < 5 over 1s for 0s, clear 5 for 0s")], "the one before")
+    news.close()
     check(not level(s, "idle"), "a file")
     qosctl("clear-threshold", s.name, "idle")
     equal(states(s), {}, "thresholds")
@@ -377,6 +387,7 @@ def as_long_as_who_asked():
     v.send("Wait", {"unit": s.name, "condition": "requests.server.rate > 1000000"})
     equal(varlink("GetStatus")["units"] >= 1, True, "units")
     qosctl("detach", s.name)
+    m.expect("unknown", name="idle")
     for connection in (m, v):
         try:
             connection.reply()
