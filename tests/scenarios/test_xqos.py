@@ -176,6 +176,16 @@ def what_is_wrong_is_said():
         wait_for(f"the journal has: {line}", lambda: journal_has(line, since))
     check(not journal_has("other", since), "another section was read")
     equal(qosctl_json("list-thresholds", s.name)[0]["origin"], f"{path}:8", "where it comes from")
+    # What no unit can be called keeps nobody else from being let go
+    stray = "a stray.service"
+    write_unit(stray, "[Service]\nExecStart=sleep infinity\n[X-QoS]\nObserve=requests\n")
+    try:
+        os.unlink(path)
+        reload()
+        wait_for("it is let go", lambda: s.name not in listed())
+        wait_for("the journal has the name", lambda: journal_has(f"'{stray}' asks to be observed, but is no unit", since))
+    finally:
+        os.unlink(os.path.join(scenario.UNIT_DIR, stray))
 
 
 @test(exclusive=True, deadline=60)
