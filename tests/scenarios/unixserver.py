@@ -33,17 +33,18 @@ def read(s, how, packets):
         return s.recv(65536)
     if how == "peek":
         s.recv(65536, socket.MSG_PEEK)
-    if how == "splice":
-        r, w = os.pipe()
-        try:
-            os.splice(s.fileno(), w, 65536)
-            os.close(w)
-            return os.read(r, 65536)
-        finally:
-            os.close(r)
     data = b""
     while not data.endswith(b"\n"):
-        more = s.recv(1 if how == "bytewise" else 65536)
+        if how == "splice":
+            r, w = os.pipe()
+            try:
+                os.splice(s.fileno(), w, 65536)
+                os.close(w)
+                more = os.read(r, 65536)
+            finally:
+                os.close(r)
+        else:
+            more = s.recv(1 if how == "bytewise" else 65536)
         if not more:
             break
         data += more
