@@ -205,8 +205,8 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         return 0;
 }
 
-/* An answer was queued at the socket of a unit that asks. server: the other end's. */
-static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server) {
+/* An answer was queued at the socket of a unit that asks; late: it was, and read, and is not noted yet. server: the other end's. */
+static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server, bool late) {
         struct exchange_effect effect = {};
         struct booking book = { .n = 1 };
         struct qos_unit *u;
@@ -220,6 +220,13 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
         book.now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
+        if (late ? c->x.state != EXCHANGE_ASKED || c->heard != UNIX_HEARD_READ : c->heard == UNIX_HEARD_BOOKED) {
+                if (!late)
+                        c->heard = UNIX_HEARD_NOTED;
+                bpf_spin_unlock(&c->lock);
+                return 0;
+        }
+        c->heard = late ? UNIX_HEARD_BOOKED : UNIX_HEARD_NOTED;
         if (c->x.state != EXCHANGE_ASKED)
                 c->found = 1;
         end = c->x.in_end + UNIX_STEP;
@@ -264,8 +271,12 @@ int BPF_PROG(requests_unix, struct sock *sk) {
 
         peer = us->peer;
         if (unix_is_accepted(sk, us)) {
-                if (peer)
+                if (peer) {
+                        c = bpf_sk_storage_get(&unix_conns, peer, 0, 0);
+                        if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ)
+                                unix_client_hears(c, us, true);
                         unix_client_asks(peer, sk, us);
+                }
                 c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
                 u = c ? unit_get(&c->owner) : NULL;
                 if (!u) {
@@ -298,7 +309,7 @@ int BPF_PROG(requests_unix, struct sock *sk) {
         if (c && c->kind == UNIX_CLIENT) {
                 us = bpf_skc_to_unix_sock(peer);
                 if (us)
-                        unix_client_hears(c, us);
+                        unix_client_hears(c, us, false);
         }
         c = bpf_sk_storage_get(&unix_conns, peer, 0, 0);
         if (!c || c->kind != UNIX_SERVER)

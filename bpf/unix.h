@@ -26,6 +26,13 @@ enum unix_kind {
         UNIX_CLIENT,            /* it has asked for the connection, and is a unit's */
 };
 
+/* An answer is queued first and noted then: who does not sleep may have read it, and asked again, before it is noted. */
+enum unix_heard {
+        UNIX_HEARD_NOTED,
+        UNIX_HEARD_READ,        /* of UNIX_CLIENT: something was read while its question was open */
+        UNIX_HEARD_BOOKED,      /* … and the next question came: it was booked then, its note is still to come */
+};
+
 /* Charged to the application's option memory, as struct conn. */
 struct unix_conn {
         struct bpf_spin_lock lock;
@@ -35,6 +42,7 @@ struct unix_conn {
                                  * of UNIX_ASKER: it was answered once; of UNIX_CLIENT: something came that was not asked for */
         __u16 share;            /* SHARE_ROW; of UNIX_CLIENT: as struct conn has it */
         __u16 looked;           /* 1: at what the first question begins with */
+        __u16 heard;            /* enum unix_heard */
         struct exchange x;
 };
 
@@ -136,6 +144,7 @@ static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_own
                 c->found = found;
                 c->share = share;
                 c->looked = 0;
+                c->heard = UNIX_HEARD_NOTED;
                 c->x = x;
         }
         bpf_spin_unlock(&c->lock);
@@ -297,7 +306,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         struct unix_conn *c;
         struct qos_unit *u;
         __u32 consumed = 0, queued;
-        bool fresh, whole;
+        bool answer = false, fresh, whole;
         __u64 now;
 
         /* skb->sk has sent it. One that was closed meanwhile waits for no answer. Through struct socket, as a pointer to
@@ -319,7 +328,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
                         window_enter(u, bpf_ktime_get_ns());
                         share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, len);
                 }
-                return 0;
+                answer = true;
         }
         socket = sender->sk_socket;
         if (!socket)
@@ -334,6 +343,15 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
                 return 0;
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
+        if (c && c->kind == UNIX_CLIENT) {
+                bpf_spin_lock(&c->lock);
+                if (c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_NOTED)
+                        c->heard = UNIX_HEARD_READ;
+                bpf_spin_unlock(&c->lock);
+                return 0;
+        }
+        if (answer)
+                return 0;
         /* That the unit asks has another use for this */
         if (c && c->kind == UNIX_SERVER && c->found)
                 unix_claim(sk, c);
