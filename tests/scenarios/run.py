@@ -5,7 +5,8 @@
     run.py [--vm] [GLOB...]
 
 One line per test; what is known of a failure follows it. --vm: only the tests of the smoke test, with small loads.
-Tests that do not disturb each other run side by side, the others alone."""
+Tests that do not disturb each other run side by side, the others alone. --again: of those that failed so many get a second
+run at the end, alone; what passes then is said by name, in a line of its own."""
 
 import argparse
 import faulthandler
@@ -183,6 +184,7 @@ def run_some(tests, at_once, report):
 def main():
     parser = argparse.ArgumentParser(description="Runs the scenario tests inside the lab.")
     parser.add_argument("--vm", action="store_true", help="only the smoke test, with small loads")
+    parser.add_argument("--again", type=int, default=0, metavar="N", help="how many that failed may be run once more, alone")
     parser.add_argument("globs", nargs="*", metavar="GLOB", help="names of tests, as \"units.*\"")
     arguments = parser.parse_args()
 
@@ -199,10 +201,13 @@ def main():
 
     scenario.in_vm = arguments.vm
     results = {"ok": 0, "FAIL": 0, "SKIP-VM": 0}
+    failed = []
 
     def report(running, ok, said):
         word = "ok" if ok else "FAIL"
         results[word] += 1
+        if not ok:
+            failed.append(running.test)
         print(f"{word:4} {running.test.name} ({running.seconds:.1f} s)", flush=True)
         if not ok:
             print("".join(f"     {line}\n" for line in said.splitlines()), end="", flush=True)
@@ -222,6 +227,16 @@ def main():
         run_some(sorted((t for t in tests if not t.exclusive), key=lambda t: -t.deadline),
                  1 if scenario.in_vm else SIDE_BY_SIDE, report)
         run_some([t for t in tests if t.exclusive], 1, report)
+
+        # More than these are no accident
+        if 0 < len(failed) <= arguments.again:
+            again = failed.copy()
+            failed.clear()
+            results["FAIL"] -= len(again)
+            run_some(again, 1, report)
+            for t in again:
+                if t not in failed:
+                    print(f"Passed only when run again: {t.name}", flush=True)
 
     skipped = f", {results['SKIP-VM']} skipped" if results["SKIP-VM"] else ""
     print(f"{results['ok']} passed, {results['FAIL']} failed{skipped}")
