@@ -1406,6 +1406,11 @@ talk:
         return zero();
 }
 
+/* After a reset what was queued can still be read. Whoever asked that has gone, and nothing tells of the socket any more. */
+static __always_inline bool connection_is_gone(const struct sock *sk) {
+        return sk->__sk_common.skc_state == TCP_CLOSE;
+}
+
 SEC("tp_btf/skb_copy_datagram_iovec")
 int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         struct tcp_sock *tp;
@@ -1420,6 +1425,8 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         /* Two hooks on one tracepoint would be two calls for each that reads */
         if (sk->__sk_common.skc_family == AF_UNIX)
                 return unix_content(skb, len);
+        if (connection_is_gone(sk))
+                return 0;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         if (!c || c->kind != CONN_SERVER || (c->tries >= TRIES_MAX && !(c->x.flags & EXCHANGE_SEALED)))
                 return 0;
@@ -2255,6 +2262,8 @@ int BPF_PROG(requests_read, struct sock *sk) {
         struct place p;
         __u64 now, first_at, last_at;
 
+        if (connection_is_gone(sk))
+                return 0;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         u = c ? unit_get(&c->owner) : NULL;
         if (!u) {

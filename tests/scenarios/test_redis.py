@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """RESP: the real Redis, which counts its commands itself, with clients that pipeline, wait, subscribe and cut."""
 
+import os
 import random
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -207,6 +209,31 @@ def gone_with_questions_open():
     wait_for("they count as given up", lambda: server_figures(r)["clientAborts"] == 10)
     wait_for("nothing is in flight", lambda: server_figures(r)["inFlight"] == 0)
     equal(total(r), 0, "requests answered")
+
+
+@test()
+def gone_before_they_are_read():
+    """Questions that the server reads when the client has reset the connection already: nobody waits for them."""
+    r = Redis()
+    pings = lambda: int((re.search(r"cmdstat_ping:calls=(\d+)", r.cli("info", "commandstats")) or [0, 0])[1])
+    with r.connect() as other:
+        for asked in (0, 3):
+            s = r.connect()
+            for _ in range(asked):
+                s.sendall(command("PING"))
+                equal(receive(s, 7), b"+PONG\r\n", "the answer")
+            before = pings()
+            os.kill(r.main_pid, signal.SIGSTOP)
+            s.sendall(command("PING") * 4)
+            wait_for("they are there", lambda: server_figures(r)["inFlight"] > 0)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            s.close()
+            os.kill(r.main_pid, signal.SIGCONT)
+            other.sendall(command("PING"))
+            equal(receive(other, 7), b"+PONG\r\n", "the answer to another client")
+            # It reads what the connection still has, and executes it
+            wait_for("Redis has read them", lambda: pings() == before + 5)
+            wait_for("nothing is in flight", lambda: server_figures(r)["inFlight"] == 0)
 
 
 @test(deadline=60)
