@@ -223,7 +223,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
 
         if (x->asked_at != 0 && now - x->asked_at < UDP_WAIT_NSEC)
                 return 0; /* it answers the unit */
-        if (now - x->last_at >= UDP_WAIT_NSEC)
+        if ((__s64) (now - x->last_at) >= (__s64) UDP_WAIT_NSEC)
                 x->open = 0; /* nobody waits for that any more */
         if (__sync_fetch_and_add(&x->open, 1) == 0) {
                 x->first_at = now;
@@ -298,11 +298,26 @@ static __always_inline void udp_note(const struct udp_datagram *d, struct udp_so
                 window_count(u, QOS_CELL_DROPS, 1);
 }
 
+/* Takes one question as answered. Returns how many were open with it; others may do the same at this moment. */
+static __always_inline __u32 udp_take(struct udp_exchange *x) {
+        /* So many that answer the same peer from one socket at the same time, and no loop without end */
+        for (int i = 0; i < 4; i++) {
+                __u32 open = *(volatile __u32*) &x->open;
+
+                if (open == 0)
+                        return 0;
+                if (__sync_val_compare_and_swap(&x->open, open, open - 1) == open)
+                        return open;
+        }
+        return 0;
+}
+
 static __attribute__((noinline)) int udp_depart(struct __sk_buff *skb, struct bpf_sock *sk) {
         struct udp_exchange *x = NULL;
         struct udp_datagram d = {};
         struct udp_socket *c;
         struct qos_unit *u;
+        __u32 open;
         __u64 now;
 
         c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
@@ -332,14 +347,13 @@ static __attribute__((noinline)) int udp_depart(struct __sk_buff *skb, struct bp
                 x = udp_find(&d, &c->owner);
         }
 
-        if (x && x->open > 0 && now - x->first_at < UDP_WAIT_NSEC) {
-                __u32 open = x->open, bytes = x->bytes;
+        open = x && (__s64) (now - x->first_at) < (__s64) UDP_WAIT_NSEC ? udp_take(x) : 0;
+        if (open > 0) {
+                __u32 bytes = x->bytes;
                 __u64 first_at = x->first_at;
 
                 if (open > 1 && !d.peer.dns)
                         share_count(u, c->share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
-                if (__sync_val_compare_and_swap(&x->open, open, open - 1) != open)
-                        __sync_fetch_and_add(&x->open, -1);
                 if (open > 1)
                         x->first_at = x->last_at;
                 bytes /= open;

@@ -156,6 +156,7 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         struct qos_owner owner;
         struct unix_conn *c;
         struct qos_unit *u;
+        bool first = false;
 
         if (!asker || !sk || !us)
                 return 0;
@@ -173,6 +174,7 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
                         window_count(u, QOS_CELL_DROPS, 1);
                         return 0;
                 }
+                first = true;
         }
         if (c->kind != UNIX_CLIENT)
                 return 0;
@@ -183,7 +185,7 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         bpf_spin_lock(&c->lock);
         if (c->x.state == EXCHANGE_ASKED || waiting == 0)
                 exchange_ask(&c->x, book.now, &effect);
-        else if (c->found && queued == 0) {
+        else if ((c->found || first) && queued == 0) {
                 /* The peer was faster than this: it has read and answered already */
                 c->x.state = EXCHANGE_ANSWERING;
                 c->x.first_at = c->x.last_out_at = book.now;
@@ -255,6 +257,7 @@ int BPF_PROG(requests_unix, struct sock *sk) {
         struct unix_sock *us;
         struct qos_unit *u;
         struct sock *peer;
+        __u32 queued;
         __u64 now;
 
         if (sk->__sk_common.skc_family != AF_UNIX)
@@ -293,12 +296,16 @@ int BPF_PROG(requests_unix, struct sock *sk) {
                                 return 0;
                         }
                 }
-                if (c->kind != UNIX_SERVER || sk->sk_receive_queue.qlen == 0)
-                        return 0; /* it was read already */
+                if (c->kind != UNIX_SERVER)
+                        return 0;
 
+                queued = sk->sk_receive_queue.qlen;
                 now = bpf_ktime_get_ns();
                 bpf_spin_lock(&c->lock);
-                unix_arrive(&c->x, now);
+                if (c->heard > 0)
+                        c->heard--; /* it was read, or is being read, by somebody who did not sleep */
+                else if (queued > 0)
+                        unix_arrive(&c->x, now);
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }

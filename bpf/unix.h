@@ -42,7 +42,7 @@ struct unix_conn {
                                  * of UNIX_ASKER: it was answered once; of UNIX_CLIENT: something came that was not asked for */
         __u16 share;            /* SHARE_ROW; of UNIX_CLIENT: as struct conn has it */
         __u16 looked;           /* 1: at what the first question begins with */
-        __u16 heard;            /* enum unix_heard */
+        __u16 heard;            /* of UNIX_CLIENT: enum unix_heard; of UNIX_SERVER: buffers that were read before their arrival was noted */
         struct exchange x;
 };
 
@@ -172,8 +172,10 @@ static __always_inline void unix_arrive(struct exchange *x, __u64 now) {
 }
 
 /* Some of the first buffer in the queue is on its way to the application. whole: and nothing remains of it; queued: how
- * many buffers are in the queue, this one too. Returns whether it had not been seen before (MSG_PEEK). The lock is held. */
-static __always_inline bool unix_read(struct exchange *x, __u64 now, bool whole, __u32 queued, struct exchange_effect *effect) {
+ * many buffers are in the queue, this one too. known: its arrival is noted, if not before then after this. Returns whether it had
+ * not been seen before (MSG_PEEK). The lock is held. */
+static __always_inline bool unix_read(struct unix_conn *c, __u64 now, bool whole, __u32 queued, bool known, struct exchange_effect *effect) {
+        struct exchange *x = &c->x;
         __u32 to;
 
         if (x->in_end == x->read_end) {
@@ -184,6 +186,8 @@ static __always_inline bool unix_read(struct exchange *x, __u64 now, bool whole,
                 }
                 /* … or it was faster than the note of its arrival, which comes right after that */
                 unix_arrive(x, now);
+                if (known)
+                        c->heard++;
         }
 
         to = x->read_end / UNIX_STEP * UNIX_STEP + UNIX_STEP;
@@ -306,7 +310,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         struct unix_conn *c;
         struct qos_unit *u;
         __u32 consumed = 0, queued;
-        bool answer = false, fresh, whole;
+        bool answer = false, known = true, fresh, whole;
         __u64 now;
 
         /* skb->sk has sent it. One that was closed meanwhile waits for no answer. Through struct socket, as a pointer to
@@ -359,6 +363,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
                 c = unix_learn_reader(sk);
                 if (!c)
                         return 0;
+                known = false;
         }
         u = unit_get(&c->owner);
         if (!u || c->kind != UNIX_SERVER)
@@ -381,7 +386,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
-        fresh = unix_read(&c->x, now, whole, queued, &effect);
+        fresh = unix_read(c, now, whole, queued, known, &effect);
         bpf_spin_unlock(&c->lock);
 
         if (fresh) {
