@@ -146,9 +146,31 @@ static __always_inline struct qos_contention* machine_enter(__u64 now) {
         return c;
 }
 
+/* Requests are completed with interrupts on, or in an interrupt, by their device: the one may come in the midst of the other, and no
+ * program runs in the midst of itself. So there are two of each, and the second does what the first cannot: running says that it
+ * is at work on this CPU. */
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 2);         /* block_complete, block_done */
+        __type(key, __u32);
+        __type(value, __u32);
+} block_running SEC(".maps");
+
+static __always_inline void block_run(__u32 i, bool running) {
+        __u32 *r = bpf_map_lookup_elem(&block_running, &i);
+
+        if (r)
+                *(volatile __u32*) r = running;
+}
+
+static __always_inline bool block_runs(__u32 i) {
+        __u32 *r = bpf_map_lookup_elem(&block_running, &i);
+
+        return r && *(volatile __u32*) r;
+}
+
 /* Before block_done, and once for each part that was done. */
-SEC("tp_btf/block_rq_complete")
-int BPF_PROG(block_complete, struct request *request, int error, unsigned int bytes) {
+static __always_inline int block_completed(struct request *request, unsigned int bytes) {
         __u64 now, key = (__u64) request;
         struct qos_contention *c;
         struct block *b;
@@ -174,8 +196,20 @@ int BPF_PROG(block_complete, struct request *request, int error, unsigned int by
         return 0;
 }
 
-SEC("tp_btf/block_io_done")
-int BPF_PROG(block_done, struct request *request) {
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(block_complete, struct request *request, int error, unsigned int bytes) {
+        block_run(0, true);
+        block_completed(request, bytes);
+        block_run(0, false);
+        return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(block_complete_too, struct request *request, int error, unsigned int bytes) {
+        return block_runs(0) ? block_completed(request, bytes) : 0;
+}
+
+static __always_inline int block_is_done(struct request *request) {
         __u64 now, queued, served, key = (__u64) request;
         struct qos_contention *c;
         struct block *b;
@@ -203,4 +237,17 @@ int BPF_PROG(block_done, struct request *request) {
         }
         bpf_map_delete_elem(&blocks, &key);
         return 0;
+}
+
+SEC("tp_btf/block_io_done")
+int BPF_PROG(block_done, struct request *request) {
+        block_run(1, true);
+        block_is_done(request);
+        block_run(1, false);
+        return 0;
+}
+
+SEC("tp_btf/block_io_done")
+int BPF_PROG(block_done_too, struct request *request) {
+        return block_runs(1) ? block_is_done(request) : 0;
 }

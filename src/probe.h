@@ -51,7 +51,9 @@ typedef enum Program {
         PROGRAM_BLOCK_START,
         PROGRAM_BLOCK_ISSUE,
         PROGRAM_BLOCK_COMPLETE,
+        PROGRAM_BLOCK_COMPLETE_TOO,
         PROGRAM_BLOCK_DONE,
+        PROGRAM_BLOCK_DONE_TOO,
         /* Those of "memory" */
         PROGRAM_FAULT,
         PROGRAM_FAULT_KERNEL,
