@@ -265,8 +265,13 @@ struct qos_unit {
         struct qos_row rows[QOS_ROWS];          /* by number - 1 */
         struct qos_challengers challengers;
         __u32 folds;                            /* odd while a row becomes part of the rest */
-        __u32 _padding;
+        __u32 retired;                          /* 1: what is in here is no longer all that is the unit's, or nobody adds to it. For
+                                                 * those who were given the map to read (GetView) */
 };
+
+/* What libqosd must have been built with to read the map of a running qosd. It goes up with each change of what a word in
+ * struct qos_unit means; most changes move the others. */
+#define QOS_LAYOUT ((__u64) sizeof(struct qos_unit) << 24 | (__u64) QOS_CELLS << 8 | 1)
 
 /* ---- other maps ----------------------------------------------------------------------------------------------- */
 
@@ -285,6 +290,7 @@ struct qos_nest {
 };
 
 #define QOS_NEST_CLOSED 1U      /* detached: what is its own goes to the outer one */
+#define QOS_NEST_RETIRED 4U     /* its map is of no use any more to those who were given it: units_retire() tells them */
 #define QOS_NEST_LOOK   2U      /* one in it was attached: perhaps what is this one's is that one's */
 
 /* Paths of this depth are the deepest that are observed, so no unit has more around it. */

@@ -164,3 +164,22 @@ int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
                 statistics_count(QOS_STATISTIC_GROUPS_LOST);
         return 0;
 }
+
+/* Tells those who were given the map of a unit that it is of no use any more: once it is frozen only a program can. Runs over all
+ * of nests. */
+SEC("iter/bpf_map_elem")
+int units_retire(struct bpf_iter__bpf_map_elem *ctx) {
+        const struct qos_nest *nest = ctx->value;
+        const __u32 *slot = ctx->key;
+        struct qos_owner owner = {};
+        struct qos_unit *u;
+
+        if (!nest || !slot || !(nest->flags & QOS_NEST_RETIRED))
+                return 0;
+        owner.slot = *slot;
+        owner.generation = nest->generation;
+        u = unit_get(&owner);
+        if (u)
+                __sync_lock_test_and_set(&u->retired, 1);
+        return 0;
+}

@@ -27,6 +27,8 @@ static const struct {
         [QOS_ERROR_NO_SUCH_THRESHOLD] = { "NoSuchThreshold",  "threshold", -ENOENT    },
         [QOS_ERROR_THRESHOLD_EXISTS]  = { "ThresholdExists",  "threshold", -EEXIST    },
         [QOS_ERROR_TOO_MANY_THRESHOLDS] = { "TooManyThresholds", "limit", -EUSERS     },
+        [QOS_ERROR_NO_VIEW]           = { "NoView",           "unit",   -EOPNOTSUPP    },
+        [QOS_ERROR_TOO_MANY_VIEWS]    = { "TooManyViews",     "limit",  -EUSERS        },
         [QOS_ERROR_SERVICE_MANAGER]   = { "ServiceManager",   "unit",   -EHOSTUNREACH  },
 };
 

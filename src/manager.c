@@ -655,6 +655,7 @@ static void unit_let_go(Unit *u) {
         Manager *m = u->manager;
 
         alarms_unit_detached(u);
+        unit_retire_view(u);
         if (u->view) {
                 probe_disown_path(m->probe, u->control_group);
                 if (u->instances)

@@ -60,7 +60,32 @@ static Unit* nest_get(Manager *m, unsigned slot) {
         return u && u->view ? u : NULL;
 }
 
+bool unit_is_whole(const Unit *u) {
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books;
+
+        if (!u->view || u->base)
+                return false;
+        unit_get_books(u, buffer, &books);
+        return books.n == 1;
+}
+
+void unit_retire_view(Unit *u) {
+        int r;
+
+        if (!u->given)
+                return;
+        u->given = false;
+        r = probe_retire_unit(u->manager->probe, u->index);
+        if (r < 0)
+                log_unit_warning_errno(u->name, r, "Failed to tell the readers of the map of '%s' that it is no longer in use: %m", u->name);
+}
+
 void nest_publish(Manager *m, const Unit *look) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && !unit_is_whole(m->units[i]))
+                        unit_retire_view(m->units[i]);
+
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Unit *u = nest_get(m, i), *outer = u ? unit_find_outer(u) : NULL;
                 struct qos_nest nest = {};

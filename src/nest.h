@@ -21,6 +21,11 @@ Unit* unit_find_outer_of(const Unit *u, const char *control_group);
 /* Whose books are the unit's: fills in both, buffer has room for UNITS_MAX_LIMIT. */
 void unit_get_books(const Unit *u, WindowBook *buffer, WindowBooks *ret);
 
+/* Whether the figures of the unit are in its own book alone, and that has none of others: then it may be given away as it is. */
+bool unit_is_whole(const Unit *u);
+/* Its map is of no use any more to those who have it. */
+void unit_retire_view(Unit *u);
+
 /* Tells the kernel who lies in whom. look: one that was just attached, whose sockets may be those of units around it. */
 void nest_publish(Manager *m, const Unit *look);
 /* Lets the kernel look through its sockets, after nest_publish(). */

@@ -163,6 +163,8 @@ static const struct {
                                    "requests in flight on Unix sockets" },
         [PROGRAM_UDP_OPEN]     = { "requests_udp_open",   "requests", "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_UDP_PEERS,
                                    "requests in flight on UDP" },
+        [PROGRAM_RETIRE]       = { "units_retire",        "units",    "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_NESTS,
+                                   "maps of units that are given to other programs" },
         [PROGRAM_LIBRARY_EGRESS] = { "library_egress",    "tls",      "cgroup_skb/egress",            HOOK_CGROUP_EGRESS,  0,
                                    "when answers inside TLS leave" },
         [PROGRAM_LIBRARY_ENTER] = { "library_enter",      "tls",      "uprobe.multi/libssl",          HOOK_LIBRARY,        0,
@@ -1395,6 +1397,31 @@ static int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
         if (ret_session)
                 *ret_session = session.id;
         return 0;
+}
+
+int probe_get_unit_fd(Probe *p, unsigned slot) {
+        assert(slot < UNITS_MAX_LIMIT);
+
+        return p->link_fds[PROGRAM_RETIRE] < 0 ? -EOPNOTSUPP : p->unit_fds[slot];
+}
+
+int probe_retire_unit(Probe *p, unsigned slot) {
+        struct qos_nest before, nest;
+        int r;
+
+        if (!p->started || !p->views[slot])
+                return 0;
+        r = bpf_map_lookup_elem(p->map_fds[MAP_NESTS], &slot, &before);
+        if (r < 0)
+                return r;
+
+        nest = before;
+        nest.generation = p->views[slot]->generation;
+        nest.flags |= QOS_NEST_RETIRED;
+        probe_set_nest(p, slot, &nest);
+        r = iterator_run(p, PROGRAM_RETIRE, NULL);
+        probe_set_nest(p, slot, &before);
+        return r;
 }
 
 int probe_find_sockets(Probe *p) {

@@ -35,6 +35,7 @@ typedef enum Program {
         PROGRAM_SHARE_UDP,
         PROGRAM_UNIX_OPEN,
         PROGRAM_UDP_OPEN,
+        PROGRAM_RETIRE,
         /* Those of the probe "tls", which are loaded with the first unit that has it */
         PROGRAM_LIBRARY_EGRESS,
         PROGRAM_LIBRARY_ENTER,
@@ -103,6 +104,11 @@ const char* probe_get_more_failure(Probe *p, ProbeMask probe);
 /* The map of a unit. ret_view is mapped read-only and valid until probe_remove_unit(). */
 int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, const struct qos_unit **ret_view);
 void probe_remove_unit(Probe *p, unsigned slot);
+
+/* The descriptor of the map, for others to read; it stays the probe's. -EOPNOTSUPP: they could not be told when to end that. */
+int probe_get_unit_fd(Probe *p, unsigned slot);
+/* Tells those who have it that the map is of no use any more, which is for ever. */
+int probe_retire_unit(Probe *p, unsigned slot);
 
 /* Whose control group this is now (by descriptor of its directory), and whose a group that is made at this path will
  * be. -ENAMETOOLONG: no program could recognise the path. */

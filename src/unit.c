@@ -481,8 +481,9 @@ static bool gauges_equal(const Metrics *a, const Metrics *b) {
                 x->connections.accept_queue_max == y->connections.accept_queue_max;
 }
 
-static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *ret_rows) {
-        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+/* at: NULL for now. */
+static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, RowsReading *ret_rows) {
+        uint64_t now = at ? at->monotonic : now_nsec(CLOCK_MONOTONIC);
         WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
         WindowBooks books = {};
@@ -491,7 +492,7 @@ static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *
         bool measurable;
         Snapshot totals = {}, s = {
                 .window = window,
-                .timestamp = now_nsec(CLOCK_REALTIME),
+                .timestamp = at ? at->realtime : now_nsec(CLOCK_REALTIME),
                 .cost_share = NAN,
                 .drops = 0, /* nothing is counted: nothing is lost */
         };
@@ -532,7 +533,7 @@ static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *
         contention_fill(u, now, WINDOW_TOTAL, &s.totals, &contention, &total.signature);
 
         /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same seq */
-        if (u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&
+        if (!at && u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&
             u->cached_boundary == reading.boundary && now < u->cached_at + SNAPSHOT_AGE_NSEC &&
             s.metrics.requests.server.in_flight == 0 && gauges_equal(&s.metrics, &u->cached.metrics)) {
                 *ret = u->cached;
@@ -550,7 +551,13 @@ static void snapshot_read(Unit *u, uint64_t window, Snapshot *ret, RowsReading *
 void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
         RowsReading rows;
 
-        snapshot_read(u, window, ret, &rows);
+        snapshot_read(u, NULL, window, ret, &rows);
+}
+
+void unit_get_snapshot_at(Unit *u, const Moment *at, uint64_t window, Snapshot *ret) {
+        RowsReading rows;
+
+        snapshot_read(u, at, window, ret, &rows);
 }
 
 /* Requests of which no answer has begun to leave for longer than the limit: so many at least. */
@@ -654,7 +661,7 @@ double unit_get_threshold_value(Unit *u, const Snapshot *s, const Metric *metric
 void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size_t n, Snapshot *ret, Row *ret_rows) {
         RowsReading rows;
 
-        snapshot_read(u, window, ret, &rows);
+        snapshot_read(u, NULL, window, ret, &rows);
         for (size_t i = 0; i < n; i++) {
                 WindowRow value;
 
@@ -729,18 +736,26 @@ static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, 
         return 0;
 }
 
+static const struct {
+        const char *name;
+        uint64_t needs;
+} distribution_table[QOS_DISTRIBUTIONS] = {
+        [QOS_LATENCY]    = { "requests.server.latency",   NEEDS_ARRIVALS  },
+        [QOS_FIRST_BYTE] = { "requests.server.firstByte", NEEDS_ARRIVALS  },
+        [QOS_RECEIVE]    = { "requests.server.receive",   NEEDS_ARRIVALS  },
+        [QOS_QUEUE]      = { "requests.server.queue",     NEEDS_ARRIVALS  },
+        [QOS_SERVICE]    = { "requests.server.service",   NEEDS_EXCHANGES },
+        [QOS_ANSWER]     = { "requests.server.answer",    NEEDS_EXCHANGES },
+};
+
+void unit_get_measured(Unit *u, const char **ret) {
+        uint64_t programs = probe_get_programs(u->manager->probe);
+
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
+                ret[d] = u->view && has(programs, distribution_table[d].needs) ? distribution_table[d].name : NULL;
+}
+
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *ret, QosError *e) {
-        static const struct {
-                const char *name;
-                uint64_t needs;
-        } table[QOS_DISTRIBUTIONS] = {
-                [QOS_LATENCY]    = { "requests.server.latency",   NEEDS_ARRIVALS  },
-                [QOS_FIRST_BYTE] = { "requests.server.firstByte", NEEDS_ARRIVALS  },
-                [QOS_RECEIVE]    = { "requests.server.receive",   NEEDS_ARRIVALS  },
-                [QOS_QUEUE]      = { "requests.server.queue",     NEEDS_ARRIVALS  },
-                [QOS_SERVICE]    = { "requests.server.service",   NEEDS_EXCHANGES },
-                [QOS_ANSWER]     = { "requests.server.answer",    NEEDS_EXCHANGES },
-        };
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         char name[SELECTOR_METRIC_MAX];
         WindowBook buffer[UNITS_MAX_LIMIT];
@@ -760,7 +775,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric, "'%.200s' does not say which endpoint or peer, expected in brackets "
                                      SELECTOR_EXPECTED, metric);
         for (d = 0; r >= 0 && d < QOS_DISTRIBUTIONS; d++)
-                if (streq(name, table[d].name))
+                if (streq(name, distribution_table[d].name))
                         break;
 
         /* The figures that endpoints and peers have, and what the unit asks of others is its peers' */
@@ -774,7 +789,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                                      "'%.200s' is not a distribution, expected one like 'requests.server.latency'", metric);
 
         /* For seq, and to know whether the figures mean anything */
-        snapshot_read(u, window, &snapshot, &rows);
+        snapshot_read(u, NULL, window, &snapshot, &rows);
 
         if (of_rows) {
                 WindowRow value;
@@ -787,7 +802,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 return histogram_fill(&snapshot, window, rows.covered, QOS_QUEUE, value.cells, value.sums[QOS_ROW_SUM_LATENCY], ret);
         }
 
-        if (!u->view || !has(probe_get_programs(u->manager->probe), table[d].needs) ||
+        if (!u->view || !has(probe_get_programs(u->manager->probe), distribution_table[d].needs) ||
             snapshot.metrics.requests.quality == QUALITY_OVERLAPPING)
                 return -ENODATA;
         unit_get_books(u, buffer, &books);

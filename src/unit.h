@@ -102,6 +102,8 @@ struct Unit {
         uint64_t machine_base_at;       /* when that was, CLOCK_MONOTONIC ns */
         uint64_t shares_since;          /* windows that begin before that have more of the unit than of the machine */
         Usage *usage;                   /* what its control group's files say; NULL: they are not read */
+        bool given;                     /* its map, to some program to read */
+        uid_t given_uid;                /* … of that user, root if of several; so that the same one is not counted twice */
         uint64_t closed_at;             /* of one that is detached, CLOCK_MONOTONIC ns (nest.h) */
 
         uint64_t seq;
@@ -137,6 +139,17 @@ void unit_free(Unit *u);
 /* Takes a reading over the window (WINDOW_TOTAL or window_is_valid()). Never fails: what cannot be had is absent.
  * While nothing happened to the unit the last reading is given again, with its seq. */
 void unit_get_snapshot(Unit *u, uint64_t window_nsec, Snapshot *ret);
+
+/* The same at a moment that is given, so that readings of several units have the same one; always a new one. */
+typedef struct Moment {
+        uint64_t monotonic, realtime;   /* ns */
+} Moment;
+
+void unit_get_snapshot_at(Unit *u, const Moment *at, uint64_t window_nsec, Snapshot *ret);
+
+/* Which distributions are measured, by the names of their metrics ("requests.server.latency"): QOS_DISTRIBUTIONS of them, NULL for
+ * one that is not. */
+void unit_get_measured(Unit *u, const char **ret);
 
 /* What the metric is for a threshold with that limit, in a reading over that window: requests of which no answer has begun to leave
  * for longer than the limit count as beyond it, in quantiles of the latency and of the time to first byte. NaN: not known, also of

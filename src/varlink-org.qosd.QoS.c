@@ -702,6 +702,32 @@ static SD_VARLINK_DEFINE_METHOD(
                 SD_VARLINK_DEFINE_OUTPUT(values, SD_VARLINK_OBJECT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
+                GetMany,
+                FIELD_COMMENT("The units, at most 256"),
+                SD_VARLINK_DEFINE_INPUT(units, SD_VARLINK_STRING, SD_VARLINK_ARRAY),
+                DEFINE_INPUT_WINDOW,
+                FIELD_COMMENT("When the readings were taken, all of them, in nanoseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("The readings, in the order of the units"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshots, Snapshot, SD_VARLINK_ARRAY));
+
+static SD_VARLINK_DEFINE_METHOD(
+                GetView,
+                DEFINE_INPUT_UNIT,
+                FIELD_COMMENT("The name of the unit"),
+                SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Which of the descriptors that come with the reply is the map"),
+                SD_VARLINK_DEFINE_OUTPUT(map, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("What is where in the map. Who was built with another number than this cannot read it"),
+                SD_VARLINK_DEFINE_OUTPUT(layout, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("When the unit was attached, in nanoseconds of CLOCK_MONOTONIC"),
+                SD_VARLINK_DEFINE_OUTPUT(since, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("How many samples must lie beyond a quantile, as in qosd.conf"),
+                SD_VARLINK_DEFINE_OUTPUT(minimumSamples, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("The distributions that are measured, by the names of their metrics"),
+                SD_VARLINK_DEFINE_OUTPUT(measured, SD_VARLINK_STRING, SD_VARLINK_ARRAY));
+
+static SD_VARLINK_DEFINE_METHOD(
                 Mark,
                 DEFINE_INPUT_UNIT,
                 FIELD_COMMENT("The name of the unit, or the path of the control group if it was attached by that"),
@@ -897,6 +923,8 @@ static DEFINE_ERROR(NoHistory, metric, SD_VARLINK_STRING, "The metric");
 static DEFINE_ERROR(NotMarked, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(TooManyMarks, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(InvalidExclude, exclude, SD_VARLINK_STRING, "What was to be left out, as it was asked for");
+static DEFINE_ERROR(NoView, unit, SD_VARLINK_STRING, "The unit");
+static DEFINE_ERROR(TooManyViews, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooManyExcludes, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(InvalidThreshold, threshold, SD_VARLINK_STRING, "The threshold or the condition as it was written");
 static DEFINE_ERROR(NoSuchThreshold, threshold, SD_VARLINK_STRING, "The name as it was asked for");
@@ -989,6 +1017,10 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_method_List,
                 SYMBOL_COMMENT("Takes a reading of one attached unit"),
                 &vl_method_Get,
+                SYMBOL_COMMENT("Takes a reading of each of the units, all at the same moment"),
+                &vl_method_GetMany,
+                SYMBOL_COMMENT("Gives the memory that the unit's requests are counted in, to read and not to write: libqosd knows how. It has addresses of peers in it, so that it is for root and for the user whose control group the unit is. As soon as it is of no use any more (the unit is detached, or another one in it is attached) a word in it says so; when the connection ends nobody is left who would"),
+                &vl_method_GetView,
                 SYMBOL_COMMENT("Remembers the present moment, for Get() with sinceMark; once more forgets the one before. Marks go with the connection, or the unit's last hold"),
                 &vl_method_Mark,
                 SYMBOL_COMMENT("Shows how the durations are distributed that a metric is made from"),
@@ -1039,6 +1071,10 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_TooManyMarks,
                 SYMBOL_COMMENT("What cannot be left out, expected \"port:\" and a number"),
                 &vl_error_InvalidExclude,
+                SYMBOL_COMMENT("There is no map that has all of the unit's figures"),
+                &vl_error_NoView,
+                SYMBOL_COMMENT("This user was given as many maps as may be"),
+                &vl_error_TooManyViews,
                 SYMBOL_COMMENT("As much is left out of the figures of this unit as may be, by all who have attached it together"),
                 &vl_error_TooManyExcludes,
                 SYMBOL_COMMENT("That is no threshold, or no condition"),

@@ -11,6 +11,7 @@
 #include "metric.h"
 #include "nest.h"
 #include "polkit.h"
+#include "probe.h"
 #include "varlink.h"
 #include "varlink-org.qosd.QoS.h"
 #include "varlink-pump.h"
@@ -56,6 +57,16 @@ typedef struct Monitor {
 /* Units that one connection may have a mark in. A mark takes 22 KiB, and a user may have a hundred connections. */
 #define MARKS_MAX 4U
 
+/* Maps that are given to one user, root apart, in one run of qosd. Who has one keeps its memory (620 KiB) also when the unit is
+ * detached, and could attach it again and again. */
+#define VIEWS_PER_USER_MAX 64U
+
+typedef struct Viewer {
+        uid_t uid;
+        unsigned n;
+        struct Viewer *next;
+} Viewer;
+
 typedef struct Mark {
         Unit *unit;
         WindowMark mark;
@@ -90,6 +101,7 @@ struct VarlinkServer {
         Manager *manager;
         sd_varlink_server *server;
         Connection *connections;
+        Viewer *viewers;                /* users who were given maps */
         uint64_t refused_at;            /* CLOCK_MONOTONIC usec; 0: never */
 };
 
@@ -576,6 +588,147 @@ static int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varli
         if (r < 0)
                 return r;
         return sd_varlink_reply(link, v);
+}
+
+static int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "units",  SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv, offsetof(Parameters, names),  SD_JSON_MANDATORY },
+                { "window", _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,       offsetof(Parameters, window), SD_JSON_NULLABLE  },
+                {}
+        };
+        const Moment now = { .monotonic = now_nsec(CLOCK_MONOTONIC), .realtime = now_nsec(CLOCK_REALTIME) };
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        Unit *units[UNITS_MAX_LIMIT];
+        size_t n = 0;
+        int r;
+
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        r = parameters_check_window(c->server->manager, link, &p);
+        if (r != 0)
+                return r;
+
+        for (char **name = p.names; name && *name; name++) {
+                if (n >= UNITS_MAX_LIMIT)
+                        return sd_varlink_error_invalid_parameter_name(link, "units");
+                units[n] = manager_get_unit(c->server->manager, *name, &e);
+                if (!units[n])
+                        return reply_error(link, -ENXIO, &e);
+                n++;
+        }
+
+        r = sd_json_variant_new_array(&array, NULL, 0);
+        for (size_t i = 0; i < n && r >= 0; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+                Snapshot s;
+
+                unit_get_snapshot_at(units[i], &now, p.window, &s);
+                r = snapshot_to_json(units[i], &s, connection_may_see_peers(c, units[i]), &v);
+                if (r >= 0)
+                        r = sd_json_variant_append_array(&array, v);
+        }
+        if (r < 0)
+                return r;
+        return sd_varlink_replybo(link,
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", now.realtime),
+                                  SD_JSON_BUILD_PAIR_VARIANT("snapshots", array));
+}
+
+/* Notes that the user has the map of this unit. 0: it may not have one more. */
+static int connection_count_view(Connection *c, Unit *u) {
+        Viewer *v;
+
+        if (c->uid == 0 || (u->given && u->given_uid == c->uid)) {
+                if (!u->given)
+                        u->given_uid = 0;
+                return 1;
+        }
+
+        for (v = c->server->viewers; v; v = v->next)
+                if (v->uid == c->uid)
+                        break;
+        if (!v) {
+                v = new0(Viewer, 1);
+                if (!v)
+                        return -ENOMEM;
+                v->uid = c->uid;
+                v->next = c->server->viewers;
+                c->server->viewers = v;
+        }
+        if (v->n >= VIEWS_PER_USER_MAX)
+                return 0;
+        v->n++;
+        u->given_uid = c->uid;
+        return 1;
+}
+
+static int vl_method_get_view(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit), SD_JSON_MANDATORY },
+                {}
+        };
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        const char *measured[QOS_DISTRIBUTIONS];
+        Connection *c = ASSERT_PTR(userdata);
+        Unit *u;
+        int fd, r;
+
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        u = manager_get_unit(c->server->manager, p.unit, &e);
+        if (!u)
+                return reply_error(link, -ENXIO, &e);
+
+        /* Addresses of peers are in the map, too */
+        if (!connection_may_see_peers(c, u))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
+
+        fd = u->view ? probe_get_unit_fd(c->server->manager->probe, u->index) : -EOPNOTSUPP;
+        if (fd < 0) {
+                r = qos_error_set(&e, QOS_ERROR_NO_VIEW, u->name, "nothing can be read of '%s', 'qosctl probes' says why", u->name);
+                return reply_error(link, r, &e);
+        }
+        if (!unit_is_whole(u)) {
+                r = qos_error_set(&e, QOS_ERROR_NO_VIEW, u->name, "what is counted for '%s' is in several maps, as units lie or have lain in it", u->name);
+                return reply_error(link, r, &e);
+        }
+        r = connection_count_view(c, u);
+        if (r < 0)
+                return r;
+        if (r == 0) {
+                char limit[16];
+
+                (void) snprintf(limit, sizeof(limit), "%u", VIEWS_PER_USER_MAX);
+                r = qos_error_set(&e, QOS_ERROR_TOO_MANY_VIEWS, limit, "user %u was given %s maps, more are not given", (unsigned) c->uid, limit);
+                return reply_error(link, r, &e);
+        }
+
+        unit_get_measured(u, measured);
+        r = sd_json_variant_new_array(&array, NULL, 0);
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS && r >= 0; d++)
+                if (measured[d])
+                        r = sd_json_variant_append_arrayb(&array, SD_JSON_BUILD_STRING(measured[d]));
+        if (r >= 0)
+                r = sd_varlink_set_allow_fd_passing_output(link, true);
+        if (r >= 0)
+                r = sd_varlink_push_dup_fd(link, fd);
+        if (r < 0)
+                return r;
+        u->given = true;
+        return sd_varlink_replybo(link,
+                                  SD_JSON_BUILD_PAIR_STRING("unit", u->name),
+                                  SD_JSON_BUILD_PAIR_INTEGER("map", r),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("layout", QOS_LAYOUT),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("since", u->attached_since_monotonic),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("minimumSamples", c->server->manager->config.minimum_samples),
+                                  SD_JSON_BUILD_PAIR_VARIANT("measured", array));
 }
 
 static int vl_method_mark(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
@@ -1572,6 +1725,8 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                                 INTERFACE ".Detach",      vl_method_detach,
                                 INTERFACE ".List",        vl_method_list,
                                 INTERFACE ".Get",         vl_method_get,
+                                INTERFACE ".GetMany",     vl_method_get_many,
+                                INTERFACE ".GetView",     vl_method_get_view,
                                 INTERFACE ".Mark",        vl_method_mark,
                                 INTERFACE ".Histogram",   vl_method_histogram,
                                 INTERFACE ".History",     vl_method_history,
@@ -1653,6 +1808,10 @@ VarlinkServer* varlink_server_free(VarlinkServer *v) {
         while (v->connections)
                 (void) sd_varlink_close(v->connections->link); /* on_disconnect() frees it */
         sd_varlink_server_unref(v->server);
+        for (Viewer *i = v->viewers, *next; i; i = next) {
+                next = i->next;
+                free(i);
+        }
         free(v);
         return NULL;
 }

@@ -155,6 +155,23 @@ static void test_quantile_waiting(void) {
 }
 
 /* Every window that can be asked for, at many moments, against a list of what was booked when. */
+/* Each distribution by itself is what it is in the whole reading. */
+static void check_parts(const struct qos_unit *u, uint64_t attached, uint64_t now, uint64_t window, const WindowReading *whole) {
+        const WindowBook book = { u, attached };
+
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
+                WindowReading r;
+
+                memset(&r, 0xff, sizeof(r));
+                check(window_read_distribution(&book, now, window, d, &r) >= 0);
+                check(r.boundary == whole->boundary && r.covered == whole->covered);
+                check(memcmp(r.cells + QOS_DISTRIBUTION_FIRST_CELL(d), whole->cells + QOS_DISTRIBUTION_FIRST_CELL(d),
+                             QOS_DISTRIBUTION_BINS(d) * sizeof(uint64_t)) == 0);
+                check(memcmp(r.cells + QOS_CELL_COUNT, whole->cells + QOS_CELL_COUNT, (QOS_CELLS - QOS_CELL_COUNT) * sizeof(uint64_t)) == 0);
+                check(r.sums[d] == whole->sums[d] && r.maxima[d] == whole->maxima[d]);
+        }
+}
+
 static void test_windows(void) {
         static const uint64_t windows[] = {
                 100 * NSEC_PER_MSEC, 300 * NSEC_PER_MSEC, 600 * NSEC_PER_MSEC, NSEC_PER_SEC, 2 * NSEC_PER_SEC, 5 * NSEC_PER_SEC,
@@ -187,6 +204,8 @@ static void test_windows(void) {
                                 for (size_t k = n; k > 0 && times[k - 1] >= r.boundary; k--)
                                         expected++;
                                 check(window_get_count(&r, QOS_LATENCY) == expected);
+                                if (step % 13 == 0)
+                                        check_parts(u, attached, now, windows[i], &r);
                         }
                         check(count_in(u, now, attached, WINDOW_TOTAL) == n);
                 }
