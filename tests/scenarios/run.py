@@ -41,12 +41,12 @@ def quiet(*command, timeout=30):
 
 
 def build_tools(directory):
-    jobs = [("server", ["-pthread"]), ("client", ["-pthread"]), ("uring", ["-luring"]), ("relay", []), ("waiter", ["-pthread"]), ("refuse.so", ["-shared", "-fPIC"])]
+    jobs = [("server", ["-pthread"]), ("client", ["-pthread"]), ("uring", ["-luring"]), ("relay", []), ("waiter", ["-pthread"]), ("reader", ["-lqosd", "-lsystemd"]), ("refuse.so", ["-shared", "-fPIC"])]
     running = []
     for name, flags in jobs:
         source = os.path.join(scenario.SOURCES, name.removesuffix(".so") + ".c")
         running.append((source, subprocess.Popen(
-            ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-o",
+            ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-o",
              os.path.join(directory, name), source] + flags)))
     for source, process in running:
         if process.wait() != 0:

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What the parts of libqosd share. */
+
+#include <systemd/sd-varlink.h>
+
+#include "qosd.h"
+
+#define INTERFACE "org.qosd.QoS"
+#define ADDRESS "/run/qosd/org.qosd.QoS"
+
+#define ERROR_MAX 512
+
+struct qosd {
+        unsigned n_ref;
+        sd_varlink *link;
+        char error[ERROR_MAX];
+};
+
+/* The errno that goes with a varlink error; its message goes to the buffer. */
+int error_from_reply(const char *id, sd_json_variant *parameters, char buffer[static ERROR_MAX]);
+
+/* Calls, and leaves the reply's parameters to q (valid until the next call). Consumes parameters. */
+int connection_call(qosd *q, const char *method, sd_json_variant *parameters, sd_json_variant **ret);
+/* Whether qosd is still at the other end, which takes a system call. */
+bool connection_is_up(qosd *q);
+
+#define DEFINE_REF_UNREF(type, done)                                            \
+        type *type##_ref(type *p) {                                             \
+                if (p)                                                          \
+                        p->n_ref++;                                             \
+                return p;                                                       \
+        }                                                                       \
+        type *type##_unref(type *p) {                                           \
+                if (p && --p->n_ref == 0) {                                     \
+                        done(p);                                                \
+                        free(p);                                                \
+                }                                                               \
+                return NULL;                                                    \
+        }
