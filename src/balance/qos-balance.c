@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Keeps a quantile of the time to first byte of one unit below a target by taking CPU time from batch units, and gives it back
+ * when there is room: a manager as others could write one, with libqosd and the service manager's own interfaces. The rules are
+ * those of PARTIES (Chen, Delimitrou, Martinez, ASPLOS 2019). */
+
+#include <getopt.h>
+#include <math.h>
+#include <signal.h>
+
+#include <systemd/sd-bus.h>
+#include <systemd/sd-daemon.h>
+#include <systemd/sd-event.h>
+
+#include "qosd.h"
+#include "util.h"
+
+#define DESTINATION "org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"
+
+/* Below the one something is taken, above the other it is given back: between both nothing is done, or it would go to and fro. */
+#define SLACK_TAKE 0.05
+#define SLACK_GIVE 0.20
+
+/* Each batch unit has so many tenths of time. */
+#define LEVELS 10U
+
+/* A unit that runs in part is thawed once in such a time, which is short beside the windows that are looked at, and frozen in the
+ * rest of it. The service manager takes some hundred microseconds for either. */
+#define PERIOD_USEC (200 * USEC_PER_MSEC)
+#define TICK_USEC (PERIOD_USEC / LEVELS)
+
+/* How often the figures are looked at: the step of the finest windows. */
+#define LOOK_USEC (100 * USEC_PER_MSEC)
+
+/* What "now" is, and what is more than a moment. A window may reach back one step further than it is long. */
+#define WINDOW_NOW (300 * NSEC_PER_MSEC)
+#define WINDOW_LONG NSEC_PER_SEC
+/* Where there are too few requests for a quantile in these */
+#define WINDOW_LONGER (10 * NSEC_PER_SEC)
+
+/* What was taken shows after that, what was given back after this. */
+#define TAKE_AGAIN_USEC (400 * USEC_PER_MSEC)
+#define GIVE_AGAIN_USEC (1200 * USEC_PER_MSEC)
+/* If the target is missed so soon after something was given back, that was why; it is waited twice as long before the next time … */
+#define BLAME_USEC (3 * USEC_PER_SEC)
+#define BACK_OFF_MIN_USEC (2 * USEC_PER_SEC)
+#define BACK_OFF_MAX_USEC (64 * USEC_PER_SEC)
+/* … and half as long when this went well for as long as that. */
+
+/* When all is given back: how often, and how far apart a unit is to be seen running, and how long that may take all in all, which is
+ * less than a service has to stop. */
+#define RELEASE_LOOKS 3U
+#define RELEASE_LOOK_USEC (20 * USEC_PER_MSEC)
+#define RELEASE_USEC (20 * USEC_PER_SEC)
+
+/* When to try again to reach qosd. */
+#define CONNECT_AGAIN_USEC USEC_PER_SEC
+
+typedef enum Means {
+        MEANS_FREEZE,
+        MEANS_QUOTA,            /* where there is the cpu controller */
+} Means;
+
+typedef struct Batch {
+        const char *name;
+        bool freeze;            /* wanted … */
+        bool frozen;            /* … and what the service manager was told, if known */
+        bool known, pending;
+        struct Balance *balance;
+} Batch;
+
+typedef struct Balance {
+        const char *unit;
+        uint64_t target;        /* ns */
+        double quantile;
+        Means means;
+        bool verbose, release;
+        Batch *batch;
+        size_t n_batch;
+
+        sd_event *event;
+        sd_bus *bus;
+        qosd *qosd;
+        qosd_view *view;
+        uint64_t connect_at;    /* CLOCK_MONOTONIC usec, as the others */
+        uint64_t look_at;
+        unsigned tick;
+
+        unsigned level;         /* 0 … n_batch * LEVELS: all that the batch units have */
+        uint64_t acted_at, given_at, taken_at;
+        uint64_t back_off;
+} Balance;
+
+static unsigned level_max(const Balance *b) {
+        return b->n_batch * LEVELS;
+}
+
+/* ---- the service manager -------------------------------------------------------------------------------------- */
+
+static int on_freezer_reply(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        Batch *u = ASSERT_PTR(userdata);
+
+        u->pending = false;
+        /* One that does not run is not to be frozen, one that is just being frozen is not to be thawed yet: looked at again */
+        u->known = !sd_bus_message_is_method_error(m, NULL);
+        return 0;
+}
+
+static void batch_apply(Batch *u) {
+        int r;
+
+        if (u->pending || (u->known && u->frozen == u->freeze))
+                return;
+        r = sd_bus_call_method_async(u->balance->bus, NULL, DESTINATION, u->freeze ? "FreezeUnit" : "ThawUnit", on_freezer_reply, u, "s", u->name);
+        if (r < 0)
+                return;
+        u->frozen = u->freeze;
+        u->pending = true;
+}
+
+static int batch_set_quota(Batch *u, uint64_t quota) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        int r;
+
+        r = sd_bus_call_method(u->balance->bus, DESTINATION, "SetUnitProperties", &error, NULL, "sba(sv)", u->name, true, 1,
+                               "CPUQuotaPerSecUSec", "t", quota);
+        if (r < 0)
+                fprintf(stderr, "Failed to set the CPU quota of '%s': %s\n", u->name, error.message ?: strerror(-r));
+        return r;
+}
+
+/* Nothing is frozen, and was not either a moment ago. What a killed run has asked for may still be on its way, and a unit that is
+ * just being frozen cannot be thawed: so it is looked at until that is over. */
+static int batch_thaw(Batch *u, uint64_t until) {
+        _cleanup_free_ char *path = NULL, *state = NULL;
+        unsigned good = 0;
+        int r;
+
+        r = sd_bus_path_encode("/org/freedesktop/systemd1/unit", u->name, &path);
+        if (r < 0)
+                return r;
+
+        for (;;) {
+                _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+
+                free(state);
+                state = NULL;
+                r = sd_bus_get_property_string(u->balance->bus, "org.freedesktop.systemd1", path, "org.freedesktop.systemd1.Unit",
+                                               "FreezerState", &error, &state);
+                if (r < 0) {
+                        fprintf(stderr, "Failed to look at '%s': %s\n", u->name, error.message ?: strerror(-r));
+                        return r;
+                }
+                good = streq(state, "running") ? good + 1 : 0;
+                if (good >= RELEASE_LOOKS) {
+                        u->freeze = u->frozen = false;
+                        u->known = true;
+                        return 0;
+                }
+                if (good == 0)
+                        (void) sd_bus_call_method(u->balance->bus, DESTINATION, "ThawUnit", NULL, NULL, "s", u->name);
+                if (now_usec(CLOCK_MONOTONIC) >= until) {
+                        fprintf(stderr, "Failed to thaw '%s', it is %s.\n", u->name, state);
+                        return -ETIMEDOUT;
+                }
+                (void) usleep(RELEASE_LOOK_USEC);
+        }
+}
+
+/* Whatever was taken from them. Waits until it is done. */
+static int batch_release_all(Balance *b) {
+        uint64_t until = now_usec(CLOCK_MONOTONIC) + RELEASE_USEC;
+        int r = 0, q;
+
+        /* All at once first: the first one is not to wait for the last */
+        for (size_t i = 0; i < b->n_batch; i++)
+                (void) sd_bus_call_method(b->bus, DESTINATION, "ThawUnit", NULL, NULL, "s", b->batch[i].name);
+        for (size_t i = 0; i < b->n_batch; i++) {
+                q = batch_thaw(b->batch + i, until);
+                r = r < 0 ? r : q;
+                if (b->means == MEANS_QUOTA) {
+                        q = batch_set_quota(b->batch + i, USEC_INFINITY);
+                        r = r < 0 ? r : q;
+                }
+        }
+        return r;
+}
+
+/* ---- what the batch units have -------------------------------------------------------------------------------- */
+
+/* Freezing: as many run as there are whole units in the level, and one of them for a part of the time. */
+static void level_apply_freezer(Balance *b) {
+        unsigned whole = b->level / LEVELS, part = b->level % LEVELS;
+
+        for (size_t i = 0; i < b->n_batch; i++) {
+                b->batch[i].freeze = i > whole || (i == whole && b->tick % LEVELS >= part);
+                batch_apply(b->batch + i);
+        }
+}
+
+static void level_apply_quota(Balance *b) {
+        uint64_t all = (uint64_t) sysconf(_SC_NPROCESSORS_ONLN) * USEC_PER_SEC;
+
+        for (size_t i = 0; i < b->n_batch; i++)
+                (void) batch_set_quota(b->batch + i, b->level == level_max(b) ? USEC_INFINITY :
+                                       /* The kernel takes no less than a hundredth */
+                                       MAX(all * b->level / level_max(b), USEC_PER_SEC / 100));
+}
+
+static void level_set(Balance *b, unsigned level, uint64_t now) {
+        b->level = level;
+        b->acted_at = now;
+        if (b->means == MEANS_QUOTA)
+                level_apply_quota(b);
+}
+
+/* ---- the rules ------------------------------------------------------------------------------------------------ */
+
+/* Of the first window that has enough requests. */
+static int read_quantile(Balance *b, uint64_t window, uint64_t or_window, uint64_t *ret) {
+        int r;
+
+        r = qosd_view_read(b->view, QOSD_FIRST_BYTE, window);
+        if (r >= 0)
+                r = qosd_view_get_quantile(b->view, b->quantile, ret);
+        if (r != -ENODATA)
+                return r;
+        r = qosd_view_read(b->view, QOSD_FIRST_BYTE, or_window);
+        return r < 0 ? r : qosd_view_get_quantile(b->view, b->quantile, ret);
+}
+
+/* Nothing is answered: nothing is asked, or it hangs. */
+static int read_waiting(Balance *b, double *ret_slack) {
+        _cleanup_(qosd_snapshot_unrefp) qosd_snapshot *s = NULL;
+        uint64_t age = 0;
+        int r;
+
+        r = qosd_read(b->qosd, &b->unit, 1, WINDOW_LONG, &s);
+        if (r < 0)
+                return r;
+        (void) qosd_snapshot_get_integer(s, "requests.server.oldestInFlight", &age);
+        *ret_slack = age > b->target ? -1 : 1;
+        return 0;
+}
+
+static int read_slack(Balance *b, double *ret_now, double *ret_long) {
+        uint64_t now = 0, sec = 0;
+        int r;
+
+        r = read_quantile(b, WINDOW_NOW, WINDOW_LONG, &now);
+        if (r >= 0)
+                r = read_quantile(b, WINDOW_LONG, WINDOW_LONGER, &sec);
+        if (r == -ENODATA) {
+                r = read_waiting(b, ret_now);
+                *ret_long = *ret_now;
+                return r;
+        }
+        if (r < 0)
+                return r;
+        *ret_now = ((double) b->target - now) / b->target;
+        *ret_long = ((double) b->target - sec) / b->target;
+        return 0;
+}
+
+static void balance_decide(Balance *b, uint64_t now, double slack_now, double slack_long) {
+        const char *what = "keep";
+
+        if (slack_now < SLACK_TAKE && slack_long < SLACK_TAKE) {
+                if (b->level > 0 && now >= b->acted_at + TAKE_AGAIN_USEC) {
+                        if (b->given_at > b->taken_at && now < b->given_at + BLAME_USEC)
+                                b->back_off = MIN(2 * b->back_off, BACK_OFF_MAX_USEC);
+                        b->taken_at = now;
+                        level_set(b, b->level / 2, now);
+                        what = "take";
+                }
+        } else if (slack_now > SLACK_GIVE && slack_long > SLACK_GIVE) {
+                if (b->level < level_max(b) && now >= b->acted_at + GIVE_AGAIN_USEC && now >= b->taken_at + b->back_off) {
+                        if (now >= b->taken_at + 2 * b->back_off)
+                                b->back_off = MAX(b->back_off / 2, BACK_OFF_MIN_USEC);
+                        b->given_at = now;
+                        level_set(b, MIN(b->level + (unsigned) b->n_batch, level_max(b)), now);
+                        what = "give";
+                }
+        }
+
+        if (b->verbose) {
+                printf("%.1f %s level=%u/%u slack=%.3f,%.3f backoff=%.0fs\n", (double) now / USEC_PER_SEC, what, b->level, level_max(b),
+                       slack_now, slack_long, (double) b->back_off / USEC_PER_SEC);
+                (void) fflush(stdout);
+        }
+}
+
+/* ---- the loop ------------------------------------------------------------------------------------------------- */
+
+/* Without figures nothing is taken from anybody. */
+static void balance_lose(Balance *b, uint64_t now, const char *step, int error) {
+        fprintf(stderr, "No figures of '%s' (%s: %s), nothing is held back until there are.\n", b->unit, step, strerror(-error));
+        b->view = qosd_view_unref(b->view);
+        b->qosd = qosd_unref(b->qosd);
+        b->connect_at = now + CONNECT_AGAIN_USEC;
+        level_set(b, level_max(b), now);
+}
+
+static void balance_connect(Balance *b, uint64_t now) {
+        const char *step = "connecting";
+        int r;
+
+        r = qosd_connect(NULL, &b->qosd);
+        if (r >= 0) {
+                step = "attaching";
+                r = qosd_attach(b->qosd, b->unit, (const char *const[]) { "requests", NULL });
+        }
+        if (r >= 0) {
+                step = "opening the view";
+                r = qosd_view_open(b->qosd, b->unit, &b->view);
+        }
+        if (r < 0)
+                balance_lose(b, now, step, r);
+        else
+                (void) sd_notifyf(false, "READY=1\nSTATUS=Looking after %s.", b->unit);
+}
+
+static int on_tick(sd_event_source *s, uint64_t usec, void *userdata) {
+        Balance *b = ASSERT_PTR(userdata);
+        uint64_t now = now_usec(CLOCK_MONOTONIC);
+        double slack_now, slack_long;
+        int r;
+
+        if (!b->view && now >= b->connect_at)
+                balance_connect(b, now);
+        if (b->view && now >= b->look_at) {
+                b->look_at = now + LOOK_USEC;
+                r = read_slack(b, &slack_now, &slack_long);
+                if (r < 0 && r != -EAGAIN)
+                        balance_lose(b, now, "reading", r);
+                else if (r >= 0)
+                        balance_decide(b, now, slack_now, slack_long);
+        }
+
+        b->tick++;
+        if (b->means == MEANS_FREEZE) {
+                /* A unit that was started anew since runs: once in a while it is said again */
+                if (b->tick % (USEC_PER_SEC / TICK_USEC) == 0)
+                        for (size_t i = 0; i < b->n_batch; i++)
+                                b->batch[i].known = false;
+                level_apply_freezer(b);
+        }
+
+        /* From now on, whatever was missed */
+        r = sd_event_source_set_time(s, now + TICK_USEC);
+        return r < 0 ? r : sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
+}
+
+static int on_signal(sd_event_source *s, const struct signalfd_siginfo *si, void *userdata) {
+        return sd_event_exit(sd_event_source_get_event(s), 0);
+}
+
+/* Whoever is killed cannot let go of what it holds: somebody else must, and that is the service manager. It has to be another service:
+ * where all processes of one are killed, the kernel kills those of its ExecStopPost=, too. */
+static bool is_guarded(Balance *b) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *unit = NULL;
+        char **units = NULL;
+        const char *path;
+        bool guarded;
+        int r;
+
+        r = sd_bus_call_method(b->bus, DESTINATION, "GetUnitByPID", NULL, &unit, "u", (uint32_t) getpid());
+        if (r >= 0)
+                r = sd_bus_message_read(unit, "o", &path);
+        if (r >= 0)
+                r = sd_bus_get_property_strv(b->bus, "org.freedesktop.systemd1", path, "org.freedesktop.systemd1.Unit", "OnFailure", NULL, &units);
+        guarded = r >= 0 && units && units[0];
+        strv_free(units);
+        return guarded;
+}
+
+static int balance_run(Balance *b) {
+        static const int signals[] = { SIGTERM, SIGINT, SIGHUP };
+        sigset_t mask;
+        int r;
+
+        if (!is_guarded(b)) {
+                fprintf(stderr, "This is to run as a service with OnFailure= (one that calls qos-balance --release), or nobody would thaw "
+                        "units if it was killed. See qos-balance(1).\n");
+                return -EPERM;
+        }
+
+        (void) sigemptyset(&mask);
+        for (size_t i = 0; i < ELEMENTSOF(signals); i++)
+                (void) sigaddset(&mask, signals[i]);
+        (void) sigprocmask(SIG_BLOCK, &mask, NULL);
+
+        r = sd_event_default(&b->event);
+        if (r >= 0)
+                r = sd_bus_set_close_on_exit(b->bus, false); /* there is something to be said at the end */
+        if (r >= 0)
+                r = sd_bus_attach_event(b->bus, b->event, SD_EVENT_PRIORITY_NORMAL);
+        for (size_t i = 0; i < ELEMENTSOF(signals) && r >= 0; i++)
+                r = sd_event_add_signal(b->event, NULL, signals[i], on_signal, NULL);
+        if (r >= 0)
+                r = sd_event_add_time(b->event, NULL, CLOCK_MONOTONIC, 0, 1 /* usec */, on_tick, b);
+        if (r >= 0)
+                r = sd_event_loop(b->event);
+        (void) sd_bus_detach_event(b->bus);
+        b->view = qosd_view_unref(b->view);
+        b->qosd = qosd_unref(b->qosd);
+        sd_event_unref(b->event);
+        return r;
+}
+
+/* ---- the command line ----------------------------------------------------------------------------------------- */
+
+static int parse_target(const char *s, uint64_t *ret) {
+        static const struct {
+                const char *suffix;
+                double nsec;
+        } table[] = { { "us", 1e3 }, { "ms", 1e6 }, { "s", 1e9 } };
+        double value;
+        char *end;
+
+        value = strtod(s, &end);
+        for (size_t i = 0; i < ELEMENTSOF(table) && end != s; i++)
+                if (streq(end, table[i].suffix) && value * table[i].nsec >= 1 && value <= 3600) {
+                        *ret = (uint64_t) llround(value * table[i].nsec);
+                        return 0;
+                }
+        fprintf(stderr, "'%s' is no target, expected a time like 500us, 5ms or 1s.\n", s);
+        return -EINVAL;
+}
+
+static int parse_arguments(Balance *b, int argc, char **argv) {
+        static const struct option options[] = {
+                { "unit",     required_argument, NULL, 'u' },
+                { "target",   required_argument, NULL, 't' },
+                { "quantile", required_argument, NULL, 'q' },
+                { "by",       required_argument, NULL, 'b' },
+                { "release",  no_argument,       NULL, 'r' },
+                { "verbose",  no_argument,       NULL, 'v' },
+                { "help",     no_argument,       NULL, 'h' },
+                {}
+        };
+        char *end;
+        int c;
+
+        while ((c = getopt_long(argc, argv, "u:t:q:b:rvh", options, NULL)) >= 0)
+                switch (c) {
+
+                case 'u':
+                        b->unit = optarg;
+                        break;
+
+                case 't':
+                        if (parse_target(optarg, &b->target) < 0)
+                                return -EINVAL;
+                        break;
+
+                case 'q':
+                        b->quantile = strtod(optarg, &end);
+                        if (end == optarg || *end || !(b->quantile >= 0.5 && b->quantile < 1)) {
+                                fprintf(stderr, "'%s' is no quantile, expected one like 0.99, and not below 0.5.\n", optarg);
+                                return -EINVAL;
+                        }
+                        break;
+
+                case 'b':
+                        if (streq(optarg, "freeze"))
+                                b->means = MEANS_FREEZE;
+                        else if (streq(optarg, "quota"))
+                                b->means = MEANS_QUOTA;
+                        else {
+                                fprintf(stderr, "There is no '%s', expected 'freeze' or 'quota'.\n", optarg);
+                                return -EINVAL;
+                        }
+                        break;
+
+                case 'r':
+                        b->release = true;
+                        break;
+
+                case 'v':
+                        b->verbose = true;
+                        break;
+
+                case 'h':
+                        printf("%s --unit=UNIT --target=TIME [OPTIONS...] BATCH-UNIT...\n\n"
+                               "Keeps the time to first byte of UNIT below TIME, by what is taken from the batch units.\n\n"
+                               "  -u --unit=UNIT        The unit that is to be fast\n"
+                               "  -t --target=TIME      What it is to take at most: 500us, 5ms\n"
+                               "  -q --quantile=Q       … in this part of all requests (0.99)\n"
+                               "  -b --by=freeze|quota  What is done to batch units (freeze); quota needs the cpu controller\n"
+                               "  -r --release          Give all back to the batch units, and end\n"
+                               "  -v --verbose          Say what is seen and done, ten times a second\n", program_invocation_short_name);
+                        return 0;
+
+                default:
+                        return -EINVAL;
+                }
+
+        b->n_batch = argc - optind;
+        if (b->n_batch == 0 || (!b->release && (!b->unit || b->target == 0))) {
+                fprintf(stderr, "%s, see --help.\n", b->n_batch == 0 ? "No batch unit was given" : "--unit= and --target= are needed");
+                return -EINVAL;
+        }
+        b->batch = new0(Batch, b->n_batch);
+        if (!b->batch)
+                return -ENOMEM;
+        for (size_t i = 0; i < b->n_batch; i++)
+                b->batch[i] = (Batch) { .name = argv[optind + i], .balance = b };
+        return 1;
+}
+
+int main(int argc, char **argv) {
+        Balance b = { .quantile = 0.99, .back_off = BACK_OFF_MIN_USEC };
+        int r, q;
+
+        r = parse_arguments(&b, argc, argv);
+        if (r <= 0)
+                return r < 0 ? 2 : EXIT_SUCCESS;
+
+        r = sd_bus_default_system(&b.bus);
+        if (r < 0) {
+                fprintf(stderr, "Failed to connect to the system bus: %s\n", strerror(-r));
+                return EXIT_FAILURE;
+        }
+        b.level = level_max(&b);
+
+        /* What a run before this may have left */
+        r = batch_release_all(&b);
+        if (!b.release) {
+                r = balance_run(&b);
+                q = batch_release_all(&b);
+                r = r < 0 ? r : q;
+        }
+        sd_bus_flush_close_unref(b.bus);
+        free(b.batch);
+        return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

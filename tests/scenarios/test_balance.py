@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""qos-balance: takes time from batch units when a unit is too slow, gives it back, and never keeps it."""
+
+import random
+import socket
+import time
+
+import scenario
+from scenario import Client, Server, Unit, check, equal, kill_qosd, qosd_pid, systemctl, test, unit_name, unit_property, unused_port, wait_for, wait_qosd
+
+
+class Victim(Unit):
+    """A unit that is slow at one port, and not at the other: which of them is asked decides how fast it is."""
+
+    def __init__(self):
+        self.fast, self.slow = unused_port(), unused_port()
+        super().__init__(f"sh -c '{scenario.tools}/server --mode=thread --port={self.slow} --delay-us=300000 & "
+                         f"exec {scenario.tools}/server --mode=thread --port={self.fast}'")
+
+    def start(self):
+        super().start()
+        # Whoever is ready first says so for both
+        for port in (self.fast, self.slow):
+            wait_for(f"port {port} is open", lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
+        return self
+
+
+class Asking:
+    """Some hundred requests a second at the one port, or as many connections as are needed for it at the other."""
+
+    def __init__(self, victim, slow):
+        self.client = Client(victim.slow if slow else victim.fast, connections=60 if slow else 2, number=100000000,
+                             **({} if slow else {"think_us": 5000}))
+
+    def end(self):
+        self.client.process.kill()
+        self.client.process.wait()
+
+
+def batch_units(n):
+    units = [Unit("sleep infinity", name=unit_name("batch"), type="exec") for _ in range(n)]
+    for u in units:
+        u.start()
+    return units
+
+
+def frozen(units):
+    return [unit_property(u.name, "FreezerState") for u in units]
+
+
+class Balance(Unit):
+    def __init__(self, victim, batch, target="100ms"):
+        arguments = f"--unit={victim.name} --target={target} --quantile=0.9 --verbose {' '.join(u.name for u in batch)}"
+        self.guard = Unit(f"qos-balance --release {arguments}", name=unit_name("guard"), type="oneshot")
+        super().__init__(f"qos-balance {arguments}", unit_settings=f"OnFailure={self.guard.name}")
+
+
+@test(deadline=150)
+def what_is_taken_is_given_back():
+    """A unit that is too slow has the batch units frozen; when it is fast again they run as before."""
+    victim, batch = Victim().start(), batch_units(2)
+    b = Balance(victim, batch).start()
+    asking = Asking(victim, slow=True)
+    wait_for("all are frozen", lambda: frozen(batch) == ["frozen"] * 2, 30, pause=0.1)
+    # It stays so
+    wait_for("time has passed", lambda: steps(b, "level=0/20") >= 20, 30, pause=0.2)
+    equal(frozen(batch), ["frozen"] * 2, "the batch units")
+
+    asking.end()
+    asking = Asking(victim, slow=False)
+    wait_for("all of it is given back", lambda: steps(b, "give level=20/20") > 0, 90, pause=0.5)
+    wait_for("all run", lambda: frozen(batch) == ["running"] * 2, 10, pause=0.1)
+    asking.end()
+
+
+def steps(b, word):
+    out = scenario.run("journalctl", "-o", "cat", "--no-pager", "-u", b.name).stdout
+    return sum(word in line for line in out.splitlines())
+
+
+@test(deadline=150)
+def killed_at_any_moment():
+    """Whoever kills it, no unit stays frozen."""
+    victim, batch = Victim().start(), batch_units(2)
+    asking = Asking(victim, slow=True)
+    b = Balance(victim, batch)
+    moments = random.Random(1)
+    for i in range(8):
+        b.start()
+        wait_for("it takes", lambda: "frozen" in frozen(batch), 30, pause=0.01)
+        time.sleep(moments.random() * 0.3)      # the moment is what is tried
+        b.kill("SIGKILL" if i % 4 else "SIGTERM", "main" if i % 2 else "all")
+        wait_for("it has ended", lambda: unit_property(b.name, "ActiveState") in ("inactive", "failed"), 20)
+        wait_for(f"the batch units run after {i + 1} ends", lambda: frozen(batch) == ["running"] * 2, 20)
+        wait_for("whoever thaws has ended", lambda: unit_property(b.guard.name, "ActiveState") == "inactive", 20)
+        equal(frozen(batch), ["running"] * 2, f"the batch units after {i + 1} ends")
+    asking.end()
+
+
+@test(exclusive=True, deadline=150)
+def without_figures_nothing_is_held_back():
+    victim, batch = Victim().start(), batch_units(1)
+    b = Balance(victim, batch).start()
+    asking = Asking(victim, slow=True)
+    wait_for("it is frozen", lambda: frozen(batch) == ["frozen"] and steps(b, "level=0/10") >= 5, 30, pause=0.1)
+    for _ in range(2):
+        pid = qosd_pid()
+        lost = steps(b, "No figures of")
+        kill_qosd()
+        wait_qosd(pid)
+        wait_for("it is noticed", lambda: steps(b, "No figures of") > lost, 30, pause=0.1)
+        # It has attached again, and knows again
+        wait_for("it is frozen again", lambda: frozen(batch) == ["frozen"], 60, pause=0.1)
+    asking.end()
+
+
+@test()
+def only_as_a_service():
+    """What would be thawed by nobody is not frozen."""
+    batch = batch_units(1)
+    r = scenario.run("qos-balance", "--unit=nonsense", "--target=1ms", batch[0].name, ok=False)
+    check(r.returncode != 0 and "OnFailure=" in r.stderr, f"it runs by itself: {r}")
+    for arguments, word in ((["--target=soon", "--unit=x", "y"], "soon"), (["--quantile=2", "y"], "2"), (["--by=force", "y"], "force"),
+                            (["--unit=x", "--target=1ms"], "batch"), (["y"], "--target")):
+        r = scenario.run("qos-balance", *arguments, ok=False)
+        equal(r.returncode, 2, f"exit status of {arguments}")
+        check(word in r.stderr, f"{arguments}: {r.stderr}")
+    # Nothing is frozen, so nothing is wrong
+    scenario.run("qos-balance", "--release", batch[0].name, "nonsense.service")
