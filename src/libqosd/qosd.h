@@ -4,7 +4,7 @@
 /* libqosd: how well systemd units serve their requests, for programs that act on it. See libqosd(3).
  *
  * All functions return a negative errno on failure, and 0 or more otherwise, unless it is said below. All times are nanoseconds.
- * An object is for one thread at a time; different objects may be used by different threads.
+ * An object is for one thread at a time, a view together with the connection that it came by.
  *
  * Errors that all functions have which ask qosd:
  *
