@@ -420,7 +420,7 @@ static int parse_target(const char *s, uint64_t *ret) {
 
         value = strtod(s, &end);
         for (size_t i = 0; i < ELEMENTSOF(table) && end != s; i++)
-                if (streq(end, table[i].suffix) && value * table[i].nsec >= 1 && value <= 3600) {
+                if (streq(end, table[i].suffix) && value * table[i].nsec >= 1 && value * table[i].nsec <= 3600e9) {
                         *ret = (uint64_t) llround(value * table[i].nsec);
                         return 0;
                 }

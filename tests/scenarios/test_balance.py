@@ -49,7 +49,7 @@ def frozen(units):
 
 
 class Balance(Unit):
-    def __init__(self, victim, batch, target="100ms"):
+    def __init__(self, victim, batch, target="100000us"):
         arguments = f"--unit={victim.name} --target={target} --quantile=0.9 --verbose {' '.join(u.name for u in batch)}"
         self.guard = Unit(f"qos-balance --release {arguments}", name=unit_name("guard"), type="oneshot")
         super().__init__(f"qos-balance {arguments}", unit_settings=f"OnFailure={self.guard.name}")
@@ -120,7 +120,7 @@ def only_as_a_service():
     batch = batch_units(1)
     r = scenario.run("qos-balance", "--unit=nonsense", "--target=1ms", batch[0].name, ok=False)
     check(r.returncode != 0 and "OnFailure=" in r.stderr, f"it runs by itself: {r}")
-    for arguments, word in ((["--target=soon", "--unit=x", "y"], "soon"), (["--quantile=2", "y"], "2"), (["--by=force", "y"], "force"),
+    for arguments, word in ((["--target=soon", "--unit=x", "y"], "soon"), (["--target=4000s", "--unit=x", "y"], "4000s"), (["--quantile=2", "y"], "2"), (["--by=force", "y"], "force"),
                             (["--unit=x", "--target=1ms"], "batch"), (["y"], "--target")):
         r = scenario.run("qos-balance", *arguments, ok=False)
         equal(r.returncode, 2, f"exit status of {arguments}")

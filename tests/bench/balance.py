@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A manager that acts on what qosd measures: Redis under an even load, beside batch work that takes all CPUs; without qos-balance and
+with it. Prints in how many windows of 1 s the target was met and what CPU time the batch units got, and writes a plot and the raw
+data. On the running system, as root; it needs gcc, Redis, and qosd with qos-balance installed. Asserts nothing."""
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+UNITS = "/run/systemd/system"
+PORT = 16399
+VICTIM = "bench-balance-redis.service"
+BALANCE = "bench-balance.service"
+GUARD = "bench-balance-release.service"
+BATCH = [f"bench-balance-batch{i}.service" for i in range(4)]
+METRIC = "requests.server.firstByte.p99"
+
+
+def run(*command, check=True):
+    return subprocess.run(command, check=check, text=True, stdout=subprocess.PIPE).stdout
+
+
+def write(name, text):
+    with open(f"{UNITS}/{name}", "w") as f:
+        f.write(text)
+
+
+def figure():
+    """p99 of the last second, in nanoseconds; None: not known."""
+    s = json.loads(run("qosctl", "status", VICTIM, "--window=1s", "--json=short"))
+    return s["requests"]["server"]["firstByte"].get("p99")
+
+
+def batch_usec():
+    used = 0
+    for name in BATCH:
+        group = run("systemctl", "show", "-P", "ControlGroup", name).strip()
+        if group:
+            with open(f"/sys/fs/cgroup{group}/cpu.stat") as f:
+                used += int(next(line.split()[1] for line in f if line.startswith("usage_usec ")))
+    return used
+
+
+def watch(phase, seconds, rows, start):
+    """A row a second: when, in which phase, p99, CPU seconds of the batch units."""
+    begin, before, at = time.monotonic(), batch_usec(), time.monotonic()
+    for i in range(seconds):
+        time.sleep(max(0, begin + i + 1 - time.monotonic()))
+        now, used = time.monotonic(), batch_usec()
+        rows.append((round(now - start, 2), phase, figure(), round((used - before) / 1e6 / (now - at), 3)))
+        before, at = used, now
+
+
+def met(rows, phase, target, skip=0):
+    values = [r[2] for r in rows if r[1] == phase and r[2] is not None][skip:]
+    return sum(v <= target for v in values), len(values)
+
+
+def batch_share(rows, phase, skip=0):
+    values = [r[3] for r in rows if r[1] == phase][skip:]
+    return sum(values) / max(len(values), 1)
+
+
+def plot(path, rows, target):
+    """p99 over time on a logarithmic scale, above the CPU time of the batch units."""
+    import math
+    width, height, left, top = 900, 260, 60, 20
+    values = [r[2] for r in rows if r[2]]
+    low, high = math.log10(min(values + [target])) - 0.1, math.log10(max(values + [target])) + 0.1
+    span = rows[-1][0] or 1
+
+    def x(t):
+        return left + t / span * (width - left - 10)
+
+    def y(v):
+        return top + (high - math.log10(v)) / (high - low) * height
+
+    def y2(v):
+        return top + height + 130 - v / max([r[3] for r in rows] + [1]) * 100
+
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height + 180}" font-family="sans-serif" font-size="12">',
+           '<rect width="100%" height="100%" fill="white"/>']
+    for decade in range(math.ceil(low), math.floor(high) + 1):
+        name = f"{10 ** (decade - 6):g} ms"
+        out.append(f'<line x1="{left}" x2="{width - 10}" y1="{y(10 ** decade)}" y2="{y(10 ** decade)}" stroke="#ddd"/>'
+                   f'<text x="5" y="{y(10 ** decade) + 4}">{name}</text>')
+    out.append(f'<line x1="{left}" x2="{width - 10}" y1="{y(target)}" y2="{y(target)}" stroke="#c00" stroke-dasharray="6 3"/>'
+               f'<text x="{width - 60}" y="{y(target) - 4}" fill="#c00">target</text>')
+    phase = None
+    for r in rows:
+        if r[1] != phase:
+            phase = r[1]
+            out.append(f'<line x1="{x(r[0])}" x2="{x(r[0])}" y1="{top}" y2="{height + 150}" stroke="#888"/><text x="{x(r[0]) + 4}" y="14">{phase}</text>')
+    for points, color in (([(x(r[0]), y(r[2])) for r in rows if r[2]], "#036"), ([(x(r[0]), y2(r[3])) for r in rows], "#693")):
+        out.append(f'<polyline fill="none" stroke="{color}" points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in points)}"/>')
+    out.append(f'<text x="5" y="{height + 90}">batch, CPUs</text></svg>')
+    with open(path, "w") as f:
+        f.write("\n".join(out) + "\n")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--output", default=".", help="directory for the plot and the raw data")
+    p.add_argument("--target-us", type=int, help="default: five times what it takes without batch work")
+    p.add_argument("--seconds", type=int, default=60, help="with qos-balance; half of it without")
+    p.add_argument("--rate", type=int, default=2000, help="requests a second")
+    a = p.parse_args()
+    settle = a.seconds // 4
+    rows = []
+
+    with tempfile.TemporaryDirectory() as directory:
+        load = f"{directory}/load"
+        run("gcc", "-O2", "-D_GNU_SOURCE", "-pthread", "-o", load, f"{HERE}/load.c", "-lm")
+        write(VICTIM, f"[Service]\nType=notify\nExecStart=redis-server --port {PORT} --save '' --appendonly no --supervised systemd\n")
+        for name in BATCH:
+            write(name, "[Service]\nType=exec\nExecStart=sh -c 'for i in 1 2 3 4; do while :; do :; done & done; wait'\n")
+        run("systemctl", "daemon-reload")
+        run("systemctl", "restart", VICTIM)
+        run("redis-cli", "-p", str(PORT), "set", "key", "x" * 100)
+        run("qosctl", "attach", VICTIM)
+        client = None
+        try:
+            # A client that has to wait for a CPU is not what is measured
+            seconds = 15 + a.seconds // 2 + a.seconds + 30
+            client = subprocess.Popen(["nice", "-n", "-10", load, "--port", str(PORT), "--connections", "20", "--rate", str(a.rate),
+                                       "--requests", str(a.rate * seconds), "redis", "key"], stdout=subprocess.DEVNULL)
+            time.sleep(3)
+            start = time.monotonic()
+            watch("alone", 10, rows, start)
+            alone = sorted(r[2] for r in rows if r[2])
+            target = a.target_us * 1000 if a.target_us else 5 * alone[len(alone) // 2]
+            arguments = f"--unit={VICTIM} --target={target / 1000:.0f}us {' '.join(BATCH)}"
+            write(GUARD, f"[Service]\nType=oneshot\nExecStart=qos-balance --release {arguments}\n")
+            write(BALANCE, f"[Unit]\nOnFailure={GUARD}\n[Service]\nType=notify\nNice=-5\nExecStart=qos-balance --verbose {arguments}\n")
+            run("systemctl", "daemon-reload")
+            run("systemctl", "start", *BATCH)
+            watch("without", a.seconds // 2, rows, start)
+            run("systemctl", "start", BALANCE)
+            watch("with qos-balance", a.seconds, rows, start)
+        finally:
+            if client:
+                client.kill()
+                client.wait()
+            # What is frozen cannot be stopped
+            run("systemctl", "stop", BALANCE, check=False)
+            run("systemctl", "stop", *BATCH, VICTIM, check=False)
+            run("qosctl", "detach", VICTIM, check=False)
+            for name in (VICTIM, BALANCE, GUARD, *BATCH):
+                if os.path.exists(f"{UNITS}/{name}"):
+                    os.unlink(f"{UNITS}/{name}")
+            run("systemctl", "daemon-reload")
+
+    print(f"target of p99: {target / 1e6:.3f} ms; without batch work it is {alone[len(alone) // 2] / 1e6:.3f} ms")
+    for phase, skip in (("alone", 0), ("without", 0), ("with qos-balance", settle)):
+        good, n = met(rows, phase, target, skip)
+        print(f"{phase:18} target met in {good} of {n} windows of 1 s ({100 * good / max(n, 1):.0f} %), batch units got {batch_share(rows, phase, skip):.2f} CPUs")
+    with open(f"{a.output}/balance.csv", "w", newline="") as f:
+        w = csv.writer(f, lineterminator="\n")
+        w.writerow(["second", "phase", METRIC, "batch CPUs"])
+        w.writerows(rows)
+    plot(f"{a.output}/balance.svg", rows, target)
+
+
+if __name__ == "__main__":
+    main()
