@@ -56,15 +56,31 @@ static int shard_add(const struct qos_shard *s, Live *live) {
         return 0;
 }
 
-static int book_read_live(const ContentionBook *b, Live *ret) {
+/* What a reader wants, each with all before it. */
+typedef enum Depth {
+        DEPTH_SHARDS,           /* times, threads, counters */
+        DEPTH_CELLS,            /* sums and cells */
+        DEPTH_SIGNATURE,
+} Depth;
+
+/* Of the words of a book as many as that takes. */
+static size_t depth_get_words(Depth depth) {
+        _Static_assert(offsetof(ContentionCounts, sums) == (QOS_STATES + QOS_SHARD_COUNTERS) * sizeof(uint64_t), "those of shards come first");
+
+        return depth == DEPTH_SHARDS ? offsetof(ContentionCounts, sums) / sizeof(uint64_t) : CONTENTION_WORDS;
+}
+
+static int book_read_live(const ContentionBook *b, Depth depth, Live *ret) {
         int r;
 
-        *ret = (Live) {};
+        memset(ret, 0, offsetof(Live, sums));
         for (unsigned i = 0; i < b->map->shards; i++) {
                 r = shard_add(b->shards + i, ret);
                 if (r < 0)
                         return r;
         }
+        if (depth < DEPTH_CELLS)
+                return 0;
         for (unsigned i = 0; i < QOS_CONTENTION_SUMS; i++)
                 ret->sums[i] = __atomic_load_n(&b->map->sums[i], __ATOMIC_RELAXED);
         for (unsigned i = 0; i < QOS_CONTENTION_CELLS; i++)
@@ -72,11 +88,13 @@ static int book_read_live(const ContentionBook *b, Live *ret) {
         return 0;
 }
 
-static void counts_add_live(ContentionCounts *counts, const Live *live, uint64_t now, uint64_t factor) {
+static void counts_add_live(ContentionCounts *counts, const Live *live, Depth depth, uint64_t now, uint64_t factor) {
         for (unsigned i = 0; i < QOS_STATES; i++)
                 counts->times[i] += factor * (live->times[i] + (uint64_t) live->threads[i] * now);
         for (unsigned i = 0; i < QOS_SHARD_COUNTERS; i++)
                 counts->counters[i] += factor * live->counters[i];
+        if (depth < DEPTH_CELLS)
+                return;
         for (unsigned i = 0; i < QOS_CONTENTION_SUMS; i++)
                 counts->sums[i] += factor * live->sums[i];
         for (unsigned i = 0; i < QOS_CONTENTION_CELLS; i++)
@@ -90,18 +108,20 @@ int contention_counts_add(ContentionCounts *counts, const ContentionBook *book, 
         assert(counts);
         assert(book);
 
-        r = book_read_live(book, &live);
+        r = book_read_live(book, DEPTH_CELLS, &live);
         if (r < 0)
                 return r;
-        counts_add_live(counts, &live, now, (uint64_t) (int64_t) times);
+        counts_add_live(counts, &live, DEPTH_CELLS, now, (uint64_t) (int64_t) times);
         return 0;
 }
 
 /* Takes off what there was at a boundary of the level. -ENOENT: there is no checkpoint for it. */
-static int checkpoint_subtract(const struct qos_contention *c, unsigned level, uint64_t boundary, ContentionCounts *counts) {
+static int checkpoint_subtract(const struct qos_contention *c, Depth depth, unsigned level, uint64_t boundary, ContentionCounts *counts) {
         uint64_t at = boundary * QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
-        ContentionCounts result = *counts;
+        size_t size = depth_get_words(depth) * sizeof(uint64_t);
+        ContentionCounts result;
 
+        memcpy(&result, counts, size);
         for (unsigned i = 0; i < QOS_LEVEL_CHECKPOINTS(level); i++) {
                 const struct qos_contention_checkpoint *p = &c->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) + i];
                 uint64_t first, last;
@@ -116,35 +136,26 @@ static int checkpoint_subtract(const struct qos_contention *c, unsigned level, u
                                 (uint64_t) __atomic_load_n(&p->threads[k], __ATOMIC_RELAXED) * at;
                 for (unsigned k = 0; k < QOS_SHARD_COUNTERS; k++)
                         result.counters[k] -= __atomic_load_n(&p->counters[k], __ATOMIC_RELAXED);
-                for (unsigned k = 0; k < QOS_CONTENTION_SUMS; k++)
+                for (unsigned k = 0; k < QOS_CONTENTION_SUMS && depth >= DEPTH_CELLS; k++)
                         result.sums[k] -= __atomic_load_n(&p->sums[k], __ATOMIC_RELAXED);
-                for (unsigned k = 0; k < QOS_CONTENTION_CELLS; k++)
+                for (unsigned k = 0; k < QOS_CONTENTION_CELLS && depth >= DEPTH_CELLS; k++)
                         result.cells[k] = (uint32_t) ((uint32_t) result.cells[k] - __atomic_load_n(&p->cells[k], __ATOMIC_RELAXED));
 
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
                 if (load(&p->last) != last || load(&p->first) != first)
                         return -ENOENT;
-                *counts = result;
+                memcpy(counts, &result, size);
                 return 0;
         }
         return -ENOENT;
 }
 
-static void counts_add(ContentionCounts *counts, const ContentionCounts *other, uint64_t factor) {
+static void counts_add(ContentionCounts *counts, const ContentionCounts *other, Depth depth, uint64_t factor) {
         uint64_t *to = (uint64_t*) counts;
         const uint64_t *from = (const uint64_t*) other;
 
-        for (size_t i = 0; i < CONTENTION_WORDS; i++)
+        for (size_t i = 0; i < depth_get_words(depth); i++)
                 to[i] += factor * from[i];
-}
-
-/* FNV-1a, word by word, over what does not change by itself. */
-static uint64_t live_sign(uint64_t h, const Live *live) {
-        const uint64_t *words = (const uint64_t*) live;
-
-        for (size_t i = 0; i < sizeof(*live) / sizeof(uint64_t); i++)
-                h = (h ^ words[i]) * UINT64_C(0x100000001b3);
-        return h;
 }
 
 static void peaks_read(const struct qos_contention *c, unsigned level, uint64_t first, uint64_t last, uint64_t *ret) {
@@ -158,21 +169,26 @@ static void peaks_read(const struct qos_contention *c, unsigned level, uint64_t 
                 }
 }
 
-static int book_read(const ContentionBook *b, unsigned level, uint64_t boundary, uint64_t now, ContentionReading *ret, Live *live) {
+static int book_read(const ContentionBook *b, Depth depth, unsigned level, uint64_t boundary, uint64_t now, ContentionReading *ret, Live *live) {
         uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
                 /* Before the words: an event in between can then only be in both */
                 bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary && __atomic_load_n(&b->map->rolling, __ATOMIC_ACQUIRE) == 0;
-                ContentionCounts counts = {};
+                /* Nothing of it is in the window, but for the threads */
+                bool only_threads = quiet && depth < DEPTH_SIGNATURE && boundary * step > b->since;
+                ContentionCounts counts;
                 int r;
 
-                r = book_read_live(b, live);
+                r = book_read_live(b, only_threads ? DEPTH_SHARDS : depth, live);
                 if (r < 0)
                         return r;
-                counts_add_live(&counts, live, now, 1);
-                if (boundary * step <= b->since || checkpoint_subtract(b->map, level, boundary, &counts) >= 0) {
-                        counts_add(&ret->counts, &counts, 1);
+                if (!only_threads) {
+                        memset(&counts, 0, depth_get_words(depth) * sizeof(uint64_t));
+                        counts_add_live(&counts, live, depth, now, 1);
+                }
+                if (!only_threads && (boundary * step <= b->since || checkpoint_subtract(b->map, depth, level, boundary, &counts) >= 0)) {
+                        counts_add(&ret->counts, &counts, depth, 1);
                         peaks_read(b->map, level, MAX(boundary, b->since / step), now / step, ret->maxima);
                         return 0;
                 }
@@ -207,7 +223,7 @@ static void reading_settle(ContentionReading *r) {
                         r->counts.cells[i] = 0;
 }
 
-int contention_read(const ContentionBooks *books, uint64_t now, uint64_t window, ContentionReading *ret) {
+static int depth_read(const ContentionBooks *books, uint64_t now, uint64_t window, Depth depth, ContentionReading *ret) {
         bool total = window == WINDOW_TOTAL;
         unsigned level = total ? 0 : window_level(window);
         uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC, boundary;
@@ -231,31 +247,40 @@ int contention_read(const ContentionBooks *books, uint64_t now, uint64_t window,
 
         for (size_t i = 0; i < books->n; i++) {
                 if (total) {
-                        r = book_read_live(books->books + i, &live);
+                        r = book_read_live(books->books + i, depth, &live);
                         if (r < 0)
                                 return r;
-                        counts_add_live(&ret->counts, &live, now, 1);
+                        counts_add_live(&ret->counts, &live, depth, now, 1);
                         if (window == WINDOW_TOTAL)
                                 for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
                                         ret->maxima[d] = MAX(ret->maxima[d], load(&books->books[i].map->peaks[d].total));
                         else
                                 peaks_read(books->books[i].map, level, MAX(books->since, books->books[i].since) / step, now / step, ret->maxima);
                 } else {
-                        r = book_read(books->books + i, level, boundary, now, ret, &live);
+                        r = book_read(books->books + i, depth, level, boundary, now, ret, &live);
                         if (r < 0)
                                 return r;
                 }
                 for (unsigned k = 0; k < QOS_STATES; k++)
                         threads[k] += live.threads[k];
-                ret->signature = live_sign(ret->signature, &live);
+                if (depth >= DEPTH_SIGNATURE)
+                        ret->signature = hash_words(ret->signature, (const uint64_t*) &live, sizeof(live) / sizeof(uint64_t)); /* what does not change by itself */
         }
         if (total && books->before)
-                counts_add(&ret->counts, books->before, UINT64_MAX); /* -1 */
+                counts_add(&ret->counts, books->before, depth, UINT64_MAX); /* -1 */
 
         for (unsigned k = 0; k < QOS_STATES; k++)
                 ret->threads[k] = (uint64_t) MAX(threads[k], INT64_C(0));
         reading_settle(ret);
         return 0;
+}
+
+int contention_read(const ContentionBooks *books, uint64_t now, uint64_t window, ContentionReading *ret) {
+        return depth_read(books, now, window, DEPTH_SIGNATURE, ret);
+}
+
+int contention_read_some(const ContentionBooks *books, uint64_t now, uint64_t window, bool cells, ContentionReading *ret) {
+        return depth_read(books, now, window, cells ? DEPTH_CELLS : DEPTH_SHARDS, ret);
 }
 
 void contention_get_distribution(const ContentionReading *reading, enum qos_contention_distribution d, unsigned minimum_samples,

@@ -46,6 +46,9 @@ typedef struct ContentionBooks {
 /* As window_read(); also -EAGAIN where a CPU was stopped in the middle of a write. */
 int contention_read(const ContentionBooks *books, uint64_t now, uint64_t window, ContentionReading *ret);
 
+/* The same of the states of threads and what is counted with them, and cells: also of all the rest. No signature. */
+int contention_read_some(const ContentionBooks *books, uint64_t now, uint64_t window, bool cells, ContentionReading *ret);
+
 /* Adds what a book has by now to counts, this many times: 1 or -1. -EAGAIN as above. */
 int contention_counts_add(ContentionCounts *counts, const ContentionBook *book, uint64_t now, int times);
 

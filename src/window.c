@@ -40,19 +40,45 @@ static uint32_t load32(const __u32 *p) {
         return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
-/* What is read of the counters: some of the bins (from first up to end), and all that lies behind the bins. */
-typedef struct Part {
-        unsigned first, end;
-} Part;
+/* The cells that a reader wants, in order: nearly all that a reading takes is what its cells take. */
+typedef struct Parts {
+        struct {
+                unsigned first, end;
+        } parts[QOS_DISTRIBUTIONS + 1];
+        unsigned n;
+        unsigned distributions;         /* by bits, with those that they are differences from */
+} Parts;
 
-static const Part all_cells = { 0, QOS_CELL_COUNT };
+#define parts_foreach(i, p)                                                                             \
+        for (unsigned _k = 0; _k < (p)->n; _k++)                                                        \
+                for (unsigned i = (p)->parts[_k].first; i < (p)->parts[_k].end; i++)
 
-#define FOREACH_CELL(i, p) \
-        for (unsigned i = (p)->first; i < QOS_CELLS; i = i + 1 == (p)->end ? QOS_CELL_COUNT : i + 1)
+static const Parts all_parts = { .parts = { { 0, QOS_CELLS } }, .n = 1, .distributions = WINDOW_ALL_DISTRIBUTIONS };
+
+/* The bins of the distributions, and all that is no bin. */
+static Parts parts_of(unsigned distributions) {
+        Parts p = {};
+
+        if (distributions & 1U << QOS_LATENCY)
+                distributions |= 1U << QOS_FIRST_BYTE;
+        if (distributions & 1U << QOS_RECEIVE)
+                distributions |= 1U << QOS_QUEUE;
+        if (distributions & 1U << QOS_ANSWER)
+                distributions |= 1U << QOS_SERVICE;
+        p.distributions = distributions;
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
+                if (distributions & 1U << d) {
+                        p.parts[p.n].first = QOS_DISTRIBUTION_FIRST_CELL(d);
+                        p.parts[p.n++].end = QOS_DISTRIBUTION_FIRST_CELL(d) + QOS_DISTRIBUTION_BINS(d);
+                }
+        p.parts[p.n].first = QOS_CELL_COUNT;
+        p.parts[p.n++].end = QOS_CELLS;
+        return p;
+}
 
 /* The counters as they are now, 64 bit wide. */
-static void counters_read(const struct qos_unit *u, const Part *part, uint64_t *cells, uint64_t *sums) {
-        FOREACH_CELL(i, part) {
+static void counters_read(const struct qos_unit *u, const Parts *parts, uint64_t *cells, uint64_t *sums) {
+        parts_foreach(i, parts) {
                 uint32_t carry, low, again;
 
                 carry = load32(&u->carry[i]);
@@ -73,16 +99,24 @@ static void counters_read(const struct qos_unit *u, const Part *part, uint64_t *
 /* A bin and the sum beside it are two words: while programs run a sample may be in the one already and not in the other.
  * Two equal readings in a row have no sample between. Under constant load none may be found; then what is off is one
  * sample per CPU out of very many. */
-static void counters_read_settled(const struct qos_unit *u, uint64_t *cells, uint64_t *sums) {
+static void counters_read_settled(const struct qos_unit *u, const Parts *parts, uint64_t *cells, uint64_t *sums) {
         uint64_t cells_before[QOS_CELLS], sums_before[QOS_SUMS];
 
-        counters_read(u, &all_cells, cells, sums);
+        counters_read(u, parts, cells, sums);
         for (unsigned try = 0; try < 4; try++) {
-                memcpy(cells_before, cells, sizeof(cells_before));
+                bool settled;
+
+                parts_foreach(i, parts)
+                        cells_before[i] = cells[i];
                 memcpy(sums_before, sums, sizeof(sums_before));
-                counters_read(u, &all_cells, cells, sums);
-                if (memcmp(cells_before, cells, sizeof(cells_before)) == 0 &&
-                    memcmp(sums_before, sums, sizeof(sums_before)) == 0)
+                counters_read(u, parts, cells, sums);
+                settled = memcmp(sums_before, sums, sizeof(sums_before)) == 0;
+                for (unsigned k = 0; k < parts->n && settled; k++) {
+                        unsigned first = parts->parts[k].first;
+
+                        settled = memcmp(cells_before + first, cells + first, (parts->parts[k].end - first) * sizeof(cells[0])) == 0;
+                }
+                if (settled)
                         return;
         }
 }
@@ -95,7 +129,7 @@ typedef struct Checkpoint {
 } Checkpoint;
 
 /* -ENOENT: there is none for the boundary. */
-static int checkpoint_read(const struct qos_unit *u, const Part *part, unsigned level, uint64_t boundary, Checkpoint *ret) {
+static int checkpoint_read(const struct qos_unit *u, const Parts *parts, unsigned level, uint64_t boundary, Checkpoint *ret) {
         for (unsigned i = 0; i < QOS_LEVEL_CHECKPOINTS(level); i++) {
                 const struct qos_checkpoint *c = &u->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) + i];
                 uint64_t first, last;
@@ -105,10 +139,8 @@ static int checkpoint_read(const struct qos_unit *u, const Part *part, unsigned 
                 if (boundary < first || boundary > last)
                         continue;
 
-                for (unsigned k = part->first; k < part->end; k++)
-                        ret->cells[k] = __atomic_load_n(&c->cells[k], __ATOMIC_RELAXED);
-                for (unsigned k = QOS_CELL_COUNT; k < QOS_CELLS; k++)
-                        ret->cells[k] = __atomic_load_n(&c->cells[k], __ATOMIC_RELAXED);
+                parts_foreach(cell, parts)
+                        ret->cells[cell] = __atomic_load_n(&c->cells[cell], __ATOMIC_RELAXED);
                 for (unsigned k = 0; k < QOS_SUMS; k++)
                         ret->sums[k] = __atomic_load_n(&c->sums[k], __ATOMIC_RELAXED);
                 ret->in_flight = __atomic_load_n(&c->in_flight, __ATOMIC_RELAXED);
@@ -124,11 +156,9 @@ static int checkpoint_read(const struct qos_unit *u, const Part *part, unsigned 
 }
 
 /* Modulo 2^32, and below zero where what is kept is a difference */
-static void checkpoint_subtract(const Checkpoint *c, const Part *part, uint64_t *cells, uint64_t *sums) {
-        for (unsigned k = part->first; k < part->end; k++)
-                cells[k] = (uint64_t) (int64_t) (int32_t) ((uint32_t) cells[k] - c->cells[k]);
-        for (unsigned k = QOS_CELL_COUNT; k < QOS_CELLS; k++)
-                cells[k] = (uint64_t) (int64_t) (int32_t) ((uint32_t) cells[k] - c->cells[k]);
+static void checkpoint_subtract(const Checkpoint *c, const Parts *parts, uint64_t *cells, uint64_t *sums) {
+        parts_foreach(i, parts)
+                cells[i] = (uint64_t) (int64_t) (int32_t) ((uint32_t) cells[i] - c->cells[i]);
         for (unsigned k = 0; k < QOS_SUMS; k++)
                 sums[k] -= c->sums[k];
 }
@@ -168,62 +198,34 @@ static void bins_settle(uint64_t *bins, unsigned n) {
 
 /* From what is kept to what is meant: distributions that are kept as their difference from another (qos.h) get that
  * added. The differences add up to zero, therefore they have as many samples as the other, whatever is torn. */
-static void distribution_complete(WindowReading *r, enum qos_distribution d) {
-        switch (d) {
-
-        case QOS_LATENCY:
+static void window_complete(WindowReading *r, const Parts *parts) {
+        if (parts->distributions & 1U << QOS_LATENCY)
                 for (unsigned i = 0; i < GRID_FINE_BINS; i++)
                         r->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_LATENCY) + i] += r->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_FIRST_BYTE) + i];
-                r->sums[QOS_LATENCY] += r->sums[QOS_FIRST_BYTE];
-                r->maxima[QOS_LATENCY] = MAX(r->maxima[QOS_LATENCY], r->maxima[QOS_FIRST_BYTE]);
-                break;
+        r->sums[QOS_LATENCY] += r->sums[QOS_FIRST_BYTE];
+        r->maxima[QOS_LATENCY] = MAX(r->maxima[QOS_LATENCY], r->maxima[QOS_FIRST_BYTE]);
 
-        case QOS_RECEIVE:
+        if (parts->distributions & 1U << QOS_RECEIVE)
                 r->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_RECEIVE)] += window_get_count(r, QOS_QUEUE);
-                break;
-
-        case QOS_ANSWER:
+        if (parts->distributions & 1U << QOS_ANSWER)
                 r->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_ANSWER)] += window_get_count(r, QOS_SERVICE);
-                break;
 
-        default:
-                break;
-        }
-}
-
-/* Which bins that takes: those of both lie side by side, or all that are not fine are read. */
-static Part distribution_get_part(enum qos_distribution d) {
-        if (d == QOS_LATENCY)
-                return (Part) { 0, 2 * GRID_FINE_BINS };
-        if (d == QOS_FIRST_BYTE)
-                return (Part) { GRID_FINE_BINS, 2 * GRID_FINE_BINS };
-        return (Part) { 2 * GRID_FINE_BINS, QOS_CELL_COUNT };
-}
-
-static void window_complete(WindowReading *r) {
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
-                distribution_complete(r, d);
-        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
-                bins_settle(r->cells + QOS_DISTRIBUTION_FIRST_CELL(d), QOS_DISTRIBUTION_BINS(d));
+                if (parts->distributions & 1U << d)
+                        bins_settle(r->cells + QOS_DISTRIBUTION_FIRST_CELL(d), QOS_DISTRIBUTION_BINS(d));
         for (unsigned i = 0; i < QOS_SUMS; i++)
                 if ((int64_t) r->sums[i] < 0)
                         r->sums[i] = 0;
 }
 
 static uint64_t signature_of(const uint64_t *cells, const uint64_t *sums) {
-        uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a, word by word */
-
-        for (unsigned i = 0; i < QOS_CELLS; i++)
-                h = (h ^ cells[i]) * UINT64_C(0x100000001b3);
-        for (unsigned i = 0; i < QOS_SUMS; i++)
-                h = (h ^ sums[i]) * UINT64_C(0x100000001b3);
-        return h;
+        return hash_words(hash_words(UINT64_C(0xcbf29ce484222325), cells, QOS_CELLS), sums, QOS_SUMS);
 }
 
 /* No larger than the bins say: for maxima of which some are from before. */
-static void maxima_settle(WindowReading *r) {
+static void maxima_settle(WindowReading *r, const Parts *parts) {
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
-                for (unsigned bin = QOS_DISTRIBUTION_BINS(d); bin-- > 0;) {
+                for (unsigned bin = parts->distributions & 1U << d ? QOS_DISTRIBUTION_BINS(d) : 0; bin-- > 0;) {
                         uint64_t lower, upper;
 
                         if (r->cells[QOS_DISTRIBUTION_FIRST_CELL(d) + bin] == 0)
@@ -234,34 +236,35 @@ static void maxima_settle(WindowReading *r) {
                 }
 }
 
-static void reading_add(WindowReading *r, const uint64_t *cells, const uint64_t *sums) {
-        for (unsigned i = 0; i < QOS_CELLS; i++)
+static void reading_add(WindowReading *r, const Parts *parts, const uint64_t *cells, const uint64_t *sums) {
+        parts_foreach(i, parts)
                 r->cells[i] += cells[i];
         for (unsigned i = 0; i < QOS_SUMS; i++)
                 r->sums[i] += sums[i];
 }
 
-static void reading_subtract(WindowReading *r, const WindowMark *mark) {
-        for (unsigned i = 0; i < QOS_CELLS; i++)
+static void reading_subtract(WindowReading *r, const Parts *parts, const WindowMark *mark) {
+        parts_foreach(i, parts)
                 r->cells[i] -= mark->cells[i];
         for (unsigned i = 0; i < QOS_SUMS; i++)
                 r->sums[i] -= mark->sums[i];
 }
 
-/* Of several books, each of which has one. */
-static void reading_sign(WindowReading *r, uint64_t signature) {
-        r->signature = (r->signature ^ signature) * UINT64_C(0x100000001b3);
+/* Of several books, each of which has one: of all its cells, or none at all. */
+static void reading_sign(WindowReading *r, const Parts *parts, const uint64_t *cells, const uint64_t *sums) {
+        if (parts == &all_parts)
+                r->signature = (r->signature ^ signature_of(cells, sums)) * UINT64_C(0x100000001b3);
 }
 
 /* What all books have counted by now, with the signature of that. */
-static void books_read(const WindowBook *books, size_t n, WindowReading *ret) {
+static void books_read(const WindowBook *books, size_t n, const Parts *parts, WindowReading *ret) {
         uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
 
         *ret = (WindowReading) {};
         for (size_t i = 0; i < n; i++) {
-                counters_read_settled(books[i].map, cells, sums);
-                reading_add(ret, cells, sums);
-                reading_sign(ret, signature_of(cells, sums));
+                counters_read_settled(books[i].map, parts, cells, sums);
+                reading_add(ret, parts, cells, sums);
+                reading_sign(ret, parts, cells, sums);
         }
 }
 
@@ -287,10 +290,10 @@ static void maxima_read_since(const struct qos_unit *u, uint64_t now, const Wind
 }
 
 /* All since the attach, as it is kept. */
-static void total_read(const WindowBooks *w, uint64_t now, WindowReading *ret) {
+static void total_read(const WindowBooks *w, uint64_t now, const Parts *parts, WindowReading *ret) {
         static const WindowMark nothing = {};
 
-        books_read(w->books, w->n, ret);
+        books_read(w->books, w->n, parts, ret);
         ret->boundary = w->attached_at;
         ret->covered = now > w->attached_at ? now - w->attached_at : 0;
         for (size_t i = 0; i < w->n; i++)
@@ -298,44 +301,45 @@ static void total_read(const WindowBooks *w, uint64_t now, WindowReading *ret) {
         if (!w->base)
                 return;
 
-        reading_subtract(ret, &w->base->before);
+        reading_subtract(ret, parts, &w->base->before);
         for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
                 ret->maxima[d] = MAX(ret->maxima[d], w->base->maxima[d]);
 }
 
-/* Adds what one book has since a boundary of the level. */
-static int book_read(const WindowBook *b, unsigned level, uint64_t boundary, uint64_t current, WindowReading *ret) {
+/* Adds what one book has since a boundary of the level. 0: nothing; 1: something, perhaps. */
+static int book_read(const WindowBook *b, unsigned level, uint64_t boundary, uint64_t current, const Parts *parts, WindowReading *ret) {
         uint64_t cells[QOS_CELLS], sums[QOS_SUMS], step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
         const struct qos_unit *u = b->map;
         Checkpoint checkpoint;
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
-                uint64_t signature;
-
                 /* Before the counters: an event in between can then only be in both */
                 bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary;
 
-                counters_read_settled(u, cells, sums);
-                signature = signature_of(cells, sums);
+                /* The newest event is older than the window, and nobody asks what there was before */
+                if (quiet && parts != &all_parts && boundary * step > b->since)
+                        return 0;
+
+                counters_read_settled(u, parts, cells, sums);
 
                 if (boundary * step <= b->since) {
-                        reading_add(ret, cells, sums);
-                        reading_sign(ret, signature);
+                        reading_add(ret, parts, cells, sums);
+                        reading_sign(ret, parts, cells, sums);
                         maxima_read(u, level, b->since / step, current, ret->maxima);
-                        return 0;
+                        return 1;
                 }
 
-                if (checkpoint_read(u, &all_cells, level, boundary, &checkpoint) >= 0) {
-                        checkpoint_subtract(&checkpoint, &all_cells, cells, sums);
-                        reading_add(ret, cells, sums);
-                        reading_sign(ret, signature);
+                if (checkpoint_read(u, parts, level, boundary, &checkpoint) >= 0) {
+                        reading_sign(ret, parts, cells, sums);
+                        checkpoint_subtract(&checkpoint, parts, cells, sums);
+                        reading_add(ret, parts, cells, sums);
                         maxima_read(u, level, boundary, current, ret->maxima);
-                        return 0;
+                        return 1;
                 }
 
                 if (quiet && load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
-                        /* The newest event is older than the window */
-                        reading_sign(ret, signature);
+                        /* As above */
+                        reading_sign(ret, parts, cells, sums);
                         return 0;
                 }
         }
@@ -343,8 +347,9 @@ static int book_read(const WindowBook *b, unsigned level, uint64_t boundary, uin
         return -EAGAIN;
 }
 
-int window_read(const WindowBooks *w, uint64_t now, uint64_t window, WindowReading *ret) {
+static int parts_read(const WindowBooks *w, uint64_t now, uint64_t window, const Parts *parts, WindowReading *ret) {
         uint64_t step, current, boundary;
+        bool some = false;
         unsigned level, n;
         int r;
 
@@ -353,10 +358,10 @@ int window_read(const WindowBooks *w, uint64_t now, uint64_t window, WindowReadi
         assert(window_is_valid(window));
 
         if (window == WINDOW_TOTAL) {
-                total_read(w, now, ret);
-                window_complete(ret);
+                total_read(w, now, parts, ret);
+                window_complete(ret, parts);
                 if (w->base)
-                        maxima_settle(ret);
+                        maxima_settle(ret, parts);
                 return 0;
         }
 
@@ -368,7 +373,7 @@ int window_read(const WindowBooks *w, uint64_t now, uint64_t window, WindowReadi
         boundary = window_boundary(current, n);
 
         if (boundary * step <= w->attached_at) {
-                total_read(w, now, ret);
+                total_read(w, now, parts, ret);
                 /* The total of maxima is for ever, also where it is only the window that is as long */
                 memset(ret->maxima, 0, sizeof(ret->maxima));
                 for (size_t i = 0; i < w->n; i++)
@@ -379,34 +384,44 @@ int window_read(const WindowBooks *w, uint64_t now, uint64_t window, WindowReadi
                         .covered = now - boundary * step,
                 };
                 for (size_t i = 0; i < w->n; i++) {
-                        r = book_read(&w->books[i], level, boundary, current, ret);
+                        r = book_read(&w->books[i], level, boundary, current, parts, ret);
                         if (r < 0)
                                 return r;
+                        some = some || r > 0;
                 }
+                if (!some)
+                        return 0;
         }
 
-        window_complete(ret);
+        window_complete(ret, parts);
         if (w->base && ret->boundary == w->attached_at)
-                maxima_settle(ret);
+                maxima_settle(ret, parts);
         return 0;
+}
+
+int window_read(const WindowBooks *w, uint64_t now, uint64_t window, WindowReading *ret) {
+        return parts_read(w, now, window, &all_parts, ret);
+}
+
+int window_read_some(const WindowBooks *w, uint64_t now, uint64_t window, unsigned distributions, WindowReading *ret) {
+        Parts parts = parts_of(distributions);
+
+        return parts_read(w, now, window, &parts, ret);
 }
 
 /* As counters_read_settled(), in less time. wide: 64 bit wide, or as a checkpoint has them. A sample is in the sum first, and in its
  * bin then: while the sums stay as they are, none has come. */
-static void part_read_settled(const struct qos_unit *u, const Part *part, bool wide, uint64_t *cells, uint64_t *sums) {
+static void parts_read_settled(const struct qos_unit *u, const Parts *parts, bool wide, uint64_t *cells, uint64_t *sums) {
         uint64_t again[QOS_SUMS];
 
         for (unsigned i = 0; i < QOS_SUMS; i++)
                 sums[i] = load(&u->sums[i]);
         for (unsigned try = 0; try < 4; try++) {
                 if (wide)
-                        counters_read(u, part, cells, again);
-                else {
-                        for (unsigned i = part->first; i < part->end; i++)
+                        counters_read(u, parts, cells, again);
+                else
+                        parts_foreach(i, parts)
                                 cells[i] = __atomic_load_n(&u->cells[i], __ATOMIC_RELAXED);
-                        for (unsigned i = QOS_CELL_COUNT; i < QOS_CELLS; i++)
-                                cells[i] = __atomic_load_n(&u->cells[i], __ATOMIC_RELAXED);
-                }
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
                 for (unsigned i = 0; i < QOS_SUMS; i++)
                         again[i] = load(&u->sums[i]);
@@ -417,7 +432,7 @@ static void part_read_settled(const struct qos_unit *u, const Part *part, bool w
 }
 
 int window_read_distribution(const WindowBook *b, uint64_t now, uint64_t window, enum qos_distribution d, WindowReading *ret) {
-        const Part part = distribution_get_part(d);
+        const Parts parts = parts_of(1U << d);
         uint64_t step, current, boundary;
         const struct qos_unit *u = b->map;
         Checkpoint checkpoint;
@@ -436,7 +451,7 @@ int window_read_distribution(const WindowBook *b, uint64_t now, uint64_t window,
 
         if (boundary * step <= b->since) {
                 ret->boundary = b->since;
-                part_read_settled(u, &part, /* wide= */ true, ret->cells, ret->sums);
+                parts_read_settled(u, &parts, /* wide= */ true, ret->cells, ret->sums);
                 if (window == WINDOW_TOTAL)
                         for (enum qos_distribution i = 0; i < QOS_DISTRIBUTIONS; i++)
                                 ret->maxima[i] = load(&u->maxima_total[i]);
@@ -448,13 +463,13 @@ int window_read_distribution(const WindowBook *b, uint64_t now, uint64_t window,
                 for (unsigned try = 0; try < TRIES_MAX && r < 0; try++) {
                         bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary;
 
-                        part_read_settled(u, &part, /* wide= */ false, ret->cells, ret->sums);
-                        r = checkpoint_read(u, &part, level, boundary, &checkpoint);
+                        parts_read_settled(u, &parts, /* wide= */ false, ret->cells, ret->sums);
+                        r = checkpoint_read(u, &parts, level, boundary, &checkpoint);
                         if (r >= 0) {
-                                checkpoint_subtract(&checkpoint, &part, ret->cells, ret->sums);
+                                checkpoint_subtract(&checkpoint, &parts, ret->cells, ret->sums);
                                 maxima_read(u, level, boundary, current, ret->maxima);
                         } else if (quiet && load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
-                                FOREACH_CELL(i, &part)
+                                parts_foreach(i, &parts)
                                         ret->cells[i] = 0;
                                 memset(ret->sums, 0, sizeof(ret->sums));
                                 r = 0;
@@ -465,17 +480,14 @@ int window_read_distribution(const WindowBook *b, uint64_t now, uint64_t window,
         }
 
         ret->covered = now > ret->boundary ? now - ret->boundary : 0;
-        distribution_complete(ret, d);
-        bins_settle(ret->cells + QOS_DISTRIBUTION_FIRST_CELL(d), QOS_DISTRIBUTION_BINS(d));
-        if ((int64_t) ret->sums[d] < 0)
-                ret->sums[d] = 0;
+        window_complete(ret, &parts);
         return 0;
 }
 
 static void books_mark(const WindowBook *books, size_t n, uint64_t now, WindowMark *ret) {
         WindowReading r;
 
-        books_read(books, n, &r);
+        books_read(books, n, &all_parts, &r);
         *ret = (WindowMark) { .at = now };
         memcpy(ret->cells, r.cells, sizeof(ret->cells));
         memcpy(ret->sums, r.sums, sizeof(ret->sums));
@@ -502,17 +514,17 @@ void window_read_since(const WindowBooks *w, uint64_t now, const WindowMark *mar
         assert(mark);
         assert(ret);
 
-        books_read(w->books, w->n, ret);
+        books_read(w->books, w->n, &all_parts, ret);
         ret->boundary = mark->at;
         ret->covered = now > mark->at ? now - mark->at : 0;
 
         if (w->base)
-                reading_subtract(ret, &w->base->before);
-        reading_subtract(ret, mark);
+                reading_subtract(ret, &all_parts, &w->base->before);
+        reading_subtract(ret, &all_parts, mark);
         for (size_t i = 0; i < w->n; i++)
                 maxima_read_since(w->books[i].map, now, mark, ret->maxima);
-        window_complete(ret);
-        maxima_settle(ret);
+        window_complete(ret, &all_parts);
+        maxima_settle(ret, &all_parts);
 }
 
 /* The counters at a boundary of level 2 that has passed. */
@@ -526,16 +538,16 @@ static int boundary_read(const WindowBook *b, uint64_t boundary, Checkpoint *ret
         }
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
-                if (checkpoint_read(u, &all_cells, 2, boundary, ret) >= 0)
+                if (checkpoint_read(u, &all_parts, 2, boundary, ret) >= 0)
                         return 0;
 
                 /* Nobody has come since, so there is none yet: it would be what is there now */
                 if (load(&u->epoch) / QOS_LEVEL_EPOCHS(2) >= boundary) {
-                        if (load32(&u->rolling) == 0 && checkpoint_read(u, &all_cells, 2, boundary, ret) < 0)
+                        if (load32(&u->rolling) == 0 && checkpoint_read(u, &all_parts, 2, boundary, ret) < 0)
                                 return -ENODATA;
                         continue;
                 }
-                counters_read_settled(u, cells, ret->sums);
+                counters_read_settled(u, &all_parts, cells, ret->sums);
                 for (unsigned i = 0; i < QOS_CELLS; i++)
                         ret->cells[i] = (uint32_t) cells[i];
                 ret->in_flight = __atomic_load_n(&u->in_flight, __ATOMIC_RELAXED);
@@ -609,9 +621,9 @@ int window_read_step(const WindowBooks *w, uint64_t n, WindowReading *ret, Windo
         for (unsigned i = 0; i < QOS_SUMS; i++)
                 ret->sums[i] = sum.sums[i] - (whole || !w->base ? 0 : w->base->before.sums[i]);
         ret->signature = signature_of(ret->cells, ret->sums);
-        window_complete(ret);
+        window_complete(ret, &all_parts);
         if (!whole && w->base)
-                maxima_settle(ret);
+                maxima_settle(ret, &all_parts);
 
         *ret_gauges = (WindowGauges) {
                 .in_flight = (uint64_t) MAX(sum.in_flight, INT64_C(0)),
@@ -823,7 +835,7 @@ void window_base_close(WindowBase *base, uint64_t now, const WindowBook *book) {
         assert(base);
         assert(book);
 
-        counters_read_settled(book->map, cells, sums);
+        counters_read_settled(book->map, &all_parts, cells, sums);
         for (unsigned i = 0; i < QOS_CELLS; i++)
                 base->before.cells[i] -= cells[i];
         for (unsigned i = 0; i < QOS_SUMS; i++)
@@ -843,7 +855,7 @@ void window_base_open(WindowBase *base, const WindowBook *book) {
         assert(base);
         assert(book);
 
-        counters_read_settled(book->map, cells, sums);
+        counters_read_settled(book->map, &all_parts, cells, sums);
         for (unsigned i = 0; i < QOS_CELLS; i++)
                 base->before.cells[i] += cells[i];
         for (unsigned i = 0; i < QOS_SUMS; i++)
@@ -1017,11 +1029,12 @@ static uint64_t quantile(const Bins *b, uint64_t n, uint64_t maximum, double q, 
 }
 
 static void bins_get_distribution(const Bins *b, unsigned minimum_samples, Distribution *ret) {
-        uint64_t n = 0, maximum = maximum_of(b);
+        uint64_t n = 0, maximum;
 
         for (unsigned i = 0; i < b->n; i++)
                 n += b->count[i];
 
+        maximum = n > 0 ? maximum_of(b) : 0;
         *ret = (Distribution) {
                 .count = n,
                 .mean = n > 0 ? MIN(b->sum / n, maximum) : ABSENT,

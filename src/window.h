@@ -75,6 +75,10 @@ uint64_t window_boundary(uint64_t current, uint64_t n);
  * the reader again and again. */
 int window_read(const WindowBooks *books, uint64_t now, uint64_t window, WindowReading *ret);
 
+/* The same of these distributions alone, by bits (1 << QOS_LATENCY), and of all that is in no distribution. No signature. */
+#define WINDOW_ALL_DISTRIBUTIONS ((1U << QOS_DISTRIBUTIONS) - 1)
+int window_read_some(const WindowBooks *books, uint64_t now, uint64_t window, unsigned distributions, WindowReading *ret);
+
 /* The same of one distribution in one book, and nothing else: of what is in ret only the bins and the sum of d, its maximum, and the
  * counters behind the bins mean anything. For those who read often: a third of the time. */
 int window_read_distribution(const WindowBook *book, uint64_t now, uint64_t window, enum qos_distribution d, WindowReading *ret);
