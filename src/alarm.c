@@ -8,6 +8,7 @@
 
 #include "alarm.h"
 #include "log.h"
+#include "unit-look.h"
 
 /* The journal's mark for a threshold whose state has changed, see qosd(8). */
 #define MESSAGE_ID_CROSSED "8272b84be6e04d7c8c0a0281c76e711d"
@@ -173,13 +174,13 @@ void alarms_restored(Manager *m) {
 /* ---- events --------------------------------------------------------------------------------------------------- */
 
 static void alarm_log(const AlarmEvent *e) {
-        char name[THRESHOLD_NAME_MAX + 32], metric[128], state[64], value[64], limit[64], seq[64];
+        char name[THRESHOLD_NAME_MAX + 32], metric[THRESHOLD_METRIC_MAX + 32], state[64], value[64], limit[64], seq[64];
         _cleanup_free_ char *rule = NULL;
         const char *fields[] = { "MESSAGE_ID=" MESSAGE_ID_CROSSED, name, metric, state, limit, seq, value };
         size_t n = ELEMENTSOF(fields);
 
         (void) snprintf(name, sizeof(name), "QOS_THRESHOLD=%s", e->rule.name);
-        (void) snprintf(metric, sizeof(metric), "QOS_METRIC=%s", e->rule.metric->name);
+        (void) snprintf(metric, sizeof(metric), "QOS_METRIC=%s", threshold_format_metric(&e->rule, (char[THRESHOLD_METRIC_MAX]) {}));
         (void) snprintf(state, sizeof(state), "QOS_STATE=%s", threshold_state_to_string(e->state));
         (void) snprintf(limit, sizeof(limit), "QOS_LIMIT=%.15g", e->rule.limit);
         (void) snprintf(seq, sizeof(seq), "QOS_SEQ=%" PRIu64, e->seq);
@@ -279,20 +280,16 @@ Alarm* alarm_next(const Unit *u, const Alarm *a) {
         return i;
 }
 
-static bool alarm_is_due(const Alarm *a, uint64_t now) {
-        uint64_t period = threshold_get_period(&a->rule);
-
-        return a->machine.looked_at == 0 || now / period > a->machine.looked_at / period;
-}
-
 /* True if that was news for somebody, who may have done anything to the unit's thresholds. */
-static bool alarm_look(Alarm *a, const Snapshot *s, uint64_t now) {
+static bool alarm_look(Alarm *a, const UnitLook *l) {
+        uint64_t period = threshold_get_period(&a->rule);
         ThresholdState previous = a->machine.state;
 
-        a->value = unit_get_threshold_value(a->unit, s, a->rule.metric, a->rule.limit, &a->samples);
-        if (!threshold_step(&a->rule, &a->machine, now, a->value))
+        a->due_at = (l->now / period + 1) * period;
+        a->value = unit_get_threshold_value(a->unit, l, &a->rule, &a->samples);
+        if (!threshold_step(&a->rule, &a->machine, l->now, a->value))
                 return false;
-        a->since = s->timestamp;
+        a->since = l->timestamp;
         if (a->source != ALARM_CONDITION)
                 alarm_tell(a, previous);
         else if (a->machine.state == THRESHOLD_VIOLATED) {
@@ -303,20 +300,22 @@ static bool alarm_look(Alarm *a, const Snapshot *s, uint64_t now) {
 }
 
 /* One reading for all that are due and have the window. */
-static void unit_look(Unit *u, uint64_t now) {
+static void unit_look_at_alarms(Unit *u, uint64_t now) {
         for (;;) {
                 Alarm *due = u->alarms;
-                uint64_t window;
-                Snapshot s;
+                UnitLook l;
 
-                while (due && !alarm_is_due(due, now))
+                while (due && now < due->due_at)
                         due = due->next;
                 if (!due)
                         return;
-                window = due->rule.window_nsec;
-                unit_get_snapshot(u, window, &s);
+                unit_look_begin(&l, due->rule.window_nsec);
                 for (Alarm *a = due; a; a = a->next)
-                        if (a->rule.window_nsec == window && alarm_is_due(a, now) && alarm_look(a, &s, now))
+                        if (a->rule.window_nsec == l.window && now >= a->due_at)
+                                unit_look_need(&l, &a->rule);
+                unit_look(u, now, &l);
+                for (Alarm *a = due; a; a = a->next)
+                        if (a->rule.window_nsec == l.window && now >= a->due_at && alarm_look(a, &l))
                                 break;
         }
 }
@@ -351,7 +350,7 @@ static int on_look(sd_event_source *source, uint64_t usec, void *userdata) {
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i])
-                        unit_look(m->units[i], now);
+                        unit_look_at_alarms(m->units[i], now);
         alarms_save(alarms);
         alarms_arm(m, false);
         return 0;
@@ -371,7 +370,7 @@ bool alarm_get_account(const Alarm *a, AlarmAccount *ret) {
         size_t length;
         double q;
 
-        if (a->rule.below || !threshold_get_quantile(a->rule.metric, &name, &length, &q) || q >= 1 ||
+        if (a->rule.below || *a->rule.selector || !threshold_get_quantile(a->rule.metric, &name, &length, &q) || q >= 1 ||
             !unit_count_within(a->unit, a->rule.metric, WINDOW_TOTAL, a->rule.limit, &good, &total))
                 return false;
 
@@ -452,7 +451,7 @@ static int alarm_new(Unit *u, const ThresholdRule *rule, AlarmSource source, uid
 }
 
 static bool rule_equal(const ThresholdRule *a, const ThresholdRule *b) {
-        return streq(a->name, b->name) && a->metric == b->metric && a->below == b->below && !(a->limit < b->limit) && !(a->limit > b->limit) &&
+        return streq(a->name, b->name) && a->metric == b->metric && streq(a->selector, b->selector) && a->below == b->below && !(a->limit < b->limit) && !(a->limit > b->limit) &&
                 !(a->clear < b->clear) && !(a->clear > b->clear) && a->window_nsec == b->window_nsec &&
                 a->enter_nsec == b->enter_nsec && a->leave_nsec == b->leave_nsec && a->stay_nsec == b->stay_nsec;
 }
@@ -527,7 +526,7 @@ int alarm_set(Manager *m, const AlarmRequest *request, Alarm **ret, QosError *e)
         a->seen = true;
         a->handler = request->handler;
         a->userdata = request->userdata;
-        if (!unit_count_within(u, rule.metric, WINDOW_TOTAL, rule.limit, &a->good_before, &a->total_before))
+        if (*rule.selector || !unit_count_within(u, rule.metric, WINDOW_TOTAL, rule.limit, &a->good_before, &a->total_before))
                 a->good_before = a->total_before = 0;
 
         if (request->source != ALARM_CONDITION) {

@@ -50,6 +50,7 @@ struct Alarm {
         char *origin;                   /* file and line; NULL: not from a file */
         bool seen;                      /* by the newest look at unit files (declared.c) */
 
+        uint64_t due_at;                /* for the next look, CLOCK_MONOTONIC ns; 0: at once */
         uint64_t since;                 /* of the state, CLOCK_REALTIME ns */
         double value;                   /* at the last look; NaN: none */
         uint64_t samples;               /* ABSENT: not known */

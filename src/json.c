@@ -596,7 +596,7 @@ static int threshold_to_json(const char *unit, const ThresholdRule *rule, Thresh
                               SD_JSON_BUILD_PAIR_STRING("unit", unit),
                               SD_JSON_BUILD_PAIR_STRING("name", rule->name),
                               SD_JSON_BUILD_PAIR_STRING("threshold", whole),
-                              SD_JSON_BUILD_PAIR_STRING("metric", rule->metric->name),
+                              SD_JSON_BUILD_PAIR_STRING("metric", threshold_format_metric(rule, (char[THRESHOLD_METRIC_MAX]) {})),
                               SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(state)),
                               SD_JSON_BUILD_PAIR_VARIANT("limit", limit_json),
                               SD_JSON_BUILD_PAIR_CONDITION(!!value_json, "value", SD_JSON_BUILD_VARIANT(value_json)),

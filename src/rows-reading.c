@@ -229,7 +229,7 @@ void rows_sum(const Unit *u, const RowsReading *rows, const Selector *s, WindowR
                 row_fill(u, ret_value, rows->covered, ret);
 }
 
-void rows_fill(const Unit *u, RowsReading *rows, Snapshot *ret, ClientRole *ret_client) {
+void rows_get_client(const Unit *u, const RowsReading *rows, ClientRole *ret) {
         WindowRow value;
         Row all;
 
@@ -237,7 +237,11 @@ void rows_fill(const Unit *u, RowsReading *rows, Snapshot *ret, ClientRole *ret_
         if (rows->peers_known)
                 row_fill(u, &rows->peers, rows->covered, &all);
         if (all.measured)
-                client_fill(&all, ret_client);
+                client_fill(&all, ret);
+}
+
+void rows_fill(const Unit *u, RowsReading *rows, Snapshot *ret, ClientRole *ret_client) {
+        rows_get_client(u, rows, ret_client);
 
         for (size_t i = 0; i < rows->n; i++) {
                 RowReading *r = rows->rows + i;

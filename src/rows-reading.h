@@ -28,7 +28,9 @@ void rows_read(const WindowBooks *books, const uint64_t *sessions, uint64_t now,
 
 /* The rows that are chosen, together: SELECTOR_NONE with client: all peers. Not measured if there are none. */
 void rows_sum(const Unit *u, const RowsReading *rows, const Selector *s, WindowRow *ret_value, Row *ret);
-/* Also the unit's figures as a client, which are the peers' together. */
+/* The unit's figures as a client, which are the peers' together. */
+void rows_get_client(const Unit *u, const RowsReading *rows, ClientRole *ret);
+/* The same, and all rows. */
 void rows_fill(const Unit *u, RowsReading *rows, Snapshot *ret, ClientRole *ret_client);
 
 /* What the unit asks of others, and what is not in its figures, is in no cell of its own: what is to be added to the

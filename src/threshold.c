@@ -6,6 +6,7 @@
 
 #include "parse.h"
 #include "threshold.h"
+#include "unit.h"
 #include "window.h"
 
 /* Looks that are further apart were not made: who was held up, or asleep, does not know what was between them. */
@@ -210,23 +211,52 @@ static int parse_limit(const Parser *p, const Metric *metric, const char *s, dou
                                                              "expected a number like '20' for '%s', got '%s'", metric->name, excerpt(s, b));
 }
 
-static int parse_metric(Parser *p, ThresholdRule *rule) {
-        size_t l;
-        char b[EXCERPT_MAX + 1], c;
+/* A row that has all that rows have. */
+static bool metric_is_of_rows(const Metric *metric, bool client) {
+        Metrics values;
 
+        row_get_metrics(&(Row) { .kind = client ? ROW_PEER : ROW_ENDPOINT, .measured = true }, &values);
+        return metric_is_present(metric, &values);
+}
+
+static int parse_metric(Parser *p, ThresholdRule *rule) {
+        char b[EXCERPT_MAX + 1], name[SELECTOR_METRIC_MAX], c;
+        const char *end;
+        Selector s;
+        size_t l;
+        int r;
+
+        /* What is in brackets may be any path */
         skip_blanks(p);
-        l = strcspn(p->rest, " \t<>,");
+        l = strcspn(p->rest, "[ \t<>,");
+        end = p->rest[l] == '[' ? strchr(p->rest + l, ']') : NULL;
+        if (end)
+                l = end - p->rest;
+        l += strcspn(p->rest + l, " \t<>,");
         c = p->rest[l];
         p->rest[l] = 0;
         if (l == 0)
                 return parser_fail(p, "expected a metric like 'requests.server.firstByte.p99'");
-        rule->metric = metric_find(p->rest);
-        if (!rule->metric && strchr(p->rest, '['))
-                return parser_fail(p, "expected a metric of the whole unit, got '%s'", excerpt(p->rest, b));
+        r = selector_parse(p->rest, &s, name);
+        if (r == -EINVAL)
+                return parser_fail(p, "'%s' does not say which endpoint or peer, expected in brackets " SELECTOR_EXPECTED, excerpt(p->rest, b));
+        rule->metric = r < 0 ? NULL : metric_find(name);
         if (!rule->metric)
                 return parser_fail(p, "there is no metric '%s', see 'qosctl list-metrics'", excerpt(p->rest, b));
         if (rule->metric->type == METRIC_QUALITY)
                 return parser_fail(p, "'%s' is a word, expected a metric that is a number", rule->metric->name);
+        if (s.type != SELECTOR_NONE) {
+                const char *begin = strchr(p->rest, '[') + 1;
+
+                if (!metric_is_of_rows(rule->metric, s.client))
+                        return parser_fail(p, "'%s' is known of the whole unit alone, not of %s", rule->metric->name, s.client ? "a peer" : "an endpoint");
+                l = strrchr(p->rest, ']') - begin;
+                if (l > THRESHOLD_SELECTOR_MAX)
+                        return parser_fail(p, "'%s' is longer in its brackets than %u bytes", excerpt(p->rest, b), THRESHOLD_SELECTOR_MAX);
+                memcpy(rule->selector, begin, l);
+                rule->selector[l] = 0;
+        }
+        l = strlen(p->rest);
         p->rest[l] = c;
         p->rest += l;
         return 0;
@@ -287,8 +317,8 @@ static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
                 rule->leave_nsec = rule->enter_nsec;
         if (rule->below ? rule->clear < rule->limit : rule->clear > rule->limit)
                 return parser_fail(p, "what clears it must not be beyond its limit");
-        if (startswith(rule->metric->name, "requests.client.") && !window_is_for_rows(rule->window_nsec))
-                return parser_fail(p, "'%s' is known over windows of 2s to 10s", rule->metric->name);
+        if ((*rule->selector || startswith(rule->metric->name, "requests.client.")) && !window_is_for_rows(rule->window_nsec))
+                return parser_fail(p, "'%s' is known over windows of 2s to 10s", threshold_format_metric(rule, (char[THRESHOLD_METRIC_MAX]) {}));
         return 0;
 }
 
@@ -357,11 +387,32 @@ static char* format_limit(char buffer[static 32], const Metric *metric, double v
         return streq(metric->unit, "ns") ? format_exact(buffer, (uint64_t) llround(value)) : format_number(buffer, value);
 }
 
+void threshold_get_selector(const ThresholdRule *rule, Selector *ret) {
+        char metric[THRESHOLD_METRIC_MAX], name[SELECTOR_METRIC_MAX];
+
+        assert(*rule->selector);
+
+        /* It was parsed before */
+        if (selector_parse(threshold_format_metric(rule, metric), ret, name) < 0)
+                abort();
+        if (ret->text)
+                ret->text = rule->selector;
+}
+
+const char* threshold_format_metric(const ThresholdRule *rule, char buffer[static THRESHOLD_METRIC_MAX]) {
+        /* Both roles' names are as long */
+        int l = *rule->selector ? (int) strlen("requests.server") : 0;
+
+        (void) snprintf(buffer, THRESHOLD_METRIC_MAX, "%.*s%s%s%s%s", l, rule->metric->name, l > 0 ? "[" : "", rule->selector, l > 0 ? "]" : "",
+                        rule->metric->name + l);
+        return buffer;
+}
+
 int threshold_format(const ThresholdRule *rule, char **ret) {
-        char limit[32], clear[32], window[32], enter[32], leave[32], stay[32];
+        char metric[THRESHOLD_METRIC_MAX], limit[32], clear[32], window[32], enter[32], leave[32], stay[32];
 
         if (asprintf(ret, "%s%s%s %c %s over %s for %s, clear %s for %s%s%s",
-                     rule->name, *rule->name ? ": " : "", rule->metric->name, rule->below ? '<' : '>',
+                     rule->name, *rule->name ? ": " : "", threshold_format_metric(rule, metric), rule->below ? '<' : '>',
                      format_limit(limit, rule->metric, rule->limit),
                      format_exact(window, rule->window_nsec),
                      format_exact(enter, rule->enter_nsec),

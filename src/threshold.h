@@ -6,12 +6,16 @@
 
 #include "error.h"
 #include "metric.h"
+#include "selector.h"
 
 /* It is the name of a file, and a word in messages. */
 #define THRESHOLD_NAME_MAX 64U
 
 /* As much as is read of a line: a rule with all its parts is a fourth of it. */
 #define THRESHOLD_LINE_MAX 512U
+
+/* What stands in brackets: an address, a path, or a unit that is not called by a name longer than most. */
+#define THRESHOLD_SELECTOR_MAX 127U
 
 /* The longest duration in a rule: what takes longer than a day is for who keeps metrics. */
 #define THRESHOLD_DURATION_MAX_NSEC (24 * 3600 * NSEC_PER_SEC)
@@ -30,6 +34,7 @@ ThresholdState threshold_state_from_string(const char *s);      /* _THRESHOLD_ST
 typedef struct ThresholdRule {
         char name[THRESHOLD_NAME_MAX + 1];      /* empty: of a condition, which has none */
         const Metric *metric;
+        char selector[THRESHOLD_SELECTOR_MAX + 1]; /* of an endpoint or a peer, what is in the brackets; empty: of the whole unit */
         bool below;                     /* "<" */
         double limit;                   /* in the unit of the metric */
         double clear;                   /* that ends a violation, on the good side of the limit or the limit itself */
@@ -48,6 +53,13 @@ bool threshold_name_is_valid(const char *name);
 
 /* The rule in full, as threshold_parse() takes it, with all that was left out. What is read of it is the same rule. */
 int threshold_format(const ThresholdRule *rule, char **ret);
+
+/* The metric with its selector: "requests.server[:443].latency.p99". */
+#define THRESHOLD_METRIC_MAX (SELECTOR_METRIC_MAX + THRESHOLD_SELECTOR_MAX + 3)
+const char* threshold_format_metric(const ThresholdRule *rule, char buffer[static THRESHOLD_METRIC_MAX]);
+
+/* Of a rule that has one. Points into the rule. */
+void threshold_get_selector(const ThresholdRule *rule, Selector *ret);
 
 /* A value of the metric, or a limit, for people: "31.25ms", "1200/s"; four digits of it. */
 #define THRESHOLD_VALUE_MAX 40U

@@ -446,7 +446,7 @@ int unit_objects_emit_crossed(UnitObjects *o, Unit *u, const AlarmEvent *e) {
         if (r < 0)
                 return r;
         return sd_bus_emit_signal(o->bus, path, Unit_INTERFACE, "ThresholdCrossed", "ssssdddttt",
-                                  e->rule.name, e->rule.metric->name, threshold_state_to_string(e->state), threshold_state_to_string(e->previous),
+                                  e->rule.name, threshold_format_metric(&e->rule, (char[THRESHOLD_METRIC_MAX]) {}), threshold_state_to_string(e->state), threshold_state_to_string(e->previous),
                                   e->value, e->rule.limit, threshold_get_slack(&e->rule, e->value), e->samples, e->seq, e->timestamp);
 }
 

@@ -11,7 +11,7 @@
 #include "probe.h"
 #include "rows-reading.h"
 #include "threads.h"
-#include "threshold.h"
+#include "unit-look.h"
 #include "usage.h"
 #include "window.h"
 
@@ -74,6 +74,9 @@ void histogram_done(Histogram *h) {
                    PROGRAM_BIT(PROGRAM_BIND6) | PROGRAM_BIT(PROGRAM_FIND_UDP))
 #define NEEDS_ENDS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_STATE))
 
+/* Whether the metric lies in this member of struct Metrics. */
+#define METRIC_IS_IN(metric, member) ((metric)->offset - offsetof(Metrics, member) < sizeof(((const Metrics*) NULL)->member))
+
 static bool has(uint64_t programs, uint64_t needed) {
         return (programs & needed) == needed;
 }
@@ -93,13 +96,16 @@ static uint64_t gauge(const WindowBooks *w, size_t offset) {
 
 #define GAUGE(w, member) gauge(w, offsetof(struct qos_unit, member))
 
-static void gauges_refresh(Manager *m, const WindowBooks *w, uint64_t now) {
-        bool missing = false;
-
-        /* A question that came since the last look has no age yet */
+/* A question that came since the last look has no age yet. */
+static bool gauges_are_missing(const Manager *m, const WindowBooks *w) {
         for (size_t i = 0; i < w->n; i++)
-                missing = missing || (w->books[i].map->oldest_session != m->oldest_session &&
-                                      __atomic_load_n(&w->books[i].map->in_flight, __ATOMIC_RELAXED) > 0);
+                if (w->books[i].map->oldest_session != m->oldest_session &&
+                    __atomic_load_n(&w->books[i].map->in_flight, __ATOMIC_RELAXED) > 0)
+                        return true;
+        return false;
+}
+
+static void gauges_refresh(Manager *m, uint64_t now, bool missing) {
         if (m->gauges_at != 0 && now < m->gauges_at + GAUGES_AGE_NSEC && !missing)
                 return;
 
@@ -193,21 +199,23 @@ static void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
                 *counters[i].value = has(programs, counters[i].needs) ? reading->cells[counters[i].cell] : ABSENT;
 }
 
-static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *reading, uint64_t now, Metrics *ret) {
+static const struct {
+        const char *name;
+        uint64_t needs;
+        size_t offset;
+} server_distributions[QOS_DISTRIBUTIONS] = {
+        [QOS_LATENCY]    = { "requests.server.latency",   NEEDS_ARRIVALS,  offsetof(Server, latency)    },
+        [QOS_FIRST_BYTE] = { "requests.server.firstByte", NEEDS_ARRIVALS,  offsetof(Server, first_byte) },
+        [QOS_RECEIVE]    = { "requests.server.receive",   NEEDS_ARRIVALS,  offsetof(Server, receive)    },
+        [QOS_QUEUE]      = { "requests.server.queue",     NEEDS_ARRIVALS,  offsetof(Server, queue)      },
+        [QOS_SERVICE]    = { "requests.server.service",   NEEDS_EXCHANGES, offsetof(Server, service)    },
+        [QOS_ANSWER]     = { "requests.server.answer",    NEEDS_EXCHANGES, offsetof(Server, answer)     },
+};
+
+/* Of the distributions those that were read, by bits; the others are absent. */
+static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *reading, unsigned distributions, uint64_t now, Metrics *ret) {
         uint64_t programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
-        const struct {
-                enum qos_distribution distribution;
-                uint64_t needs;
-                Distribution *value;
-        } distributions[] = {
-                { QOS_LATENCY,    NEEDS_ARRIVALS,  &s->latency    },
-                { QOS_FIRST_BYTE, NEEDS_ARRIVALS,  &s->first_byte },
-                { QOS_RECEIVE,    NEEDS_ARRIVALS,  &s->receive    },
-                { QOS_QUEUE,      NEEDS_ARRIVALS,  &s->queue      },
-                { QOS_SERVICE,    NEEDS_EXCHANGES, &s->service    },
-                { QOS_ANSWER,     NEEDS_EXCHANGES, &s->answer     },
-        };
         unsigned minimum = u->manager->config.minimum_samples;
         bool overlapping;
 
@@ -215,11 +223,14 @@ static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *rea
         window_judge(reading->cells[QOS_CELL_OVERLAPS], &ret->requests);
         overlapping = ret->requests.quality == QUALITY_OVERLAPPING;
 
-        for (size_t i = 0; i < ELEMENTSOF(distributions); i++)
-                if (has(programs, distributions[i].needs) && !overlapping)
-                        window_get_distribution(reading, distributions[i].distribution, minimum, distributions[i].value);
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
+                Distribution *value = (Distribution*) ((char*) s + server_distributions[d].offset);
+
+                if (distributions & 1U << d && has(programs, server_distributions[d].needs) && !overlapping)
+                        window_get_distribution(reading, d, minimum, value);
                 else
-                        distribution_set_absent(distributions[i].value);
+                        distribution_set_absent(value);
+        }
 
         s->rate = s->count == ABSENT || reading->covered == 0 ? NAN : s->count * (double) NSEC_PER_SEC / reading->covered;
         /* Of connections that are only learned when they are read, what came before is not counted */
@@ -248,7 +259,7 @@ static void contention_set_absent(Metrics *ret) {
                         metric_set_absent(metric, ret);
 }
 
-static void states_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, Contention *c) {
+static void states_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool cells, Contention *c) {
         if (!has(programs, NEEDS_STATES))
                 return;
 
@@ -269,7 +280,8 @@ static void states_fill(const ContentionReading *reading, uint64_t programs, uns
         c->wake_ups = reading->counts.counters[QOS_SHARD_WAKE_UPS];
         if (has(programs, PROGRAM_BIT(PROGRAM_CPU_WAKING)))
                 c->futex_wakes = reading->counts.counters[QOS_SHARD_FUTEX_WAKES];
-        contention_get_distribution(reading, QOS_RUN_QUEUE_LATENCY, minimum, &c->run_queue_latency);
+        if (cells)
+                contention_get_distribution(reading, QOS_RUN_QUEUE_LATENCY, minimum, &c->run_queue_latency);
 }
 
 static void block_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool writeback, Block *b) {
@@ -383,11 +395,23 @@ static bool unit_has_io_controller(const Unit *u) {
         return snprintf(path, sizeof(path), "/sys/fs/cgroup%s/io.stat", u->control_group) < (int) sizeof(path) && access(path, F_OK) >= 0;
 }
 
-static void contention_fill(Unit *u, uint64_t now, uint64_t window, Metrics *ret, ContentionReading *ret_reading, uint64_t *signature) {
+/* As metrics_fill(). Without cells what comes from them is absent. */
+static void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, Contention *c) {
         uint64_t programs = probe_get_programs(u->manager->probe);
         unsigned minimum = u->manager->config.minimum_samples;
+
+        c->covered = reading->covered;
+        if (u->contention_probes & PROBE_CPU)
+                states_fill(reading, programs, minimum, cells, c);
+        if (cells && u->contention_probes & PROBE_BLOCK)
+                block_fill(reading, programs, minimum, unit_has_io_controller(u), &c->block);
+        if (cells && u->contention_probes & PROBE_MEMORY)
+                memory_fill(reading, programs, &c->memory);
+        usage_fill(u, window, c);
+}
+
+static void contention_fill(Unit *u, uint64_t now, uint64_t window, Metrics *ret, ContentionReading *ret_reading, uint64_t *signature) {
         ContentionBook buffer[UNITS_MAX_LIMIT];
-        Contention *c = &ret->contention;
         ContentionBooks books;
 
         contention_set_absent(ret);
@@ -399,15 +423,7 @@ static void contention_fill(Unit *u, uint64_t now, uint64_t window, Metrics *ret
         if (contention_read(&books, now, window, ret_reading) < 0)
                 return;
         *signature ^= ret_reading->signature;
-
-        c->covered = ret_reading->covered;
-        if (u->contention_probes & PROBE_CPU)
-                states_fill(ret_reading, programs, minimum, c);
-        if (u->contention_probes & PROBE_BLOCK)
-                block_fill(ret_reading, programs, minimum, unit_has_io_controller(u), &c->block);
-        if (u->contention_probes & PROBE_MEMORY)
-                memory_fill(ret_reading, programs, &c->memory);
-        usage_fill(u, window, c);
+        contention_fill_read(u, ret_reading, window, true, &ret->contention);
 }
 
 /* ---- devices ---- */
@@ -501,7 +517,7 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
 
         if (u->view) {
                 unit_get_books(u, buffer, &books);
-                gauges_refresh(u->manager, &books, now);
+                gauges_refresh(u->manager, now, gauges_are_missing(u->manager, &books));
         }
 
         if (!u->view ||
@@ -519,8 +535,8 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
 
         s.covered = reading.covered;
         s.drops = total.cells[QOS_CELL_DROPS];
-        metrics_fill(u, &books, &reading, now, &s.metrics);
-        metrics_fill(u, &books, &total, now, &s.totals);
+        metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &s.metrics);
+        metrics_fill(u, &books, &total, WINDOW_ALL_DISTRIBUTIONS, now, &s.totals);
         measurable = has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
         rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, window, reading.covered, ret_rows);
         rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
@@ -590,9 +606,9 @@ static bool metric_get_server_quantile(const Metric *metric, enum qos_distributi
 
         if (!threshold_get_quantile(metric, &name, &length, ret_q))
                 return false;
-        if (length == strlen("requests.server.latency") && startswith(name, "requests.server.latency"))
+        if (METRIC_IS_IN(metric, requests.server.latency))
                 *ret_distribution = QOS_LATENCY;
-        else if (length == strlen("requests.server.firstByte") && startswith(name, "requests.server.firstByte"))
+        else if (METRIC_IS_IN(metric, requests.server.first_byte))
                 *ret_distribution = QOS_FIRST_BYTE;
         else
                 return false;
@@ -618,38 +634,133 @@ bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double li
         return true;
 }
 
-double unit_get_threshold_value(Unit *u, const Snapshot *s, const Metric *metric, double limit, uint64_t *ret_samples) {
-        const Server *server = &s->metrics.requests.server;
-        uint64_t n, waiting, samples, value;
+void unit_look_begin(UnitLook *l, uint64_t window) {
+        /* Not the readings, which are large */
+        l->window = window;
+        l->distributions = 0;
+        l->needs_requests = l->needs_gauges = l->needs_rows = l->needs_contention = l->needs_cells = false;
+}
+
+void unit_look_need(UnitLook *l, const ThresholdRule *rule) {
+        const Metric *metric = rule->metric;
+
+        if (METRIC_IS_IN(metric, contention)) {
+                l->needs_contention = true;
+                l->needs_cells = l->needs_cells || METRIC_IS_IN(metric, contention.run_queue_latency) ||
+                        METRIC_IS_IN(metric, contention.block) || METRIC_IS_IN(metric, contention.memory);
+                return;
+        }
+        l->needs_requests = true;
+        if (*rule->selector || METRIC_IS_IN(metric, requests.client)) {
+                l->needs_rows = true;
+                return;
+        }
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
+                if (metric->offset - offsetof(Metrics, requests.server) - server_distributions[d].offset < sizeof(Distribution))
+                        l->distributions |= 1U << d;
+        l->needs_gauges = l->needs_gauges ||
+                METRIC_IS_IN(metric, requests.server.in_flight) || METRIC_IS_IN(metric, requests.server.oldest_in_flight) ||
+                METRIC_IS_IN(metric, requests.server.connections) ||
+                METRIC_IS_IN(metric, requests.server.latency) || METRIC_IS_IN(metric, requests.server.first_byte);
+}
+
+static void unit_look_at_contention(Unit *u, UnitLook *l) {
+        ContentionBook buffer[UNITS_MAX_LIMIT];
+        ContentionReading reading;
+        ContentionBooks books;
+
+        contention_set_absent(&l->metrics);
+        if (!u->view || !unit_get_contention_books(u, buffer, &books))
+                return;
+        if (u->contention_probes & PROBE_MEMORY && l->needs_cells)
+                faults_refresh(u->manager, l->now);
+        if (contention_read_some(&books, l->now, l->window, l->needs_cells, &reading) >= 0)
+                contention_fill_read(u, &reading, l->window, l->needs_cells, &l->metrics.contention);
+}
+
+void unit_look(Unit *u, uint64_t now, UnitLook *l) {
+        Manager *m = u->manager;
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books;
+
+        l->now = now;
+        l->timestamp = now_nsec(CLOCK_REALTIME);
+        l->measured = false;
+        if (l->needs_requests && u->view) {
+                unit_get_books(u, buffer, &books);
+                /* Together with the rows, for which the sessions have to be those of one look */
+                if (l->needs_gauges || l->needs_rows)
+                        gauges_refresh(m, now, false);
+                l->measured = window_read_some(&books, now, l->window, l->distributions, &l->reading) >= 0;
+        }
+        if (l->measured) {
+                metrics_fill(u, &books, &l->reading, l->distributions, now, &l->metrics);
+                if (l->needs_rows) {
+                        bool measurable = has(probe_get_programs(m->probe), NEEDS_ARRIVALS);
+
+                        rows_read(&books, measurable ? m->gauge_sessions : NULL, now, l->window, l->reading.covered, &l->rows);
+                        rows_get_client(u, &l->rows, &l->metrics.requests.client);
+                }
+        }
+        if (l->needs_contention)
+                unit_look_at_contention(u, l);
+}
+
+/* The metric of what the rule chooses. */
+static double look_get_value(Unit *u, const UnitLook *l, const ThresholdRule *rule, uint64_t *ret_samples) {
+        const Metrics *values = &l->metrics;
+        Metrics of_row;
+        Selector s;
+        uint64_t n;
+        double real;
+
+        *ret_samples = METRIC_IS_IN(rule->metric, requests.client) ? l->metrics.requests.client.count :
+                       METRIC_IS_IN(rule->metric, contention) ? ABSENT : l->metrics.requests.server.count;
+        if (*rule->selector) {
+                WindowRow value;
+                Row row;
+
+                threshold_get_selector(rule, &s);
+                rows_sum(u, &l->rows, &s, &value, &row);
+                row_get_metrics(&row, &of_row);
+                values = &of_row;
+                *ret_samples = row.measured ? row.count : ABSENT;
+        }
+        if (rule->metric->type == METRIC_REAL)
+                return metric_get_real(rule->metric, values, &real) ? real : NAN;
+        return metric_get_integer(rule->metric, values, &n) ? (double) n : NAN;
+}
+
+double unit_get_threshold_value(Unit *u, const UnitLook *l, const ThresholdRule *rule, uint64_t *ret_samples) {
+        const Server *server = &l->metrics.requests.server;
+        uint64_t waiting, samples, value;
         WindowBook buffer[UNITS_MAX_LIMIT];
         enum qos_distribution d;
-        WindowReading reading;
         WindowBooks books;
         unsigned last_bin = 0;
         double real, q;
 
-        *ret_samples = server->count;
+        *ret_samples = ABSENT;
+        if (METRIC_IS_IN(rule->metric, contention) ? !u->view : !l->measured)
+                return NAN;
 
-        if (metric->type == METRIC_REAL)
-                real = metric_get_real(metric, &s->metrics, &real) ? real : NAN;
-        else
-                real = metric_get_integer(metric, &s->metrics, &n) ? (double) n : NAN;
-        if (metric->kind == METRIC_COUNTER || streq(metric->unit, "1/s"))
-                return now_nsec(CLOCK_MONOTONIC) - u->attached_since_monotonic < s->window ? NAN : real;
+        real = look_get_value(u, l, rule, ret_samples);
+        if (rule->metric->kind == METRIC_COUNTER || streq(rule->metric->unit, "1/s"))
+                return l->now - MIN(l->now, u->attached_since_monotonic) < l->window ? NAN : real;
 
-        if (!metric_get_server_quantile(metric, &d, &q))
+        if (*rule->selector || !metric_get_server_quantile(rule->metric, &d, &q))
                 return real;
 
         *ret_samples = d == QOS_LATENCY ? server->latency.count : server->first_byte.count;
         /* Where questions overlap it is not known what waits, either */
-        if (*ret_samples == ABSENT || server->oldest_in_flight == ABSENT || server->oldest_in_flight <= limit)
+        if (*ret_samples == ABSENT || server->oldest_in_flight == ABSENT || server->oldest_in_flight <= rule->limit)
                 return real;
 
         unit_get_books(u, buffer, &books);
-        waiting = books_count_waiting(u->manager, &books, limit, &last_bin);
-        if (waiting == 0 || window_read(&books, now_nsec(CLOCK_MONOTONIC), s->window, &reading) < 0)
+        waiting = books_count_waiting(u->manager, &books, rule->limit, &last_bin);
+        if (waiting == 0)
                 return real;
-        value = window_get_quantile(&reading, d, q, u->manager->config.minimum_samples, waiting, &samples);
+        value = window_get_quantile(&l->reading, d, q, u->manager->config.minimum_samples, waiting, &samples);
         *ret_samples = samples;
         if (value == WINDOW_WAITING)
                 /* What is the oldest in flight may be one that asked to wait */
@@ -695,13 +806,13 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
         };
 
         unit_get_books(u, buffer, &books);
-        gauges_refresh(u->manager, &books, now);
+        gauges_refresh(u->manager, now, gauges_are_missing(u->manager, &books));
         window_read_since(&books, now, mark, &reading);
         (void) window_read(&books, now, WINDOW_TOTAL, &total); /* which never fails */
         ret->covered = reading.covered;
         ret->drops = total.cells[QOS_CELL_DROPS];
-        metrics_fill(u, &books, &reading, now, &ret->metrics);
-        metrics_fill(u, &books, &total, now, &ret->totals);
+        metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &ret->metrics);
+        metrics_fill(u, &books, &total, WINDOW_ALL_DISTRIBUTIONS, now, &ret->totals);
         contention_set_absent(&ret->metrics);
         contention_set_absent(&ret->totals);
 }
@@ -736,23 +847,11 @@ static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, 
         return 0;
 }
 
-static const struct {
-        const char *name;
-        uint64_t needs;
-} distribution_table[QOS_DISTRIBUTIONS] = {
-        [QOS_LATENCY]    = { "requests.server.latency",   NEEDS_ARRIVALS  },
-        [QOS_FIRST_BYTE] = { "requests.server.firstByte", NEEDS_ARRIVALS  },
-        [QOS_RECEIVE]    = { "requests.server.receive",   NEEDS_ARRIVALS  },
-        [QOS_QUEUE]      = { "requests.server.queue",     NEEDS_ARRIVALS  },
-        [QOS_SERVICE]    = { "requests.server.service",   NEEDS_EXCHANGES },
-        [QOS_ANSWER]     = { "requests.server.answer",    NEEDS_EXCHANGES },
-};
-
 void unit_get_measured(Unit *u, const char **ret) {
         uint64_t programs = probe_get_programs(u->manager->probe);
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
-                ret[d] = u->view && has(programs, distribution_table[d].needs) ? distribution_table[d].name : NULL;
+                ret[d] = u->view && has(programs, server_distributions[d].needs) ? server_distributions[d].name : NULL;
 }
 
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *ret, QosError *e) {
@@ -775,7 +874,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric, "'%.200s' does not say which endpoint or peer, expected in brackets "
                                      SELECTOR_EXPECTED, metric);
         for (d = 0; r >= 0 && d < QOS_DISTRIBUTIONS; d++)
-                if (streq(name, distribution_table[d].name))
+                if (streq(name, server_distributions[d].name))
                         break;
 
         /* The figures that endpoints and peers have, and what the unit asks of others is its peers' */
@@ -802,7 +901,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 return histogram_fill(&snapshot, window, rows.covered, QOS_QUEUE, value.cells, value.sums[QOS_ROW_SUM_LATENCY], ret);
         }
 
-        if (!u->view || !has(probe_get_programs(u->manager->probe), distribution_table[d].needs) ||
+        if (!u->view || !has(probe_get_programs(u->manager->probe), server_distributions[d].needs) ||
             snapshot.metrics.requests.quality == QUALITY_OVERLAPPING)
                 return -ENODATA;
         unit_get_books(u, buffer, &books);
@@ -850,7 +949,7 @@ int unit_collect_history(Unit *u) {
 
                 /* What was counted; whether it means something is decided when it is shown, for a step of any length */
                 step.overlaps = reading.cells[QOS_CELL_OVERLAPS];
-                metrics_fill(u, &books, &reading, now, &metrics);
+                metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &metrics);
                 counters_fill(u, &reading, &metrics);
                 if (metrics.requests.server.in_flight != ABSENT)
                         metrics.requests.server.in_flight = gauges.in_flight;

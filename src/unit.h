@@ -151,11 +151,6 @@ void unit_get_snapshot_at(Unit *u, const Moment *at, uint64_t window_nsec, Snaps
  * one that is not. */
 void unit_get_measured(Unit *u, const char **ret);
 
-/* What the metric is for a threshold with that limit, in a reading over that window: requests of which no answer has begun to leave
- * for longer than the limit count as beyond it, in quantiles of the latency and of the time to first byte. NaN: not known, also of
- * what is counted while the unit is not attached for as long as the window. ret_samples: what it was taken from; ABSENT: not known. */
-double unit_get_threshold_value(Unit *u, const Snapshot *s, const Metric *metric, double limit, uint64_t *ret_samples);
-
 /* Of the latency and of the time to first byte: how many requests in the window were answered, and how many of them not beyond the
  * limit. False: the metric is none of these, or not measured. */
 bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good, uint64_t *ret_total);

@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check(threshold_format(&rule, &whole) >= 0);
         check(threshold_parse(whole, WINDOW_DEFAULT_NSEC, &other, NULL) >= 0);
         check(!(rule.limit < other.limit) && !(rule.limit > other.limit) && !(rule.clear < other.clear) && !(rule.clear > other.clear));
-        check(streq(rule.name, other.name) && rule.metric == other.metric && rule.below == other.below &&
+        check(streq(rule.name, other.name) && rule.metric == other.metric && streq(rule.selector, other.selector) && rule.below == other.below &&
               rule.window_nsec == other.window_nsec && rule.enter_nsec == other.enter_nsec && rule.leave_nsec == other.leave_nsec &&
               rule.stay_nsec == other.stay_nsec);
         return 0;

@@ -16,6 +16,7 @@ from scenario import (SEC, Client, Server, Varlink, VarlinkError, as_user, attac
                       fresh_qosd, kill_qosd, qosctl, qosctl_json, run, server_figures, start_served, systemctl, test, varlink, varlink_error, wait_for,
                       wait_qosd, qosd_pid)
 from test_clients import NOBODY, REFUSED, as_nobody
+from test_endpoints import Nginx, ab, unused_ports
 from test_redis import Redis, command, receive
 
 SLOW = "slow: requests.server.firstByte.p99 > 20ms over 1s for 200ms"
@@ -476,6 +477,46 @@ def good_and_total():
     equal([x[12] for x in b if x[1] == "slow"], [20], "all on D-Bus")
 
 
+@test(deadline=60)
+def of_one_endpoint():
+    """What is asked at one address says nothing of another; what is at none of them is unknown."""
+    a, b, c = unused_ports(3)
+    u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"])).start()
+    set_threshold(u, "all: requests.server.count > 50 over 2s")
+    set_threshold(u, f"busy: requests.server[:{b}].count > 50 over 2s")
+    set_threshold(u, f"none: requests.server[127.0.0.1:{c}].count > 50 over 2s")
+    whole = f"busy: requests.server[:{b}].count > 50 over 2s for 0s, clear 50 for 0s"
+    equal([t["threshold"] for t in qosctl_json("list-thresholds", u.name) if t["name"] == "busy"], [whole], "the whole of it")
+
+    def until(name, port):
+        """Asks there until that is too much."""
+        def asked():
+            ab(port, 100)
+            return states(u)[name] == "violated"
+        wait_for(f"{name} is violated by what is asked at {port}", asked, 20)
+
+    with Monitor(u) as m:
+        wait_state(u, "busy", "ok")
+        until("all", a)
+        equal({n: s for n, s in states(u).items() if n != "all"}, {"busy": "ok", "none": "unknown"}, "the others")
+        until("busy", b)
+        wait_state(u, "busy", "ok")
+        equal(states(u)["none"], "unknown", "where nobody listens")
+        until("busy", b)
+        events = []
+        while len(events) < 4:
+            e = m.event()
+            if e["name"] != "all":
+                events.append(e)
+        equal([(e["name"], e["metric"], e["state"]) for e in events],
+              [("busy", f"requests.server[:{b}].count", s) for s in ("ok", "violated", "ok", "violated")], "events")
+        check(all((e["value"] > 50) == (e["state"] == "violated") for e in events), f"values: {events}")
+    w = subprocess.Popen(["qosctl", "wait", u.name, f"requests.server[:{b}].count > 50 over 2s", "--timeout=20"])
+    wait_for("a condition about it", lambda: (ab(b, 100), w.poll())[1] is not None, 20)
+    equal(w.returncode, 0, "exit status of wait")
+    daemon_is_well()
+
+
 @test()
 def bad_input():
     """Each says what was wrong and what was expected, on all ways in."""
@@ -486,7 +527,9 @@ def bad_input():
         "a b: requests.server.rate > 5": "expected a name of letters",
         "../../x: requests.server.rate > 5": "expected a name of letters",
         "x: requests.server.nonsense > 5": "there is no metric 'requests.server.nonsense'",
-        "x: requests.server[:80].rate > 5": "expected a metric of the whole unit",
+        "x: requests.server[:80].firstByte.p99 > 5ms": "is known of the whole unit alone, not of an endpoint",
+        "x: requests.server[:80].rate > 5 over 60s": "windows of 2s to 10s",
+        "x: requests.server[80].rate > 5": "does not say which endpoint or peer",
         "x: requests.quality > 5": "is a word",
         "x: requests.server.rate > 5ms": "expected a rate like",
         "x: requests.server.latency.p99 > 5": "expected a time like '20ms'",
