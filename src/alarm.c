@@ -7,8 +7,9 @@
 #include <sys/stat.h>
 
 #include "alarm.h"
+#include "journal.h"
+#include "json.h"
 #include "log.h"
-#include "unit-look.h"
 
 /* The journal's mark for a threshold whose state has changed, see qosd(8). */
 #define MESSAGE_ID_CROSSED "8272b84be6e04d7c8c0a0281c76e711d"
@@ -21,6 +22,8 @@ struct Alarms {
         uint64_t seq;                   /* of the newest event */
         uint64_t seq_begin;             /* before the first */
         AlarmEvent events[ALARM_EVENTS_MAX]; /* by seq, modulo */
+        uint64_t logged;                /* number of the last event that was given to the journal */
+        Journal *journal;               /* NULL: nobody reads fields */
         char *directory;                /* of the files of violated thresholds; NULL: nowhere */
 };
 
@@ -173,30 +176,85 @@ void alarms_restored(Manager *m) {
 
 /* ---- events --------------------------------------------------------------------------------------------------- */
 
-static void alarm_log(const AlarmEvent *e) {
-        char name[THRESHOLD_NAME_MAX + 32], metric[THRESHOLD_METRIC_MAX + 32], state[64], value[64], limit[64], seq[64];
-        _cleanup_free_ char *rule = NULL;
-        const char *fields[] = { "MESSAGE_ID=" MESSAGE_ID_CROSSED, name, metric, state, limit, seq, value };
-        size_t n = ELEMENTSOF(fields);
+const char* alarm_share_name(const ShareChange *c) {
+        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
+                if (m->offset == offsetof(Metrics, contention.shares[c->state]))
+                        return m->name + strlen("contention.shares.");
+        abort();
+}
 
+/* ", runQueue 31% (mostly 2%)" */
+static void shares_format(const AlarmEvent *e, char *buffer, size_t size) {
+        size_t l = 0;
+
+        buffer[0] = 0;
+        for (size_t i = 0; i < e->n_shares && l < size; i++)
+                l += (size_t) snprintf(buffer + l, size - l, ", %s %.0f%% (mostly %.0f%%)", alarm_share_name(e->shares + i),
+                                       e->shares[i].share * 100, e->shares[i].usual * 100);
+}
+
+/* The reading of the unit now, without its peers, which are not for all who may read the journal, and without totals: journalctl
+ * shows no value of more than 4 KiB unless it is asked to. */
+static int unit_format_snapshot(Unit *u, uint64_t window, char **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        _cleanup_free_ char *text = NULL;
+        Snapshot s;
+        int r;
+
+        unit_get_snapshot(u, window, &s);
+        r = snapshot_to_json(u, &s, false, &v);
+        if (r >= 0)
+                r = sd_json_variant_filter(&v, (char*[]) { (char*) "totals", NULL });
+        if (r >= 0)
+                r = sd_json_variant_format(v, 0, &text);
+        if (r < 0)
+                return r;
+        if (asprintf(ret, "QOS_SNAPSHOT=%s", text) < 0) {
+                *ret = NULL;
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+static void alarm_log(const Alarms *alarms, const AlarmEvent *e, const char *snapshot) {
+        int level = e->state == THRESHOLD_VIOLATED ? LOG_WARNING : LOG_NOTICE;
+        char name[THRESHOLD_NAME_MAX + 32], metric[THRESHOLD_METRIC_MAX + 32], state[64], value[64], limit[64], seq[64], priority[64],
+             shares[SHARE_CHANGES_MAX * 64], value_text[THRESHOLD_VALUE_MAX];
+        _cleanup_free_ char *rule = NULL, *message = NULL, *unit = NULL;
+        size_t n = 0;
+
+        if (level > log_get_max_level() || threshold_format(&e->rule, &rule) < 0)
+                return;
+        shares_format(e, shares, sizeof(shares));
+        if (asprintf(&message, "MESSAGE='%s' of '%s' is %s: %s%s (%s)", e->rule.name, e->unit, threshold_state_to_string(e->state),
+                     isnan(e->value) ? "no value" : threshold_format_value(e->rule.metric, e->value, value_text), shares, rule) < 0)
+                message = NULL;
+        if (asprintf(&unit, "UNIT=%s", e->unit) < 0)
+                unit = NULL;
+        if (!message || !unit) {
+                (void) log_oom();
+                return;
+        }
+        if (!alarms->journal) {
+                fprintf(stderr, "%s\n", message + strlen("MESSAGE="));
+                return;
+        }
+
+        (void) snprintf(priority, sizeof(priority), "PRIORITY=%i", level);
         (void) snprintf(name, sizeof(name), "QOS_THRESHOLD=%s", e->rule.name);
         (void) snprintf(metric, sizeof(metric), "QOS_METRIC=%s", threshold_format_metric(&e->rule, (char[THRESHOLD_METRIC_MAX]) {}));
         (void) snprintf(state, sizeof(state), "QOS_STATE=%s", threshold_state_to_string(e->state));
         (void) snprintf(limit, sizeof(limit), "QOS_LIMIT=%.15g", e->rule.limit);
         (void) snprintf(seq, sizeof(seq), "QOS_SEQ=%" PRIu64, e->seq);
         (void) snprintf(value, sizeof(value), "QOS_VALUE=%.15g", e->value);
-        if (isnan(e->value))
-                n--;
 
-        if (threshold_format(&e->rule, &rule) < 0)
-                return;
-        log_unit_fields(e->unit, e->state == THRESHOLD_VIOLATED ? LOG_WARNING : LOG_NOTICE, fields, n, "'%s' of '%s' is %s: %s (%s)",
-                        e->rule.name, e->unit, threshold_state_to_string(e->state),
-                        isnan(e->value) ? "no value" : threshold_format_value(e->rule.metric, e->value, (char[THRESHOLD_VALUE_MAX]) {}), rule);
+        const char *fields[] = { message, priority, "SYSLOG_IDENTIFIER=qosd", "MESSAGE_ID=" MESSAGE_ID_CROSSED, unit, name, metric, state, limit, seq, value };
+        n = ELEMENTSOF(fields) - isnan(e->value);
+        journal_send(alarms->journal, fields, n, snapshot);
 }
 
-/* The state has changed. */
-static void alarm_tell(Alarm *a, ThresholdState previous) {
+/* The state has changed. l: what was looked at; NULL: nothing. */
+static void alarm_tell(Alarm *a, ThresholdState previous, const UnitLook *l) {
         Manager *m = a->unit->manager;
         Alarms *alarms = m->alarms;
         AlarmEvent *e = alarms->events + (alarms->seq + 1) % ALARM_EVENTS_MAX;
@@ -217,13 +275,14 @@ static void alarm_tell(Alarm *a, ThresholdState previous) {
                 .value = a->value,
                 .samples = a->samples,
         };
+        if (l)
+                e->n_shares = unit_get_share_changes(a->unit, l->now, l->window, e->shares);
         alarms->saving = true;
         alarm_show_level(a, a->machine.state == THRESHOLD_VIOLATED);
         if (!unit)
                 return;
         bus_server_threshold_crossed(m->bus_server, a->unit, e);
         varlink_server_threshold_crossed(m->varlink_server, e);
-        alarm_log(e); /* last: the journal may take its time */
 }
 
 uint64_t alarms_get_seq(const Manager *m) {
@@ -237,6 +296,7 @@ uint64_t alarms_get_seq_begin(const Manager *m) {
 void alarms_set_seq(Manager *m, uint64_t seq, uint64_t begin) {
         m->alarms->seq = seq;
         m->alarms->seq_begin = MIN(begin, seq);
+        m->alarms->logged = seq;
 }
 
 /* NULL: it is no longer known, or was of a run before this one. */
@@ -270,6 +330,30 @@ int alarms_foreach_event(Manager *m, uint64_t since, int (*f)(const AlarmEvent *
         return 0;
 }
 
+/* What has happened since this was done last, with the readings of now. After all others were told: it takes the longest. */
+static void alarms_log(Alarms *alarms) {
+        _cleanup_free_ char *snapshot = NULL;
+        const AlarmEvent *before = NULL;
+
+        while (alarms->logged < alarms->seq) {
+                const AlarmEvent *e = alarms_get_event(alarms, ++alarms->logged);
+                Unit *u;
+
+                if (!e)
+                        continue;
+                /* One for all that are about the same unit and window */
+                if (alarms->journal && (!before || !streq(before->unit, e->unit) || before->rule.window_nsec != e->rule.window_nsec)) {
+                        free(snapshot);
+                        snapshot = NULL;
+                        u = manager_get_unit(alarms->manager, e->unit, NULL);
+                        if (u && unit_format_snapshot(u, e->rule.window_nsec, &snapshot) < 0)
+                                (void) log_oom();
+                }
+                before = e;
+                alarm_log(alarms, e, snapshot);
+        }
+}
+
 /* ---- looking -------------------------------------------------------------------------------------------------- */
 
 Alarm* alarm_next(const Unit *u, const Alarm *a) {
@@ -291,7 +375,7 @@ static bool alarm_look(Alarm *a, const UnitLook *l) {
                 return false;
         a->since = l->timestamp;
         if (a->source != ALARM_CONDITION)
-                alarm_tell(a, previous);
+                alarm_tell(a, previous, l);
         else if (a->machine.state == THRESHOLD_VIOLATED) {
                 a->handler(a, NULL, a->userdata);
                 alarm_free(a);
@@ -349,8 +433,13 @@ static int on_look(sd_event_source *source, uint64_t usec, void *userdata) {
         Manager *m = alarms->manager;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i])
+                if (m->units[i]) {
                         unit_look_at_alarms(m->units[i], now);
+                        /* Before the first ones are overwritten */
+                        if (alarms->seq - alarms->logged > ALARM_EVENTS_MAX - ALARMS_PER_UNIT_MAX)
+                                alarms_log(alarms);
+                }
+        alarms_log(alarms);
         alarms_save(alarms);
         alarms_arm(m, false);
         return 0;
@@ -410,7 +499,8 @@ static void alarm_end(Alarm *a) {
                 a->since = now_nsec(CLOCK_REALTIME);
                 a->value = NAN;
                 a->samples = ABSENT;
-                alarm_tell(a, previous);
+                alarm_tell(a, previous, NULL);
+                alarms_log(a->unit->manager->alarms);
         }
         alarm_free(a);
 }
@@ -729,7 +819,11 @@ int alarms_new(Manager *m, Alarms **ret) {
         /* If nothing is known of a run before: beyond all that it may have given, which come less often than this counts */
         alarms->seq = alarms->seq_begin = now_nsec(CLOCK_REALTIME) / NSEC_PER_USEC;
 
-        r = sd_event_add_time(m->event, &alarms->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_look, alarms);
+        alarms->logged = alarms->seq;
+
+        r = log_is_journal() ? journal_new(m->event, JOURNAL_SOCKET, &alarms->journal) : 0;
+        if (r >= 0)
+                r = sd_event_add_time(m->event, &alarms->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_look, alarms);
         if (r >= 0)
                 r = sd_event_source_set_enabled(alarms->timer, SD_EVENT_OFF);
 
@@ -760,6 +854,7 @@ Alarms* alarms_free(Alarms *alarms) {
         sd_event_source_disable_unref(alarms->timer);
         for (size_t i = 0; i < ALARM_EVENTS_MAX; i++)
                 free(alarms->events[i].unit);
+        journal_free(alarms->journal);
         free(alarms->directory);
         free(alarms);
         return NULL;

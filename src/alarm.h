@@ -8,6 +8,7 @@
 
 #include "manager.h"
 #include "threshold.h"
+#include "unit-look.h"
 
 /* A person looks at a few of these, a program that makes them in a loop is stopped before it costs: each is a comparison, and
  * each window of a unit one reading a second, or ten. */
@@ -19,7 +20,7 @@
 /* Of one user, root apart, conditions that are waited for included. */
 #define ALARMS_PER_UID_MAX 128U
 
-/* Events that are kept for those who come back for them: some hundred bytes each. More than this was not an outage of a
+/* Events that are kept for those who come back for them: half a kilobyte each. More than this was not an outage of a
  * subscriber, but of all units. */
 #define ALARM_EVENTS_MAX 1024U
 
@@ -82,7 +83,12 @@ typedef struct AlarmEvent {
         ThresholdState state, previous;
         double value;                   /* NaN: none */
         uint64_t samples;               /* ABSENT: not known */
+        ShareChange shares[SHARE_CHANGES_MAX]; /* where the time of the unit's threads goes now, and does not mostly */
+        size_t n_shares;
 } AlarmEvent;
+
+/* "runQueue" */
+const char* alarm_share_name(const ShareChange *c);
 
 typedef struct AlarmRequest {
         const char *unit;               /* as the client wrote it */

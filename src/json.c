@@ -641,7 +641,7 @@ int alarm_to_json(const Alarm *a, bool accounts, sd_json_variant **ret) {
 }
 
 int alarm_event_to_json(const AlarmEvent *e, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *shares = NULL;
         int r;
 
         r = threshold_to_json(e->unit, &e->rule, e->state, e->value, e->samples, &v);
@@ -651,6 +651,13 @@ int alarm_event_to_json(const AlarmEvent *e, sd_json_variant **ret) {
                 r = sd_json_variant_set_field_unsigned(&v, "seq", e->seq);
         if (r >= 0)
                 r = sd_json_variant_set_field_unsigned(&v, "timestamp", e->timestamp);
+        for (size_t i = 0; i < e->n_shares && r >= 0; i++)
+                r = sd_json_variant_append_arraybo(&shares,
+                                SD_JSON_BUILD_PAIR_STRING("state", alarm_share_name(e->shares + i)),
+                                SD_JSON_BUILD_PAIR_REAL("share", e->shares[i].share),
+                                SD_JSON_BUILD_PAIR_REAL("usual", e->shares[i].usual));
+        if (r >= 0 && shares)
+                r = sd_json_variant_set_field(&v, "shares", shares);
         if (r >= 0)
                 *ret = TAKE_PTR(v);
         return r;

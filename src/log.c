@@ -46,8 +46,7 @@ int log_level_from_string(const char *s) {
         return -EINVAL;
 }
 
-/* Whether standard error is the journal's: then fields can be sent beside the text. */
-static bool stderr_is_journal(void) {
+bool log_is_journal(void) {
         static int cached = -1;
         unsigned long long device, inode;
         struct stat st;
@@ -76,7 +75,7 @@ int log_internal(int level, int error, const char *unit, const char *file, int l
 
         if (r < 0)
                 message = NULL;
-        else if (stderr_is_journal()) {
+        else if (log_is_journal()) {
                 char fields[6][256], text[2048];
                 struct iovec iov[7];
                 int n = 0;
@@ -102,34 +101,4 @@ int log_internal(int level, int error, const char *unit, const char *file, int l
 
         errno = saved_errno;
         return -abs(error);
-}
-
-void log_unit_fields(const char *unit, int level, const char *const *fields, size_t n, const char *format, ...) {
-        char text[2048], priority[32], unit_field[512];
-        struct iovec iov[16];
-        int k = 0, l;
-        va_list ap;
-
-        assert(n + 3 <= ELEMENTSOF(iov));
-
-        if (level > log_max_level)
-                return;
-
-        l = snprintf(text, sizeof(text), "MESSAGE=");
-        va_start(ap, format);
-        (void) vsnprintf(text + l, sizeof(text) - l, format, ap);
-        va_end(ap);
-        if (!stderr_is_journal()) {
-                fprintf(stderr, "%s\n", text + l);
-                return;
-        }
-
-        (void) snprintf(priority, sizeof(priority), "PRIORITY=%i", level);
-        (void) snprintf(unit_field, sizeof(unit_field), "UNIT=%s", unit);
-        iov[k++] = (struct iovec) { text, strlen(text) };
-        iov[k++] = (struct iovec) { priority, strlen(priority) };
-        iov[k++] = (struct iovec) { unit_field, strlen(unit_field) };
-        for (size_t i = 0; i < n; i++)
-                iov[k++] = (struct iovec) { (void*) fields[i], strlen(fields[i]) };
-        (void) sd_journal_sendv(iov, k);
 }

@@ -17,8 +17,8 @@ const char* log_level_to_string(int level);
 int log_internal(int level, int error, const char *unit, const char *file, int line, const char *func,
                  const char *format, ...) _printf_(7, 8);
 
-/* The same with more fields, "NAME=value" each, and no place in the code. */
-void log_unit_fields(const char *unit, int level, const char *const *fields, size_t n, const char *format, ...) _printf_(5, 6);
+/* Whether standard error is the journal's: then fields can be sent beside the text. */
+bool log_is_journal(void);
 
 #define log_full_errno(level, error, ...)                                                               \
         ({                                                                                              \

@@ -285,14 +285,24 @@ static void monitoring_done(Monitoring *m) {
 
 static void print_crossing(sd_json_variant *v, uint64_t at) {
         const char *state = value_string(v, "state"), *rule = value_string(v, "threshold");
+        sd_json_variant *shares = value_find(v, "shares");
         _cleanup_free_ char *unit = NULL, *clean = NULL;
         const Style *style = terminal_style();
         char time[FORMAT_MAX], value[THRESHOLD_TEXT_MAX];
 
         unit = text_clean(strempty(value_string(v, "unit")), style->utf8);
         clean = text_clean(strempty(rule), style->utf8);
-        (void) printf("%s %s %s%s%s %s (%s)\n", format_time(time, at, now_realtime()), strempty(unit), color_on(style, threshold_color(state)),
-                      strempty(state), color_off(style), threshold_value_text(v, "value", value), strempty(clean));
+        (void) printf("%s %s %s%s%s %s", format_time(time, at, now_realtime()), strempty(unit), color_on(style, threshold_color(state)),
+                      strempty(state), color_off(style), threshold_value_text(v, "value", value));
+        for (size_t i = 0; shares && i < sd_json_variant_elements(shares); i++) {
+                sd_json_variant *change = sd_json_variant_by_index(shares, i);
+                _cleanup_free_ char *name = text_clean(strempty(value_string(change, "state")), style->utf8);
+                double share, usual;
+
+                if (value_real(change, "share", &share) && value_real(change, "usual", &usual))
+                        (void) printf(", %s %.0f%% (mostly %.0f%%)", strempty(name), share * 100, usual * 100);
+        }
+        (void) printf(" (%s)\n", strempty(clean));
 }
 
 static int print_reply(sd_json_variant *parameters, Monitoring *m) {

@@ -24,6 +24,20 @@ typedef struct UnitLook {
 
 /* Nothing is needed yet. */
 void unit_look_begin(UnitLook *l, uint64_t window);
+/* A share of the unit's thread time that is not what it mostly is. */
+typedef struct ShareChange {
+        enum qos_state state;
+        double share, usual;
+} ShareChange;
+
+/* As many as say something at a glance, and less than this is chance. */
+#define SHARE_CHANGES_MAX 3U
+#define SHARE_CHANGE_MIN 0.01
+
+/* Those that have changed most, over the window against the last 5 min, or against all since the attach if the window is as long.
+ * None while that is nothing else, or the unit is not observed with "cpu". Returns how many. */
+size_t unit_get_share_changes(Unit *u, uint64_t now, uint64_t window, ShareChange ret[static SHARE_CHANGES_MAX]);
+
 /* The rule will be looked at, over the same window. */
 void unit_look_need(UnitLook *l, const ThresholdRule *rule);
 /* Takes the reading. now: CLOCK_MONOTONIC ns; gauges may be as old as those of any other reading. */

@@ -706,6 +706,46 @@ void unit_look(Unit *u, uint64_t now, UnitLook *l) {
                 unit_look_at_contention(u, l);
 }
 
+static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention *ret) {
+        uint64_t programs = probe_get_programs(u->manager->probe);
+        ContentionBook buffer[UNITS_MAX_LIMIT];
+        ContentionReading reading;
+        ContentionBooks books;
+
+        if (!(u->contention_probes & PROBE_CPU) || !has(programs, NEEDS_STATES) || !unit_get_contention_books(u, buffer, &books) ||
+            contention_read_some(&books, now, window, false, &reading) < 0)
+                return false;
+        ret->covered = reading.covered;
+        states_fill(&reading, programs, u->manager->config.minimum_samples, false, ret);
+        return true;
+}
+
+size_t unit_get_share_changes(Unit *u, uint64_t now, uint64_t window, ShareChange ret[static SHARE_CHANGES_MAX]) {
+        uint64_t usual_window = 300 * NSEC_PER_SEC;
+        Contention current, usual;
+        size_t n = 0;
+
+        if (!unit_read_shares(u, now, window, &current) || !unit_read_shares(u, now, window < usual_window ? usual_window : WINDOW_TOTAL, &usual) ||
+            usual.covered <= current.covered)
+                return 0;
+
+        for (enum qos_state state = QOS_STATE_RUNNING; state < QOS_STATES; state++) {
+                ShareChange c = { state, current.shares[state], usual.shares[state] };
+                size_t i;
+
+                /* Also if one of them is not known */
+                if (!(fabs(c.share - c.usual) >= SHARE_CHANGE_MIN))
+                        continue;
+                for (i = n; i > 0 && fabs(c.share - c.usual) > fabs(ret[i - 1].share - ret[i - 1].usual); i--)
+                        if (i < SHARE_CHANGES_MAX)
+                                ret[i] = ret[i - 1];
+                if (i < SHARE_CHANGES_MAX)
+                        ret[i] = c;
+                n = MIN(n + 1, (size_t) SHARE_CHANGES_MAX);
+        }
+        return n;
+}
+
 /* The metric of what the rule chooses. */
 static double look_get_value(Unit *u, const UnitLook *l, const ThresholdRule *rule, uint64_t *ret_samples) {
         const Metrics *values = &l->metrics;

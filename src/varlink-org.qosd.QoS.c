@@ -657,6 +657,15 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(burnLong, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                ShareChange,
+                FIELD_COMMENT("A state of threads, as in contention.shares"),
+                SD_VARLINK_DEFINE_FIELD(state, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Its share of the time of the unit's threads, over the window of the threshold"),
+                SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, 0),
+                FIELD_COMMENT("The same over the last 5 min, or since the attach if the window is that long"),
+                SD_VARLINK_DEFINE_FIELD(usual, SD_VARLINK_FLOAT, 0));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ThresholdEvent,
                 DEFINE_THRESHOLD(SD_VARLINK_DEFINE_FIELD, SD_VARLINK_DEFINE_FIELD_BY_TYPE),
                 FIELD_COMMENT("The state before"),
@@ -664,7 +673,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Counts the events of all units; goes on when qosd is restarted, and at a higher number when it was stopped"),
                 SD_VARLINK_DEFINE_FIELD(seq, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("When it happened, in nanoseconds since 1970 UTC"),
-                SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0));
+                SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Up to three shares of the time of the unit's threads that have changed most, by a percent of it at least; left out if there are none, or the unit is not observed with the probe \"cpu\""),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(shares, ShareChange, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD_FULL(
                 List,
@@ -1007,6 +1018,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_HistoryStep,
                 SYMBOL_COMMENT("What a metric of a unit must not be beyond"),
                 &vl_type_Threshold,
+                SYMBOL_COMMENT("A share of the time of threads that is not what it mostly is"),
+                &vl_type_ShareChange,
                 SYMBOL_COMMENT("The state of a threshold has changed"),
                 &vl_type_ThresholdEvent,
                 SYMBOL_COMMENT("Begins to observe a unit. One that does not run yet is waited for. Who has attached it before changes what was asked for then"),

@@ -26,8 +26,8 @@
  * (LimitNOFILE= in the unit). Others have ConnectionsPerUserMax=. */
 #define CONNECTIONS_MAX 4096U
 
-/* What a subscriber may leave unread before readings are skipped: some tens of them. Behind it is the socket's own
- * buffer, and what the library queues is then at most one round. */
+/* What a subscriber may leave unread before readings are skipped, some tens of them, or events are sent later. Behind it is the
+ * socket's own buffer, and what the library queues is then at most one round. */
 #define UNREAD_MAX (32 * 1024)
 
 /* How long a subscriber may leave it so before it is cut off. */
@@ -49,7 +49,12 @@ typedef struct Stream {
 typedef struct Monitor {
         char **units;                   /* NULL: all that are attached */
         uint64_t seq;                   /* of the last event that was sent, or was none of these units' */
+        uint64_t round;                 /* of the event loop, by its clock, in which the socket was looked at */
+        uint64_t unread_since;          /* as in Stream; what comes meanwhile is sent later */
 } Monitor;
+
+/* How often subscribers who do not read are looked at, while there are some. */
+#define MONITORS_USEC (100 * USEC_PER_MSEC)
 
 /* How often it is said that somebody has too many connections. */
 #define REFUSED_USEC (60 * USEC_PER_SEC)
@@ -102,6 +107,7 @@ struct VarlinkServer {
         sd_varlink_server *server;
         Connection *connections;
         Viewer *viewers;                /* users who were given maps */
+        sd_event_source *monitors_timer; /* while one of them does not read what happens to thresholds */
         uint64_t refused_at;            /* CLOCK_MONOTONIC usec; 0: never */
 };
 
@@ -1427,11 +1433,58 @@ static void connection_end_monitor(Connection *c) {
                                   SD_JSON_BUILD_PAIR_STRING("message", "events were not fetched, no more are sent"));
 }
 
-void varlink_server_threshold_crossed(VarlinkServer *v, const AlarmEvent *e) {
-        for (Connection *c = v ? v->connections : NULL; c; c = c->next)
-                if (c->monitor && names_have(c->monitor->units, e->unit) &&
-                    (connection_is_behind(c) || connection_send_event(e, c) < 0))
+/* Sends what the subscriber has missed, and false: it is gone from the log. */
+static bool connection_catch_up(Connection *c) {
+        Manager *m = c->server->manager;
+
+        c->monitor->unread_since = 0;
+        return alarms_count_lost(m, c->monitor->seq) == 0 && alarms_foreach_event(m, c->monitor->seq, connection_send_event, c) >= 0;
+}
+
+static void monitors_arm(VarlinkServer *v, uint64_t now) {
+        bool any = false;
+
+        for (Connection *c = v->connections; c; c = c->next)
+                any = any || (c->monitor && c->monitor->unread_since != 0);
+        if (any)
+                (void) sd_event_source_set_time(v->monitors_timer, now + MONITORS_USEC);
+        (void) sd_event_source_set_enabled(v->monitors_timer, any ? SD_EVENT_ONESHOT : SD_EVENT_OFF);
+}
+
+static int on_monitors(sd_event_source *source, uint64_t usec, void *userdata) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC) / NSEC_PER_USEC;
+        VarlinkServer *v = ASSERT_PTR(userdata);
+
+        for (Connection *c = v->connections; c; c = c->next) {
+                if (!c->monitor || c->monitor->unread_since == 0)
+                        continue;
+                if (connection_is_behind(c) ? now > c->monitor->unread_since + UNREAD_USEC || alarms_count_lost(v->manager, c->monitor->seq) > 0 :
+                                              !connection_catch_up(c))
                         connection_end_monitor(c);
+        }
+        monitors_arm(v, now);
+        return 0;
+}
+
+void varlink_server_threshold_crossed(VarlinkServer *v, const AlarmEvent *e) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC) / NSEC_PER_USEC, round = now;
+
+        if (!v)
+                return;
+        (void) sd_event_now(v->manager->event, CLOCK_MONOTONIC, &round);
+        for (Connection *c = v->connections; c; c = c->next) {
+                if (!c->monitor || c->monitor->unread_since != 0 || !names_have(c->monitor->units, e->unit))
+                        continue;
+                /* Once a round: all units may cross their thresholds at once, and who reads has no chance to in between */
+                if (c->monitor->round != round && connection_is_behind(c)) {
+                        c->monitor->unread_since = now;
+                        monitors_arm(v, now);
+                        continue;
+                }
+                c->monitor->round = round;
+                if (connection_send_event(e, c) < 0)
+                        connection_end_monitor(c);
+        }
 }
 
 static int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
@@ -1715,6 +1768,12 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                 goto fail;
         (void) sd_varlink_server_set_userdata(v->server, v);
 
+        r = sd_event_add_time(m->event, &v->monitors_timer, CLOCK_MONOTONIC, 0, 0, on_monitors, v);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(v->monitors_timer, SD_EVENT_OFF);
+        if (r < 0)
+                goto fail;
+
         r = sd_varlink_server_set_info(v->server, "qosd", "qosd", QOSD_VERSION, NULL);
         if (r >= 0)
                 r = sd_varlink_server_add_interface(v->server, &vl_interface_org_qosd_QoS);
@@ -1812,6 +1871,7 @@ VarlinkServer* varlink_server_free(VarlinkServer *v) {
                 next = i->next;
                 free(i);
         }
+        sd_event_source_disable_unref(v->monitors_timer);
         free(v);
         return NULL;
 }

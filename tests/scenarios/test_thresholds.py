@@ -105,6 +105,12 @@ class Traffic:
             t.join(60)
 
 
+def entries(unit):
+    """What the journal has of crossings, in order."""
+    return [json.loads(line) for line in run("journalctl", "--all", "-o", "json", "--no-pager", "MESSAGE_ID=8272b84be6e04d7c8c0a0281c76e711d",
+                                             f"UNIT={unit.name}").stdout.splitlines()]
+
+
 @test(vm=True, deadline=90)
 def a_service_that_hangs():
     """It answers nothing, and is violated all the same; then it goes on; then nobody asks any more."""
@@ -122,6 +128,7 @@ def a_service_that_hangs():
     r.kill("SIGSTOP")
     e = m.expect("violated")[0]
     check(e["value"] > e["limit"] and e["slack"] < 0 and e["previous"] == "ok", f"the event: {e}")
+    check(e["shares"] and all(abs(c["share"] - c["usual"]) >= 0.01 for c in e["shares"]), f"where its time goes now: {e}")
     check(level(r), "no file of what is violated")
     # Who comes later sees the state, and the event no more
     late = Monitor(r)
@@ -147,10 +154,12 @@ def a_service_that_hangs():
     m.expect("unknown")
     seen = signals.stop(r, 6)
     equal(seen, [["ok", "unknown"], ["violated", "ok"], ["ok", "violated"], ["unknown", "ok"], ["ok", "unknown"], ["unknown", "ok"]], "signals")
-    journal = [json.loads(line) for line in run("journalctl", "-o", "json", "--no-pager", "MESSAGE_ID=8272b84be6e04d7c8c0a0281c76e711d",
-                                                f"UNIT={r.name}").stdout.splitlines()]
+    journal = wait_for("all are in the journal", lambda: len(j := entries(r)) == 6 and j, 10)
     equal([(j["QOS_THRESHOLD"], j["QOS_STATE"]) for j in journal], [("slow", s[0]) for s in seen], "the journal")
     check("QOS_VALUE" in journal[1] and "QOS_VALUE" not in journal[3], "values in the journal")
+    reading = json.loads(journal[1]["QOS_SNAPSHOT"])
+    equal((reading["unit"], reading["window"], "totals" in reading), (r.name, (2 if scenario.in_vm else 1) * SEC, False), "the reading in the journal")
+    check(reading["requests"]["server"]["inFlight"] > 0, f"what is in flight when it hangs: {reading}")
     m.close()
     late.close()
 
@@ -258,6 +267,7 @@ def a_service_that_restarts():
 @test(deadline=90)
 def subscribers_of_all_kinds():
     """Some come, go, die, or do not read: who reads gets each event once and in order; who does not is told so."""
+    began = int(time.time())
     r = Redis()
     names = [f"busy{n}" for n in range(8)]
     for name in names:
@@ -301,6 +311,9 @@ def subscribers_of_all_kinds():
     for m in steady:
         equal([e["seq"] for e in got[m]], numbers, "numbers of the events of another")
         m.close()
+    # They are given some time
+    wait_for("those who do not read get no more", lambda: run("journalctl", "-u", "qosd.service", f"_PID={qosd_pid()}", "-o", "cat", f"--since=@{began}")
+             .stdout.count("to thresholds does not read") >= 3, 40)
     for m in stalled:
         kept = []
         try:
@@ -324,6 +337,62 @@ def subscribers_of_all_kinds():
     equal(seen, numbers, "events of qosctl monitor")
     asleep.kill()
     asleep.communicate()
+    daemon_is_well()
+
+
+@test(deadline=60)
+def all_at_once():
+    """More at once than the socket of who reads takes, and than one who reads later may leave: none is lost."""
+    r = Redis()
+    names = [f"busy{n}" for n in range(32)]
+    for name in names:
+        set_threshold(r, f"{name}: requests.server.inFlight > 0 over 100ms")
+    wait_for("all are ok", lambda: set(states(r).values()) == {"ok"})
+    with Monitor(r) as steady, Monitor(r) as late, r.connect() as s:
+        numbers = []
+        for _ in range(6):
+            word = command("PING")
+            for part, state in ((word[:6], "violated"), (word[6:], "ok")):
+                s.sendall(part)
+                events = [steady.event() for _ in names]
+                equal(({e["name"] for e in events}, {e["state"] for e in events}), (set(names), {state}), "events")
+                numbers += [e["seq"] for e in events]
+            receive(s, len(b"+PONG\r\n"))
+        equal([late.event()["seq"] for _ in numbers], numbers, "events of one who reads later")
+        # It is one of those who are told at once again
+        s.sendall(word[:6])
+        equal([late.event()["seq"] for _ in names], [steady.event()["seq"] for _ in names], "events of both")
+        s.sendall(word[6:])
+    daemon_is_well()
+
+
+@test(exclusive=True, deadline=90)
+def a_journal_that_does_not_read():
+    """Who subscribed is told all the same, and the journal when it reads again."""
+    r = Redis()
+    names = [f"busy{n}" for n in range(8)]
+    for name in names:
+        set_threshold(r, f"{name}: requests.server.inFlight > 0 over 100ms")
+    wait_for("all are ok", lambda: set(states(r).values()) == {"ok"})
+    journal = wait_for("the first ones are there", lambda: len(j := entries(r)) >= 8 and j, 10)
+    numbers = [int(j["QOS_SEQ"]) for j in journal]
+    journald = int(systemctl("show", "-P", "MainPID", "systemd-journald").stdout)
+    with Monitor(r) as m, r.connect() as s:
+        os.kill(journald, signal.SIGSTOP)
+        try:
+            for _ in range(30):
+                word = command("PING")
+                for part, state in ((word[:6], "violated"), (word[6:], "ok")):
+                    s.sendall(part)
+                    events = [m.event() for _ in names]
+                    equal({e["state"] for e in events}, {state}, "states")
+                    numbers += [e["seq"] for e in events]
+                receive(s, len(b"+PONG\r\n"))
+        finally:
+            os.kill(journald, signal.SIGCONT)
+    journal = wait_for("all are in the journal", lambda: len(j := entries(r)) >= len(numbers) and j, 30)
+    equal([int(j["QOS_SEQ"]) for j in journal], numbers, "events in the journal")
+    check("QOS_SNAPSHOT" in journal[8], "the reading of the first one")
     daemon_is_well()
 
 
