@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <sys/stat.h>
 
 #include "alarm.h"
@@ -27,12 +28,23 @@ static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket
 /* Questions about units in one scan, more than there may be attached: aliases and masked units are asked about, too. */
 #define QUESTIONS_MAX 1024U
 
+/* Units of templates and the like that are asked about when they are loaded, in so long a time. Instances of a socket, one for
+ * each connection, may come by the hundred a second; those beyond are found when all files are looked at again. */
+#define NEW_UNITS_MAX 64U
+#define NEW_UNITS_NSEC (10 * NSEC_PER_SEC)
+
+typedef enum QuestionType {
+        QUESTION_UNIT,          /* what its files say */
+        QUESTION_PATTERN,       /* which loaded units match */
+        QUESTION_GONE,          /* whether it is still loaded */
+} QuestionType;
+
 /* One unit that is asked about, or attached: its operation ends before the service manager does. */
 typedef struct Question {
         Declared *declared;
         struct Question *next;
         char *name;
-        bool pattern;                   /* all loaded units that match */
+        QuestionType type;
         ServiceManagerCall *call;
         Declaration declaration;
 } Question;
@@ -44,6 +56,10 @@ struct Declared {
         bool scanning;
         bool again;                     /* something has changed since */
         bool failed;                    /* not all is known: nothing is taken back */
+        char **patterns;                /* whose units are asked about when they are loaded */
+        size_t n_patterns;
+        uint64_t new_since;             /* CLOCK_MONOTONIC ns: since then … */
+        unsigned n_new;                 /* … so many were */
 };
 
 /* ---- files ---------------------------------------------------------------------------------------------------- */
@@ -226,7 +242,31 @@ static void on_declared_loaded(int error, const char *message, const UnitInfo *i
         }
 }
 
-static void declared_ask(Declared *d, const char *name, size_t length, bool pattern);
+static void declared_ask(Declared *d, const char *name, size_t length, QuestionType type);
+
+static Hold* unit_find_file_hold(const Unit *u) {
+        for (Hold *h = u ? u->holds : NULL; h; h = h->next)
+                if (h->type == HOLD_FILE)
+                        return h;
+        return NULL;
+}
+
+/* A unit of a pattern is no longer loaded, and has no processes: what its files say is not in force, as nothing reads them. There
+ * may be any number of such units one after the other. */
+static void on_declared_gone(int error, const char *names, void *userdata) {
+        Question *q = ASSERT_PTR(userdata);
+        Unit *u = manager_get_unit(q->declared->manager, q->name, NULL);
+        Hold *h = unit_find_file_hold(u);
+
+        q->call = NULL;
+        if (error >= 0 && h && !names_contain(names, q->name)) {
+                h->seen = false;
+                for (Alarm *a = u->alarms; a; a = a->next)
+                        a->seen = false;
+                unit_forget_files(u);
+        }
+        question_end(q);
+}
 
 static void on_declared_listed(int error, const char *names, void *userdata) {
         Question *q = ASSERT_PTR(userdata);
@@ -239,18 +279,18 @@ static void on_declared_listed(int error, const char *names, void *userdata) {
         }
         for (const char *s = names; *s; s += l, s += strspn(s, " ")) {
                 l = strcspn(s, " ");
-                declared_ask(q->declared, s, l, false);
+                declared_ask(q->declared, s, l, QUESTION_UNIT);
         }
         question_end(q);
 }
 
 /* Once about each name. */
-static void declared_ask(Declared *d, const char *name, size_t length, bool pattern) {
+static void declared_ask(Declared *d, const char *name, size_t length, QuestionType type) {
         Question *q;
         int r;
 
         for (q = d->questions; q; q = q->next)
-                if (strncmp(q->name, name, length) == 0 && q->name[length] == 0)
+                if (q->type == type && strncmp(q->name, name, length) == 0 && q->name[length] == 0)
                         return;
         if (d->n_questions >= QUESTIONS_MAX) {
                 log_warning("More than %u units have unit files with [X-QoS], ignoring '%.*s'.", QUESTIONS_MAX, (int) length, name);
@@ -265,14 +305,15 @@ static void declared_ask(Declared *d, const char *name, size_t length, bool patt
                 return;
         }
         q->declared = d;
-        q->pattern = pattern;
+        q->type = type;
         q->name = strndup(name, length);
         q->next = d->questions;
         d->questions = q;
         d->n_questions++;
         r = !q->name ? -ENOMEM :
-            pattern ? service_manager_list_loaded(d->manager->service_manager, q->name, on_declared_listed, q, &q->call) :
-                      service_manager_load(d->manager->service_manager, q->name, on_declared_loaded, q, &q->call);
+            type == QUESTION_PATTERN ? service_manager_list_loaded(d->manager->service_manager, q->name, on_declared_listed, q, &q->call) :
+            type == QUESTION_GONE    ? service_manager_list_loaded(d->manager->service_manager, q->name, on_declared_gone, q, &q->call) :
+                                       service_manager_load(d->manager->service_manager, q->name, on_declared_loaded, q, &q->call);
         if (r < 0) {
                 (void) log_debug_errno(r, "Failed to ask about '%.*s': %m", (int) length, name);
                 d->failed = true;
@@ -280,9 +321,70 @@ static void declared_ask(Declared *d, const char *name, size_t length, bool patt
         }
 }
 
+static void on_declared_unit(const char *name, bool loaded, void *userdata) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        Declared *d = ASSERT_PTR(userdata);
+        bool matches = false, held;
+
+        for (size_t i = 0; i < d->n_patterns && !matches; i++)
+                matches = fnmatch(d->patterns[i], name, FNM_NOESCAPE) == 0;
+        if (!matches)
+                return;
+
+        held = unit_find_file_hold(manager_get_unit(d->manager, name, NULL));
+        if (!loaded) {
+                if (held)
+                        declared_ask(d, name, strlen(name), QUESTION_GONE);
+                return;
+        }
+        if (held)
+                return; /* all were read anew */
+        if (now > d->new_since + NEW_UNITS_NSEC) {
+                d->new_since = now;
+                d->n_new = 0;
+        }
+        if (d->n_new++ < NEW_UNITS_MAX)
+                declared_ask(d, name, strlen(name), QUESTION_UNIT);
+        else if (d->n_new == NEW_UNITS_MAX + 1)
+                log_warning("More than %u units with [X-QoS] were loaded in %u s, ignoring '%s' and others until the next daemon-reload.", NEW_UNITS_MAX,
+                            (unsigned) (NEW_UNITS_NSEC / NSEC_PER_SEC), name);
+}
+
+static void declared_forget_patterns(Declared *d) {
+        for (size_t i = 0; i < d->n_patterns; i++)
+                free(d->patterns[i]);
+        free(d->patterns);
+        d->patterns = NULL;
+        d->n_patterns = 0;
+}
+
+/* Those that are loaded now, and then. */
+static int declared_add_pattern(Declared *d, const char *pattern) {
+        char **p;
+        int r;
+
+        for (size_t i = 0; i < d->n_patterns; i++)
+                if (streq(d->patterns[i], pattern))
+                        return 0;
+        p = realloc(d->patterns, (d->n_patterns + 1) * sizeof(char*));
+        if (!p)
+                return -ENOMEM;
+        d->patterns = p;
+        d->patterns[d->n_patterns] = strdup(pattern);
+        if (!d->patterns[d->n_patterns])
+                return -ENOMEM;
+        d->n_patterns++;
+
+        /* First, or one that is loaded in between is missed */
+        r = service_manager_listen_loaded(d->manager->service_manager, on_declared_unit, d);
+        declared_ask(d, pattern, strlen(pattern), QUESTION_PATTERN);
+        return r;
+}
+
 /* Of a file, or a directory of drop-ins, with a section of ours: whose it is. */
 static void declared_found(Declared *d, const char *name) {
         char pattern[NAME_MAX + 2];
+        int r;
 
         for (size_t i = 0; i < ELEMENTSOF(suffixes); i++) {
                 const char *end = endswith(name, suffixes[i]);
@@ -290,11 +392,15 @@ static void declared_found(Declared *d, const char *name) {
                 /* "service.d" is for all services, "foo-.service.d" for all that begin so, "foo@.service" for its instances */
                 if (streq(name, suffixes[i] + 1) || (end && end > name && (end[-1] == '-' || end[-1] == '@'))) {
                         (void) snprintf(pattern, sizeof(pattern), "%.*s*%s", end ? (int) (end - name) : 0, name, suffixes[i]);
-                        declared_ask(d, pattern, strlen(pattern), true);
+                        r = declared_add_pattern(d, pattern);
+                        if (r < 0) {
+                                log_warning_errno(r, "Failed to wait for units like '%s': %m", pattern);
+                                d->failed = true;
+                        }
                         return;
                 }
                 if (end && end > name) {
-                        declared_ask(d, name, strlen(name), false);
+                        declared_ask(d, name, strlen(name), QUESTION_UNIT);
                         return;
                 }
         }
@@ -327,6 +433,7 @@ void declared_scan(Declared *d) {
 
         d->scanning = true;
         d->failed = false;
+        declared_forget_patterns(d);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 for (Hold *h = m->units[i] ? m->units[i]->holds : NULL; h; h = h->next)
                         h->seen = false;
@@ -353,6 +460,8 @@ void declared_scan(Declared *d) {
                 if (dir)
                         (void) closedir(dir);
         }
+        if (d->n_patterns == 0)
+                (void) service_manager_listen_loaded(d->manager->service_manager, NULL, NULL);
         declared_settle(d);
 }
 
@@ -373,8 +482,10 @@ Declared* declared_free(Declared *d) {
         if (!d)
                 return NULL;
 
+        (void) service_manager_listen_loaded(d->manager->service_manager, NULL, NULL);
         while (d->questions)
                 question_free(d->questions);
+        declared_forget_patterns(d);
         free(d);
         return NULL;
 }

@@ -56,6 +56,10 @@ struct ServiceManager {
         sd_bus_slot *reloading_slot;
         sd_bus_slot *job_slot;
         sd_bus_slot *owner_slot;
+        sd_bus_slot *new_slot;
+        sd_bus_slot *removed_slot;
+        service_manager_loaded_t loaded;
+        void *loaded_userdata;
         service_manager_changed_t changed;
         void *userdata;
         Watch *watches;
@@ -798,6 +802,24 @@ static int on_reloading(sd_bus_message *m, void *userdata, sd_bus_error *error) 
         return 0;
 }
 
+static int on_unit_new(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        ServiceManager *s = ASSERT_PTR(userdata);
+        const char *name;
+
+        if (s->loaded && sd_bus_message_read(m, "so", &name, NULL) >= 0)
+                s->loaded(name, true, s->loaded_userdata);
+        return 0;
+}
+
+static int on_unit_removed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        ServiceManager *s = ASSERT_PTR(userdata);
+        const char *name;
+
+        if (s->loaded && sd_bus_message_read(m, "so", &name, NULL) >= 0)
+                s->loaded(name, false, s->loaded_userdata);
+        return 0;
+}
+
 static int on_job_removed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         ServiceManager *s = ASSERT_PTR(userdata);
         const char *name;
@@ -847,6 +869,28 @@ static int service_manager_listen_always(ServiceManager *s) {
         if (r >= 0)
                 service_manager_subscribe(s);
         return r;
+}
+
+static int service_manager_install_loaded(ServiceManager *s) {
+        int r;
+
+        s->new_slot = sd_bus_slot_unref(s->new_slot);
+        s->removed_slot = sd_bus_slot_unref(s->removed_slot);
+        if (!s->bus || !s->loaded)
+                return 0;
+        r = sd_bus_match_signal_async(s->bus, &s->new_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "UnitNew", on_unit_new, NULL, s);
+        if (r < 0)
+                return r;
+        return sd_bus_match_signal_async(s->bus, &s->removed_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "UnitRemoved",
+                                         on_unit_removed, NULL, s);
+}
+
+int service_manager_listen_loaded(ServiceManager *s, service_manager_loaded_t handler, void *userdata) {
+        bool same = !s->loaded == !handler;
+
+        s->loaded = handler;
+        s->loaded_userdata = userdata;
+        return same ? 0 : service_manager_install_loaded(s);
 }
 
 /* Nothing attached: nothing else is listened to. */
@@ -914,6 +958,8 @@ int service_manager_set_bus(ServiceManager *s, sd_bus *bus) {
         service_manager_unlisten(s);
         s->reloading_slot = sd_bus_slot_unref(s->reloading_slot);
         s->owner_slot = sd_bus_slot_unref(s->owner_slot);
+        s->new_slot = sd_bus_slot_unref(s->new_slot);
+        s->removed_slot = sd_bus_slot_unref(s->removed_slot);
         while (s->calls)
                 call_finish(s->calls, -ENOTCONN, "the connection to the system bus was lost", NULL, NULL);
         s->bus = sd_bus_unref(s->bus);
@@ -923,6 +969,8 @@ int service_manager_set_bus(ServiceManager *s, sd_bus *bus) {
         s->bus = sd_bus_ref(bus);
 
         r = service_manager_listen_always(s);
+        if (r >= 0)
+                r = service_manager_install_loaded(s);
         if (r >= 0 && s->watches)
                 r = service_manager_listen(s);
         if (r < 0)

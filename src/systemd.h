@@ -42,6 +42,9 @@ typedef void (*service_manager_list_handler_t)(int error, const char *names, voi
  * also one that is not watched. */
 typedef void (*service_manager_changed_t)(const char *name, void *userdata);
 
+/* A unit was loaded, or is no longer. While all unit files are read anew any unit may be told to have gone, and come. */
+typedef void (*service_manager_loaded_t)(const char *name, bool loaded, void *userdata);
+
 int service_manager_new(service_manager_changed_t changed, void *userdata, ServiceManager **ret);
 ServiceManager* service_manager_free(ServiceManager *s);
 
@@ -61,6 +64,9 @@ ServiceManagerCall* service_manager_call_free(ServiceManagerCall *c);
 /* Reports changes of this unit through the handler until unwatched. */
 int service_manager_watch(ServiceManager *s, const char *name);
 void service_manager_unwatch(ServiceManager *s, const char *name);
+
+/* Tells of all units that are loaded from now on; handler NULL: no longer. */
+int service_manager_listen_loaded(ServiceManager *s, service_manager_loaded_t handler, void *userdata);
 
 /* Is it in a space separated list? names may be NULL. */
 bool names_contain(const char *names, const char *name);

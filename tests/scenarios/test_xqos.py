@@ -6,11 +6,18 @@ import shutil
 import time
 
 import scenario
-from scenario import (SEC, Server, attach, check, equal, expect_total, kill_qosd, listed, load, qosctl, qosctl_json, qosd_pid, run, systemctl, test,
-                      unit_name, wait_for, wait_qosd, write_unit)
+from scenario import (SEC, Server, Unit, attach, check, equal, expect_total, kill_qosd, listed, load, qosctl, qosctl_json, qosd_pid, run, systemctl,
+                      test, unit_name, wait_for, wait_qosd, write_unit)
 from test_thresholds import Monitor, states
 
 SLOW = "requests.server.firstByte.p99 > 20ms over 1s for 200ms"
+
+
+class Instance(Unit):
+    """Of a template, which is written already."""
+
+    def __init__(self, name):
+        self.name = name
 
 
 def drop_in(unit, text, name="50-qos.conf", directory=scenario.UNIT_DIR, of=None):
@@ -155,6 +162,38 @@ def wherever_it_stands():
         os.unlink(os.path.join(scenario.UNIT_DIR, alias))
         shutil.rmtree(os.path.join(scenario.UNIT_DIR, alias + ".d"))
         shutil.rmtree(os.path.join(scenario.UNIT_DIR, stem + ".d"), ignore_errors=True)
+
+
+@test(exclusive=True, deadline=60)
+def when_it_is_loaded():
+    """An instance of a template is observed from its first start on, and let go when it is forgotten; daemon-reload is no news."""
+    template = unit_name("template", "@.service")
+    port = scenario.unused_port()
+
+    def write(name):
+        write_unit(template, f"[Service]\nType=notify\nExecStart={scenario.server_command(mode='thread')} --port %i\n"
+                   f"[X-QoS]\nObserve=requests\nThreshold={name}: requests.server.rate > 1000000 over 1s\n")
+    write("before")
+    instance = Instance(template.replace("@.", f"@{port}."))
+    reload()
+    check(instance.name not in listed(), "it was loaded before")
+    for number in (10, 20):
+        # The service manager forgets what is stopped, unless somebody asks for it just then
+        wait_for("it is let go", lambda: instance.name not in listed())
+        systemctl("start", instance.name)
+        wait_for("it is attached", lambda: instance.name in listed() and states(instance))
+        load(port, connections=2, number=number)
+        expect_total(instance, number)
+        equal(set(holds(instance)), {"unitFile"}, "holds")
+        since = scenario.snapshot(instance)["attachedSince"]
+        write(f"after{number}")
+        reload()
+        wait_for("it was asked about again", lambda: set(states(instance)) == {f"after{number}"})
+        load(port, connections=2, number=5)
+        expect_total(instance, number + 5)
+        equal(scenario.snapshot(instance)["attachedSince"], since, "since when it is attached")
+        systemctl("stop", instance.name)
+    wait_for("it is let go", lambda: instance.name not in listed())
 
 
 @test(exclusive=True, deadline=60)
