@@ -56,6 +56,8 @@ struct Declared {
         bool scanning;
         bool again;                     /* something has changed since */
         bool failed;                    /* not all is known: nothing is taken back */
+        uint64_t began;                 /* the newest look, CLOCK_MONOTONIC ns */
+        uint64_t read;                  /* the newest that has ended, the same */
         char **patterns;                /* whose units are asked about when they are loaded */
         size_t n_patterns;
         uint64_t new_since;             /* CLOCK_MONOTONIC ns: since then … */
@@ -413,6 +415,7 @@ static void declared_settle(Declared *d) {
         if (d->questions || !d->scanning)
                 return;
         d->scanning = false;
+        d->read = d->began;
         if (!d->failed)
                 for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                         if (m->units[i])
@@ -432,6 +435,7 @@ void declared_scan(Declared *d) {
         }
 
         d->scanning = true;
+        d->began = now_nsec(CLOCK_MONOTONIC);
         d->failed = false;
         declared_forget_patterns(d);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
@@ -463,6 +467,10 @@ void declared_scan(Declared *d) {
         if (d->n_patterns == 0)
                 (void) service_manager_listen_loaded(d->manager->service_manager, NULL, NULL);
         declared_settle(d);
+}
+
+uint64_t declared_get_read(const Declared *d) {
+        return d->read;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------ */

@@ -11,5 +11,8 @@ typedef struct Declared Declared;
 int declared_new(Manager *m, Declared **ret);
 Declared* declared_free(Declared *d);
 
+/* When those were looked at that are in force by now, CLOCK_MONOTONIC ns; 0: they never were. */
+uint64_t declared_get_read(const Declared *d);
+
 /* Looks at all unit files, at the start and when the service manager has read them anew. */
 void declared_scan(Declared *d);

@@ -122,24 +122,46 @@ static int disable_unit(const char *unit) {
         return 1;
 }
 
-static int wait_attached(const char *unit) {
-        _cleanup_client_ Client *c = NULL;
+/* Until the files as they were after a moment (CLOCK_MONOTONIC ns) are in force. */
+static int wait_read(Client *c, uint64_t since) {
         uint64_t until = now_usec(CLOCK_MONOTONIC) + NOW_USEC;
+
+        for (;;) {
+                _cleanup_replies_ Replies replies = REPLIES_INIT;
+                uint64_t read;
+                int r;
+
+                r = client_call(c, QOS_METHOD("GetStatus"), 0, NULL, &replies);
+                if (r != 0)
+                        return client_fail(r, &replies, "ask whether unit files are in force");
+                if (replies.n > 0 && value_unsigned(replies.items[0], "filesRead", &read) && read >= since)
+                        return STATUS_FINE;
+                if (now_usec(CLOCK_MONOTONIC) > until)
+                        return complain(-ETIMEDOUT, "qosd has not read the unit files after %llu s.", (unsigned long long) (NOW_USEC / USEC_PER_SEC));
+                (void) usleep(20 * USEC_PER_MSEC);
+        }
+}
+
+static int check_attached(Client *c, const char *unit) {
+        _cleanup_replies_ Replies replies = REPLIES_INIT;
         int r;
+
+        r = client_callbo(c, QOS_METHOD("Get"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit));
+        return r == 0 ? STATUS_FINE : client_fail(r, &replies, "observe '%s' ('journalctl -u qosd' may say why)", unit);
+}
+
+/* With all that their files say. */
+static int wait_in_force(int argc, char **argv, uint64_t since) {
+        _cleanup_client_ Client *c = NULL;
+        int r, status;
 
         r = client_connect(&c);
         if (r < 0)
                 return r;
-        for (;;) {
-                _cleanup_replies_ Replies replies = REPLIES_INIT;
-
-                r = client_callbo(c, QOS_METHOD("Get"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit));
-                if (r == 0)
-                        return STATUS_FINE;
-                if (r < 0 || !streq(replies.error, QOS_METHOD("NotAttached")) || now_usec(CLOCK_MONOTONIC) > until)
-                        return client_fail(r, &replies, "observe '%s' ('journalctl -u qosd' may say why)", unit);
-                (void) usleep(20 * USEC_PER_MSEC);
-        }
+        status = wait_read(c, since);
+        for (int i = 0; i < argc && status == STATUS_FINE; i++)
+                status = check_attached(c, argv[i]);
+        return status;
 }
 
 static int change_files(int argc, char **argv, bool enable) {
@@ -147,6 +169,7 @@ static int change_files(int argc, char **argv, bool enable) {
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         int r, status = STATUS_FINE;
         bool changed = false;
+        uint64_t since;
 
         if (arg_host) {
                 (void) complain(-EOPNOTSUPP, "Unit files can only be written on this host, expected no --host=.");
@@ -168,14 +191,13 @@ static int change_files(int argc, char **argv, bool enable) {
                 status = status_combine(status, r);
         }
 
+        since = now_usec(CLOCK_MONOTONIC) * NSEC_PER_USEC;
         if (changed) {
                 r = sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "Reload", &error, NULL, NULL);
                 if (r < 0)
                         return complain(r, "Failed to have the service manager read its files: %s", error.message ?: strerror(-r));
         }
-        for (int i = 0; i < argc && arg_now && status == STATUS_FINE; i++)
-                status = status_combine(status, wait_attached(argv[i]));
-        return status;
+        return arg_now && status == STATUS_FINE ? wait_in_force(argc, argv, since) : status;
 }
 
 int verb_enable(int argc, char **argv) {

@@ -5,6 +5,7 @@
 
 #include "alarm.h"
 #include "config-build.h"
+#include "declared.h"
 #include "history.h"
 #include "json.h"
 #include "log.h"
@@ -1662,6 +1663,7 @@ static int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, s
         _cleanup_probes_info_ ProbesInfo info = {};
         Connection *c = ASSERT_PTR(userdata);
         Manager *m = c->server->manager;
+        uint64_t read;
         int r;
 
         r = dispatch_none(link, parameters);
@@ -1671,10 +1673,12 @@ static int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, s
         if (r < 0)
                 return r;
 
+        read = declared_get_read(m->declared);
         return sd_varlink_replybo(link,
                                   SD_JSON_BUILD_PAIR_STRING("version", QOSD_VERSION),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("units", m->n_units),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("unitsMax", m->config.units_max),
+                                  SD_JSON_BUILD_PAIR_CONDITION(read > 0, "filesRead", SD_JSON_BUILD_UNSIGNED(read)),
                                   SD_JSON_BUILD_PAIR_BOOLEAN("statisticsEnabled", info.statistics_enabled),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("mapMemory", info.map_memory),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("mapMemoryPerUnit", info.map_memory_per_unit),

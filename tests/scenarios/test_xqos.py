@@ -238,6 +238,11 @@ def enable_and_disable():
         with open(path) as f:
             check("[X-QoS]" in f.read(), "what was written")
         equal(holds(s), {"unitFile": ["port:9100"]}, "holds")
+        # Also what other files say is in force then, of a unit that was attached before
+        drop_in(s, "[X-QoS]\nThreshold=more: requests.server.rate > 5\n", name="60-more.conf")
+        qosctl("enable", "--now", s.name, "--exclude=port:9200")
+        equal((holds(s), set(states(s))), ({"unitFile": ["port:9200"]}, {"more"}), "what is in force")
+        shutil.rmtree(os.path.join(scenario.UNIT_DIR, f"{s.name}.d"))
         qosctl("disable", s.name)
         wait_for("it is let go", lambda: s.name not in listed())
         check(not os.path.exists(path), "the file is there")
