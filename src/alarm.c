@@ -14,8 +14,18 @@
 /* The journal's mark for a threshold whose state has changed, see qosd(8). */
 #define MESSAGE_ID_CROSSED "8272b84be6e04d7c8c0a0281c76e711d"
 
+/* A user whose thresholds change. */
+typedef struct Talker {
+        struct Talker *next;
+        uid_t uid;
+        uint64_t since;                 /* CLOCK_MONOTONIC ns: since then … */
+        unsigned n;                     /* … so many changes were told */
+        uint64_t left_out;              /* that were not, and nobody knows of yet */
+} Talker;
+
 struct Alarms {
         Manager *manager;
+        Talker *talkers;
         sd_event_source *timer;
         bool saving;                    /* something is to be kept after this round */
         unsigned n;
@@ -253,8 +263,36 @@ static void alarm_log(const Alarms *alarms, const AlarmEvent *e, const char *sna
         journal_send(alarms->journal, fields, n, snapshot);
 }
 
+/* Those who have not said anything for long, and of whom nothing is left out, are forgotten. NULL: memory ran out. */
+static Talker* alarms_get_talker(Alarms *alarms, uid_t uid, uint64_t now) {
+        Talker *t;
+
+        for (Talker **p = &alarms->talkers; (t = *p); ) {
+                if (t->uid == uid)
+                        break;
+                if (t->left_out == 0 && now >= t->since + CROSSINGS_NSEC) {
+                        *p = t->next;
+                        free(t);
+                } else
+                        p = &t->next;
+        }
+        if (!t) {
+                t = new0(Talker, 1);
+                if (!t)
+                        return NULL;
+                t->uid = uid;
+                t->next = alarms->talkers;
+                alarms->talkers = t;
+        }
+        if (now >= t->since + CROSSINGS_NSEC) {
+                t->since = now;
+                t->n = 0;
+        }
+        return t;
+}
+
 /* The state has changed. l: what was looked at; NULL: nothing. */
-static void alarm_tell(Alarm *a, ThresholdState previous, const UnitLook *l) {
+static void alarm_tell(Alarm *a, uint64_t left_out, const UnitLook *l) {
         Manager *m = a->unit->manager;
         Alarms *alarms = m->alarms;
         AlarmEvent *e = alarms->events + (alarms->seq + 1) % ALARM_EVENTS_MAX;
@@ -271,18 +309,48 @@ static void alarm_tell(Alarm *a, ThresholdState previous, const UnitLook *l) {
                 .unit = unit,
                 .rule = a->rule,
                 .state = a->machine.state,
-                .previous = previous,
+                .previous = a->told,
                 .value = a->value,
                 .samples = a->samples,
+                .left_out = left_out,
         };
+        a->told = a->machine.state;
+        alarms->saving = true;
         if (l)
                 e->n_shares = unit_get_share_changes(a->unit, l->now, l->window, e->shares);
-        alarms->saving = true;
-        alarm_show_level(a, a->machine.state == THRESHOLD_VIOLATED);
         if (!unit)
                 return;
         bus_server_threshold_crossed(m->bus_server, a->unit, e);
         varlink_server_threshold_crossed(m->varlink_server, e);
+}
+
+/* Tells what the state has become, if that is news and its user has not had too much to say. Returns true if it was told. */
+static bool alarm_settle(Alarm *a, ThresholdState previous, uint64_t now, const UnitLook *l) {
+        bool changed = a->machine.state != previous, waited = previous != a->told, news = a->machine.state != a->told;
+        Alarms *alarms = a->unit->manager->alarms;
+        uint64_t left_out = 0;
+
+        if (changed)
+                alarm_show_level(a, a->machine.state == THRESHOLD_VIOLATED);
+        else if (!news)
+                return false;
+
+        if (a->uid != 0) {
+                Talker *t = alarms_get_talker(alarms, a->uid, now);
+
+                if (!t)
+                        return false;
+                /* What it was before will not be told any more; nor that it has become what everybody thinks it is */
+                if (changed && waited)
+                        t->left_out += 1 + !news;
+                if (!news || t->n >= CROSSINGS_PER_UID_MAX)
+                        return false;
+                t->n++;
+                left_out = t->left_out;
+                t->left_out = 0;
+        }
+        alarm_tell(a, left_out, l);
+        return true;
 }
 
 uint64_t alarms_get_seq(const Manager *m) {
@@ -371,12 +439,13 @@ static bool alarm_look(Alarm *a, const UnitLook *l) {
 
         a->due_at = (l->now / period + 1) * period;
         a->value = unit_get_threshold_value(a->unit, l, &a->rule, &a->samples);
-        if (!threshold_step(&a->rule, &a->machine, l->now, a->value))
-                return false;
-        a->since = l->timestamp;
+        if (threshold_step(&a->rule, &a->machine, l->now, a->value))
+                a->since = l->timestamp;
         if (a->source != ALARM_CONDITION)
-                alarm_tell(a, previous, l);
-        else if (a->machine.state == THRESHOLD_VIOLATED) {
+                return alarm_settle(a, previous, l->now, l);
+        if (a->machine.state == previous)
+                return false;
+        if (a->machine.state == THRESHOLD_VIOLATED) {
                 a->handler(a, NULL, a->userdata);
                 alarm_free(a);
         }
@@ -494,12 +563,12 @@ void alarm_free(Alarm *a) {
 static void alarm_end(Alarm *a) {
         ThresholdState previous = a->machine.state;
 
-        if (a->source != ALARM_CONDITION && previous != THRESHOLD_UNKNOWN) {
+        if (a->source != ALARM_CONDITION && (previous != THRESHOLD_UNKNOWN || previous != a->told)) {
                 a->machine.state = THRESHOLD_UNKNOWN;
                 a->since = now_nsec(CLOCK_REALTIME);
                 a->value = NAN;
                 a->samples = ABSENT;
-                alarm_tell(a, previous, NULL);
+                (void) alarm_settle(a, previous, now_nsec(CLOCK_MONOTONIC), NULL);
                 alarms_log(a->unit->manager->alarms);
         }
         alarm_free(a);
@@ -736,7 +805,8 @@ int alarms_to_json(const Unit *u, sd_json_variant **ret) {
                         return r;
                 r = sd_json_variant_append_arraybo(&array,
                                 SD_JSON_BUILD_PAIR_STRING("threshold", rule),
-                                SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(a->machine.state)),
+                                /* If that is not what it is, it is still to be told */
+                                SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(a->told)),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("since", a->since),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("violatedSince", a->machine.violated_since),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("goodBefore", a->good_before),
@@ -788,7 +858,7 @@ static int alarm_from_json(Unit *u, sd_json_variant *v) {
         if (r < 0)
                 return r;
         a->since = saved.since;
-        a->machine.state = state;
+        a->machine.state = a->told = state;
         a->machine.violated_since = saved.violated_since;
         a->good_before = saved.good_before;
         a->total_before = saved.total_before;
@@ -854,6 +924,12 @@ Alarms* alarms_free(Alarms *alarms) {
         sd_event_source_disable_unref(alarms->timer);
         for (size_t i = 0; i < ALARM_EVENTS_MAX; i++)
                 free(alarms->events[i].unit);
+        while (alarms->talkers) {
+                Talker *t = alarms->talkers;
+
+                alarms->talkers = t->next;
+                free(t);
+        }
         journal_free(alarms->journal);
         free(alarms->directory);
         free(alarms);

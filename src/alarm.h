@@ -20,6 +20,11 @@
 /* Of one user, root apart, conditions that are waited for included. */
 #define ALARMS_PER_UID_MAX 128U
 
+/* Changes of states of one user's thresholds that are told in so long a time, root apart: all of them may change at once. A state
+ * that goes on changing is told when there is room again, as it is then. */
+#define CROSSINGS_PER_UID_MAX ALARMS_PER_UID_MAX
+#define CROSSINGS_NSEC (10 * NSEC_PER_SEC)
+
 /* Events that are kept for those who come back for them: half a kilobyte each. More than this was not an outage of a
  * subscriber, but of all units. */
 #define ALARM_EVENTS_MAX 1024U
@@ -44,6 +49,7 @@ struct Alarm {
         Alarm *next;
         ThresholdRule rule;
         ThresholdMachine machine;
+        ThresholdState told;            /* the state that everybody was told */
 
         AlarmSource source;
         uid_t uid;
@@ -83,6 +89,7 @@ typedef struct AlarmEvent {
         ThresholdState state, previous;
         double value;                   /* NaN: none */
         uint64_t samples;               /* ABSENT: not known */
+        uint64_t left_out;              /* changes of the same user's thresholds before this one that were not told */
         ShareChange shares[SHARE_CHANGES_MAX]; /* where the time of the unit's threads goes now, and does not mostly */
         size_t n_shares;
 } AlarmEvent;

@@ -423,7 +423,8 @@ static void declared_settle(Declared *d) {
         if (d->again) {
                 d->again = false;
                 declared_scan(d);
-        }
+        } else
+                manager_notify_ready(m);
 }
 
 void declared_scan(Declared *d) {

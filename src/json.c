@@ -656,6 +656,8 @@ int alarm_event_to_json(const AlarmEvent *e, sd_json_variant **ret) {
                                 SD_JSON_BUILD_PAIR_STRING("state", alarm_share_name(e->shares + i)),
                                 SD_JSON_BUILD_PAIR_REAL("share", e->shares[i].share),
                                 SD_JSON_BUILD_PAIR_REAL("usual", e->shares[i].usual));
+        if (r >= 0 && e->left_out > 0)
+                r = sd_json_variant_set_field_unsigned(&v, "leftOut", e->left_out);
         if (r >= 0 && shares)
                 r = sd_json_variant_set_field(&v, "shares", shares);
         if (r >= 0)

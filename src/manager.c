@@ -1836,6 +1836,13 @@ void manager_reload(Manager *m) {
         log_info("Configuration read.");
 }
 
+void manager_notify_ready(Manager *m) {
+        if (m->ready)
+                return;
+        m->ready = true;
+        (void) sd_notify(false, "READY=1");
+}
+
 void manager_notify_status(Manager *m) {
         if (m->n_units == 0)
                 (void) sd_notify(false, "STATUS=Nothing is attached.");

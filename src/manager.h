@@ -35,6 +35,7 @@ struct Manager {
         ServiceManager *service_manager; /* systemd.c: PID 1 */
         Alarms *alarms;
         Declared *declared;
+        bool ready;                     /* the service manager knows */
         BusServer *bus_server;
         VarlinkServer *varlink_server;
 
@@ -88,6 +89,9 @@ void manager_save(Manager *m);
 
 /* Calls f for each control group that the unit has now, those below them included, with its directory's descriptor. */
 void unit_for_each_group(Unit *u, void (*f)(Unit *u, int group, void *userdata), void *userdata);
+
+/* What unit files say is in force, or it will be later: units that are ordered after qosd may start. */
+void manager_notify_ready(Manager *m);
 
 /* The sentence for systemctl status. */
 void manager_notify_status(Manager *m);

@@ -95,7 +95,8 @@ static int enable_unit(const char *unit) {
         f = fopen(temporary, "we");
         if (!f)
                 return complain(errno, "Failed to write '%s': %m", temporary);
-        (void) fprintf(f, "# Written by \"qosctl enable\", taken away by \"qosctl disable\"\n[X-QoS]\n");
+        /* Observed before it answers its first request after a boot */
+        (void) fprintf(f, "# Written by \"qosctl enable\", taken away by \"qosctl disable\"\n[Unit]\nAfter=qosd.service\n\n[X-QoS]\n");
         write_list(f, "Observe", arg_probes ?: default_probes);
         write_list(f, "Exclude", arg_excludes);
         if (fchmod(fileno(f), 0644) < 0 || fflush(f) != 0 || rename(temporary, path) < 0) {

@@ -12,6 +12,9 @@
 #include "manager.h"
 #include "varlink.h"
 
+/* How long units that are ordered after us wait at most for what unit files say: a boot goes on without us. */
+#define READY_USEC (5 * USEC_PER_SEC)
+
 static int on_reload(sd_event_source *source, const struct signalfd_siginfo *si, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
         struct timespec ts;
@@ -58,6 +61,11 @@ static int parse_argv(int argc, char *argv[]) {
         return 1;
 }
 
+static int on_late(sd_event_source *source, uint64_t usec, void *userdata) {
+        manager_notify_ready(ASSERT_PTR(userdata));
+        return 0;
+}
+
 static void manager_freep(Manager **m) {
         manager_free(*m);
 }
@@ -65,6 +73,7 @@ static void manager_freep(Manager **m) {
 static int run(int argc, char *argv[]) {
         _cleanup_(sd_event_unrefp) sd_event *event = NULL;
         _cleanup_(manager_freep) Manager *m = NULL;
+        bool connected;
         int r;
 
         r = parse_argv(argc, argv);
@@ -87,14 +96,17 @@ static int run(int argc, char *argv[]) {
         if (r < 0)
                 return log_error_errno(r, "Failed to watch for SIGHUP: %m");
 
-        (void) manager_connect_bus(m);
+        connected = manager_connect_bus(m) >= 0;
 
         r = varlink_server_new(m, &m->varlink_server);
         if (r < 0)
                 return log_error_errno(r, "Failed to listen for varlink connections: %m");
 
         manager_notify_status(m);
-        (void) sd_notify(false, "READY=1");
+        if (connected)
+                r = sd_event_add_time_relative(event, NULL, CLOCK_MONOTONIC, READY_USEC, 0, on_late, m);
+        if (!connected || r < 0)
+                manager_notify_ready(m);
 
         r = sd_event_loop(event);
         (void) sd_notify(false, "STOPPING=1");

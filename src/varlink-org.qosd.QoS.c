@@ -674,6 +674,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(seq, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("When it happened, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Changes of thresholds of the same user that were not told before this one, as there were too many; left out if there are none"),
+                SD_VARLINK_DEFINE_FIELD(leftOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Up to three shares of the time of the unit's threads that have changed most, by a percent of it at least; left out if there are none, or the unit is not observed with the probe \"cpu\""),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(shares, ShareChange, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 

@@ -236,7 +236,8 @@ def enable_and_disable():
         qosctl("enable", "--now", s.name.removesuffix(".service"), "--exclude=port:9100")
         check(s.name in listed(), "it is not attached")
         with open(path) as f:
-            check("[X-QoS]" in f.read(), "what was written")
+            text = f.read()
+            check("[X-QoS]" in text and "After=qosd.service" in text, f"what was written: {text}")
         equal(holds(s), {"unitFile": ["port:9100"]}, "holds")
         # Also what other files say is in force then, of a unit that was attached before
         drop_in(s, "[X-QoS]\nThreshold=more: requests.server.rate > 5\n", name="60-more.conf")
