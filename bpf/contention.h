@@ -142,6 +142,79 @@ struct qos_peaks {
         __u64 ring[QOS_MAXIMA];
 };
 
+/* ---- what threads wait for ------------------------------------------------------------------------------------ */
+
+enum qos_resource_kind {
+        QOS_RESOURCE_NONE,      /* not known: a path, many descriptors, memory, a lock in the kernel */
+        QOS_RESOURCE_FUTEX,
+        QOS_RESOURCE_SOCKET,
+        QOS_RESOURCE_PIPE,
+        QOS_RESOURCE_EPOLL,
+        QOS_RESOURCE_FILE,      /* also what is behind other descriptors: eventfd, timerfd … */
+        QOS_RESOURCE_KINDS,
+};
+
+enum qos_resource_side {
+        QOS_SIDE_NONE,
+        QOS_SIDE_LISTENS,       /* the address is the one that it listens on, or what it accepted came in at */
+        QOS_SIDE_ASKS,          /* … that of the peer */
+};
+
+/* What it is that threads in one state wait for. Sockets of one address are one, as connections come and go. Compared as words. */
+struct qos_resource {
+        __u8 state;             /* enum qos_state */
+        __u8 kind;
+        __u8 side;
+        __u8 family;
+        __u16 port;             /* host byte order */
+        __u16 protocol;
+        __u32 process;          /* as the machine numbers it; 0: it is not one process's alone */
+        __u32 device;           /* of the file system, as the kernel has it inside */
+        __u64 id;               /* the address of a futex, a descriptor, an inode; of a Unix socket what its name has in the kernel */
+        __u64 address[2];       /* the first 4 bytes, or all, as in qos_address */
+};
+#define QOS_RESOURCE_WORDS (sizeof(struct qos_resource) / sizeof(__u64))
+
+/* Who has ended waits there: those that do it most are kept, the last of them by what is left of their credit. */
+struct qos_waker {
+        __u32 thread;           /* as the machine numbers it; 0: a free place */
+        __s32 credit;           /* grows with each wait that it ends, falls with each that is ended by one who has no place */
+        __u32 tid;              /* as qosd sees it; 0: it does not */
+        __u32 _padding;
+        __u64 group;            /* the id of its control group */
+        __u64 waits;
+        char name[16];
+};
+
+/* Three: who holds a lock, or the other end of a pipe, is one mostly, or they are many. */
+#define QOS_WAKERS 3U
+
+#define QOS_RESOURCE_NAME_SIZE 64U
+
+struct qos_resource_row {
+        struct qos_resource resource;
+        __u32 generation;       /* odd while it becomes another one's; 0: it never was one's */
+        __u32 credit;           /* as of wakers: of waits that begin there */
+        __u64 waits;            /* that have ended */
+        __u64 nsec;
+        __u32 process;          /* one that has it, as qosd sees it; 0: it does not */
+        __u32 fd;               /* … and its descriptor there */
+        char name[QOS_RESOURCE_NAME_SIZE]; /* of the file, or of a Unix socket as it is in the kernel: with the length in front */
+        struct qos_waker wakers[QOS_WAKERS];
+};
+
+/* By a part of their hash: each resource has one of the rows of a set. Of those that are not in use much the row goes to another
+ * one, and what it had to the rest of its state, so that all rows and the rest together are all waits that have ended. 256 rows are
+ * more than people read, and 75 KiB. */
+#define QOS_RESOURCE_SET 4U
+#define QOS_RESOURCE_SETS 64U
+#define QOS_RESOURCE_ROWS (QOS_RESOURCE_SET * QOS_RESOURCE_SETS)
+
+struct qos_resource_rest {
+        __u64 waits;
+        __u64 nsec;
+};
+
 /* A unit's book of contention: the only element of an mmapped, frozen array. It is made when the unit is first watched with one
  * of these probes, and gone with the last. */
 struct qos_contention {
@@ -156,6 +229,8 @@ struct qos_contention {
         __u32 written[QOS_LEVELS];
         struct qos_contention_checkpoint checkpoints[QOS_CHECKPOINTS];
         struct qos_shard scratch; /* of whoever rolls */
+        struct qos_resource_rest rests[QOS_STATES];
+        struct qos_resource_row rows[QOS_RESOURCE_ROWS];
 };
 
 /* ---- a thread ------------------------------------------------------------------------------------------------- */
@@ -173,3 +248,26 @@ _Static_assert(QOS_STATES <= THREAD_STATE, "no room for so many states");
 static inline __attribute__((always_inline)) __u64 thread_book(__u32 slot, __u32 generation) {
         return (__u64) slot << THREAD_SLOT_SHIFT | (__u64) generation << THREAD_GENERATION_SHIFT;
 }
+
+/* Whom the iterator over threads is asked for (array, the only element). */
+#define QOS_SLOTS 256U
+struct qos_inquiry {
+        __u64 slots[QOS_SLOTS / 64]; /* a bit for each unit's */
+        __u32 level;            /* of qosd's PID namespace; the iterator that finds threads writes it */
+        __u32 _padding;
+};
+
+/* A thread, as the iterator writes it. */
+struct qos_thread {
+        __u64 book;             /* as in the thread's word */
+        __u64 nsec;             /* for how long it has been in its state, included in times */
+        __u64 times[QOS_STATES];
+        __u64 counters[QOS_SHARD_COUNTERS];
+        __u32 tid;              /* as qosd sees them; 0: it does not */
+        __u32 pid;
+        __u32 state;
+        __u32 row;              /* of what it waits for, from 1; 0: that has none … */
+        __u32 generation;       /* … if it still is that one's */
+        __u32 _padding;
+        char name[16];
+};

@@ -7,6 +7,7 @@
  *   cpu_wake_new      … for the first time: it becomes known here
  *   cpu_waking        who has woken whom, in the task that does
  *   cpu_find_threads  threads that are older than the attach, and those that came from other control groups
+ *   cpu_read_threads  what is known of each thread, when somebody asks
  *   cpu_move          somebody moves processes between control groups: the daemon is told to look for them
  *
  * A thread that is known has storage; of all others of the machine each switch costs two looks for it. The three first run with
@@ -14,6 +15,7 @@
  * beside them: see THREAD_SEEDED. */
 
 #include "waits.h"
+#include "resources.h"
 #include "syscalls.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -27,8 +29,12 @@ struct thread {
         __u32 cpu;              /* where it ran last, from 1; 0: not known */
         __u64 woke;             /* the address at which it has last woken others by futex(2) */
         __u32 waited;           /* the state of its last wait, unless it was stopped: if its call goes on afterwards */
+        __u32 writes;           /* odd while times or since are written */
         __u64 times[QOS_STATES]; /* ns, in states that it has left */
         __u64 counters[QOS_SHARD_COUNTERS];
+        __u64 row;              /* of what it waits for, from 1, and above that its generation; 0: it has none */
+        __u64 futex;            /* … its address; 0: it is none */
+        struct qos_waker waker; /* who ends the wait, if that is known */
 };
 
 struct {
@@ -37,6 +43,13 @@ struct {
         __type(key, int);
         __type(value, struct thread);
 } threads SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct qos_inquiry);
+} inquiries SEC(".maps");
 
 /* ---- the time ------------------------------------------------------------------------------------------------- */
 
@@ -147,21 +160,40 @@ static __always_inline __u32 inode_state(struct inode *inode) {
         }
 }
 
-/* QOS_STATE_NONE: there is no such file. */
-static __always_inline __u32 file_state(struct task_struct *task, __u64 fd) {
+/* What a thread waits for, as far as the call says it. */
+struct wait {
+        struct file *file;      /* behind the descriptor; NULL: none */
+        __u32 fd;
+        __u32 shared;           /* 1: the futex may be in the memory of several processes */
+        __u64 futex;
+};
+
+/* NULL: there is none. */
+static __always_inline struct file* file_get(struct task_struct *task, __u64 fd) {
         struct files_struct *files = task->files;
         struct fdtable *table;
         struct file **list, *file = NULL;
 
         if (!files)
-                return QOS_STATE_NONE;
-        table = BPF_CORE_READ(files, fdt);
+                return NULL;
+        table = files->fdt;
         fd &= 0xffffffff;
-        if (fd >= BPF_CORE_READ(table, max_fds))
+        if (!table || fd >= table->max_fds)
+                return NULL;
+        list = table->fd;
+        if (bpf_probe_read_kernel(&file, sizeof(file), list + fd) < 0)
+                return NULL;
+        return file;
+}
+
+/* QOS_STATE_NONE: there is no such file. */
+static __always_inline __u32 file_state(struct task_struct *task, __u64 fd, struct wait *w) {
+        struct file *file = file_get(task, fd);
+
+        if (!file)
                 return QOS_STATE_NONE;
-        list = BPF_CORE_READ(table, fd);
-        if (bpf_probe_read_kernel(&file, sizeof(file), list + fd) < 0 || !file)
-                return QOS_STATE_NONE;
+        w->file = file;
+        w->fd = fd;
         return inode_state(BPF_CORE_READ(file, f_inode));
 }
 
@@ -170,6 +202,7 @@ static __always_inline __u32 file_state(struct task_struct *task, __u64 fd) {
  * less: condition variables of glibc count signals there, and Rust waits for all things so. Then it is a mutex if the thread has
  * woken others there itself. */
 #define FUTEX_COMMAND 0x7f
+#define FUTEX_PRIVATE 0x80
 #define FUTEX_WAIT 0
 #define FUTEX_LOCK_PI 6
 #define FUTEX_WAIT_BITSET 9
@@ -225,11 +258,12 @@ static __always_inline void call_read(struct task_struct *task, struct call *ret
 #endif
 }
 
-/* The state of a thread that waits; state: what the scheduler calls it. */
-static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, const struct thread *t) {
+/* The state of a thread that waits; state: what the scheduler calls it. w: all 0. */
+static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, const struct thread *t, struct wait *w) {
         bool io = BPF_CORE_READ_BITFIELD(task, in_iowait);
         struct call call;
         __u32 kind = 0, s;
+        bool described;
         __u64 n;
 
         if (state & (__TASK_STOPPED | __TASK_TRACED) || BPF_CORE_READ_BITFIELD(task, frozen))
@@ -255,30 +289,217 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
                 GRID_BOUND(n, SYSCALLS_MAX);
                 kind = syscall_table[n];
         }
-        if (kind == SYSCALL_FUTEX)
-                kind = futex_state(call.arguments[0], call.arguments[1], call.arguments[2], t->woke);
+        described = kind & SYSCALL_DESCRIPTOR;
+        kind &= ~SYSCALL_DESCRIPTOR;
 
         /* What these wait for can be interrupted. What cannot is on the way there: memory that must be read first, or a lock of the
          * kernel's; with io_uring a file */
         if (state & TASK_UNINTERRUPTIBLE &&
             (kind == QOS_STATE_SOCKET || kind == QOS_STATE_POLL || kind == QOS_STATE_PIPE || kind == QOS_STATE_PARK || kind == QOS_STATE_SLEEP))
                 return !io ? QOS_STATE_LOCK : kind == QOS_STATE_POLL ? QOS_STATE_DISK : QOS_STATE_MEMORY;
-        if (kind > QOS_STATE_NONE && kind < QOS_STATES)
+        if (kind == SYSCALL_FUTEX) {
+                kind = futex_state(call.arguments[0], call.arguments[1], call.arguments[2], t->woke);
+                if (state & TASK_UNINTERRUPTIBLE && kind == QOS_STATE_PARK)
+                        return io ? QOS_STATE_MEMORY : QOS_STATE_LOCK;
+                if (!(state & TASK_UNINTERRUPTIBLE)) {
+                        w->futex = call.arguments[0];
+                        w->shared = !(call.arguments[1] & FUTEX_PRIVATE);
+                }
+        }
+        if (kind > QOS_STATE_NONE && kind < QOS_STATES) {
+                if (described) {
+                        w->fd = call.arguments[0];
+                        w->file = file_get(task, w->fd);
+                }
                 return kind;
+        }
 
-        if (kind == SYSCALL_FCNTL && ((__u32) call.arguments[1] == F_SETLKW || (__u32) call.arguments[1] == F_OFD_SETLKW))
+        if (kind == SYSCALL_FCNTL && ((__u32) call.arguments[1] == F_SETLKW || (__u32) call.arguments[1] == F_OFD_SETLKW)) {
+                (void) file_state(task, call.arguments[0], w);
                 return QOS_STATE_LOCK;
+        }
 
-        if (io) /* a file that is read to be sent, too */
-                return QOS_STATE_DISK;
         if (kind == SYSCALL_FILE || kind == SYSCALL_SPLICE) {
-                s = file_state(task, call.arguments[0]);
-                if (kind == SYSCALL_SPLICE && s == QOS_STATE_PIPE && file_state(task, call.arguments[2]) == QOS_STATE_SOCKET)
+                struct wait other = {};
+
+                s = file_state(task, call.arguments[0], w);
+                if (kind == SYSCALL_SPLICE && s == QOS_STATE_PIPE && file_state(task, call.arguments[2], &other) == QOS_STATE_SOCKET) {
                         s = QOS_STATE_SOCKET;
-                if (s != QOS_STATE_NONE)
+                        *w = other;
+                }
+                if (s != QOS_STATE_NONE && !io)
                         return s;
         }
+        if (io) /* a file that is read to be sent, too */
+                return QOS_STATE_DISK;
         return state & TASK_UNINTERRUPTIBLE ? QOS_STATE_LOCK : QOS_STATE_OTHER;
+}
+
+/* ---- what that is --------------------------------------------------------------------------------------------- */
+
+static __always_inline void socket_describe(struct file *file, struct qos_resource *r) {
+        struct socket *socket = BPF_CORE_READ(file, private_data);
+        struct sock *sk = BPF_CORE_READ(socket, sk);
+        struct unix_address *name;
+
+        if (!sk)
+                return;
+        r->kind = QOS_RESOURCE_SOCKET;
+        r->family = BPF_CORE_READ(sk, __sk_common.skc_family);
+        r->protocol = BPF_CORE_READ(sk, sk_protocol);
+        /* Only those that listen, and those that were accepted there, have such a limit */
+        r->side = BPF_CORE_READ(sk, sk_max_ack_backlog) > 0 ? QOS_SIDE_LISTENS : QOS_SIDE_ASKS;
+
+        if (r->family == AF_UNIX) {
+                struct unix_sock *us = (struct unix_sock*) sk;
+
+                name = BPF_CORE_READ(us, addr);
+                if (name)
+                        r->side = QOS_SIDE_LISTENS;
+                else {
+                        r->side = QOS_SIDE_ASKS;
+                        us = (struct unix_sock*) BPF_CORE_READ(us, peer);
+                        name = us ? BPF_CORE_READ(us, addr) : NULL;
+                }
+                r->id = (__u64) name; /* those that were accepted have that of the listener */
+                if (!name) {
+                        r->side = QOS_SIDE_NONE;
+                        r->id = BPF_CORE_READ(file, f_inode, i_ino);
+                }
+                return;
+        }
+        if (r->family != AF_INET && r->family != AF_INET6) {
+                r->side = QOS_SIDE_NONE;
+                r->id = BPF_CORE_READ(file, f_inode, i_ino);
+                return;
+        }
+        if (r->side == QOS_SIDE_ASKS && BPF_CORE_READ(sk, __sk_common.skc_dport) == 0)
+                r->side = QOS_SIDE_LISTENS; /* a socket of UDP that is not connected */
+        if (r->side == QOS_SIDE_LISTENS) {
+                /* By its port alone: what it has accepted came in at one address or another */
+                r->port = BPF_CORE_READ(sk, __sk_common.skc_num);
+                return;
+        }
+        r->port = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
+        if (r->family == AF_INET6)
+                bpf_core_read(r->address, sizeof(r->address), &sk->__sk_common.skc_v6_daddr);
+        else
+                bpf_core_read(r->address, 4, &sk->__sk_common.skc_daddr);
+}
+
+static __always_inline void file_describe(struct task_struct *task, const struct wait *w, struct qos_resource *r) {
+        struct file *file = w->file;
+        struct inode *inode = BPF_CORE_READ(file, f_inode);
+        __u32 type = BPF_CORE_READ(inode, i_mode) & S_IFMT;
+
+        if (r->state == QOS_STATE_DISK && type != S_IFREG && type != S_IFDIR && type != S_IFBLK)
+                return; /* what is sent there */
+        if (type == S_IFSOCK) {
+                socket_describe(file, r);
+                return;
+        }
+        if (type == S_IFIFO) {
+                r->kind = QOS_RESOURCE_PIPE;
+                r->id = BPF_CORE_READ(inode, i_ino);
+        } else if (r->state == QOS_STATE_DISK || r->state == QOS_STATE_LOCK) {
+                r->kind = QOS_RESOURCE_FILE;
+                r->id = BPF_CORE_READ(inode, i_ino);
+        } else {
+                /* All that are in no file system are one inode */
+                r->kind = QOS_RESOURCE_EPOLL;
+                r->process = task->tgid;
+                r->id = w->fd;
+                return;
+        }
+        r->device = BPF_CORE_READ(inode, i_sb, s_dev);
+}
+
+/* Its number as qosd sees it; 0: it does not. */
+static __always_inline __u32 task_number(struct task_struct *task, __u32 level) {
+        struct pid *pid = BPF_CORE_READ(task, thread_pid);
+        int nr = 0;
+
+        if (!pid || level > BPF_CORE_READ(pid, level))
+                return 0;
+        bpf_core_read(&nr, sizeof(nr), &pid->numbers[level].nr);
+        return nr;
+}
+
+/* PID namespaces are not nested deeper. */
+#define PID_LEVEL_MAX 32
+
+static __always_inline __u32 own_level(void) {
+        struct qos_inquiry *inquiry;
+        __u32 zero = 0;
+
+        inquiry = bpf_map_lookup_elem(&inquiries, &zero);
+        return inquiry ? inquiry->level : PID_LEVEL_MAX + 1;
+}
+
+static __always_inline __u32 own_number(struct task_struct *task) {
+        __u32 level = own_level();
+
+        return level <= PID_LEVEL_MAX ? task_number(task, level) : 0;
+}
+
+static __always_inline void row_name(struct qos_resource_row *row, const struct wait *w) {
+        struct file *file = w->file;
+        struct unix_address *name;
+        int length;
+
+        if (row->resource.kind != QOS_RESOURCE_SOCKET) {
+                (void) bpf_probe_read_kernel_str(row->name, sizeof(row->name), BPF_CORE_READ(file, f_path.dentry, d_name.name));
+                return;
+        }
+        if (row->resource.family != AF_UNIX || row->resource.side == QOS_SIDE_NONE)
+                return;
+        /* Family and path; an abstract one begins with 0 */
+        name = (struct unix_address*) row->resource.id;
+        length = BPF_CORE_READ(name, len) - 2;
+        if (length < 1 || length > (int) QOS_RESOURCE_NAME_SIZE - 1)
+                length = QOS_RESOURCE_NAME_SIZE - 1;
+        row->name[0] = length;
+        bpf_core_read(row->name + 1, QOS_RESOURCE_NAME_SIZE - 1, &name->name[0].sun_path);
+}
+
+/* What the row of its wait is, before it is known that it waits. */
+static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task, __u64 book, __u32 state, const struct wait *w) {
+        struct qos_resource r = { .state = state };
+        struct qos_resource_row *row;
+        struct qos_contention *c;
+        __u64 i;
+
+        if (!w)
+                return 0;
+        if (w->futex) {
+                r.kind = QOS_RESOURCE_FUTEX;
+                r.id = w->futex;
+                r.process = w->shared ? 0 : task->tgid;
+        } else if (w->file)
+                file_describe(task, w, &r);
+        if (r.kind == QOS_RESOURCE_NONE)
+                return 0;
+
+        c = contention_get(book);
+        if (!c)
+                return 0;
+        i = resource_find(c, &r);
+        if (i == 0)
+                return 0;
+        row = NULL;
+        {
+                __u64 k = (i & ~(__u64) RESOURCE_NEW) - 1;
+
+                GRID_BOUND(k, QOS_RESOURCE_ROWS);
+                row = &c->rows[k];
+        }
+        if (i & RESOURCE_NEW) {
+                row->process = own_number(task->group_leader);
+                row->fd = w->fd;
+                if (w->file)
+                        row_name(row, w);
+        }
+        return (i & ~(__u64) RESOURCE_NEW) | (__u64) row->generation << 32;
 }
 
 /* ---- the quota ------------------------------------------------------------------------------------------------ */
@@ -304,6 +525,17 @@ static __always_inline __u64 queue_get_quota_nsec(struct cfs_rq *queue) {
 
 /* ---- accounts ------------------------------------------------------------------------------------------------- */
 
+/* As shard_mark(). The scheduler holds its locks, so that one program at a time writes. */
+static __always_inline void thread_mark(struct thread *t) {
+#if defined(__TARGET_ARCH_x86)
+        barrier();
+        *(volatile __u32*) &t->writes = t->writes + 1;
+        barrier();
+#else
+        __sync_lock_test_and_set(&t->writes, t->writes + 1);
+#endif
+}
+
 /* Attempts to exchange a thread's word: whoever was faster has done so once, for he is one of two. */
 #define THREAD_TRIES 4
 
@@ -323,8 +555,11 @@ static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now
                         return 0;
                 }
                 word = state ? (old & THREAD_BOOK) | state : 0;
-                if (__sync_val_compare_and_swap(&t->word, old, word) != old)
+                thread_mark(t);
+                if (__sync_val_compare_and_swap(&t->word, old, word) != old) {
+                        thread_mark(t);
                         continue;
+                }
 
                 shard_enter(s, old, now);
                 shard_move(s, old & THREAD_STATE, state, now);
@@ -332,6 +567,7 @@ static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now
                 GRID_BOUND(old, QOS_STATES);
                 t->times[old] += now - t->since;
                 t->since = now;
+                thread_mark(t);
                 *ret = s;
                 return old;
         }
@@ -342,6 +578,26 @@ static __always_inline void thread_count(struct thread *t, struct qos_shard *s, 
         shard_count(s, counter);
         GRID_BOUND(counter, QOS_SHARD_COUNTERS);
         t->counters[counter]++;
+}
+
+/* A part of a time that was booked as one state was in another. */
+static __always_inline void thread_shift(struct thread *t, struct qos_shard *s, __u64 from, __u64 to, __u64 nsec) {
+        shard_shift(s, from, to, nsec);
+        GRID_BOUND(from, QOS_STATES);
+        GRID_BOUND(to, QOS_STATES);
+        thread_mark(t);
+        t->times[from] -= nsec;
+        t->times[to] += nsec;
+        thread_mark(t);
+}
+
+/* It does not wait any more. */
+static __always_inline void thread_end_wait(struct thread *t, __u32 state, __u64 nsec) {
+        struct qos_contention *c = contention_get(t->word);
+
+        if (c && (__s64) nsec >= 0)
+                resource_end(c, t->row, state, nsec, &t->waker);
+        t->row = 0;
 }
 
 /* It is ready, and waits for a CPU from now on. */
@@ -356,13 +612,11 @@ static __always_inline __u32 ready_state(struct thread *t, struct task_struct *t
 /* Of the time in the state that it has left, what has passed since then was another one: the event that said so is missing. That
  * happens where a program is not run because another one is interrupted, or by a kernel that runs none on top of some tasks. */
 static __always_inline void thread_correct(struct thread *t, struct qos_shard *s, __u64 from, __u64 to, __u64 since, __u64 at, __u64 now) {
+        if (from > QOS_STATE_THROTTLED)
+                thread_end_wait(t, from, ((__s64) (at - since) > 0 ? at : now) - since);
         if ((__s64) (at - since) <= 0 || (__s64) (now - at) <= 0)
                 return;
-        GRID_BOUND(from, QOS_STATES);
-        GRID_BOUND(to, QOS_STATES);
-        shard_shift(s, from, to, now - at);
-        t->times[from] -= now - at;
-        t->times[to] += now - at;
+        thread_shift(t, s, from, to, now - at);
 }
 
 /* It leaves the CPU. */
@@ -409,18 +663,14 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
                 if (quota >= waited)
                         return;
                 waited -= quota;
-                shard_shift(s, QOS_STATE_THROTTLED, QOS_STATE_RUN_QUEUE, waited);
-                t->times[QOS_STATE_THROTTLED] -= waited;
-                t->times[QOS_STATE_RUN_QUEUE] += waited;
+                thread_shift(t, s, QOS_STATE_THROTTLED, QOS_STATE_RUN_QUEUE, waited);
         } else
         if (t->queue == queue) {
                 quota = queue_get_quota_nsec(queue) - t->quota_nsec;
                 if (quota > waited)
                         quota = waited;
                 if (quota > 0) {
-                        shard_shift(s, QOS_STATE_RUN_QUEUE, QOS_STATE_THROTTLED, quota);
-                        t->times[QOS_STATE_RUN_QUEUE] -= quota;
-                        t->times[QOS_STATE_THROTTLED] += quota;
+                        thread_shift(t, s, QOS_STATE_RUN_QUEUE, QOS_STATE_THROTTLED, quota);
                         waited -= quota;
                 }
         }
@@ -445,10 +695,14 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                         if (thread_leave(t, prev, ready_state(t, prev), now, &s))
                                 thread_count(t, s, QOS_SHARD_INVOLUNTARY);
                 } else {
-                        __u32 reason = wait_state(prev, state, t);
+                        struct wait w = {};
+                        __u32 reason = wait_state(prev, state, t, &w);
 
                         if (reason != QOS_STATE_OTHER)
                                 t->waited = reason;
+                        t->waker.thread = 0;
+                        t->futex = w.futex;
+                        t->row = thread_find_row(prev, t->word, reason, &w);
                         if (thread_leave(t, prev, reason, now, &s))
                                 thread_count(t, s, QOS_SHARD_WAITS + reason);
                 }
@@ -464,6 +718,7 @@ SEC("tp_btf/sched_wakeup")
 int BPF_PROG(cpu_wake, struct task_struct *task) {
         struct thread *t;
         struct qos_shard *s;
+        __u64 since, now;
         __u32 state;
 
         t = bpf_task_storage_get(&threads, task, 0, 0);
@@ -474,8 +729,14 @@ int BPF_PROG(cpu_wake, struct task_struct *task) {
         if (state <= QOS_STATE_THROTTLED)
                 return 0;
 
-        if (thread_set(t, ready_state(t, task), queue_now(task), &s))
+        since = t->since;
+        now = queue_now(task);
+        state = thread_set(t, ready_state(t, task), now, &s);
+        if (state) {
                 thread_count(t, s, QOS_SHARD_WAKE_UPS);
+                if (state > QOS_STATE_THROTTLED)
+                        thread_end_wait(t, state, now - since);
+        }
         return 0;
 }
 
@@ -528,6 +789,38 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         return 0;
 }
 
+/* Who wakes it, as far as that is certain: an interrupt wakes, too, on top of whoever runs. Who ends a wait for a lock has held it,
+ * who ends one for a pipe is at its other end. */
+static __always_inline void thread_note_waker(struct thread *t, struct task_struct *task, struct task_struct *waker) {
+        __u32 state = *(volatile __u64*) &t->word & THREAD_STATE, kind = 0;
+        struct call call;
+        __u64 n;
+
+        if ((state != QOS_STATE_LOCK && state != QOS_STATE_PARK && state != QOS_STATE_PIPE) || t->row == 0 ||
+            waker->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))
+                return;
+        call_read(waker, &call);
+        n = call.number;
+        if (n >= SYSCALLS_MAX)
+                return;
+        GRID_BOUND(n, SYSCALLS_MAX);
+        kind = syscall_table[n];
+        if (t->futex) {
+                /* In other processes it may lie elsewhere */
+                if (kind != SYSCALL_FUTEX || (waker->tgid == task->tgid && call.arguments[0] != t->futex))
+                        return;
+        } else if (state == QOS_STATE_PIPE) {
+                if (kind != SYSCALL_FILE && kind != SYSCALL_SPLICE && n != __NR_close)
+                        return;
+        } else if (n != __NR_flock && n != __NR_fcntl && n != __NR_close)
+                return;
+
+        t->waker.tid = own_number(waker);
+        t->waker.group = BPF_CORE_READ(waker, cgroups, dfl_cgrp, kn, id);
+        (void) bpf_core_read(t->waker.name, sizeof(t->waker.name), &waker->comm);
+        t->waker.thread = waker->pid;
+}
+
 /* Runs in the task that wakes another, or in an interrupt on top of it: that it is in futex(2) then is chance. */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(cpu_waking, struct task_struct *task) {
@@ -535,6 +828,10 @@ int BPF_PROG(cpu_waking, struct task_struct *task) {
         struct qos_shard *s;
         struct call call;
         struct thread *t;
+
+        t = bpf_task_storage_get(&threads, task, 0, 0);
+        if (t)
+                thread_note_waker(t, task, waker);
 
         t = bpf_task_storage_get(&threads, waker, 0, 0);
         if (!t)
@@ -561,28 +858,34 @@ int BPF_PROG(cpu_move, struct cgroup *to, const char *path, struct task_struct *
 
 /* A task of which no event is known. What is read here may be a moment old: the daemon lets the iterator run twice, so that
  * those of which nothing has been heard since are looked at again. */
-static __always_inline __u32 task_state(struct task_struct *task, const struct thread *t) {
+static __always_inline __u32 task_state(struct task_struct *task, const struct thread *t, struct wait *w) {
         __u32 state = task->__state;
 
         if (task->on_cpu)
                 return QOS_STATE_RUNNING;
         if (task->on_rq && !(bpf_core_field_exists(task->se.sched_delayed) && task->se.sched_delayed))
                 return thread_is_throttled(task) ? QOS_STATE_THROTTLED : QOS_STATE_RUN_QUEUE;
-        return wait_state(task, state, t);
+        return wait_state(task, state, t, w);
 }
 
 SEC("iter/task")
 int cpu_find_threads(struct bpf_iter__task *ctx) {
         struct task_struct *task = ctx->task;
         struct qos_session session = { .id = ctx->meta->session_id };
-        __u64 book, old, word, now;
+        __u64 book, old = 0, word, now;
+        struct qos_inquiry *inquiry;
         struct qos_shard *s;
         struct thread *t;
+        __u32 zero = 0;
+        bool done = false;
 
         if (!task) {
                 bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
                 return 0;
         }
+        inquiry = bpf_map_lookup_elem(&inquiries, &zero);
+        if (inquiry && ctx->meta->seq_num == 0)
+                inquiry->level = BPF_CORE_READ(bpf_get_current_task_btf(), thread_pid, level);
         if (task->exit_state)
                 return 0;
 
@@ -594,36 +897,63 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 return 0;
         }
 
-        for (int try = 0; try < THREAD_TRIES; try++) {
+        for (int try = 0; try < THREAD_TRIES && !done; try++) {
+                struct wait w = {};
+                __u32 state = book ? task_state(task, t, &w) : QOS_STATE_NONE;
+
                 old = *(volatile __u64*) &t->word;
-                word = book ? book | THREAD_SEEDED | task_state(task, t) : 0;
+                word = book ? book | THREAD_SEEDED | state : 0;
                 if (old & THREAD_STATE && (old & THREAD_BOOK) == book && (!(old & THREAD_SEEDED) || old == word))
                         return 0; /* known, or as it was */
                 if (old == 0 && word == 0)
                         return 0;
 
                 now = bpf_ktime_get_ns();
+                if (old != 0 && (old & THREAD_BOOK) != book) {
+                        /* It leaves the other book first: what it has done there does not go with it */
+                        if (__sync_val_compare_and_swap(&t->word, old, 0) != old)
+                                continue;
+                        s = shard_get(old, cpus);
+                        if (s) {
+                                shard_enter(s, old, now);
+                                shard_move(s, old & THREAD_STATE, QOS_STATE_NONE, now);
+                        }
+                        if (word == 0)
+                                return 0;
+                        old = 0;
+                }
                 if (old == 0) {
                         /* From the exchange on others look at these */
                         t->since = now;
                         t->queue = NULL;
+                        t->waker.thread = 0;
+                        t->futex = w.futex;
+                        t->row = state > QOS_STATE_THROTTLED ? thread_find_row(task, word, state, &w) : 0;
+                        for (int i = 0; i < QOS_STATES; i++)
+                                t->times[i] = 0;
+                        for (int i = 0; i < QOS_SHARD_COUNTERS; i++)
+                                t->counters[i] = 0;
                 }
-                if (__sync_val_compare_and_swap(&t->word, old, word) == old)
-                        break;
-                if (try == THREAD_TRIES - 1)
-                        return 0; /* it does one thing after the other: it is known by that, if the book is the same */
+                done = __sync_val_compare_and_swap(&t->word, old, word) == old;
         }
+        if (!done)
+                return 0; /* it does one thing after the other: it is known by that, if the book is the same */
+
         if (old != 0) {
+                __u64 state = old & THREAD_STATE;
+
+                GRID_BOUND(state, QOS_STATES);
+                t->times[state] += now - t->since;
                 t->since = now;
                 t->queue = NULL;
+                t->row = 0;
+                s = shard_get(old, cpus);
+                if (s) {
+                        shard_enter(s, old, now);
+                        shard_move(s, old & THREAD_STATE, QOS_STATE_NONE, now);
+                }
         }
-
-        s = old ? shard_get(old, cpus) : NULL;
-        if (s) {
-                shard_enter(s, old, now);
-                shard_move(s, old & THREAD_STATE, QOS_STATE_NONE, now);
-        }
-        s = word ? shard_get(word, cpus) : NULL;
+        s = shard_get(word, cpus);
         if (s) {
                 shard_enter(s, word, now);
                 shard_move(s, QOS_STATE_NONE, word & THREAD_STATE, now);
@@ -634,3 +964,59 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
         return 0;
 }
 
+
+/* ---- what is known of them ------------------------------------------------------------------------------------ */
+
+/* Attempts to read a thread while nothing happens to it: it takes some hundred nanoseconds. */
+#define THREAD_READS 8
+
+SEC("iter/task")
+int cpu_read_threads(struct bpf_iter__task *ctx) {
+        struct task_struct *task = ctx->task;
+        struct qos_thread out = {};
+        struct qos_inquiry *inquiry;
+        __u64 word = 0, since = 0;
+        __u32 slot, before, zero = 0;
+        bool whole = false;
+        struct thread *t;
+
+        if (!task || task->exit_state)
+                return 0;
+        inquiry = bpf_map_lookup_elem(&inquiries, &zero);
+        t = bpf_task_storage_get(&threads, task, 0, 0);
+        if (!inquiry || !t)
+                return 0;
+        slot = (*(volatile __u64*) &t->word & THREAD_SLOT) >> THREAD_SLOT_SHIFT;
+        if (!(inquiry->slots[slot / 64 % (QOS_SLOTS / 64)] & 1ULL << slot % 64))
+                return 0;
+
+        for (int try = 0; try < THREAD_READS && !whole; try++) {
+                before = *(volatile __u32*) &t->writes;
+                word = *(volatile __u64*) &t->word;
+                since = *(volatile __u64*) &t->since;
+                out.row = *(volatile __u64*) &t->row;
+                out.generation = *(volatile __u64*) &t->row >> 32;
+                (void) bpf_probe_read_kernel(out.times, sizeof(out.times), t->times);
+                (void) bpf_probe_read_kernel(out.counters, sizeof(out.counters), t->counters);
+                out.nsec = bpf_ktime_get_ns() - since;
+                whole = before % 2 == 0 && *(volatile __u32*) &t->writes == before;
+        }
+        out.state = word & THREAD_STATE;
+        if (!whole || out.state == QOS_STATE_NONE || out.state >= QOS_STATES)
+                return 0;
+
+        out.book = word & THREAD_BOOK;
+        if ((__s64) out.nsec < 0) /* the clocks differ by some microseconds */
+                out.nsec = 0;
+        {
+                __u64 state = out.state;
+
+                GRID_BOUND(state, QOS_STATES);
+                out.times[state] += out.nsec;
+        }
+        out.tid = own_number(task);
+        out.pid = own_number(task->group_leader);
+        bpf_core_read(out.name, sizeof(out.name), &task->comm);
+        bpf_seq_write(ctx->meta->seq, &out, sizeof(out));
+        return 0;
+}

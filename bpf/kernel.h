@@ -71,6 +71,7 @@ struct inode {
 struct file {
         struct path f_path;
         struct inode *f_inode;
+        void *private_data;             /* of a socket: struct socket */
 };
 
 struct fdtable {
@@ -120,6 +121,16 @@ struct thread_info {
         __u32 status;                   /* x86: TS_COMPAT */
 };
 
+struct upid {
+        int nr;
+        void *ns;
+};
+
+struct pid {
+        unsigned int level;
+        struct upid numbers[];          /* by level of the namespace */
+};
+
 struct task_struct {
         struct thread_info thread_info;
         unsigned int __state;
@@ -139,6 +150,8 @@ struct task_struct {
         unsigned long min_flt;          /* page faults that it has had */
         unsigned long maj_flt;
         struct task_struct *real_parent;
+        struct task_struct *group_leader;
+        struct pid *thread_pid;
         struct files_struct *files;
         struct css_set *cgroups;
         char comm[16];

@@ -18,6 +18,9 @@
 #define SYSCALL_FUTEX 66        /* the operation and the value that is waited on */
 #define SYSCALL_FCNTL 67        /* whether it takes a lock */
 
+/* Added to a state: the first argument is the descriptor of what it waits for. */
+#define SYSCALL_DESCRIPTOR 0x80
+
 /* Above the last number of any architecture (about 470 by now). */
 #define SYSCALLS_MAX 512
 
@@ -40,16 +43,16 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
         [__NR_splice] = SYSCALL_SPLICE,
 
         /* Sockets, also where the descriptor is not in the table yet or any more */
-        [__NR_connect] = QOS_STATE_SOCKET,
-        [__NR_accept] = QOS_STATE_SOCKET,
-        [__NR_accept4] = QOS_STATE_SOCKET,
-        [__NR_sendto] = QOS_STATE_SOCKET,
-        [__NR_recvfrom] = QOS_STATE_SOCKET,
-        [__NR_sendmsg] = QOS_STATE_SOCKET,
-        [__NR_recvmsg] = QOS_STATE_SOCKET,
-        [__NR_sendmmsg] = QOS_STATE_SOCKET,
-        [__NR_recvmmsg] = QOS_STATE_SOCKET,
-        [__NR_shutdown] = QOS_STATE_SOCKET,
+        [__NR_connect] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
+        [__NR_accept] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
+        [__NR_accept4] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
+        [__NR_sendto] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
+        [__NR_recvfrom] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
+        [__NR_sendmsg] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
+        [__NR_recvmsg] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
+        [__NR_sendmmsg] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
+        [__NR_recvmmsg] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
+        [__NR_shutdown] = QOS_STATE_SOCKET | SYSCALL_DESCRIPTOR,
 
         /* Many descriptors. io_uring: what completes may be anything; the kernel says I/O for all of it */
 #ifdef __NR_poll
@@ -61,11 +64,11 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
 #endif
         [__NR_pselect6] = QOS_STATE_POLL,
 #ifdef __NR_epoll_wait
-        [__NR_epoll_wait] = QOS_STATE_POLL,
+        [__NR_epoll_wait] = QOS_STATE_POLL | SYSCALL_DESCRIPTOR,
 #endif
-        [__NR_epoll_pwait] = QOS_STATE_POLL,
+        [__NR_epoll_pwait] = QOS_STATE_POLL | SYSCALL_DESCRIPTOR,
 #ifdef __NR_epoll_pwait2
-        [__NR_epoll_pwait2] = QOS_STATE_POLL,
+        [__NR_epoll_pwait2] = QOS_STATE_POLL | SYSCALL_DESCRIPTOR,
 #endif
         [__NR_io_uring_enter] = QOS_STATE_POLL,
 
@@ -77,7 +80,7 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
 #ifdef __NR_futex_wait
         [__NR_futex_wait] = QOS_STATE_PARK,
 #endif
-        [__NR_flock] = QOS_STATE_LOCK,
+        [__NR_flock] = QOS_STATE_LOCK | SYSCALL_DESCRIPTOR,
         [__NR_fcntl] = SYSCALL_FCNTL,
         [__NR_semop] = QOS_STATE_LOCK,
         [__NR_semtimedop] = QOS_STATE_LOCK,
@@ -125,21 +128,21 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
 
         /* Files and what they lie on; these wait for the journal of a file system without saying that it is I/O */
         [__NR_msync] = QOS_STATE_DISK,
-        [__NR_fsync] = QOS_STATE_DISK,
-        [__NR_fdatasync] = QOS_STATE_DISK,
+        [__NR_fsync] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
+        [__NR_fdatasync] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
         [__NR_sync] = QOS_STATE_DISK,
         [__NR_syncfs] = QOS_STATE_DISK,
-        [__NR_sync_file_range] = QOS_STATE_DISK,
-        [__NR_fallocate] = QOS_STATE_DISK,
+        [__NR_sync_file_range] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
+        [__NR_fallocate] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
         [__NR_truncate] = QOS_STATE_DISK,
-        [__NR_ftruncate] = QOS_STATE_DISK,
+        [__NR_ftruncate] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
         [__NR_copy_file_range] = QOS_STATE_DISK,
-        [__NR_readahead] = QOS_STATE_DISK,
-        [__NR_fadvise64] = QOS_STATE_DISK,
+        [__NR_readahead] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
+        [__NR_fadvise64] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
         [__NR_io_getevents] = QOS_STATE_DISK,
         [__NR_io_pgetevents] = QOS_STATE_DISK,
         [__NR_io_submit] = QOS_STATE_DISK,
-        [__NR_getdents64] = QOS_STATE_DISK,
+        [__NR_getdents64] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
 #ifdef __NR_open
         [__NR_open] = QOS_STATE_DISK,
         [__NR_creat] = QOS_STATE_DISK,
@@ -156,7 +159,7 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
         [__NR_chmod] = QOS_STATE_DISK,
         [__NR_chown] = QOS_STATE_DISK,
         [__NR_lchown] = QOS_STATE_DISK,
-        [__NR_getdents] = QOS_STATE_DISK,
+        [__NR_getdents] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
 #endif
         [__NR_openat] = QOS_STATE_DISK,
         [__NR_openat2] = QOS_STATE_DISK,

@@ -55,6 +55,7 @@ typedef enum Map {
         MAP_BLOCKS,
         MAP_BLOCK_DEVICES,
         MAP_STRAINS,
+        MAP_INQUIRIES,
         _MAP_MAX,
 } Map;
 
@@ -95,6 +96,7 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_BLOCKS]       = "blocks",
         [MAP_BLOCK_DEVICES] = "block_devices",
         [MAP_STRAINS]      = "strains",
+        [MAP_INQUIRIES]    = "inquiries",
 };
 
 /* How a program gets to its hook. */
@@ -185,6 +187,8 @@ static const struct {
                                    "processes that are moved to the unit from elsewhere, or away" },
         [PROGRAM_FIND_THREADS] = { "cpu_find_threads",    "cpu",      "iter/task",                    HOOK_ITERATOR,       0,
                                    "threads older than the attach: all of contention" },
+        [PROGRAM_READ_THREADS] = { "cpu_read_threads",    "cpu",      "iter/task",                    HOOK_ITERATOR,       0,
+                                   "what each thread does: 'qosctl threads', and waits that go on in 'qosctl resources'" },
         [PROGRAM_BLOCK_START]  = { "block_start",         "block",    "tp_btf/block_io_start",        HOOK_TRACEPOINT,     0,
                                    "whose requests to block devices are: all of contention.block; what is written later by the kernel, where the unit has the io controller" },
         [PROGRAM_BLOCK_ISSUE]  = { "block_issue",         "block",    "tp_btf/block_rq_issue",        HOOK_TRACEPOINT,     0,

@@ -48,6 +48,7 @@ typedef enum Program {
         PROGRAM_CPU_WAKING,
         PROGRAM_CPU_MOVE,
         PROGRAM_FIND_THREADS,
+        PROGRAM_READ_THREADS,
         /* Those of "block" */
         PROGRAM_BLOCK_START,
         PROGRAM_BLOCK_ISSUE,
