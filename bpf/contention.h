@@ -194,7 +194,7 @@ struct qos_waker {
 struct qos_resource_row {
         struct qos_resource resource;
         __u32 generation;       /* odd while it becomes another one's; 0: it never was one's */
-        __u32 credit;           /* as of wakers: of waits that begin there */
+        __u32 credit;           /* as of wakers: grows with waits that end there, falls with those that find no place */
         __u64 waits;            /* that have ended */
         __u64 nsec;
         __u32 process;          /* one that has it, as qosd sees it; 0: it does not */
@@ -253,8 +253,18 @@ static inline __attribute__((always_inline)) __u64 thread_book(__u32 slot, __u32
 #define QOS_SLOTS 256U
 struct qos_inquiry {
         __u64 slots[QOS_SLOTS / 64]; /* a bit for each unit's */
+        __u64 address;          /* what is looked for in the memory of a process */
         __u32 level;            /* of qosd's PID namespace; the iterator that finds threads writes it */
         __u32 _padding;
+};
+
+/* A file that a process has mapped, as the iterator over its memory writes it. */
+#define QOS_MAPPING_PATH_SIZE 1024
+struct qos_mapping {
+        __u64 start, end;
+        __u64 offset;           /* in the file, bytes */
+        __u64 inode;
+        char path[QOS_MAPPING_PATH_SIZE]; /* as qosd sees it, if it can */
 };
 
 /* A thread, as the iterator writes it. */

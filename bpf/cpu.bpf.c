@@ -8,6 +8,7 @@
  *   cpu_waking        who has woken whom, in the task that does
  *   cpu_find_threads  threads that are older than the attach, and those that came from other control groups
  *   cpu_read_threads  what is known of each thread, when somebody asks
+ *   cpu_read_mappings where a process has which file in its memory, to name the futexes that lie there
  *   cpu_move          somebody moves processes between control groups: the daemon is told to look for them
  *
  * A thread that is known has storage; of all others of the machine each switch costs two looks for it. The three first run with
@@ -19,6 +20,9 @@
 #include "syscalls.h"
 
 char LICENSE[] SEC("license") = "GPL";
+
+/* Which the daemon knows. */
+const volatile __u32 page_size = 4096;
 
 /* A thread of a unit (TASK_STORAGE). */
 struct thread {
@@ -34,7 +38,16 @@ struct thread {
         __u64 counters[QOS_SHARD_COUNTERS];
         __u64 row;              /* of what it waits for, from 1, and above that its generation; 0: it has none */
         __u64 futex;            /* … its address; 0: it is none */
-        struct qos_waker waker; /* who ends the wait, if that is known */
+        /* What it has last waited for: mostly it does so again, and all the rest need not be looked at */
+        struct known {
+                const void *file;
+                __u64 id;       /* the inode's number, which no other socket gets; the address of a futex */
+                __u64 row;
+                __u32 fd;
+                __u32 state;
+        } known;
+        struct qos_waker waker; /* who has last ended a wait … */
+        __u32 woken;            /* … and 1: this one */
 };
 
 struct {
@@ -502,6 +515,27 @@ static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task,
         return (i & ~(__u64) RESOURCE_NEW) | (__u64) row->generation << 32;
 }
 
+/* The same, from what it waited for before if that was this. */
+static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct *task, __u64 book, __u32 state, const struct wait *w) {
+        struct file *file = w->file;
+        __u32 fd = w->futex ? w->shared : w->fd;
+        __u64 id = w->futex;
+
+        if (!id) {
+                if (!file)
+                        return 0;
+                id = BPF_CORE_READ(file, f_inode, i_ino);
+        }
+        if (t->known.file != file || t->known.id != id || t->known.fd != fd || t->known.state != state) {
+                t->known.file = file;
+                t->known.id = id;
+                t->known.fd = fd;
+                t->known.state = state;
+                t->known.row = thread_find_row(task, book, state, w);
+        }
+        return t->known.row;
+}
+
 /* ---- the quota ------------------------------------------------------------------------------------------------ */
 
 /* A thread that is ready may not run: by itself (since 6.18), or because its run queue may not, of which the kernel takes the
@@ -595,8 +629,9 @@ static __always_inline void thread_shift(struct thread *t, struct qos_shard *s, 
 static __always_inline void thread_end_wait(struct thread *t, __u32 state, __u64 nsec) {
         struct qos_contention *c = contention_get(t->word);
 
-        if (c && (__s64) nsec >= 0)
-                resource_end(c, t->row, state, nsec, &t->waker);
+        if (c && (__s64) nsec >= 0 && !resource_end(c, t->row, state | (t->woken ? RESOURCE_WOKEN : 0), nsec, &t->waker) &&
+            t->row == t->known.row)
+                t->known.state = QOS_STATE_NONE; /* the row is another one's by now, or there was none: perhaps there is one the next time */
         t->row = 0;
 }
 
@@ -700,9 +735,9 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
 
                         if (reason != QOS_STATE_OTHER)
                                 t->waited = reason;
-                        t->waker.thread = 0;
+                        t->woken = 0;
                         t->futex = w.futex;
-                        t->row = thread_find_row(prev, t->word, reason, &w);
+                        t->row = thread_get_row(t, prev, t->word, reason, &w);
                         if (thread_leave(t, prev, reason, now, &s))
                                 thread_count(t, s, QOS_SHARD_WAITS + reason);
                 }
@@ -815,10 +850,13 @@ static __always_inline void thread_note_waker(struct thread *t, struct task_stru
         } else if (n != __NR_flock && n != __NR_fcntl && n != __NR_close)
                 return;
 
-        t->waker.tid = own_number(waker);
-        t->waker.group = BPF_CORE_READ(waker, cgroups, dfl_cgrp, kn, id);
-        (void) bpf_core_read(t->waker.name, sizeof(t->waker.name), &waker->comm);
-        t->waker.thread = waker->pid;
+        if (t->waker.thread != (__u32) waker->pid) {
+                t->waker.tid = own_number(waker);
+                t->waker.group = waker->cgroups->dfl_cgrp->kn->id;
+                (void) bpf_core_read(t->waker.name, sizeof(t->waker.name), &waker->comm);
+                t->waker.thread = waker->pid;
+        }
+        t->woken = 1;
 }
 
 /* Runs in the task that wakes another, or in an interrupt on top of it: that it is in futex(2) then is chance. */
@@ -926,9 +964,10 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                         /* From the exchange on others look at these */
                         t->since = now;
                         t->queue = NULL;
-                        t->waker.thread = 0;
+                        t->waker.thread = t->woken = 0;
                         t->futex = w.futex;
-                        t->row = state > QOS_STATE_THROTTLED ? thread_find_row(task, word, state, &w) : 0;
+                        t->known = (struct known) {};
+                        t->row = state > QOS_STATE_THROTTLED ? thread_get_row(t, task, word, state, &w) : 0;
                         for (int i = 0; i < QOS_STATES; i++)
                                 t->times[i] = 0;
                         for (int i = 0; i < QOS_SHARD_COUNTERS; i++)
@@ -1018,5 +1057,39 @@ int cpu_read_threads(struct bpf_iter__task *ctx) {
         out.pid = own_number(task->group_leader);
         bpf_core_read(out.name, sizeof(out.name), &task->comm);
         bpf_seq_write(ctx->meta->seq, &out, sizeof(out));
+        return 0;
+}
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct qos_mapping);
+} mapping_scratch SEC(".maps");
+
+/* Of each file where it begins, and what there is at the address that is looked for: run over one process. */
+SEC("iter/task_vma")
+int cpu_read_mappings(struct bpf_iter__task_vma *ctx) {
+        struct vm_area_struct *vma = ctx->vma;
+        struct qos_inquiry *inquiry;
+        struct qos_mapping *m;
+        struct file *file;
+        __u32 zero = 0;
+
+        inquiry = bpf_map_lookup_elem(&inquiries, &zero);
+        m = bpf_map_lookup_elem(&mapping_scratch, &zero);
+        if (!ctx->task || !vma || !inquiry || !m)
+                return 0;
+        file = vma->vm_file;
+        if (!file || (vma->vm_pgoff != 0 && (inquiry->address < vma->vm_start || inquiry->address >= vma->vm_end)))
+                return 0;
+
+        m->start = vma->vm_start;
+        m->end = vma->vm_end;
+        m->offset = vma->vm_pgoff * page_size;
+        m->inode = file->f_inode->i_ino;
+        if (bpf_d_path(&file->f_path, m->path, sizeof(m->path)) < 0)
+                m->path[0] = 0;
+        bpf_seq_write(ctx->meta->seq, m, sizeof(*m));
         return 0;
 }

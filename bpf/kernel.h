@@ -84,6 +84,8 @@ struct files_struct {
 };
 
 struct vm_area_struct {
+        unsigned long vm_start;
+        unsigned long vm_end;
         unsigned long vm_pgoff;
         struct file *vm_file;
 };

@@ -55,12 +55,13 @@ static inline __attribute__((always_inline)) bool resource_take(struct qos_conte
         return true;
 }
 
-/* The row of what somebody begins to wait for, from 1, and RESOURCE_NEW perhaps; 0: it gets none. */
+/* The row of what somebody begins to wait for, from 1, and RESOURCE_NEW perhaps; 0: it gets none, and the others are the nearer to
+ * losing theirs. */
 GRID_FUNCTION __u32 resource_find(struct qos_contention *c, const struct qos_resource *r) {
         GRID_EXPECT(c);
         GRID_EXPECT(r);
 
-        __u64 first = resource_hash(r) % QOS_RESOURCE_SETS * QOS_RESOURCE_SET;
+        __u64 first = resource_hash(r) % QOS_RESOURCE_SETS * QOS_RESOURCE_SET, place = QOS_RESOURCE_ROWS;
 
         for (__u64 k = 0; k < QOS_RESOURCE_SET; k++) {
                 __u64 i = first + k;
@@ -68,21 +69,22 @@ GRID_FUNCTION __u32 resource_find(struct qos_contention *c, const struct qos_res
 
                 GRID_BOUND(i, QOS_RESOURCE_ROWS);
                 row = &c->rows[i];
-                if (row->generation != 0 && row->generation % 2 == 0 && resource_equal(&row->resource, r)) {
-                        if (row->credit < RESOURCE_CREDIT_MAX)
-                                row->credit++;
+                if (row->generation != 0 && row->generation % 2 == 0 && resource_equal(&row->resource, r))
                         return i + 1;
-                }
+                if (row->credit == 0)
+                        place = i;
         }
+        if (place < QOS_RESOURCE_ROWS)
+                return resource_take(c, &c->rows[place], r) ? (place + 1) | RESOURCE_NEW : 0;
+
         for (__u64 k = 0; k < QOS_RESOURCE_SET; k++) {
                 __u64 i = first + k;
                 struct qos_resource_row *row;
 
                 GRID_BOUND(i, QOS_RESOURCE_ROWS);
                 row = &c->rows[i];
-                if (row->credit > 0 && --row->credit > 0)
-                        continue;
-                return resource_take(c, row, r) ? (i + 1) | RESOURCE_NEW : 0;
+                if (row->credit > 0)
+                        row->credit--;
         }
         return 0;
 }
@@ -113,6 +115,9 @@ static inline __attribute__((always_inline)) void wakers_count(struct qos_resour
         place->waits = 1;
 }
 
+/* Added to the state: it is known who has ended the wait. */
+#define RESOURCE_WOKEN (1U << 8)
+
 /* A wait has ended, in the row that was found when it began; 0: it had none. */
 GRID_FUNCTION int resource_end(struct qos_contention *c, __u64 row_and_generation, __u64 state, __u64 nsec, const struct qos_waker *waker) {
         GRID_EXPECT(c);
@@ -128,11 +133,14 @@ GRID_FUNCTION int resource_end(struct qos_contention *c, __u64 row_and_generatio
                 if (*(volatile __u32*) &row->generation == row_and_generation >> 32) {
                         __sync_fetch_and_add(&row->waits, 1);
                         __sync_fetch_and_add(&row->nsec, nsec);
-                        if (waker->thread != 0)
+                        if (row->credit < RESOURCE_CREDIT_MAX)
+                                row->credit++;
+                        if (state & RESOURCE_WOKEN)
                                 wakers_count(row, waker);
                         return 1;
                 }
         }
+        state &= ~(__u64) RESOURCE_WOKEN;
         GRID_BOUND(state, QOS_STATES);
         __sync_fetch_and_add(&c->rests[state].waits, 1);
         __sync_fetch_and_add(&c->rests[state].nsec, nsec);

@@ -12,7 +12,11 @@ typedef struct ContentionBook {
         const struct qos_contention *map;
         const struct qos_shard *shards;
         uint64_t since;                         /* CLOCK_MONOTONIC ns */
+        unsigned slot;                          /* of whose it is */
 } ContentionBook;
+
+/* "running", "runQueue" … */
+const char* qos_state_to_string(enum qos_state s);
 
 typedef struct ContentionCounts ContentionCounts;
 

@@ -56,6 +56,7 @@ typedef enum Map {
         MAP_BLOCK_DEVICES,
         MAP_STRAINS,
         MAP_INQUIRIES,
+        MAP_MAPPING_SCRATCH,
         _MAP_MAX,
 } Map;
 
@@ -97,6 +98,7 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_BLOCK_DEVICES] = "block_devices",
         [MAP_STRAINS]      = "strains",
         [MAP_INQUIRIES]    = "inquiries",
+        [MAP_MAPPING_SCRATCH] = "mapping_scratch",
 };
 
 /* How a program gets to its hook. */
@@ -189,6 +191,8 @@ static const struct {
                                    "threads older than the attach: all of contention" },
         [PROGRAM_READ_THREADS] = { "cpu_read_threads",    "cpu",      "iter/task",                    HOOK_ITERATOR,       0,
                                    "what each thread does: 'qosctl threads', and waits that go on in 'qosctl resources'" },
+        [PROGRAM_READ_MAPPINGS] = { "cpu_read_mappings",  "cpu",      "iter/task_vma",                HOOK_ITERATOR_PROCESS, 0,
+                                   "the names of futexes in 'qosctl resources'" },
         [PROGRAM_BLOCK_START]  = { "block_start",         "block",    "tp_btf/block_io_start",        HOOK_TRACEPOINT,     0,
                                    "whose requests to block devices are: all of contention.block; what is written later by the kernel, where the unit has the io controller" },
         [PROGRAM_BLOCK_ISSUE]  = { "block_issue",         "block",    "tp_btf/block_rq_issue",        HOOK_TRACEPOINT,     0,
@@ -554,6 +558,7 @@ static int object_load(Probe *p, uint64_t programs) {
 
         skeleton->rodata->root_group_id = root_group_id();
         skeleton->rodata->cpus = shards_number() - QOS_SHARDS_MORE;
+        skeleton->rodata->page_size = (uint32_t) sysconf(_SC_PAGESIZE);
         skeleton->rodata->tick_nsec = tick_nsec();
         skeleton->rodata->loaded_at = p->loaded_at;
         if (p->map_fds[MAP_SHARDS] < 0) {
@@ -1462,6 +1467,108 @@ int probe_find_threads(Probe *p) {
         /* Of those that were changing their state when they were looked at for the first time */
         (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
         return iterator_run(p, PROGRAM_FIND_THREADS, NULL);
+}
+
+/* Runs an iterator that writes records of this size. buffer: of some of them. */
+static int iterator_read(int fd, void *buffer, size_t size, size_t record, void (*each)(const void *record, void *userdata), void *userdata) {
+        size_t have = 0, done;
+
+        for (;;) {
+                ssize_t n;
+
+                n = read(fd, (char*) buffer + have, size - have);
+                if (n < 0) {
+                        if (errno == EAGAIN || errno == EINTR)
+                                continue;
+                        return -errno;
+                }
+                if (n == 0)
+                        return 0;
+                have += n;
+                for (done = 0; have - done >= record; done += record)
+                        each((char*) buffer + done, userdata);
+                memmove(buffer, (char*) buffer + done, have - done);
+                have -= done;
+        }
+}
+
+/* What iterators are asked for, beside what they have written there themselves. */
+static int inquiry_set(Probe *p, const unsigned *slots, size_t n, uint64_t address) {
+        struct qos_inquiry inquiry;
+        uint32_t zero = 0;
+        int r;
+
+        r = bpf_map_lookup_elem(p->map_fds[MAP_INQUIRIES], &zero, &inquiry);
+        if (r < 0)
+                return r;
+        memset(inquiry.slots, 0, sizeof(inquiry.slots));
+        for (size_t i = 0; i < n; i++)
+                inquiry.slots[slots[i] / 64] |= UINT64_C(1) << slots[i] % 64;
+        inquiry.address = address;
+        return bpf_map_update_elem(p->map_fds[MAP_INQUIRIES], &zero, &inquiry, BPF_ANY);
+}
+
+/* What is read at a time. */
+#define THREADS_AT_A_TIME 128U
+
+typedef struct Handler {
+        void (*thread)(const struct qos_thread *t, void *userdata);
+        void (*mapping)(const struct qos_mapping *m, void *userdata);
+        void *userdata;
+} Handler;
+
+static void on_thread_record(const void *record, void *userdata) {
+        const Handler *h = userdata;
+
+        h->thread(record, h->userdata);
+}
+
+int probe_read_threads(Probe *p, const unsigned *slots, size_t n, void (*handler)(const struct qos_thread *t, void *userdata), void *userdata) {
+        Handler h = { .thread = handler, .userdata = userdata };
+        _cleanup_free_ struct qos_thread *buffer = NULL;
+        _cleanup_close_ int fd = -EBADF;
+        int r;
+
+        if (p->link_fds[PROGRAM_READ_THREADS] < 0)
+                return -EOPNOTSUPP;
+        buffer = new0(struct qos_thread, THREADS_AT_A_TIME);
+        if (!buffer)
+                return -ENOMEM;
+        r = inquiry_set(p, slots, n, 0);
+        if (r < 0)
+                return r;
+        fd = bpf_iter_create(p->link_fds[PROGRAM_READ_THREADS]);
+        if (fd < 0)
+                return fd;
+        return iterator_read(fd, buffer, THREADS_AT_A_TIME * sizeof(*buffer), sizeof(*buffer), on_thread_record, &h);
+}
+
+static void on_mapping_record(const void *record, void *userdata) {
+        const Handler *h = userdata;
+
+        h->mapping(record, h->userdata);
+}
+
+int probe_read_mappings(Probe *p, pid_t process, uint64_t address, void (*handler)(const struct qos_mapping *m, void *userdata), void *userdata) {
+        union bpf_iter_link_info info = { .task.tid = process };
+        LIBBPF_OPTS(bpf_link_create_opts, options, .iter_info = &info, .iter_info_len = sizeof(info));
+        Handler h = { .mapping = handler, .userdata = userdata };
+        _cleanup_close_ int link = -EBADF, fd = -EBADF;
+        struct qos_mapping buffer;
+        int r;
+
+        if (p->program_fds[PROGRAM_READ_MAPPINGS] < 0)
+                return -EOPNOTSUPP;
+        r = inquiry_set(p, NULL, 0, address);
+        if (r < 0)
+                return r;
+        link = bpf_link_create(p->program_fds[PROGRAM_READ_MAPPINGS], 0, BPF_TRACE_ITER, &options);
+        if (link < 0)
+                return link;
+        fd = bpf_iter_create(link);
+        if (fd < 0)
+                return fd;
+        return iterator_read(fd, &buffer, sizeof(buffer), sizeof(buffer), on_mapping_record, &h);
 }
 
 int probe_find_faults(Probe *p) {

@@ -9,7 +9,9 @@
 
 struct qos_block_devices;
 struct qos_contention;
+struct qos_mapping;
 struct qos_shard;
+struct qos_thread;
 
 /* The programs, in the order in which they are attached: who is whose is known before anything is counted. */
 typedef enum Program {
@@ -49,6 +51,7 @@ typedef enum Program {
         PROGRAM_CPU_MOVE,
         PROGRAM_FIND_THREADS,
         PROGRAM_READ_THREADS,
+        PROGRAM_READ_MAPPINGS,
         /* Those of "block" */
         PROGRAM_BLOCK_START,
         PROGRAM_BLOCK_ISSUE,
@@ -149,6 +152,10 @@ int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation, const s
 
 /* Looks for the threads in all units' control groups. */
 int probe_find_threads(Probe *p);
+/* Shows each thread in the books of these units' slots, as it is now. */
+int probe_read_threads(Probe *p, const unsigned *slots, size_t n, void (*handler)(const struct qos_thread *t, void *userdata), void *userdata);
+/* Shows the files that a process has mapped from their beginning on, or at this address. -ESRCH: there is no such process. */
+int probe_read_mappings(Probe *p, pid_t process, uint64_t address, void (*handler)(const struct qos_mapping *m, void *userdata), void *userdata);
 /* Books the newest page fault of each of them. */
 int probe_find_faults(Probe *p);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* What a unit has of the machine: block devices, memory, and for what its threads are held up. */
+/* What a unit has of the machine: block devices and memory; and what its threads wait for. */
 
 #include "qosctl.h"
 #include "qosctl-format.h"
@@ -137,11 +137,134 @@ static void print_pressure(sd_json_variant *contention) {
                 (void) printf("\n");
 }
 
+/* The same in an earlier reading. */
+static sd_json_variant* find_before(sd_json_variant *before, sd_json_variant *resource) {
+        static const char *const fields[] = { "state", "kind", "name", "address" };
+        sd_json_variant *resources = value_find(before, "resources");
+        uint64_t a, b;
+
+        for (size_t i = 0; resources && i < sd_json_variant_elements(resources); i++) {
+                sd_json_variant *v = sd_json_variant_by_index(resources, i);
+                bool same = value_unsigned(v, "pid", &a) == value_unsigned(resource, "pid", &b) && (!value_unsigned(v, "pid", &a) || a == b);
+
+                for (size_t k = 0; k < ELEMENTSOF(fields) && same; k++)
+                        same = streq_ptr(value_string(v, fields[k]), value_string(resource, fields[k]));
+                if (same)
+                        return v;
+        }
+        return NULL;
+}
+
+typedef struct WaitRow {
+        sd_json_variant *resource;
+        uint64_t waits, time;
+} WaitRow;
+
+static int wait_compare(const void *a, const void *b) {
+        const WaitRow *x = a, *y = b;
+
+        return x->time != y->time ? (x->time > y->time ? -1 : 1) : 0;
+}
+
+/* "worker 1234, nginx 99 (nginx.service)": that are of the unit itself, and that are not */
+static void add_wakers(Table *t, sd_json_variant *resource, const char *unit) {
+        sd_json_variant *wakers = value_find(resource, "wakers");
+        char text[256] = "";
+
+        for (size_t i = 0; wakers && i < sd_json_variant_elements(wakers); i++) {
+                sd_json_variant *w = sd_json_variant_by_index(wakers, i);
+                const char *whose = value_string(w, "unit");
+                uint64_t tid = 0;
+                size_t l = strlen(text);
+
+                (void) value_unsigned(w, "tid", &tid);
+                (void) snprintf(text + l, sizeof(text) - l, "%s%s %" PRIu64 "%s%s%s", l > 0 ? ", " : "", value_string(w, "name") ?: "?", tid,
+                                whose && !streq(whose, unit) ? " (" : "", whose && !streq(whose, unit) ? whose : "",
+                                whose && !streq(whose, unit) ? ")" : "");
+        }
+        if (isempty(text))
+                table_add_absent(t);
+        else
+                table_add(t, COLOR_NONE, "%s", text);
+}
+
+/* What people read of. */
+#define WAITS_SHOWN 20U
+
+static int print_waits(sd_json_variant *before, sd_json_variant *after, const char *unit) {
+        static const Column columns[] = {
+                { "STATE"                                              },
+                { "KIND",                               .rank = 3      },
+                { "WAITS FOR",           .minimum = 20                 },
+                { "WAITS",  .right = true                              },
+                { "TIME",   .right = true                              },
+                { "MEAN",   .right = true,              .rank = 2      },
+                { "WOKEN BY",            .minimum = 10, .rank = 1      },
+        };
+        sd_json_variant *resources = value_find(after, "resources");
+        size_t n = resources ? sd_json_variant_elements(resources) : 0, shown = 0;
+        _cleanup_free_ WaitRow *rows = NULL;
+        _cleanup_(table_freep) Table *t = NULL;
+        const Style *style = terminal_style();
+        char buf[FORMAT_MAX];
+
+        rows = new0(WaitRow, n);
+        t = table_new(columns, ELEMENTSOF(columns));
+        if (!rows || !t)
+                return complain_oom();
+        for (size_t i = 0; i < n; i++) {
+                sd_json_variant *resource = sd_json_variant_by_index(resources, i), *old = find_before(before, resource);
+
+                rows[i] = (WaitRow) { resource, value_since(old, resource, "waits"), value_since(old, resource, "time") };
+        }
+        qsort(rows, n, sizeof(*rows), wait_compare);
+        for (size_t i = 0; i < n && shown < WAITS_SHOWN; i++) {
+                const WaitRow *row = rows + i;
+
+                if (row->time == 0)
+                        continue;
+                shown++;
+                table_add(t, COLOR_NONE, "%s", value_string(row->resource, "state") ?: "?");
+                table_add(t, COLOR_NONE, "%s", value_string(row->resource, "kind") ?: "?");
+                table_add(t, COLOR_NONE, "%s", value_string(row->resource, "name") ?: "?");
+                table_add(t, COLOR_NONE, "%s", format_count(buf, row->waits));
+                table_add(t, COLOR_NONE, "%s", format_duration(buf, row->time));
+                if (row->waits > 0)
+                        table_add(t, COLOR_NONE, "%s", format_duration(buf, row->time / row->waits));
+                else
+                        table_add_absent(t); /* it goes on */
+                add_wakers(t, row->resource, unit);
+        }
+        if (shown == 0) {
+                (void) printf("%sNo thread has waited.%s\n", color_on(style, COLOR_GREY), color_off(style));
+                return 0;
+        }
+        return table_print(t, stdout, style, arg_legend, 0) < 0 ? complain_oom() : 0;
+}
+
+/* 1: there is nothing to be seen, or not for who asks. */
+static int waits_call(Client *c, const char *unit, Replies *ret) {
+        int r;
+
+        r = client_callbo(c, QOS_METHOD("Resources"), ret, SD_JSON_BUILD_PAIR_STRING("unit", unit));
+        if (r > 0 && (streq(ret->error, QOS_METHOD("NotMeasured")) || streq(ret->error, SD_VARLINK_ERROR_PERMISSION_DENIED) ||
+                      streq(ret->error, SD_VARLINK_ERROR_INTERACTIVE_AUTHENTICATION_REQUIRED)))
+                return 1;
+        return r != 0 ? -EIO : 0;
+}
+
 static int resources_unit(Client *c, const char *unit, bool first) {
-        _cleanup_replies_ Replies replies = REPLIES_INIT;
+        _cleanup_replies_ Replies replies = REPLIES_INIT, before = REPLIES_INIT, waits = REPLIES_INIT;
         sd_json_variant *contention, *block;
         const Style *style = terminal_style();
-        int r;
+        const char *name;
+        int r, seen = 0;
+
+        if (arg_for > 0) {
+                seen = waits_call(c, unit, &before);
+                if (seen == 0)
+                        interval_sleep(arg_for);
+        }
 
         r = client_callbo(c, QOS_METHOD("Get"), &replies,
                           SD_JSON_BUILD_PAIR_STRING("unit", unit),
@@ -153,9 +276,11 @@ static int resources_unit(Client *c, const char *unit, bool first) {
         if (arg_json != JSON_OFF)
                 return contention ? json_print(contention) : STATUS_FINE;
 
+        if (seen == 0)
+                seen = waits_call(c, unit, &waits);
         block = value_find(contention, "block");
-        (void) printf("%s%s%s%s\n", first ? "" : "\n", color_on(style, COLOR_BOLD), value_string(replies.items[0], "unit") ?: unit,
-                      color_off(style));
+        name = value_string(replies.items[0], "unit") ?: unit;
+        (void) printf("%s%s%s%s\n", first ? "" : "\n", color_on(style, COLOR_BOLD), name, color_off(style));
         if (block) {
                 r = print_devices(block);
                 if (r < 0)
@@ -163,6 +288,14 @@ static int resources_unit(Client *c, const char *unit, bool first) {
         }
         print_memory(contention);
         print_pressure(contention);
+        if (seen == 0) {
+                char buf[FORMAT_MAX];
+
+                (void) printf("\n   Waits: %s%s\n", arg_for > 0 ? "in " : "since it is watched", arg_for > 0 ? format_duration(buf, arg_for) : "");
+                r = print_waits(before.n > 0 ? before.items[0] : NULL, waits.items[0], name);
+                if (r < 0)
+                        return r;
+        }
         if (!block || !value_find(contention, "memory.minorFaults"))
                 (void) printf("%sTo measure more: qosctl attach --probes=requests,cpu,block,memory %s%s\n", color_on(style, COLOR_GREY), unit,
                               color_off(style));

@@ -44,6 +44,14 @@ bool value_unsigned(sd_json_variant *v, const char *path, uint64_t *ret) {
         return true;
 }
 
+uint64_t value_since(sd_json_variant *before, sd_json_variant *v, const char *path) {
+        uint64_t a = 0, b = 0;
+
+        (void) value_unsigned(v, path, &b);
+        (void) value_unsigned(before, path, &a);
+        return b > a ? b - a : 0;
+}
+
 bool value_real(sd_json_variant *v, const char *path, double *ret) {
         v = value_find(v, path);
         if (!v || !sd_json_variant_is_number(v))

@@ -13,6 +13,8 @@ sd_json_variant* value_find(sd_json_variant *v, const char *path);
 
 const char* value_string(sd_json_variant *v, const char *path);
 bool value_unsigned(sd_json_variant *v, const char *path, uint64_t *ret);
+/* What a number has grown by since an earlier reading, of which there may be none; 0 if it is not there. */
+uint64_t value_since(sd_json_variant *before, sd_json_variant *v, const char *path);
 bool value_real(sd_json_variant *v, const char *path, double *ret);
 bool value_boolean(sd_json_variant *v, const char *path);
 

@@ -38,7 +38,8 @@ _qosctl() {
                 [enable]='--now --probes= --exclude='
                 [disable]=''
                 [status]='--window='
-                [resources]='--window='
+                [threads]='--for='
+                [resources]='--window= --for='
                 [show]='-P --value --window='
                 [top]='-b --batch -n --iterations= -d --delay= --window='
                 [histogram]='--window='
@@ -116,7 +117,7 @@ _qosctl() {
                                                         return
                                                 fi
                                                 ;;
-                                        list|detach|status|show|resources|list-thresholds|monitor|is-ok) words=$(__qosctl_attached) ;;
+                                        list|detach|status|show|threads|resources|list-thresholds|monitor|is-ok) words=$(__qosctl_attached) ;;
                                         set-threshold|wait) (( n == 0 )) && words=$(__qosctl_attached) ;;
                                         clear-threshold)
                                                 if (( n == 0 )); then

@@ -58,7 +58,8 @@ static const struct Verb {
         { "disable",      1, -1, 0,                           verb_disable      },
         { "status",       1, -1, TAKES(WINDOW),               verb_status       },
         { "show",         1, -1, TAKES(WINDOW)|TAKES(METRICS), verb_show         },
-        { "resources",    1, -1, TAKES(WINDOW),               verb_resources    },
+        { "threads",      1, -1, TAKES(FOR),                  verb_threads      },
+        { "resources",    1, -1, TAKES(WINDOW)|TAKES(FOR),    verb_resources    },
         { "top",          0, -1, TAKES(WINDOW)|TAKES(REPEAT),  verb_top          },
         { "histogram",    1, 2,  TAKES(WINDOW),               verb_histogram    },
         { "history",      1, -1, TAKES(SINCE),                verb_history      },
@@ -89,7 +90,9 @@ static int help(void) {
                       "  disable UNIT...            Revert that\n"
                       "  status UNIT...             Show how units are doing, for people\n"
                       "  show UNIT...               Show what is known of units, for programs\n"
-                      "  resources UNIT...          Show what units have of disks and memory\n"
+                      "  threads UNIT...            Show what each thread of units does\n"
+                      "  resources UNIT...          Show what units have of disks and memory, and what\n"
+                      "                             they wait for\n"
                       "  top [UNIT...]              Watch units\n"
                       "  histogram UNIT [METRIC]    Show how a duration is distributed\n"
                       "  history UNIT [METRIC...]   Show how metrics changed over time\n"
@@ -119,6 +122,7 @@ static int help(void) {
                       "     --exclude=WHAT,...      With attach, enable: leave out requests at port:N,\n"
                       "                             to http:/PATH, of redis:COMMAND\n"
                       "     --for=SPAN              With attach: detach by itself after SPAN\n"
+                      "                             With threads, resources: look for so long\n"
                       "     --timeout=SPAN          With wait: give up after SPAN\n"
                       "  -P METRIC                  With show: only this metric\n"
                       "     --value                 With show: only values, no names\n"
@@ -142,6 +146,13 @@ int status_combine(int a, int b) {
         if (a == STATUS_FINE || a == b)
                 return b;
         return b == STATUS_FINE ? a : STATUS_FAILED;
+}
+
+void interval_sleep(uint64_t nsec) {
+        struct timespec ts = { .tv_sec = (time_t) (nsec / NSEC_PER_SEC), .tv_nsec = (long) (nsec % NSEC_PER_SEC) };
+
+        while (nanosleep(&ts, &ts) < 0 && errno == EINTR)
+                ;
 }
 
 int json_print(sd_json_variant *v) {

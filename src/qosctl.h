@@ -47,6 +47,7 @@ int verb_enable(int argc, char **argv);
 int verb_disable(int argc, char **argv);
 int verb_status(int argc, char **argv);
 int verb_show(int argc, char **argv);
+int verb_threads(int argc, char **argv);
 int verb_resources(int argc, char **argv);
 int verb_top(int argc, char **argv);
 int verb_histogram(int argc, char **argv);
@@ -67,6 +68,9 @@ int status_combine(int a, int b);
 
 /* CLOCK_REALTIME, ns */
 uint64_t now_realtime(void);
+
+/* Between two readings. */
+void interval_sleep(uint64_t nsec);
 
 /* One object of --json=. */
 int json_print(sd_json_variant *v);

@@ -67,7 +67,7 @@ static int read_table(int fd, uint64_t offset, uint64_t size, void **ret) {
         return 0;
 }
 
-static int symbols_read(Symbols *s) {
+static int symbols_read(Symbols *s, bool all) {
         _cleanup_free_ void *sections = NULL;
         const Elf64_Shdr *dynamic = NULL, *table, *linked;
         Elf64_Ehdr header;
@@ -77,7 +77,7 @@ static int symbols_read(Symbols *s) {
         if (r < 0)
                 return r;
         if (memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
-            header.e_ident[EI_DATA] != ELF_DATA_NATIVE || header.e_type != ET_DYN ||
+            header.e_ident[EI_DATA] != ELF_DATA_NATIVE || (header.e_type != ET_DYN && !(all && header.e_type == ET_EXEC)) ||
             header.e_shentsize != sizeof(Elf64_Shdr) || header.e_phentsize != sizeof(Elf64_Phdr) ||
             header.e_shnum > SECTIONS_MAX || header.e_phnum > SEGMENTS_MAX)
                 return -ENOEXEC;
@@ -92,9 +92,11 @@ static int symbols_read(Symbols *s) {
                 return r;
 
         table = sections;
-        for (size_t i = 0; i < header.e_shnum && !dynamic; i++)
-                if (table[i].sh_type == SHT_DYNSYM)
+        for (size_t i = 0; i < header.e_shnum; i++)
+                if (table[i].sh_type == SHT_DYNSYM && !dynamic)
                         dynamic = table + i;
+                else if (all && table[i].sh_type == SHT_SYMTAB && table[i].sh_size <= TABLE_SIZE_MAX)
+                        dynamic = table + i; /* which has those, too */
         if (!dynamic || dynamic->sh_link >= header.e_shnum || dynamic->sh_entsize != sizeof(Elf64_Sym))
                 return -ENOEXEC;
         linked = table + dynamic->sh_link;
@@ -111,7 +113,7 @@ static int symbols_read(Symbols *s) {
         return 0;
 }
 
-int symbols_new(int fd, Symbols **ret) {
+static int symbols_new_internal(int fd, bool all, Symbols **ret) {
         Symbols *s;
         int r;
 
@@ -119,13 +121,21 @@ int symbols_new(int fd, Symbols **ret) {
         if (!s)
                 return -ENOMEM;
         s->fd = fd;
-        r = symbols_read(s);
+        r = symbols_read(s, all);
         if (r < 0) {
                 symbols_free(s);
                 return r;
         }
         *ret = s;
         return 0;
+}
+
+int symbols_new(int fd, Symbols **ret) {
+        return symbols_new_internal(fd, /* all= */ false, ret);
+}
+
+int symbols_new_all(int fd, Symbols **ret) {
+        return symbols_new_internal(fd, /* all= */ true, ret);
 }
 
 Symbols* symbols_free(Symbols *s) {
@@ -223,4 +233,40 @@ uint64_t symbols_find_callee(const Symbols *s, const char *a, const char *b) {
                                 found = of_a[i];
                         }
         return found;
+}
+
+int symbols_find_object(const Symbols *s, uint64_t start, uint64_t address, const char **ret, uint64_t *ret_offset) {
+        bool inside = false, based = false;
+        uint64_t base = 0;
+
+        /* Where the beginning of the file would be, had it not been moved */
+        for (size_t i = 0; i < s->n_segments && !based; i++)
+                if (s->segments[i].p_type == PT_LOAD && s->segments[i].p_offset == 0) {
+                        base = s->segments[i].p_vaddr;
+                        based = true;
+                }
+        if (!based || address < start)
+                return -ENOENT;
+        address = address - start + base;
+        for (size_t i = 0; i < s->n_segments; i++) {
+                const Elf64_Phdr *p = s->segments + i;
+
+                if (p->p_type == PT_LOAD && address >= p->p_vaddr && address - p->p_vaddr < p->p_memsz)
+                        inside = true;
+        }
+        if (!inside)
+                return -ENOENT;
+
+        *ret = NULL;
+        for (size_t i = 0; i < s->n_symbols; i++) {
+                const Elf64_Sym *symbol = s->symbols + i;
+
+                if (ELF64_ST_TYPE(symbol->st_info) == STT_OBJECT && symbol->st_shndx != SHN_UNDEF && symbol->st_name < s->strings_size &&
+                    address >= symbol->st_value && address - symbol->st_value < symbol->st_size) {
+                        *ret = s->strings + symbol->st_name;
+                        *ret_offset = address - symbol->st_value;
+                        break;
+                }
+        }
+        return 0;
 }

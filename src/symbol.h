@@ -11,7 +11,13 @@ typedef struct Symbols Symbols;
 /* What the library exports. fd stays the caller's, and open. -ENOEXEC: it is no library that processes of this machine's own kind
  * use. */
 int symbols_new(int fd, Symbols **ret);
+/* All that a program or a library has a name for, exported or not, as far as it was not stripped. */
+int symbols_new_all(int fd, Symbols **ret);
 Symbols* symbols_free(Symbols *s);
+
+/* The variable at an address in a process that has the beginning of the file at start: NULL: it has no name. ret_offset: how far behind
+ * the beginning of the variable that is. -ENOENT if the address is none of the file's. */
+int symbols_find_object(const Symbols *s, uint64_t start, uint64_t address, const char **ret, uint64_t *ret_offset);
 
 /* The offset in the file of a function that it exports, 0: it does not.
  *

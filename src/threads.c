@@ -13,6 +13,7 @@ static ContentionBook unit_get_contention_book(const Unit *u) {
                 .map = u->contention,
                 .shards = u->shards,
                 .since = u->contention_since,
+                .slot = u->index,
         };
 }
 

@@ -69,6 +69,50 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 FIELD_COMMENT("Events or bytes within the window; also to be found in the totals"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(counter));
 
+static SD_VARLINK_DEFINE_ENUM_TYPE(
+                ThreadState,
+                FIELD_COMMENT("On a CPU, in the program or in the kernel for it"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(running),
+                FIELD_COMMENT("Ready, but others run"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(runQueue),
+                FIELD_COMMENT("Ready, but the CPU quota is used up"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(throttled),
+                FIELD_COMMENT("Waits for what another thread holds"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(lock),
+                FIELD_COMMENT("Waits in futex(2) for work"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(park),
+                FIELD_COMMENT("Waits for files and block devices"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(disk),
+                FIELD_COMMENT("In a call on one socket"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(socket),
+                FIELD_COMMENT("Waits for one of many descriptors, or one that is neither socket, pipe nor file"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(poll),
+                FIELD_COMMENT("In a call on a pipe or a message queue"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(pipe),
+                FIELD_COMMENT("Waits for a time, or a signal"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(sleep),
+                FIELD_COMMENT("Page faults, reclaim, dirty pages that are too many"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(memory),
+                FIELD_COMMENT("Waits for another process to end, or to be started"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(child),
+                FIELD_COMMENT("Stopped, frozen, traced, and what is known to be none of these"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(other));
+
+static SD_VARLINK_DEFINE_ENUM_TYPE(
+                ResourceKind,
+                FIELD_COMMENT("A word in memory that threads wait on: a mutex, a condition variable, a semaphore"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(futex),
+                FIELD_COMMENT("The sockets of one address: of a listener and all that it has accepted, or to one peer"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(socket),
+                FIELD_COMMENT("A pipe or FIFO"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(pipe),
+                FIELD_COMMENT("An instance of epoll"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(epoll),
+                FIELD_COMMENT("A file or directory, or what else is behind a descriptor: eventfd, timerfd, a terminal"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(file),
+                FIELD_COMMENT("All others of the state, and what is not known"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(rest));
+
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Hold,
                 FIELD_COMMENT("How long it lasts"),
@@ -594,6 +638,92 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("The buckets of the distributions that were asked for and could be measured"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(histograms, StepHistogram, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
+#define DEFINE_THREAD_COUNTS \
+        FIELD_COMMENT("The time in each state, in nanoseconds, up to now. All together are for how long the thread has been known"), \
+        SD_VARLINK_DEFINE_FIELD_BY_TYPE(times, StateTimes, 0), \
+        FIELD_COMMENT("How often it began to wait, by the state that it came to"), \
+        SD_VARLINK_DEFINE_FIELD_BY_TYPE(waits, StateWaits, 0), \
+        FIELD_COMMENT("How often it left the CPU to wait: all waits"), \
+        SD_VARLINK_DEFINE_FIELD(voluntary, SD_VARLINK_INT, 0), \
+        FIELD_COMMENT("… and was made to leave it"), \
+        SD_VARLINK_DEFINE_FIELD(involuntary, SD_VARLINK_INT, 0), \
+        FIELD_COMMENT("How often it came to run on another CPU than the time before"), \
+        SD_VARLINK_DEFINE_FIELD(migrations, SD_VARLINK_INT, 0), \
+        FIELD_COMMENT("How often it was woken"), \
+        SD_VARLINK_DEFINE_FIELD(wakeUps, SD_VARLINK_INT, 0), \
+        FIELD_COMMENT("How often it has woken a thread by futex(2)"), \
+        SD_VARLINK_DEFINE_FIELD(futexWakes, SD_VARLINK_INT, 0)
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Thread,
+                FIELD_COMMENT("The number of the thread; left out where qosd does not see it"),
+                SD_VARLINK_DEFINE_FIELD(tid, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The process; left out where qosd does not see it"),
+                SD_VARLINK_DEFINE_FIELD(pid, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("What it calls itself"),
+                SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("What it does now"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(state, ThreadState, 0),
+                DEFINE_THREAD_COUNTS);
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                ThreadsRest,
+                FIELD_COMMENT("How many they are"),
+                SD_VARLINK_DEFINE_FIELD(threads, SD_VARLINK_INT, 0),
+                DEFINE_THREAD_COUNTS);
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Waker,
+                FIELD_COMMENT("What the thread called itself"),
+                SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("Its number; left out where qosd does not see it"),
+                SD_VARLINK_DEFINE_FIELD(tid, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The unit of the thread; left out where that is not known"),
+                SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How many waits it has ended, at least: those before it was one of those who have most are not in it"),
+                SD_VARLINK_DEFINE_FIELD(waits, SD_VARLINK_INT, 0));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Resource,
+                FIELD_COMMENT("What the threads that wait for it are in"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(state, ThreadState, 0),
+                FIELD_COMMENT("What kind of thing it is"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(kind, ResourceKind, 0),
+                FIELD_COMMENT("What people call it: the variable in which a futex lies (\"libfoo.so:the_lock\") or where that is in the file, the unit that listens at the address or the address, the name of a file without its directory"),
+                SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("The address in memory or of the socket, or the file system and the inode"),
+                SD_VARLINK_DEFINE_FIELD(address, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The attached unit on this machine that listens at the address"),
+                SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("A process that has it, of what a process has by itself"),
+                SD_VARLINK_DEFINE_FIELD(pid, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How many waits there were, those in progress included"),
+                SD_VARLINK_DEFINE_FIELD(waits, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("How long they took, in nanoseconds, those in progress up to now"),
+                SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("Who has ended most of them, of locks, futexes and pipes: three threads at most. Who ends a wait for a lock has held it"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(wakers, Waker, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_METHOD(
+                Threads,
+                DEFINE_INPUT_UNIT,
+                DEFINE_INPUT_POLKIT,
+                FIELD_COMMENT("When that was, in nanoseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("The threads there are, 1000 at most: those that were running, ready, or waiting for locks, disks and memory for longest"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(threads, Thread, SD_VARLINK_ARRAY),
+                FIELD_COMMENT("All others together"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(rest, ThreadsRest, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_METHOD(
+                Resources,
+                DEFINE_INPUT_UNIT,
+                DEFINE_INPUT_POLKIT,
+                FIELD_COMMENT("When that was, in nanoseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("What its threads wait and have waited for, 256 at most, those with most time first, and then by state the rest"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(resources, Resource, SD_VARLINK_ARRAY));
+
 static SD_VARLINK_DEFINE_METHOD(
                 Attach,
                 DEFINE_INPUT_UNIT,
@@ -994,6 +1124,18 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_StateTimes,
                 SYMBOL_COMMENT("By the state that a thread came to: how often"),
                 &vl_type_StateWaits,
+                SYMBOL_COMMENT("What a thread does"),
+                &vl_type_ThreadState,
+                SYMBOL_COMMENT("What a thread did, since it was first seen in the unit"),
+                &vl_type_Thread,
+                SYMBOL_COMMENT("What several threads did"),
+                &vl_type_ThreadsRest,
+                SYMBOL_COMMENT("What threads wait for"),
+                &vl_type_ResourceKind,
+                SYMBOL_COMMENT("A thread that ends waits of others"),
+                &vl_type_Waker,
+                SYMBOL_COMMENT("Something that threads wait for, in one state, since the unit is watched with the probe \"cpu\""),
+                &vl_type_Resource,
                 SYMBOL_COMMENT("How often threads left the CPU"),
                 &vl_type_ContextSwitches,
                 SYMBOL_COMMENT("What a unit has one block device do, in the window"),
@@ -1042,6 +1184,10 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_method_Mark,
                 SYMBOL_COMMENT("Shows how the durations are distributed that a metric is made from"),
                 &vl_method_Histogram,
+                SYMBOL_COMMENT("Shows what each thread of a unit does, and did since it was first seen there. For root, the user whose control group it is, and whom polkit lets (org.qosd1.inspect)"),
+                &vl_method_Threads,
+                SYMBOL_COMMENT("Shows what the threads of a unit wait for, and who makes them go on, since the unit is watched. For the same"),
+                &vl_method_Resources,
                 SYMBOL_COMMENT("Shows what one attached unit did over time. The history begins with the attach, and ends with it"),
                 &vl_method_History,
                 SYMBOL_COMMENT("Takes a reading of each of the units at once, and then at each multiple of the interval. Who does not fetch the replies misses some, and then loses the connection"),

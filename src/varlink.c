@@ -16,12 +16,14 @@
 #include "varlink.h"
 #include "varlink-org.qosd.QoS.h"
 #include "varlink-pump.h"
+#include "waits.h"
 #include "window.h"
 
 #define INTERFACE "org.qosd.QoS"
 #define LISTEN_PATH "/run/qosd/org.qosd.QoS"
 #define POLKIT_ACTION_ATTACH "org.qosd1.attach"
 #define POLKIT_ACTION_CONFIGURE "org.qosd1.configure"
+#define POLKIT_ACTION_INSPECT "org.qosd1.inspect"
 
 /* Connections of everybody together, and of root: more than a fleet of tools opens, less than the descriptors we have
  * (LimitNOFILE= in the unit). Others have ConnectionsPerUserMax=. */
@@ -154,6 +156,12 @@ static int reply_error(sd_varlink *link, int error, const QosError *e) {
         return sd_varlink_errorbo(link, id,
                                   SD_JSON_BUILD_PAIR_STRING(qos_error_field(e->code), e->argument),
                                   SD_JSON_BUILD_PAIR_STRING("message", e->message));
+}
+
+static int reply_not_measured(sd_varlink *link, const char *metric) {
+        return sd_varlink_errorbo(link, INTERFACE ".NotMeasured",
+                                  SD_JSON_BUILD_PAIR_STRING("metric", metric),
+                                  SD_JSON_BUILD_PAIR_STRING("message", "there is no reading of it now, 'qosctl status' and 'qosctl probes' say why"));
 }
 
 /* ---- parameters that several methods have --------------------------------------------------------------------- */
@@ -941,9 +949,7 @@ static int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd
 
         r = unit_get_histogram(u, p.metric, p.window, &h, &e);
         if (r == -ENODATA)
-                return sd_varlink_errorbo(link, INTERFACE ".NotMeasured",
-                                          SD_JSON_BUILD_PAIR_STRING("metric", p.metric),
-                                          SD_JSON_BUILD_PAIR_STRING("message", "there is no reading of it now, 'qosctl status' and 'qosctl probes' say why"));
+                return reply_not_measured(link, p.metric);
         if (r < 0)
                 return reply_error(link, r, &e);
 
@@ -951,6 +957,83 @@ static int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd
         if (r < 0)
                 return r;
         return sd_varlink_reply(link, v);
+}
+
+/* ---- Threads, Resources --------------------------------------------------------------------------------------- */
+
+/* -ENODATA: the unit's threads are not watched. */
+static int unit_threads_to_json(Unit *u, sd_json_variant **ret) {
+        _cleanup_threads_reading_ ThreadsReading reading = {};
+        int r;
+
+        r = unit_read_threads(u, &reading);
+        return r < 0 ? r : threads_reading_to_json(&reading, ret);
+}
+
+static int unit_resources_to_json(Unit *u, sd_json_variant **ret) {
+        _cleanup_resources_reading_ ResourcesReading reading = {};
+        int r;
+
+        r = unit_read_resources(u, &reading);
+        return r < 0 ? r : resources_reading_to_json(u, &reading, ret);
+}
+
+static int connection_inspect(Connection *c, const char *metric, int (*read)(Unit *u, sd_json_variant **ret)) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        Unit *u;
+        int r;
+
+        u = manager_get_unit(c->server->manager, c->unit, &e);
+        connection_forget_call(c);
+        if (!u)
+                return reply_error(c->link, -ENXIO, &e);
+        r = read(u, &v);
+        if (r == -ENODATA)
+                return reply_not_measured(c->link, metric);
+        if (r < 0)
+                return r;
+        return sd_varlink_reply(c->link, v);
+}
+
+static int connection_show_threads(Connection *c) {
+        return connection_inspect(c, "contention.threads", unit_threads_to_json);
+}
+
+static int connection_show_resources(Connection *c) {
+        return connection_inspect(c, "contention.waits", unit_resources_to_json);
+}
+
+static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, Connection *c, int (*go_on)(Connection *c)) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit",                           SD_JSON_VARIANT_STRING,  sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
+                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN, dispatch_bool,                 offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
+                {}
+        };
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        int r;
+
+        /* Nobody waits for the end of it, so another call could come in between */
+        if (flags & SD_VARLINK_METHOD_ONEWAY)
+                return -EOPNOTSUPP;
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        c->unit = strdup(p.unit);
+        if (!c->unit)
+                return -ENOMEM;
+        c->go_on = go_on;
+        c->action = POLKIT_ACTION_INSPECT;
+        c->needs_attached = true;
+        return connection_authorize(c, p.interactive);
+}
+
+static int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        return method_inspect(link, parameters, flags, ASSERT_PTR(userdata), connection_show_threads);
+}
+
+static int vl_method_resources(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        return method_inspect(link, parameters, flags, ASSERT_PTR(userdata), connection_show_resources);
 }
 
 /* ---- History -------------------------------------------------------------------------------------------------- */
@@ -1792,6 +1875,8 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                                 INTERFACE ".GetView",     vl_method_get_view,
                                 INTERFACE ".Mark",        vl_method_mark,
                                 INTERFACE ".Histogram",   vl_method_histogram,
+                                INTERFACE ".Threads",     vl_method_threads,
+                                INTERFACE ".Resources",   vl_method_resources,
                                 INTERFACE ".History",     vl_method_history,
                                 INTERFACE ".Subscribe",   vl_method_subscribe,
                                 INTERFACE ".SetThreshold", vl_method_set_threshold,

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What each thread of a unit does, what they wait for, and who ends it: read when somebody asks. The figures are since the unit
+ * came to have its book of contention, or the thread to be in it. */
+
+#include <systemd/sd-json.h>
+
+#include "contention.h"
+#include "unit.h"
+
+/* Threads in one answer: more than anybody reads, at half a megabyte as JSON. */
+#define THREADS_MAX 1000U
+
+typedef struct ThreadsReading {
+        uint64_t timestamp;             /* CLOCK_REALTIME ns */
+        struct qos_thread *threads;     /* those that do most first */
+        size_t n, n_rest;
+        struct qos_thread rest;         /* all others together */
+} ThreadsReading;
+
+void threads_reading_done(ThreadsReading *t);
+#define _cleanup_threads_reading_ _cleanup_(threads_reading_done)
+
+/* -ENODATA: the unit's threads are not watched. */
+int unit_read_threads(Unit *u, ThreadsReading *ret);
+int threads_reading_to_json(const ThreadsReading *t, sd_json_variant **ret);
+
+/* Resources in one answer, the rests of states apart. */
+#define RESOURCES_MAX QOS_RESOURCE_ROWS
+
+typedef struct ResourceReading {
+        struct qos_resource_row row;
+        char *name;                     /* NULL: none is known but the address */
+        const char *unit;               /* that listens there; NULL: none is known */
+} ResourceReading;
+
+typedef struct ResourcesReading {
+        uint64_t timestamp;             /* CLOCK_REALTIME ns */
+        ResourceReading *resources;     /* those with most time first */
+        size_t n;
+        struct qos_resource_rest rests[QOS_STATES];
+} ResourcesReading;
+
+void resources_reading_done(ResourcesReading *r);
+#define _cleanup_resources_reading_ _cleanup_(resources_reading_done)
+
+int unit_read_resources(Unit *u, ResourcesReading *ret);
+int resources_reading_to_json(const Unit *u, const ResourcesReading *r, sd_json_variant **ret);
