@@ -3,6 +3,8 @@
 
 /* The writing half of the rows of what threads wait for. Compiled for BPF and, for the unit tests, for user space. */
 
+#include <stdbool.h>
+
 #include "contention.h"
 
 /* What has been used so often does not lose its place to those that come by once, however many they are for a while. */

@@ -22,7 +22,7 @@ typedef struct Declared Declared;               /* declared.c */
 typedef struct BusServer BusServer;             /* bus.c */
 typedef struct VarlinkServer VarlinkServer;     /* varlink.c */
 
-/* No slot map has more room; UnitsMax= may only lower it. 256 units x 900 KiB are 225 MiB of kernel memory, the
+/* No slot map has more room; UnitsMax= may only lower it. 256 units x 950 KiB are 240 MiB of kernel memory, the
  * most that a service about other services may take. */
 #define UNITS_MAX_LIMIT 256U
 

@@ -41,7 +41,8 @@ def quiet(*command, timeout=30):
 
 
 def build_tools(directory):
-    jobs = [("server", ["-pthread"]), ("client", ["-pthread"]), ("uring", ["-luring"]), ("relay", []), ("waiter", ["-pthread"]), ("reader", ["-lqosd", "-lsystemd"]), ("refuse.so", ["-shared", "-fPIC"])]
+    jobs = [("server", ["-pthread"]), ("client", ["-pthread"]), ("uring", ["-luring"]), ("relay", []), ("waiter", ["-pthread"]),
+            ("turns", ["-pthread"]), ("reader", ["-lqosd", "-lsystemd"]), ("refuse.so", ["-shared", "-fPIC"])]
     running = []
     for name, flags in jobs:
         source = os.path.join(scenario.SOURCES, name.removesuffix(".so") + ".c")

@@ -815,7 +815,7 @@ class Others(Test):
         out = self.out_of("--help")
         self.fits(out, 80)
         self.assertEqual(out, self.out_of("-h"))
-        for verb in ("list", "attach", "detach", "status", "show", "resources", "top", "histogram", "probes", "list-metrics"):
+        for verb in ("list", "attach", "detach", "status", "show", "threads", "resources", "top", "histogram", "probes", "list-metrics"):
             self.assertRegex(out, rf"\n  {verb} ")
         self.assertRegex(self.out_of("--version"), r"^qosctl \d")
 

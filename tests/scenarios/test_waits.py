@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What threads wait for, who ends it, and what each thread does. The truth: programs that know how often each of their threads has
+waited, for what, and for whom."""
+
+import json
+import os
+import re
+
+import scenario
+from scenario import (Server, Unit, as_user, attach, check, equal, kill_qosd, qosctl, run, systemctl, test, unit_name, unit_property,
+                      varlink, varlink_error, wait_for, wait_qosd)
+
+STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other")
+TURNS = 50
+
+
+class Turns(Unit):
+    """Who is who says the program, when all has been."""
+
+    def __init__(self, **options):
+        super().__init__(f"{scenario.tools}/turns {TURNS}", **options)
+
+    def who(self):
+        return {name: int(n) for name, n in re.findall(r"(\w+)=(\d+)", unit_property(self.name, "StatusText"))}
+
+
+def resources(unit):
+    return varlink("Resources", unit=unit.name)["resources"]
+
+
+def threads(unit):
+    return varlink("Threads", unit=unit.name)["threads"]
+
+
+def one(list, **want):
+    found = [r for r in list if all(r.get(k) == v for k, v in want.items())]
+    check(len(found) == 1, f"{len(found)} with {want} in {list}")
+    return found[0]
+
+
+def thread_ids(unit):
+    with open(f"/sys/fs/cgroup{unit.control_group}/cgroup.threads") as f:
+        return {int(line) for line in f}
+
+
+def adds_up(unit):
+    """All waits that have begun are in one row, and each is in a thread's account."""
+    unit.kill("SIGSTOP")
+    wait_for("all threads are stopped", lambda: all(t["state"] == "other" for t in threads(unit)))
+    c = varlink("Get", unit=unit.name, window=0)["contention"]
+    rows = resources(unit)
+    for state in STATES[3:]:
+        equal(sum(r["waits"] for r in rows if r["state"] == state), c["waits"][state], f"waits of {state}")
+    unit.kill("SIGCONT")
+
+
+@test(vm=True)
+def turns():
+    """A mutex and who holds it, a pipe and who writes there: each wait counts once, each is ended by the one who did."""
+    u = Turns()
+    attach(u, "--probes=cpu")
+    u.start()
+    who = u.who()
+    rows = resources(u)
+
+    lock = one(rows, state="lock", kind="futex", name="turns:the_lock")
+    equal(lock["waits"], TURNS + 1, "waits for the lock")
+    equal(lock["pid"], u.main_pid, "whose lock it is")
+    check(lock["time"] > 0, f"{lock}")
+    equal(lock["wakers"], [{"name": "holder", "tid": who["holder"], "unit": u.name, "waits": TURNS}], "who held the lock")
+
+    # There is another pipe, for the answers
+    writer = {"name": "writer", "tid": who["writer"], "unit": u.name, "waits": TURNS}
+    pipe = one(rows, kind="pipe", wakers=[writer])
+    equal(pipe["waits"], TURNS + 1, "waits for the pipe")
+    check(re.fullmatch(r"pipe:\[\d+\]", pipe["name"]), pipe["name"])
+
+    all = threads(u)
+    equal({t["tid"] for t in all}, thread_ids(u), "threads")
+    for name, state, pid in (("victim", "lock", u.main_pid), ("reader", "pipe", who["reader"])):
+        t = one(all, name=name)
+        equal((t["tid"], t["pid"], t["state"]), (who[name], pid, state), f"who {name} is")
+        equal(t["waits"][state], TURNS + 1, f"waits of {name}")
+        equal(t["voluntary"], sum(t["waits"].values()), "voluntary switches")
+    equal(one(all, name="holder")["state"], "sleep", "what the holder does")
+    # The kernel has counted the same
+    for t in (one(all, name="victim"), one(all, name="reader")):
+        with open(f"/proc/{t['tid']}/status") as f:
+            status = dict(line.split(":", 1) for line in f)
+        equal(t["voluntary"], int(status["voluntary_ctxt_switches"]), f"voluntary switches of {t['name']}")
+        equal(t["involuntary"], int(status["nonvoluntary_ctxt_switches"]), f"involuntary switches of {t['name']}")
+
+    # What goes on grows, what has ended does not
+    again = one(resources(u), state="lock", kind="futex", name="turns:the_lock")
+    check(again["time"] > lock["time"] and again["waits"] == lock["waits"], f"{again} after {lock}")
+
+    out = qosctl("resources", u.name).stdout
+    check(re.search(rf"^lock +futex +turns:the_lock +{TURNS + 1} .* holder {who['holder']}$", out, re.M), out)
+    out = qosctl("resources", u.name, "--for=10ms").stdout
+    check(re.search(r"^lock +futex +turns:the_lock +0 ", out, re.M), out)
+    out = qosctl("threads", u.name, "--for=10ms").stdout
+    check(re.search(rf"^ *{who['victim']} .*victim +lock .* 100.0%", out, re.M), out)
+    equal(json.loads(qosctl("threads", u.name, "--json=short").stdout).keys(), {"timestamp", "threads"}, "threads as JSON")
+    adds_up(u)
+
+
+@test(vm=True)
+def since_before():
+    """Waits that have begun before the attach: what for is found, who will end them is seen when they do."""
+    u = Turns().start()
+    who = u.who()
+    attach(u, "--probes=cpu")
+    rows = wait_for("all are found", lambda: len(threads(u)) == len(thread_ids(u)) and resources(u))
+    lock = one(rows, state="lock", kind="futex")
+    equal((lock["name"], lock["waits"], lock.get("wakers")), ("turns:the_lock", 1, None), "the lock")
+    equal((one(rows, kind="pipe")["waits"], one(rows, kind="pipe").get("wakers")), (1, None), "the pipe")
+    equal({t["name"]: t["state"] for t in threads(u) if t["tid"] in (who["victim"], who["reader"])}, {"victim": "lock", "reader": "pipe"},
+          "states")
+
+
+@test()
+def somebody_elses():
+    """Who ends the waits is in another unit, which nobody watches; the FIFO has a name."""
+    fifo = f"/run/{unit_name('fifo', '')}"
+    os.mkfifo(fifo)
+    reader = Unit(f"/bin/sh -c 'exec cat <>{fifo}'", type="exec")
+    writer = Unit(f"/bin/sh -c 'exec 3<>{fifo}; while :; do echo >&3; sleep 0.01; done'", type="exec")
+    attach(reader, "--probes=cpu")
+    reader.start()
+    writer.start()
+
+    def woken():
+        rows = [r for r in resources(reader) if r["kind"] == "pipe" and r.get("wakers")]
+        return rows and rows[0]["wakers"][0]["waits"] > 5 and rows[0]
+    row = wait_for("it was woken", woken, timeout=10)
+    equal(row["name"], os.path.basename(fifo), "the FIFO")
+    w = row["wakers"][0]
+    equal((w["name"], w["tid"], w["unit"]), ("sh", writer.main_pid, writer.name), "who writes")
+    writer.stop()
+    reader.stop()
+    os.unlink(fifo)
+
+
+@test()
+def slow_server():
+    """A client that waits for a server: by the server's address, and by its name while it is attached."""
+    s = Server(mode="thread", delay_us=20000).start()
+    u = Unit(f"{scenario.tools}/client --port {s.port} --connections 1 --number 1000000", type="exec")
+    attach(u, "--probes=cpu")
+    u.start()
+
+    def waits():
+        rows = [r for r in resources(u) if r["kind"] == "socket" and r["address"] == f"127.0.0.1:{s.port}"]
+        return rows and rows[0]["waits"] >= 20 and rows[0]
+    row = wait_for("it has waited", waits, timeout=15)
+    equal((row["state"], row["name"], row.get("unit")), ("socket", f"127.0.0.1:{s.port}", None), "the server")
+    # Each took as long as the server, at least: the last one goes on
+    check(row["time"] >= (row["waits"] - 2) * 15e6, f"{row}")
+    attach(s, "--probes=requests,cpu")
+    row = wait_for("it has a name", lambda: (r := waits()) and r.get("unit") and r)
+    equal((row["name"], row["unit"]), (s.name, s.name), "the server")
+    u.stop()
+    # The server's own side: its threads wait for who comes and for those who came, at its port
+    row = wait_for("the server waits", lambda: [r for r in resources(s) if r["kind"] == "socket"])[0]
+    equal((row["name"], row["address"]), (f"clients of *:{s.port}", f"*:{s.port}"), "the server's side")
+
+
+@test()
+def each_kind():
+    """Threads that wait for one thing each, for ever."""
+    u = Unit(f"{scenario.tools}/waiter mutex:3 pipe:2 accept:1 epoll:2 eventfd:1 flock:2 condition:2 sleep:2")
+    attach(u, "--probes=cpu")
+    u.start()
+    rows = resources(u)
+
+    def sums(**want):
+        found = [r for r in rows if all(r.get(k) == v for k, v in want.items())]
+        return sum(r["waits"] for r in found), len(found)
+    equal(one(rows, kind="futex", state="lock")["name"], "waiter:mutex", "the mutex")
+    waiting = [t["state"] for t in threads(u)]
+    for state, n in (("lock", 5), ("pipe", 2), ("socket", 1), ("poll", 3), ("park", 2)):
+        equal(waiting.count(state), n, f"threads in {state}")
+    equal(one(rows, kind="futex", state="lock")["waits"], 3, "waits for the mutex")
+    equal(sums(kind="file", state="lock"), (2, 1), "waits for the file lock, which is one")
+    equal(sums(kind="epoll"), (2, 2), "instances of epoll")
+    check(one(rows, kind="file", state="poll")["name"].startswith("[eventfd]"), f"{rows}")
+    check(re.fullmatch(r"clients of \*:\d+", one(rows, kind="socket")["name"]), f"{rows}")
+    adds_up(u)
+
+
+@test(deadline=60)
+def thousands():
+    """More threads than are shown: none is missing in the sums, and those that work are among them."""
+    u = Unit(f"{scenario.tools}/waiter condition:1500 work:2", settings="TasksMax=infinity")
+    attach(u, "--probes=cpu")
+    u.start()
+    r = varlink("Threads", unit=u.name)
+    equal(len(r["threads"]), 1000, "threads that are shown")
+    equal(r["rest"]["threads"] + 1000, len(thread_ids(u)), "threads")
+    check(sum(t["times"]["running"] > 0 and t["waits"]["sleep"] > 10 for t in r["threads"]) >= 2 or
+          wait_for("they work", lambda: sum(t["waits"]["sleep"] > 10 for t in threads(u)) >= 2), "those that work are not shown")
+    u.kill("SIGSTOP")
+    wait_for("all are stopped", lambda: varlink("Get", unit=u.name, window=0)["contention"]["waits"]["other"] >= 1503)
+    r = varlink("Threads", unit=u.name)
+    c = varlink("Get", unit=u.name, window=0)["contention"]
+    for state in STATES[3:]:
+        equal(sum(t["waits"][state] for t in r["threads"] + [r["rest"]]), c["waits"][state], f"waits of {state}")
+    equal(sum(t["times"]["running"] for t in r["threads"] + [r["rest"]]), c["time"]["running"], "time")
+
+
+@test()
+def whose_business():
+    """Threads and files are for root, and for whom polkit lets."""
+    u = Turns()
+    attach(u, "--probes=requests")
+    u.start()
+    for method in ("Threads", "Resources"):
+        equal(varlink_error(method, unit=u.name), "NotMeasured", method)
+        equal(varlink_error(method, unit="nothing.service"), "NotAttached", method)
+    attach(u, "--probes=requests,cpu")
+    for method in ("Threads", "Resources"):
+        r = run(*as_user(65534), "varlinkctl", "call", "/run/qosd/org.qosd.QoS", f"org.qosd.QoS.{method}", f'{{"unit":"{u.name}"}}', ok=False)
+        check(r.returncode != 0 and "the_lock" not in r.stdout and "victim" not in r.stdout, f"{method} for everybody: {r.stdout}")
+        check("ermission" in r.stderr or "nteractive" in r.stderr, r.stderr)
+    r = run(*as_user(65534), "qosctl", "threads", u.name, ok=False)
+    equal((r.returncode, r.stdout), (1, ""), "threads for everybody")
+    r = run(*as_user(65534), "qosctl", "resources", u.name)
+    check("the_lock" not in r.stdout, r.stdout)
+
+
+@test(exclusive=True)
+def restart_of_qosd():
+    """All of it goes on: nothing is counted twice, nothing is lost."""
+    u = Turns()
+    attach(u, "--probes=cpu")
+    u.start()
+    who = u.who()
+    for again in (lambda: systemctl("restart", "qosd.service"), kill_qosd):
+        before = one(resources(u), name="turns:the_lock")
+        again()
+        wait_qosd()
+        after = one(resources(u), name="turns:the_lock")
+        equal((after["waits"], after["wakers"]), (before["waits"], before["wakers"]), "the lock")
+        check(after["time"] > before["time"], "time stood still")
+        equal(one(threads(u), name="victim")["waits"]["lock"], TURNS + 1, "waits of the victim")
+        equal(one(threads(u), name="victim")["tid"], who["victim"], "the victim")
