@@ -159,10 +159,10 @@ def slow_server():
     attach(s, "--probes=requests,cpu")
     row = wait_for("it has a name", lambda: (r := waits()) and r.get("unit") and r)
     equal((row["name"], row["unit"]), (s.name, s.name), "the server")
-    u.stop()
-    # The server's own side: its threads wait for who comes and for those who came, at its port
+    # The server's own side: it waits for the next question of those who came, at its port
     row = wait_for("the server waits", lambda: [r for r in resources(s) if r["kind"] == "socket"])[0]
     equal((row["name"], row["address"]), (f"clients of *:{s.port}", f"*:{s.port}"), "the server's side")
+    u.stop()
 
 
 @test()

@@ -4,16 +4,9 @@
 
 #include <pthread.h>
 
+#include "check.h"
 #include "resources.h"
 #include "util.h"
-
-#define check(condition)                                                                                \
-        do {                                                                                            \
-                if (!(condition)) {                                                                     \
-                        fprintf(stderr, "%s:%i: not true: %s\n", __FILE__, __LINE__, #condition);       \
-                        exit(EXIT_FAILURE);                                                             \
-                }                                                                                       \
-        } while (false)
 
 static struct qos_resource futex(uint64_t address) {
         return (struct qos_resource) { .state = QOS_STATE_LOCK, .kind = QOS_RESOURCE_FUTEX, .process = 1, .id = address };

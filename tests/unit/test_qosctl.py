@@ -811,6 +811,61 @@ class Others(Test):
         self.assertEqual(self.qosd.calls, [])
         self.assertIn("'list' does not take --for=", self.error_of("list", "--for=10s", status=2))
 
+    STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other")
+
+    def thread(self, tid, name, state, times, **more):
+        """A thread that was in these states for so many ms."""
+        return dict({"tid": tid, "pid": 7, "name": name, "state": state, "times": {s: times.get(s, 0) * 1000000 for s in self.STATES},
+                     "waits": {s: 0 for s in self.STATES[3:]}, "voluntary": 0, "involuntary": 0, "migrations": 0, "wakeUps": 0, "futexWakes": 0}, **more)
+
+    def test_threads(self):
+        self.qosd.add("nginx.service")
+        readings = [[self.thread(8, "idle", "poll", {"poll": 5000}), self.thread(9, "busy", "running", {"running": 100}, voluntary=3),
+                     self.thread(10, "another", "sleep", {"running": 900})],
+                    [self.thread(8, "idle", "poll", {"poll": 6000}), self.thread(9, "busy", "lock", {"running": 350, "lock": 750}, voluntary=1503),
+                     self.thread(10, "young", "sleep", {"running": 1, "sleep": 3})]]
+        rest = {k: v for k, v in self.thread(0, "", "", {"park": 100}).items() if k not in ("tid", "pid", "name", "state")}
+
+        def do_Threads(c, **p):
+            self.assertEqual(p["unit"], "nginx")
+            return [{"timestamp": 1, "threads": readings.pop(0), "rest": dict(rest, threads=1500)}]
+        self.qosd.do_Threads = do_Threads
+        out = self.out_of("threads", "nginx", "--for=1ms")
+        lines = out.splitlines()
+        self.assertEqual(lines[0], "nginx")
+        self.assertRegex(lines[1], r"^ *TID +PID +NAME +STATE +RUNNING +RUNQUEUE +THROTTLED +LOCK ")
+        # The most busy first; a number that another thread has had before is a new thread
+        self.assertRegex(lines[2], r"^ *9 +7 busy +lock +25.0% +- +- +75.0% ")
+        self.assertRegex(lines[3], r"^ *10 +7 young +sleep +25.0% ")
+        self.assertRegex(lines[4], r"^ *8 +7 idle +poll +- ")
+        self.assertIn("(1500 others)", lines[5])
+        self.assertEqual(len(lines), 6)
+
+        readings = [[self.thread(8, "idle", "poll", {"poll": 5000})]]
+        self.assertEqual(json.loads(self.out_of("threads", "nginx", "--json=short"))["threads"][0]["times"]["poll"], 5000000000)
+        self.assertIn("--for=", self.error_of("threads", "nginx", "--json=short", "--for=1s", status=2))
+        self.qosd.errors["Threads"] = Error("org.qosd.QoS.NotMeasured", metric="contention.threads", message="there is no reading of it now")
+        self.assertIn("there is no reading of it now", self.error_of("threads", "nginx"))
+
+    def test_waits(self):
+        self.qosd.add("nginx.service")
+        lock = {"state": "lock", "kind": "futex", "name": "nginx:big", "address": "0x10", "pid": 7, "waits": 10, "time": 5000000,
+                "wakers": [{"name": "hog", "tid": 9, "unit": "nginx.service", "waits": 8}, {"name": "other", "tid": 3, "unit": "a.service", "waits": 1}]}
+        twin = dict(lock, pid=8, time=1000000)
+        rest = {"state": "sleep", "kind": "rest", "name": "others", "waits": 1, "time": 9000000}
+        replies = [[lock, rest]]
+        self.qosd.do_Resources = lambda c, **p: [{"timestamp": 1, "resources": replies.pop(0)}]
+        out = self.out_of("resources", "nginx")
+        self.assertRegex(out, r"\n   Waits: since it is watched\nSTATE +KIND +WAITS FOR +WAITS +TIME +MEAN +WOKEN BY\n")
+        self.assertRegex(out, r"\nsleep +rest +others +1 +9.00ms +9.00ms +-\nlock +futex +nginx:big +10 +5.00ms +500us +hog 9, other 3 \(a.service\)\n")
+        # What was added meanwhile, each by itself
+        replies = [[lock, twin], [dict(lock, waits=12, time=5500000), dict(twin, time=4000000)]]
+        out = self.out_of("resources", "nginx", "--for=1ms")
+        self.assertRegex(out, r"\nlock +futex +nginx:big +0 +3.00ms +- .*\nlock +futex +nginx:big +2 +500us +250us ")
+        # Not everybody may see them
+        self.qosd.errors["Resources"] = Error("io.systemd.InteractiveAuthenticationRequired")
+        self.assertNotIn("Waits:", self.out_of("resources", "nginx"))
+
     def test_help(self):
         out = self.out_of("--help")
         self.fits(out, 80)
@@ -1169,7 +1224,7 @@ class Completion(Test):
 
     def test_completion(self):
         self.assertEqual(self.complete("at"), ["attach"])
-        self.assertEqual(len(self.complete("")), 21)
+        self.assertEqual(len(self.complete("")), 22)
         self.assertEqual(self.complete("attach", "n"), ["nginx.service"])
         self.assertEqual(self.complete("attach", "d"), ["dev-a\\x2db.service"])
         for verb in ("detach", "status", "show", "histogram", "history", "heatmap", "list"):
@@ -1190,6 +1245,8 @@ class Completion(Test):
         self.assertIn("/bin/sh", self.complete("measure", "nginx.service", "--", "/bin/s"))
         self.assertIn("today", self.complete("heatmap", "--since", "="))
         self.assertEqual(self.complete("attach", "--f"), ["--for="])
+        self.assertEqual(self.complete("threads", "r"), ["redis.service"])
+        self.assertEqual(self.complete("threads", "--f"), ["--for="])
         self.assertEqual(self.complete("list", "--f"), [""])
         self.assertEqual(self.complete("--json", "=", "s"), ["short"])
         self.assertEqual(self.complete("status", "--window", "="), sorted("100ms 500ms 1s 10s 60s 5min total".split()))
