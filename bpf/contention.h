@@ -189,7 +189,8 @@ struct qos_waker {
 /* Three: who holds a lock, or the other end of a pipe, is one mostly, or they are many. */
 #define QOS_WAKERS 3U
 
-#define QOS_RESOURCE_NAME_SIZE 64U
+/* The whole name of a Unix socket, and its length. */
+#define QOS_RESOURCE_NAME_SIZE 112U
 
 struct qos_resource_row {
         struct qos_resource resource;
@@ -205,7 +206,7 @@ struct qos_resource_row {
 
 /* By a part of their hash: each resource has one of the rows of a set. Of those that are not in use much the row goes to another
  * one, and what it had to the rest of its state, so that all rows and the rest together are all waits that have ended. 256 rows are
- * more than people read, and 75 KiB. */
+ * more than people read, and 88 KiB. */
 #define QOS_RESOURCE_SET 4U
 #define QOS_RESOURCE_SETS 64U
 #define QOS_RESOURCE_ROWS (QOS_RESOURCE_SET * QOS_RESOURCE_SETS)
@@ -254,7 +255,8 @@ static inline __attribute__((always_inline)) __u64 thread_book(__u32 slot, __u32
 struct qos_inquiry {
         __u64 slots[QOS_SLOTS / 64]; /* a bit for each unit's */
         __u64 address;          /* what is looked for in the memory of a process */
-        __u32 level;            /* of qosd's PID namespace; the iterator that finds threads writes it */
+        __u64 numbers;          /* qosd's PID namespace; the iterator that finds threads writes it … */
+        __u32 level;            /* … and how deep that lies */
         __u32 _padding;
 };
 

@@ -427,32 +427,45 @@ static __always_inline void file_describe(struct task_struct *task, const struct
         r->device = BPF_CORE_READ(inode, i_sb, s_dev);
 }
 
-/* Its number as qosd sees it; 0: it does not. */
-static __always_inline __u32 task_number(struct task_struct *task, __u32 level) {
-        struct pid *pid = BPF_CORE_READ(task, thread_pid);
+/* PID namespaces are not nested deeper. */
+#define PID_LEVEL_MAX 32
+
+/* The number of a task as qosd sees it; 0: it does not. */
+static __always_inline __u32 own_number(struct task_struct *task) {
+        struct qos_inquiry *inquiry;
+        __u32 zero = 0, level;
+        void *numbers = NULL;
+        struct pid *pid;
         int nr = 0;
 
-        if (!pid || level > BPF_CORE_READ(pid, level))
+        inquiry = bpf_map_lookup_elem(&inquiries, &zero);
+        pid = BPF_CORE_READ(task, thread_pid);
+        if (!inquiry || !pid)
+                return 0;
+        level = inquiry->level;
+        if (level > PID_LEVEL_MAX || level > BPF_CORE_READ(pid, level))
+                return 0;
+        bpf_core_read(&numbers, sizeof(numbers), &pid->numbers[level].ns);
+        if ((__u64) numbers != inquiry->numbers)
                 return 0;
         bpf_core_read(&nr, sizeof(nr), &pid->numbers[level].nr);
         return nr;
 }
 
-/* PID namespaces are not nested deeper. */
-#define PID_LEVEL_MAX 32
+/* It runs in qosd. */
+static __always_inline void inquiry_note_self(struct qos_inquiry *inquiry) {
+        struct pid *pid = BPF_CORE_READ(bpf_get_current_task_btf(), thread_pid);
+        void *numbers = NULL;
+        __u32 level;
 
-static __always_inline __u32 own_level(void) {
-        struct qos_inquiry *inquiry;
-        __u32 zero = 0;
-
-        inquiry = bpf_map_lookup_elem(&inquiries, &zero);
-        return inquiry ? inquiry->level : PID_LEVEL_MAX + 1;
-}
-
-static __always_inline __u32 own_number(struct task_struct *task) {
-        __u32 level = own_level();
-
-        return level <= PID_LEVEL_MAX ? task_number(task, level) : 0;
+        if (!pid)
+                return;
+        level = BPF_CORE_READ(pid, level);
+        if (level > PID_LEVEL_MAX)
+                return;
+        bpf_core_read(&numbers, sizeof(numbers), &pid->numbers[level].ns);
+        inquiry->numbers = (__u64) numbers;
+        inquiry->level = level;
 }
 
 static __always_inline void row_name(struct qos_resource_row *row, const struct wait *w) {
@@ -923,7 +936,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
         }
         inquiry = bpf_map_lookup_elem(&inquiries, &zero);
         if (inquiry && ctx->meta->seq_num == 0)
-                inquiry->level = BPF_CORE_READ(bpf_get_current_task_btf(), thread_pid, level);
+                inquiry_note_self(inquiry);
         if (task->exit_state)
                 return 0;
 

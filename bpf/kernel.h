@@ -125,7 +125,7 @@ struct thread_info {
 
 struct upid {
         int nr;
-        void *ns;
+        void *ns;                       /* only compared */
 };
 
 struct pid {

@@ -16,27 +16,52 @@ static const char *const states[] = {
         "running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other",
 };
 
-/* The same thread in the first reading: threads are few that have the number of one that has ended meanwhile, and have done less. */
-static sd_json_variant* find_before(sd_json_variant *threads, sd_json_variant *thread) {
-        uint64_t tid, other, a, b;
+typedef struct KnownThread {
+        uint64_t tid;
+        sd_json_variant *thread;
+} KnownThread;
 
-        if (!threads || !value_unsigned(thread, "tid", &tid))
+static int known_compare(const void *a, const void *b) {
+        const KnownThread *x = a, *y = b;
+
+        return x->tid < y->tid ? -1 : x->tid > y->tid;
+}
+
+/* The threads of the first reading, by their numbers. */
+static KnownThread* known_new(sd_json_variant *threads, size_t *ret_n) {
+        size_t all = threads ? sd_json_variant_elements(threads) : 0, n = 0;
+        KnownThread *known;
+
+        known = new0(KnownThread, all);
+        if (!known)
                 return NULL;
-        for (size_t i = 0; i < sd_json_variant_elements(threads); i++) {
-                sd_json_variant *v = sd_json_variant_by_index(threads, i);
-
-                if (!value_unsigned(v, "tid", &other) || tid != other)
-                        continue;
-                for (size_t k = 0; k < ELEMENTSOF(states); k++) {
-                        char path[32];
-
-                        (void) snprintf(path, sizeof(path), "times.%s", states[k]);
-                        if (value_unsigned(v, path, &a) && value_unsigned(thread, path, &b) && a > b)
-                                return NULL;
-                }
-                return v;
+        for (size_t i = 0; i < all; i++) {
+                known[n].thread = sd_json_variant_by_index(threads, i);
+                if (value_unsigned(known[n].thread, "tid", &known[n].tid))
+                        n++;
         }
-        return NULL;
+        qsort(known, n, sizeof(*known), known_compare);
+        *ret_n = n;
+        return known;
+}
+
+/* What a thread was then; NULL: it is a new one. It may have the number of one that has ended meanwhile: then it has done less. */
+static sd_json_variant* find_before(const KnownThread *known, size_t n, sd_json_variant *thread) {
+        const KnownThread *found;
+        KnownThread key = {};
+        uint64_t a, b;
+
+        if (!value_unsigned(thread, "tid", &key.tid))
+                return NULL;
+        found = bsearch(&key, known, n, sizeof(*known), known_compare);
+        for (size_t k = 0; found && k < ELEMENTSOF(states); k++) {
+                char path[32];
+
+                (void) snprintf(path, sizeof(path), "times.%s", states[k]);
+                if (value_unsigned(found->thread, path, &a) && value_unsigned(thread, path, &b) && a > b)
+                        return NULL;
+        }
+        return found ? found->thread : NULL;
 }
 
 typedef struct ThreadRow {
@@ -121,17 +146,20 @@ static int print_threads(sd_json_variant *before, sd_json_variant *after) {
         size_t n = threads ? sd_json_variant_elements(threads) : 0;
         _cleanup_(table_freep) Table *t = NULL;
         _cleanup_free_ ThreadRow *rows = NULL;
+        _cleanup_free_ KnownThread *known = NULL;
         const Style *style = terminal_style();
+        size_t n_known;
 
+        known = known_new(value_find(before, "threads"), &n_known);
         rows = new0(ThreadRow, n + 1);
         t = table_new(columns, ELEMENTSOF(columns));
-        if (!rows || !t)
+        if (!known || !rows || !t)
                 return complain_oom();
 
         for (size_t i = 0; i < n; i++) {
                 sd_json_variant *thread = sd_json_variant_by_index(threads, i);
 
-                row_fill(rows + i, thread, find_before(value_find(before, "threads"), thread));
+                row_fill(rows + i, thread, find_before(known, n_known, thread));
         }
         qsort(rows, n, sizeof(*rows), row_compare);
         if (rest)

@@ -559,7 +559,7 @@ static const char* resource_describe(const Unit *u, const ResourceReading *resou
                 if (r->side == QOS_SIDE_LISTENS)
                         (void) snprintf(name, NAME_MAX_SIZE, "clients of %s", address);
                 else {
-                        *ret_unit = unit_find_listening(u, &peer);
+                        *ret_unit = peer.family != AF_UNIX ? unit_find_listening(u, &peer) : NULL;
                         (void) snprintf(name, NAME_MAX_SIZE, "%s", *ret_unit ?: address);
                 }
                 break;

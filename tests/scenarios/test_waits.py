@@ -171,15 +171,18 @@ def each_kind():
     u = Unit(f"{scenario.tools}/waiter mutex:3 pipe:2 accept:1 epoll:2 eventfd:1 flock:2 condition:2 sleep:2")
     attach(u, "--probes=cpu")
     u.start()
+    want = {"lock": 5, "pipe": 2, "socket": 1, "poll": 3, "park": 2}
+
+    def all_wait():
+        states = [t["state"] for t in threads(u)]
+        return all(states.count(s) == n for s, n in want.items())
+    wait_for("each thread is where it should be", all_wait)
     rows = resources(u)
 
     def sums(**want):
         found = [r for r in rows if all(r.get(k) == v for k, v in want.items())]
         return sum(r["waits"] for r in found), len(found)
     equal(one(rows, kind="futex", state="lock")["name"], "waiter:mutex", "the mutex")
-    waiting = [t["state"] for t in threads(u)]
-    for state, n in (("lock", 5), ("pipe", 2), ("socket", 1), ("poll", 3), ("park", 2)):
-        equal(waiting.count(state), n, f"threads in {state}")
     equal(one(rows, kind="futex", state="lock")["waits"], 3, "waits for the mutex")
     equal(sums(kind="file", state="lock"), (2, 1), "waits for the file lock, which is one")
     equal(sums(kind="epoll"), (2, 2), "instances of epoll")
