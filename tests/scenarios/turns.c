@@ -6,7 +6,6 @@
  * go on to wait, for nothing: the victim for the mutex, the reader for another byte. */
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -63,7 +62,7 @@ static long await_sleep(int process, int thread, long switches) {
                 fclose(f);
                 if (state == 'S' && n > switches)
                         return n;
-                sched_yield();
+                usleep(100);
         }
 }
 
@@ -73,7 +72,7 @@ static void* do_victim(void *data) {
         victim = tid();
         for (int i = 1; i <= turns + 1; i++) {
                 while (turn < i)
-                        sched_yield();
+                        usleep(100);
                 victim_switches = own_switches();
                 armed = i;
                 pthread_mutex_lock(&the_lock);
@@ -88,18 +87,18 @@ static void* do_holder(void *data) {
         (void) prctl(PR_SET_NAME, "holder");
         holder = tid();
         while (victim == 0)
-                sched_yield();
+                usleep(100);
         for (int i = 1; i <= turns + 1; i++) {
                 pthread_mutex_lock(&the_lock);
                 turn = i;
                 while (armed < i)
-                        sched_yield();
+                        usleep(100);
                 (void) await_sleep(getpid(), victim, victim_switches);
                 if (i > turns)
                         break;
                 pthread_mutex_unlock(&the_lock);
                 while (done < i)
-                        sched_yield();
+                        usleep(100);
         }
         turn++;
         for (;;)
@@ -168,7 +167,7 @@ int main(int argc, char **argv) {
         if (pthread_create(&a, NULL, do_holder, NULL) != 0 || pthread_create(&b, NULL, do_victim, NULL) != 0)
                 fail("pthread_create");
         while (turn < turns + 2)
-                sched_yield();
+                usleep(100);
         (void) snprintf(status, sizeof(status), "holder=%i victim=%i writer=%i reader=%i", holder, victim, tid(), reader);
         say_ready(status);
         for (;;)
