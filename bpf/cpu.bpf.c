@@ -642,7 +642,9 @@ static __always_inline void thread_shift(struct thread *t, struct qos_shard *s, 
 static __always_inline void thread_end_wait(struct thread *t, __u32 state, __u64 nsec) {
         struct qos_contention *c = contention_get(t->word);
 
-        if (c && (__s64) nsec >= 0 && !resource_end(c, t->row, state | (t->woken ? RESOURCE_WOKEN : 0), nsec, &t->waker) &&
+        if ((__s64) nsec < 0) /* the clocks differ by some microseconds */
+                nsec = 0;
+        if (c && !resource_end(c, t->row, state | (t->woken ? RESOURCE_WOKEN : 0), nsec, &t->waker) &&
             t->row == t->known.row)
                 t->known.state = QOS_STATE_NONE; /* the row is another one's by now, or there was none: perhaps there is one the next time */
         t->row = 0;

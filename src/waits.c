@@ -100,6 +100,9 @@ static void on_thread(const struct qos_thread *thread, void *userdata) {
         if (t->n == 2 * THREADS_MAX)
                 threads_fold(t);
         t->threads[t->n] = *thread;
+        for (unsigned i = 0; i < QOS_STATES; i++)
+                if ((int64_t) t->threads[t->n].times[i] < 0) /* the clocks differ by some microseconds */
+                        t->threads[t->n].times[i] = 0;
         t->threads[t->n].name[sizeof(thread->name) - 1] = 0;
         text_mend(t->threads[t->n++].name);
 }

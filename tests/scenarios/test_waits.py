@@ -8,7 +8,7 @@ import re
 
 import scenario
 from scenario import (Server, Unit, as_user, attach, check, equal, kill_qosd, qosctl, run, systemctl, test, unit_name, unit_property,
-                      varlink, varlink_error, wait_for, wait_qosd)
+                      varlink, varlink_error, wait_for, wait_qosd, within)
 
 STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other")
 TURNS = 50
@@ -208,7 +208,8 @@ def thousands():
     c = varlink("Get", unit=u.name, window=0)["contention"]
     for state in STATES[3:]:
         equal(sum(t["waits"][state] for t in r["threads"] + [r["rest"]]), c["waits"][state], f"waits of {state}")
-    equal(sum(t["times"]["running"] for t in r["threads"] + [r["rest"]]), c["time"]["running"], "time")
+    # A thread that did not run for longer than clocks differ may be off by that
+    within(sum(t["times"]["running"] for t in r["threads"] + [r["rest"]]), c["time"]["running"], 0.01, 10e6, "time")
 
 
 @test()
