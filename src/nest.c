@@ -83,7 +83,7 @@ void unit_retire_view(Unit *u) {
 
 void nest_publish(Manager *m, const Unit *look) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && !unit_is_whole(m->units[i]))
+                if (m->units[i] && m->units[i]->given && !unit_is_whole(m->units[i]))
                         unit_retire_view(m->units[i]);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {

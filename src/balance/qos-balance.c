@@ -393,6 +393,9 @@ static int balance_run(Balance *b) {
         r = sd_event_default(&b->event);
         if (r >= 0)
                 r = sd_bus_set_close_on_exit(b->bus, false); /* there is something to be said at the end */
+        /* Who cannot reach the service manager cannot thaw: that is a failure, and another one does */
+        if (r >= 0)
+                r = sd_bus_set_exit_on_disconnect(b->bus, true);
         if (r >= 0)
                 r = sd_bus_attach_event(b->bus, b->event, SD_EVENT_PRIORITY_NORMAL);
         for (size_t i = 0; i < ELEMENTSOF(signals) && r >= 0; i++)

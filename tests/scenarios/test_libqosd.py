@@ -51,7 +51,7 @@ def a_view_is_never_torn():
     s = start_served(mode="thread")
     client = Client(s, connections=4, number=10000000)
     for window in (0, 1 * SEC, 10 * SEC):
-        r = Reader("view", s.name, smaller(200000), window)
+        r = Reader("view", s.name, smaller(100000), window)
         equal(r.line(), {"ready": True}, "the view")
         r.say()
         got = r.line(120)
@@ -215,13 +215,13 @@ def a_lease():
 def a_watcher_over_a_crash():
     """Each change is told once, also when qosd is another one in between."""
     s = start_served(mode="thread")
-    qosctl("set-threshold", s.name, "busy: requests.server.count > 5 over 1s")
+    qosctl("set-threshold", s.name, "busy: requests.server.count > 5 over 5s")
     w = Reader("watch", s.name)
     first = w.line()
     equal([first["name"], first["initial"], first["seq"]], ["busy", True, 0], "at first")
     state = first["state"]
     if state != "ok":
-        # Of a second that is not over yet
+        # It is not attached for that long yet
         state = w.line()["state"]
     equal(state, "ok", "nothing is asked")
 
