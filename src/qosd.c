@@ -12,7 +12,7 @@
 #include "manager.h"
 #include "varlink.h"
 
-/* How long units that are ordered after us wait at most for what unit files say: a boot goes on without us. */
+/* How long the service manager may take to say what is in unit files: who is ordered after us goes on without that. */
 #define READY_USEC (5 * USEC_PER_SEC)
 
 static int on_reload(sd_event_source *source, const struct signalfd_siginfo *si, void *userdata) {

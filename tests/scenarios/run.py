@@ -196,6 +196,8 @@ def look_after_boot():
         "client": scenario.unit_property(client, "ActiveState"),
         "holds": [h["type"] for u in listed for h in u["holds"]],
         "thresholds": [t["threshold"]["name"] for t in scenario.Varlink().collect("ListThresholds", unit=name)] if listed else [],
+        "restarts": scenario.unit_property("qosd.service", "NRestarts"),
+        "journal": quiet("journalctl", "-b", "-u", "qosd.service", "-n", "40", "--no-pager"),
         "total": scenario.total(name, "requests.server.count") if listed else None,
     }
     quiet("systemctl", "disable", "--now", name, client)

@@ -10,6 +10,7 @@ def the_first_request():
     """Of a unit with [X-QoS]: who is ordered after qosd is observed before it starts."""
     seen = scenario.after_boot
     check(seen, "nothing was seen after the boot")
+    equal(seen["restarts"], "0", f"restarts of qosd, which said {seen['journal']}")
     equal(seen["client"], "active", "the one who asks")
     equal((seen["holds"], seen["thresholds"]), (["unitFile"], ["busy"]), "what is in force")
     equal(seen["total"], 7, "requests counted")
