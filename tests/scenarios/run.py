@@ -182,30 +182,6 @@ def run_some(tests, at_once, report):
             r.end()
 
 
-def look_after_boot():
-    """Before any test changes something. Then the unit goes: others expect that nothing is attached."""
-    name = "qosd-boot-server.service"
-    path = f"/etc/systemd/system/{name}"
-    if not os.path.exists(path):
-        return
-    # The service manager may still wait for it
-    client = "qosd-boot-client.service"
-    scenario.wait_for("the client has ended", lambda: scenario.unit_property(client, "ActiveState") in ("active", "failed"), 30)
-    listed = [u for u in scenario.Varlink().collect("List") if u["unit"] == name]
-    scenario.after_boot = {
-        "client": scenario.unit_property(client, "ActiveState"),
-        "holds": [h["type"] for u in listed for h in u["holds"]],
-        "thresholds": [t["threshold"]["name"] for t in scenario.Varlink().collect("ListThresholds", unit=name)] if listed else [],
-        "restarts": scenario.unit_property("qosd.service", "NRestarts"),
-        "journal": quiet("journalctl", "-b", "-u", "qosd.service", "-n", "40", "--no-pager"),
-        "total": scenario.total(name, "requests.server.count") if listed else None,
-    }
-    quiet("systemctl", "disable", "--now", name, client)
-    os.unlink(path)
-    quiet("systemctl", "daemon-reload")
-    scenario.wait_for("it is let go", lambda: name not in scenario.listed(), 30)
-
-
 def main():
     parser = argparse.ArgumentParser(description="Runs the scenario tests inside the lab.")
     parser.add_argument("--vm", action="store_true", help="only the smoke test, with small loads")
@@ -249,8 +225,6 @@ def main():
         scenario.tools = directory
         build_tools(directory)
         # Long ones first, so that they end together
-        if scenario.in_vm:
-            look_after_boot()
         run_some(sorted((t for t in tests if not t.exclusive), key=lambda t: -t.deadline),
                  1 if scenario.in_vm else SIDE_BY_SIDE, report)
         run_some([t for t in tests if t.exclusive], 1, report)

@@ -30,7 +30,6 @@ TESTS = []
 tools = None        # directory of the compiled helpers
 prefix = None       # starts the name of everything that the running test makes
 in_vm = False       # software emulation: slow, only function counts
-after_boot = None   # what a unit had done by then that was enabled in the image, see test_boot.py
 
 
 class Failed(Exception):
