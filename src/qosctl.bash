@@ -46,6 +46,7 @@ _qosctl() {
                 [history]='--since='
                 [heatmap]='--since='
                 [measure]=''
+                [diagnose]='--for= --save= --against='
                 [set-threshold]=''
                 [clear-threshold]=''
                 [list-thresholds]=''
@@ -90,7 +91,15 @@ _qosctl() {
                 --window=) words='100ms 500ms 1s 10s 60s 5min total' ;;
                 --since=) words='5min 10min 1h 6h today yesterday' ;;
                 --timeout=) words='10s 30s 1min 10min' ;;
-                --for=) words='1min 10min 1h 1d' ;;
+                --for=)
+                        words='1min 10min 1h 1d'
+                        [[ $verb == diagnose ]] && words='1s 2s 5s 10s 60s 5min'
+                        ;;
+                --save=|--against=)
+                        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+                        compopt -o filenames
+                        return
+                        ;;
                 -d|--delay=) words='100ms 1s 5s' ;;
                 -n|--iterations=) return ;;
                 --probes=) words='requests tls cpu block memory requests,tls requests,cpu requests,cpu,block,memory' ;;
@@ -107,7 +116,7 @@ _qosctl() {
                                 words=${!options[*]}
                         else
                                 case $verb in
-                                        attach|enable|disable|top) words=$(__qosctl_loaded) ;;
+                                        attach|enable|disable|top|diagnose) words=$(__qosctl_loaded) ;;
                                         measure)
                                                 if (( n == 0 )); then
                                                         words=$(__qosctl_loaded)

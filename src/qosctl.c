@@ -13,7 +13,7 @@
 JsonMode arg_json = JSON_OFF;
 bool arg_no_pager = false, arg_legend = true, arg_ask_password = true;
 bool arg_all = false, arg_value = false, arg_batch = false, arg_now = false;
-const char *arg_host = NULL;
+const char *arg_host = NULL, *arg_save = NULL, *arg_against = NULL;
 char **arg_probes = NULL, **arg_excludes = NULL, **arg_metrics = NULL;
 uint64_t arg_window = WINDOW_UNSET;
 uint64_t arg_since = SINCE_UNSET;
@@ -37,6 +37,7 @@ enum {
         OPTION_SINCE,
         OPTION_TIMEOUT,
         OPTION_NOW,
+        OPTION_NORMAL,
         _OPTION_MAX,
 };
 
@@ -65,6 +66,7 @@ static const struct Verb {
         { "history",      1, -1, TAKES(SINCE),                verb_history      },
         { "heatmap",      1, 2,  TAKES(SINCE),                verb_heatmap      },
         { "measure",      1, -1, 0,                           verb_measure      },
+        { "diagnose",     1, 1,  TAKES(FOR)|TAKES(NORMAL),    verb_diagnose     },
         { "set-threshold",   1, 2,  0,                       verb_set_threshold   },
         { "clear-threshold", 1, -1, 0,                       verb_clear_threshold },
         { "list-thresholds", 0, -1, 0,                       verb_list_thresholds },
@@ -98,6 +100,7 @@ static int help(void) {
                       "  history UNIT [METRIC...]   Show how metrics changed over time\n"
                       "  heatmap UNIT [METRIC]      Show how the distribution of a duration changed\n"
                       "  measure UNIT -- COMMAND    Show what a unit does while COMMAND runs\n"
+                      "  diagnose UNIT              Find out what holds a unit back\n"
                       "\n%2$sThreshold Commands:%3$s\n"
                       "  set-threshold UNIT RULE    Set what a unit must not be beyond\n"
                       "  clear-threshold UNIT NAME... Take thresholds away\n"
@@ -123,6 +126,9 @@ static int help(void) {
                       "                             to http:/PATH, of redis:COMMAND\n"
                       "     --for=SPAN              With attach: detach by itself after SPAN\n"
                       "                             With threads, resources: look for so long\n"
+                      "                             With diagnose: observe for SPAN (default: 10s)\n"
+                      "     --save=FILE             With diagnose: keep the figures, as what is normal\n"
+                      "     --against=FILE          With diagnose: compare with what was kept\n"
                       "     --timeout=SPAN          With wait: give up after SPAN\n"
                       "  -P METRIC                  With show: only this metric\n"
                       "     --value                 With show: only values, no names\n"
@@ -210,6 +216,8 @@ enum {
         ARG_PROBES,
         ARG_EXCLUDE,
         ARG_FOR,
+        ARG_SAVE,
+        ARG_AGAINST,
         ARG_TIMEOUT,
         ARG_NOW,
         ARG_VALUE,
@@ -230,6 +238,8 @@ static int parse_argv(int argc, char **argv) {
                 { "probes",          required_argument, NULL, ARG_PROBES          },
                 { "exclude",         required_argument, NULL, ARG_EXCLUDE         },
                 { "for",             required_argument, NULL, ARG_FOR             },
+                { "save",            required_argument, NULL, ARG_SAVE            },
+                { "against",         required_argument, NULL, ARG_AGAINST         },
                 { "timeout",         required_argument, NULL, ARG_TIMEOUT         },
                 { "now",             no_argument,       NULL, ARG_NOW             },
                 { "value",           no_argument,       NULL, ARG_VALUE           },
@@ -305,6 +315,20 @@ static int parse_argv(int argc, char **argv) {
                         if (r < 0 || arg_for == 0)
                                 return complain(-EINVAL, "Invalid time '%s', expected a time span like 10min or 1h 30min.", optarg);
                         given[OPTION_FOR] = "--for=";
+                        break;
+
+                case ARG_SAVE:
+                        if (isempty(optarg))
+                                return complain(-EINVAL, "Expected the name of a file after --save=.");
+                        arg_save = optarg;
+                        given[OPTION_NORMAL] = "--save=";
+                        break;
+
+                case ARG_AGAINST:
+                        if (isempty(optarg))
+                                return complain(-EINVAL, "Expected the name of a file after --against=.");
+                        arg_against = optarg;
+                        given[OPTION_NORMAL] = "--against=";
                         break;
 
                 case ARG_TIMEOUT:

@@ -36,6 +36,8 @@ extern uint64_t arg_window;             /* ns; WINDOW_UNSET: the daemon's defaul
 extern uint64_t arg_since;              /* CLOCK_REALTIME, ns; SINCE_UNSET: the daemon's default */
 extern uint64_t arg_timeout;            /* ns; 0: no limit */
 extern uint64_t arg_for;                /* ns; 0: no limit */
+extern const char *arg_save;            /* of diagnose: files for what is normal; NULL: none */
+extern const char *arg_against;
 extern uint64_t arg_delay;              /* ns */
 extern uint64_t arg_iterations;         /* 0: no limit */
 
@@ -54,6 +56,7 @@ int verb_histogram(int argc, char **argv);
 int verb_history(int argc, char **argv);
 int verb_heatmap(int argc, char **argv);
 int verb_measure(int argc, char **argv);
+int verb_diagnose(int argc, char **argv);
 int verb_set_threshold(int argc, char **argv);
 int verb_clear_threshold(int argc, char **argv);
 int verb_list_thresholds(int argc, char **argv);

@@ -42,7 +42,7 @@ def quiet(*command, timeout=30):
 
 def build_tools(directory):
     jobs = [("server", ["-pthread"]), ("client", ["-pthread"]), ("uring", ["-luring"]), ("relay", []), ("waiter", ["-pthread"]),
-            ("turns", ["-pthread"]), ("reader", ["-lqosd", "-lsystemd"]), ("refuse.so", ["-shared", "-fPIC"])]
+            ("turns", ["-pthread"]), ("toiler", ["-pthread"]), ("reader", ["-lqosd", "-lsystemd"]), ("refuse.so", ["-shared", "-fPIC"])]
     running = []
     for name, flags in jobs:
         source = os.path.join(scenario.SOURCES, name.removesuffix(".so") + ".c")

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <sched.h>
+
+#include "diagnose.h"
+#include "json.h"
+
+#define CGROUP_ROOT "/sys/fs/cgroup"
+
+/* Who used less of a CPU is not worth a look at where it may run: USER_MIN in diagnosis.c is ten times as much. */
+#define USER_MIN 0.01
+
+/* As deep as slices lie in slices on any machine. */
+#define DEPTH_MAX 8U
+
+/* The largest line of a file that is read here: /proc/stat counts all interrupts in one. */
+#define LINE_LENGTH_MAX 16384
+
+typedef struct Group {
+        uint64_t inode;
+        uint64_t used;                  /* CPU time in us */
+        char *path;
+} Group;
+
+typedef struct Process {
+        pid_t pid;
+        uint64_t used;                  /* CPU time in ns */
+} Process;
+
+struct MachineReading {
+        uint64_t at;                    /* CLOCK_MONOTONIC ns */
+        Group groups[DIAGNOSE_GROUPS_MAX]; /* units of the machine, but those in whose group the unit is, or that are in it */
+        size_t n_groups;
+        Process processes[DIAGNOSE_TASKS_MAX]; /* of the unit */
+        size_t n_processes;
+        cpu_set_t cpus;                 /* that threads of the unit may use */
+        uint64_t idle[CPU_SETSIZE];     /* clock ticks */
+};
+
+MachineReading* machine_reading_free(MachineReading *r) {
+        if (!r)
+                return NULL;
+
+        for (size_t i = 0; i < r->n_groups; i++)
+                free(r->groups[i].path);
+        free(r);
+        return NULL;
+}
+
+static void machine_reading_freep(MachineReading **r) {
+        *r = machine_reading_free(*r);
+}
+
+static FILE* group_open(const char *path, const char *file) {
+        char buf[PATH_MAX];
+
+        if (snprintf(buf, sizeof(buf), CGROUP_ROOT "%s/%s", path, file) >= (int) sizeof(buf))
+                return NULL;
+        return fopen(buf, "re");
+}
+
+static uint64_t group_read_used(const char *path) {
+        _cleanup_fclose_ FILE *f = group_open(path, "cpu.stat");
+        unsigned long long n;
+
+        return f && fscanf(f, "usage_usec %llu", &n) == 1 ? n : 0;
+}
+
+/* The path of a unit's group is below that of a slice, or of another unit that has made it. */
+static bool path_contains(const char *outer, const char *inner) {
+        const char *rest = startswith(inner, outer);
+
+        return rest && (*rest == 0 || *rest == '/');
+}
+
+/* Whole units: what is in slices, and what is in no unit at all. */
+static void groups_read(MachineReading *r, const char *own, const char *path, unsigned depth) {
+        char buf[PATH_MAX];
+        DIR *d;
+
+        if (snprintf(buf, sizeof(buf), CGROUP_ROOT "%s", path) >= (int) sizeof(buf))
+                return;
+        d = opendir(buf);
+        if (!d)
+                return;
+
+        for (struct dirent *e = readdir(d); e && r->n_groups < DIAGNOSE_GROUPS_MAX; e = readdir(d)) {
+                if (e->d_type != DT_DIR || e->d_name[0] == '.' ||
+                    snprintf(buf, sizeof(buf), "%s/%s", path, e->d_name) >= (int) sizeof(buf) || path_contains(own, buf))
+                        continue;
+                if ((endswith(e->d_name, ".slice") || path_contains(buf, own)) && depth < DEPTH_MAX) {
+                        groups_read(r, own, buf, depth + 1);
+                        continue;
+                }
+                r->groups[r->n_groups] = (Group) { .inode = e->d_ino, .used = group_read_used(buf), .path = strdup(buf) };
+                if (r->groups[r->n_groups].path)
+                        r->n_groups++;
+        }
+        (void) closedir(d);
+}
+
+/* Calls for tasks of the group and those below it. file: cgroup.procs, cgroup.threads; left: how many more. */
+static void tasks_read(const char *path, const char *file, unsigned depth, unsigned *left, void (*f)(pid_t pid, void *userdata), void *userdata) {
+        _cleanup_fclose_ FILE *tasks = group_open(path, file);
+        char buf[PATH_MAX];
+        DIR *d;
+        int pid;
+
+        while (tasks && *left > 0 && fscanf(tasks, "%i", &pid) == 1) {
+                f(pid, userdata);
+                (*left)--;
+        }
+
+        if (depth >= DEPTH_MAX || snprintf(buf, sizeof(buf), CGROUP_ROOT "%s", path) >= (int) sizeof(buf))
+                return;
+        d = opendir(buf);
+        if (!d)
+                return;
+        for (struct dirent *e = readdir(d); e && *left > 0; e = readdir(d))
+                if (e->d_type == DT_DIR && e->d_name[0] != '.' && snprintf(buf, sizeof(buf), "%s/%s", path, e->d_name) < (int) sizeof(buf))
+                        tasks_read(buf, file, depth + 1, left, f, userdata);
+        (void) closedir(d);
+}
+
+static void cpus_add(pid_t pid, void *userdata) {
+        cpu_set_t *cpus = userdata, one;
+
+        if (pid > 0 && sched_getaffinity(pid, sizeof(one), &one) >= 0)
+                CPU_OR(cpus, cpus, &one);
+}
+
+static void group_get_cpus(const char *path, cpu_set_t *ret) {
+        unsigned left = DIAGNOSE_TASKS_MAX;
+
+        CPU_ZERO(ret);
+        tasks_read(path, "cgroup.threads", 0, &left, cpus_add, ret);
+}
+
+/* The clock of a process may be read by everybody, unlike its files. */
+static void process_add(pid_t pid, void *userdata) {
+        MachineReading *r = userdata;
+        struct timespec ts;
+        clockid_t clock;
+
+        if (pid <= 0 || clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &ts) < 0)
+                return;
+        r->processes[r->n_processes++] = (Process) { .pid = pid, .used = (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec };
+}
+
+static void idle_read(MachineReading *r) {
+        _cleanup_fclose_ FILE *f = fopen("/proc/stat", "re");
+        _cleanup_free_ char *line = NULL;
+        unsigned long long idle, wait;
+        unsigned cpu;
+
+        line = malloc(LINE_LENGTH_MAX);
+        while (f && line && fgets(line, LINE_LENGTH_MAX, f))
+                if (sscanf(line, "cpu%u %*u %*u %*u %llu %llu", &cpu, &idle, &wait) == 3 && cpu < CPU_SETSIZE)
+                        r->idle[cpu] = idle + wait;
+}
+
+int machine_reading_new(const Unit *u, MachineReading **ret) {
+        _cleanup_(machine_reading_freep) MachineReading *r = NULL;
+        unsigned left = DIAGNOSE_TASKS_MAX;
+
+        assert(u);
+        assert(ret);
+
+        r = new0(MachineReading, 1);
+        if (!r)
+                return -ENOMEM;
+        r->at = now_nsec(CLOCK_MONOTONIC);
+        idle_read(r);
+        if (u->control_group) {
+                group_get_cpus(u->control_group, &r->cpus);
+                groups_read(r, u->control_group, "", 0);
+                tasks_read(u->control_group, "cgroup.procs", 0, &left, process_add, r);
+        }
+
+        *ret = TAKE_PTR(r);
+        return 0;
+}
+
+/* ---- evidence ------------------------------------------------------------------------------------------------- */
+
+static double real(uint64_t n) {
+        return n == ABSENT ? NAN : (double) n;
+}
+
+static void named_put(DiagnosisNamed *table, size_t *n, const DiagnosisNamed *one, double (*weight)(const DiagnosisNamed *n)) {
+        size_t at = *n;
+
+        while (at > 0 && weight(table + at - 1) < weight(one))
+                at--;
+        if (at >= DIAGNOSIS_NAMED_MAX)
+                return;
+        *n = MIN(*n + 1, DIAGNOSIS_NAMED_MAX);
+        memmove(table + at + 1, table + at, (*n - at - 1) * sizeof(*table));
+        table[at] = *one;
+}
+
+static double named_value(const DiagnosisNamed *n) {
+        return n->value;
+}
+
+static double named_time(const DiagnosisNamed *n) {
+        return n->value * n->rate;
+}
+
+static int group_compare(const void *a, const void *b) {
+        const Group *x = a, *y = b;
+
+        return x->inode < y->inode ? -1 : x->inode > y->inode;
+}
+
+/* Which units used the CPUs that the unit may use, or could have: those that may use none of them did not. */
+static void users_fill(MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
+        double passed = (double) (end->at - begin->at);
+
+        qsort(begin->groups, begin->n_groups, sizeof(Group), group_compare);
+        for (size_t i = 0; i < end->n_groups; i++) {
+                const Group *g = end->groups + i, *before = bsearch(g, begin->groups, begin->n_groups, sizeof(Group), group_compare);
+                double used = (double) (g->used - (before ? MIN(before->used, g->used) : 0)) * NSEC_PER_USEC / passed;
+                DiagnosisNamed user = { .value = used, .rate = NAN };
+                cpu_set_t cpus;
+
+                if (used < USER_MIN)
+                        continue;
+                group_get_cpus(g->path, &cpus);
+                CPU_AND(&cpus, &cpus, &end->cpus);
+                if (CPU_COUNT(&cpus) == 0)
+                        continue;
+                (void) snprintf(user.name, sizeof(user.name), "%s", strrchr(g->path, '/') + 1);
+                named_put(ret->users, &ret->n_users, &user, named_value);
+        }
+}
+
+static void machine_fill(MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
+        double passed = (double) (end->at - begin->at) / NSEC_PER_SEC, ticks = (double) sysconf(_SC_CLK_TCK);
+        DiagnosisFigures *f = &ret->now;
+
+        if (passed <= 0 || CPU_COUNT(&end->cpus) == 0)
+                return;
+
+        f->cpus = CPU_COUNT(&end->cpus);
+        f->idle_cpus = 0;
+        for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++)
+                if (CPU_ISSET(cpu, &end->cpus) && end->idle[cpu] > begin->idle[cpu])
+                        f->idle_cpus += MIN(1.0, (double) (end->idle[cpu] - begin->idle[cpu]) / ticks / passed);
+
+        f->busiest = 0;
+        for (size_t i = 0; i < end->n_processes; i++)
+                for (size_t k = 0; k < begin->n_processes; k++) {
+                        const Process *p = end->processes + i, *before = begin->processes + k;
+                        double used;
+
+                        if (p->pid != before->pid || p->used < before->used)
+                                continue;
+                        used = (double) (p->used - before->used) / NSEC_PER_SEC / passed;
+                        if (used > f->busiest) {
+                                f->busiest = used;
+                                ret->busiest_pid = p->pid;
+                        }
+                }
+
+        users_fill(begin, end, ret);
+}
+
+static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
+        const Server *server = &s->metrics.requests.server;
+        const ClientRole *client = &s->metrics.requests.client;
+        double covered = (double) s->covered / NSEC_PER_SEC, count = real(server->count);
+
+        f->covered = (double) s->covered;
+        f->rate = server->rate;
+        f->first_byte = real(server->first_byte.mean);
+        f->receive = real(server->receive.mean);
+        f->queue = real(server->queue.mean);
+        f->service = real(server->service.mean);
+        f->answer = real(server->answer.mean);
+        f->bytes_in = count > 0 ? real(server->bytes_in) / count : NAN;
+        f->bytes_out = count > 0 ? real(server->bytes_out) / count : NAN;
+        f->in_flight = real(server->in_flight);
+        f->oldest = real(server->oldest_in_flight);
+        f->asked = client->rate;
+        f->ask_time = client->count == 0 ? 0 : real(client->latency.mean);
+        if (covered > 0) {
+                f->retransmits = real(server->connections.retransmits) / covered;
+                f->listen_drops = real(server->connections.listen_drops) / covered;
+        }
+}
+
+static void contention_fill(const Snapshot *s, DiagnosisFigures *f) {
+        const Contention *c = &s->metrics.contention;
+        double covered = (double) c->covered / NSEC_PER_SEC;
+
+        if (c->covered == ABSENT || c->covered == 0)
+                return;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                f->threads[i] = c->threads[i];
+        if (c->quota.periods != ABSENT && c->quota.periods > 0)
+                f->throttled = real(c->quota.throttled_periods) / real(c->quota.periods);
+        f->reads = real(c->block.counts.operations[QOS_BLOCK_READS]) / covered;
+        f->major_faults = real(c->memory.major_faults) / covered;
+        f->refaults = real(c->memory.refaults) / covered;
+        f->oom_kills = real(c->memory.oom_kills) / covered;
+}
+
+int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, DiagnosisEvidence *ret) {
+        _cleanup_(machine_reading_freep) MachineReading *end = NULL;
+        Snapshot s;
+        int r;
+
+        assert(u);
+        assert(begin);
+        assert(ret);
+
+        *ret = (DiagnosisEvidence) {};
+        diagnosis_figures_set_absent(&ret->now);
+
+        r = machine_reading_new(u, &end);
+        if (r < 0)
+                return r;
+        unit_get_snapshot(u, window, &s);
+        requests_fill(&s, &ret->now);
+        contention_fill(&s, &ret->now);
+        machine_fill(begin, end, ret);
+
+        for (size_t i = 0; i < s.n_rows; i++) {
+                const Row *row = s.rows + i;
+                DiagnosisNamed peer = { .value = real(row->latency.mean), .rate = row->rate };
+                char address[ADDRESS_STRING_MAX];
+
+                if (row->kind != ROW_PEER || row->rest || !row->measured || !(peer.value * peer.rate > 0))
+                        continue;
+                (void) snprintf(peer.name, sizeof(peer.name), "%s", row_format_address(row, address));
+                (void) snprintf(peer.unit, sizeof(peer.unit), "%s", strempty(unit_find_listening(u, row)));
+                named_put(ret->peers, &ret->n_peers, &peer, named_time);
+        }
+
+        for (size_t i = 0; i < MIN(s.n_devices, (size_t) DIAGNOSIS_NAMED_MAX); i++) {
+                const BlockDevice *device = s.devices + i;
+                uint64_t operations = 0;
+
+                for (unsigned k = 0; k < QOS_BLOCK_CELLS; k++)
+                        operations += device->counts.operations[k];
+                if (!device->name[0])
+                        continue; /* all others together */
+                ret->devices[ret->n_devices] = (DiagnosisNamed) {
+                        .value = device->share,
+                        .rate = (double) operations * NSEC_PER_SEC / (double) s.metrics.contention.covered,
+                };
+                (void) snprintf(ret->devices[ret->n_devices].name, DIAGNOSIS_NAME_MAX, "%s", device->name);
+                ret->n_devices++;
+        }
+        return 0;
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------------------------- */
+
+int diagnosis_figures_to_json(const DiagnosisFigures *f, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *threads = NULL;
+        int r = 0;
+
+        for (size_t i = 0; i < diagnosis_n_figures && r >= 0; i++) {
+                const DiagnosisFigure *figure = diagnosis_figures + i;
+                const char *state = startswith(figure->name, "threads.");
+                double value = *diagnosis_figure(f, figure);
+
+                if (isfinite(value))
+                        r = state ? sd_json_variant_set_fieldb(&threads, state, SD_JSON_BUILD_REAL(value)) :
+                                    sd_json_variant_set_fieldb(&v, figure->name, SD_JSON_BUILD_REAL(value));
+        }
+        if (r >= 0 && threads)
+                r = sd_json_variant_set_field(&v, "threads", threads);
+        if (r >= 0 && !v)
+                r = sd_json_variant_new_object(&v, NULL, 0);
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(v);
+        return 0;
+}
+
+int diagnosis_figures_from_json(sd_json_variant *v, DiagnosisFigures *ret, const char **ret_bad) {
+        sd_json_variant *threads;
+
+        diagnosis_figures_set_absent(ret);
+        *ret_bad = "threads";
+        threads = sd_json_variant_by_key(v, "threads");
+        if (threads && !sd_json_variant_is_object(threads))
+                return -EINVAL;
+
+        for (size_t i = 0; i < diagnosis_n_figures; i++) {
+                const char *name = diagnosis_figures[i].name, *state = startswith(name, "threads.");
+                sd_json_variant *one = state ? sd_json_variant_by_key(threads, state) : sd_json_variant_by_key(v, name);
+                double value;
+
+                if (!one)
+                        continue;
+                *ret_bad = name;
+                if (!sd_json_variant_is_number(one))
+                        return -EINVAL;
+                value = sd_json_variant_real(one);
+                if (!isfinite(value) || value < 0)
+                        return -EINVAL;
+                *diagnosis_figure(ret, diagnosis_figures + i) = value;
+        }
+        return 0;
+}
+
+static int real_to_json(const char *name, double value, sd_json_variant **v) {
+        return isfinite(value) ? sd_json_variant_set_fieldb(v, name, SD_JSON_BUILD_REAL(value)) : 0;
+}
+
+static int finding_to_json(const Finding *f, sd_json_variant **ret) {
+        const char *state = diagnosis_state_name(f->state);
+        int r;
+
+        r = sd_json_buildo(ret,
+                           SD_JSON_BUILD_PAIR_STRING("kind", finding_kind_to_string(f->kind)),
+                           SD_JSON_BUILD_PAIR_STRING("text", f->text),
+                           SD_JSON_BUILD_PAIR_STRING("certainty", certainty_to_string(f->certainty)),
+                           SD_JSON_BUILD_PAIR_STRING("rule", f->rule),
+                           SD_JSON_BUILD_PAIR_CONDITION(!!state, "state", SD_JSON_BUILD_STRING(state)),
+                           SD_JSON_BUILD_PAIR_CONDITION(!isempty(f->resource), "resource", SD_JSON_BUILD_STRING(f->resource)),
+                           SD_JSON_BUILD_PAIR_CONDITION(!isempty(f->unit), "unit", SD_JSON_BUILD_STRING(f->unit)),
+                           SD_JSON_BUILD_PAIR_CONDITION(isfinite(f->time), "time", SD_JSON_BUILD_UNSIGNED(isfinite(f->time) ? (uint64_t) f->time : 0)));
+        return r < 0 ? r : real_to_json("share", f->share, ret);
+}
+
+static int excluded_to_json(const Excluded *e, sd_json_variant **ret) {
+        return sd_json_buildo(ret,
+                              SD_JSON_BUILD_PAIR_STRING("kind", finding_kind_to_string(e->kind)),
+                              SD_JSON_BUILD_PAIR_STRING("text", e->text));
+}
+
+/* What the value of a name is called. */
+static int named_to_json(const DiagnosisNamed *table, size_t n, const char *value, sd_json_variant **ret) {
+        int r = 0;
+
+        for (size_t i = 0; i < n && r >= 0; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+
+                r = sd_json_buildo(&v,
+                                   SD_JSON_BUILD_PAIR_STRING("name", table[i].name),
+                                   SD_JSON_BUILD_PAIR_CONDITION(!isempty(table[i].unit), "unit", SD_JSON_BUILD_STRING(table[i].unit)));
+                if (r >= 0)
+                        r = real_to_json(value, table[i].value, &v);
+                if (r >= 0)
+                        r = real_to_json("rate", table[i].rate, &v);
+                if (r >= 0)
+                        r = sd_json_variant_append_array(ret, v);
+        }
+        return r;
+}
+
+int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Diagnosis *d, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *findings = NULL, *excluded = NULL, *figures = NULL, *normal = NULL,
+                *users = NULL, *peers = NULL, *devices = NULL;
+        int r;
+
+        r = sd_json_variant_new_array(&findings, NULL, 0);
+        if (r >= 0)
+                r = sd_json_variant_new_array(&excluded, NULL, 0);
+        for (size_t i = 0; i < d->n_findings && r >= 0; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+
+                r = finding_to_json(d->findings + i, &v);
+                if (r >= 0)
+                        r = sd_json_variant_append_array(&findings, v);
+        }
+        for (size_t i = 0; i < d->n_excluded && r >= 0; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+
+                r = excluded_to_json(d->excluded + i, &v);
+                if (r >= 0)
+                        r = sd_json_variant_append_array(&excluded, v);
+        }
+        if (r >= 0)
+                r = diagnosis_figures_to_json(&e->now, &figures);
+        if (r >= 0 && e->normal)
+                r = diagnosis_figures_to_json(e->normal, &normal);
+        if (r >= 0)
+                r = named_to_json(e->users, e->n_users, "cpus", &users);
+        if (r >= 0)
+                r = named_to_json(e->peers, e->n_peers, "time", &peers);
+        if (r >= 0)
+                r = named_to_json(e->devices, e->n_devices, "share", &devices);
+        if (r < 0)
+                return r;
+
+        return sd_json_buildo(ret,
+                              SD_JSON_BUILD_PAIR_STRING("unit", u->name),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", now_nsec(CLOCK_REALTIME)),
+                              SD_JSON_BUILD_PAIR_STRING("verdict", verdict_to_string(d->verdict)),
+                              SD_JSON_BUILD_PAIR_STRING("text", d->text),
+                              SD_JSON_BUILD_PAIR_VARIANT("findings", findings),
+                              SD_JSON_BUILD_PAIR_VARIANT("excluded", excluded),
+                              SD_JSON_BUILD_PAIR_VARIANT("figures", figures),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!normal, "normal", SD_JSON_BUILD_VARIANT(normal)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!users, "users", SD_JSON_BUILD_VARIANT(users)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!peers, "peers", SD_JSON_BUILD_VARIANT(peers)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!devices, "devices", SD_JSON_BUILD_VARIANT(devices)));
+}

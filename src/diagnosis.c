@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <math.h>
+#include <stdarg.h>
+
+#include "diagnosis.h"
+#include "util.h"
+
+#define STATE(name, state) { "threads." name, offsetof(DiagnosisFigures, threads) + (state) * sizeof(double) }
+
+const DiagnosisFigure diagnosis_figures[] = {
+        { "covered",     offsetof(DiagnosisFigures, covered)      },
+        { "rate",        offsetof(DiagnosisFigures, rate)         },
+        { "firstByte",   offsetof(DiagnosisFigures, first_byte)   },
+        { "receive",     offsetof(DiagnosisFigures, receive)      },
+        { "queue",       offsetof(DiagnosisFigures, queue)        },
+        { "service",     offsetof(DiagnosisFigures, service)      },
+        { "answer",      offsetof(DiagnosisFigures, answer)       },
+        { "bytesIn",     offsetof(DiagnosisFigures, bytes_in)     },
+        { "bytesOut",    offsetof(DiagnosisFigures, bytes_out)    },
+        { "inFlight",    offsetof(DiagnosisFigures, in_flight)    },
+        { "oldestInFlight", offsetof(DiagnosisFigures, oldest)    },
+        { "retransmits", offsetof(DiagnosisFigures, retransmits)  },
+        { "listenDrops", offsetof(DiagnosisFigures, listen_drops) },
+        { "asked",       offsetof(DiagnosisFigures, asked)        },
+        { "askTime",     offsetof(DiagnosisFigures, ask_time)     },
+        { "cpus",        offsetof(DiagnosisFigures, cpus)         },
+        { "idleCpus",    offsetof(DiagnosisFigures, idle_cpus)    },
+        { "busiest",     offsetof(DiagnosisFigures, busiest)      },
+        { "throttled",   offsetof(DiagnosisFigures, throttled)    },
+        { "reads",       offsetof(DiagnosisFigures, reads)        },
+        { "majorFaults", offsetof(DiagnosisFigures, major_faults) },
+        { "refaults",    offsetof(DiagnosisFigures, refaults)     },
+        { "oomKills",    offsetof(DiagnosisFigures, oom_kills)    },
+        STATE("running",   QOS_STATE_RUNNING),
+        STATE("runQueue",  QOS_STATE_RUN_QUEUE),
+        STATE("throttled", QOS_STATE_THROTTLED),
+        STATE("lock",      QOS_STATE_LOCK),
+        STATE("park",      QOS_STATE_PARK),
+        STATE("disk",      QOS_STATE_DISK),
+        STATE("socket",    QOS_STATE_SOCKET),
+        STATE("poll",      QOS_STATE_POLL),
+        STATE("pipe",      QOS_STATE_PIPE),
+        STATE("sleep",     QOS_STATE_SLEEP),
+        STATE("memory",    QOS_STATE_MEMORY),
+        STATE("child",     QOS_STATE_CHILD),
+        STATE("other",     QOS_STATE_OTHER),
+};
+const size_t diagnosis_n_figures = ELEMENTSOF(diagnosis_figures);
+_Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeof(double) - 1, "each figure has a name, but that of QOS_STATE_NONE");
+
+/* ---- the rules' constants ------------------------------------------------------------------------------------- */
+
+/* What explains less than a fifth of the time of a request is not what holds the unit back: without it, it would look the same. */
+#define SHARE_MIN 0.2
+/* What explains half of it is the reason, whatever else there is. */
+#define SHARE_MOST 0.5
+/* A wait that is shorter than this is what a disk and a neighbour on the network take when all is well. Where the normal is known,
+ * that tells. */
+#define WAIT_MIN_NSEC (1.0 * NSEC_PER_MSEC)
+/* Of waits that need not be at all: as long as some tens of requests to a fast server take. */
+#define STALL_MIN_NSEC (0.1 * NSEC_PER_MSEC)
+/* A thread that waits for a CPU a tenth of the time; timers of an idle server on a busy machine make some hundredths. */
+#define THREADS_MIN 0.1
+/* Times are worse than normal: half as long again, as from one interval to the next means of steady servers move by tenths … */
+#define WORSE 1.5
+/* … and by what a busy machine makes of any of them. */
+#define WORSE_NSEC (0.05 * NSEC_PER_MSEC)
+/* More requests than normal: a quarter is what clients vary by. */
+#define MORE_REQUESTS 1.3
+/* Nearly all CPUs: the rest is what the kernel takes for interrupts and for others. */
+#define CPUS_MOST 0.8
+/* A process that has a CPU to itself, less what others take of it. One that shares it with another has a half. */
+#define BUSIEST_MIN 0.7
+/* A fifth of a CPU must have been idle before it is said that there was one. */
+#define IDLE_MIN 0.2
+/* One segment of a hundred requests sent again: paths without loss have none. */
+#define RETRANSMITS_MIN 0.01
+/* Pages that come back for each read: half of what is read had been in memory before. */
+#define REFAULTS_MIN 0.5
+/* Without a normal to compare with, an answer that takes as long as people notice is too slow. */
+#define SLOW_NSEC (100.0 * NSEC_PER_MSEC)
+/* Those of whose periods of quota one in twenty ends early have too little of it. */
+#define THROTTLED_MIN 0.05
+/* Another that used less than a tenth of a CPU is not who took it. */
+#define USER_MIN 0.1
+/* Of a device's bytes: who has less than a third shares it with somebody who has twice as much. */
+#define DEVICE_OWN_MIN (1.0 / 3)
+
+/* ---- words ---------------------------------------------------------------------------------------------------- */
+
+const char* finding_kind_to_string(FindingKind k) {
+        static const char *const table[_FINDING_KIND_MAX] = {
+                [FINDING_CPU]        = "cpu",
+                [FINDING_QUOTA]      = "quota",
+                [FINDING_DISK]       = "disk",
+                [FINDING_LOCK]       = "lock",
+                [FINDING_DEPENDENCY] = "dependency",
+                [FINDING_MEMORY]     = "memory",
+                [FINDING_NETWORK]    = "network",
+                [FINDING_LIMIT]      = "limit",
+                [FINDING_WORKLOAD]   = "workload",
+        };
+
+        return table[k];
+}
+
+const char* certainty_to_string(Certainty c) {
+        static const char *const table[_CERTAINTY_MAX] = {
+                [CERTAINTY_POSSIBLE] = "possible",
+                [CERTAINTY_LIKELY]   = "likely",
+                [CERTAINTY_CERTAIN]  = "certain",
+        };
+
+        return table[c];
+}
+
+const char* verdict_to_string(Verdict v) {
+        static const char *const table[_VERDICT_MAX] = {
+                [VERDICT_NOTHING] = "nothing",
+                [VERDICT_FOUND]   = "found",
+                [VERDICT_UNKNOWN] = "unknown",
+        };
+
+        return table[v];
+}
+
+const char* diagnosis_state_name(enum qos_state s) {
+        size_t offset = offsetof(DiagnosisFigures, threads) + s * sizeof(double);
+
+        for (size_t i = 0; i < diagnosis_n_figures; i++)
+                if (diagnosis_figures[i].offset == offset)
+                        return diagnosis_figures[i].name + strlen("threads.");
+        return NULL;
+}
+
+void diagnosis_figures_set_absent(DiagnosisFigures *f) {
+        for (size_t i = 0; i < sizeof(*f) / sizeof(double); i++)
+                ((double*) f)[i] = NAN;
+}
+
+#define SPAN_MAX 24U
+
+static char* span(char buf[static SPAN_MAX], double nsec) {
+        static const struct {
+                double nsec;
+                const char *unit;
+        } table[] = { { 1e9, "s" }, { 1e6, "ms" }, { 1e3, "us" } };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                if (nsec >= table[i].nsec || i + 1 == ELEMENTSOF(table)) {
+                        double n = nsec / table[i].nsec;
+
+                        (void) snprintf(buf, SPAN_MAX, "%.*f%s", n < 10 ? 2 : n < 100 ? 1 : 0, n, table[i].unit);
+                        break;
+                }
+        return buf;
+}
+#define SPAN(nsec) span((char[SPAN_MAX]) {}, (nsec))
+
+/* ---- how the time of a request is made up --------------------------------------------------------------------- */
+
+/* What a request waits for. */
+typedef enum Part {
+        PART_RUNNING,
+        PART_RUN_QUEUE,
+        PART_THROTTLED,
+        PART_DISK,
+        PART_LOCK,
+        PART_MEMORY,
+        PART_ASK,               /* for others' answers */
+        _PART_MAX,
+} Part;
+
+static const struct {
+        enum qos_state state;
+        FindingKind kind;
+        bool in_service;        /* it can only be while a request is worked on, not while it waits to be read */
+        double floor;           /* ns of a request: less is no finding unless it has grown */
+        double threads;         /* in the state, on average: less is none */
+        const char *rule;
+} part_table[_PART_MAX] = {
+        [PART_RUNNING]   = { QOS_STATE_RUNNING,   _FINDING_KIND_MAX,  true,  0,              0,           NULL },
+        [PART_RUN_QUEUE] = { QOS_STATE_RUN_QUEUE, FINDING_CPU,        false, 0,              THREADS_MIN,
+                             "its threads waited for a CPU for a fifth or more of the time of a request, a tenth of a thread or more on average" },
+        [PART_THROTTLED] = { QOS_STATE_THROTTLED, FINDING_QUOTA,      false, 0,              THROTTLED_MIN,
+                             "its threads were throttled for a fifth or more of the time of a request" },
+        [PART_DISK]      = { QOS_STATE_DISK,      FINDING_DISK,       true,  WAIT_MIN_NSEC,  0,
+                             "its threads waited for files and devices for a fifth or more of the time of a request, and 1 ms or more" },
+        [PART_LOCK]      = { QOS_STATE_LOCK,      FINDING_LOCK,       true,  STALL_MIN_NSEC, THREADS_MIN,
+                             "its threads waited for what other threads held for a fifth or more of the time of a request, and 100 us or more" },
+        [PART_MEMORY]    = { QOS_STATE_MEMORY,    FINDING_MEMORY,     true,  STALL_MIN_NSEC, 0,
+                             "its threads waited for memory for a fifth or more of the time of a request, and 100 us or more" },
+        [PART_ASK]       = { QOS_STATE_NONE,      FINDING_DEPENDENCY, true,  WAIT_MIN_NSEC,  0,
+                             "the unit waited for answers to what it asked for a fifth or more of the time of a request, and 1 ms or more" },
+};
+
+typedef struct Parts {
+        double spent[_PART_MAX];        /* ns of threads, or of peers, for each request: also what is beside it, in the background */
+        double least[_PART_MAX];        /* of the time in which a request is read and worked on: so much at least … */
+        double most[_PART_MAX];         /* … and so much at most, in ns of the time to its first byte */
+        double unexplained;             /* ns of the time to the first byte */
+} Parts;
+
+/* Nothing is known of which request a thread has worked for. But in the time of service there is room only for what is not taken by the
+ * other parts: that much of each part must have been in it, whatever went on in the background. The time in which requests wait
+ * to be read is as long as those before them are worked on, so it divides as that does. */
+static bool parts_read(const DiagnosisFigures *f, Parts *ret) {
+        double read = f->queue + f->service, occupied = 0, sum = 0, in_service = 0, lower[_PART_MAX], upper[_PART_MAX];
+
+        *ret = (Parts) {};
+        if (!(f->rate > 0) || isnan(read))
+                return false;
+
+        for (Part p = 0; p < _PART_MAX; p++) {
+                double n = p == PART_ASK ? f->asked / f->rate * f->ask_time : f->threads[part_table[p].state] / f->rate * NSEC_PER_SEC;
+
+                ret->spent[p] = n > 0 ? n : 0; /* not known: nothing of it is */
+                if (part_table[p].in_service)
+                        in_service += ret->spent[p];
+        }
+
+        for (Part p = 0; p < _PART_MAX; p++) {
+                if (part_table[p].in_service && p != PART_RUNNING)
+                        lower[p] = MIN(ret->spent[p], fmax(0, f->service - (in_service - ret->spent[p])));
+                else
+                        lower[p] = MIN(ret->spent[p], part_table[p].in_service ? f->service : read);
+                upper[p] = MIN(ret->spent[p], part_table[p].in_service ? f->service : read);
+                sum += lower[p];
+        }
+
+        occupied = MAX(f->service, sum);
+        if (occupied <= 0)
+                return false;
+        for (Part p = 0; p < _PART_MAX; p++) {
+                ret->least[p] = lower[p] / occupied * read;
+                ret->most[p] = upper[p] / MAX(occupied, upper[p]) * read;
+        }
+        ret->unexplained = (occupied - sum) / occupied * read;
+        return true;
+}
+
+/* ---- findings ------------------------------------------------------------------------------------------------- */
+
+static _printf_(8, 9) Finding* diagnosis_add(Diagnosis *d, FindingKind kind, Certainty certainty, enum qos_state state, double share,
+                                             double time, const char *rule, const char *format, ...) {
+        Finding *f = d->findings + d->n_findings++;
+        va_list ap;
+
+        assert(d->n_findings <= ELEMENTSOF(d->findings));
+        *f = (Finding) { .kind = kind, .certainty = certainty, .state = state, .share = share, .time = time, .rule = rule };
+        va_start(ap, format);
+        (void) vsnprintf(f->text, sizeof(f->text), format, ap);
+        va_end(ap);
+        return f;
+}
+
+static _printf_(3, 4) void diagnosis_exclude(Diagnosis *d, FindingKind kind, const char *format, ...) {
+        Excluded *e = d->excluded + d->n_excluded++;
+        va_list ap;
+
+        assert(d->n_excluded <= ELEMENTSOF(d->excluded));
+        e->kind = kind;
+        va_start(ap, format);
+        (void) vsnprintf(e->text, sizeof(e->text), format, ap);
+        va_end(ap);
+}
+
+static void name_copy(char ret[static DIAGNOSIS_NAME_MAX], const char *name) {
+        (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "%s", name);
+}
+
+static bool diagnosis_has(const Diagnosis *d, FindingKind kind) {
+        for (size_t i = 0; i < d->n_findings; i++)
+                if (d->findings[i].kind == kind)
+                        return true;
+        return false;
+}
+
+/* Who is behind it, with a finding that is there already. */
+static void finding_name(Finding *f, const DiagnosisEvidence *e) {
+        const DiagnosisFigures *now = &e->now;
+        size_t n = strlen(f->text);
+        char *end = f->text + n;
+        size_t left = sizeof(f->text) - n;
+
+        switch (f->kind) {
+
+        case FINDING_CPU:
+                if (e->n_users > 0 && e->users[0].value >= USER_MIN) {
+                        name_copy(f->resource, e->users[0].name);
+                        name_copy(f->unit, e->users[0].name);
+                        (void) snprintf(end, left, ", %s used %.2f of the CPUs that it may use%s%s", e->users[0].name, e->users[0].value,
+                                        e->n_users > 1 && e->users[1].value >= USER_MIN ? ", after it " : "",
+                                        e->n_users > 1 && e->users[1].value >= USER_MIN ? e->users[1].name : "");
+                } else
+                        (void) snprintf(end, left, ", and no unit was seen that used them");
+                break;
+
+        case FINDING_DISK:
+                if (e->n_devices > 0) {
+                        const DiagnosisNamed *device = e->devices;
+
+                        name_copy(f->resource, device->name);
+                        if (isnan(device->value))
+                                (void) snprintf(end, left, ", the device is %s", device->name);
+                        else if (device->value >= DEVICE_OWN_MIN)
+                                (void) snprintf(end, left, ", the device is %s, and its bytes are the unit's own (%.0f%%)", device->name, 100 * device->value);
+                        else {
+                                name_copy(f->unit, device->unit);
+                                (void) snprintf(end, left, ", the device is %s, and its bytes are others' (%.0f%%)%s%s", device->name,
+                                                100 * (1 - device->value), device->unit[0] ? ", of them " : "", device->unit);
+                        }
+                }
+                break;
+
+        case FINDING_DEPENDENCY:
+                if (e->n_peers > 0) {
+                        name_copy(f->resource, e->peers[0].name);
+                        name_copy(f->unit, e->peers[0].unit);
+                        (void) snprintf(end, left, ", most for %s%s%s%s, which took %s to answer", e->peers[0].name, e->peers[0].unit[0] ? " (" : "",
+                                        e->peers[0].unit, e->peers[0].unit[0] ? ")" : "", SPAN(e->peers[0].value));
+                }
+                break;
+
+        case FINDING_MEMORY:
+                if (now->major_faults > 0 || now->refaults > 0)
+                        (void) snprintf(end, left, ", with %.0f major faults and %.0f pages read again per second",
+                                        now->major_faults > 0 ? now->major_faults : 0, now->refaults > 0 ? now->refaults : 0);
+                break;
+
+        case FINDING_QUOTA:
+                if (now->throttled >= 0)
+                        (void) snprintf(end, left, ", its quota was used up in %.0f%% of the periods", 100 * now->throttled);
+                break;
+
+        default:
+                break;
+        }
+}
+
+/* Waits for what the system has, or what others are asked. */
+static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const Parts *normal, Diagnosis *d) {
+        static const char *const waited[_FINDING_KIND_MAX] = {
+                [FINDING_CPU]        = "Its threads wait for a CPU",
+                [FINDING_QUOTA]      = "Its threads are throttled by the CPU quota",
+                [FINDING_DISK]       = "Its threads wait for the disk",
+                [FINDING_LOCK]       = "Its threads wait for a lock",
+                [FINDING_DEPENDENCY] = "It waits for others to answer",
+                [FINDING_MEMORY]     = "Its threads wait for memory",
+        };
+        const DiagnosisFigures *f = &e->now;
+
+        for (Part p = PART_RUN_QUEUE; p < _PART_MAX; p++) {
+                FindingKind kind = part_table[p].kind;
+                double time = now->least[p], share, floor = part_table[p].floor;
+                enum qos_state state = part_table[p].state;
+                Certainty certainty;
+                Finding *finding;
+
+                if (p == PART_ASK ? isnan(f->asked) : isnan(f->threads[state]))
+                        continue; /* neither found nor excluded */
+
+                /* What could be it, where nothing else is known to be */
+                certainty = time / f->first_byte >= SHARE_MOST ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY;
+                if (time / f->first_byte < SHARE_MIN && now->most[p] / f->first_byte >= SHARE_MOST && now->unexplained / f->first_byte >= SHARE_MOST) {
+                        certainty = CERTAINTY_POSSIBLE;
+                        time = now->most[p];
+                }
+                share = time / f->first_byte;
+
+                if (share < SHARE_MIN || time < (normal ? STALL_MIN_NSEC : floor) ||
+                    (p != PART_ASK && f->threads[state] < part_table[p].threads) ||
+                    (normal && time - normal->most[p] < SHARE_MIN * (f->first_byte - e->normal->first_byte))) {
+                        diagnosis_exclude(d, kind, "%s for %s of a request (%.0f%%)%s", waited[kind], SPAN(time), 100 * share,
+                                          normal && share >= SHARE_MIN ? ", which is not what has changed" : "");
+                        continue;
+                }
+
+                /* The CPUs are busy with the unit itself: that is told below */
+                if (kind == FINDING_CPU && f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus)
+                        continue;
+                /* What had been in memory and has to be read again */
+                if (kind == FINDING_DISK && f->refaults >= REFAULTS_MIN * f->reads && f->refaults > 0) {
+                        if (diagnosis_has(d, FINDING_MEMORY))
+                                continue;
+                        kind = FINDING_MEMORY;
+                }
+                if (kind == FINDING_MEMORY && diagnosis_has(d, FINDING_MEMORY))
+                        continue;
+
+                finding = diagnosis_add(d, kind, certainty, state, share, time, part_table[p].rule, "%s for %s of the %s of a request (%.0f%%)",
+                                        kind == FINDING_MEMORY && p == PART_DISK ? "Its threads wait for files that were in memory before" : waited[kind],
+                                        SPAN(time), SPAN(f->first_byte), 100 * share);
+                finding_name(finding, e);
+        }
+}
+
+/* Requests wait to be read, and none of the above is why. */
+static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+        double queue = f->queue / f->first_byte, running = parts->least[PART_RUNNING] / (f->queue + f->service), at_once, resources = 0;
+        Finding *finding;
+
+        for (Part p = PART_RUN_QUEUE; p < _PART_MAX; p++)
+                resources += parts->least[p] / (f->queue + f->service);
+
+        if (f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus && (queue >= SHARE_MOST || parts->least[PART_RUN_QUEUE] / f->first_byte >= SHARE_MIN)) {
+                (void) diagnosis_add(d, FINDING_LIMIT, CERTAINTY_CERTAIN, QOS_STATE_RUNNING, (parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE]) / f->first_byte,
+                                     parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE],
+                                     "it uses four fifths or more of the CPUs that it may use, and its requests or threads wait",
+                                     "It uses %.2f of the %.0f CPUs that it may use itself", f->threads[QOS_STATE_RUNNING], f->cpus);
+                return;
+        }
+
+        if (queue < SHARE_MOST) {
+                diagnosis_exclude(d, FINDING_LIMIT, "Requests wait %s until they are read (%.0f%% of their time)", SPAN(f->queue), 100 * queue);
+                return;
+        }
+
+        if (running >= SHARE_MOST && f->busiest >= BUSIEST_MIN) {
+                finding = diagnosis_add(d, FINDING_LIMIT, f->busiest >= 0.9 ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY, QOS_STATE_RUNNING, queue, f->queue,
+                                        "requests wait to be read for half of their time or more, one process uses 0.7 CPUs or more, and most of the time of a request is its run time",
+                                        "Requests wait %s until they are read (%.0f%% of their time), as one process is busy: process %i used %.2f of a CPU",
+                                        SPAN(f->queue), 100 * queue, e->busiest_pid, f->busiest);
+                (void) snprintf(finding->resource, sizeof(finding->resource), "process %i", e->busiest_pid);
+                return;
+        }
+
+        if (running + resources >= SHARE_MOST || f->queue < WAIT_MIN_NSEC) {
+                diagnosis_exclude(d, FINDING_LIMIT, "Requests wait %s until they are read (%.0f%% of their time), which the rest explains",
+                                  SPAN(f->queue), 100 * queue);
+                return;
+        }
+        at_once = f->rate * f->service / NSEC_PER_SEC;
+        (void) diagnosis_add(d, FINDING_LIMIT, f->idle_cpus >= IDLE_MIN ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, QOS_STATE_NONE, queue, f->queue,
+                             "requests wait to be read for half of their time or more, and 1 ms or more, while those that are worked on wait for no resource and no peer",
+                             "Requests wait %s until they are read (%.0f%% of their time): the application works on %.1f at a time, %s each%s",
+                             SPAN(f->queue), 100 * queue, at_once, SPAN(f->service), f->idle_cpus >= IDLE_MIN ? ", and CPUs are idle" : "");
+}
+
+/* It is not the server that is slow. */
+static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+        double whole = f->first_byte + f->answer, own = 0, worst = MAX(f->receive, f->answer);
+        bool lost = f->retransmits >= RETRANSMITS_MIN * f->rate && f->retransmits >= 1;
+        bool answer = f->answer >= f->receive;
+        const char *again = lost ? ", and segments are sent again" : "";
+
+        if (isnan(whole) || isnan(f->receive))
+                return;
+        if (e->normal && worst < WORSE * MAX(e->normal->receive, e->normal->answer))
+                worst = 0;
+
+        if (worst >= SHARE_MOST * whole && worst >= WAIT_MIN_NSEC) {
+                /* An answer may also be made slowly: then somebody is busy with it */
+                static const enum qos_state working[] = { QOS_STATE_RUNNING, QOS_STATE_RUN_QUEUE, QOS_STATE_THROTTLED, QOS_STATE_LOCK,
+                                                          QOS_STATE_DISK, QOS_STATE_SLEEP, QOS_STATE_MEMORY };
+                for (size_t i = 0; i < ELEMENTSOF(working); i++)
+                        own += f->threads[working[i]] > 0 ? f->threads[working[i]] : 0;
+                own = answer ? own / (f->rate * f->answer / NSEC_PER_SEC) : 0;
+                (void) diagnosis_add(d, FINDING_NETWORK, lost ? CERTAINTY_CERTAIN : own >= SHARE_MOST ? CERTAINTY_POSSIBLE : CERTAINTY_LIKELY,
+                                     QOS_STATE_NONE, worst / whole, worst,
+                                     "half of the time of a request or more, and 1 ms or more, goes by while its bytes are on their way",
+                                     answer ? "Answers take %s from their first byte to their last (%.0f%% of all the time): clients, or the way to them, take no more%s" :
+                                              "Requests take %s to arrive (%.0f%% of all the time): clients, or the way from them, are slow%s",
+                                     SPAN(worst), 100 * worst / whole, again);
+        } else if (lost)
+                (void) diagnosis_add(d, FINDING_NETWORK, CERTAINTY_LIKELY, QOS_STATE_NONE, NAN, NAN,
+                                     "a segment or more is sent again for each hundred requests",
+                                     "Segments are lost on the way to clients: %.1f are sent again per second", f->retransmits);
+        else
+                diagnosis_exclude(d, FINDING_NETWORK, "Requests arrive in %s, and answers leave in %s", SPAN(f->receive), SPAN(f->answer));
+}
+
+static bool is_more(double now, double normal, double factor) {
+        return normal > 0 && now >= factor * normal;
+}
+
+/* The unit has more to do than normal, and has as much as before to do it with. */
+static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, const Parts *normal, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now, *n = e->normal;
+        double explained = 0, grown = f->first_byte - n->first_byte;
+        const char *rule = "it has more to do than normal, and waits for resources and peers explain less than half of what its requests take longer";
+
+        for (size_t i = 0; i < d->n_findings; i++)
+                if (d->findings[i].kind < FINDING_NETWORK)
+                        explained += d->findings[i].time / grown;
+        if (explained >= SHARE_MOST) {
+                diagnosis_exclude(d, FINDING_WORKLOAD, "It has %.0f requests per second to answer, normally %.0f, but waits explain more", f->rate, n->rate);
+                return;
+        }
+
+        if (is_more(f->rate, n->rate, MORE_REQUESTS))
+                (void) diagnosis_add(d, FINDING_WORKLOAD, f->service < WORSE * n->service ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY, QOS_STATE_NONE, grown / f->first_byte, grown, rule,
+                                     "It has more to do: %.0f requests per second, normally %.0f", f->rate, n->rate);
+        else if (is_more(f->bytes_in, n->bytes_in, WORSE) || is_more(f->bytes_out, n->bytes_out, WORSE))
+                (void) diagnosis_add(d, FINDING_WORKLOAD, CERTAINTY_LIKELY, QOS_STATE_NONE, grown / f->first_byte, grown, rule,
+                                     "Requests are larger: %.0f bytes and answers of %.0f, normally %.0f and %.0f", f->bytes_in, f->bytes_out, n->bytes_in, n->bytes_out);
+        else if (is_more(now->spent[PART_RUNNING], normal->spent[PART_RUNNING], WORSE) &&
+                 now->spent[PART_RUNNING] - normal->spent[PART_RUNNING] >= SHARE_MIN * grown)
+                (void) diagnosis_add(d, FINDING_WORKLOAD, CERTAINTY_LIKELY, QOS_STATE_RUNNING, grown / f->first_byte, grown, rule,
+                                     "Each request takes more CPU time: %s, normally %s", SPAN(now->spent[PART_RUNNING]), SPAN(normal->spent[PART_RUNNING]));
+        else
+                diagnosis_exclude(d, FINDING_WORKLOAD, "It has %.0f requests per second to answer, normally %.0f, of the same size", f->rate, n->rate);
+}
+
+/* Nothing was answered, or it is not known what was: threads alone tell. */
+static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+        double busy = 0;
+
+        for (Part p = 0; p < PART_ASK; p++)
+                busy += f->threads[part_table[p].state] > 0 ? f->threads[part_table[p].state] : 0;
+
+        for (Part p = PART_RUN_QUEUE; p < PART_ASK; p++) {
+                double n = f->threads[part_table[p].state];
+
+                /* Where nobody waits for an answer only what keeps threads from running, and most of the time */
+                if (!(n >= SHARE_MOST) || n < SHARE_MOST * busy || (!stuck && part_table[p].in_service))
+                        continue;
+                finding_name(diagnosis_add(d, part_table[p].kind, stuck ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, part_table[p].state, NAN, NAN,
+                                           "no time of requests is known, and threads that could work are in this state for half of their time or more",
+                                           "%.1f of its threads on average are in the state %s", n, diagnosis_state_name(part_table[p].state)), e);
+        }
+}
+
+static int finding_compare(const void *a, const void *b) {
+        const Finding *x = a, *y = b;
+        double p = isnan(x->share) ? 0 : x->share, q = isnan(y->share) ? 0 : y->share;
+
+        return q < p ? -1 : q > p;
+}
+
+static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now, *n = e->normal;
+        bool compared, worse;
+        Parts normal = {};
+        size_t length;
+
+        compared = n && parts_read(n, &normal) && n->first_byte > 0;
+        worse = !compared || (f->first_byte >= WORSE * n->first_byte && f->first_byte >= n->first_byte + WORSE_NSEC);
+
+        length = (size_t) snprintf(d->text, sizeof(d->text), "It answers %.*f requests per second, the first byte of an answer leaves after %s on average: %s to arrive, %s until it is read, %s to be worked on",
+                                   f->rate < 10 ? 1 : 0, f->rate, SPAN(f->first_byte), SPAN(f->receive), SPAN(f->queue), SPAN(f->service));
+        if (compared)
+                (void) snprintf(d->text + length, sizeof(d->text) - length, "; normally it answers %.*f, after %s", n->rate < 10 ? 1 : 0, n->rate, SPAN(n->first_byte));
+
+        if (worse) {
+                diagnose_parts(e, now, compared ? &normal : NULL, d);
+                if (compared)
+                        diagnose_workload(e, now, &normal, d);
+                diagnose_limit(e, now, d);
+        }
+        diagnose_network(e, d);
+
+        if (f->oom_kills > 0 && !diagnosis_has(d, FINDING_MEMORY))
+                (void) diagnosis_add(d, FINDING_MEMORY, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN, "the kernel has killed processes of it for want of memory",
+                                     "The kernel has killed processes of it for want of memory");
+
+        if (d->n_findings > 0)
+                d->verdict = VERDICT_FOUND;
+        else if (compared ? worse : now->unexplained >= SHARE_MOST * f->first_byte && f->first_byte >= SLOW_NSEC)
+                d->verdict = VERDICT_UNKNOWN; /* it is slow, and waits for nothing that is known */
+        else
+                d->verdict = VERDICT_NOTHING;
+        qsort(d->findings, d->n_findings, sizeof(Finding), finding_compare);
+}
+
+void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
+        const DiagnosisFigures *f;
+        bool stuck;
+        Parts parts;
+
+        assert(e);
+        assert(ret);
+
+        f = &e->now;
+        *ret = (Diagnosis) {};
+
+        /* Means of less than ten requests are those of single ones */
+        if (parts_read(f, &parts) && f->first_byte > 0 && f->rate * f->covered >= 10.0 * NSEC_PER_SEC) {
+                diagnose_requests(e, &parts, ret);
+                return;
+        }
+
+        stuck = f->in_flight > 0 && f->oldest >= f->covered / 2;
+        if (!stuck && isnan(f->rate))
+                (void) snprintf(ret->text, sizeof(ret->text), "It is not known when its requests begin and end");
+        else if (stuck)
+                (void) snprintf(ret->text, sizeof(ret->text), "%.0f requests wait for their answers, the oldest one for %s", f->in_flight, SPAN(f->oldest));
+        else
+                (void) snprintf(ret->text, sizeof(ret->text), "It has next to no requests to answer");
+        diagnose_threads(e, stuck, ret);
+        ret->verdict = ret->n_findings > 0 ? VERDICT_FOUND : stuck || isnan(f->rate) ? VERDICT_UNKNOWN : VERDICT_NOTHING;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What holds a unit back: from figures over an interval, and from those of when it was well, to findings. Arithmetic alone, no I/O
+ * and no clock; diagnose.c collects the figures. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "contention.h"
+
+/* What is known by number: what can be kept as the normal of a unit. Durations are ns on average of a request, what is counted is per
+ * second. NaN: not known. The table in diagnosis.c has their names. */
+typedef struct DiagnosisFigures {
+        double covered;                 /* ns of the interval */
+        double rate;                    /* requests answered */
+        double first_byte, receive, queue, service, answer;
+        double bytes_in, bytes_out;     /* of a request */
+        double in_flight, oldest;       /* ns, at the end */
+        double retransmits, listen_drops;
+        double threads[QOS_STATES];     /* average number; that of QOS_STATE_NONE is not used */
+        double asked;                   /* requests that the unit made to others */
+        double ask_time;                /* ns, of one of these */
+        double cpus;                    /* that its threads may use */
+        double idle_cpus;               /* … how many of them were idle on average */
+        double busiest;                 /* CPUs that its busiest process used */
+        double throttled;               /* share of the periods of its CPU quota in which that was used up */
+        double reads;                   /* requests to devices */
+        double major_faults, refaults, oom_kills;
+} DiagnosisFigures;
+
+typedef struct DiagnosisFigure {
+        const char *name;
+        size_t offset;
+} DiagnosisFigure;
+
+extern const DiagnosisFigure diagnosis_figures[];
+extern const size_t diagnosis_n_figures;
+
+static inline double* diagnosis_figure(const DiagnosisFigures *f, const DiagnosisFigure *figure) {
+        return (double*) ((char*) f + figure->offset);
+}
+
+void diagnosis_figures_set_absent(DiagnosisFigures *f);
+
+#define DIAGNOSIS_NAME_MAX 256U
+
+/* Who else used the CPUs that the unit may use, what it asks, and which disks it uses: those that matter most first. More than three
+ * culprits are none. */
+#define DIAGNOSIS_NAMED_MAX 3U
+
+typedef struct DiagnosisNamed {
+        char name[DIAGNOSIS_NAME_MAX];
+        char unit[DIAGNOSIS_NAME_MAX];  /* of a peer, if it is one of this machine; of a device, who else uses it; or "" */
+        double value;                   /* CPUs; ns of a request to the peer; share of the device's bytes that are the unit's */
+        double rate;                    /* requests to the peer, or the device, per second */
+} DiagnosisNamed;
+
+typedef struct DiagnosisEvidence {
+        DiagnosisFigures now;
+        const DiagnosisFigures *normal; /* NULL: not known */
+        DiagnosisNamed users[DIAGNOSIS_NAMED_MAX];
+        size_t n_users;
+        DiagnosisNamed peers[DIAGNOSIS_NAMED_MAX];
+        size_t n_peers;
+        DiagnosisNamed devices[DIAGNOSIS_NAMED_MAX];
+        size_t n_devices;
+        int busiest_pid;                /* 0: not known */
+} DiagnosisEvidence;
+
+typedef enum FindingKind {
+        FINDING_CPU,                    /* others use the CPUs */
+        FINDING_QUOTA,
+        FINDING_DISK,
+        FINDING_LOCK,
+        FINDING_DEPENDENCY,
+        FINDING_MEMORY,
+        FINDING_NETWORK,                /* clients, or the way to them */
+        FINDING_LIMIT,                  /* the application's own */
+        FINDING_WORKLOAD,
+        _FINDING_KIND_MAX,
+} FindingKind;
+
+typedef enum Certainty {
+        CERTAINTY_POSSIBLE,             /* it may be this as well as something else */
+        CERTAINTY_LIKELY,
+        CERTAINTY_CERTAIN,
+        _CERTAINTY_MAX,
+} Certainty;
+
+typedef enum Verdict {
+        VERDICT_NOTHING,                /* nothing is wrong */
+        VERDICT_FOUND,
+        VERDICT_UNKNOWN,
+        _VERDICT_MAX,
+} Verdict;
+
+const char* finding_kind_to_string(FindingKind k);      /* "cpu" */
+const char* certainty_to_string(Certainty c);           /* "likely" */
+const char* verdict_to_string(Verdict v);               /* "nothing", "found", "unknown" */
+/* "runQueue", as in the snapshot; NULL for QOS_STATE_NONE. */
+const char* diagnosis_state_name(enum qos_state s);
+
+#define DIAGNOSIS_TEXT_MAX 512U
+
+typedef struct Finding {
+        FindingKind kind;
+        Certainty certainty;
+        enum qos_state state;           /* in which threads are then; QOS_STATE_NONE: none in particular */
+        double share;                   /* of the time of a request that this explains; NaN: it is no matter of time */
+        double time;                    /* … in ns */
+        char resource[DIAGNOSIS_NAME_MAX]; /* what is short, or who takes it: a unit, a device, an address; or "" */
+        char unit[DIAGNOSIS_NAME_MAX];  /* the unit behind it; or "" */
+        char text[DIAGNOSIS_TEXT_MAX];  /* a sentence */
+        const char *rule;               /* by which it was found, a sentence */
+} Finding;
+
+typedef struct Excluded {
+        FindingKind kind;
+        char text[DIAGNOSIS_TEXT_MAX];
+} Excluded;
+
+typedef struct Diagnosis {
+        Verdict verdict;
+        char text[DIAGNOSIS_TEXT_MAX];  /* how the unit does, a sentence */
+        Finding findings[_FINDING_KIND_MAX]; /* one of each kind at most, those that explain most first */
+        size_t n_findings;
+        Excluded excluded[_FINDING_KIND_MAX]; /* what was looked at and is not the reason */
+        size_t n_excluded;
+} Diagnosis;
+
+void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret);
