@@ -302,6 +302,7 @@ static void contention_fill(const Snapshot *s, DiagnosisFigures *f) {
                 return;
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 f->threads[i] = c->threads[i];
+        f->run_queue_wait = real(c->run_queue_latency.mean);
         if (c->quota.periods != ABSENT && c->quota.periods > 0)
                 f->throttled = real(c->quota.throttled_periods) / real(c->quota.periods);
         f->reads = real(c->block.counts.operations[QOS_BLOCK_READS]) / covered;
@@ -362,6 +363,14 @@ int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, Diagnosis
 
 /* ---- JSON ----------------------------------------------------------------------------------------------------- */
 
+/* Who reads it reads "1363348", not "1.363348000000000000000e+06"; less than a thousandth is nothing in any of these figures. */
+static int real_to_json(const char *name, double value, sd_json_variant **v) {
+        if (!isfinite(value))
+                return 0;
+        return value >= 1000 ? sd_json_variant_set_fieldb(v, name, SD_JSON_BUILD_UNSIGNED((uint64_t) llround(value))) :
+                               sd_json_variant_set_fieldb(v, name, SD_JSON_BUILD_REAL(value));
+}
+
 int diagnosis_figures_to_json(const DiagnosisFigures *f, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *threads = NULL;
         int r = 0;
@@ -371,9 +380,7 @@ int diagnosis_figures_to_json(const DiagnosisFigures *f, sd_json_variant **ret) 
                 const char *state = startswith(figure->name, "threads.");
                 double value = *diagnosis_figure(f, figure);
 
-                if (isfinite(value))
-                        r = state ? sd_json_variant_set_fieldb(&threads, state, SD_JSON_BUILD_REAL(value)) :
-                                    sd_json_variant_set_fieldb(&v, figure->name, SD_JSON_BUILD_REAL(value));
+                r = real_to_json(state ?: figure->name, value, state ? &threads : &v);
         }
         if (r >= 0 && threads)
                 r = sd_json_variant_set_field(&v, "threads", threads);
@@ -411,10 +418,6 @@ int diagnosis_figures_from_json(sd_json_variant *v, DiagnosisFigures *ret, const
                 *diagnosis_figure(ret, diagnosis_figures + i) = value;
         }
         return 0;
-}
-
-static int real_to_json(const char *name, double value, sd_json_variant **v) {
-        return isfinite(value) ? sd_json_variant_set_fieldb(v, name, SD_JSON_BUILD_REAL(value)) : 0;
 }
 
 static int finding_to_json(const Finding *f, sd_json_variant **ret) {

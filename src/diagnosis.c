@@ -24,6 +24,7 @@ const DiagnosisFigure diagnosis_figures[] = {
         { "listenDrops", offsetof(DiagnosisFigures, listen_drops) },
         { "asked",       offsetof(DiagnosisFigures, asked)        },
         { "askTime",     offsetof(DiagnosisFigures, ask_time)     },
+        { "runQueueWait", offsetof(DiagnosisFigures, run_queue_wait) },
         { "cpus",        offsetof(DiagnosisFigures, cpus)         },
         { "idleCpus",    offsetof(DiagnosisFigures, idle_cpus)    },
         { "busiest",     offsetof(DiagnosisFigures, busiest)      },
@@ -74,6 +75,9 @@ _Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeo
 #define BUSIEST_MIN 0.7
 /* A fifth of a CPU must have been idle before it is said that there was one. */
 #define IDLE_MIN 0.2
+/* A CPU that sleeps takes some tens of microseconds to begin, in a virtual machine more; one that others use lets a thread wait for
+ * milliseconds. */
+#define WAKE_MAX_NSEC (0.1 * NSEC_PER_MSEC)
 /* One segment of a hundred requests sent again: paths without loss have none. */
 #define RETRANSMITS_MIN 0.01
 /* Pages that come back for each read: half of what is read had been in memory before. */
@@ -147,6 +151,10 @@ static char* span(char buf[static SPAN_MAX], double nsec) {
                 const char *unit;
         } table[] = { { 1e9, "s" }, { 1e6, "ms" }, { 1e3, "us" } };
 
+        if (!(nsec >= 1)) {
+                (void) snprintf(buf, SPAN_MAX, "0");
+                return buf;
+        }
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 if (nsec >= table[i].nsec || i + 1 == ELEMENTSOF(table)) {
                         double n = nsec / table[i].nsec;
@@ -182,7 +190,7 @@ static const struct {
 } part_table[_PART_MAX] = {
         [PART_RUNNING]   = { QOS_STATE_RUNNING,   _FINDING_KIND_MAX,  true,  0,              0,           NULL },
         [PART_RUN_QUEUE] = { QOS_STATE_RUN_QUEUE, FINDING_CPU,        false, 0,              THREADS_MIN,
-                             "its threads waited for a CPU for a fifth or more of the time of a request, a tenth of a thread or more on average" },
+                             "its threads waited for a CPU for a fifth or more of the time of a request, a tenth of a thread or more on average, and no CPU was idle or each wait took 100 us or more" },
         [PART_THROTTLED] = { QOS_STATE_THROTTLED, FINDING_QUOTA,      false, 0,              THROTTLED_MIN,
                              "its threads were throttled for a fifth or more of the time of a request" },
         [PART_DISK]      = { QOS_STATE_DISK,      FINDING_DISK,       true,  WAIT_MIN_NSEC,  0,
@@ -377,8 +385,14 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                         continue;
                 }
 
-                /* The CPUs are busy with the unit itself: that is told below */
-                if (kind == FINDING_CPU && f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus)
+                /* Nobody has taken the CPUs, they only have to wake up, many times for each request */
+                if (kind == FINDING_CPU && f->run_queue_wait < WAKE_MAX_NSEC && f->idle_cpus >= IDLE_MIN) {
+                        diagnosis_exclude(d, kind, "%s for %s of a request (%.0f%%), but %s each time, and %.2f CPUs are idle", waited[kind], SPAN(time),
+                                          100 * share, SPAN(f->run_queue_wait), f->idle_cpus);
+                        continue;
+                }
+                /* The CPUs are busy with the unit itself: that is told below. A single process does not wait for itself */
+                if (kind == FINDING_CPU && f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus && f->cpus > 1)
                         continue;
                 /* What had been in memory and has to be read again */
                 if (kind == FINDING_DISK && f->refaults >= REFAULTS_MIN * f->reads && f->refaults > 0) {
@@ -401,11 +415,13 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
         const DiagnosisFigures *f = &e->now;
         double queue = f->queue / f->first_byte, running = parts->least[PART_RUNNING] / (f->queue + f->service), at_once, resources = 0;
         Finding *finding;
+        bool one;
 
         for (Part p = PART_RUN_QUEUE; p < _PART_MAX; p++)
                 resources += parts->least[p] / (f->queue + f->service);
 
-        if (f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus && (queue >= SHARE_MOST || parts->least[PART_RUN_QUEUE] / f->first_byte >= SHARE_MIN)) {
+        one = f->busiest >= BUSIEST_MIN && f->threads[QOS_STATE_RUNNING] < WORSE * f->busiest;
+        if (!one && f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus && (queue >= SHARE_MOST || parts->least[PART_RUN_QUEUE] / f->first_byte >= SHARE_MIN)) {
                 (void) diagnosis_add(d, FINDING_LIMIT, CERTAINTY_CERTAIN, QOS_STATE_RUNNING, (parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE]) / f->first_byte,
                                      parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE],
                                      "it uses four fifths or more of the CPUs that it may use, and its requests or threads wait",
@@ -418,7 +434,7 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
                 return;
         }
 
-        if (running >= SHARE_MOST && f->busiest >= BUSIEST_MIN) {
+        if (running >= SHARE_MOST && one) {
                 finding = diagnosis_add(d, FINDING_LIMIT, f->busiest >= 0.9 ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY, QOS_STATE_RUNNING, queue, f->queue,
                                         "requests wait to be read for half of their time or more, one process uses 0.7 CPUs or more, and most of the time of a request is its run time",
                                         "Requests wait %s until they are read (%.0f%% of their time), as one process is busy: process %i used %.2f of a CPU",

@@ -22,6 +22,7 @@ typedef struct DiagnosisFigures {
         double threads[QOS_STATES];     /* average number; that of QOS_STATE_NONE is not used */
         double asked;                   /* requests that the unit made to others */
         double ask_time;                /* ns, of one of these */
+        double run_queue_wait;          /* ns of a thread that was ready until it ran */
         double cpus;                    /* that its threads may use */
         double idle_cpus;               /* … how many of them were idle on average */
         double busiest;                 /* CPUs that its busiest process used */

@@ -1018,6 +1018,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(asked, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The time until these were answered, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(askTime, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How long a thread that was ready waited for a CPU, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(runQueueWait, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("CPUs that its threads may use"),
                 SD_VARLINK_DEFINE_FIELD(cpus, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How many of these were idle"),

@@ -1265,8 +1265,9 @@ static void on_diagnosis_attached(Manager *m, int error, const QosError *e, Unit
         r = free_and_strdup(&c->unit, u->name); /* it may have been an alias */
         if (r >= 0)
                 r = machine_reading_new(u, &d->begin);
+        /* Not from when this iteration of the loop began: programs may have been loaded since, for a second or two */
         if (r >= 0)
-                r = sd_event_add_time_relative(m->event, &d->timer, CLOCK_MONOTONIC, d->window / NSEC_PER_USEC, 0, on_interval_over, c);
+                r = sd_event_add_time(m->event, &d->timer, CLOCK_MONOTONIC, now_usec(CLOCK_MONOTONIC) + d->window / NSEC_PER_USEC, 0, on_interval_over, c);
         if (r < 0) {
                 (void) sd_varlink_error_errno(c->link, r);
                 connection_forget_call(c);

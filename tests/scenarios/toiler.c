@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A server that is held up as it is told: for each request it takes CPU time, a mutex that all threads want, a write that is to
+/* A server that is held up as it is told: for each request it takes CPU time, a mutex that all threads want, writes that are to
  * reach the disk, an answer from another server, or simply a while. One thread for each connection, or one for all; or a pool of
  * workers that take one connection for one request. Speaks with client.c: requests of 64 bytes, answers of 128. */
 
@@ -25,7 +25,7 @@
 #define RESPONSE 128
 #define IDLERS_STACK 65536
 
-static int arg_port, arg_ask, arg_workers, arg_idle;
+static int arg_port, arg_ask, arg_workers, arg_idle, arg_syncs = 1;
 static size_t arg_response = RESPONSE;
 static uint64_t arg_cpu_us, arg_lock_us, arg_sleep_us;
 static const char *arg_sync;
@@ -99,8 +99,9 @@ static int toil(int fd, int *backend, int *file) {
         if (arg_sync) {
                 if (*file < 0)
                         *file = open(arg_sync, O_RDWR|O_CREAT|O_CLOEXEC, 0600);
-                if (*file < 0 || write(*file, block, sizeof(block)) != sizeof(block) || fsync(*file) < 0)
-                        fail(arg_sync);
+                for (int i = 0; i < arg_syncs; i++)
+                        if (*file < 0 || write(*file, block, sizeof(block)) != sizeof(block) || fsync(*file) < 0)
+                                fail(arg_sync);
                 if (lseek(*file, 0, SEEK_CUR) > 16 << 20)
                         lseek(*file, 0, SEEK_SET);
         }
@@ -207,6 +208,7 @@ int main(int argc, char **argv) {
                 { "lock-us",  required_argument, NULL, 'l' },
                 { "sleep-us", required_argument, NULL, 's' },
                 { "sync",     required_argument, NULL, 'y' },
+                { "syncs",    required_argument, NULL, 'n' },
                 { "ask",      required_argument, NULL, 'a' },
                 { "response", required_argument, NULL, 'r' },
                 {}
@@ -223,6 +225,7 @@ int main(int argc, char **argv) {
                 case 'l': arg_lock_us = strtoull(optarg, NULL, 10); break;
                 case 's': arg_sleep_us = strtoull(optarg, NULL, 10); break;
                 case 'y': arg_sync = optarg; break;
+                case 'n': arg_syncs = atoi(optarg); break;
                 case 'a': arg_ask = atoi(optarg); break;
                 case 'r': arg_response = strtoull(optarg, NULL, 10); break;
                 default: return 1;

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What holds a unit back. The truth: what it was made to suffer from, each time before anybody looks at it. Run alone, as what other
+tests take of the CPUs would be a finding, too."""
+
+import contextlib
+import json
+import os
+import subprocess
+
+import scenario
+from scenario import Server, Unit, Varlink, VarlinkError, check, equal, fail, qosctl, run, systemctl, test, unit_name, unused_port, varlink_error, wait_for
+
+SECONDS = 3     # of each diagnosis
+
+
+def diagnose(unit, *options, status=0):
+    name = unit if isinstance(unit, str) else unit.name
+    r = qosctl("diagnose", name, f"--for={SECONDS}s", "--json=short", *options, ok=False)
+    equal(r.returncode, status, f"exit status, {r.stderr.strip() or r.stdout}")
+    return json.loads(r.stdout)
+
+
+def calm(look, attempts=6):
+    """A diagnosis while nobody else wants the CPUs. That they do is a finding, and a true one: then it is made once more. Whatever
+    else is found has no second chance."""
+    for attempt in range(attempts):
+        d = look()
+        if not any(f["kind"] == "cpu" for f in d["findings"]):
+            break
+    return d
+
+
+def said(d):
+    """All of it in a line, for who reads why a test failed."""
+    return json.dumps({k: d[k] for k in d if k not in ("normal", "excluded")})
+
+
+def found(d, kind):
+    for f in d["findings"]:
+        if f["kind"] == kind:
+            return f
+    fail(f"'{kind}' was not found: {said(d)}")
+
+
+def only(d, *kinds):
+    """These and nothing else, in any order."""
+    equal(sorted(f["kind"] for f in d["findings"]), sorted(kinds), f"findings of {said(d)}")
+    equal(d["verdict"], "found" if kinds else "nothing", f"verdict of {said(d)}")
+    return [found(d, k) for k in kinds]
+
+
+@contextlib.contextmanager
+def on_cpu(cpu):
+    """What is started meanwhile runs on this CPU."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def other_cpu(cpu=0):
+    others = sorted(os.sched_getaffinity(0) - {cpu})
+    return others[0] if others else cpu
+
+
+class Toiler(Server):
+    def __init__(self, **options):
+        super().__init__(program="toiler", **options)
+        self.start()
+
+
+@contextlib.contextmanager
+def loaded(server, **options):
+    """Requests all the while, as many at a time as there are connections."""
+    client = scenario.Client(server, duration_ms=60000, number=1 << 40, **options)
+    try:
+        yield client
+    finally:
+        client.stop()
+
+
+def redis(cpu=None):
+    port = unused_port()
+    u = Unit(f"/usr/bin/redis-server --port {port} --save '' --bind 127.0.0.1 --supervised systemd",
+             settings=f"CPUAffinity={cpu}" if cpu is not None else "").start()
+    u.port = port
+    return u
+
+
+@contextlib.contextmanager
+def benchmark(u, connections=20):
+    """The load that comes with Redis, on a CPU of its own."""
+    with on_cpu(other_cpu()):
+        p = subprocess.Popen(["redis-benchmark", "-p", str(u.port), "-c", str(connections), "-t", "get", "-n", "1000000000", "-q"],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        p.kill()
+        p.wait()
+
+
+def hog(cpu=0):
+    return Unit("/bin/sh -c 'while :; do :; done'", name=unit_name("hog"), type="exec", settings=f"CPUAffinity={cpu}").start()
+
+
+@test(deadline=60, exclusive=True)
+def cpu_hog():
+    """Redis shares its CPU with something else."""
+    u, other = redis(cpu=0), hog()
+    with benchmark(u):
+        f, = only(diagnose(u), "cpu")
+    equal((f["state"], f["unit"]), ("runQueue", other.name), f"who has the CPU: {f}")
+
+
+@test(deadline=60, exclusive=True)
+def one_busy_process():
+    """A server with one thread, and more requests than that can answer."""
+    s = Toiler(workers=1, cpu_us=500, settings="CPUAffinity=0")
+    with on_cpu(other_cpu()), loaded(s, connections=8):
+        f, = only(calm(lambda: diagnose(s)), "limit")
+    equal((f["state"], f["resource"]), ("running", f"process {s.main_pid}"), f"what saturates: {f}")
+
+
+@test(deadline=60, exclusive=True)
+def pool_too_small():
+    """Two workers that only wait, and eight connections, while the CPUs are idle."""
+    s = Toiler(workers=2, sleep_us=10000)
+    with loaded(s, connections=8):
+        f, = only(calm(lambda: diagnose(s)), "limit")
+    check("CPUs are idle" in f["text"] and "2.0 at a time" in f["text"], f"what is said of the pool: {f}")
+
+
+@test(deadline=60, exclusive=True)
+def slow_dependency():
+    """It asks another server, which takes its time."""
+    backend = Server(mode="thread", delay_us=20000).start()
+    s = Toiler(ask=backend.port)
+    with loaded(s, connections=4):
+        f, = only(calm(lambda: diagnose(s)), "dependency")
+    equal((f["resource"], f["certainty"]), (f"127.0.0.1:{backend.port}", "certain"), f"whom it waits for: {f}")
+
+
+@test(deadline=60, exclusive=True)
+def hot_mutex():
+    """Eight threads, and a mutex that each of them holds for a while."""
+    s = Toiler(lock_us=2000)
+    with loaded(s, connections=8):
+        f, = only(calm(lambda: diagnose(s)), "lock")
+    equal((f["state"], f["certainty"]), ("lock", "certain"), f"what it waits for: {f}")
+
+
+@test(deadline=60, exclusive=True)
+def slow_readers():
+    """Answers that are larger than all buffers, for clients that read them slowly."""
+    s = Toiler(response=8 << 20)
+    with loaded(s, connections=4, response=8 << 20, read_rate=16 << 20, rcvbuf=65536):
+        f, = only(calm(lambda: diagnose(s)), "network")
+    check("clients" in f["text"], f"whose fault it is: {f}")
+
+
+@contextlib.contextmanager
+def files(n):
+    """Paths on the disk of the machine, each gone at the end."""
+    paths = [f"/var/tmp/{scenario.prefix}.{i}" for i in range(n)]
+    try:
+        yield paths
+    finally:
+        for p in paths:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(p)
+
+
+@test(deadline=60, exclusive=True)
+def own_syncs():
+    """Each answer waits until the disk has something, many times over."""
+    with files(1) as (path,):
+        s = Toiler(sync=path, syncs=50)
+        with loaded(s, connections=2):
+            f, = only(calm(lambda: diagnose(s)), "disk")
+    equal(f["state"], "disk", f"what it waits for: {f}")
+    check("its bytes are the unit's own" in f["text"], f"whose bytes these are: {f}")
+
+
+@test(deadline=60, exclusive=True)
+def neighbour_on_the_disk():
+    """Another unit writes as much to the disk as that takes."""
+    with files(2) as (path, other):
+        s = Toiler(sync=path, syncs=10)
+        Unit(f"/bin/sh -c 'while :; do dd if=/dev/zero of={other} bs=4M count=32 oflag=dsync status=none; done'", type="exec").start()
+        with loaded(s, connections=1):
+            f, = only(calm(lambda: diagnose(s)), "disk")
+    check("its bytes are others'" in f["text"], f"whose bytes these are: {f}")
+
+
+@test(deadline=60, exclusive=True)
+def nothing_to_do():
+    """An idle Redis, and a pool of threads that wait for work."""
+    for u in (redis(), Toiler(idle=50)):
+        only(calm(lambda: diagnose(u)))
+
+
+@test(deadline=60, exclusive=True)
+def nothing_wrong():
+    """Servers that have something to do, and can."""
+    for s in (Toiler(idle=50, cpu_us=100), Toiler(workers=4, sleep_us=2000)):
+        with loaded(s, connections=2, think_us=10000):
+            only(calm(lambda: diagnose(s)))
+
+
+@test(deadline=60, exclusive=True)
+def two_faults():
+    """It shares its CPU, and asks somebody who is slow."""
+    backend = Server(mode="thread", delay_us=10000).start()
+    s, other = Toiler(ask=backend.port, cpu_us=5000, settings="CPUAffinity=0"), hog()
+    with on_cpu(other_cpu()), loaded(s, connections=1):
+        d = diagnose(s)
+    equal((found(d, "cpu")["unit"], found(d, "dependency")["resource"]), (other.name, f"127.0.0.1:{backend.port}"), f"both: {said(d)}")
+
+
+@test(deadline=60, exclusive=True)
+def more_load():
+    """Three times as many requests as normal are a matter of the load, not of a resource."""
+    s = Toiler(workers=1, cpu_us=1000, settings="CPUAffinity=0")
+    path = f"/run/{scenario.prefix}.normal"
+    try:
+        with on_cpu(other_cpu()):
+            with loaded(s, connections=1, think_us=4000):
+                only(calm(lambda: diagnose(s, f"--save={path}")))
+            with loaded(s, connections=1, think_us=4000):
+                only(calm(lambda: diagnose(s, f"--against={path}")))
+            with loaded(s, connections=8, think_us=4000):
+                d = calm(lambda: diagnose(s, f"--against={path}"))
+    finally:
+        os.unlink(path)
+    found(d, "workload")
+    check({f["kind"] for f in d["findings"]} <= {"workload", "limit"}, f"a resource: {said(d)}")
