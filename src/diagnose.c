@@ -163,7 +163,7 @@ static void idle_read(MachineReading *r) {
                         r->idle[cpu] = idle + wait;
 }
 
-int machine_reading_new(const Unit *u, MachineReading **ret) {
+int machine_reading_new(Unit *u, MachineReading **ret) {
         _cleanup_(machine_reading_freep) MachineReading *r = NULL;
         unsigned left = DIAGNOSE_TASKS_MAX;
 
@@ -175,6 +175,7 @@ int machine_reading_new(const Unit *u, MachineReading **ret) {
                 return -ENOMEM;
         r->at = now_nsec(CLOCK_MONOTONIC);
         idle_read(r);
+        unit_collect_usage(u); /* so that its quota and its memory are known of the interval */
         if (u->control_group) {
                 group_get_cpus(u->control_group, &r->cpus);
                 groups_read(r, u->control_group, "", 0);
@@ -272,7 +273,6 @@ static void machine_fill(MachineReading *begin, const MachineReading *end, Diagn
 
 static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
         const Server *server = &s->metrics.requests.server;
-        const ClientRole *client = &s->metrics.requests.client;
         double covered = (double) s->covered / NSEC_PER_SEC, count = real(server->count);
 
         f->covered = (double) s->covered;
@@ -286,8 +286,6 @@ static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
         f->bytes_out = count > 0 ? real(server->bytes_out) / count : NAN;
         f->in_flight = real(server->in_flight);
         f->oldest = real(server->oldest_in_flight);
-        f->asked = client->rate;
-        f->ask_time = client->count == 0 ? 0 : real(client->latency.mean);
         if (covered > 0) {
                 f->retransmits = real(server->connections.retransmits) / covered;
                 f->listen_drops = real(server->connections.listen_drops) / covered;
@@ -311,6 +309,31 @@ static void contention_fill(const Snapshot *s, DiagnosisFigures *f) {
         f->oom_kills = real(c->memory.oom_kills) / covered;
 }
 
+/* What is known of endpoints and peers, for windows of that length. */
+#define ROWS_NSEC_MIN (2 * NSEC_PER_SEC)
+#define ROWS_NSEC_MAX (10 * NSEC_PER_SEC)
+
+static void peers_fill(Unit *u, uint64_t window, DiagnosisEvidence *ret) {
+        Snapshot s;
+
+        window = MAX(window, ROWS_NSEC_MIN);
+        unit_get_snapshot(u, MIN(window, ROWS_NSEC_MAX), &s);
+        ret->now.asked = s.metrics.requests.client.rate;
+        ret->now.ask_time = s.metrics.requests.client.count == 0 ? 0 : real(s.metrics.requests.client.latency.mean);
+
+        for (size_t i = 0; i < s.n_rows; i++) {
+                const Row *row = s.rows + i;
+                DiagnosisNamed peer = { .value = real(row->latency.mean), .rate = row->rate };
+                char address[ADDRESS_STRING_MAX];
+
+                if (row->kind != ROW_PEER || row->rest || !row->measured || !(peer.value * peer.rate > 0))
+                        continue;
+                (void) snprintf(peer.name, sizeof(peer.name), "%s", row_format_address(row, address));
+                (void) snprintf(peer.unit, sizeof(peer.unit), "%s", strempty(unit_find_listening(u, row)));
+                named_put(ret->peers, &ret->n_peers, &peer, named_time);
+        }
+}
+
 int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, DiagnosisEvidence *ret) {
         _cleanup_(machine_reading_freep) MachineReading *end = NULL;
         Snapshot s;
@@ -331,17 +354,7 @@ int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, Diagnosis
         contention_fill(&s, &ret->now);
         machine_fill(begin, end, ret);
 
-        for (size_t i = 0; i < s.n_rows; i++) {
-                const Row *row = s.rows + i;
-                DiagnosisNamed peer = { .value = real(row->latency.mean), .rate = row->rate };
-                char address[ADDRESS_STRING_MAX];
-
-                if (row->kind != ROW_PEER || row->rest || !row->measured || !(peer.value * peer.rate > 0))
-                        continue;
-                (void) snprintf(peer.name, sizeof(peer.name), "%s", row_format_address(row, address));
-                (void) snprintf(peer.unit, sizeof(peer.unit), "%s", strempty(unit_find_listening(u, row)));
-                named_put(ret->peers, &ret->n_peers, &peer, named_time);
-        }
+        peers_fill(u, window, ret);
 
         for (size_t i = 0; i < MIN(s.n_devices, (size_t) DIAGNOSIS_NAMED_MAX); i++) {
                 const BlockDevice *device = s.devices + i;

@@ -73,6 +73,8 @@ _Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeo
 #define CPUS_MOST 0.8
 /* A process that has a CPU to itself, less what others take of it. One that shares it with another has a half. */
 #define BUSIEST_MIN 0.7
+/* More than a thread and its helpers can use: that is a process with several that are busy. */
+#define BUSIEST_MAX 1.2
 /* A fifth of a CPU must have been idle before it is said that there was one. */
 #define IDLE_MIN 0.2
 /* A CPU that sleeps takes some tens of microseconds to begin, in a virtual machine more; one that others use lets a thread wait for
@@ -250,6 +252,13 @@ static bool parts_read(const DiagnosisFigures *f, Parts *ret) {
 
 /* ---- findings ------------------------------------------------------------------------------------------------- */
 
+static bool diagnosis_has(const Diagnosis *d, FindingKind kind) {
+        for (size_t i = 0; i < d->n_findings; i++)
+                if (d->findings[i].kind == kind)
+                        return true;
+        return false;
+}
+
 static _printf_(8, 9) Finding* diagnosis_add(Diagnosis *d, FindingKind kind, Certainty certainty, enum qos_state state, double share,
                                              double time, const char *rule, const char *format, ...) {
         Finding *f = d->findings + d->n_findings++;
@@ -260,14 +269,22 @@ static _printf_(8, 9) Finding* diagnosis_add(Diagnosis *d, FindingKind kind, Cer
         va_start(ap, format);
         (void) vsnprintf(f->text, sizeof(f->text), format, ap);
         va_end(ap);
+
+        /* By another rule it was not found */
+        for (size_t i = 0; i < d->n_excluded; i++)
+                if (d->excluded[i].kind == kind)
+                        d->excluded[i--] = d->excluded[--d->n_excluded];
         return f;
 }
 
 static _printf_(3, 4) void diagnosis_exclude(Diagnosis *d, FindingKind kind, const char *format, ...) {
-        Excluded *e = d->excluded + d->n_excluded++;
+        Excluded *e = d->excluded + d->n_excluded;
         va_list ap;
 
-        assert(d->n_excluded <= ELEMENTSOF(d->excluded));
+        if (diagnosis_has(d, kind))
+                return;
+        assert(d->n_excluded < ELEMENTSOF(d->excluded));
+        d->n_excluded++;
         e->kind = kind;
         va_start(ap, format);
         (void) vsnprintf(e->text, sizeof(e->text), format, ap);
@@ -276,13 +293,6 @@ static _printf_(3, 4) void diagnosis_exclude(Diagnosis *d, FindingKind kind, con
 
 static void name_copy(char ret[static DIAGNOSIS_NAME_MAX], const char *name) {
         (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "%s", name);
-}
-
-static bool diagnosis_has(const Diagnosis *d, FindingKind kind) {
-        for (size_t i = 0; i < d->n_findings; i++)
-                if (d->findings[i].kind == kind)
-                        return true;
-        return false;
 }
 
 /* Who is behind it, with a finding that is there already. */
@@ -420,7 +430,7 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
         for (Part p = PART_RUN_QUEUE; p < _PART_MAX; p++)
                 resources += parts->least[p] / (f->queue + f->service);
 
-        one = f->busiest >= BUSIEST_MIN && f->threads[QOS_STATE_RUNNING] < WORSE * f->busiest;
+        one = f->busiest >= BUSIEST_MIN && f->busiest < BUSIEST_MAX && f->threads[QOS_STATE_RUNNING] < WORSE * f->busiest;
         if (!one && f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus && (queue >= SHARE_MOST || parts->least[PART_RUN_QUEUE] / f->first_byte >= SHARE_MIN)) {
                 (void) diagnosis_add(d, FINDING_LIMIT, CERTAINTY_CERTAIN, QOS_STATE_RUNNING, (parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE]) / f->first_byte,
                                      parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE],

@@ -26,6 +26,8 @@ static int normal_read(const char *path, sd_json_variant **ret_file, sd_json_var
         int r;
 
         r = sd_json_parse_file(NULL, path, 0, &file, &line, &column);
+        if (r == -ENODATA)
+                return complain(r, "'%s' is empty.", path);
         if (r < 0)
                 return line > 0 ? complain(r, "'%s' is not a file that 'qosctl diagnose --save=' has written: no JSON in line %u, column %u.", path, line, column) :
                                   complain(r, "Failed to read '%s': %m", path);

@@ -13,9 +13,18 @@ from scenario import Server, Unit, Varlink, VarlinkError, check, equal, fail, qo
 SECONDS = 3     # of each diagnosis
 
 
+loaded_for = None
+
+
 def diagnose(unit, *options, status=0):
+    """The unit is attached by the diagnosis; the programs are loaded before, which takes the verifier a second of CPU time that others may not
+    leave it."""
+    global loaded_for
+    if not loaded_for:
+        loaded_for = Unit("/bin/sleep infinity", type="exec").start()
+        scenario.attach(loaded_for, "--probes=requests,cpu,block,memory")
     name = unit if isinstance(unit, str) else unit.name
-    r = qosctl("diagnose", name, f"--for={SECONDS}s", "--json=short", *options, ok=False)
+    r = qosctl("diagnose", name, f"--for={SECONDS}s", "--json=short", *options, ok=False, timeout=40)
     equal(r.returncode, status, f"exit status, {r.stderr.strip() or r.stdout}")
     return json.loads(r.stdout)
 
@@ -65,15 +74,24 @@ def other_cpu(cpu=0):
     return others[0] if others else cpu
 
 
+# Before whatever else the machine does: all that take part, also those that are in the way
+FIRST = "Nice=-10\n"
+
+
 class Toiler(Server):
-    def __init__(self, **options):
-        super().__init__(program="toiler", **options)
+    def __init__(self, settings="", **options):
+        super().__init__(program="toiler", settings=FIRST + settings, **options)
         self.start()
+
+
+def backend(delay_us):
+    return Server(mode="thread", delay_us=delay_us, settings=FIRST).start()
 
 
 @contextlib.contextmanager
 def loaded(server, **options):
     """Requests all the while, as many at a time as there are connections."""
+    os.setpriority(os.PRIO_PROCESS, 0, -10)
     client = scenario.Client(server, duration_ms=60000, number=1 << 40, **options)
     try:
         yield client
@@ -84,7 +102,7 @@ def loaded(server, **options):
 def redis(cpu=None):
     port = unused_port()
     u = Unit(f"/usr/bin/redis-server --port {port} --save '' --bind 127.0.0.1 --supervised systemd",
-             settings=f"CPUAffinity={cpu}" if cpu is not None else "").start()
+             settings=FIRST + (f"CPUAffinity={cpu}" if cpu is not None else "")).start()
     u.port = port
     return u
 
@@ -92,6 +110,7 @@ def redis(cpu=None):
 @contextlib.contextmanager
 def benchmark(u, connections=20):
     """The load that comes with Redis, on a CPU of its own."""
+    os.setpriority(os.PRIO_PROCESS, 0, -10)
     with on_cpu(other_cpu()):
         p = subprocess.Popen(["redis-benchmark", "-p", str(u.port), "-c", str(connections), "-t", "get", "-n", "1000000000", "-q"],
                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -103,7 +122,7 @@ def benchmark(u, connections=20):
 
 
 def hog(cpu=0):
-    return Unit("/bin/sh -c 'while :; do :; done'", name=unit_name("hog"), type="exec", settings=f"CPUAffinity={cpu}").start()
+    return Unit("/bin/sh -c 'while :; do :; done'", name=unit_name("hog"), type="exec", settings=FIRST + f"CPUAffinity={cpu}").start()
 
 
 @test(deadline=60, exclusive=True)
@@ -136,11 +155,11 @@ def pool_too_small():
 @test(deadline=60, exclusive=True)
 def slow_dependency():
     """It asks another server, which takes its time."""
-    backend = Server(mode="thread", delay_us=20000).start()
-    s = Toiler(ask=backend.port)
+    slow = backend(20000)
+    s = Toiler(ask=slow.port)
     with loaded(s, connections=4):
         f, = only(calm(lambda: diagnose(s)), "dependency")
-    equal((f["resource"], f["certainty"]), (f"127.0.0.1:{backend.port}", "certain"), f"whom it waits for: {f}")
+    equal((f["resource"], f["certainty"]), (f"127.0.0.1:{slow.port}", "certain"), f"whom it waits for: {f}")
 
 
 @test(deadline=60, exclusive=True)
@@ -175,24 +194,13 @@ def files(n):
 
 @test(deadline=60, exclusive=True)
 def own_syncs():
-    """Each answer waits until the disk has something, many times over."""
+    """Each answer waits until the disk has some MiB."""
     with files(1) as (path,):
-        s = Toiler(sync=path, syncs=50)
+        s = Toiler(sync=path, sync_size=8 << 20)
         with loaded(s, connections=2):
             f, = only(calm(lambda: diagnose(s)), "disk")
     equal(f["state"], "disk", f"what it waits for: {f}")
     check("its bytes are the unit's own" in f["text"], f"whose bytes these are: {f}")
-
-
-@test(deadline=60, exclusive=True)
-def neighbour_on_the_disk():
-    """Another unit writes as much to the disk as that takes."""
-    with files(2) as (path, other):
-        s = Toiler(sync=path, syncs=10)
-        Unit(f"/bin/sh -c 'while :; do dd if=/dev/zero of={other} bs=4M count=32 oflag=dsync status=none; done'", type="exec").start()
-        with loaded(s, connections=1):
-            f, = only(calm(lambda: diagnose(s)), "disk")
-    check("its bytes are others'" in f["text"], f"whose bytes these are: {f}")
 
 
 @test(deadline=60, exclusive=True)
@@ -210,14 +218,38 @@ def nothing_wrong():
             only(calm(lambda: diagnose(s)))
 
 
+@test(deadline=60, exclusive=True, needs_vm="no cpu controller in the container")
+def quota_too_small():
+    s = Toiler(cpu_us=20000, settings="CPUQuota=20%")
+    with loaded(s, connections=2):
+        d = diagnose(s)
+    f = found(d, "quota")
+    equal((d["findings"][0]["kind"], f["state"]), ("quota", "throttled"), f"what it waits for: {said(d)}")
+
+
+@test(deadline=60, exclusive=True, needs_vm="no memory controller in the container")
+def memory_too_small():
+    """A file of which a tenth may stay in memory, and requests for any part of it."""
+    with files(1) as (path,):
+        with open(path, "wb") as f:
+            for _ in range(160):
+                f.write(os.urandom(1 << 20))
+        s = Toiler(touch=path, settings="MemoryMax=16M")
+        with loaded(s, connections=2):
+            d = diagnose(s)
+    f = found(d, "memory")
+    equal(d["findings"][0]["kind"], "memory", f"what it waits for: {said(d)}")
+    check(d["figures"]["majorFaults"] > 0, f"without a major fault: {said(d)}")
+
+
 @test(deadline=60, exclusive=True)
 def two_faults():
     """It shares its CPU, and asks somebody who is slow."""
-    backend = Server(mode="thread", delay_us=10000).start()
-    s, other = Toiler(ask=backend.port, cpu_us=5000, settings="CPUAffinity=0"), hog()
+    slow = backend(10000)
+    s, other = Toiler(ask=slow.port, cpu_us=5000, settings="CPUAffinity=0"), hog()
     with on_cpu(other_cpu()), loaded(s, connections=1):
         d = diagnose(s)
-    equal((found(d, "cpu")["unit"], found(d, "dependency")["resource"]), (other.name, f"127.0.0.1:{backend.port}"), f"both: {said(d)}")
+    equal((found(d, "cpu")["unit"], found(d, "dependency")["resource"]), (other.name, f"127.0.0.1:{slow.port}"), f"both: {said(d)}")
 
 
 @test(deadline=60, exclusive=True)

@@ -114,6 +114,7 @@ class FakeQosd:
         self.calls = []         # (method, parameters), in order
         self.errors = {}        # method to Error
         self.histories = {}     # name to what History replies
+        self.diagnosis = {}     # what Diagnose replies, beside the unit and the time
         self.thresholds = []    # what ListThresholds replies
         self.monitored = []     # lists of what Monitor replies, one for each call; an Error ends one
         self.marks = {}         # (connection, name) to when it was set
@@ -314,6 +315,10 @@ class FakeQosd:
         return {"unit": unit, "name": name, "state": state, "metric": "requests.server.firstByte.p99", "limit": 20000000,
                 "threshold": f"{name}: requests.server.firstByte.p99 > 20ms over 10s for 2s, clear 15ms for 5s",
                 "source": "administrator", "since": 1763683200 * SEC} | ({"value": value} if value is not None else {}) | more
+
+    def do_Diagnose(self, c, unit, window=None, normal=None, allowInteractiveAuthentication=False):
+        self.check_window(window)
+        return [{"unit": self.resolve(unit), "timestamp": 1763683260000000000} | self.diagnosis]
 
     def do_SetThreshold(self, c, unit, threshold, allowInteractiveAuthentication=False):
         if ":" not in threshold:

@@ -747,6 +747,60 @@ class Others(Test):
         self.assertIn("Expected a command", self.error_of("measure", "nginx", status=2))
         self.error_of("measure", status=2)
 
+    def test_diagnose(self):
+        figures = {"rate": 1000, "cpus": 2.0, "idleCpus": 0.25, "threads": {"running": 0.5, "runQueue": 0.75, "lock": 0.0}}
+        found = {"verdict": "found", "text": "It answers.", "figures": figures,
+                 "findings": [{"kind": "cpu", "certainty": "likely", "text": "Its threads wait for a CPU, \x1b hog.service used it", "rule": "the rule",
+                               "unit": "hog.service", "resource": "hog.service", "state": "runQueue", "time": 5, "share": 0.5}],
+                 "excluded": [{"kind": "disk", "text": "Its threads wait for the disk for 0 of a request (0%)"}]}
+        nothing = {"verdict": "nothing", "text": "It answers.", "figures": figures, "findings": [], "excluded": []}
+        self.qosd.add("nginx.service")
+
+        self.qosd.diagnosis = found
+        out = self.out_of("diagnose", "nginx")
+        self.assertTrue(out.startswith("nginx.service: it is held back.\nIt answers.\n\ncpu (likely)\n"), out)
+        self.assertIn("hog.service used it", out)
+        self.assertNotIn("\x1b", out)
+        self.assertIn("\n    the rule\n\nRuled out:\n    disk       Its threads wait for the disk", out)
+        self.assertIn("\nThreads, on average: running 0.50 runQueue 0.75\n", out)
+        self.assertIn("It may use 2 CPUs, of which 0.25 were idle.", out)
+        self.assertEqual(self.calls("Diagnose")[-1]["window"], 10 * 10 ** 9)
+        self.out_of("diagnose", "nginx", "--for=60s")
+        self.assertEqual(self.calls("Diagnose")[-1]["window"], 60 * 10 ** 9)
+        self.assertEqual(json.loads(self.out_of("diagnose", "nginx", "--json=short"))["findings"][0]["unit"], "hog.service")
+
+        self.qosd.diagnosis = nothing
+        self.assertTrue(self.out_of("diagnose", "nginx").startswith("nginx.service: nothing wrong was found.\n"))
+        self.qosd.diagnosis = nothing | {"verdict": "unknown"}
+        self.assertIn("cannot be told", self.run_qosctl("diagnose", "nginx", status=1)[0])
+
+        # What is normal is kept, and given back as it was
+        self.qosd.diagnosis = nothing
+        path = self.directory + "/normal"
+        self.out_of("diagnose", "nginx", f"--save={path}")
+        with open(path) as f:
+            kept = json.load(f)
+        self.assertEqual((kept["version"], kept["unit"], kept["figures"]), (1, "nginx.service", figures))
+        out = self.out_of("diagnose", "nginx", f"--against={path}")
+        self.assertEqual(self.calls("Diagnose")[-1]["normal"], figures)
+        self.assertNotIn("another unit", out)
+        self.qosd.add("redis.service")
+        self.assertIn("kept of another unit, 'nginx.service'", self.out_of("diagnose", "redis", f"--against={path}"))
+        n = len(self.calls("Diagnose"))
+        for text, what in (("{", "no JSON"), ("{}", "no version"), ('{"version":2,"figures":{}}', "version 2, expected version 1"), ('{"version":1}', "no figures"),
+                           ('{"version":1,"figures":[]}', "no figures"), ("", "is empty")):
+            with open(path, "w") as f:
+                f.write(text)
+            self.assertIn(what, self.error_of("diagnose", "nginx", f"--against={path}"))
+        self.assertIn("No such file", self.error_of("diagnose", "nginx", f"--against={path}.none"))
+        self.assertEqual(len(self.calls("Diagnose")), n)
+        self.assertIn("Failed to write", self.error_of("diagnose", "nginx", f"--save={self.directory}/none/normal"))
+        self.error_of("diagnose", "other", status=4)
+        self.error_of("diagnose", "nginx", "redis", status=2)
+        self.error_of("diagnose", "nginx", "--window=10s", status=2)
+        self.error_of("status", "nginx", "--save=x", status=2)
+        self.error_of("diagnose", "nginx", "--against=", status=2)
+
     def test_measure_signals(self):
         """Signals get through to the command, and do not end qosctl before it."""
         self.qosd.add("nginx.service")
@@ -1239,6 +1293,8 @@ class Completion(Test):
         self.assertEqual(self.complete("history", "redis.service", "requests.server.count", "requests.q"), ["requests.quality"])
         self.assertEqual(self.complete("history", "--s"), ["--since="])
         self.assertEqual(self.complete("measure", "n"), ["nginx.service"])
+        self.assertEqual(self.complete("diagnose", "n"), ["nginx.service"])
+        self.assertEqual(self.complete("diagnose", "--s"), ["--save="])
         self.qosd.thresholds = [self.qosd.threshold("redis.service", n, "ok") for n in ("slow", "idle")]
         self.assertEqual(self.complete("clear-threshold", "redis.service", ""), ["idle", "slow"])
         self.assertEqual(self.complete("is-ok", "r"), ["redis.service"])

@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <math.h>
+
+#include "check.h"
+#include "diagnosis.h"
+#include "util.h"
+
+#define US 1e3
+#define MS 1e6
+
+/* A server that is well: 1000 requests per second, 200 us each, 100 us of CPU time, on two CPUs. */
+static DiagnosisEvidence evidence(void) {
+        DiagnosisEvidence e = {};
+        DiagnosisFigures *f = &e.now;
+
+        memset(f, 0, sizeof(*f));
+        f->covered = 10e9;
+        f->rate = 1000;
+        f->queue = 20 * US;
+        f->service = 180 * US;
+        f->first_byte = 200 * US;
+        f->bytes_in = 64;
+        f->bytes_out = 128;
+        f->threads[QOS_STATE_RUNNING] = 0.1;
+        f->threads[QOS_STATE_POLL] = 4;
+        f->run_queue_wait = 5 * US;
+        f->cpus = 2;
+        f->idle_cpus = 1.8;
+        f->busiest = 0.1;
+        return e;
+}
+
+static void set_times(DiagnosisFigures *f, double queue, double service) {
+        f->queue = queue;
+        f->service = service;
+        f->first_byte = f->receive + queue + service;
+}
+
+static const Finding* find(const Diagnosis *d, FindingKind kind) {
+        for (size_t i = 0; i < d->n_findings; i++)
+                if (d->findings[i].kind == kind)
+                        return d->findings + i;
+        return NULL;
+}
+
+/* This is found, and nothing else. */
+static const Finding* only(const DiagnosisEvidence *e, FindingKind kind, Diagnosis *d) {
+        diagnosis_make(e, d);
+        for (size_t i = 0; i < d->n_findings; i++)
+                if (d->findings[i].kind != kind)
+                        fprintf(stderr, "%s: %s\n", finding_kind_to_string(d->findings[i].kind), d->findings[i].text);
+        check(d->n_findings == 1 && d->findings[0].kind == kind);
+        check(d->verdict == VERDICT_FOUND);
+        check(d->findings[0].text[0] && d->findings[0].rule);
+        for (size_t i = 0; i < d->n_excluded; i++)
+                check(d->excluded[i].kind != kind && d->excluded[i].text[0]);
+        return d->findings;
+}
+
+static void nothing(const DiagnosisEvidence *e) {
+        Diagnosis d;
+
+        diagnosis_make(e, &d);
+        for (size_t i = 0; i < d.n_findings; i++)
+                fprintf(stderr, "%s: %s\n", finding_kind_to_string(d.findings[i].kind), d.findings[i].text);
+        check(d.verdict == VERDICT_NOTHING && d.n_findings == 0 && d.text[0]);
+}
+
+static void test_words(void) {
+        for (FindingKind k = 0; k < _FINDING_KIND_MAX; k++)
+                check(finding_kind_to_string(k));
+        for (Certainty c = 0; c < _CERTAINTY_MAX; c++)
+                check(certainty_to_string(c));
+        for (Verdict v = 0; v < _VERDICT_MAX; v++)
+                check(verdict_to_string(v));
+        check(!diagnosis_state_name(QOS_STATE_NONE));
+        check(streq(diagnosis_state_name(QOS_STATE_RUN_QUEUE), "runQueue"));
+        check(streq(diagnosis_state_name(QOS_STATE_OTHER), "other"));
+
+        /* Each figure once */
+        for (size_t i = 0; i < diagnosis_n_figures; i++)
+                for (size_t k = 0; k < i; k++)
+                        check(!streq(diagnosis_figures[i].name, diagnosis_figures[k].name) && diagnosis_figures[i].offset != diagnosis_figures[k].offset);
+}
+
+static void test_nothing(void) {
+        DiagnosisEvidence e = evidence();
+
+        nothing(&e);
+
+        /* Threads that wait for work are no contention, however many */
+        e.now.threads[QOS_STATE_PARK] = 500;
+        e.now.threads[QOS_STATE_SLEEP] = 20;
+        e.now.threads[QOS_STATE_SOCKET] = 50;
+        nothing(&e);
+
+        /* A thread that syncs in the background: no request has room for it in its time of service */
+        e.now.threads[QOS_STATE_RUNNING] = 0.17;
+        e.now.threads[QOS_STATE_DISK] = 0.9;
+        nothing(&e);
+
+        /* No requests, and threads that run now and then */
+        e = evidence();
+        e.now.rate = 0;
+        e.now.first_byte = e.now.receive = e.now.queue = e.now.service = e.now.answer = NAN;
+        e.now.threads[QOS_STATE_RUN_QUEUE] = 0.03;
+        nothing(&e);
+
+        /* A proxy that waits for a backend for half a millisecond */
+        e = evidence();
+        set_times(&e.now, 20 * US, 600 * US);
+        e.now.asked = 1000;
+        e.now.ask_time = 500 * US;
+        nothing(&e);
+
+        /* A request that takes a while, by itself */
+        e = evidence();
+        set_times(&e.now, 20 * US, 20 * MS);
+        e.now.threads[QOS_STATE_SLEEP] = 20;
+        nothing(&e);
+}
+
+static void test_cpu(void) {
+        DiagnosisEvidence e = evidence();
+        const Finding *f;
+        Diagnosis d;
+
+        /* One thread that has half of a CPU, and clients that wait for it */
+        e.now.rate = 10000;
+        set_times(&e.now, 1.9 * MS, 100 * US);
+        e.now.threads[QOS_STATE_RUNNING] = 0.5;
+        e.now.threads[QOS_STATE_RUN_QUEUE] = 0.5;
+        e.now.threads[QOS_STATE_POLL] = 0;
+        e.now.run_queue_wait = 3 * MS;
+        e.now.cpus = 1;
+        e.now.idle_cpus = 0;
+        e.now.busiest = 0.5;
+        f = only(&e, FINDING_CPU, &d);
+        check(f->state == QOS_STATE_RUN_QUEUE && !f->unit[0] && strstr(f->text, "no unit was seen"));
+        check(fabs(f->share - 0.5) < 0.05);
+
+        e.users[0] = (DiagnosisNamed) { .name = "hog.service", .value = 0.5 };
+        e.n_users = 1;
+        f = only(&e, FINDING_CPU, &d);
+        check(streq(f->unit, "hog.service") && streq(f->resource, "hog.service") && strstr(f->text, "hog.service used 0.50"));
+
+        /* Woken up after others: nearly all of the time is in the queue */
+        e = evidence();
+        set_times(&e.now, 4 * MS, 100 * US);
+        e.now.rate = 100;
+        e.now.threads[QOS_STATE_RUNNING] = 0.01;
+        e.now.threads[QOS_STATE_RUN_QUEUE] = 0.4;
+        e.now.run_queue_wait = 4 * MS;
+        f = only(&e, FINDING_CPU, &d);
+        check(f->certainty == CERTAINTY_CERTAIN && f->share > 0.9);
+
+        /* CPUs that were asleep and have to wake up, fifty times for each request */
+        e.now.run_queue_wait = 30 * US;
+        nothing(&e);
+        /* The same, and no CPU was idle */
+        e.now.idle_cpus = 0;
+        (void) only(&e, FINDING_CPU, &d);
+
+        /* No requests, and it does not get to run */
+        e.now.rate = 0;
+        e.now.first_byte = e.now.receive = e.now.queue = e.now.service = e.now.answer = NAN;
+        nothing(&e);
+        e.now.threads[QOS_STATE_RUN_QUEUE] = 3;
+        f = only(&e, FINDING_CPU, &d);
+        check(f->certainty == CERTAINTY_POSSIBLE && isnan(f->share));
+}
+
+static void test_quota(void) {
+        DiagnosisEvidence e = evidence();
+        const Finding *f;
+        Diagnosis d;
+
+        set_times(&e.now, 20 * MS, 30 * MS);
+        e.now.rate = 100;
+        e.now.threads[QOS_STATE_RUNNING] = 0.2;
+        e.now.threads[QOS_STATE_THROTTLED] = 0.8;
+        e.now.throttled = 0.9;
+        f = only(&e, FINDING_QUOTA, &d);
+        check(f->state == QOS_STATE_THROTTLED && strstr(f->text, "90% of the periods"));
+}
+
+static void test_disk(void) {
+        DiagnosisEvidence e = evidence();
+        const Finding *f;
+        Diagnosis d;
+
+        set_times(&e.now, 1 * MS, 10 * MS);
+        e.now.rate = 100;
+        e.now.threads[QOS_STATE_RUNNING] = 0.02;
+        e.now.threads[QOS_STATE_DISK] = 0.95;
+        e.devices[0] = (DiagnosisNamed) { .name = "sda", .value = 0.9 };
+        e.n_devices = 1;
+        f = only(&e, FINDING_DISK, &d);
+        check(streq(f->resource, "sda") && strstr(f->text, "the unit's own (90%)") && f->certainty == CERTAINTY_CERTAIN);
+
+        e.devices[0].value = 0.1;
+        f = only(&e, FINDING_DISK, &d);
+        check(strstr(f->text, "are others' (90%)") && !f->unit[0]);
+        (void) snprintf(e.devices[0].unit, sizeof(e.devices[0].unit), "backup.service");
+        f = only(&e, FINDING_DISK, &d);
+        check(streq(f->unit, "backup.service") && strstr(f->text, "of them backup.service"));
+        e.devices[0].value = NAN;
+        f = only(&e, FINDING_DISK, &d);
+        check(streq(f->resource, "sda") && !f->unit[0]);
+
+        /* What it reads had been in memory */
+        e.now.reads = 100;
+        e.now.refaults = 800;
+        f = only(&e, FINDING_MEMORY, &d);
+        check(f->state == QOS_STATE_DISK && strstr(f->text, "in memory before"));
+}
+
+static void test_lock_and_memory(void) {
+        DiagnosisEvidence e = evidence();
+        const Finding *f;
+        Diagnosis d;
+
+        set_times(&e.now, 20 * US, 16 * MS);
+        e.now.rate = 500;
+        e.now.threads[QOS_STATE_LOCK] = 7;
+        e.now.threads[QOS_STATE_SLEEP] = 1;
+        f = only(&e, FINDING_LOCK, &d);
+        check(f->state == QOS_STATE_LOCK && fabs(f->share - 14.0 / 16) < 0.03);
+
+        e = evidence();
+        set_times(&e.now, 20 * US, 5 * MS);
+        e.now.rate = 100;
+        e.now.threads[QOS_STATE_MEMORY] = 0.4;
+        e.now.major_faults = 300;
+        f = only(&e, FINDING_MEMORY, &d);
+        check(f->state == QOS_STATE_MEMORY && strstr(f->text, "300 major faults"));
+
+        e = evidence();
+        e.now.oom_kills = 0.1;
+        f = only(&e, FINDING_MEMORY, &d);
+        check(isnan(f->share) && strstr(f->text, "killed"));
+}
+
+static void test_dependency(void) {
+        DiagnosisEvidence e = evidence();
+        const Finding *f;
+        Diagnosis d;
+
+        set_times(&e.now, 1 * MS, 21 * MS);
+        e.now.rate = 100;
+        e.now.asked = 200;
+        e.now.ask_time = 10 * MS;
+        e.now.threads[QOS_STATE_SOCKET] = 5;
+        e.peers[0] = (DiagnosisNamed) { .name = "10.0.0.7:5432", .unit = "postgresql.service", .value = 10 * MS };
+        e.n_peers = 1;
+        f = only(&e, FINDING_DEPENDENCY, &d);
+        check(streq(f->resource, "10.0.0.7:5432") && streq(f->unit, "postgresql.service") && strstr(f->text, "10.0ms"));
+
+        /* Something else that it asks, beside its requests: more than there is time for */
+        e = evidence();
+        set_times(&e.now, 20 * US, 5 * MS);
+        e.now.rate = 100;
+        e.now.threads[QOS_STATE_LOCK] = 0.45;
+        e.now.asked = 50;
+        e.now.ask_time = 1 * MS;
+        (void) only(&e, FINDING_LOCK, &d);
+
+        /* It may be the one as well as the other, and something is */
+        e.now.asked = 100;
+        e.now.ask_time = 4.5 * MS;
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_FOUND && d.n_findings == 2);
+        for (size_t i = 0; i < 2; i++)
+                check(d.findings[i].certainty == CERTAINTY_POSSIBLE);
+}
+
+static void test_network(void) {
+        DiagnosisEvidence e = evidence();
+        const Finding *f;
+        Diagnosis d;
+
+        e.now.answer = 500 * MS;
+        e.now.rate = 10;
+        e.now.threads[QOS_STATE_RUNNING] = 0.01;
+        e.now.threads[QOS_STATE_SOCKET] = 5;
+        f = only(&e, FINDING_NETWORK, &d);
+        check(f->certainty == CERTAINTY_LIKELY && strstr(f->text, "clients"));
+
+        /* The application itself takes its time for the rest of the answer */
+        e.now.threads[QOS_STATE_SLEEP] = 5;
+        f = only(&e, FINDING_NETWORK, &d);
+        check(f->certainty == CERTAINTY_POSSIBLE);
+
+        e.now.retransmits = 3;
+        f = only(&e, FINDING_NETWORK, &d);
+        check(f->certainty == CERTAINTY_CERTAIN && strstr(f->text, "sent again"));
+
+        /* Requests that drop in */
+        e = evidence();
+        e.now.receive = 30 * MS;
+        set_times(&e.now, 20 * US, 180 * US);
+        f = only(&e, FINDING_NETWORK, &d);
+        check(strstr(f->text, "to arrive"));
+
+        /* Loss alone */
+        e = evidence();
+        e.now.retransmits = 50;
+        f = only(&e, FINDING_NETWORK, &d);
+        check(isnan(f->share));
+        e.now.retransmits = 5;
+        nothing(&e);
+}
+
+static void test_limit(void) {
+        DiagnosisEvidence e = evidence();
+        const Finding *f;
+        Diagnosis d;
+
+        /* One busy process */
+        set_times(&e.now, 3.5 * MS, 500 * US);
+        e.now.rate = 1960;
+        e.now.threads[QOS_STATE_RUNNING] = 0.98;
+        e.now.busiest = 0.98;
+        e.now.idle_cpus = 1;
+        e.busiest_pid = 4711;
+        f = only(&e, FINDING_LIMIT, &d);
+        check(f->certainty == CERTAINTY_CERTAIN && streq(f->resource, "process 4711") && f->state == QOS_STATE_RUNNING);
+
+        /* The same, on the only CPU that it may use */
+        e.now.cpus = 1;
+        e.now.idle_cpus = 0.02;
+        f = only(&e, FINDING_LIMIT, &d);
+        check(streq(f->resource, "process 4711"));
+
+        /* Two workers, each with 10 ms of its own, and CPUs that have nothing to do */
+        e = evidence();
+        set_times(&e.now, 30 * MS, 10 * MS);
+        e.now.rate = 200;
+        e.now.threads[QOS_STATE_SLEEP] = 2;
+        f = only(&e, FINDING_LIMIT, &d);
+        check(strstr(f->text, "2.0 at a time") && strstr(f->text, "CPUs are idle") && f->certainty == CERTAINTY_LIKELY);
+        /* … while they wait for a lock: that explains it, not their number */
+        e.now.threads[QOS_STATE_LOCK] = 1.9;
+        (void) only(&e, FINDING_LOCK, &d);
+
+        /* All CPUs, by many threads that compete with each other */
+        e = evidence();
+        set_times(&e.now, 1 * MS, 15 * MS);
+        e.now.rate = 500;
+        e.now.threads[QOS_STATE_RUNNING] = 1.95;
+        e.now.threads[QOS_STATE_RUN_QUEUE] = 6;
+        e.now.run_queue_wait = 3 * MS;
+        e.now.idle_cpus = 0.01;
+        e.now.busiest = 1.95;
+        e.now.cpus = 2;
+        (void) only(&e, FINDING_LIMIT, &d);
+        e.now.busiest = 0.25;
+        f = only(&e, FINDING_LIMIT, &d);
+        check(strstr(f->text, "1.95 of the 2 CPUs"));
+}
+
+static void test_normal(void) {
+        DiagnosisEvidence e = evidence(), before = evidence();
+        const Finding *f;
+        Diagnosis d;
+
+        e.normal = &before.now;
+        nothing(&e);
+
+        /* Three times as many requests, for one thread */
+        set_times(&e.now, 2 * MS, 190 * US);
+        e.now.rate = 3000;
+        e.now.threads[QOS_STATE_RUNNING] = 0.3;
+        diagnosis_make(&e, &d);
+        check(find(&d, FINDING_WORKLOAD) && d.findings[0].kind == FINDING_WORKLOAD && strstr(d.findings[0].text, "3000 requests per second, normally 1000"));
+
+        /* Larger ones */
+        e = evidence();
+        e.normal = &before.now;
+        set_times(&e.now, 20 * US, 900 * US);
+        e.now.threads[QOS_STATE_RUNNING] = 0.2;
+        e.now.bytes_out = 64000;
+        f = only(&e, FINDING_WORKLOAD, &d);
+        check(strstr(f->text, "larger"));
+
+        /* Such that take more CPU time */
+        e.now.bytes_out = 128;
+        e.now.threads[QOS_STATE_RUNNING] = 0.8;
+        f = only(&e, FINDING_WORKLOAD, &d);
+        check(strstr(f->text, "CPU time: 800us, normally 100us"));
+
+        /* Neither: a disk that has become slow, though below what would be told without a normal */
+        e = evidence();
+        e.normal = &before.now;
+        set_times(&e.now, 20 * US, 900 * US);
+        e.now.threads[QOS_STATE_DISK] = 0.7;
+        (void) only(&e, FINDING_DISK, &d);
+        check(d.n_excluded > 0);
+        /* … and more requests at the same time: the wait explains it */
+        e.now.rate = 2000;
+        e.now.threads[QOS_STATE_DISK] = 1.4;
+        e.now.threads[QOS_STATE_RUNNING] = 0.2;
+        (void) only(&e, FINDING_DISK, &d);
+
+        /* It always waits for its backend, but now it waits for a lock */
+        set_times(&before.now, 20 * US, 5 * MS);
+        before.now.asked = 1000;
+        before.now.ask_time = 4.8 * MS;
+        e = before;
+        e.normal = &before.now;
+        nothing(&e);
+        set_times(&e.now, 20 * US, 15 * MS);
+        e.now.threads[QOS_STATE_LOCK] = 10;
+        (void) only(&e, FINDING_LOCK, &d);
+
+        /* Slower, and nobody knows why */
+        e = before;
+        e.normal = &before.now;
+        set_times(&e.now, 20 * US, 15 * MS);
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_UNKNOWN && d.n_findings == 0);
+}
+
+static void test_two(void) {
+        DiagnosisEvidence e = evidence();
+        Diagnosis d;
+
+        set_times(&e.now, 100 * US, 21 * MS);
+        e.now.rate = 40;
+        e.now.threads[QOS_STATE_RUNNING] = 0.2;
+        e.now.threads[QOS_STATE_RUN_QUEUE] = 0.24;
+        e.now.run_queue_wait = 3 * MS;
+        e.now.idle_cpus = 1;
+        e.now.asked = 40;
+        e.now.ask_time = 10 * MS;
+        diagnosis_make(&e, &d);
+        check(d.n_findings == 2 && find(&d, FINDING_CPU) && find(&d, FINDING_DEPENDENCY));
+        check(d.findings[0].share >= d.findings[1].share);
+}
+
+static void test_unknown(void) {
+        DiagnosisEvidence e = {};
+        Diagnosis d;
+
+        /* Nothing is known at all */
+        diagnosis_figures_set_absent(&e.now);
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_UNKNOWN && d.n_findings == 0);
+
+        /* Requests alone: what threads do is neither found nor ruled out */
+        e = evidence();
+        for (unsigned i = 0; i < QOS_STATES; i++)
+                e.now.threads[i] = NAN;
+        e.now.asked = e.now.ask_time = e.now.cpus = e.now.idle_cpus = e.now.busiest = e.now.throttled = NAN;
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_NOTHING);
+        for (size_t i = 0; i < d.n_excluded; i++)
+                check(d.excluded[i].kind == FINDING_LIMIT || d.excluded[i].kind == FINDING_NETWORK);
+
+        /* Slow as people notice, and nothing that is known explains it */
+        e = evidence();
+        set_times(&e.now, 20 * US, 300 * MS);
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_UNKNOWN);
+
+        /* It hangs: nothing is answered */
+        e = evidence();
+        e.now.rate = 0;
+        e.now.first_byte = e.now.receive = e.now.queue = e.now.service = e.now.answer = NAN;
+        e.now.in_flight = 8;
+        e.now.oldest = 20e9;
+        e.now.threads[QOS_STATE_RUNNING] = 0;
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_UNKNOWN && strstr(d.text, "8 requests wait"));
+        e.now.threads[QOS_STATE_LOCK] = 8;
+        (void) only(&e, FINDING_LOCK, &d);
+
+        /* Questions overlap */
+        e.now.rate = NAN;
+        e.now.in_flight = 0;
+        e.now.threads[QOS_STATE_LOCK] = 0;
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_UNKNOWN);
+}
+
+int main(void) {
+        test_words();
+        test_nothing();
+        test_cpu();
+        test_quota();
+        test_disk();
+        test_lock_and_memory();
+        test_dependency();
+        test_network();
+        test_limit();
+        test_normal();
+        test_two();
+        test_unknown();
+        return 0;
+}
