@@ -8,28 +8,30 @@ import os
 import subprocess
 
 import scenario
-from scenario import Server, Unit, Varlink, VarlinkError, check, equal, fail, qosctl, run, systemctl, test, unit_name, unused_port, varlink_error, wait_for
+from scenario import Server, Unit, check, equal, fail, qosctl, test, unit_name, unused_port
 
 SECONDS = 3     # of each diagnosis
 
 
-loaded_for = None
-
-
 def diagnose(unit, *options, status=0):
-    """The unit is attached by the diagnosis; the programs are loaded before, which takes the verifier a second of CPU time that others may not
-    leave it."""
-    global loaded_for
-    if not loaded_for:
-        loaded_for = Unit("/bin/sleep infinity", type="exec").start()
-        scenario.attach(loaded_for, "--probes=requests,cpu,block,memory")
-    name = unit if isinstance(unit, str) else unit.name
-    r = qosctl("diagnose", name, f"--for={SECONDS}s", "--json=short", *options, ok=False, timeout=40)
+    r = qosctl("diagnose", unit.name, f"--for={SECONDS}s", "--json=short", *options, ok=False, timeout=40)
     equal(r.returncode, status, f"exit status, {r.stderr.strip() or r.stdout}")
     return json.loads(r.stdout)
 
 
-def calm(look, attempts=6):
+helper = None
+
+
+def prepare():
+    """Has the programs loaded before there is a fault, which takes the verifier a second of CPU time that others may not leave it. The unit
+    itself is attached by the diagnosis."""
+    global helper
+    if not helper:
+        helper = Unit("/bin/sleep infinity", type="exec").start()
+        scenario.attach(helper, "--probes=requests,cpu,block,memory")
+
+
+def calm(look, attempts=4):
     """A diagnosis while nobody else wants the CPUs. That they do is a finding, and a true one: then it is made once more. Whatever
     else is found has no second chance."""
     for attempt in range(attempts):
@@ -52,9 +54,11 @@ def found(d, kind):
 
 
 def only(d, *kinds):
-    """These and nothing else, in any order."""
-    equal(sorted(f["kind"] for f in d["findings"]), sorted(kinds), f"findings of {said(d)}")
-    equal(d["verdict"], "found" if kinds else "nothing", f"verdict of {said(d)}")
+    """These and nothing else, in any order; but where no CPU of the machine was idle, that may be found as well."""
+    also = {"cpu"} if d["figures"]["idleCpus"] < 0.2 else set()
+    got = {f["kind"] for f in d["findings"]}
+    check(set(kinds) <= got <= set(kinds) | also, f"not {kinds}: {said(d)}")
+    equal(d["verdict"], "found" if got else "nothing", f"verdict of {said(d)}")
     return [found(d, k) for k in kinds]
 
 
@@ -80,6 +84,7 @@ FIRST = "Nice=-10\n"
 
 class Toiler(Server):
     def __init__(self, settings="", **options):
+        prepare()
         super().__init__(program="toiler", settings=FIRST + settings, **options)
         self.start()
 
@@ -100,6 +105,7 @@ def loaded(server, **options):
 
 
 def redis(cpu=None):
+    prepare()
     port = unused_port()
     u = Unit(f"/usr/bin/redis-server --port {port} --save '' --bind 127.0.0.1 --supervised systemd",
              settings=FIRST + (f"CPUAffinity={cpu}" if cpu is not None else "")).start()
@@ -148,8 +154,10 @@ def pool_too_small():
     """Two workers that only wait, and eight connections, while the CPUs are idle."""
     s = Toiler(workers=2, sleep_us=10000)
     with loaded(s, connections=8):
-        f, = only(calm(lambda: diagnose(s)), "limit")
-    check("CPUs are idle" in f["text"] and "2.0 at a time" in f["text"], f"what is said of the pool: {f}")
+        d = calm(lambda: diagnose(s))
+    f, = only(d, "limit")
+    check("2.0 at a time" in f["text"], f"what is said of the pool: {f}")
+    equal("CPUs are idle" in f["text"], d["figures"]["idleCpus"] >= 0.2, f"idle CPUs: {said(d)}")
 
 
 @test(deadline=60, exclusive=True)
@@ -198,8 +206,9 @@ def own_syncs():
     with files(1) as (path,):
         s = Toiler(sync=path, sync_size=8 << 20)
         with loaded(s, connections=2):
-            f, = only(calm(lambda: diagnose(s)), "disk")
-    equal(f["state"], "disk", f"what it waits for: {f}")
+            d = calm(lambda: diagnose(s))
+    f = found(d, "disk")
+    check({f["kind"] for f in d["findings"]} <= {"disk", "cpu"}, f"what else: {said(d)}")
     check("its bytes are the unit's own" in f["text"], f"whose bytes these are: {f}")
 
 
@@ -216,30 +225,6 @@ def nothing_wrong():
     for s in (Toiler(idle=50, cpu_us=100), Toiler(workers=4, sleep_us=2000)):
         with loaded(s, connections=2, think_us=10000):
             only(calm(lambda: diagnose(s)))
-
-
-@test(deadline=60, exclusive=True, needs_vm="no cpu controller in the container")
-def quota_too_small():
-    s = Toiler(cpu_us=20000, settings="CPUQuota=20%")
-    with loaded(s, connections=2):
-        d = diagnose(s)
-    f = found(d, "quota")
-    equal((d["findings"][0]["kind"], f["state"]), ("quota", "throttled"), f"what it waits for: {said(d)}")
-
-
-@test(deadline=60, exclusive=True, needs_vm="no memory controller in the container")
-def memory_too_small():
-    """A file of which a tenth may stay in memory, and requests for any part of it."""
-    with files(1) as (path,):
-        with open(path, "wb") as f:
-            for _ in range(160):
-                f.write(os.urandom(1 << 20))
-        s = Toiler(touch=path, settings="MemoryMax=16M")
-        with loaded(s, connections=2):
-            d = diagnose(s)
-    f = found(d, "memory")
-    equal(d["findings"][0]["kind"], "memory", f"what it waits for: {said(d)}")
-    check(d["figures"]["majorFaults"] > 0, f"without a major fault: {said(d)}")
 
 
 @test(deadline=60, exclusive=True)

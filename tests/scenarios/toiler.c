@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A server that is held up as it is told: for each request it takes CPU time, a mutex that all threads want, writes that are to
- * reach the disk, some pages of a large file, an answer from another server, or simply a while. One thread for each connection, or one for all; or a pool of
+ * reach the disk, an answer from another server, or simply a while. One thread for each connection, or one for all; or a pool of
  * workers that take one connection for one request. Speaks with client.c: requests of 64 bytes, answers of 128. */
 
 #include <arpa/inet.h>
@@ -16,9 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,19 +24,16 @@
 #define REQUEST 64
 #define RESPONSE 128
 #define IDLERS_STACK 65536
-#define TOUCHES 16
 
-static int arg_port, arg_ask, arg_workers, arg_idle, arg_syncs = 1;
+static int arg_port, arg_ask, arg_workers, arg_idle;
 static size_t arg_response = RESPONSE, arg_sync_size = 4096;
 static uint64_t arg_cpu_us, arg_lock_us, arg_sleep_us;
-static const char *arg_sync, *arg_touch;
+static const char *arg_sync;
 
 static pthread_mutex_t hot_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t idle_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
 static char *response, *block;
-static volatile char *mapped;
-static size_t mapped_size;
 
 static void fail(const char *what) {
         fprintf(stderr, "toiler: %s: %m\n", what);
@@ -104,12 +99,9 @@ static int toil(int fd, int *backend, int *file) {
         if (arg_sync) {
                 if (*file < 0)
                         *file = open(arg_sync, O_RDWR|O_CREAT|O_CLOEXEC, 0600);
-                for (int i = 0; i < arg_syncs; i++)
-                        if (*file < 0 || pwrite(*file, block, arg_sync_size, 0) != (ssize_t) arg_sync_size || fsync(*file) < 0)
-                                fail(arg_sync);
+                if (*file < 0 || pwrite(*file, block, arg_sync_size, 0) != (ssize_t) arg_sync_size || fsync(*file) < 0)
+                        fail(arg_sync);
         }
-        for (int i = 0; i < TOUCHES && mapped; i++)
-                (void) mapped[(size_t) random() * 4096 % mapped_size];
         if (arg_ask > 0) {
                 if (*backend < 0)
                         *backend = tcp_connect(arg_ask);
@@ -213,9 +205,7 @@ int main(int argc, char **argv) {
                 { "lock-us",  required_argument, NULL, 'l' },
                 { "sleep-us", required_argument, NULL, 's' },
                 { "sync",     required_argument, NULL, 'y' },
-                { "syncs",    required_argument, NULL, 'm' },
                 { "sync-size", required_argument, NULL, 'n' },
-                { "touch",    required_argument, NULL, 't' },
                 { "ask",      required_argument, NULL, 'a' },
                 { "response", required_argument, NULL, 'r' },
                 {}
@@ -232,25 +222,12 @@ int main(int argc, char **argv) {
                 case 'l': arg_lock_us = strtoull(optarg, NULL, 10); break;
                 case 's': arg_sleep_us = strtoull(optarg, NULL, 10); break;
                 case 'y': arg_sync = optarg; break;
-                case 't': arg_touch = optarg; break;
-                case 'm': arg_syncs = atoi(optarg); break;
                 case 'n': arg_sync_size = strtoull(optarg, NULL, 10); break;
                 case 'a': arg_ask = atoi(optarg); break;
                 case 'r': arg_response = strtoull(optarg, NULL, 10); break;
                 default: return 1;
                 }
 
-        if (arg_touch) {
-                int fd = open(arg_touch, O_RDONLY|O_CLOEXEC);
-                struct stat st;
-
-                if (fd < 0 || fstat(fd, &st) < 0)
-                        fail(arg_touch);
-                mapped_size = (size_t) st.st_size;
-                mapped = mmap(NULL, mapped_size, PROT_READ, MAP_SHARED, fd, 0);
-                if (mapped == MAP_FAILED || madvise((void*) mapped, mapped_size, MADV_RANDOM) < 0)
-                        fail("mmap");
-        }
         response = calloc(1, arg_response);
         block = calloc(1, arg_sync_size);
         in.sin_port = htons(arg_port);
