@@ -8,7 +8,7 @@ import os
 import subprocess
 
 import scenario
-from scenario import Server, Unit, check, equal, fail, qosctl, test, unit_name, unused_port
+from scenario import Server, Unit, check, equal, fail, qosctl, test, unit_name, unused_port, wait_for
 
 SECONDS = 3     # of each diagnosis
 
@@ -202,11 +202,11 @@ def files(n):
 
 @test(deadline=60, exclusive=True)
 def own_syncs():
-    """Each answer waits until the disk has some MiB."""
+    """Each answer waits until the disk has some MiB, for which a CPU is woken up again and again."""
     with files(1) as (path,):
         s = Toiler(sync=path, sync_size=8 << 20)
         with loaded(s, connections=2):
-            d = calm(lambda: diagnose(s))
+            d = diagnose(s)
     f = found(d, "disk")
     check({f["kind"] for f in d["findings"]} <= {"disk", "cpu"}, f"what else: {said(d)}")
     check("its bytes are the unit's own" in f["text"], f"whose bytes these are: {f}")
@@ -251,6 +251,45 @@ def more_load():
             with loaded(s, connections=8, think_us=4000):
                 d = calm(lambda: diagnose(s, f"--against={path}"))
     finally:
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
     found(d, "workload")
     check({f["kind"] for f in d["findings"]} <= {"workload", "limit"}, f"a resource: {said(d)}")
+
+
+def holds(u):
+    """Who holds it, by type."""
+    with scenario.Varlink() as v:
+        return [h["type"] for o in v.collect("List", unit=u.name) for h in o["holds"]]
+
+
+@test(exclusive=True)
+def while_it_lasts():
+    """A diagnosis holds the unit for as long as its connection, and its interval, last; there are sixteen at a time."""
+    s = Server().start()
+    connections = [scenario.Varlink() for _ in range(16)]
+    for c in connections:
+        c.send("Diagnose", {"unit": s.name, "window": 60 * scenario.SEC})
+    wait_for("all are under way", lambda: s.name in scenario.listed() and
+             len(holds(s)) == 16, timeout=20)
+    equal(scenario.varlink_error("Diagnose", unit=s.name), "TooManyDiagnoses", "error")
+    connections.pop().close()
+    wait_for("one has ended", lambda: len(holds(s)) == 15)
+    with scenario.Varlink(timeout=30) as c:
+        d = c.call("Diagnose", unit=s.name, window=scenario.SEC)
+    equal((d["verdict"], d["findings"]), ("nothing", []), "the one that was short")
+    for c in connections:
+        c.close()
+    wait_for("nobody holds it", lambda: s.name not in scenario.listed())
+
+
+@test()
+def not_for_everybody():
+    """What a unit waits for is not for other users to know."""
+    s = Server().start()
+    for attached in (False, True):
+        if attached:
+            scenario.attach(s, "--probes=requests,cpu,block,memory")
+        r = scenario.run(*scenario.as_user(65534), "qosctl", "--no-ask-password", "diagnose", s.name, "--for=1s", ok=False)
+        check(r.returncode == 1 and not r.stdout, f"as nobody, attached: {attached}: {r}")
+    equal(holds(s), ["administrator"], "who holds it")
