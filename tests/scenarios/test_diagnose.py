@@ -53,11 +53,14 @@ def found(d, kind):
     fail(f"'{kind}' was not found: {said(d)}")
 
 
+def noise(d):
+    return {"cpu"} if d["figures"]["idleCpus"] < 0.2 else set()
+
+
 def only(d, *kinds):
     """These and nothing else, in any order; but where no CPU of the machine was idle, that may be found as well."""
-    also = {"cpu"} if d["figures"]["idleCpus"] < 0.2 else set()
     got = {f["kind"] for f in d["findings"]}
-    check(set(kinds) <= got <= set(kinds) | also, f"not {kinds}: {said(d)}")
+    check(set(kinds) <= got <= set(kinds) | noise(d), f"not {kinds}: {said(d)}")
     equal(d["verdict"], "found" if got else "nothing", f"verdict of {said(d)}")
     return [found(d, k) for k in kinds]
 
@@ -254,7 +257,7 @@ def more_load():
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
     found(d, "workload")
-    check({f["kind"] for f in d["findings"]} <= {"workload", "limit"}, f"a resource: {said(d)}")
+    check({f["kind"] for f in d["findings"]} <= {"workload", "limit"} | noise(d), f"a resource: {said(d)}")
 
 
 def holds(u):
