@@ -338,16 +338,19 @@ static bool alarm_settle(Alarm *a, ThresholdState previous, uint64_t now, const 
         if (a->uid != 0) {
                 Talker *t = alarms_get_talker(alarms, a->uid, now);
 
-                if (!t)
+                if (!t && l)
                         return false;
                 /* What it was before will not be told any more; nor that it has become what everybody thinks it is */
-                if (changed && waited)
+                if (t && changed && waited)
                         t->left_out += 1 + !news;
-                if (!news || t->n >= CROSSINGS_PER_UID_MAX)
+                /* Its end, when nobody looks any more, is always told: there is no other chance, and one told before it for each */
+                if (!news || (l && t->n >= CROSSINGS_PER_UID_MAX))
                         return false;
-                t->n++;
-                left_out = t->left_out;
-                t->left_out = 0;
+                if (t) {
+                        t->n++;
+                        left_out = t->left_out;
+                        t->left_out = 0;
+                }
         }
         alarm_tell(a, left_out, l);
         return true;

@@ -47,6 +47,7 @@ typedef struct Question {
         QuestionType type;
         ServiceManagerCall *call;
         Declaration declaration;
+        bool gone;                      /* the unit was forgotten while it was asked about */
 } Question;
 
 struct Declared {
@@ -174,6 +175,8 @@ static void unit_apply(Unit *u, const Declaration *declaration) {
         }
 }
 
+static void declared_ask(Declared *d, const char *name, size_t length, QuestionType type);
+
 static void on_declared_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
         Question *q = ASSERT_PTR(userdata);
 
@@ -183,6 +186,8 @@ static void on_declared_attached(Manager *m, int error, const QosError *e, Unit 
                 q->declared->failed = q->declared->failed || !e || e->code == QOS_ERROR_SERVICE_MANAGER || e->code == QOS_ERROR_NONE;
         } else
                 unit_apply(u, &q->declaration);
+        if (q->gone)
+                declared_ask(q->declared, q->name, strlen(q->name), QUESTION_GONE);
         question_end(q);
 }
 
@@ -243,8 +248,6 @@ static void on_declared_loaded(int error, const char *message, const UnitInfo *i
                 question_end(q);
         }
 }
-
-static void declared_ask(Declared *d, const char *name, size_t length, QuestionType type);
 
 static Hold* unit_find_file_hold(const Unit *u) {
         for (Hold *h = u ? u->holds : NULL; h; h = h->next)
@@ -335,6 +338,9 @@ static void on_declared_unit(const char *name, bool loaded, void *userdata) {
 
         held = unit_find_file_hold(manager_get_unit(d->manager, name, NULL));
         if (!loaded) {
+                for (Question *q = d->questions; q; q = q->next)
+                        if (q->type == QUESTION_UNIT && streq(q->name, name))
+                                q->gone = true;
                 if (held)
                         declared_ask(d, name, strlen(name), QUESTION_GONE);
                 return;
@@ -345,8 +351,9 @@ static void on_declared_unit(const char *name, bool loaded, void *userdata) {
                 d->new_since = now;
                 d->n_new = 0;
         }
+        /* Listed first, and not asked for at once: that would load one that has gone again, which is news of a new unit again */
         if (d->n_new++ < NEW_UNITS_MAX)
-                declared_ask(d, name, strlen(name), QUESTION_UNIT);
+                declared_ask(d, name, strlen(name), QUESTION_PATTERN);
         else if (d->n_new == NEW_UNITS_MAX + 1)
                 log_warning("More than %u units with [X-QoS] were loaded in %u s, ignoring '%s' and others until the next daemon-reload.", NEW_UNITS_MAX,
                             (unsigned) (NEW_UNITS_NSEC / NSEC_PER_SEC), name);

@@ -139,8 +139,10 @@ static int on_writable(sd_event_source *source, int fd, uint32_t events, void *u
                 _cleanup_free_ Entry *e = NULL;
                 int r = journal_write(j, j->first);
 
-                if (r == -EAGAIN)
+                if (r == -EAGAIN) {
+                        (void) journal_wait(j); /* the socket may be another one now */
                         return 0;
+                }
                 e = j->first;
                 j->first = e->next;
                 j->queued -= e->size;
@@ -165,9 +167,11 @@ void journal_send(Journal *j, const char *const *fields, size_t n, const char *m
 
         /* In order */
         r = j->first ? -EAGAIN : journal_write(j, e);
-        if (r == -EAGAIN)
-                r = j->queued + e->size > JOURNAL_QUEUE_MAX ? -ENOBUFS : journal_wait(j);
-        else if (r >= 0) {
+        if (r == -EAGAIN) {
+                r = journal_wait(j);
+                if (r >= 0 && j->queued + e->size > JOURNAL_QUEUE_MAX)
+                        r = -ENOBUFS;
+        } else if (r >= 0) {
                 journal_tell_lost(j);
                 return;
         }

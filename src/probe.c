@@ -253,6 +253,9 @@ static unsigned group_of(ProbeMask probe) {
 /* Different versions of OpenSSL in use at a time, each file one: a machine with containers has some. */
 #define LIBRARIES_MAX 32U
 
+/* Five times as long as it ever took. */
+#define LOAD_USEC_MAX 900000000ULL
+
 typedef struct Library {
         uint64_t inode;
         uint32_t device;                        /* as in struct qos_library */
@@ -547,7 +550,9 @@ static int shards_make_map(uint32_t book, uint64_t epoch_end) {
 /* Opens the object, lets it use the maps that are there already, and loads the given programs (none: makes the maps). */
 static int object_load(Probe *p, uint64_t programs) {
         _cleanup_close_ int shards = -EBADF;
+        uint64_t watchdog_usec = 0;
         struct qosd_bpf *skeleton;
+        bool watched;
         int r = 0;
 
         libbpf_complaint[0] = 0;
@@ -589,7 +594,14 @@ static int object_load(Probe *p, uint64_t programs) {
                 }
         }
 
+        /* It takes a second or two; on an emulated CPU that others use, too, minutes, in which nothing else is done */
+        watched = sd_watchdog_enabled(false, &watchdog_usec) > 0;
+        (void) sd_notifyf(false, "EXTEND_TIMEOUT_USEC=%llu", LOAD_USEC_MAX);
+        if (watched)
+                (void) sd_notifyf(false, "WATCHDOG_USEC=%llu\nWATCHDOG=1", LOAD_USEC_MAX);
         r = qosd_bpf__load(skeleton);
+        if (watched)
+                (void) sd_notifyf(false, "WATCHDOG_USEC=%" PRIu64 "\nWATCHDOG=1", watchdog_usec);
         if (r < 0)
                 goto finish;
 

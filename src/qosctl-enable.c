@@ -21,8 +21,25 @@
 /* How long qosd may take to see what has changed: it reads some hundred files. */
 #define NOW_USEC (10 * USEC_PER_SEC)
 
+/* Whether qosd can be started before it: it is not among what every service waits for, and qosd too. */
+static bool unit_starts_late(sd_bus *bus, const char *path, const char *unit) {
+        static const char *const early[] = { "basic.target", "sysinit.target", "sockets.target", "qosd.service" };
+        _cleanup_(strv_freep) char **before = NULL;
+        int defaults = 0;
+
+        if (!endswith(unit, ".service") || streq(unit, "dbus.service") || streq(unit, "dbus-broker.service") || streq(unit, "qosd.service") ||
+            sd_bus_get_property_trivial(bus, PID1_NAME, path, PID1_NAME ".Unit", "DefaultDependencies", NULL, 'b', &defaults) < 0 || !defaults ||
+            sd_bus_get_property_strv(bus, PID1_NAME, path, PID1_NAME ".Unit", "Before", NULL, &before) < 0)
+                return false;
+        for (char **i = before; i && *i; i++)
+                for (size_t k = 0; k < ELEMENTSOF(early); k++)
+                        if (streq(*i, early[k]))
+                                return false;
+        return true;
+}
+
 /* The unit's own name, of an alias or without its suffix. Returns an exit status. */
-static int find_unit(sd_bus *bus, const char *name, char **ret) {
+static int find_unit(sd_bus *bus, const char *name, char **ret, bool *ret_late) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         _cleanup_free_ char *mangled = NULL, *state = NULL;
@@ -52,6 +69,7 @@ static int find_unit(sd_bus *bus, const char *name, char **ret) {
                 free(TAKE_PTR(*ret));
                 return STATUS_NO_SUCH_UNIT;
         }
+        *ret_late = unit_starts_late(bus, path, *ret);
         return STATUS_FINE;
 }
 
@@ -76,7 +94,7 @@ static void write_list(FILE *f, const char *setting, char **list) {
         (void) fprintf(f, "\n");
 }
 
-static int enable_unit(const char *unit) {
+static int enable_unit(const char *unit, bool late) {
         _cleanup_free_ char *directory = NULL, *path = NULL, *temporary = NULL;
         char *default_probes[] = { (char*) "requests", (char*) "cpu", NULL };
         _cleanup_fclose_ FILE *f = NULL;
@@ -95,8 +113,11 @@ static int enable_unit(const char *unit) {
         f = fopen(temporary, "we");
         if (!f)
                 return complain(errno, "Failed to write '%s': %m", temporary);
+        (void) fprintf(f, "# Written by \"qosctl enable\", taken away by \"qosctl disable\"\n");
         /* Observed before it answers its first request after a boot */
-        (void) fprintf(f, "# Written by \"qosctl enable\", taken away by \"qosctl disable\"\n[Unit]\nAfter=qosd.service\n\n[X-QoS]\n");
+        if (late)
+                (void) fprintf(f, "[Unit]\nAfter=qosd.service\n\n");
+        (void) fprintf(f, "[X-QoS]\n");
         write_list(f, "Observe", arg_probes ?: default_probes);
         write_list(f, "Exclude", arg_excludes);
         if (fchmod(fileno(f), 0644) < 0 || fflush(f) != 0 || rename(temporary, path) < 0) {
@@ -182,10 +203,11 @@ static int change_files(int argc, char **argv, bool enable) {
 
         for (int i = 0; i < argc; i++) {
                 _cleanup_free_ char *unit = NULL;
+                bool late = false;
 
-                r = find_unit(bus, argv[i], &unit);
+                r = find_unit(bus, argv[i], &unit, &late);
                 if (r == STATUS_FINE) {
-                        r = enable ? enable_unit(unit) : disable_unit(unit);
+                        r = enable ? enable_unit(unit, late) : disable_unit(unit);
                         changed = changed || (enable ? r >= 0 : r > 0);
                         r = r < 0 ? r : STATUS_FINE;
                 }

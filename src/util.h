@@ -134,6 +134,10 @@ static inline void strv_free(char **l) {
         free(l);
 }
 
+static inline void strv_freep(char ***l) {
+        strv_free(*l);
+}
+
 static inline bool isempty(const char *s) {
         return !s || !*s;
 }
