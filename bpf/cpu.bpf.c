@@ -747,14 +747,17 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                 } else {
                         struct wait w = {};
                         __u32 reason = wait_state(prev, state, t, &w);
+                        __u64 row = thread_get_row(t, prev, t->word, reason, &w);
 
                         if (reason != QOS_STATE_OTHER)
                                 t->waited = reason;
-                        t->woken = 0;
-                        t->futex = w.futex;
-                        t->row = thread_get_row(t, prev, t->word, reason, &w);
-                        if (thread_leave(t, prev, reason, now, &s))
+                        /* Where its being woken was missed this ends a wait, which has the row before */
+                        if (thread_leave(t, prev, reason, now, &s)) {
                                 thread_count(t, s, QOS_SHARD_WAITS + reason);
+                                t->woken = 0;
+                                t->futex = w.futex;
+                                t->row = row;
+                        }
                 }
         }
 
@@ -1096,7 +1099,7 @@ int cpu_read_mappings(struct bpf_iter__task_vma *ctx) {
         if (!ctx->task || !vma || !inquiry || !m)
                 return 0;
         file = vma->vm_file;
-        if (!file || (vma->vm_pgoff != 0 && (inquiry->address < vma->vm_start || inquiry->address >= vma->vm_end)))
+        if (!file || vma->vm_start > inquiry->address || (vma->vm_pgoff != 0 && inquiry->address >= vma->vm_end))
                 return 0;
 
         m->start = vma->vm_start;

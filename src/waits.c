@@ -3,7 +3,11 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "contention-reading.h"
 #include "manager.h"
@@ -45,6 +49,9 @@ static void text_mend(char *s) {
 
                 for (size_t i = 1; good && i < n; i++)
                         good = (p[i] & 0xc0) == 0x80;
+                /* Control characters, too */
+                if (good && n == 2)
+                        good = !(p[0] == 0xc2 && p[1] < 0xa0);
                 /* Longer than it need be, half of a pair, or none at all */
                 if (good && n > 2)
                         good = !((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) ||
@@ -202,6 +209,8 @@ int threads_reading_to_json(const ThreadsReading *t, sd_json_variant **ret) {
                               SD_JSON_BUILD_PAIR_CONDITION(!!rest, "rest", SD_JSON_BUILD_VARIANT(rest)));
 }
 
+#define NAME_MAX_SIZE 512U
+
 /* ---- resources ------------------------------------------------------------------------------------------------ */
 
 /* Attempts to copy a row that somebody else gives to another resource: it takes some hundred nanoseconds. */
@@ -266,11 +275,26 @@ static void resources_fold(ResourcesReading *r) {
         }
 }
 
+/* Of one kind, by the names that they are shown with: sockets at one port of any address and protocol, and a Unix socket before and
+ * after its server has started again. */
+bool resource_equal(const struct qos_resource_row *a, const struct qos_resource_row *b) {
+        const struct qos_resource *x = &a->resource, *y = &b->resource;
+
+        if (memcmp(x, y, sizeof(*x)) == 0)
+                return true;
+        if (x->kind != QOS_RESOURCE_SOCKET || y->kind != x->kind || x->state != y->state || x->side != y->side)
+                return false;
+        if (x->family == AF_UNIX && y->family == AF_UNIX && a->name[0] > 0)
+                return a->name[0] == b->name[0] && memcmp(a->name, b->name, MIN((size_t) a->name[0] + 1, sizeof(a->name))) == 0;
+        return x->side == QOS_SIDE_LISTENS && x->port == y->port && (x->family == AF_INET || x->family == AF_INET6) &&
+                (y->family == AF_INET || y->family == AF_INET6);
+}
+
 static void resources_add(ResourcesReading *r, const struct qos_resource_row *row) {
         for (size_t i = 0; i < r->n; i++) {
                 struct qos_resource_row *other = &r->resources[i].row;
 
-                if (memcmp(&other->resource, &row->resource, sizeof(row->resource)) != 0)
+                if (!resource_equal(other, row))
                         continue;
                 other->waits += row->waits;
                 other->nsec += row->nsec;
@@ -314,23 +338,78 @@ void resources_reading_done(ResourcesReading *r) {
         *r = (ResourcesReading) {};
 }
 
-/* Of those with most time the names are looked for in the memory of their processes: so many, which takes some milliseconds. */
+/* Of those with most time the names are looked for in the memory of their processes: so many. */
 #define RESOLVED_MAX 16U
 
-static void resources_resolve(const Unit *u, ResourcesReading *r) {
+/* It takes a millisecond each, of processes with thousands of mappings more. */
+#define RESOLVE_NSEC_MAX (200 * NSEC_PER_MSEC)
+
+typedef struct ResolvedName {
+        size_t i;                       /* of the resource */
+        char name[NAME_MAX_SIZE];
+} ResolvedName;
+_Static_assert(sizeof(ResolvedName) <= PIPE_BUF, "one write is one name");
+
+static void resources_look_up(const Unit *u, const ResourcesReading *r, int fd) {
         size_t n = 0;
 
         for (size_t i = 0; i < r->n && n < RESOLVED_MAX; i++) {
                 const struct qos_resource_row *row = &r->resources[i].row;
+                ResolvedName found = { .i = i };
+                char *name = NULL;
 
                 if (row->resource.kind != QOS_RESOURCE_FUTEX || row->process == 0)
                         continue;
-                (void) mapping_find_name(u->manager->probe, (pid_t) row->process, row->resource.id, &r->resources[i].name);
                 n++;
+                if (mapping_find_name(u->manager->probe, (pid_t) row->process, row->resource.id, &name) < 0 || !name)
+                        continue;
+                (void) snprintf(found.name, sizeof(found.name), "%s", name);
+                free(name);
+                if (write(fd, &found, sizeof(found)) < 0)
+                        return;
         }
 }
 
-int unit_read_resources(Unit *u, ResourcesReading *ret) {
+/* In a process of its own: who looks at the memory of a process that hangs in the kernel hangs with it, and so does who opens a file
+ * on a server that does not answer. What is not known in time has no name. */
+static void resources_resolve(const Unit *u, ResourcesReading *r) {
+        static pid_t last = 0;
+        uint64_t end = now_nsec(CLOCK_MONOTONIC) + RESOLVE_NSEC_MAX, now;
+        _cleanup_close_ int from = -EBADF;
+        ResolvedName found;
+        int fds[2];
+
+        if (last > 0 && waitpid(last, NULL, WNOHANG) == 0)
+                return; /* it hangs still */
+        last = 0;
+        if (pipe2(fds, O_CLOEXEC) < 0)
+                return;
+        from = fds[0];
+        last = fork();
+        if (last == 0) {
+                resources_look_up(u, r, fds[1]);
+                _exit(EXIT_SUCCESS);
+        }
+        (void) close_fd(fds[1]);
+        if (last < 0) {
+                last = 0;
+                return;
+        }
+
+        while ((now = now_nsec(CLOCK_MONOTONIC)) < end) {
+                struct pollfd p = { .fd = from, .events = POLLIN };
+
+                if (poll(&p, 1, (int) ((end - now) / NSEC_PER_MSEC) + 1) <= 0 || read(from, &found, sizeof(found)) != sizeof(found))
+                        break;
+                if (found.i < r->n && !r->resources[found.i].name)
+                        r->resources[found.i].name = strndup(found.name, sizeof(found.name));
+        }
+        (void) kill(last, SIGKILL);
+        if (waitpid(last, NULL, WNOHANG) != 0)
+                last = 0;
+}
+
+int unit_read_resources(Unit *u, bool names, ResourcesReading *ret) {
         _cleanup_resources_reading_ ResourcesReading reading = {};
         _cleanup_free_ ResourcesQuery *q = NULL;
         struct qos_resource_row row;
@@ -361,7 +440,8 @@ int unit_read_resources(Unit *u, ResourcesReading *ret) {
                 return r;
         resources_fold(&reading);
         reading.timestamp = now_nsec(CLOCK_REALTIME);
-        resources_resolve(u, &reading);
+        if (names)
+                resources_resolve(u, &reading);
         *ret = TAKE_GENERIC(reading, ResourcesReading, (ResourcesReading) {});
         return 0;
 }
@@ -509,7 +589,7 @@ static void resource_get_row(const struct qos_resource_row *row, Row *ret) {
                 ret->family = AF_INET;
         }
         if (r->family == AF_UNIX && row->name[0] > 0) {
-                size_t n = MIN((size_t) row->name[0], sizeof(row->name) - 1);
+                size_t n = MIN((size_t) row->name[0], sizeof(ret->path) - 1);
 
                 /* An abstract name begins with 0, which people write as "@" */
                 memcpy(ret->path, row->name + 1, n);
@@ -526,8 +606,6 @@ static const char *const kind_table[QOS_RESOURCE_KINDS] = {
         [QOS_RESOURCE_EPOLL]  = "epoll",
         [QOS_RESOURCE_FILE]   = "file",
 };
-
-#define NAME_MAX_SIZE 512U
 
 /* kind, name and address, the latter two of NAME_MAX_SIZE; which unit listens there */
 static const char* resource_describe(const Unit *u, const ResourceReading *resource, char *name, char *address, const char **ret_unit) {
@@ -553,7 +631,11 @@ static const char* resource_describe(const Unit *u, const ResourceReading *resou
         case QOS_RESOURCE_SOCKET:
                 resource_get_row(row, &peer);
                 if (r->family != AF_INET && r->family != AF_INET6 && (r->family != AF_UNIX || isempty(peer.path))) {
-                        (void) snprintf(name, NAME_MAX_SIZE, "socket:[%llu]", (unsigned long long) r->id);
+                        /* Of a Unix socket whose name is not there yet the id is an address in the kernel */
+                        if (r->family == AF_UNIX && r->side != QOS_SIDE_NONE)
+                                (void) snprintf(name, NAME_MAX_SIZE, "socket");
+                        else
+                                (void) snprintf(name, NAME_MAX_SIZE, "socket:[%llu]", (unsigned long long) r->id);
                         break;
                 }
                 if (r->side == QOS_SIDE_LISTENS && r->family != AF_UNIX)

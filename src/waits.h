@@ -45,5 +45,7 @@ typedef struct ResourcesReading {
 void resources_reading_done(ResourcesReading *r);
 #define _cleanup_resources_reading_ _cleanup_(resources_reading_done)
 
-int unit_read_resources(Unit *u, ResourcesReading *ret);
+/* names: of futexes, too, which takes a process of its own and a while. */
+int unit_read_resources(Unit *u, bool names, ResourcesReading *ret);
+bool resource_equal(const struct qos_resource_row *a, const struct qos_resource_row *b);
 int resources_reading_to_json(const Unit *u, const ResourcesReading *r, sd_json_variant **ret);
