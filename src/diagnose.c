@@ -8,6 +8,7 @@
 
 #include "diagnose.h"
 #include "json.h"
+#include "waits.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
@@ -39,6 +40,7 @@ struct MachineReading {
         size_t n_processes;
         cpu_set_t cpus;                 /* that threads of the unit may use */
         uint64_t idle[CPU_SETSIZE];     /* clock ticks */
+        ResourcesReading resources;     /* what the unit's threads have waited for */
 };
 
 MachineReading* machine_reading_free(MachineReading *r) {
@@ -47,6 +49,7 @@ MachineReading* machine_reading_free(MachineReading *r) {
 
         for (size_t i = 0; i < r->n_groups; i++)
                 free(r->groups[i].path);
+        resources_reading_done(&r->resources);
         free(r);
         return NULL;
 }
@@ -78,7 +81,7 @@ static bool path_contains(const char *outer, const char *inner) {
 }
 
 /* Whole units: what is in slices, and what is in no unit at all. */
-static void groups_read(MachineReading *r, const char *own, const char *path, unsigned depth) {
+static void groups_read(MachineReading *r, const char *own, const char *path, unsigned depth, unsigned *slices) {
         char buf[PATH_MAX];
         DIR *d;
 
@@ -93,7 +96,10 @@ static void groups_read(MachineReading *r, const char *own, const char *path, un
                     snprintf(buf, sizeof(buf), "%s/%s", path, e->d_name) >= (int) sizeof(buf) || path_contains(own, buf))
                         continue;
                 if ((endswith(e->d_name, ".slice") || path_contains(buf, own)) && depth < DEPTH_MAX) {
-                        groups_read(r, own, buf, depth + 1);
+                        if (*slices > 0) {
+                                (*slices)--;
+                                groups_read(r, own, buf, depth + 1, slices);
+                        }
                         continue;
                 }
                 r->groups[r->n_groups] = (Group) { .inode = e->d_ino, .used = group_read_used(buf), .path = strdup(buf) };
@@ -103,8 +109,8 @@ static void groups_read(MachineReading *r, const char *own, const char *path, un
         (void) closedir(d);
 }
 
-/* Calls for tasks of the group and those below it. file: cgroup.procs, cgroup.threads; left: how many more. */
-static void tasks_read(const char *path, const char *file, unsigned depth, unsigned *left, void (*f)(pid_t pid, void *userdata), void *userdata) {
+/* Calls for tasks of the group and those below it. file: cgroup.procs, cgroup.threads; groups, left: how many more of both. */
+static void tasks_read(const char *path, const char *file, unsigned depth, unsigned *groups, unsigned *left, void (*f)(pid_t pid, void *userdata), void *userdata) {
         _cleanup_fclose_ FILE *tasks = group_open(path, file);
         char buf[PATH_MAX];
         DIR *d;
@@ -115,14 +121,17 @@ static void tasks_read(const char *path, const char *file, unsigned depth, unsig
                 (*left)--;
         }
 
-        if (depth >= DEPTH_MAX || snprintf(buf, sizeof(buf), CGROUP_ROOT "%s", path) >= (int) sizeof(buf))
+        if (depth >= DEPTH_MAX || *groups == 0 || snprintf(buf, sizeof(buf), CGROUP_ROOT "%s", path) >= (int) sizeof(buf))
                 return;
         d = opendir(buf);
         if (!d)
                 return;
         for (struct dirent *e = readdir(d); e && *left > 0; e = readdir(d))
-                if (e->d_type == DT_DIR && e->d_name[0] != '.' && snprintf(buf, sizeof(buf), "%s/%s", path, e->d_name) < (int) sizeof(buf))
-                        tasks_read(buf, file, depth + 1, left, f, userdata);
+                if (e->d_type == DT_DIR && e->d_name[0] != '.' && *groups > 0 &&
+                    snprintf(buf, sizeof(buf), "%s/%s", path, e->d_name) < (int) sizeof(buf)) {
+                        (*groups)--;
+                        tasks_read(buf, file, depth + 1, groups, left, f, userdata);
+                }
         (void) closedir(d);
 }
 
@@ -134,10 +143,10 @@ static void cpus_add(pid_t pid, void *userdata) {
 }
 
 static void group_get_cpus(const char *path, cpu_set_t *ret) {
-        unsigned left = DIAGNOSE_TASKS_MAX;
+        unsigned groups = DIAGNOSE_GROUPS_MAX, left = DIAGNOSE_TASKS_MAX;
 
         CPU_ZERO(ret);
-        tasks_read(path, "cgroup.threads", 0, &left, cpus_add, ret);
+        tasks_read(path, "cgroup.threads", 0, &groups, &left, cpus_add, ret);
 }
 
 /* The clock of a process may be read by everybody, unlike its files. */
@@ -163,9 +172,9 @@ static void idle_read(MachineReading *r) {
                         r->idle[cpu] = idle + wait;
 }
 
-int machine_reading_new(Unit *u, MachineReading **ret) {
+int machine_reading_new(Unit *u, bool names, MachineReading **ret) {
         _cleanup_(machine_reading_freep) MachineReading *r = NULL;
-        unsigned left = DIAGNOSE_TASKS_MAX;
+        unsigned slices = DIAGNOSE_GROUPS_MAX, groups = DIAGNOSE_GROUPS_MAX, left = DIAGNOSE_TASKS_MAX;
 
         assert(u);
         assert(ret);
@@ -174,12 +183,13 @@ int machine_reading_new(Unit *u, MachineReading **ret) {
         if (!r)
                 return -ENOMEM;
         r->at = now_nsec(CLOCK_MONOTONIC);
+        (void) unit_read_resources(u, names, &r->resources); /* without it no lock is known */
         idle_read(r);
         unit_collect_usage(u); /* so that its quota and its memory are known of the interval */
         if (u->control_group) {
                 group_get_cpus(u->control_group, &r->cpus);
-                groups_read(r, u->control_group, "", 0);
-                tasks_read(u->control_group, "cgroup.procs", 0, &left, process_add, r);
+                groups_read(r, u->control_group, "", 0, &slices);
+                tasks_read(u->control_group, "cgroup.procs", 0, &groups, &left, process_add, r);
         }
 
         *ret = TAKE_PTR(r);
@@ -229,7 +239,8 @@ static void users_fill(MachineReading *begin, const MachineReading *end, Diagnos
                 DiagnosisNamed user = { .value = used, .rate = NAN };
                 cpu_set_t cpus;
 
-                if (used < USER_MIN)
+                /* It may have been there, unseen */
+                if (used < USER_MIN || (!before && begin->n_groups >= DIAGNOSE_GROUPS_MAX))
                         continue;
                 group_get_cpus(g->path, &cpus);
                 CPU_AND(&cpus, &cpus, &end->cpus);
@@ -271,6 +282,63 @@ static void machine_fill(MachineReading *begin, const MachineReading *end, Diagn
         users_fill(begin, end, ret);
 }
 
+/* Before the interval; NULL: none has waited for it then. */
+static const struct qos_resource_row* resource_find(const ResourcesReading *r, const struct qos_resource_row *row) {
+        for (size_t i = 0; i < r->n; i++)
+                if (resource_equal(&r->resources[i].row, row))
+                        return &r->resources[i].row;
+        return NULL;
+}
+
+/* Which of the threads ended most waits. What it ended before is in none of the waits of the interval. */
+static void holder_find(const struct qos_resource_row *before, const struct qos_resource_row *row, char ret[static DIAGNOSIS_HOLDER_MAX]) {
+        const struct qos_waker *most = NULL;
+        uint64_t most_waits = 0;
+
+        for (unsigned i = 0; i < QOS_WAKERS; i++) {
+                const struct qos_waker *w = row->wakers + i;
+                uint64_t waits = w->waits;
+
+                for (unsigned k = 0; before && k < QOS_WAKERS; k++)
+                        if (before->wakers[k].thread == w->thread)
+                                waits -= MIN(waits, before->wakers[k].waits);
+                if (w->thread != 0 && waits > most_waits) {
+                        most = w;
+                        most_waits = waits;
+                }
+        }
+        if (most && most->tid != 0)
+                (void) snprintf(ret, DIAGNOSIS_HOLDER_MAX, "%.15s (%" PRIu32 ")", most->name, most->tid);
+        else if (most)
+                (void) snprintf(ret, DIAGNOSIS_HOLDER_MAX, "%.15s", most->name);
+}
+
+static void locks_fill(const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
+        double passed = (double) (end->at - begin->at);
+
+        for (size_t i = 0; i < end->resources.n && passed > 0; i++) {
+                const ResourceReading *r = end->resources.resources + i;
+                const struct qos_resource_row *before = resource_find(&begin->resources, &r->row);
+                uint64_t waits = r->row.waits, nsec = r->row.nsec;
+                DiagnosisNamed lock = {};
+
+                if (r->row.resource.state != QOS_STATE_LOCK || (!r->name && r->row.resource.kind != QOS_RESOURCE_FUTEX))
+                        continue;
+                waits -= before ? MIN(waits, before->waits) : 0;
+                nsec -= before ? MIN(nsec, before->nsec) : 0;
+                if (nsec == 0)
+                        continue;
+                lock.value = (double) nsec / passed;
+                lock.rate = (double) waits * NSEC_PER_SEC / passed;
+                if (r->name)
+                        (void) snprintf(lock.name, sizeof(lock.name), "%s", r->name);
+                else
+                        (void) snprintf(lock.name, sizeof(lock.name), "0x%" PRIx64, (uint64_t) r->row.resource.id);
+                holder_find(before, &r->row, lock.holder);
+                named_put(ret->locks, &ret->n_locks, &lock, named_value);
+        }
+}
+
 static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
         const Server *server = &s->metrics.requests.server;
         double covered = (double) s->covered / NSEC_PER_SEC, count = real(server->count);
@@ -303,7 +371,7 @@ static void contention_fill(const Snapshot *s, DiagnosisFigures *f) {
         f->run_queue_wait = real(c->run_queue_latency.mean);
         if (c->quota.periods != ABSENT && c->quota.periods > 0)
                 f->throttled = real(c->quota.throttled_periods) / real(c->quota.periods);
-        f->reads = real(c->block.counts.operations[QOS_BLOCK_READS]) / covered;
+        f->reads = real(c->block.counts.bytes[QOS_BLOCK_READS]) / (double) sysconf(_SC_PAGESIZE) / covered;
         f->major_faults = real(c->memory.major_faults) / covered;
         f->refaults = real(c->memory.refaults) / covered;
         f->oom_kills = real(c->memory.oom_kills) / covered;
@@ -346,13 +414,14 @@ int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, Diagnosis
         *ret = (DiagnosisEvidence) {};
         diagnosis_figures_set_absent(&ret->now);
 
-        r = machine_reading_new(u, &end);
+        r = machine_reading_new(u, /* names= */ true, &end);
         if (r < 0)
                 return r;
         unit_get_snapshot(u, window, &s);
         requests_fill(&s, &ret->now);
         contention_fill(&s, &ret->now);
         machine_fill(begin, end, ret);
+        locks_fill(begin, end, ret);
 
         peers_fill(u, window, ret);
 
@@ -464,7 +533,8 @@ static int named_to_json(const DiagnosisNamed *table, size_t n, const char *valu
 
                 r = sd_json_buildo(&v,
                                    SD_JSON_BUILD_PAIR_STRING("name", table[i].name),
-                                   SD_JSON_BUILD_PAIR_CONDITION(!isempty(table[i].unit), "unit", SD_JSON_BUILD_STRING(table[i].unit)));
+                                   SD_JSON_BUILD_PAIR_CONDITION(!isempty(table[i].unit), "unit", SD_JSON_BUILD_STRING(table[i].unit)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(!isempty(table[i].holder), "holder", SD_JSON_BUILD_STRING(table[i].holder)));
                 if (r >= 0)
                         r = real_to_json(value, table[i].value, &v);
                 if (r >= 0)
@@ -477,7 +547,7 @@ static int named_to_json(const DiagnosisNamed *table, size_t n, const char *valu
 
 int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Diagnosis *d, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *findings = NULL, *excluded = NULL, *figures = NULL, *normal = NULL,
-                *users = NULL, *peers = NULL, *devices = NULL;
+                *users = NULL, *peers = NULL, *devices = NULL, *locks = NULL;
         int r;
 
         r = sd_json_variant_new_array(&findings, NULL, 0);
@@ -507,6 +577,8 @@ int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Diagnosis
                 r = named_to_json(e->peers, e->n_peers, "time", &peers);
         if (r >= 0)
                 r = named_to_json(e->devices, e->n_devices, "share", &devices);
+        if (r >= 0)
+                r = named_to_json(e->locks, e->n_locks, "threads", &locks);
         if (r < 0)
                 return r;
 
@@ -521,5 +593,6 @@ int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Diagnosis
                               SD_JSON_BUILD_PAIR_CONDITION(!!normal, "normal", SD_JSON_BUILD_VARIANT(normal)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!users, "users", SD_JSON_BUILD_VARIANT(users)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!peers, "peers", SD_JSON_BUILD_VARIANT(peers)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!devices, "devices", SD_JSON_BUILD_VARIANT(devices)));
+                              SD_JSON_BUILD_PAIR_CONDITION(!!devices, "devices", SD_JSON_BUILD_VARIANT(devices)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!locks, "locks", SD_JSON_BUILD_VARIANT(locks)));
 }

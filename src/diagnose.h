@@ -16,7 +16,7 @@
 /* What the machine has counted up to a moment. */
 typedef struct MachineReading MachineReading;
 
-int machine_reading_new(Unit *u, MachineReading **ret);
+int machine_reading_new(Unit *u, bool names, MachineReading **ret);
 MachineReading* machine_reading_free(MachineReading *r);
 
 /* begin: of an interval as long as the window. */

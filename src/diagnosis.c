@@ -82,7 +82,7 @@ _Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeo
 #define WAKE_MAX_NSEC (0.1 * NSEC_PER_MSEC)
 /* One segment of a hundred requests sent again: paths without loss have none. */
 #define RETRANSMITS_MIN 0.01
-/* Pages that come back for each read: half of what is read had been in memory before. */
+/* Pages that come back for each one that is read: half of what is read had been in memory before. */
 #define REFAULTS_MIN 0.5
 /* Without a normal to compare with, an answer that takes as long as people notice is too slow. */
 #define SLOW_NSEC (100.0 * NSEC_PER_MSEC)
@@ -332,6 +332,15 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
                 }
                 break;
 
+        case FINDING_LOCK:
+                if (e->n_locks > 0) {
+                        const DiagnosisNamed *lock = e->locks;
+
+                        name_copy(f->resource, lock->name);
+                        (void) snprintf(end, left, ", most for %s%s%s", lock->name, lock->holder[0] ? ", which was let go by " : "", lock->holder);
+                }
+                break;
+
         case FINDING_DEPENDENCY:
                 if (e->n_peers > 0) {
                         name_copy(f->resource, e->peers[0].name);
@@ -371,7 +380,8 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
 
         for (Part p = PART_RUN_QUEUE; p < _PART_MAX; p++) {
                 FindingKind kind = part_table[p].kind;
-                double time = now->least[p], share, floor = part_table[p].floor;
+                static const enum qos_state asleep[] = { QOS_STATE_SLEEP, QOS_STATE_CHILD, QOS_STATE_PIPE };
+                double time = now->least[p], share, floor = part_table[p].floor, idle = 0;
                 enum qos_state state = part_table[p].state;
                 Certainty certainty;
                 Finding *finding;
@@ -387,6 +397,12 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                 }
                 share = time / f->first_byte;
 
+                /* It may as well have been beside a request that slept, or waited for a child: idle threads do so, too */
+                for (size_t i = 0; i < ELEMENTSOF(asleep); i++)
+                        idle += f->threads[asleep[i]] > 0 ? f->threads[asleep[i]] / f->rate * NSEC_PER_SEC : 0;
+                if (part_table[p].in_service && certainty == CERTAINTY_CERTAIN && idle >= SHARE_MOST * f->service)
+                        certainty = CERTAINTY_LIKELY;
+
                 if (share < SHARE_MIN || time < (normal ? STALL_MIN_NSEC : floor) ||
                     (p != PART_ASK && f->threads[state] < part_table[p].threads) ||
                     (normal && time - normal->most[p] < SHARE_MIN * (f->first_byte - e->normal->first_byte))) {
@@ -401,8 +417,9 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                                           100 * share, SPAN(f->run_queue_wait), f->idle_cpus);
                         continue;
                 }
-                /* The CPUs are busy with the unit itself: that is told below. A single process does not wait for itself */
-                if (kind == FINDING_CPU && f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus && f->cpus > 1)
+                /* The CPUs are busy with the unit itself: that is told below. Of a single one another that is seen to use it may have taken it */
+                if (kind == FINDING_CPU && f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus &&
+                    (f->cpus > 1 || !(e->n_users > 0 && e->users[0].value >= USER_MIN)))
                         continue;
                 /* What had been in memory and has to be read again */
                 if (kind == FINDING_DISK && f->refaults >= REFAULTS_MIN * f->reads && f->refaults > 0) {
@@ -431,7 +448,8 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
                 resources += parts->least[p] / (f->queue + f->service);
 
         one = f->busiest >= BUSIEST_MIN && f->busiest < BUSIEST_MAX && f->threads[QOS_STATE_RUNNING] < WORSE * f->busiest;
-        if (!one && f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus && (queue >= SHARE_MOST || parts->least[PART_RUN_QUEUE] / f->first_byte >= SHARE_MIN)) {
+        if ((!one || (queue < SHARE_MOST && !diagnosis_has(d, FINDING_CPU))) &&
+            f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus && (queue >= SHARE_MOST || parts->least[PART_RUN_QUEUE] / f->first_byte >= SHARE_MIN)) {
                 (void) diagnosis_add(d, FINDING_LIMIT, CERTAINTY_CERTAIN, QOS_STATE_RUNNING, (parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE]) / f->first_byte,
                                      parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE],
                                      "it uses four fifths or more of the CPUs that it may use, and its requests or threads wait",

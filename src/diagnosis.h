@@ -27,7 +27,7 @@ typedef struct DiagnosisFigures {
         double idle_cpus;               /* … how many of them were idle on average */
         double busiest;                 /* CPUs that its busiest process used */
         double throttled;               /* share of the periods of its CPU quota in which that was used up */
-        double reads;                   /* requests to devices */
+        double reads;                   /* pages read from devices */
         double major_faults, refaults, oom_kills;
 } DiagnosisFigures;
 
@@ -47,15 +47,19 @@ void diagnosis_figures_set_absent(DiagnosisFigures *f);
 
 #define DIAGNOSIS_NAME_MAX 256U
 
-/* Who else used the CPUs that the unit may use, what it asks, and which disks it uses: those that matter most first. More than three
- * culprits are none. */
+/* Who else used the CPUs that the unit may use, what it asks, which disks it uses, and which locks its threads wait for: those that matter
+ * most first. More than three culprits are none. */
 #define DIAGNOSIS_NAMED_MAX 3U
+
+/* A thread's name, of 15 bytes, and its number. */
+#define DIAGNOSIS_HOLDER_MAX 40U
 
 typedef struct DiagnosisNamed {
         char name[DIAGNOSIS_NAME_MAX];
         char unit[DIAGNOSIS_NAME_MAX];  /* of a peer, if it is one of this machine; of a device, who else uses it; or "" */
-        double value;                   /* CPUs; ns of a request to the peer; share of the device's bytes that are the unit's */
-        double rate;                    /* requests to the peer, or the device, per second */
+        char holder[DIAGNOSIS_HOLDER_MAX]; /* of a lock: the thread that let it go most often; or "" */
+        double value;                   /* CPUs; ns of a request to the peer; share of the device's bytes that are the unit's; threads that wait for the lock, on average */
+        double rate;                    /* requests to the peer, or the device, or waits for the lock, per second */
 } DiagnosisNamed;
 
 typedef struct DiagnosisEvidence {
@@ -67,6 +71,8 @@ typedef struct DiagnosisEvidence {
         size_t n_peers;
         DiagnosisNamed devices[DIAGNOSIS_NAMED_MAX];
         size_t n_devices;
+        DiagnosisNamed locks[DIAGNOSIS_NAMED_MAX];
+        size_t n_locks;
         int busiest_pid;                /* 0: not known */
 } DiagnosisEvidence;
 

@@ -1028,7 +1028,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(busiest, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The part of the periods of its CPU quota in which that was used up"),
                 SD_VARLINK_DEFINE_FIELD(throttled, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests to read from block devices, per second"),
+                FIELD_COMMENT("Pages read from block devices, per second"),
                 SD_VARLINK_DEFINE_FIELD(reads, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Page faults that waited for a device, per second"),
                 SD_VARLINK_DEFINE_FIELD(majorFaults, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -1068,6 +1068,17 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Requests of the unit to it, per second"),
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                ContendedLock,
+                FIELD_COMMENT("What it is called in the file it lies in (\"program:symbol\"), or its address"),
+                SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
+                FIELD_COMMENT("The thread that let it go most often for another one, and its number"),
+                SD_VARLINK_DEFINE_FIELD(holder, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Threads that wait for it, on average"),
+                SD_VARLINK_DEFINE_FIELD(threads, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Waits for it, per second"),
+                SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
+
 static SD_VARLINK_DEFINE_METHOD(
                 Diagnose,
                 DEFINE_INPUT_UNIT,
@@ -1097,7 +1108,9 @@ static SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("Whom it asked: three at most, those that it waited for most first"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(peers, AskedPeer, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Devices that it used: three at most, those with most time first"),
-                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(devices, UsedDevice, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(devices, UsedDevice, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Locks that its threads waited for: three at most, those with most time first"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(locks, ContendedLock, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD_FULL(
                 Subscribe,
@@ -1361,6 +1374,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_AskedPeer,
                 SYMBOL_COMMENT("A device that the unit used"),
                 &vl_type_UsedDevice,
+                SYMBOL_COMMENT("A lock that the unit's threads waited for"),
+                &vl_type_ContendedLock,
                 SYMBOL_COMMENT("What a metric of a unit must not be beyond"),
                 &vl_type_Threshold,
                 SYMBOL_COMMENT("A share of the time of threads that is not what it mostly is"),

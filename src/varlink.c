@@ -83,6 +83,7 @@ typedef struct Mark {
 
 /* Diagnoses at a time: each reads the CPU time of all units at either end of its interval, which is some milliseconds. */
 #define DIAGNOSES_MAX 16U
+#define DIAGNOSES_PER_UID_MAX 4U
 
 /* What a diagnosis takes its figures from. */
 #define DIAGNOSE_PROBES (PROBE_REQUESTS | PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
@@ -131,10 +132,6 @@ struct VarlinkServer {
         sd_event_source *monitors_timer; /* while one of them does not read what happens to thresholds */
         uint64_t refused_at;            /* CLOCK_MONOTONIC usec; 0: never */
 };
-
-static void strv_freep(char ***l) {
-        strv_free(*l);
-}
 
 static Stream* stream_free(Stream *s) {
         if (!s)
@@ -1005,7 +1002,7 @@ static int unit_resources_to_json(Unit *u, sd_json_variant **ret) {
         _cleanup_resources_reading_ ResourcesReading reading = {};
         int r;
 
-        r = unit_read_resources(u, &reading);
+        r = unit_read_resources(u, /* names= */ true, &reading);
         return r < 0 ? r : resources_reading_to_json(u, &reading, ret);
 }
 
@@ -1264,7 +1261,7 @@ static void on_diagnosis_attached(Manager *m, int error, const QosError *e, Unit
 
         r = free_and_strdup(&c->unit, u->name); /* it may have been an alias */
         if (r >= 0)
-                r = machine_reading_new(u, &d->begin);
+                r = machine_reading_new(u, /* names= */ false, &d->begin);
         /* Not from when this iteration of the loop began: programs may have been loaded since, for a second or two */
         if (r >= 0)
                 r = sd_event_add_time(m->event, &d->timer, CLOCK_MONOTONIC, now_usec(CLOCK_MONOTONIC) + d->window / NSEC_PER_USEC, 0, on_interval_over, c);
@@ -1325,7 +1322,7 @@ static int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         Connection *c = ASSERT_PTR(userdata);
-        unsigned n = 0;
+        unsigned n = 0, own = 0;
         int r;
 
         /* Nobody waits for the end of it, so another call could come in between */
@@ -1341,12 +1338,15 @@ static int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_
                 return sd_varlink_error_invalid_parameter_name(link, "window");
 
         for (Connection *i = c->server->connections; i; i = i->next)
-                if (i->diagnosing)
+                if (i->diagnosing) {
                         n++;
-        if (n >= DIAGNOSES_MAX) {
+                        own += i->uid == c->uid;
+                }
+        /* Nobody can take them all from the administrator */
+        if (c->uid == 0 ? own >= DIAGNOSES_MAX : n >= DIAGNOSES_MAX || own >= DIAGNOSES_PER_UID_MAX) {
                 char limit[16];
 
-                (void) snprintf(limit, sizeof(limit), "%u", DIAGNOSES_MAX);
+                (void) snprintf(limit, sizeof(limit), "%u", c->uid != 0 && n < DIAGNOSES_MAX ? DIAGNOSES_PER_UID_MAX : DIAGNOSES_MAX);
                 r = qos_error_set(&e, QOS_ERROR_TOO_MANY_DIAGNOSES, limit, "%s diagnoses are under way, more at a time are not made", limit);
                 return reply_error(link, r, &e);
         }
@@ -1754,8 +1754,12 @@ void varlink_server_threshold_crossed(VarlinkServer *v, const AlarmEvent *e) {
                 return;
         (void) sd_event_now(v->manager->event, CLOCK_MONOTONIC, &round);
         for (Connection *c = v->connections; c; c = c->next) {
-                if (!c->monitor || c->monitor->unread_since != 0 || !names_have(c->monitor->units, e->unit))
+                if (!c->monitor || c->monitor->unread_since != 0)
                         continue;
+                if (!names_have(c->monitor->units, e->unit)) {
+                        c->monitor->seq = e->seq;
+                        continue;
+                }
                 /* Once a round: all units may cross their thresholds at once, and who reads has no chance to in between */
                 if (c->monitor->round != round && connection_is_behind(c)) {
                         c->monitor->unread_since = now;
@@ -1840,6 +1844,8 @@ static int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varl
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         Connection *c = ASSERT_PTR(userdata);
         AlarmRequest request;
+        ThresholdRule rule;
+        Unit *u;
         int r;
 
         if (flags & SD_VARLINK_METHOD_ONEWAY)
@@ -1847,6 +1853,11 @@ static int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varl
         r = sd_varlink_dispatch(link, parameters, table, &p);
         if (r != 0)
                 return r;
+        /* Whom a unit asks is not for everybody */
+        u = manager_get_unit(c->server->manager, p.unit, NULL);
+        if (u && threshold_parse_condition(p.threshold, c->server->manager->config.default_window_nsec, &rule, NULL) >= 0 &&
+            *rule.selector && startswith(rule.metric->name, "requests.client.") && !connection_may_see_peers(c, u))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
         request = (AlarmRequest) {
                 .unit = p.unit,
                 .threshold = p.threshold,
@@ -1978,7 +1989,6 @@ static void connection_free(Connection *c) {
                 }
 
         attach_operation_cancel(c->attach);
-        connection_forget_call(c);
         connection_forget_call(c);
         stream_free(c->stream);
         monitor_free(c->monitor);

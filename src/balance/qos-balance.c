@@ -66,6 +66,8 @@ typedef struct Batch {
         bool freeze;            /* wanted … */
         bool frozen;            /* … and what the service manager was told, if known */
         bool known, pending;
+        bool complained;        /* that it cannot be frozen … */
+        uint64_t again_at;      /* … which is tried again then, CLOCK_MONOTONIC us */
         struct Balance *balance;
 } Batch;
 
@@ -98,18 +100,25 @@ static unsigned level_max(const Balance *b) {
 /* ---- the service manager -------------------------------------------------------------------------------------- */
 
 static int on_freezer_reply(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const sd_bus_error *e = sd_bus_message_get_error(m);
         Batch *u = ASSERT_PTR(userdata);
 
         u->pending = false;
         /* One that does not run is not to be frozen, one that is just being frozen is not to be thawed yet: looked at again */
-        u->known = !sd_bus_message_is_method_error(m, NULL);
+        u->known = !e;
+        if (e && u->freeze) {
+                u->again_at = now_usec(CLOCK_MONOTONIC) + USEC_PER_SEC;
+                if (!u->complained)
+                        fprintf(stderr, "'%s' cannot be frozen: %s\n", u->name, e->message);
+        }
+        u->complained = e && u->freeze;
         return 0;
 }
 
 static void batch_apply(Batch *u) {
         int r;
 
-        if (u->pending || (u->known && u->frozen == u->freeze))
+        if (u->pending || (u->known && u->frozen == u->freeze) || (u->freeze && now_usec(CLOCK_MONOTONIC) < u->again_at))
                 return;
         r = sd_bus_call_method_async(u->balance->bus, NULL, DESTINATION, u->freeze ? "FreezeUnit" : "ThawUnit", on_freezer_reply, u, "s", u->name);
         if (r < 0)
@@ -431,6 +440,21 @@ static int parse_target(const char *s, uint64_t *ret) {
         return -EINVAL;
 }
 
+/* Who freezes itself, or what it needs to thaw others, has frozen them for good: no slices, which may have these in them, and none of these. */
+static bool may_be_held_back(const Balance *b, const char *name) {
+        static const char *const needed[] = { "dbus.service", "dbus-broker.service", "qosd.service" };
+        bool may = endswith(name, ".service") || endswith(name, ".scope");
+
+        if (!may)
+                fprintf(stderr, "'%s' is no service and no scope, others are not held back.\n", name);
+        for (size_t i = 0; i < ELEMENTSOF(needed) && may; i++)
+                may = !streq(name, needed[i]);
+        may = may && !streq(name, b->unit) && !startswith(name, "qos-balance");
+        if (!may)
+                fprintf(stderr, "'%s' is needed to let the others go on, or is the unit that is to be fast.\n", name);
+        return may;
+}
+
 static int parse_arguments(Balance *b, int argc, char **argv) {
         static const struct option options[] = {
                 { "unit",     required_argument, NULL, 'u' },
@@ -507,8 +531,11 @@ static int parse_arguments(Balance *b, int argc, char **argv) {
         b->batch = new0(Batch, b->n_batch);
         if (!b->batch)
                 return -ENOMEM;
-        for (size_t i = 0; i < b->n_batch; i++)
+        for (size_t i = 0; i < b->n_batch; i++) {
+                if (!b->release && !may_be_held_back(b, argv[optind + i]))
+                        return -EINVAL;
                 b->batch[i] = (Batch) { .name = argv[optind + i], .balance = b };
+        }
         return 1;
 }
 

@@ -111,6 +111,11 @@ int connection_call(qosd *q, const char *method, sd_json_variant *parameters, sd
 
         q->error[0] = 0;
         r = sd_varlink_call(q->link, method, p, &reply, &id);
+        if (r == -ETIME) {
+                /* A late reply would be taken for that to the next call */
+                (void) sd_varlink_close(q->link);
+                r = -ETIMEDOUT;
+        }
         if (r < 0) {
                 (void) snprintf(q->error, sizeof(q->error), "%s: %s", method, strerror(-r));
                 return r;

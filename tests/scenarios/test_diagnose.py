@@ -180,6 +180,7 @@ def hot_mutex():
     with loaded(s, connections=8):
         f, = only(calm(lambda: diagnose(s)), "lock")
     equal((f["state"], f["certainty"]), ("lock", "certain"), f"what it waits for: {f}")
+    check(f["resource"].endswith(":hot_mutex") and "let go by toiler (" in f["text"], f"which lock, and who held it: {f}")
 
 
 @test(deadline=60, exclusive=True)
