@@ -344,6 +344,34 @@ static void test_limit(void) {
         e.now.threads[QOS_STATE_LOCK] = 1.9;
         (void) only(&e, FINDING_LOCK, &d);
 
+        /* Four threads on the only CPU that they may use: they wait for each other … */
+        e = evidence();
+        set_times(&e.now, 1 * MS, 3 * MS);
+        e.now.rate = 1000;
+        e.now.threads[QOS_STATE_RUNNING] = 1;
+        e.now.threads[QOS_STATE_RUN_QUEUE] = 3;
+        e.now.run_queue_wait = 3 * MS;
+        e.now.cpus = 1;
+        e.now.idle_cpus = 0;
+        e.now.busiest = 1;
+        (void) only(&e, FINDING_LIMIT, &d);
+        /* … and for another unit, if one is seen there */
+        e.now.threads[QOS_STATE_RUNNING] = 0.85;
+        e.users[0] = (DiagnosisNamed) { .name = "hog.service", .value = 0.15 };
+        e.n_users = 1;
+        diagnosis_make(&e, &d);
+        check(find(&d, FINDING_CPU) && streq(find(&d, FINDING_CPU)->unit, "hog.service"));
+
+        /* A lock and who held it */
+        e = evidence();
+        set_times(&e.now, 0, 10 * MS);
+        e.now.rate = 400;
+        e.now.threads[QOS_STATE_LOCK] = 3.5;
+        e.locks[0] = (DiagnosisNamed) { .name = "app:mutex", .holder = "writer (12)", .value = 3.4 };
+        e.n_locks = 1;
+        f = only(&e, FINDING_LOCK, &d);
+        check(streq(f->resource, "app:mutex") && strstr(f->text, "app:mutex, which was let go by writer (12)"));
+
         /* All CPUs, by many threads that compete with each other */
         e = evidence();
         set_times(&e.now, 1 * MS, 15 * MS);
