@@ -292,7 +292,10 @@ static _printf_(3, 4) void diagnosis_exclude(Diagnosis *d, FindingKind kind, con
 }
 
 static void name_copy(char ret[static DIAGNOSIS_NAME_MAX], const char *name) {
-        (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "%s", name);
+        size_t n = strnlen(name, DIAGNOSIS_NAME_MAX - 1);
+
+        memcpy(ret, name, n);
+        ret[n] = 0;
 }
 
 /* Who is behind it, with a finding that is there already. */
