@@ -662,6 +662,14 @@ def who_may():
         with Varlink() as v:
             equal(v.collect("ListThresholds", unit=s.name)[0]["threshold"]["name"], "x", "what nobody sees")
             equal(v.call("Wait", unit=s.name, condition="requests.server.connections.open < 1")["value"], 0, "what nobody waits for")
+        # Whom the unit asks is not for everybody, not in this way either
+        with Varlink() as v:
+            try:
+                v.call("Wait", unit=s.name, condition="requests.client[127.0.0.1:1].count < 1 over 2s")
+                fail("nobody waits for what happens to a peer")
+            except VarlinkError as e:
+                check(e.name in REFUSED, f"a peer, by nobody: {e}")
+        with Varlink() as v:
             v.send("Monitor", {"units": [s.name]}, more=True)
             equal(len(v.reply()["thresholds"]), 1, "what nobody subscribes to")
     error = dbus_error("SetThreshold", f"string:{s.name}", "string:y: requests.server.rate > 5", "boolean:false", user=NOBODY)
