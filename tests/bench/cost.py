@@ -14,6 +14,8 @@ from workload import Nginx, Redis
 
 # Of program types, as in linux/bpf.h
 TYPES = {8: "cgroup_skb", 26: "tracing"}
+# Passed by each read from a TCP socket
+READING = "tcp_rcv_space_adjust"
 SETTLE_SEC = .06
 SLICE_SEC = .5
 BUDGET_EXCHANGE_NSEC = 350
@@ -133,11 +135,12 @@ def cpu_per_request(unit, generator, rounds, seconds):
 class Programs:
     """programs.c: run-time statistics are on for as long as the "with" block."""
 
-    def __init__(self, unit):
+    def __init__(self, unit, tracepoint):
         self.unit = unit
+        self.tracepoint = tracepoint
 
     def __enter__(self):
-        self._process = subprocess.Popen([f"{self.unit.directory}/programs", self.unit.control_group()], text=True,
+        self._process = subprocess.Popen([f"{self.unit.directory}/programs", self.unit.control_group(), self.tracepoint], text=True,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.nothing = json.loads(self._process.stdout.readline())
         return self
@@ -155,7 +158,7 @@ class Programs:
 def bpf_time(unit, generator, per_exchange, slices):
     programs, totals, nothing_nsec = {}, [], {name: [] for name in TYPES.values()}
 
-    with qosd.Attached(unit.name), Programs(unit) as p:
+    with qosd.Attached(unit.name), Programs(unit, READING) as p:
         ours = qosd.programs()
         if not ours:
             raise RuntimeError("the daemon has no BPF program attached")

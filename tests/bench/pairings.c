@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Runs pairings.bpf.c for a control group, from the line "ready" that it prints to the end of its standard input. Writes the
- * samples of both pairings then, each when it ended (CLOCK_REALTIME, as captures have it) and how long it took. */
+/* Runs the programs of an object, pairings.bpf.c or tracer.bpf.c, for a control group, from the line "ready" that it prints to the
+ * end of its standard input. Of pairings.bpf.c it writes the samples then, each when it ended (CLOCK_REALTIME, as captures have it)
+ * and how long it took. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -75,8 +76,8 @@ int main(int argc, char *argv[]) {
         size_t size;
         char *globals;
 
-        if (argc != 4) {
-                fprintf(stderr, "usage: pairings OBJECT CONTROL-GROUP-DIRECTORY OUTPUT-DIRECTORY\n");
+        if (argc != 3 && argc != 4) {
+                fprintf(stderr, "usage: pairings OBJECT CONTROL-GROUP-DIRECTORY [OUTPUT-DIRECTORY]\n");
                 return 2;
         }
         if (stat(argv[2], &st) < 0)
@@ -100,6 +101,9 @@ int main(int argc, char *argv[]) {
 
         while (getchar() != EOF)
                 ;
+
+        if (argc == 3)
+                return EXIT_SUCCESS;
 
         bpf_object__for_each_program(program, object)
                 bpf_program__unload(program);

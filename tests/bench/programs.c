@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Keeps BPF run-time statistics on for as long as it runs, and with them two programs that do nothing, attached
- * where their like run for every packet of a control group and for every read from a TCP socket: what the kernel
+ * where their like run for every packet of a control group and at a tracepoint: what the kernel
  * books for them is what measuring costs. For each line on standard input it prints one line of JSON: the time and
  * number of runs of all programs by ID. */
 
@@ -16,8 +16,6 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <linux/bpf.h>
-
-#define TRACEPOINT "tcp_rcv_space_adjust"
 
 static const struct bpf_insn nothing[] = {
         { .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 1 },
@@ -81,8 +79,8 @@ int main(int argc, char *argv[]) {
         int cgroup, skb, tracepoint, btf_id;
         char line[16];
 
-        if (argc != 2) {
-                fprintf(stderr, "usage: programs CONTROL-GROUP-DIRECTORY\n");
+        if (argc != 3) {
+                fprintf(stderr, "usage: programs CONTROL-GROUP-DIRECTORY TRACEPOINT\n");
                 return 2;
         }
 
@@ -96,12 +94,12 @@ int main(int argc, char *argv[]) {
         if (bpf_link_create(skb, cgroup, BPF_CGROUP_INET_EGRESS, NULL) < 0)
                 die("attaching to the control group");
 
-        btf_id = libbpf_find_vmlinux_btf_id(TRACEPOINT, BPF_TRACE_RAW_TP);
+        btf_id = libbpf_find_vmlinux_btf_id(argv[2], BPF_TRACE_RAW_TP);
         if (btf_id < 0)
-                die("finding the tracepoint " TRACEPOINT);
+                die(argv[2]);
         tracepoint = load_nothing(BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP, (uint32_t) btf_id);
         if (bpf_raw_tracepoint_open(NULL, tracepoint) < 0)
-                die("attaching to the tracepoint " TRACEPOINT);
+                die(argv[2]);
 
         printf("{\"cgroup_skb\":%" PRIu32 ",\"tracing\":%" PRIu32 "}\n", program_id(skb), program_id(tracepoint));
         fflush(stdout);

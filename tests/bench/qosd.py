@@ -49,11 +49,12 @@ def call(method, **parameters):
 class Attached:
     """A unit is attached for as long as the "with" block."""
 
-    def __init__(self, unit):
+    def __init__(self, unit, **more):
         self.unit = unit
+        self.more = more
 
     def __enter__(self):
-        degraded = call("Attach", unit=self.unit).get("degraded")
+        degraded = call("Attach", unit=self.unit, **self.more).get("degraded")
         if degraded:
             raise Error(f"{self.unit} is observed only in part: {degraded}")
         return self
@@ -85,10 +86,10 @@ def pid():
     return int(systemctl("show", "--value", "--property=MainPID", SERVICE))
 
 
-def programs():
-    """IDs of the BPF programs that the daemon keeps attached."""
+def programs(process=None):
+    """IDs of the BPF programs that the daemon, or another process, keeps attached."""
     found = set()
-    for path in glob.glob(f"/proc/{pid()}/fdinfo/*"):
+    for path in glob.glob(f"/proc/{process or pid()}/fdinfo/*"):
         try:
             with open(path) as f:
                 found.update(int(i) for i in re.findall(r"^prog_id:\s*(\d+)", f.read(), re.MULTILINE))

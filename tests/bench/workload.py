@@ -18,7 +18,9 @@ HELPERS = {
     "programs": ["-lbpf"],
     "query": ["-lsystemd"],
     "pairings": ["-lbpf"],
+    "busy": ["-pthread"],
 }
+OBJECTS = "pairings", "tracer"
 # As bpf_tracing.h calls them
 ARCHITECTURES = {"x86_64": "x86", "aarch64": "arm64"}
 LARGE = 256 * 1024
@@ -31,9 +33,10 @@ def compile_helpers(directory):
     # clang -target bpf does not look there
     multiarch = subprocess.run(["gcc", "-print-multiarch"], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
     machine = os.uname().machine
-    subprocess.run(["clang", "-std=gnu11", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra",
-                    f"-D__TARGET_ARCH_{ARCHITECTURES.get(machine, machine)}", "-isystem", f"/usr/include/{multiarch}",
-                    "-c", f"{HERE}/pairings.bpf.c", "-o", f"{directory}/pairings.bpf.o"], check=True)
+    for name in OBJECTS:
+        subprocess.run(["clang", "-std=gnu11", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra",
+                        f"-D__TARGET_ARCH_{ARCHITECTURES.get(machine, machine)}", "-isystem", f"/usr/include/{multiarch}",
+                        "-c", f"{HERE}/{name}.bpf.c", "-o", f"{directory}/{name}.bpf.o"], check=True)
 
 
 def free_port():

@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What it costs to see what a unit waits for: qosd beside the tools that one would take instead, on the same work, in turns. Prints a
+table, and writes a plot and the raw data. On the running system, as root; it needs qosd, Redis, gcc, clang, bpftool, libbpf-tools and
+bpftrace. Asserts nothing."""
+
+import argparse
+import csv
+import json
+import os
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+
+import cost
+import qosd
+import report
+from workload import Redis, Unit, compile_helpers, systemctl
+
+SETTLE_SEC = .1
+READY_SEC = 60
+ANOTHER = "systemd-journald.service"
+DISK_FILE = "/var/tmp/qosd-bench-disk"
+CPU = cost.CPU
+PIN = (f"CPUAffinity={CPU}",)
+
+
+class Busy(Unit):
+    """busy.c, whose turns are the times that its threads gave up the CPU by themselves."""
+
+    def __init__(self, directory, *arguments):
+        super().__init__("busy", directory, PIN)
+        self.arguments = arguments
+
+    def command(self):
+        return [f"{self.directory}/busy", *self.arguments]
+
+    def __enter__(self):
+        self.stop()
+        subprocess.run(["systemd-run", "--quiet", "--collect", f"--unit={self.name}", "--service-type=exec",
+                        *(f"--property={p}" for p in self.properties), "--", *self.command()], check=True)
+        return self
+
+    def served(self):
+        return switches(self)
+
+
+def main_pid(unit):
+    return int(systemctl("show", "--value", "--property=MainPID", unit.name))
+
+
+def switches(unit):
+    """How often threads of its main process have given up the CPU by themselves."""
+    count = 0
+    pid = main_pid(unit)
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/status") as f:
+            count += sum(int(line.split()[1]) for line in f if line.startswith("voluntary_ctxt_switches:"))
+    return count
+
+
+def kernels_pid(unit):
+    """A process has another number in the kernel's own namespace, which is the one that BPF programs compare, if we are in a
+    container. Found by when it was started."""
+    with open(f"/proc/{main_pid(unit)}/stat") as f:
+        ticks = int(f.read().rpartition(")")[2].split()[19])
+    said = subprocess.run(["bpftrace", "-q", "-e", 'iter:task { printf("%d %d %llu\\n", ctx->task->tgid, ctx->task->pid, '
+                           'ctx->task->start_boottime); }'], check=True, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL).stdout
+    rows = [list(map(int, line.split())) for line in said.splitlines() if line.count(" ") == 2]
+    found = {tgid for tgid, pid, start in rows if tgid == pid and start // 10**7 == ticks}
+    if len(found) != 1:
+        raise RuntimeError(f"{len(found)} processes were started when {unit.name} was")
+    return found.pop()
+
+
+# ---- what is compared --------------------------------------------------------------------------------------------
+
+class Nothing:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def processes(self):
+        return []
+
+
+class Daemon(qosd.Attached):
+    def processes(self):
+        return [qosd.pid()]
+
+
+class Tool:
+    """A program, for as long as the "with" block; it is there when its BPF programs are."""
+
+    def __init__(self, *command):
+        self.command = command
+
+    def __enter__(self):
+        self._process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + READY_SEC
+        seen = None
+        while True:
+            time.sleep(.25)
+            now = qosd.programs(self._process.pid)
+            if now and now == seen:
+                return self
+            seen = now
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.__exit__()
+                raise RuntimeError(f"{self.command[0]} does not load here")
+
+    def __exit__(self, *_):
+        # A tracer of ours ends with its input, the others as at a terminal
+        self._process.stdin.close()
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def processes(self):
+        return [self._process.pid]
+
+
+def bpftool(*arguments):
+    return json.loads(subprocess.run(["bpftool", "-j", *arguments], check=True, text=True, stdout=subprocess.PIPE).stdout)
+
+
+def instruments(unit):
+    """Name, and how it is switched on for a unit."""
+    pid = kernels_pid(unit)
+    off = f"tracepoint:sched:sched_switch {{ if (args.prev_pid == {pid}) {{ @since = nsecs; }} " \
+          f"if (args.next_pid == {pid} && @since) {{ @off = hist(nsecs - @since); }} }}"
+    # Requests are always measured
+    yield "qosd, requests and cpu", lambda: Daemon(unit.name, probes=["cpu"])
+    yield "qosd, requests, cpu, block, memory", lambda: Daemon(unit.name, probes=["cpu", "block", "memory"])
+    yield "qosd, the same of another unit", lambda: Daemon(ANOTHER, probes=["cpu", "block", "memory"])
+    yield "offcputime", lambda: Tool("offcputime-libbpf", "-p", str(pid), "3600")
+    yield "runqlat", lambda: Tool("runqlat-libbpf", "-p", str(pid), "3600", "1")
+    yield "wakeuptime", lambda: Tool("wakeuptime-libbpf", "-p", str(pid), "3600")
+    yield "biolatency", lambda: Tool("biolatency-libbpf", "-Q", "3600", "1")
+    yield "bpftrace, off-CPU", lambda: Tool("bpftrace", "-q", "-e", off)
+    yield "system calls, as Prism", lambda: Tool(f"{unit.directory}/pairings", f"{unit.directory}/tracer.bpf.o", unit.control_group())
+
+
+def loads(directory):
+    """Name, title, tracepoint for the empty program, unit, load generator."""
+    def benchmark(unit):
+        return ["taskset", "-c", str(CPU), "redis-benchmark", "-h", unit.address, "-p", str(unit.port), "-t", "get",
+                "-c", "50", "-n", "2000000000"]
+
+    yield "pipe", "two threads, a pipe", "sched_switch", Busy(directory, "pipe"), None
+    yield "redis", "Redis, 50 connections", "sched_switch", Redis(directory, PIN), benchmark
+    yield "disk", "reads of 4 KiB from the disk", "block_rq_issue", Busy(directory, "disk", DISK_FILE), None
+
+
+# ---- measuring ---------------------------------------------------------------------------------------------------
+
+def process_nsec(pids):
+    """CPU time of processes and of all that they wait for."""
+    ticks = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/stat") as f:
+            ticks += sum(map(int, f.read().rpartition(")")[2].split()[11:15]))
+    return ticks * 10**9 // os.sysconf("SC_CLK_TCK")
+
+
+def sample(unit, instrument, seconds):
+    """The CPU time per turn: of the CPU on which all happens, and of the instrument's own process on the other one."""
+    time.sleep(SETTLE_SEC)
+    own, s = process_nsec(instrument.processes()), cost.Sample(unit)
+    time.sleep(seconds)
+    s = s.end()
+    s["own"] = (process_nsec(instrument.processes()) - own) / s["requests"]
+    return s
+
+
+def books(unit, tracepoint, make, slices):
+    """What the kernel books for the instrument's BPF programs, an empty one's time subtracted, per turn and per run, and the
+    memory of its maps."""
+    with cost.Programs(unit, tracepoint) as p:
+        with make() as instrument:
+            ours = {i for process in instrument.processes() for i in qosd.programs(process)}
+            maps = {m for program in bpftool("prog", "list") if program["id"] in ours for m in program.get("map_ids", [])}
+            memory = sum(m["bytes_memlock"] for m in bpftool("map", "list") if m["id"] in maps)
+            turns = []
+            for _ in range(slices):
+                before, served = p.read(), unit.served()
+                time.sleep(cost.SLICE_SEC)
+                after, served = p.read(), unit.served() - served
+
+                def grown(i):
+                    return after[i]["time"] - before[i]["time"], after[i]["runs"] - before[i]["runs"]
+
+                spent, runs = grown(p.nothing["tracing"])
+                nothing = spent / runs if runs else 0
+                total = 0
+                for i in ours & before.keys() & after.keys():
+                    spent, runs = grown(i)
+                    total += spent - runs * nothing
+                turns.append(total / served)
+    return statistics.median(turns), memory
+
+
+def measure(directory, rounds, seconds, slices, say):
+    """For each load and instrument, in turns: with it, and without any right after."""
+    results, raw = [], []
+    # Out of the way of the load
+    os.sched_setaffinity(0, set(range(os.cpu_count())) - {CPU} or {CPU})
+    for name, title, tracepoint, unit, command in loads(directory):
+        with unit:
+            generator = cost.Load(command(unit)) if command else Nothing()
+            with generator:
+                time.sleep(1)
+                for what, make in instruments(unit):
+                    pairs, unrest = [], []
+                    try:
+                        for n in range(rounds):
+                            with make() as instrument:
+                                observed = sample(unit, instrument, seconds)
+                            without, again = (sample(unit, Nothing(), seconds) for _ in range(2))
+                            pairs.append((observed["nsecPerRequest"] + observed["own"]) / without["nsecPerRequest"] - 1)
+                            unrest.append(without["nsecPerRequest"] / again["nsecPerRequest"] - 1)
+                            raw += [(name, what, n, k, s["seconds"], s["busy"], s["requests"], s["own"])
+                                    for k, s in (("with", observed), ("without", without), ("again", again))]
+                        bpf, memory = books(unit, tracepoint, make, slices)
+                    except (RuntimeError, qosd.Error) as e:
+                        say(f"{title}: {what}: {e}")
+                        continue
+                    r = {"load": name, "title": title, "what": what, "difference": cost.spread(pairs), "unrest": cost.spread(unrest),
+                         "nsec": without["nsecPerRequest"], "bpf": bpf, "memory": memory}
+                    results.append(r)
+                    say(f"{title}: {what}: {report.percent(r['difference']['median'])}, BPF {bpf:.0f} ns a turn")
+    os.sched_setaffinity(0, range(os.cpu_count()))
+    return results, raw
+
+
+def table(results):
+    return report.table(["load", "a turn takes", "instrument", "more CPU time a turn", "95 % sure", "A against A", "BPF a turn, net", "maps"], [
+        [r["title"], report.duration(r["nsec"]), r["what"], report.percent(r["difference"]["median"]),
+         f"{report.percent(r['difference']['low'])} to {report.percent(r['difference']['high'])}",
+         f"{report.percent(r['unrest']['low'])} to {report.percent(r['unrest']['high'])}",
+         report.duration(r["bpf"]), report.size(r["memory"])] for r in results])
+
+
+def plot(results, path):
+    left, width, row, top = 420, 420, 20, 70
+    titles = list(dict.fromkeys(r["title"] for r in results))
+    d = report.Drawing(left + width + 90, top + row * (len(results) + 2 * len(titles)) + 20)
+    d.text(20, 28, "What it costs to see the waits", size=17, weight="bold")
+    d.text(20, 48, "CPU time of the whole machine per turn, with the instrument against without: median and its 95 % interval", fill=report.SOFT)
+    most = max(max(r["difference"]["high"] for r in results), .01) * 1.1
+    y = top
+    for title in titles:
+        ours = [r for r in results if r["title"] == title]
+        d.text(20, y + 14, f"{title}: {report.duration(statistics.median(r['nsec'] for r in ours))} a turn", weight="bold")
+        y += row
+        for r in ours:
+            low, median, high = (max(0, r["difference"][k]) / most * width for k in ("low", "median", "high"))
+            d.text(left - 12, y + 14, r["what"], "end")
+            d.rectangle(left, y + 4, median, row - 8, report.COLOURS[0 if r["what"].startswith("qosd") else 1])
+            d.line(left + low, y + row / 2, left + high, y + row / 2, report.INK, 1.4)
+            d.text(left + width + 8, y + 14, report.percent(r["difference"]["median"]))
+            y += row
+        y += row
+    d.write(path)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--output", required=True, metavar="DIR")
+    p.add_argument("--quick", action="store_true", help="fewer runs: to try it, not to publish it")
+    a = p.parse_args()
+    os.makedirs(a.output, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+
+    with tempfile.TemporaryDirectory(prefix="qosd-bench-") as directory:
+        os.chmod(directory, 0o755)
+        compile_helpers(directory)
+        try:
+            results, raw = measure(directory, *((3, .2, 2) if a.quick else (15, .3, 5)), lambda text: print(text, flush=True))
+        finally:
+            if os.path.exists(DISK_FILE):
+                os.unlink(DISK_FILE)
+
+    print(table(results))
+    with open(f"{a.output}/waits.csv", "w", newline="") as f:
+        w = csv.writer(f, lineterminator="\n")
+        w.writerow(["load", "instrument", "round", "what", "seconds", "busy", "turns", "own nsec a turn"])
+        w.writerows(raw)
+    plot(results, f"{a.output}/waits.svg")
+
+
+if __name__ == "__main__":
+    main()
