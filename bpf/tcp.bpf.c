@@ -1522,6 +1522,7 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         struct seal_feed f = {};
         struct unsealed *o;
         struct seal *s;
+        struct qos_unit *u;
         bool talks;
 
         if (!skb || !sk || !c || !d || !effect)
@@ -1558,11 +1559,18 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         bpf_spin_lock(&c->lock);
         if (talks) {
                 departure_apply(d, &c->x, effect);
-                if (effect->begun && f.tls->http2)
+                if (effect->begun && s->tls.http2)
                         effect->overlap = 1;
         }
         d->place = conn_note(c, effect);
         bpf_spin_unlock(&c->lock);
+
+        if (effect->begun) {
+                u = s->tls.http2 && s->tls.questions > 1 ? unit_get(&c->owner) : NULL;
+                if (u)
+                        share_count(u, d->place.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, s->tls.questions - 1);
+                s->tls.questions = 0;
+        }
         return 0;
 }
 

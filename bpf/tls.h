@@ -43,8 +43,18 @@ enum tls_type {
         ((length) == 38 || (length) == 42 || (length) == 60 || (length) == 64 || (length) == 68)
 #define TLS_IS_HTTP2(length) ((length) <= TLS_EXTENSIONS_LENGTH_MAX && !((length) & 1) && !TLS_IS_HTTP1(length))
 
+/* What a client says in HTTP/2 that is no question and gets no answer, if nothing else is in its record: frames of nine bytes (SETTINGS
+ * that are acknowledged) and of thirteen (WINDOW_UPDATE, RST_STREAM), with what TLS 1.3 adds (17 bytes), and TLS 1.2 (16 or 24). */
+#define TLS_IS_HTTP2_CONTROL(length)                                                                    \
+        ((length) == 26 || (length) == 30 || (length) == 25 || (length) == 29 || (length) == 33 || (length) == 37)
+
 /* A certificate, a proof of it, and a Finished: who sends more records than these has longer ones than are known here. */
 #define TLS_FINISHED_RECORDS 4
+
+/* Clients of HTTP/2 put what they ask at once in one record. With all of its fields in the table a question takes 13 bytes, and about
+ * 16 as browsers and libraries ask; few servers take more than 128 at a time. */
+#define TLS_HTTP2_QUESTION_SIZE 16U
+#define TLS_HTTP2_QUESTIONS_MAX 128U
 
 enum tls_phase {
         TLS_HELLO,              /* the client has said nothing but that it wants to talk */
@@ -71,7 +81,7 @@ struct tls {
         __u8 extended;          /* the server has sealed something */
         __u8 http2;             /* it is HTTP/2: how many questions an exchange is, or whether it is one, nobody knows */
         __u8 tries;             /* how often its plaintext was looked at in vain */
-        __u8 _padding;
+        __u8 questions;         /* of HTTP/2, since the last answer began: so many there are at most */
 };
 
 /* By the first bytes of a question, as protocol_detect(): a greeting, or the middle of a talk. */
@@ -79,6 +89,12 @@ PARSER_FUNCTION int tls_detect(__u64 bytes, __u32 length) {
         __u32 type = bytes & 0xff, major = bytes >> 8 & 0xff, minor = bytes >> 16 & 0xff;
 
         return length >= 3 && (type == TLS_HANDSHAKE || type == TLS_APPLICATION) && major == 3 && minor <= 4;
+}
+
+EXCHANGE_INLINE void tls_add_questions(struct tls *t, __u32 length) {
+        __u32 n = t->questions + 1 + length / TLS_HTTP2_QUESTION_SIZE;
+
+        t->questions = n < TLS_HTTP2_QUESTIONS_MAX ? n : TLS_HTTP2_QUESTIONS_MAX;
 }
 
 /* A header is complete. False: this is not TLS, or the place is lost. */
@@ -108,9 +124,11 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
                 return 1;
 
         case TLS_APPLICATION:
-                if (t->phase == TLS_ESTABLISHED)
-                        side->application = !TLS_IS_ALERT(length);
-                else if (!out && (TLS_IS_FINISHED(length) || ++t->sealed >= TLS_FINISHED_RECORDS))
+                if (t->phase == TLS_ESTABLISHED) {
+                        side->application = !TLS_IS_ALERT(length) && (out || !t->http2 || !TLS_IS_HTTP2_CONTROL(length));
+                        if (!out && t->http2 && side->application)
+                                tls_add_questions(t, length);
+                } else if (!out && (TLS_IS_FINISHED(length) || ++t->sealed >= TLS_FINISHED_RECORDS))
                         t->phase = TLS_ESTABLISHED;
                 else if (out && !t->extended) {
                         t->extended = 1;

@@ -5,6 +5,9 @@ import os
 import socket
 import ssl
 
+import h2.connection
+import h2.events
+
 import scenario
 from scenario import (MSEC, Unit, attach, check, equal, expect_total, lookup, run, server_figures, test, total,
                       unused_port, wait_for)
@@ -101,6 +104,46 @@ def http2_is_said_to_overlap():
             r = wait_for("it is said", lambda: (r := scenario.snapshot(u)["requests"]).get("quality") == "overlapping" and r)
             check("count" not in r["server"], f"a count with {streams} streams and {version}: {r['server']}")
             u.stop()
+
+
+@test()
+def http2_among_many_others():
+    """A few connections with many streams at once hide more requests than they show."""
+    for version in VERSIONS:
+        u = served(http2=True)
+        run("h2load", "--h1", "-n", "2000", "-c", "4", f"https://127.0.0.1:{u.ports[version]}/small", timeout=60)
+        expect_total(u, 2000)
+        run("h2load", "-n", "1000", "-c", "1", "-m", "50", f"https://127.0.0.1:{u.ports[version]}/small", timeout=60)
+        r = wait_for("it is said", lambda: (r := scenario.snapshot(u)["requests"]).get("quality") == "overlapping" and r)
+        check("count" not in r["server"], f"a count with {version}: {r['server']}")
+        u.stop()
+
+
+@test()
+def http2_idle():
+    """What a client acknowledges when it has its answer is no question: nothing is in flight on a connection that idles."""
+    u = served(http2=True)
+    for version in VERSIONS:
+        with u.connect(version, offers=["h2"], name="localhost") as s:
+            client = h2.connection.H2Connection()
+            client.initiate_connection()
+            s.sendall(client.data_to_send())
+            for _ in range(3):
+                stream = client.get_next_available_stream_id()
+                client.send_headers(stream, [(":method", "GET"), (":path", "/small"), (":scheme", "https"), (":authority", "localhost"),
+                                             ("user-agent", "scenario")], end_stream=True)
+                s.sendall(client.data_to_send())
+                ended = False
+                while not ended:
+                    ended = any(isinstance(e, h2.events.StreamEnded) for e in client.receive_data(s.recv(65536)))
+                    s.sendall(client.data_to_send())
+                # After the answer, each in a record of its own
+                client.increment_flow_control_window(1000)
+                s.sendall(client.data_to_send())
+                f = wait_for("nothing is in flight", lambda: (f := server_figures(u))["inFlight"] == 0 and f)
+                check("oldestInFlight" not in f, f"in flight: {f}")
+    f = wait_for("they are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
+    equal((f["clientAborts"], f["errors"]["reset"]), (0, 0), "connections that ended with a question open")
 
 
 @test()

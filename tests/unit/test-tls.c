@@ -131,6 +131,31 @@ static void test_http2(void) {
         }
 }
 
+/* What only keeps a connection of HTTP/2 going asks nothing; each other record of the client is as many questions as it has room for. */
+static void test_http2_control(void) {
+        const Record greeting[] = {
+                SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_APPLICATION, 32),
+                SAYS(TLS_APPLICATION, 53),
+        };
+        const Record settings_acknowledged = SAYS(TLS_APPLICATION, 9 + 17), window = SAYS(TLS_APPLICATION, 13 + 24), request = ASKS(31);
+
+        for (int http2 = 0; http2 < 2; http2++) {
+                struct tls t = {};
+
+                for (size_t k = 0; k < ELEMENTSOF(greeting); k++)
+                        (void) take(&t, greeting + k, 7);
+                t.http2 = http2;
+                check(take(&t, &settings_acknowledged, 100) == (http2 ? 0 : TLS_STEP_APPLICATION));
+                check(take(&t, &window, 100) == (http2 ? 0 : TLS_STEP_APPLICATION));
+                check(t.questions == 0);
+                check(take(&t, &request, 6) == TLS_STEP_APPLICATION);
+                check(t.questions == (http2 ? 2 : 0));
+                for (int k = 0; k < 1000; k++)
+                        check(take(&t, &request, 6) == TLS_STEP_APPLICATION);
+                check(t.questions == (http2 ? TLS_HTTP2_QUESTIONS_MAX : 0));
+        }
+}
+
 int main(int argc, char **argv) {
         play(tls13, ELEMENTSOF(tls13));
         play(tls13_certificate, ELEMENTSOF(tls13_certificate));
@@ -141,5 +166,6 @@ int main(int argc, char **argv) {
         test_farewell();
         test_lost();
         test_http2();
+        test_http2_control();
         return EXIT_SUCCESS;
 }
