@@ -1967,8 +1967,10 @@ int requests_egress(struct __sk_buff *skb) {
         if (!sk)
                 return 1;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c && sk->protocol == IPPROTO_UDP)
-                udp_depart(skb, sk);
+        if (!c && sk->protocol == IPPROTO_UDP && udp_depart(skb, sk)) {
+                udp_asks(skb);
+                udp_sweep();
+        }
         if (!c || c->kind == CONN_OTHER || sk->state == TCP_LISTEN)
                 return 1;
         if (!segment_read(skb, &segment)) {

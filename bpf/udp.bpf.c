@@ -57,7 +57,7 @@ int units_find_udp(struct bpf_iter__task_file *ctx) {
         if (!sk || sk->sk_protocol != IPPROTO_UDP)
                 return 0;
         c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
-        if (c && unit_get(&c->owner))
+        if (c && c->kind != UDP_CLIENT && unit_get(&c->owner))
                 return 0;
         /* The kernel has chosen the port: most likely when the first datagram left, as for a client */
         if (!(BPF_CORE_READ_BITFIELD_PROBED(sk, sk_userlocks) & SOCK_BINDPORT_LOCK))
@@ -120,4 +120,20 @@ int requests_udp_open(struct bpf_iter__bpf_map_elem *ctx) {
                 return 0;
         share_in_flight(u, x->share, QOS_GAUGE_UDP, session.id, open, first_at, open);
         return 0;
+}
+
+/* What was asked and not answered, where nobody asks any more who would look for it. */
+SEC("iter/bpf_map_elem")
+int requests_udp_expire(struct bpf_iter__bpf_map_elem *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct udp_asked_key *at = ctx->key, key;
+        struct udp_asked *x;
+
+        if (!at) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        key = *at;
+        x = bpf_map_lookup_elem(&udp_asked, &key);
+        return x ? udp_expire(x, &key, bpf_ktime_get_ns()) : 0;
 }

@@ -70,6 +70,7 @@ struct Manager {
         uint64_t listeners_session;
         uint64_t oldest_session;
         uint64_t gauge_sessions[QOS_GAUGES];
+        uint64_t udp_expired_at;        /* … when it was looked at what was asked over UDP */
 };
 
 /* Everything but the buses: no system bus is connected to, nothing listened on. Takes over what a previous run left. */

@@ -36,6 +36,8 @@ typedef enum Map {
         MAP_UNIX_NAMES,
         MAP_UDP_SOCKETS,
         MAP_UDP_PEERS,
+        MAP_UDP_ASKED,
+        MAP_UDP_SWEPT,
         MAP_PATH_SCRATCH,
         MAP_STATISTICS,
         MAP_UNSEALED,
@@ -78,6 +80,8 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_UNIX_NAMES]   = "unix_names",
         [MAP_UDP_SOCKETS]  = "udp_sockets",
         [MAP_UDP_PEERS]    = "udp_peers",
+        [MAP_UDP_ASKED]    = "udp_asked",
+        [MAP_UDP_SWEPT]    = "udp_swept",
         [MAP_PATH_SCRATCH] = "path_scratch",
         [MAP_STATISTICS]   = "statistics",
         [MAP_UNSEALED]     = "unsealed",
@@ -167,6 +171,8 @@ static const struct {
                                    "requests in flight on Unix sockets" },
         [PROGRAM_UDP_OPEN]     = { "requests_udp_open",   "requests", "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_UDP_PEERS,
                                    "requests in flight on UDP" },
+        [PROGRAM_UDP_EXPIRE]   = { "requests_udp_expire", "requests", "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_UDP_ASKED,
+                                   "what a unit has asked over UDP in vain" },
         [PROGRAM_RETIRE]       = { "units_retire",        "units",    "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_NESTS,
                                    "maps of units that are given to other programs" },
         [PROGRAM_LIBRARY_EGRESS] = { "library_egress",    "tls",      "cgroup_skb/egress",            HOOK_CGROUP_EGRESS,  0,
@@ -1729,6 +1735,10 @@ int probe_read_listeners(Probe *p, uint64_t *ret_session) {
 
 int probe_read_oldest(Probe *p, uint64_t *ret_session) {
         return iterator_run(p, PROGRAM_OLDEST, ret_session);
+}
+
+int probe_expire_udp(Probe *p) {
+        return iterator_run(p, PROGRAM_UDP_EXPIRE, NULL);
 }
 
 int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session) {

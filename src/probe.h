@@ -37,6 +37,7 @@ typedef enum Program {
         PROGRAM_SHARE_UDP,
         PROGRAM_UNIX_OPEN,
         PROGRAM_UDP_OPEN,
+        PROGRAM_UDP_EXPIRE,
         PROGRAM_RETIRE,
         /* Those of the probe "tls", which are loaded with the first unit that has it */
         PROGRAM_LIBRARY_EGRESS,
@@ -191,6 +192,9 @@ int probe_read_oldest(Probe *p, uint64_t *ret_session);
 
 /* The same for qos_unit.gauges. */
 int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session);
+
+/* What units have asked over UDP too long ago counts as not answered. */
+int probe_expire_udp(Probe *p);
 
 int probe_get_info(Probe *p, ProbesInfo *ret);
 

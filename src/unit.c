@@ -19,6 +19,9 @@
  * are, and readers do not look more often than they change on a screen. */
 #define GAUGES_AGE_NSEC (20 * NSEC_PER_MSEC)
 
+/* How often what was asked over UDP is looked through for what nobody has answered: after 10 s that is, one more does no harm. */
+#define UDP_EXPIRE_NSEC NSEC_PER_SEC
+
 /* How long a reading is given again while nothing happens: rates are per time that passes. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
 
@@ -114,6 +117,10 @@ static void gauges_refresh(Manager *m, uint64_t now, bool missing) {
                 m->listeners_session = 0;
         if (probe_read_oldest(m->probe, &m->oldest_session) < 0)
                 m->oldest_session = 0;
+        if (now >= m->udp_expired_at + UDP_EXPIRE_NSEC) {
+                m->udp_expired_at = now;
+                (void) probe_expire_udp(m->probe);
+        }
         for (enum qos_gauge i = 0; i < QOS_GAUGES; i++)
                 if (probe_read_gauge(m->probe, i, &m->gauge_sessions[i]) < 0)
                         m->gauge_sessions[i] = 0;

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a unit asks of others over UDP: questions of DNS, counted as those count them who ask."""
+
+import os
+import re
+
+import scenario
+from scenario import Unit, attach, check, equal, server_figures, smaller, test, unused_port, wait_for
+from test_peers import client_figures, expect_asked, peers, run_to_its_end
+from test_udp import UdpServer
+from test_unix_peers import script
+
+# So long an answer is waited for, then it takes a second until that is noticed, and some more where the machine is busy.
+GIVEN_UP = 30
+
+
+class Dnsperf(Unit):
+    """A program that asks, and counts what it gets."""
+
+    def __init__(self, address, port, names, *options):
+        name = scenario.unit_name("dnsperf")
+        self.said = f"/run/{name}.said"
+        self.names = f"/run/{name}.names"
+        with open(self.names, "w") as f:
+            f.write("".join(f"{n} A\n" for n in names))
+        super().__init__(" ".join(map(str, ["/usr/bin/dnsperf", "-s", address, "-p", port, "-d", self.names, *options])), name=name,
+                         type="exec", settings=f"StandardOutput=truncate:{self.said}")
+
+    def run(self):
+        """Returns how many questions were sent, answered and lost."""
+        run_to_its_end(self)
+        with open(self.said) as f:
+            said = f.read()
+        os.unlink(self.names)
+        return tuple(int(re.search(rf"Queries {what}: +(\d+)", said)[1]) for what in ("sent", "completed", "lost"))
+
+
+def unbound():
+    """A resolver that knows a name, over IPv4 and IPv6."""
+    port = unused_port()
+    path = f"/run/{scenario.prefix}-unbound-peer.conf"
+    with open(path, "w") as f:
+        f.write(f"""server:
+  interface: 127.0.0.1@{port}
+  interface: ::1@{port}
+  do-daemonize: no
+  chroot: ""
+  username: ""
+  use-syslog: no
+  pidfile: ""
+  module-config: "iterator"
+  local-zone: "example." static
+  local-data: "www.example. A 192.0.2.1"
+remote-control:
+  control-enable: no
+""")
+    u = attach(Unit(f"/usr/sbin/unbound -d -c {path}", type="notify"))
+    u.port = port
+    return u.start()
+
+
+@test(vm=True, deadline=60)
+def dnsperf_and_unbound():
+    """A hundred outstanding: what is asked is what is answered, by peer; and unbound answers as many."""
+    u = unbound()
+    n = smaller(10000) // 2 * 2
+    answered = 0
+    for address, peer in (("127.0.0.1", f"127.0.0.1:{u.port}"), ("::1", f"[::1]:{u.port}")):
+        c = attach(Dnsperf(address, u.port, ["www.example", "none.example"], "-c", 3, "-q", 100, "-n", n // 2))
+        equal(c.run(), (n, n, 0), "what dnsperf counts")
+        expect_asked(c, {peer: n}, f"of {peer}")
+        answered += n
+        wait_for("unbound has answered as many", lambda: server_figures(u)["count"] == answered)
+        row = peers(c)[peer]
+        equal((row["unit"], row["errors"]), (u.name, {"reset": 0, "timeout": 0}), "the peer's unit, and errors")
+        check(row["latency"]["max"] > 0 and row["latency"]["mean"] > 0, f"latency {row['latency']}")
+    f = server_figures(u)
+    equal((row["bytesOut"] * 2, row["bytesIn"] * 2), (f["bytesIn"], f["bytesOut"]), "bytes")
+    equal(client_figures(u)["count"], 0, "what unbound asks")
+
+
+@test(deadline=90)
+def one_in_ten_is_not_answered():
+    """Lost ones are errors, whether their IDs are used again or not; the others are exact."""
+    s = attach(UdpServer("dns")).start()
+    c = attach(Dnsperf("127.0.0.1", s.port, [f"name{i}.example" for i in range(1000)], "-c", 1, "-q", 100, "-t", 1, "-n", 2))
+    sent, completed, lost = c.run()
+    check(lost > 0.05 * sent, f"only {lost} of {sent} were lost")
+    f = wait_for("all are answered or given up", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP, pause=0.2)
+    equal((f["count"], f["errors"], f["latency"]["count"]), (completed, {"reset": 0, "timeout": lost}, completed),
+          "answered, and not answered")
+    equal(f["peers"][0]["peer"], f"127.0.0.1:{s.port}", "the peer")
+
+
+QUESTIONS = """
+import ctypes, socket, struct
+def question(i):
+    return struct.pack('>HHHHHH', i, 0x100, 1, 0, 0, 0) + b'\\3www\\7example\\0' + struct.pack('>HH', 1, 1)
+def asks(s, ids, to=None):
+    for i in ids:
+        s.send(question(i)) if to is None else s.sendto(question(i), to)
+def hears(s, ids):
+    s.settimeout(20)
+    got = {struct.unpack('>H', s.recv(9999)[:2])[0] for _ in ids}
+    assert got == set(ids), got
+class iovec(ctypes.Structure):
+    _fields_ = [('base', ctypes.c_char_p), ('length', ctypes.c_size_t)]
+class msghdr(ctypes.Structure):
+    _fields_ = [('name', ctypes.c_void_p), ('namelen', ctypes.c_uint), ('iov', ctypes.POINTER(iovec)), ('iovlen', ctypes.c_size_t),
+                ('control', ctypes.c_void_p), ('controllen', ctypes.c_size_t), ('flags', ctypes.c_int)]
+class mmsghdr(ctypes.Structure):
+    _fields_ = [('m', msghdr), ('length', ctypes.c_uint)]
+def asks_at_once(s, ids):
+    iov = (iovec * len(ids))(*[iovec(question(i), len(question(i))) for i in ids])
+    m = (mmsghdr * len(ids))()
+    for k in range(len(ids)):
+        m[k].m.iov, m[k].m.iovlen = ctypes.pointer(iov[k]), 1
+    assert ctypes.CDLL(None).sendmmsg(s.fileno(), m, len(ids), 0) == len(ids)
+"""
+
+
+@test(vm=True)
+def on_all_kinds_of_sockets():
+    """Connected or not, bound or not, several in one call, IPv4 through a socket for IPv6, the same ID to two peers."""
+    u, other = unbound(), UdpServer("dns").start()
+    c = attach(script(QUESTIONS + f"""
+four, six, port = socket.AF_INET, socket.AF_INET6, {u.port}
+s = socket.socket(four, socket.SOCK_DGRAM); s.connect(('127.0.0.1', port))
+asks(s, range(1, 51)); hears(s, range(1, 51))
+asks_at_once(s, range(100, 120)); hears(s, range(100, 120))
+s = socket.socket(four, socket.SOCK_DGRAM)
+asks(s, range(1, 41), ('127.0.0.1', port)); hears(s, range(1, 41))
+# musl asks all it knows with the same ID
+asks(s, range(1, 10), ('127.0.0.1', port)); asks(s, range(1, 10), ('127.0.0.1', {other.port}))
+for _ in range(18): s.recv(9999)
+s = socket.socket(four, socket.SOCK_DGRAM); s.bind(('127.0.0.1', 0))
+asks(s, range(1, 31), ('127.0.0.1', port)); hears(s, range(1, 31))
+s = socket.socket(six, socket.SOCK_DGRAM)
+asks(s, range(1, 21), ('::1', port)); hears(s, range(1, 21))
+s = socket.socket(six, socket.SOCK_DGRAM); s.connect(('::ffff:127.0.0.1', port))
+asks(s, range(1, 11)); hears(s, range(1, 11))
+# To all and to a group, and what is no question
+s = socket.socket(four, socket.SOCK_DGRAM)
+for to in (('224.0.0.251', port), ('127.0.0.1', port)):
+    try: s.sendto(question(7) if to[0] != '127.0.0.1' else b'no question of DNS', to)
+    except OSError: pass
+"""))
+    run_to_its_end(c)
+    v4, v6, second = f"127.0.0.1:{u.port}", f"[::1]:{u.port}", f"127.0.0.1:{other.port}"
+    expect_asked(c, {v4: 50 + 20 + 40 + 9 + 30 + 10, v6: 20, second: 9}, "of all kinds")
+    equal(client_figures(c)["errors"], {"reset": 0, "timeout": 0}, "errors")
+    equal(server_figures(c)["count"], 0, "what it answers")
+
+
+@test(deadline=90)
+def asked_in_vain():
+    """In flight until it is given up, or asked again; an answer that nobody waits for is none."""
+    s = UdpServer("sink").start()
+    go = f"/run/{scenario.prefix}-udp-go"
+    c = attach(script(QUESTIONS + f"""
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('127.0.0.1', {s.port}))
+asks(s, range(1, 6))
+while not os.path.exists({go!r}): time.sleep(.01)
+asks(s, range(1, 4))
+time.sleep(1000)
+"""))
+    c.start()
+    wait_for("five are in flight", lambda: client_figures(c)["inFlight"] == 5)
+    equal(client_figures(c)["errors"]["timeout"], 0, "errors while they are waited for")
+    open(go, "w").close()
+    f = wait_for("three are asked again", lambda: (f := client_figures(c))["errors"]["timeout"] >= 3 and f)
+    f = wait_for("all are given up", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP, pause=0.2)
+    equal((f["count"], f["errors"]), (0, {"reset": 0, "timeout": 8}), "count and errors")
+
+
+@test(deadline=60)
+def attached_under_load():
+    """From the attach on what the resolver counts, but for what is open at that moment."""
+    u = unbound()
+    c = Dnsperf("127.0.0.1", u.port, ["www.example"], "-c", 2, "-q", 20, "-l", 1000).start()
+    wait_for("load", lambda: server_figures(u)["count"] > 500)
+    before = server_figures(u)["count"]
+    attach(c)
+    after = server_figures(u)["count"]
+    wait_for("some are counted", lambda: client_figures(c)["count"] > 2000)
+    c.kill("SIGSTOP")
+    end = wait_for("all are answered", lambda: (a := server_figures(u), b := client_figures(c)) and a["inFlight"] == 0 == b["inFlight"]
+                   and a["count"])
+    f = client_figures(c)
+    # What was open at the attach, which are twenty of each of both, was asked before it
+    check(end - after - 40 <= f["count"] <= end - before, f"{f['count']} counted, unbound has {end - after} to {end - before}")
+    equal(f["errors"]["timeout"], 0, "errors")
+    c.kill("SIGKILL")
