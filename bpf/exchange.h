@@ -56,7 +56,10 @@ struct exchange {
         __u32 in_end;           /* highest byte that arrived */
         __u32 read_end;         /* the application has read up to here */
         __u32 out_end;          /* highest byte that left */
-        __u32 hole_end;
+        union {
+                __u32 hole_end;
+                __u32 asked;    /* the other role: questions that have left and of which none has an answer, where they can be told apart */
+        };
         __u32 mark_end[EXCHANGE_MARKS];
         __u64 mark_at[EXCHANGE_MARKS];
         __u64 tail_at;          /* when the last byte of the last mark arrived */
@@ -331,31 +334,55 @@ EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange
         exchange_open(x, now, effect);
 }
 
+/* Those that are in flight besides the one that exchange_ask() has opened. */
+EXCHANGE_INLINE __u32 exchange_extra(const struct exchange *x) {
+        return x->open_at != 0 && x->asked > 1 ? x->asked - 1 : 0;
+}
+
+/* So many questions were found in what leaves. */
+EXCHANGE_INLINE void exchange_ask_more(struct exchange *x, __u64 now, __u32 n, struct exchange_effect *effect) {
+        exchange_ask(x, now, effect); /* unless what is answered by now was asked before these */
+        effect->in_flight -= exchange_extra(x);
+        x->asked += n;
+        effect->in_flight += exchange_extra(x);
+}
+
+/* They are not in flight any more. */
+EXCHANGE_INLINE void exchange_ask_none(struct exchange *x, struct exchange_effect *effect) {
+        effect->in_flight -= exchange_extra(x);
+        x->asked = 0;
+}
+
 /* Payload up to end reached the IP layer, as for exchange_arrive(). Where its answer ends nobody knows: a question is in
- * flight until the first byte of it. */
-EXCHANGE_INLINE void exchange_hear(struct exchange *x, __u64 now, __u32 end, __u32 rcv_nxt, __u32 window_end,
-                                   struct exchange_effect *effect) {
+ * flight until the first byte of it. Returns how many questions begin to be answered. */
+EXCHANGE_INLINE __u32 exchange_hear(struct exchange *x, __u64 now, __u32 end, __u32 rcv_nxt, __u32 window_end,
+                                    struct exchange_effect *effect) {
+        __u32 n = 0;
+
         if (!(x->flags & EXCHANGE_IN_KNOWN)) {
                 x->in_end = rcv_nxt;
                 x->flags |= EXCHANGE_IN_KNOWN;
         }
         if (exchange_distance(end, x->in_end) <= 0 || exchange_distance(end, window_end) > EXCHANGE_WINDOW_SLACK)
-                return;
+                return 0;
         effect->bytes = end - x->in_end;
         x->in_end = end;
 
         if (x->flags & EXCHANGE_DONE)
-                return; /* the unit has gone, nobody reads it */
+                return 0; /* the unit has gone, nobody reads it */
         if (x->state == EXCHANGE_ASKED) {
                 x->state = EXCHANGE_ANSWERING;
                 x->last_out_at = now;
                 effect->begun = 1;
+                n = x->asked > 1 ? x->asked : 1;
+                exchange_ask_none(x, effect);
                 exchange_shut(x, effect);
         } else if (x->state == EXCHANGE_ANSWERING && now - x->last_out_at < EXCHANGE_SILENCE_NSEC) {
                 effect->grown = 1;
                 effect->grown_from = x->last_out_at;
                 x->last_out_at = now;
         }
+        return n;
 }
 
 /* The unit hangs up (it sends its FIN), or the connection is gone. asked: questions that were read and whose answers have

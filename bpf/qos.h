@@ -159,6 +159,7 @@ enum qos_row_cell {
         QOS_ROW_ERRORS_TIMEOUT,
         QOS_ROW_CLIENT_ABORTS,
         QOS_ROW_OVERLAPS,
+        QOS_ROW_BUNDLED,                /* of a peer: questions that were asked while another was open: they count, and how long each took is not known */
         QOS_ROW_CELLS,
 };
 #define QOS_ROW_CELLS_SIZE 232

@@ -564,7 +564,7 @@ static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos
 
 static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit *u, __u64 segment, __u64 tcp, __u64 now) {
         struct exchange_effect effect = {};
-        struct booking book = { .now = now, .n = 1 };
+        struct booking book = { .now = now };
         __u32 seq = segment >> 32;
         struct place p;
 
@@ -572,7 +572,7 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
                 return 0;
 
         bpf_spin_lock(&c->lock);
-        exchange_hear(&c->x, now, seq + (__u32) segment, tcp >> 32, tcp, &effect);
+        book.n = exchange_hear(&c->x, now, seq + (__u32) segment, tcp >> 32, tcp, &effect);
         book.first_at = c->x.first_at;
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -625,6 +625,7 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
                 return 0;
 
         bpf_spin_lock(&c->lock);
+        exchange_ask_none(&c->x, &effect);
         exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -1874,15 +1875,50 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct t
         return a.f.piece.lost;
 }
 
+/* What client_counts() has found: */
+#define CLIENT_PARSED 1
+#define CLIENT_MUXED 2
+#define CLIENT_OVERLAPS 4
+
+/* Apart, as client_counts() has calls in it for which there is no room on the stack otherwise. found: how many questions, and how many
+ * of them were asked while another was open. */
+static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_unit *u, __u64 found, __u32 what) {
+        __u32 asked = found >> 32, bundled = found;
+        struct exchange_effect effect = { .overlap = !!(what & CLIENT_OVERLAPS) };
+        __u64 now = bpf_ktime_get_ns();
+        struct place p;
+
+        if (!c || !u)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        if (what & CLIENT_PARSED) {
+                c->x.flags |= EXCHANGE_PARSED;
+                exchange_ask_more(&c->x, now, asked, &effect);
+        } else
+                c->x.flags &= ~EXCHANGE_PARSED;
+        if (what & CLIENT_MUXED)
+                c->x.flags |= EXCHANGE_MUXED;
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+
+        if (!effect.overlap && effect.in_flight == 0 && bundled == 0)
+                return 0;
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
+        share_apply(u, p.share, &effect);
+        if (p.share & SHARE_ROW)
+                row_count(row_get(u, p.share & SHARE_ROW), QOS_ROW_BUNDLED, bundled);
+        return zero() + 1;
+}
+
 /* Who asks more than one thing at once gets more than one answer, of which nobody here knows where the one ends and the other begins.
- * That is said. */
+ * They count, and how long each took is not known. Where even how many they are is not, that is said. */
 static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
                                                    __u64 left) {
-        struct exchange_effect effect = {};
-        bool unread = left & CLIENT_UNREAD, muxed;
-        __u32 bytes = left, protocol;
+        bool unread = left & CLIENT_UNREAD, muxed, overlap = false;
+        __u32 bytes = left, protocol, asked = 0, bundled = 0;
         struct talk *t = NULL;
-        struct place p;
 
         if (!skb || !sk || !c || !u)
                 return 0;
@@ -1918,33 +1954,23 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
         else
                 unread = false;
 
-        if (t && client_parse(skb, t, bytes)) {
-                c->tries = TRIES_MAX;
-                t = NULL;
-        }
-
-        bpf_spin_lock(&c->lock);
-        if (left & CLIENT_ASKS)
-                c->x.flags &= ~EXCHANGE_OVERLAPPED;
         if (t) {
-                c->x.flags |= EXCHANGE_PARSED;
-                effect.overlap = (t->asked > 1 || unread) && !(c->x.flags & EXCHANGE_OVERLAPPED);
-        } else
-                c->x.flags &= ~EXCHANGE_PARSED;
-        if (muxed) {
-                /* Of HTTP/2 any may be many */
-                c->x.flags |= EXCHANGE_MUXED;
-                effect.overlap = !!(left & CLIENT_ASKS);
+                asked = t->asked;
+                if (client_parse(skb, t, bytes)) {
+                        c->tries = TRIES_MAX;
+                        overlap = true;
+                        t = NULL;
+                }
         }
-        if (effect.overlap)
-                c->x.flags |= EXCHANGE_OVERLAPPED;
-        p = conn_note(c, &effect);
-        bpf_spin_unlock(&c->lock);
+        if (t) {
+                bundled = t->asked > 1 ? t->asked - (asked > 1 ? asked : 0) : unread;
+                asked = t->asked - asked;
+        }
 
-        u = effect.overlap ? place_get(u, &p) : NULL;
-        if (u)
-                share_apply(u, p.share, &effect);
-        return 0;
+        if (muxed && left & CLIENT_ASKS)
+                overlap = true; /* of HTTP/2 any may be many */
+        return client_notes(c, u, (__u64) asked << 32 | bundled, (t ? CLIENT_PARSED : 0) | (overlap ? CLIENT_OVERLAPS : 0) |
+                                                                 (muxed ? CLIENT_MUXED : 0));
 }
 
 SEC("cgroup_skb/egress")

@@ -371,6 +371,43 @@ static void hear(struct exchange *x, Totals *t, uint64_t now, uint32_t to, uint3
         account(t, &e);
 }
 
+/* Questions that can be told apart: each is in flight, and all that were asked count with the first byte of an answer. */
+static void test_ask_more(void) {
+        struct exchange x = {};
+        int in_flight = 0;
+
+        for (uint32_t n = 0; n < 5; n++) {
+                struct exchange_effect e = {};
+                uint64_t now = 1000 * (n + 1);
+
+                exchange_ask(&x, now, &e);
+                check(in_flight + e.in_flight == 1);
+                exchange_ask_more(&x, now, n, &e);
+                check(in_flight + e.in_flight == (n > 1 ? (int) n : 1));
+                exchange_ask(&x, now + 1, &e);
+                exchange_ask_more(&x, now + 1, 2, &e);
+                in_flight += e.in_flight;
+                check(in_flight == (int) n + 2);
+
+                e = (struct exchange_effect) {};
+                check(exchange_hear(&x, now + 10, IN + n * 10 + 10, IN + n * 10, IN + WINDOW, &e) == n + 2);
+                in_flight += e.in_flight;
+                check(e.begun && in_flight == 0 && x.asked == 0);
+        }
+
+        /* What begins to leave after an answer has is another one; the end of the connection ends all */
+        for (uint32_t n = 0; n < 3; n++) {
+                struct exchange_effect e = {};
+
+                exchange_ask_more(&x, 10000, n, &e);
+                check(e.in_flight == (n > 1 ? (int) n : 1) && x.state == EXCHANGE_ASKED);
+                exchange_ask_none(&x, &e);
+                exchange_end(&x, 1, 1, 0, &e);
+                check(e.in_flight == 0 && e.unanswered == 1);
+                x = (struct exchange) {};
+        }
+}
+
 /* Questions and answers in segments: one each, open until the first byte of the answer. */
 static void test_ask(void) {
         struct exchange x = {};
@@ -483,6 +520,7 @@ static void test_farewell(void) {
 int main(void) {
         test_farewell();
         test_ask();
+        test_ask_more();
         test_hear_unasked();
         test_ask_ends();
         test_unknown();
