@@ -36,7 +36,8 @@ static long window_wait_step(__u64 i, void *data) {
 
 /* Writes the checkpoints that are due at epoch, for all levels. One program at a time: those on other CPUs wait, as what
  * they book would be in a sub-window that is over, after an idle time even long ago. Who interrupts the one that writes
- * cannot, and does that. */
+ * cannot, and does that. So does who has waited in vain, as the one that writes was preempted: what is booked then may be in a
+ * checkpoint that ends before it, each sample in one side of it as a whole. Totals do not depend on it. */
 GRID_FUNCTION int window_roll(struct qos_unit *u, __u64 epoch) {
         __u32 self = window_cpu() + 1, who;
 

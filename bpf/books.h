@@ -127,7 +127,9 @@ static __always_inline __u32 endpoint_find(struct qos_unit *u, const struct qos_
 
 #define SHARE_GENERATION_SHIFT 8        /* above them the generation of the row */
 
-/* A peer's row may have become another one's meanwhile. What it had is part of the rest then. */
+/* A peer's row may have become another one's meanwhile. What it had is part of the rest then. Should it become that between this look
+ * and what is booked after it, the new peer has one event of the old one's: the sum of all is right, and a row changes hands ten
+ * times a second at most. */
 static __always_inline __u32 share_now(struct qos_unit *u, __u32 share) {
         __u32 row = share & SHARE_ROW;
 
@@ -302,7 +304,11 @@ static __always_inline void share_in_flight(struct qos_unit *u, __u32 share, enu
                 g->oldest_at = at;
 }
 
-/* The owner of a socket nobody has seen, by whose task uses it. Sockets that wait for accept() at attach, and those
+/* Storage of groups is only read here, and made in units.bpf.c. Some kernels let a program that interrupts, on the same CPU, another one
+ * in the midst of such a look (some 20 ns) find none, as if the task were nobody's. Programs in interrupts do not look; what can is a task that
+ * preempts an iterator, at the attach. Which sockets are whose is asked again with what is read from them next.
+ *
+ * The owner of a socket nobody has seen, by whose task uses it. Sockets that wait for accept() at attach, and those
  * whose listener somebody else has opened, come this way. */
 static __always_inline bool task_owner(struct qos_owner *ret) {
         struct task_struct *task = bpf_get_current_task_btf();

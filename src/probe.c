@@ -259,6 +259,10 @@ static unsigned group_of(ProbeMask probe) {
 /* Different versions of OpenSSL in use at a time, each file one: a machine with containers has some. */
 #define LIBRARIES_MAX 32U
 
+/* Each CPU keeps up to 128 free elements of a map that forgets what was not used for longest, and takes as many more from the others'
+ * oldest ones when it has none: a map must have a multiple of that for each, or it forgets what was used just now. */
+#define LRU_ELEMENTS_PER_CPU 256U
+
 /* Five times as long as it ever took. */
 #define LOAD_USEC_MAX 900000000ULL
 
@@ -593,11 +597,13 @@ static int object_load(Probe *p, uint64_t programs) {
                 struct bpf_map *map = bpf_object__find_map_by_name(skeleton->obj, map_table[i]);
 
                 assert(map);
-                if (p->map_fds[i] >= 0) {
+                if (p->map_fds[i] >= 0)
                         r = bpf_map__reuse_fd(map, p->map_fds[i]);
-                        if (r < 0)
-                                goto finish;
-                }
+                else if (bpf_map__type(map) == BPF_MAP_TYPE_LRU_HASH)
+                        r = bpf_map__set_max_entries(map, MAX(bpf_map__max_entries(map),
+                                                              LRU_ELEMENTS_PER_CPU * skeleton->rodata->cpus));
+                if (r < 0)
+                        goto finish;
         }
 
         /* It takes a second or two; on an emulated CPU that others use, too, minutes, in which nothing else is done */
