@@ -166,6 +166,25 @@ static __always_inline void share_apply(struct qos_unit *u, __u32 share, const s
                 window_count(u, QOS_CELL_OVERLAPS, 1);
 }
 
+/* Has what this share stands for ever answered anything? The first endpoint has what is not in the other ones' rows. */
+static __attribute__((noinline)) int share_has_answered(struct qos_unit *u, __u32 share) {
+        struct qos_row *row;
+        __u32 n;
+
+        if (!u)
+                return 0;
+        if (share & SHARE_ROW) {
+                row = row_get(u, share & SHARE_ROW);
+                return row->cells[QOS_ROW_COUNT] > 0 || row->carry[QOS_ROW_COUNT] > 0;
+        }
+
+        n = u->cells[QOS_CELL_COUNT];
+        for (int i = 1; i <= QOS_ROWS; i++)
+                if (i == QOS_ROW_ENDPOINTS_REST || u->names[i].kind == QOS_ROW_ENDPOINT)
+                        n -= row_get(u, i)->cells[QOS_ROW_COUNT];
+        return n != 0 || u->carry[QOS_CELL_COUNT] > 0;
+}
+
 /* n events of the unit that have a counter in the rows, too. */
 static __always_inline void share_count(struct qos_unit *u, __u32 share, __u32 cell, __u32 row_cell, __u32 n) {
         if (share & SHARE_ROW)

@@ -28,6 +28,10 @@
  * as they happen, for hours on one connection. Parts of an answer that are that far apart are few. */
 #define EXCHANGE_SILENCE_NSEC 1000000000ULL
 
+/* Who has asked for that long, got no answer, and goes on after a silence, does not wait for one: logs, what a replica has received.
+ * Shorter ones are questions that come slowly. */
+#define EXCHANGE_PATIENCE_NSEC 10000000000ULL
+
 enum exchange_state {
         EXCHANGE_IDLE,          /* nothing was asked yet */
         EXCHANGE_ASKED,         /* the application has read, and not answered */
@@ -47,6 +51,7 @@ enum exchange_flag {
         EXCHANGE_MUXED      = 1 << 9,   /* HTTP/2: there is a struct h2 (http2.h) */
         EXCHANGE_FRESH      = 1 << 10,  /* it was seen from its beginning */
         EXCHANGE_FAREWELL   = 1 << 11,  /* what is asked may be a farewell: if nothing comes of it but the end, it was */
+        EXCHANGE_ONE_WAY    = 1 << 12,  /* what is asked seems to want no answer */
 };
 
 struct exchange {
@@ -254,7 +259,12 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
                         effect->overlap = 1;
 
                 x->state = EXCHANGE_ASKED;
-                x->flags &= ~EXCHANGE_OVERLAPPED;
+                x->flags &= ~(EXCHANGE_OVERLAPPED | EXCHANGE_ONE_WAY);
+                x->first_at = first_at;
+                x->last_at = 0;
+        } else if (first_at > x->read_at + EXCHANGE_SILENCE_NSEC &&
+                   (x->flags & EXCHANGE_ONE_WAY || now > x->first_at + EXCHANGE_PATIENCE_NSEC)) {
+                x->flags |= EXCHANGE_ONE_WAY;
                 x->first_at = first_at;
                 x->last_at = 0;
         }
@@ -263,8 +273,16 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
                 x->last_at = last_at;
         x->read_at = now;
 
-        if (x->open_at == 0)
+        if (x->flags & EXCHANGE_ONE_WAY && x->n_marks == 0)
+                exchange_shut(x, effect);
+        else if (x->open_at == 0)
                 exchange_open(x, now, effect);
+}
+
+/* Is it known by now that what was asked wants no answer, where none was ever given? */
+EXCHANGE_INLINE int exchange_is_ignored(const struct exchange *x, __u64 now) {
+        return x->state == EXCHANGE_ASKED && x->n_marks == 0 && x->first_out_at == 0 && x->read_at != 0 &&
+                now > x->read_at + EXCHANGE_PATIENCE_NSEC;
 }
 
 /* The application has read up to copied, and none of it is part of a question. */
@@ -297,6 +315,9 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
         effect->bytes = bytes;
 
         if (x->state == EXCHANGE_ASKED) {
+                if (x->flags & EXCHANGE_ONE_WAY && now > x->read_at + EXCHANGE_SILENCE_NSEC)
+                        return; /* neither was this asked for */
+                x->flags &= ~EXCHANGE_ONE_WAY;
                 x->state = EXCHANGE_ANSWERING;
                 x->first_out_at = x->last_out_at = now;
                 effect->begun = 1;
@@ -325,18 +346,42 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
 
 /* ---- the other role: the unit asks ---- */
 
-/* A part of a question leaves. Until the peer answers all of it is one. Who has hung up is not asked any more. */
-EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange_effect *effect) {
-        if (x->state == EXCHANGE_ASKED || x->flags & EXCHANGE_DONE)
-                return;
-        x->state = EXCHANGE_ASKED;
-        x->first_at = now;
-        exchange_open(x, now, effect);
-}
-
 /* Those that are in flight besides the one that exchange_ask() has opened. */
 EXCHANGE_INLINE __u32 exchange_extra(const struct exchange *x) {
         return x->open_at != 0 && x->asked > 1 ? x->asked - 1 : 0;
+}
+
+/* They are not in flight any more. */
+EXCHANGE_INLINE void exchange_ask_none(struct exchange *x, struct exchange_effect *effect) {
+        effect->in_flight -= exchange_extra(x);
+        x->asked = 0;
+}
+
+/* A part of a question leaves. Until the peer answers all of it is one. Who has hung up is not asked any more. read_at is when the
+ * last part of it left, here. */
+EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange_effect *effect) {
+        if (x->flags & EXCHANGE_DONE)
+                return;
+        if (x->state != EXCHANGE_ASKED) {
+                x->state = EXCHANGE_ASKED;
+                x->flags &= ~EXCHANGE_ONE_WAY;
+                x->first_at = now;
+                exchange_open(x, now, effect);
+        }
+        x->read_at = now;
+}
+
+/* The same, after the unit has said nothing for a while that the peer had not taken long ago: a question goes on like that, or what
+ * wants no answer. */
+EXCHANGE_INLINE void exchange_ask_again(struct exchange *x, __u64 now, struct exchange_effect *effect) {
+        if (x->state == EXCHANGE_ASKED && !(x->flags & EXCHANGE_DONE) && now > x->read_at + EXCHANGE_SILENCE_NSEC &&
+            (x->flags & EXCHANGE_ONE_WAY || now > x->first_at + EXCHANGE_PATIENCE_NSEC)) {
+                x->flags |= EXCHANGE_ONE_WAY;
+                x->first_at = now;
+                exchange_ask_none(x, effect);
+                exchange_shut(x, effect);
+        }
+        exchange_ask(x, now, effect);
 }
 
 /* So many questions were found in what leaves. */
@@ -345,12 +390,6 @@ EXCHANGE_INLINE void exchange_ask_more(struct exchange *x, __u64 now, __u32 n, s
         effect->in_flight -= exchange_extra(x);
         x->asked += n;
         effect->in_flight += exchange_extra(x);
-}
-
-/* They are not in flight any more. */
-EXCHANGE_INLINE void exchange_ask_none(struct exchange *x, struct exchange_effect *effect) {
-        effect->in_flight -= exchange_extra(x);
-        x->asked = 0;
 }
 
 /* Payload up to end reached the IP layer, as for exchange_arrive(). Where its answer ends nobody knows: a question is in
@@ -371,6 +410,8 @@ EXCHANGE_INLINE __u32 exchange_hear(struct exchange *x, __u64 now, __u32 end, __
         if (x->flags & EXCHANGE_DONE)
                 return 0; /* the unit has gone, nobody reads it */
         if (x->state == EXCHANGE_ASKED) {
+                if (x->flags & EXCHANGE_ONE_WAY && now > x->read_at + EXCHANGE_SILENCE_NSEC)
+                        return 0; /* it has its own reasons */
                 x->state = EXCHANGE_ANSWERING;
                 x->last_out_at = now;
                 effect->begun = 1;

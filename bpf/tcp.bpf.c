@@ -527,8 +527,24 @@ static __always_inline void client_begins(struct sock *sk, struct conn *c, const
 enum client_says {
         CLIENT_SAYS_NOTHING,
         CLIENT_SAYS_QUESTION,
+        CLIENT_SAYS_AGAIN,      /* … and the peer has acknowledged all before it */
         CLIENT_SAYS_FAREWELL,   /* … perhaps (EXCHANGE_FAREWELL) */
 };
+
+/* What a segment is; acknowledged: all before it. */
+static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 offset, __u32 length, bool acknowledged) {
+        __u64 bytes = 0;
+
+        if (!skb)
+                return CLIENT_SAYS_NOTHING;
+        if (length >= TLS_HEADER_SIZE && length <= TLS_FAREWELL_MAX)
+                (void) bpf_skb_load_bytes(skb, offset, &bytes, TLS_HEADER_SIZE);
+        if (tls_is_farewell(bytes, length))
+                return CLIENT_SAYS_NOTHING;
+        if (exchange_is_farewell(bytes, length))
+                return CLIENT_SAYS_FAREWELL;
+        return acknowledged ? CLIENT_SAYS_AGAIN : CLIENT_SAYS_QUESTION;
+}
 
 /* All of it apart: servers that ask nobody do not pay for it. tcp: where the segment ends, and snd_nxt. Returns how much leaves. */
 static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos_unit *u, __u64 tcp, __u32 says, __u64 now) {
@@ -548,7 +564,10 @@ static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos
                         c->x.flags |= EXCHANGE_FAREWELL;
                 if (c->x.state != EXCHANGE_ASKED)
                         begins = CLIENT_ASKS;
-                exchange_ask(&c->x, now, &effect);
+                if (says == CLIENT_SAYS_AGAIN)
+                        exchange_ask_again(&c->x, now, &effect);
+                else
+                        exchange_ask(&c->x, now, &effect);
         }
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -921,6 +940,8 @@ static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *
                 s->tls.phase = TLS_ESTABLISHED; /* it is older than the attach */
 
         bpf_spin_lock(&c->lock);
+        if (c->x.state == EXCHANGE_ASKED)
+                c->x.state = EXCHANGE_IDLE;
         c->x.flags |= EXCHANGE_SEALED;
         bpf_spin_unlock(&c->lock);
         return CONTENT_SEALED;
@@ -1330,12 +1351,13 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 __u64 first = 0;
                 __u32 n = len, protocol;
 
-                if (!t && c->x.state == EXCHANGE_ASKED)
-                        return 0;
                 if (n > sizeof(first))
                         n = sizeof(first);
                 GRID_BOUND(n, sizeof(first) + 1);
                 if (bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
+                        return 0;
+                /* Behind what asks for TLS in another protocol, and is not answered (MySQL) */
+                if (!t && c->x.state == EXCHANGE_ASKED && !tls_is_greeting(first, n))
                         return 0;
                 if (t) {
                         if (content_is_preface(sk, c, t, first, (__u64) copied << 32 | n))
@@ -1567,6 +1589,7 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         bpf_spin_unlock(&c->lock);
 
         if (effect->begun) {
+                s->tls.farewell = 0;
                 u = s->tls.http2 && s->tls.questions > 1 ? unit_get(&c->owner) : NULL;
                 if (u)
                         share_count(u, d->place.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, s->tls.questions - 1);
@@ -2024,16 +2047,10 @@ int requests_egress(struct __sk_buff *skb) {
          * exchange costs */
         d.now = tp->tcp_clock_cache;
         if (c->kind == CONN_CLIENT) {
-                __u32 says = CLIENT_SAYS_QUESTION;
-                __u64 bytes = 0;
+                __u64 bytes;
 
-                if (segment.len >= TLS_HEADER_SIZE && segment.len <= TLS_FAREWELL_MAX)
-                        (void) bpf_skb_load_bytes(skb, segment.offset, &bytes, TLS_HEADER_SIZE);
-                if (tls_is_farewell(bytes, segment.len))
-                        says = CLIENT_SAYS_NOTHING;
-                else if (exchange_is_farewell(bytes, segment.len))
-                        says = CLIENT_SAYS_FAREWELL;
-                bytes = client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt, says, d.now);
+                bytes = client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt,
+                                       client_says(skb, segment.offset, segment.len, segment.seq == tp->snd_una), d.now);
                 if (bytes > 0 && c->tries < TRIES_MAX) {
                         if (tp->rcv_nxt != tp->copied_seq && sk->state == TCP_ESTABLISHED)
                                 bytes |= CLIENT_UNREAD;
@@ -2582,7 +2599,7 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
 
                 bpf_spin_lock(&c->lock);
                 if ((c->x.flags & EXCHANGE_SEALED) && unsent == 0 && !(t && t->asked > 0))
-                        tls_end(&c->x, &effect);
+                        tls_end(&c->x, s ? &s->tls : NULL, &effect);
                 asked = t ? talk_waiting(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
                 /* What was not read of frames is perhaps no question (GOAWAY) */
                 if ((h && asked == 0) || muxed)
@@ -2913,6 +2930,28 @@ static __attribute__((noinline)) int oldest_talk(struct qos_unit *u, const struc
         return 0;
 }
 
+/* What an endpoint that has never answered anything has read is in flight no longer (it collects logs): it would be for as long as its
+ * connections are open. */
+static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_unit *u, __u64 now) {
+        struct exchange_effect effect = {};
+        struct place p;
+
+        if (!c || !u || share_has_answered(u, c->share))
+                return 0;
+
+        bpf_spin_lock(&c->lock);
+        if (exchange_is_ignored(&c->x, now)) {
+                c->x.flags |= EXCHANGE_ONE_WAY;
+                exchange_shut(&c->x, &effect);
+        }
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = effect.in_flight != 0 ? place_get(u, &p) : NULL;
+        if (u)
+                share_apply(u, p.share, &effect);
+        return effect.in_flight != 0;
+}
+
 /* The oldest question of each unit that is in flight, and how long those wait of which no answer has begun to leave. */
 SEC("iter/bpf_sk_storage_map")
 int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
@@ -2945,6 +2984,8 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
+                return 0;
+        if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_MUXED)) && exchange_is_ignored(&c->x, o.now) && question_ignore(c, u, o.now))
                 return 0;
 
         if (u->oldest_session != session.id) {

@@ -33,7 +33,7 @@ enum tls_type {
 #define TLS_SEALED_FINISHED_MAX 128U
 
 /* The first thing a server seals in TLS 1.3 are its EncryptedExtensions: four bytes, the length in two, and the extensions, of
- * which one says what is spoken, if that was asked (ALPN): "h2" takes nine bytes, "http/1.1" fifteen. All others have an even
+ * which one says what is spoken, if that was asked (ALPN): "h2" takes nine bytes, "http/1.1" fifteen, "postgresql" seventeen. All others have an even
  * length: that the name was known (server_name, four bytes), and the curves that the server would have liked better, of which
  * OpenSSL has eight or ten (22 or 26 bytes). So what is even speaks neither, and of what is odd these lengths are HTTP/1.1's; the
  * rest is taken for HTTP/2: other lists of curves may be either, and no figure is better than a wrong one. In one record with the
@@ -41,12 +41,18 @@ enum tls_type {
 #define TLS_EXTENSIONS_LENGTH_MAX 128U
 #define TLS_IS_HTTP1(length)                                                                            \
         ((length) == 38 || (length) == 42 || (length) == 60 || (length) == 64 || (length) == 68)
-#define TLS_IS_HTTP2(length) ((length) <= TLS_EXTENSIONS_LENGTH_MAX && !((length) & 1) && !TLS_IS_HTTP1(length))
+#define TLS_IS_POSTGRESQL(length) ((length) == 40 || (length) == 44)
+#define TLS_IS_HTTP2(length)                                                                            \
+        ((length) <= TLS_EXTENSIONS_LENGTH_MAX && !((length) & 1) && !TLS_IS_HTTP1(length) && !TLS_IS_POSTGRESQL(length))
 
 /* What a client says in HTTP/2 that is no question and gets no answer, if nothing else is in its record: frames of nine bytes (SETTINGS
  * that are acknowledged) and of thirteen (WINDOW_UPDATE, RST_STREAM), with what TLS 1.3 adds (17 bytes), and TLS 1.2 (16 or 24). */
 #define TLS_IS_HTTP2_CONTROL(length)                                                                    \
         ((length) == 26 || (length) == 30 || (length) == 25 || (length) == 29 || (length) == 33 || (length) == 37)
+
+/* What exchange_is_farewell() knows, sealed by TLS 1.3, and by 1.2. */
+#define TLS_IS_SEALED_FAREWELL(length)                                                                  \
+        ((length) == EXCHANGE_FAREWELL_SIZE + 17 || (length) == EXCHANGE_FAREWELL_SIZE + 16 || (length) == EXCHANGE_FAREWELL_SIZE + 24)
 
 /* A certificate, a proof of it, and a Finished: who sends more records than these has longer ones than are known here. */
 #define TLS_FINISHED_RECORDS 4
@@ -81,7 +87,8 @@ struct tls {
         __u8 extended;          /* the server has sealed something */
         __u8 http2;             /* it is HTTP/2: how many questions an exchange is, or whether it is one, nobody knows */
         __u8 tries;             /* how often its plaintext was looked at in vain */
-        __u8 questions;         /* of HTTP/2, since the last answer began: so many there are at most */
+        __u8 questions;         /* records since the last answer began; of HTTP/2: so many questions there are at most */
+        __u8 farewell;          /* all that was asked since then may be one */
 };
 
 /* By the first bytes of a question, as protocol_detect(): a greeting, or the middle of a talk. */
@@ -92,8 +99,9 @@ PARSER_FUNCTION int tls_detect(__u64 bytes, __u32 length) {
 }
 
 EXCHANGE_INLINE void tls_add_questions(struct tls *t, __u32 length) {
-        __u32 n = t->questions + 1 + length / TLS_HTTP2_QUESTION_SIZE;
+        __u32 n = t->questions + 1 + (t->http2 ? length / TLS_HTTP2_QUESTION_SIZE : 0);
 
+        t->farewell = t->questions == 0 && TLS_IS_SEALED_FAREWELL(length);
         t->questions = n < TLS_HTTP2_QUESTIONS_MAX ? n : TLS_HTTP2_QUESTIONS_MAX;
 }
 
@@ -126,7 +134,7 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
         case TLS_APPLICATION:
                 if (t->phase == TLS_ESTABLISHED) {
                         side->application = !TLS_IS_ALERT(length) && (out || !t->http2 || !TLS_IS_HTTP2_CONTROL(length));
-                        if (!out && t->http2 && side->application)
+                        if (!out && side->application)
                                 tls_add_questions(t, length);
                 } else if (!out && (TLS_IS_FINISHED(length) || ++t->sealed >= TLS_FINISHED_RECORDS))
                         t->phase = TLS_ESTABLISHED;
@@ -138,6 +146,11 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
         }
 
         return 0;
+}
+
+/* The beginning of a connection with TLS: a ClientHello. */
+EXCHANGE_INLINE int tls_is_greeting(__u64 bytes, __u32 length) {
+        return length >= TLS_HEADER_SIZE + 1 && (bytes & 0xff) == TLS_HANDSHAKE && tls_detect(bytes, length) && (bytes >> 40 & 0xff) == 1;
 }
 
 /* A segment of a client that is its farewell (bytes: how it begins, the first one lowest), and nothing else: nobody answers that. */
@@ -200,7 +213,7 @@ PARSER_FUNCTION __u32 tls_step(struct tls *t, int out, __u64 bytes, __u32 there)
  * (TLS 1.2). Questions are longer than that. */
 #define TLS_FAREWELL_SIZE (TLS_HEADER_SIZE + 26U)
 
-EXCHANGE_INLINE void tls_end(struct exchange *x, struct exchange_effect *effect) {
-        if (x->state != EXCHANGE_ASKED && x->in_end - x->read_end <= TLS_FAREWELL_SIZE)
+EXCHANGE_INLINE void tls_end(struct exchange *x, const struct tls *t, struct exchange_effect *effect) {
+        if (x->state == EXCHANGE_ASKED ? t && t->farewell : x->in_end - x->read_end <= TLS_FAREWELL_SIZE)
                 exchange_shut(x, effect);
 }

@@ -183,7 +183,9 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         book.now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
-        if (c->x.state == EXCHANGE_ASKED || waiting == 0)
+        if (c->x.state == EXCHANGE_ASKED && queued <= 1)
+                exchange_ask_again(&c->x, book.now, &effect); /* what was sent before has been read */
+        else if (c->x.state == EXCHANGE_ASKED || waiting == 0)
                 exchange_ask(&c->x, book.now, &effect);
         else if ((c->found || first) && queued == 0) {
                 /* The peer was faster than this: it has read and answered already */
@@ -393,7 +395,6 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_session session = { .id = ctx->meta->session_id };
         struct sock *sk = ctx->sk;
         struct unix_conn *c;
-        struct qos_row *row;
         struct qos_unit *u;
         __u32 share;
         __u64 at;
@@ -415,12 +416,9 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 return 0;
 
         share = share_now(u, c->share);
-        if (c->kind == UNIX_CLIENT) {
-                /* Some only listen: who has never answered has nothing to answer */
-                row = row_get(u, share & SHARE_ROW);
-                if (row->cells[QOS_ROW_COUNT] == 0 && row->carry[QOS_ROW_COUNT] == 0)
-                        return 0;
-        }
+        /* Some only listen: who has never answered has nothing to answer */
+        if ((c->kind == UNIX_CLIENT || exchange_is_ignored(&c->x, bpf_ktime_get_ns())) && !share_has_answered(u, share))
+                return 0;
         share_in_flight(u, share, QOS_GAUGE_UNIX, session.id, 1, at, at > c->x.first_out_at);
         return 0;
 }
