@@ -51,7 +51,8 @@ enum exchange_flag {
         EXCHANGE_MUXED      = 1 << 9,   /* HTTP/2: there is a struct h2 (http2.h) */
         EXCHANGE_FRESH      = 1 << 10,  /* it was seen from its beginning */
         EXCHANGE_FAREWELL   = 1 << 11,  /* what is asked may be a farewell: if nothing comes of it but the end, it was */
-        EXCHANGE_ONE_WAY    = 1 << 12,  /* what is asked seems to want no answer */
+        EXCHANGE_UNASKED    = 1 << 12,  /* the newest that came asks for nothing */
+        EXCHANGE_ONE_WAY    = 1 << 13,  /* what is asked seems to want no answer */
 };
 
 struct exchange {
@@ -212,6 +213,33 @@ EXCHANGE_INLINE int exchange_is_farewell(__u64 bytes, __u32 length) {
         return length == EXCHANGE_FAREWELL_SIZE && (bytes == 0x0400000058 || bytes == 0x0100000001);
 }
 
+/* What a PostgreSQL that replicates tells the one whose changes it gets, again and again, and nobody answers: how far it has come, and what
+ * it still needs. A message of copied data ('d', its length of 38 or 29) that begins with 'r' or 'h', alone in a segment. bytes: the
+ * first six. Sealed, it is not known. */
+#define EXCHANGE_FEEDBACK_SIZE 6U
+EXCHANGE_INLINE int exchange_may_be_feedback(__u32 length) {
+        return length == 39 || length == 30;
+}
+
+EXCHANGE_INLINE int exchange_is_feedback(__u64 bytes, __u32 length) {
+        return exchange_may_be_feedback(length) && bytes == (length == 39 ? 0x722600000064 : 0x681d00000064);
+}
+
+/* Is nothing asked that what comes could be a part of? */
+EXCHANGE_INLINE int exchange_is_idle(const struct exchange *x) {
+        return x->state != EXCHANGE_ASKED && x->n_marks == 0;
+}
+
+/* As exchange_arrive(), of what asks for nothing. */
+EXCHANGE_INLINE void exchange_arrive_unasked(struct exchange *x, __u64 now, __u32 seq, __u32 end, __u32 rcv_nxt, __u32 window_end,
+                                             struct exchange_effect *effect) {
+        __u16 done = x->flags & EXCHANGE_DONE;
+
+        x->flags |= EXCHANGE_DONE;
+        exchange_arrive(x, now, seq, end, rcv_nxt, window_end, effect);
+        x->flags = (x->flags & ~EXCHANGE_DONE) | done | EXCHANGE_UNASKED;
+}
+
 /* What is known of the arrivals at a moment: they go on while somebody looks. */
 struct exchange_marks {
         __u32 n;
@@ -251,6 +279,12 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
 
         if (!exchange_take(x, copied, &first_at, &last_at))
                 return;
+        if (x->flags & EXCHANGE_UNASKED) {
+                if (copied == x->in_end)
+                        x->flags &= ~EXCHANGE_UNASKED;
+                if (first_at == 0 && x->state != EXCHANGE_ASKED)
+                        return;
+        }
 
         if (x->state != EXCHANGE_ASKED) {
                 /* A new question. What the application wrote before and TCP still holds answers the one before: from

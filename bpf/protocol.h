@@ -56,7 +56,7 @@ enum parsed {
         PARSED_PUSHES   = 1 << 3,       /* … after which the server speaks unasked (SUBSCRIBE, MONITOR) */
         PARSED_LOST     = 1 << 4,       /* this is not the protocol, or the place in it is lost */
         PARSED_BARE     = 1 << 5,       /* … whose answer has no body (HEAD) */
-        PARSED_TUNNEL   = 1 << 6,       /* … that asks for a stream without questions (CONNECT), or an answer that begins one */
+        PARSED_TUNNEL   = 1 << 6,       /* … that asks for a stream without questions (CONNECT, PSYNC), or an answer that begins one */
         PARSED_ASKED    = 1 << 7,       /* a question has come so far that it can be answered */
         PARSED_STREAM   = 1 << 8,       /* an answer has come so far that it is known to be a stream */
         PARSED_NAMED    = 1 << 8,       /* a question has come so far that it has a name, see protocol_name() */
@@ -159,7 +159,7 @@ static inline __attribute__((always_inline)) __u32 protocol_answer_step(__u32 ho
                 return http_step(p, w, at, end, how | PROTOCOL_ANSWERS);
 
         case PROTOCOL_REDIS:
-                return resp_answer_step(p, w, at, end);
+                return resp_answer_step(p, w, at, end, how);
         }
         return PARSED_LOST;
 }

@@ -32,6 +32,7 @@ enum resp_flag {
         RESP_PUSH       = PARSER_UNASKED, /* of an answer: it is none, but a push; of a question: it asks for such */
         RESP_MAY_WAIT   = 1 << 6,       /* XREAD, XREADGROUP: with the argument BLOCK */
         RESP_WAITS      = 1 << 7,
+        RESP_REPLICA    = RESP_PUSH | RESP_WAITS, /* SYNC, PSYNC: neither of both */
         /* Of questions, in place of what only answers have; these outlive the command: */
         RESP_MUTE       = RESP_PAIRS,   /* nothing is answered any more (CLIENT REPLY OFF) */
         RESP_SKIP       = RESP_STRING,  /* … nor is the next command (CLIENT REPLY SKIP) */
@@ -43,7 +44,7 @@ enum resp_flag {
 #define RESP_LINE_FLAGS (RESP_NEGATIVE | RESP_DIGITS | RESP_PAIRS | RESP_STRING | RESP_ATTRIBUTE)
 #define RESP_QUESTION_LINE_FLAGS (RESP_NEGATIVE | RESP_DIGITS)
 
-/* The arguments of CLIENT have these numbers, from its name on; others count from 0 */
+/* The arguments of CLIENT, and of REPLCONF, have these numbers, from its name on; others count from 0 */
 #define RESP_INDEX_CLIENT 128
 #define RESP_INDEX_MAX 255
 
@@ -75,8 +76,11 @@ static inline __attribute__((always_inline)) __u32 resp_command(__u64 word, __u3
             RESP_IS(word, length, "WAITAOF"))
                 return PARSED_WAITS;
         if (RESP_IS(word, length, "SUBSCRIBE") || RESP_IS(word, length, "PSUBSCRIBE") || RESP_IS(word, length, "SSUBSCRIBE") ||
-            RESP_IS(word, length, "MONITOR") || RESP_IS(word, length, "SYNC") || RESP_IS(word, length, "PSYNC"))
+            RESP_IS(word, length, "MONITOR"))
                 return PARSED_PUSHES;
+        /* Behind the answer a replica is told what changes, and says how far it has come, which nobody answers */
+        if (RESP_IS(word, length, "SYNC") || RESP_IS(word, length, "PSYNC"))
+                return PARSED_TUNNEL;
         return 0;
 }
 
@@ -113,9 +117,11 @@ static inline __attribute__((always_inline)) __u32 resp_number_byte(struct parse
 static inline __attribute__((always_inline)) __u32 resp_question_end(struct parser *p, __u32 parsed) {
         __u32 quiet = p->flags & RESP_QUIET;
 
-        if (p->flags & RESP_WAITS)
+        if ((p->flags & RESP_REPLICA) == RESP_REPLICA)
+                parsed |= PARSED_TUNNEL | PARSED_PUSHES;
+        else if (p->flags & RESP_WAITS)
                 parsed |= PARSED_WAITS;
-        if (p->flags & RESP_PUSH)
+        else if (p->flags & RESP_PUSH)
                 parsed |= PARSED_PUSHES;
         if (quiet && !(parsed & PARSED_NOTHING)) {
                 parsed |= PARSED_NOTHING;
@@ -140,11 +146,16 @@ PARSER_FUNCTION int resp_question_word(struct parser *p) {
                         p->flags |= RESP_WAITS;
                 if (meaning & PARSED_PUSHES)
                         p->flags |= RESP_PUSH;
+                if (meaning & PARSED_TUNNEL)
+                        p->flags |= RESP_REPLICA;
                 if (RESP_IS(p->word, p->number, "XREAD") || RESP_IS(p->word, p->number, "XREADGROUP"))
                         p->flags |= RESP_MAY_WAIT;
-                if (RESP_IS(p->word, p->number, "CLIENT"))
+                if (RESP_IS(p->word, p->number, "CLIENT") || RESP_IS(p->word, p->number, "REPLCONF"))
                         p->index = RESP_INDEX_CLIENT;
         } else if (p->index == RESP_INDEX_CLIENT + 1) {
+                /* A replica says how far it has come, which is not answered: as a command that is to be skipped */
+                if (RESP_IS(p->word, p->number, "ACK"))
+                        p->flags |= RESP_SKIP;
                 if (!RESP_IS(p->word, p->number, "REPLY"))
                         p->index = 1;
         } else if (p->index == RESP_INDEX_CLIENT + 2) {
@@ -436,12 +447,17 @@ PARSER_FUNCTION __u32 resp_answer_byte(struct parser *p, __u32 byte) {
 }
 
 /* The most frequent answers as a whole: "+OK", nothing, strings of less than 1000 bytes. The rest byte by byte. */
-PARSER_FUNCTION __u32 resp_answer_step(struct parser *p, const struct window *w, __u32 from, __u32 end) {
+PARSER_FUNCTION __u32 resp_answer_step(struct parser *p, const struct window *w, __u32 from, __u32 end, __u32 how) {
         __u32 number, length, meaning;
         __u64 word;
 
         if (!p || !w || from >= end || end > WINDOW_SIZE)
                 return PARSED_LOST;
+
+        /* What comes behind the answer to SYNC looks like answers, and is none. Where it begins does not matter: nothing is asked
+         * any more, unless it is an error */
+        if (how & PROTOCOL_TUNNEL && p->state == RESP_START && window_byte(w, from) != '-')
+                return PARSED(PARSED_END | PARSED_TUNNEL, 1U, 0);
 
         if (p->state == RESP_START && from + 5 <= end) {
                 word = window_word(w, from);

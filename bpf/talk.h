@@ -382,7 +382,10 @@ PARSER_FUNCTION __u32 talk_answer_bytes(struct talk *t, __u32 at, __u32 end, str
                 how |= PROTOCOL_SINGLE;
                 if (piece->begun < TALK_BARE_MAX && t->bare >> (piece->begun & (TALK_BARE_MAX - 1)) & 1)
                         how |= PROTOCOL_BARE;
-                if (t->flags & TALK_TUNNEL && t->asked == piece->begun + 1)
+        }
+        if (t->flags & TALK_TUNNEL) {
+                how |= PROTOCOL_SINGLE;
+                if (t->asked == piece->begun + 1)
                         how |= PROTOCOL_TUNNEL;
         }
 

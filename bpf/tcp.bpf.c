@@ -537,9 +537,11 @@ static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 
 
         if (!skb)
                 return CLIENT_SAYS_NOTHING;
-        if (length >= TLS_HEADER_SIZE && length <= TLS_FAREWELL_MAX)
+        if (exchange_may_be_feedback(length))
+                (void) bpf_skb_load_bytes(skb, offset, &bytes, EXCHANGE_FEEDBACK_SIZE);
+        else if (length >= TLS_HEADER_SIZE && length <= TLS_FAREWELL_MAX)
                 (void) bpf_skb_load_bytes(skb, offset, &bytes, TLS_HEADER_SIZE);
-        if (tls_is_farewell(bytes, length))
+        if (exchange_is_feedback(bytes, length) || tls_is_farewell(bytes, length))
                 return CLIENT_SAYS_NOTHING;
         if (exchange_is_farewell(bytes, length))
                 return CLIENT_SAYS_FAREWELL;
@@ -768,10 +770,15 @@ int requests_ingress(struct __sk_buff *skb) {
 
         if (segment.len == EXCHANGE_FAREWELL_SIZE)
                 (void) bpf_skb_load_bytes(skb, segment.offset, &bytes, EXCHANGE_FAREWELL_SIZE);
+        else if (exchange_may_be_feedback(segment.len))
+                (void) bpf_skb_load_bytes(skb, segment.offset, &bytes, EXCHANGE_FEEDBACK_SIZE);
 
         bpf_spin_lock(&c->lock);
         idle = c->x.open_at == 0;
-        exchange_arrive(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
+        if (exchange_is_feedback(bytes, segment.len) && exchange_is_idle(&c->x))
+                exchange_arrive_unasked(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
+        else
+                exchange_arrive(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
         if (idle && exchange_is_farewell(bytes, effect.bytes))
                 c->x.flags |= EXCHANGE_FAREWELL;
         p = conn_note(c, &effect);
@@ -1902,6 +1909,8 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct t
 #define CLIENT_PARSED 1
 #define CLIENT_MUXED 2
 #define CLIENT_OVERLAPS 4
+#define CLIENT_NOTHING 8       /* what leaves asks for nothing */
+#define CLIENT_ENDS 16          /* behind that nothing is asked any more */
 
 /* Apart, as client_counts() has calls in it for which there is no room on the stack otherwise. found: how many questions, and how many
  * of them were asked while another was open. */
@@ -1921,6 +1930,15 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
                 c->x.flags &= ~EXCHANGE_PARSED;
         if (what & CLIENT_MUXED)
                 c->x.flags |= EXCHANGE_MUXED;
+        if (what & (CLIENT_NOTHING | CLIENT_ENDS)) {
+                exchange_ask_none(&c->x, &effect);
+                exchange_shut(&c->x, &effect);
+                c->x.state = EXCHANGE_IDLE;
+        }
+        if (what & CLIENT_ENDS) {
+                c->x.flags |= EXCHANGE_DONE;
+                c->tries = TRIES_MAX;
+        }
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
 
@@ -1972,9 +1990,12 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                 if (t)
                         talk_begin(t, protocol, 0, 0);
                 unread = false;
-        } else if (t && left & CLIENT_ASKS)
+        } else if (t && left & CLIENT_ASKS) {
+                /* It is a replica: what it says now nobody answers */
+                if (t->protocol == PROTOCOL_REDIS && t->flags & TALK_TUNNEL)
+                        return client_notes(c, u, 0, CLIENT_ENDS);
                 talk_forget(t);
-        else
+        } else
                 unread = false;
 
         if (t) {
@@ -1992,8 +2013,9 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
 
         if (muxed && left & CLIENT_ASKS)
                 overlap = true; /* of HTTP/2 any may be many */
-        return client_notes(c, u, (__u64) asked << 32 | bundled, (t ? CLIENT_PARSED : 0) | (overlap ? CLIENT_OVERLAPS : 0) |
-                                                                 (muxed ? CLIENT_MUXED : 0));
+        return client_notes(c, u, (__u64) asked << 32 | bundled,
+                            (t ? CLIENT_PARSED : 0) | (overlap ? CLIENT_OVERLAPS : 0) | (muxed ? CLIENT_MUXED : 0) |
+                            (t && t->asked == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0));
 }
 
 SEC("cgroup_skb/egress")

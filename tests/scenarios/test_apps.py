@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import subprocess
+import time
 
 import scenario
 from scenario import (attach, check, equal, expect_total, qosctl, run, server_figures, smaller, systemctl, test,
@@ -204,3 +205,89 @@ def other_farewells():
     equal((f["count"], f["clientAborts"] + f["errors"]["reset"], f["inFlight"]), (6, 1, 0), "count, given up, in flight")
     f = last(s, b"\1\0\0\0\1", b"q" * 5)
     equal((f["count"], f["clientAborts"], f["errors"]["reset"], f["inFlight"]), (2, 0, 0, 0), "count, clientAborts, errors, in flight of what is answered")
+
+
+class Postgres(scenario.Unit):
+    """On TCP, on a port of its own."""
+
+    def __init__(self):
+        self.directory, self.port = f"/run/{scenario.unit_name('pg', '')}", scenario.unused_port()
+        self.binaries = "/usr/lib/postgresql/17/bin"
+        run("install", "-d", "-o", "postgres", self.directory, f"{self.directory}/wal")
+        run("runuser", "-u", "postgres", "--", f"{self.binaries}/initdb", "-D", f"{self.directory}/data", "-A", "trust", "--no-sync", timeout=60)
+        super().__init__(f"{self.binaries}/postgres -D {self.directory}/data -k {self.directory} -c listen_addresses=127.0.0.1 -p {self.port}"
+                         " -c fsync=off -c autovacuum=off", settings="User=postgres\nEnvironment=LC_ALL=C")
+
+    def psql(self, text):
+        return run("runuser", "-u", "postgres", "--", "psql", "-h", self.directory, "-p", self.port, "-Atc", text, "postgres").stdout.strip()
+
+
+@test(deadline=60)
+def postgresql_replicates():
+    """What is sent to one that replicates is no answer, and what it says of how far it has come no question: not while nothing changes,
+    and not when much does."""
+    u = attach(Postgres())
+    u.start()
+    c = scenario.Unit(f"{u.binaries}/pg_receivewal -h 127.0.0.1 -p {u.port} -U postgres -D {u.directory}/wal -s 1", type="exec",
+                      settings="User=postgres\nEnvironment=LC_ALL=C")
+    attach(c)
+    c.start()
+    # Of its own connection: all others are made over the Unix socket
+    wait_for("it replicates", lambda: u.psql("select state from pg_stat_replication") == "streaming", 20, pause=0.2)
+
+    def of_both():
+        f, mine = server_figures(u), scenario.lookup(scenario.snapshot(c), "requests.client")
+        return f["protocols"]["tcp"], mine["count"], f["inFlight"], mine["inFlight"]
+
+    def told():
+        return u.psql("select reply_time from pg_stat_replication")
+
+    wait_for("nothing is in flight", lambda: of_both()[2:] == (0, 0))
+    begun = of_both()
+    for text in ("select 1", "create table t (a int)", "insert into t select generate_series(1, 100000)", "select 1"):
+        u.psql(text)
+        for _ in range(2):
+            before = told()
+            wait_for("it has said how far it is", lambda: told() != before, 20, pause=0.2)
+        wait_for("nothing is in flight", lambda: of_both()[2:] == (0, 0))
+    equal(of_both(), begun, "requests at the server and of the client, in flight")
+    u.stop()
+    run("rm", "-rf", u.directory)
+
+
+@test(deadline=60)
+def idle_ssh():
+    """The server speaks first, and then nobody does: nothing is in flight, and nothing is counted."""
+    directory, port = f"/run/{scenario.unit_name('ssh', '')}", scenario.unused_port()
+    run("install", "-d", "-m", "0700", directory)
+    run("install", "-d", "/run/sshd")
+    for name in ("host", "key"):
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{directory}/{name}")
+    u = scenario.Unit(f"/usr/sbin/sshd -D -e -f /dev/null -p {port} -h {directory}/host -o ListenAddress=127.0.0.1 -o UsePAM=no"
+                      f" -o StrictModes=no -o PidFile=none -o AuthorizedKeysFile={directory}/key.pub", type="notify")
+    attach(u)
+    u.start()
+    c = subprocess.Popen(["ssh", "-F", "/dev/null", "-i", f"{directory}/key", "-o", "StrictHostKeyChecking=no",
+                          "-o", "UserKnownHostsFile=/dev/null", "-p", str(port), "root@127.0.0.1", "cat"],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        def line(text):
+            c.stdin.write(text)
+            c.stdin.flush()
+            equal(c.stdout.readline(), text, "what came back")
+        line(b"hello\n")
+        for _ in range(3):
+            # Both say something while they agree on keys, which makes quality overlapping: then there is no count
+            before = wait_for("nothing is in flight", lambda: (f := server_figures(u))["inFlight"] == 0 and f)
+            # It stays so
+            for _ in range(20):
+                time.sleep(0.1)
+                f = server_figures(u)
+                equal((f.get("count"), f["inFlight"]), (before.get("count"), 0), "count and in flight while it is idle")
+            line(b"again\n")
+            wait_for("that was something", lambda: server_figures(u)["bytesIn"] > before["bytesIn"])
+    finally:
+        c.stdin.close()
+        c.wait(timeout=10)
+    wait_for("the connection has ended", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f["inFlight"] == 0)
+    run("rm", "-rf", directory)

@@ -280,3 +280,51 @@ def not_redis_after_all():
     expect_total(s, 20)
     wait_for("nothing is in flight", lambda: server_figures(s)["inFlight"] == 0)
     qosctl("detach", s.name)
+
+
+@test(deadline=60)
+def replicas():
+    """A replica asks for what changes, once. What it is told from then on are no answers, and how far it has come, which it says
+    every second, is no question; whether it came before the attach or after."""
+    for late in (False, True):
+        r = Redis(attach_first=not late)
+        c = Unit(f"/usr/bin/redis-server --port {unused_port()} --save '' --replicaof 127.0.0.1 {r.port} --supervised systemd",
+                 settings="Environment=LC_ALL=C")
+        if not late:
+            attach(c)
+        c.start()
+        wait_for("it is in sync", lambda: "state=online" in r.cli("info", "replication"), 20, pause=0.2)
+        if late:
+            attach(r)
+            attach(c)
+
+        def figures():
+            """How many commands Redis counts that are answered, and how often the replica has said how far it is."""
+            out = r.cli("info", "stats", "commandstats")
+            said = int(re.search(r"^cmdstat_replconf:calls=(\d+)", out, re.M)[1])
+            return int(re.search(r"^total_commands_processed:(\d+)", out, re.M)[1]) - said, said
+
+        def asked():
+            return scenario.lookup(snapshot(c), "requests.client.count")
+
+        answered, said = figures()
+        wait_for("all is answered", lambda: server_figures(r)["inFlight"] == 0)
+        counted, mine = total(r), asked()
+        with r.connect() as s:
+            for _ in range(3):
+                s.sendall(command("SET", "k", "v") * 50)
+                receive(s, len(b"+OK\r\n") * 50)
+                before = figures()[1]
+                wait_for("it has said more", lambda: figures()[1] >= before + 2, 20, pause=0.3)
+        end, much = figures()
+        check(much >= said + 6, "the replica said nothing")
+        f = wait_for("nothing is in flight", lambda: (f := server_figures(r))["inFlight"] == 0 and f)
+        equal((f["count"] - counted, scenario.protocols(f)), (end - answered, {"redis": f["count"]}), f"commands, late: {late}")
+        equal(snapshot(r)["requests"]["quality"], "exact", "quality")
+        check(f["latency"]["max"] < 900 * scenario.MSEC, f"latency.max {f['latency']['max']}: that of something nobody asked")
+        wait_for("nothing is in flight at the replica", lambda: scenario.lookup(snapshot(c), "requests.client.inFlight") == 0)
+        equal(asked(), mine, "what the replica has asked meanwhile")
+        c.stop()
+        wait_for("it has gone", lambda: "connected_slaves:0" in r.cli("info", "replication"))
+        equal((server_figures(r)["clientAborts"], server_figures(r)["errors"]["reset"]), (0, 0), "clientAborts and errors")
+        r.stop()

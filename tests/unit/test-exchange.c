@@ -371,6 +371,42 @@ static void hear(struct exchange *x, Totals *t, uint64_t now, uint32_t to, uint3
         account(t, &e);
 }
 
+/* What a PostgreSQL that replicates says: no question, unless one is open or comes with it. */
+static void test_feedback(void) {
+        static const uint8_t standby[] = { 'd', 0, 0, 0, 38, 'r', 0, 0 }, hot[] = { 'd', 0, 0, 0, 29, 'h', 0, 0 };
+        struct exchange x = {};
+        struct exchange_effect e = {};
+        uint64_t bytes = 0;
+        uint32_t at = 0;
+        Totals t = {};
+
+        memcpy(&bytes, standby, EXCHANGE_FEEDBACK_SIZE);
+        check(exchange_is_feedback(bytes, 39) && !exchange_is_feedback(bytes, 30) && !exchange_is_feedback(bytes, 38));
+        memcpy(&bytes, hot, EXCHANGE_FEEDBACK_SIZE);
+        check(exchange_is_feedback(bytes, 30) && !exchange_is_feedback(bytes, 39) && !exchange_is_feedback(0, 39));
+
+        exchange_begin(&x, IN, IN, OUT);
+        for (unsigned i = 0; i < 10; i++, at += 39) {
+                e = (struct exchange_effect) {};
+                check(exchange_is_idle(&x));
+                exchange_arrive_unasked(&x, 10 + i, IN + at, IN + at + 39, IN + at, IN + at + WINDOW, &e);
+                check(e.in_flight == 0 && e.bytes == 39);
+                reads(&x, &t, 10 + i, at + 39);
+                depart(&x, &t, 10 + i, i * 100, i * 100 + 100, i * 100 + 100);
+                check(t.begun == 0 && t.in_flight == 0);
+        }
+
+        /* A question behind it, read with it */
+        e = (struct exchange_effect) {};
+        exchange_arrive_unasked(&x, 50, IN + at, IN + at + 39, IN + at, IN + at + WINDOW, &e);
+        arrive(&x, &t, 60, at + 39, at + 64, at + 39);
+        check(t.in_flight == 1 && !exchange_is_idle(&x));
+        reads(&x, &t, 70, at + 64);
+        check(x.state == EXCHANGE_ASKED && x.first_at == 60 && !exchange_is_idle(&x));
+        depart(&x, &t, 80, 1000, 1100, 1100);
+        check(t.begun == 1 && t.in_flight == 0 && t.overlaps == 0 && exchange_is_idle(&x));
+}
+
 /* Questions that can be told apart: each is in flight, and all that were asked count with the first byte of an answer. */
 static void test_ask_more(void) {
         struct exchange x = {};
@@ -521,6 +557,7 @@ int main(void) {
         test_farewell();
         test_ask();
         test_ask_more();
+        test_feedback();
         test_hear_unasked();
         test_ask_ends();
         test_unknown();

@@ -106,6 +106,40 @@ static void test_meanings(void) {
         }
 }
 
+/* A replica: what follows the answer is none, and nothing is asked any more; unless the answer is that there is no such thing. */
+static void test_replica(void) {
+        static const struct {
+                const char *answers;
+                unsigned answered;
+                bool tunnel;
+        } table[] = {
+                { "+FULLRESYNC 1234 14\r\n$EOF:xx\r\nREDIS0011", 1, true  },
+                { "+CONTINUE\r\n",                                 1, true  },
+                { "\n\n$10\r\nREDIS00112",                       1, true  },
+                { "-NOMASTERLINK no\r\n",                          1, false },
+        };
+        static const char *const questions[] = { "*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n", "*1\r\n$4\r\nSYNC\r\n", "sync\r\n" };
+
+        for (size_t q = 0; q < ELEMENTSOF(questions); q++)
+                for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                        for (unsigned before = 0; before < 3; before++) {
+                                struct talk_piece piece = {};
+                                struct talk t = redis();
+                                char answers[200] = "";
+
+                                for (unsigned k = 0; k < before; k++) {
+                                        ask(&t, &piece, "*1\r\n$4\r\nPING\r\n", 14, 1);
+                                        strcat(answers, "+PONG\r\n");
+                                }
+                                strcat(answers, table[i].answers);
+                                ask(&t, &piece, questions[q], strlen(questions[q]), 1);
+                                check(!piece.lost && t.asked == before + 1 && t.flags & TALK_TUNNEL);
+                                check(!t.groups[0].waits);
+                                talk_feed_answers(&t, &piece, answers, strlen(answers));
+                                check(!piece.lost && piece.begun == before + table[i].answered && !!piece.tunnel == table[i].tunnel);
+                        }
+}
+
 /* Commands that say that they, or others, are not answered. */
 static void test_quiet(void) {
         static const struct {
@@ -128,6 +162,11 @@ static void test_quiet(void) {
                 { "*2\r\n$6\r\nCLIENT\r\n$4\r\nLIST\r\n" SET, 2 },
                 { "*4\r\n$3\r\nSET\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\n" SET, 2 },
                 { REPLY(4, "SKIP") "*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n" SET, 1 },
+                /* A replica that tells how far it has come */
+#define ACK "*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$2\r\n14\r\n"
+                { ACK ACK SET ACK, 1 },
+                { "*5\r\n$8\r\nreplconf\r\n$3\r\nack\r\n$2\r\n14\r\n$4\r\nFACK\r\n$2\r\n14\r\n" SET, 1 },
+                { "*3\r\n$8\r\nREPLCONF\r\n$4\r\ncapa\r\n$3\r\neof\r\n" SET, 2 },
         };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
@@ -491,6 +530,7 @@ int main(void) {
         test_detect();
         test_questions();
         test_meanings();
+        test_replica();
         test_quiet();
         test_answers();
         test_streams();
