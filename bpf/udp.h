@@ -748,7 +748,7 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
                 return 0;
         }
 
-        if (c->unseen > 0) {
+        if (c->unseen > 0 && d.kind != DATAGRAM_DNS_QUESTION) {
                 /* It came before the socket was known, and was in its queue then */
                 c->unseen--;
                 udp_answers(sk, c, u);

@@ -5,6 +5,7 @@ known."""
 import json
 
 import scenario
+import test_http
 import test_tls
 from scenario import (MSEC, Cable, Server, Unit, as_user, attach, check, equal, kill_qosd, load, lookup, qosctl, run,
                       server_figures, smaller, snapshot, test, unused_port, varlink, wait_for, within)
@@ -157,6 +158,27 @@ def pipelines_count():
         else:
             f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
             equal((f["count"], "latency" in f), (len(sizes), False), f"count of {many} at once, and latency")
+
+
+@test(deadline=60)
+def asked_over_a_bad_cable():
+    """Lost, doubled and overtaken segments: what is asked, one at a time and many at once, is what nginx answers."""
+    cable = Cable(drop=15, duplicate=30, reorder=50, delay_us=300, seed=13)
+    nginx = attach(test_http.Nginx(netns=cable.b))
+    path = f"/run/{scenario.prefix}-bad-cable.py"
+    with open(path, "w") as f:
+        f.write(f"import socket\n"
+                f"s = socket.create_connection(('{cable.address_b}', {nginx.port}))\n"
+                f"for many in [1] * 300 + [10] * 30 + [1] * 100:\n"
+                f"    s.sendall(b'GET /file HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' * many)\n"
+                f"    d = b''\n"
+                f"    while d.count(b'f' * 3000) < many: d += s.recv(99999)\n")
+    c = attach(Unit(f"/usr/bin/python3 {path}", type="exec", settings=f"NetworkNamespacePath=/run/netns/{cable.a}"))
+    run_to_its_end(c)
+    check(cable.counter("TcpRetransSegs") + cable.counter("TcpRetransSegs", cable.a) > 0, "nothing was sent again")
+    scenario.expect_total(nginx, 700)
+    f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
+    equal((f["count"], f["errors"], f["aborts"]), (700, {"reset": 0, "timeout": 0}, 0), "count, errors and aborts")
 
 
 @test()

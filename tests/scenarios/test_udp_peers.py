@@ -5,7 +5,7 @@ import os
 import re
 
 import scenario
-from scenario import Unit, attach, check, equal, server_figures, smaller, test, unused_port, wait_for
+from scenario import Cable, Unit, attach, check, equal, server_figures, smaller, test, unused_port, wait_for
 from test_peers import client_figures, expect_asked, peers, run_to_its_end
 from test_udp import UdpServer
 from test_unix_peers import script
@@ -17,14 +17,14 @@ GIVEN_UP = 30
 class Dnsperf(Unit):
     """A program that asks, and counts what it gets."""
 
-    def __init__(self, address, port, names, *options):
+    def __init__(self, address, port, names, *options, netns=None):
         name = scenario.unit_name("dnsperf")
         self.said = f"/run/{name}.said"
         self.names = f"/run/{name}.names"
         with open(self.names, "w") as f:
             f.write("".join(f"{n} A\n" for n in names))
         super().__init__(" ".join(map(str, ["/usr/bin/dnsperf", "-s", address, "-p", port, "-d", self.names, *options])), name=name,
-                         type="exec", settings=f"StandardOutput=truncate:{self.said}")
+                         type="exec", settings=f"StandardOutput=truncate:{self.said}\n" + (f"NetworkNamespacePath=/run/netns/{netns}" if netns else ""))
 
     def run(self):
         """Returns how many questions were sent, answered and lost."""
@@ -191,3 +191,18 @@ def attached_under_load():
     check(end - after - 40 <= f["count"] <= end - before, f"{f['count']} counted, unbound has {end - after} to {end - before}")
     equal(f["errors"]["timeout"], 0, "errors")
     c.kill("SIGKILL")
+
+
+@test(deadline=90)
+def on_a_bad_cable():
+    """Lost, doubled and overtaken questions and answers. Who asks counts what it gets, once; who is asked what it has answered, by the
+    kernel's own count; what was lost is an error, and neither has invented anything."""
+    cable = Cable(drop=20, duplicate=50, reorder=50, delay_us=200, seed=5)
+    s = attach(UdpServer("dns", address=cable.address_b, settings=f"NetworkNamespacePath=/run/netns/{cable.b}")).start()
+    answered = cable.counter("UdpOutDatagrams")
+    c = attach(Dnsperf(cable.address_b, s.port, [f"name{i}.example" for i in range(1000)], "-c", 1, "-q", 50, "-t", 2, "-n", 2, netns=cable.a))
+    sent, completed, lost = c.run()
+    check(0.05 * sent < lost < 0.5 * sent, f"{lost} of {sent} were lost")
+    f = wait_for("all are answered or given up", lambda: (f := client_figures(c))["inFlight"] == 0 and f, GIVEN_UP, pause=0.2)
+    equal((f["count"], f["errors"]), (completed, {"reset": 0, "timeout": lost}), "answered, and not answered")
+    equal(server_figures(s)["count"], cable.counter("UdpOutDatagrams") - answered, "what the server has answered")
