@@ -17,16 +17,18 @@ static inline __attribute__((always_inline)) void shard_mark(struct qos_shard *s
 #endif
 }
 
-/* From one state to another, either of which may be none. By who writes this shard. */
-static inline __attribute__((always_inline)) void shard_move(struct qos_shard *s, __u64 from, __u64 to, __u64 now) {
+/* From one state to another, either of which may be none. By who writes this shard. served: the serving clock now. */
+static inline __attribute__((always_inline)) void shard_move(struct qos_shard *s, __u64 from, __u64 to, __u64 now, __u64 served) {
         GRID_BOUND(from, QOS_STATES);
         GRID_BOUND(to, QOS_STATES);
 
         shard_mark(s);
         s->threads[from]--;
         s->times[from] += now;
+        s->serving[from] += served;
         s->threads[to]++;
         s->times[to] -= now;
+        s->serving[to] -= served;
         shard_mark(s);
 }
 
@@ -35,14 +37,16 @@ static inline __attribute__((always_inline)) void shard_count(struct qos_shard *
         s->counters[counter]++;
 }
 
-/* A part of a time that was booked as one state was in another. */
-static inline __attribute__((always_inline)) void shard_shift(struct qos_shard *s, __u64 from, __u64 to, __u64 nsec) {
+/* A part of a time that was booked as one state was in another. served: how far the serving clock went in that part. */
+static inline __attribute__((always_inline)) void shard_shift(struct qos_shard *s, __u64 from, __u64 to, __u64 nsec, __u64 served) {
         GRID_BOUND(from, QOS_STATES);
         GRID_BOUND(to, QOS_STATES);
 
         shard_mark(s);
         s->times[from] -= nsec;
+        s->serving[from] -= served;
         s->times[to] += nsec;
+        s->serving[to] += served;
         shard_mark(s);
 }
 
@@ -79,6 +83,7 @@ static long contention_sum_step(__u64 i, void *data) {
         for (int k = 0; k < QOS_STATES; k++) {
                 sum->to->threads[k] += copy->threads[k];
                 sum->to->times[k] += copy->times[k];
+                sum->to->serving[k] += copy->serving[k];
         }
         for (int k = 0; k < QOS_SHARD_COUNTERS; k++)
                 sum->to->counters[k] += copy->counters[k];
@@ -116,7 +121,7 @@ GRID_FUNCTION int contention_roll(struct qos_contention *c, __u64 slot, __u64 ep
                         __u64 begin = contention_now();
 
                         for (int k = 0; k < QOS_STATES; k++)
-                                p->threads[k] = p->times[k] = 0;
+                                p->threads[k] = p->times[k] = p->serving[k] = 0;
                         for (int k = 0; k < QOS_SHARD_COUNTERS; k++)
                                 p->counters[k] = 0;
                         contention_loop(c->shards, contention_sum_step, &sum);

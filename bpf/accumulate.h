@@ -2,7 +2,7 @@
 #pragma once
 
 /* The writing half of windows and distributions. Compiled for BPF and, for the unit tests, for user space; the
- * including file provides window_copy(), window_cpu(), WINDOW_WAITS and row_loop(). The reading half is src/window.c. */
+ * including file provides window_copy(), window_cpu(), window_now(), WINDOW_WAITS and row_loop(). The reading half is src/window.c. */
 
 #include "qos.h"
 
@@ -70,6 +70,7 @@ GRID_FUNCTION int window_roll(struct qos_unit *u, __u64 epoch) {
                         c->first = before + 1;
                         c->in_flight = u->in_flight;
                         c->open = u->open;
+                        c->serving = u->serving;
                         window_copy(c->sums, u->sums, sizeof(c->sums));
                         window_copy(c->cells, u->cells, sizeof(c->cells));
                         __sync_lock_test_and_set(&c->last, now);
@@ -91,6 +92,35 @@ GRID_FUNCTION int window_roll(struct qos_unit *u, __u64 epoch) {
 WINDOW_INLINE void window_enter(struct qos_unit *u, __u64 now) {
         if (now >= *(volatile __u64*) &u->epoch_end)
                 window_roll(u, now / QOS_EPOCH_NSEC);
+}
+
+/* Turns of one who sets the clock while questions come and go on other CPUs: whoever has turned it looks at the gauge again, and who was
+ * slower than another leaves that to him. It takes that many changes right behind one's own turns for the clock to be wrong until the
+ * next question. */
+#define SERVING_TRIES 8
+
+/* Makes the clock stand or go as the gauge says. Questions that come and go on several CPUs at once may do that in another order than
+ * they have changed the gauge in: what counts is what it says when the clock has been set. */
+GRID_FUNCTION int window_set_clock(struct qos_unit *u) {
+        GRID_EXPECT(u);
+        for (int try = 0; try < SERVING_TRIES; try++) {
+                __u64 word = *(volatile __u64*) &u->serving;
+                int serves = *(volatile __s64*) &u->in_flight > 0;
+
+                if (serves == !!(word & QOS_SERVING))
+                        break;
+                /* The time is taken behind the word: it is not before the one that that was made of */
+                __sync_val_compare_and_swap(&u->serving, word, serving_turn(word, window_now()));
+        }
+        return 0;
+}
+
+/* So many questions more are in flight. */
+WINDOW_INLINE void window_fly(struct qos_unit *u, __s32 n) {
+        __s64 old = __sync_fetch_and_add(&u->in_flight, n);
+
+        if ((old > 0) != (old + n > 0))
+                window_set_clock(u);
 }
 
 GRID_FUNCTION int window_maximum(struct qos_unit *u, __u64 distribution, __u64 nsec) {

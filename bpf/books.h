@@ -7,6 +7,7 @@
 
 #define window_copy(to, from, size) bpf_probe_read_kernel(to, size, from)
 #define window_cpu() bpf_get_smp_processor_id()
+#define window_now() bpf_ktime_get_ns()
 /* Rounds of waiting for another CPU that writes checkpoints: some 20 us, where they are written in less than 10. */
 #define WINDOW_WAITS (1U << 13)
 #define row_loop(n, step, data) bpf_loop(n, step, data, 0)
@@ -161,7 +162,7 @@ static __always_inline void share_apply(struct qos_unit *u, __u32 share, const s
                         return;
         }
         if (effect->in_flight != 0)
-                __sync_fetch_and_add(&u->in_flight, effect->in_flight);
+                window_fly(u, effect->in_flight);
         if (effect->overlap)
                 window_count(u, QOS_CELL_OVERLAPS, 1);
 }

@@ -13,7 +13,9 @@
  *
  * with those included that are in it still, and without anybody having to look at them. A thread that goes from one state to
  * another subtracts the moment in the one and adds it in the other, therefore all states together always are what all
- * threads have lived. */
+ * threads have lived.
+ *
+ * The same with the unit's serving clock (qos.h) in place of the time is what the state has taken while questions were in flight. */
 
 #include "qos.h"
 
@@ -54,6 +56,7 @@ struct qos_shard {
         __u64 epoch_end;        /* CLOCK_MONOTONIC ns: from then on checkpoints are due, as far as is known here */
         __s64 threads[QOS_STATES];
         __u64 times[QOS_STATES];
+        __u64 serving[QOS_STATES]; /* as times, by the serving clock */
         __u64 counters[QOS_SHARD_COUNTERS];
 } __attribute__((aligned(64)));
 
@@ -131,6 +134,7 @@ struct qos_contention_checkpoint {
         __u64 last;             /* < first: being written, or never was */
         __s64 threads[QOS_STATES];
         __u64 times[QOS_STATES];
+        __u64 serving[QOS_STATES];
         __u64 counters[QOS_SHARD_COUNTERS];
         __u64 sums[QOS_CONTENTION_SUMS];
         __u32 cells[QOS_CONTENTION_CELLS]; /* modulo 2^32 */
@@ -224,6 +228,7 @@ struct qos_contention {
         __u32 rolling;          /* the CPU, from 1, whose program writes checkpoints; 0: none */
         __u32 shards;           /* how many there are */
         __u64 epoch;            /* of the newest event */
+        __u64 served;           /* the serving clock when the book was made; set once, as generation */
         __u64 cells[QOS_CONTENTION_CELLS];
         __u64 sums[QOS_CONTENTION_SUMS];
         struct qos_peaks peaks[QOS_CONTENTION_DISTRIBUTIONS];

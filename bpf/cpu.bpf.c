@@ -28,6 +28,7 @@ const volatile __u32 page_size = 4096;
 struct thread {
         __u64 word;             /* THREAD_*, in contention.h */
         __u64 since;            /* CLOCK_MONOTONIC ns, when it came to its state */
+        __u64 served;           /* the serving clock then */
         __u64 quota_nsec;       /* how long its run queue had been throttled, when it became ready there … */
         const void *queue;      /* … if it is still the same */
         __u32 cpu;              /* where it ran last, from 1; 0: not known */
@@ -588,7 +589,7 @@ static __always_inline void thread_mark(struct thread *t) {
 
 /* Puts a thread into a state; 0: it is in none any more. Returns the one that it was in, or 0 if it was in no book. */
 static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now, struct qos_shard **ret) {
-        __u64 old, word;
+        __u64 old, word, served;
         struct qos_shard *s;
 
         for (int try = 0; try < THREAD_TRIES; try++) {
@@ -609,11 +610,13 @@ static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now
                 }
 
                 shard_enter(s, old, now);
-                shard_move(s, old & THREAD_STATE, state, now);
+                served = serving_get(old, now);
+                shard_move(s, old & THREAD_STATE, state, now, served);
                 old &= THREAD_STATE;
                 GRID_BOUND(old, QOS_STATES);
                 t->times[old] += now - t->since;
                 t->since = now;
+                t->served = served;
                 thread_mark(t);
                 *ret = s;
                 return old;
@@ -627,9 +630,14 @@ static __always_inline void thread_count(struct thread *t, struct qos_shard *s, 
         t->counters[counter]++;
 }
 
-/* A part of a time that was booked as one state was in another. */
-static __always_inline void thread_shift(struct thread *t, struct qos_shard *s, __u64 from, __u64 to, __u64 nsec) {
-        shard_shift(s, from, to, nsec);
+/* A part of a time that was booked as one state was in another. served: the serving clock when it came to the state that it has left.
+ * How much of what that has gone on since belongs to the part is not known but for its ends: it is the end of a wait, which comes with
+ * a question rather than without. */
+static __always_inline void thread_shift(struct thread *t, struct qos_shard *s, __u64 from, __u64 to, __u64 nsec, __u64 served) {
+        served = t->served - served;
+        if ((__s64) served < 0)
+                served = 0;
+        shard_shift(s, from, to, nsec, served < nsec ? served : nsec);
         GRID_BOUND(from, QOS_STATES);
         GRID_BOUND(to, QOS_STATES);
         thread_mark(t);
@@ -661,28 +669,29 @@ static __always_inline __u32 ready_state(struct thread *t, struct task_struct *t
 
 /* Of the time in the state that it has left, what has passed since then was another one: the event that said so is missing. That
  * happens where a program is not run because another one is interrupted, or by a kernel that runs none on top of some tasks. */
-static __always_inline void thread_correct(struct thread *t, struct qos_shard *s, __u64 from, __u64 to, __u64 since, __u64 at, __u64 now) {
+static __always_inline void thread_correct(struct thread *t, struct qos_shard *s, __u64 from, __u64 to, __u64 since, __u64 served,
+                                           __u64 at, __u64 now) {
         if (from > QOS_STATE_THROTTLED)
                 thread_end_wait(t, from, ((__s64) (at - since) > 0 ? at : now) - since);
         if ((__s64) (at - since) <= 0 || (__s64) (now - at) <= 0)
                 return;
-        thread_shift(t, s, from, to, now - at);
+        thread_shift(t, s, from, to, now - at, served);
 }
 
 /* It leaves the CPU. */
 static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *task, __u32 state, __u64 now, struct qos_shard **ret) {
-        __u64 since = t->since;
+        __u64 since = t->since, served = t->served;
         __u32 old;
 
         old = thread_set(t, state, now, ret);
         if (old > QOS_STATE_RUNNING && bpf_core_field_exists(task->sched_info))
-                thread_correct(t, *ret, old, QOS_STATE_RUNNING, since, queue_time(task, task->sched_info.last_arrival, now), now);
+                thread_correct(t, *ret, old, QOS_STATE_RUNNING, since, served, queue_time(task, task->sched_info.last_arrival, now), now);
         return old;
 }
 
 static __always_inline void thread_run(struct thread *t, struct task_struct *task, __u64 now) {
         struct cfs_rq *queue = task->se.cfs_rq;
-        __u64 since = t->since, waited, quota;
+        __u64 since = t->since, served = t->served, waited, quota;
         struct qos_contention *c;
         struct qos_shard *s;
         __u32 old, cpu = bpf_get_smp_processor_id() + 1;
@@ -698,7 +707,7 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
         if (old > QOS_STATE_THROTTLED && bpf_core_field_exists(task->sched_info) && task->sched_info.last_queued != 0) {
                 __u64 at = queue_time(task, task->sched_info.last_queued, now);
 
-                thread_correct(t, s, old, QOS_STATE_RUN_QUEUE, since, at, now);
+                thread_correct(t, s, old, QOS_STATE_RUN_QUEUE, since, served, at, now);
                 since = at;
         } else if (old != QOS_STATE_RUN_QUEUE && (old != QOS_STATE_THROTTLED || bpf_core_field_exists(task->throttled)))
                 return;
@@ -713,14 +722,14 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
                 if (quota >= waited)
                         return;
                 waited -= quota;
-                thread_shift(t, s, QOS_STATE_THROTTLED, QOS_STATE_RUN_QUEUE, waited);
+                thread_shift(t, s, QOS_STATE_THROTTLED, QOS_STATE_RUN_QUEUE, waited, served);
         } else
         if (t->queue == queue) {
                 quota = queue_get_quota_nsec(queue) - t->quota_nsec;
                 if (quota > waited)
                         quota = waited;
                 if (quota > 0) {
-                        thread_shift(t, s, QOS_STATE_RUN_QUEUE, QOS_STATE_THROTTLED, quota);
+                        thread_shift(t, s, QOS_STATE_RUN_QUEUE, QOS_STATE_THROTTLED, quota, served);
                         waited -= quota;
                 }
         }
@@ -833,10 +842,11 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         }
         now = queue_now(task);
         t->since = now;
+        t->served = serving_get(book, now);
         t->queue = NULL;
         if (__sync_val_compare_and_swap(&t->word, 0, book | QOS_STATE_RUN_QUEUE) == 0) {
                 shard_enter(s, book, now);
-                shard_move(s, QOS_STATE_NONE, QOS_STATE_RUN_QUEUE, now);
+                shard_move(s, QOS_STATE_NONE, QOS_STATE_RUN_QUEUE, now, t->served);
         } else /* the iterator has found it already */
                 thread_set(t, ready_state(t, task), now, &s);
         return 0;
@@ -972,7 +982,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                         s = shard_get(old, cpus);
                         if (s) {
                                 shard_enter(s, old, now);
-                                shard_move(s, old & THREAD_STATE, QOS_STATE_NONE, now);
+                                shard_move(s, old & THREAD_STATE, QOS_STATE_NONE, now, serving_get(old, now));
                         }
                         if (word == 0)
                                 return 0;
@@ -981,6 +991,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 if (old == 0) {
                         /* From the exchange on others look at these */
                         t->since = now;
+                        t->served = serving_get(book, now);
                         t->queue = NULL;
                         t->waker.thread = t->woken = 0;
                         t->futex = w.futex;
@@ -1002,21 +1013,24 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 GRID_BOUND(state, QOS_STATES);
                 t->times[state] += now - t->since;
                 t->since = now;
+                t->served = serving_get(old, now);
                 t->queue = NULL;
                 t->row = 0;
                 s = shard_get(old, cpus);
                 if (s) {
                         shard_enter(s, old, now);
-                        shard_move(s, old & THREAD_STATE, QOS_STATE_NONE, now);
+                        shard_move(s, old & THREAD_STATE, QOS_STATE_NONE, now, t->served);
                 }
         }
         s = shard_get(word, cpus);
         if (s) {
+                __u64 served = serving_get(word, now);
+
                 shard_enter(s, word, now);
-                shard_move(s, QOS_STATE_NONE, word & THREAD_STATE, now);
+                shard_move(s, QOS_STATE_NONE, word & THREAD_STATE, now, served);
                 /* It may have ended meanwhile, with its last switch before the exchange */
                 if (*(volatile int*) &task->exit_state && __sync_val_compare_and_swap(&t->word, word, 0) == word)
-                        shard_move(s, word & THREAD_STATE, QOS_STATE_NONE, now);
+                        shard_move(s, word & THREAD_STATE, QOS_STATE_NONE, now, served);
         }
         return 0;
 }

@@ -101,6 +101,20 @@ enum qos_sum {
         QOS_SUMS,
 };
 
+/* The serving clock: for how long, up to a moment, at least one question has been in flight. It is one word, so that it needs no lock and
+ * is written only when the first question comes and when the last one is answered. While it stands still the word is what it shows;
+ * while it goes, with this bit, how far it is behind CLOCK_MONOTONIC. */
+#define QOS_SERVING (1ULL << 63)
+
+static inline __attribute__((always_inline)) __u64 serving_at(__u64 word, __u64 at) {
+        return word & QOS_SERVING ? at - (word & ~QOS_SERVING) : word;
+}
+
+/* The word from now on. */
+static inline __attribute__((always_inline)) __u64 serving_turn(__u64 word, __u64 now) {
+        return word & QOS_SERVING ? serving_at(word, now) : QOS_SERVING | (now - word);
+}
+
 /* The counters at the boundaries first … last (in sub-windows of the level): nothing happened between these. Whoever
  * changes one of the gauges in here enters the sub-window first (window_enter()), as for the counters. */
 struct qos_checkpoint {
@@ -108,6 +122,7 @@ struct qos_checkpoint {
         __u64 last;             /* < first: being written, or never was */
         __s64 in_flight;        /* the gauges, as they were then */
         __s64 open;
+        __u64 serving;          /* … and the clock */
         __u64 sums[QOS_SUMS];
         __u32 cells[QOS_CELLS_SIZE];
 };
@@ -242,6 +257,7 @@ struct qos_unit {
         __u64 epoch_end;        /* CLOCK_MONOTONIC ns when it ends: a comparison costs less than a division */
         __s64 in_flight;        /* questions that began to arrive and whose answers have not all left */
         __s64 open;             /* connections */
+        __u64 serving;          /* the clock of in_flight > 0 */
 
         /* Written by the iterators, for the reading that started them */
         __u64 listeners_session;

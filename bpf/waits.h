@@ -63,6 +63,17 @@ static __always_inline struct qos_shard* shard_get(__u64 word, __u32 i) {
         return shard_find((word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, word >> THREAD_GENERATION_SHIFT, i);
 }
 
+/* What the serving clock of the unit shows whose book a thread's word names. */
+static __always_inline __u64 serving_get(__u64 word, __u64 now) {
+        __u32 slot = (word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, zero = 0;
+        struct qos_unit *u;
+        void *map;
+
+        map = bpf_map_lookup_elem(&units, &slot);
+        u = map ? bpf_map_lookup_elem(map, &zero) : NULL;
+        return u ? serving_at(*(volatile __u64*) &u->serving, now) : 0;
+}
+
 static __always_inline struct qos_contention* contention_find(__u32 slot) {
         __u32 zero = 0;
         void *map;

@@ -37,6 +37,8 @@ static uint64_t load(const __u64 *p) {
 typedef struct Live {
         int64_t threads[QOS_STATES];
         uint64_t times[QOS_STATES];
+        uint64_t serving[QOS_STATES];
+        uint64_t clock;                         /* the serving clock as it is kept */
         uint64_t counters[QOS_SHARD_COUNTERS];
         uint64_t sums[QOS_CONTENTION_SUMS];
         uint64_t cells[QOS_CONTENTION_CELLS];
@@ -57,6 +59,7 @@ static int shard_add(const struct qos_shard *s, Live *live) {
                 for (unsigned i = 0; i < QOS_STATES; i++) {
                         copy.threads[i] = __atomic_load_n(&s->threads[i], __ATOMIC_RELAXED);
                         copy.times[i] = __atomic_load_n(&s->times[i], __ATOMIC_RELAXED);
+                        copy.serving[i] = __atomic_load_n(&s->serving[i], __ATOMIC_RELAXED);
                 }
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
                 if (writes % 2 == 0 && __atomic_load_n(&s->writes, __ATOMIC_RELAXED) == writes)
@@ -70,6 +73,7 @@ static int shard_add(const struct qos_shard *s, Live *live) {
         for (unsigned i = 0; i < QOS_STATES; i++) {
                 live->threads[i] += copy.threads[i];
                 live->times[i] += copy.times[i];
+                live->serving[i] += copy.serving[i];
         }
         for (unsigned i = 0; i < QOS_SHARD_COUNTERS; i++)
                 live->counters[i] += __atomic_load_n(&s->counters[i], __ATOMIC_RELAXED);
@@ -85,7 +89,7 @@ typedef enum Depth {
 
 /* Of the words of a book as many as that takes. */
 static size_t depth_get_words(Depth depth) {
-        _Static_assert(offsetof(ContentionCounts, sums) == (QOS_STATES + QOS_SHARD_COUNTERS) * sizeof(uint64_t), "those of shards come first");
+        _Static_assert(offsetof(ContentionCounts, sums) == (2 * QOS_STATES + 1 + QOS_SHARD_COUNTERS) * sizeof(uint64_t), "those of shards come first");
 
         return depth == DEPTH_SHARDS ? offsetof(ContentionCounts, sums) / sizeof(uint64_t) : CONTENTION_WORDS;
 }
@@ -99,6 +103,7 @@ static int book_read_live(const ContentionBook *b, Depth depth, Live *ret) {
                 if (r < 0)
                         return r;
         }
+        ret->clock = b->requests ? load(&b->requests->serving) : 0;
         if (depth < DEPTH_CELLS)
                 return 0;
         for (unsigned i = 0; i < QOS_CONTENTION_SUMS; i++)
@@ -108,9 +113,15 @@ static int book_read_live(const ContentionBook *b, Depth depth, Live *ret) {
         return 0;
 }
 
-static void counts_add_live(ContentionCounts *counts, const Live *live, Depth depth, uint64_t now, uint64_t factor) {
-        for (unsigned i = 0; i < QOS_STATES; i++)
+static void counts_add_live(ContentionCounts *counts, const ContentionBook *b, const Live *live, Depth depth, uint64_t now, uint64_t factor) {
+        uint64_t served = serving_at(live->clock, now);
+
+        for (unsigned i = 0; i < QOS_STATES; i++) {
                 counts->times[i] += factor * (live->times[i] + (uint64_t) live->threads[i] * now);
+                counts->serving[i] += factor * (live->serving[i] + (uint64_t) live->threads[i] * served);
+        }
+        if (b->requests)
+                counts->served += factor * (served - b->map->served);
         for (unsigned i = 0; i < QOS_SHARD_COUNTERS; i++)
                 counts->counters[i] += factor * live->counters[i];
         if (depth < DEPTH_CELLS)
@@ -131,13 +142,28 @@ int contention_counts_add(ContentionCounts *counts, const ContentionBook *book, 
         r = book_read_live(book, DEPTH_CELLS, &live);
         if (r < 0)
                 return r;
-        counts_add_live(counts, &live, DEPTH_CELLS, now, (uint64_t) (int64_t) times);
+        counts_add_live(counts, book, &live, DEPTH_CELLS, now, (uint64_t) (int64_t) times);
         return 0;
 }
 
-/* Takes off what there was at a boundary of the level. -ENOENT: there is no checkpoint for it. */
-static int checkpoint_subtract(const struct qos_contention *c, Depth depth, unsigned level, uint64_t boundary, ContentionCounts *counts) {
+/* What the serving clock showed at a boundary of the level. */
+static int book_read_served(const ContentionBook *b, unsigned level, uint64_t boundary, uint64_t *ret) {
+        uint64_t word = 0;
+        int r;
+
+        if (b->requests) {
+                r = window_read_clock(b->requests, level, boundary, &word);
+                if (r < 0)
+                        return r;
+        }
+        *ret = serving_at(word, boundary * QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC);
+        return 0;
+}
+
+/* Takes off what there was at a boundary of the level, when the serving clock showed that. -ENOENT: there is no checkpoint for it. */
+static int checkpoint_subtract(const ContentionBook *b, Depth depth, unsigned level, uint64_t boundary, uint64_t served, ContentionCounts *counts) {
         uint64_t at = boundary * QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
+        const struct qos_contention *c = b->map;
         size_t size = depth_get_words(depth) * sizeof(uint64_t);
         ContentionCounts result;
 
@@ -151,9 +177,14 @@ static int checkpoint_subtract(const struct qos_contention *c, Depth depth, unsi
                 if (boundary < first || boundary > last)
                         continue;
 
-                for (unsigned k = 0; k < QOS_STATES; k++)
-                        result.times[k] -= __atomic_load_n(&p->times[k], __ATOMIC_RELAXED) +
-                                (uint64_t) __atomic_load_n(&p->threads[k], __ATOMIC_RELAXED) * at;
+                for (unsigned k = 0; k < QOS_STATES; k++) {
+                        uint64_t threads = (uint64_t) __atomic_load_n(&p->threads[k], __ATOMIC_RELAXED);
+
+                        result.times[k] -= __atomic_load_n(&p->times[k], __ATOMIC_RELAXED) + threads * at;
+                        result.serving[k] -= __atomic_load_n(&p->serving[k], __ATOMIC_RELAXED) + threads * served;
+                }
+                if (b->requests)
+                        result.served -= served - c->served;
                 for (unsigned k = 0; k < QOS_SHARD_COUNTERS; k++)
                         result.counters[k] -= __atomic_load_n(&p->counters[k], __ATOMIC_RELAXED);
                 for (unsigned k = 0; k < QOS_CONTENTION_SUMS && depth >= DEPTH_CELLS; k++)
@@ -196,7 +227,8 @@ static int book_read(const ContentionBook *b, Depth depth, unsigned level, uint6
                 /* Before the words: an event in between can then only be in both */
                 bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary && __atomic_load_n(&b->map->rolling, __ATOMIC_ACQUIRE) == 0;
                 /* Nothing of it is in the window, but for the threads */
-                bool only_threads = quiet && depth < DEPTH_SIGNATURE && boundary * step > b->since;
+                bool only_threads = quiet && depth < DEPTH_SIGNATURE && boundary * step > b->since, whole = boundary * step <= b->since;
+                uint64_t served = 0, served_now;
                 ContentionCounts counts;
                 int r;
 
@@ -205,17 +237,25 @@ static int book_read(const ContentionBook *b, Depth depth, unsigned level, uint6
                         return r;
                 if (!only_threads) {
                         memset(&counts, 0, depth_get_words(depth) * sizeof(uint64_t));
-                        counts_add_live(&counts, live, depth, now, 1);
+                        counts_add_live(&counts, b, live, depth, now, 1);
                 }
-                if (!only_threads && (boundary * step <= b->since || checkpoint_subtract(b->map, depth, level, boundary, &counts) >= 0)) {
+                if (!whole && book_read_served(b, level, boundary, &served) < 0)
+                        continue;
+                if (!only_threads && (whole || checkpoint_subtract(b, depth, level, boundary, served, &counts) >= 0)) {
                         counts_add(&ret->counts, &counts, depth, 1);
+                        ret->n_serving += (int64_t) counts.served > 0;
                         peaks_read(b->map, level, MAX(boundary, b->since / step), now / step, ret->maxima);
                         return 0;
                 }
                 if (quiet && load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
                         /* The newest event is older than the window: all are where they were */
-                        for (unsigned i = 0; i < QOS_STATES; i++)
+                        served_now = serving_at(live->clock, now);
+                        for (unsigned i = 0; i < QOS_STATES; i++) {
                                 ret->counts.times[i] += (uint64_t) live->threads[i] * (now - boundary * step);
+                                ret->counts.serving[i] += (uint64_t) live->threads[i] * (served_now - served);
+                        }
+                        ret->counts.served += served_now - served;
+                        ret->n_serving += (int64_t) (served_now - served) > 0;
                         return 0;
                 }
         }
@@ -225,19 +265,28 @@ static int book_read(const ContentionBook *b, Depth depth, unsigned level, uint6
 /* Two CPUs are not read at the same moment: a thread that went from one to the other may be missing in a state for as long as
  * that takes. And what turns out to have been throttled may have been booked as run queue before the window. What is missing in a
  * state is too much in another: that with most has it. */
-static void reading_settle(ContentionReading *r) {
+static void states_settle(uint64_t *times) {
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
                 unsigned most = QOS_STATE_RUNNING;
 
-                if ((int64_t) r->counts.times[i] >= 0)
+                if ((int64_t) times[i] >= 0)
                         continue;
                 for (unsigned k = QOS_STATE_RUNNING; k < QOS_STATES; k++)
-                        if ((int64_t) r->counts.times[k] > (int64_t) r->counts.times[most])
+                        if ((int64_t) times[k] > (int64_t) times[most])
                                 most = k;
-                if ((int64_t) (r->counts.times[most] + r->counts.times[i]) >= 0)
-                        r->counts.times[most] += r->counts.times[i];
-                r->counts.times[i] = 0;
+                if ((int64_t) (times[most] + times[i]) >= 0)
+                        times[most] += times[i];
+                times[i] = 0;
         }
+}
+
+static void reading_settle(ContentionReading *r) {
+        uint64_t longest = r->covered * MAX(r->n_serving, 1U);
+
+        states_settle(r->counts.times);
+        states_settle(r->counts.serving);
+        /* The clock was read a moment after the time, perhaps */
+        r->counts.served = (int64_t) r->counts.served < 0 ? 0 : MIN(r->counts.served, longest);
         for (unsigned i = 0; i < QOS_CONTENTION_CELLS; i++)
                 if ((int64_t) r->counts.cells[i] < 0)
                         r->counts.cells[i] = 0;
@@ -270,7 +319,9 @@ static int depth_read(const ContentionBooks *books, uint64_t now, uint64_t windo
                         r = book_read_live(books->books + i, depth, &live);
                         if (r < 0)
                                 return r;
-                        counts_add_live(&ret->counts, &live, depth, now, 1);
+                        counts_add_live(&ret->counts, books->books + i, &live, depth, now, 1);
+                        if (books->books[i].requests && (int64_t) (serving_at(live.clock, now) - books->books[i].map->served) > 0)
+                                ret->n_serving++;
                         if (window == WINDOW_TOTAL)
                                 for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
                                         ret->maxima[d] = MAX(ret->maxima[d], load(&books->books[i].map->peaks[d].total));

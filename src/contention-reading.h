@@ -13,6 +13,7 @@ typedef struct ContentionBook {
         const struct qos_shard *shards;
         uint64_t since;                         /* CLOCK_MONOTONIC ns */
         unsigned slot;                          /* of whose it is */
+        const struct qos_unit *requests;        /* which has the serving clock; NULL: it stands still */
 } ContentionBook;
 
 /* "running", "runQueue" … */
@@ -23,6 +24,8 @@ typedef struct ContentionCounts ContentionCounts;
 /* All words of a book at a moment, or what was added to them since another one. Nothing but 64 bit words. */
 struct ContentionCounts {
         uint64_t times[QOS_STATES];             /* ns that threads were in this state, waits in progress included */
+        uint64_t serving[QOS_STATES];           /* … while questions of the book's unit were in flight */
+        uint64_t served;                        /* ns in which some were; of several books the sum */
         uint64_t counters[QOS_SHARD_COUNTERS];
         uint64_t sums[QOS_CONTENTION_SUMS];
         uint64_t cells[QOS_CONTENTION_CELLS];
@@ -35,6 +38,7 @@ typedef struct ContentionReading {
         uint64_t boundary;                      /* where the window begins, CLOCK_MONOTONIC ns */
         ContentionCounts counts;
         uint64_t threads[QOS_STATES];           /* how many are in each state now */
+        unsigned n_serving;                     /* in so many books questions were in flight */
         uint64_t maxima[QOS_CONTENTION_DISTRIBUTIONS];
         uint64_t signature;                     /* of what is counted: equal while nothing happens but time */
 } ContentionReading;

@@ -1266,7 +1266,7 @@ static int contention_make_map(struct qos_contention *initial) {
         return r < 0 ? r : TAKE_FD(fd);
 }
 
-int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t book, uint64_t now,
+int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t book, uint64_t now, uint64_t served,
                          const struct qos_contention **ret_contention, const struct qos_shard **ret_shards) {
         _cleanup_free_ struct qos_contention *initial = NULL;
         int r;
@@ -1282,6 +1282,7 @@ int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t 
         initial->unit = generation;
         initial->shards = shards_number();
         initial->epoch = now / QOS_EPOCH_NSEC;
+        initial->served = served;
 
         r = p->shards_fds[slot] = shards_make_map(book, (initial->epoch + 1) * QOS_EPOCH_NSEC);
         if (r >= 0)

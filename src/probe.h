@@ -143,8 +143,8 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
 /* ---- contention ---- */
 
 /* The two maps of a unit's book of contention (contention.h), made and mapped as that of probe_add_unit(), for the unit of this
- * generation. book: the generation of the book. */
-int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t book, uint64_t now,
+ * generation. book: the generation of the book; served: what the unit's serving clock shows. */
+int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t book, uint64_t now, uint64_t served,
                          const struct qos_contention **ret_contention, const struct qos_shard **ret_shards);
 void probe_remove_contention(Probe *p, unsigned slot);
 /* After probe_adopt(). -ENOENT: there is none. */

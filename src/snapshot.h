@@ -162,6 +162,11 @@ typedef struct Contention {
         uint64_t migrations;            /* to another CPU than the one it ran on before */
         uint64_t wake_ups;
         uint64_t futex_wakes;           /* threads woken by one of the unit in futex(2) */
+        struct {
+                double share;           /* of covered: at least one request of the unit was in flight; NaN: several units in it serve */
+                uint64_t thread_time;   /* ns: the sum of all states */
+                double shares[QOS_STATES];
+        } serving;                      /* the same of the time in which requests were in flight */
         Distribution run_queue_latency; /* from ready to running, without what it was throttled for */
         Block block;
         Memory memory;

@@ -68,7 +68,8 @@ void histogram_done(Histogram *h) {
 /* Which programs a figure needs: without one of them it is not measured. */
 #define NEEDS_EXCHANGES (PROGRAM_BIT(PROGRAM_READ) | PROGRAM_BIT(PROGRAM_EGRESS))
 #define NEEDS_ARRIVALS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_INGRESS))
-#define NEEDS_IN_FLIGHT (NEEDS_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE) | \
+#define NEEDS_CLOCK (NEEDS_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE))
+#define NEEDS_IN_FLIGHT (NEEDS_CLOCK | \
                          PROGRAM_BIT(PROGRAM_UNIX_OPEN) | PROGRAM_BIT(PROGRAM_UDP_OPEN))
 #define NEEDS_LISTENERS PROGRAM_BIT(PROGRAM_FIND_SOCKETS) /* of those older than the attach nothing else tells */
 #define NEEDS_CONTENT (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_CONTENT))
@@ -291,6 +292,33 @@ static void states_fill(const ContentionReading *reading, uint64_t programs, uns
                 contention_get_distribution(reading, QOS_RUN_QUEUE_LATENCY, minimum, &c->run_queue_latency);
 }
 
+/* Whether all that the unit has answered, and all that it has in flight, came over TCP: only there each end of a question is seen when it
+ * happens, so that the serving clock can go. */
+static bool clock_is_whole(const Manager *m, const WindowBooks *w, const WindowReading *reading) {
+        if (reading->cells[QOS_CELL_UNIX] > 0 || reading->cells[QOS_CELL_UDP] > 0)
+                return false;
+        for (size_t i = 0; i < w->n; i++)
+                for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
+                        if (m->gauge_sessions[g] != 0 && w->books[i].map->gauges[g].session == m->gauge_sessions[g] &&
+                            w->books[i].map->gauges[g].in_flight > 0)
+                                return false;
+        return true;
+}
+
+static void serving_fill(const ContentionReading *reading, uint64_t programs, Contention *c) {
+        if (!has(programs, NEEDS_STATES | NEEDS_CLOCK))
+                return;
+
+        /* Whether units in it have served at the same time or one after the other is not known */
+        if (reading->n_serving <= 1 && reading->covered > 0)
+                c->serving.share = (double) reading->counts.served / reading->covered;
+        c->serving.thread_time = 0;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                c->serving.thread_time += reading->counts.serving[i];
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                c->serving.shares[i] = c->serving.thread_time > 0 ? (double) reading->counts.serving[i] / c->serving.thread_time : NAN;
+}
+
 static void block_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool writeback, Block *b) {
         if (!has(programs, NEEDS_BLOCK))
                 return;
@@ -402,14 +430,16 @@ static bool unit_has_io_controller(const Unit *u) {
         return snprintf(path, sizeof(path), "/sys/fs/cgroup%s/io.stat", u->control_group) < (int) sizeof(path) && access(path, F_OK) >= 0;
 }
 
-/* As metrics_fill(). Without cells what comes from them is absent. */
-static void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, Contention *c) {
+/* As metrics_fill(). Without cells what comes from them is absent, and without a clock what goes by that. */
+static void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock, Contention *c) {
         uint64_t programs = probe_get_programs(u->manager->probe);
         unsigned minimum = u->manager->config.minimum_samples;
 
         c->covered = reading->covered;
         if (u->contention_probes & PROBE_CPU)
                 states_fill(reading, programs, minimum, cells, c);
+        if (clock && u->contention_probes & PROBE_CPU)
+                serving_fill(reading, programs, c);
         if (cells && u->contention_probes & PROBE_BLOCK)
                 block_fill(reading, programs, minimum, unit_has_io_controller(u), &c->block);
         if (cells && u->contention_probes & PROBE_MEMORY)
@@ -417,7 +447,7 @@ static void contention_fill_read(Unit *u, const ContentionReading *reading, uint
         usage_fill(u, window, c);
 }
 
-static void contention_fill(Unit *u, uint64_t now, uint64_t window, Metrics *ret, ContentionReading *ret_reading, uint64_t *signature) {
+static void contention_fill(Unit *u, uint64_t now, uint64_t window, bool clock, Metrics *ret, ContentionReading *ret_reading, uint64_t *signature) {
         ContentionBook buffer[UNITS_MAX_LIMIT];
         ContentionBooks books;
 
@@ -430,7 +460,7 @@ static void contention_fill(Unit *u, uint64_t now, uint64_t window, Metrics *ret
         if (contention_read(&books, now, window, ret_reading) < 0)
                 return;
         *signature ^= ret_reading->signature;
-        contention_fill_read(u, ret_reading, window, true, &ret->contention);
+        contention_fill_read(u, ret_reading, window, true, clock, &ret->contention);
 }
 
 /* ---- devices ---- */
@@ -551,9 +581,9 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
         rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
         total.signature = rows_get_signature(&rows_total, total.signature);
         unit_collect_usage(u);
-        contention_fill(u, now, window, &s.metrics, &contention, &(uint64_t) { 0 });
+        contention_fill(u, now, window, clock_is_whole(u->manager, &books, &reading), &s.metrics, &contention, &(uint64_t) { 0 });
         devices_fill(u, &contention, now, window, &s);
-        contention_fill(u, now, WINDOW_TOTAL, &s.totals, &contention, &total.signature);
+        contention_fill(u, now, WINDOW_TOTAL, clock_is_whole(u->manager, &books, &total), &s.totals, &contention, &total.signature);
 
         /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same seq */
         if (!at && u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&
@@ -655,6 +685,8 @@ void unit_look_need(UnitLook *l, const ThresholdRule *rule) {
                 l->needs_contention = true;
                 l->needs_cells = l->needs_cells || METRIC_IS_IN(metric, contention.run_queue_latency) ||
                         METRIC_IS_IN(metric, contention.block) || METRIC_IS_IN(metric, contention.memory);
+                if (METRIC_IS_IN(metric, contention.serving))
+                        l->needs_requests = l->needs_gauges = true;
                 return;
         }
         l->needs_requests = true;
@@ -671,7 +703,7 @@ void unit_look_need(UnitLook *l, const ThresholdRule *rule) {
                 METRIC_IS_IN(metric, requests.server.latency) || METRIC_IS_IN(metric, requests.server.first_byte);
 }
 
-static void unit_look_at_contention(Unit *u, UnitLook *l) {
+static void unit_look_at_contention(Unit *u, bool clock, UnitLook *l) {
         ContentionBook buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
         ContentionBooks books;
@@ -682,13 +714,13 @@ static void unit_look_at_contention(Unit *u, UnitLook *l) {
         if (u->contention_probes & PROBE_MEMORY && l->needs_cells)
                 faults_refresh(u->manager, l->now);
         if (contention_read_some(&books, l->now, l->window, l->needs_cells, &reading) >= 0)
-                contention_fill_read(u, &reading, l->window, l->needs_cells, &l->metrics.contention);
+                contention_fill_read(u, &reading, l->window, l->needs_cells, clock, &l->metrics.contention);
 }
 
 void unit_look(Unit *u, uint64_t now, UnitLook *l) {
         Manager *m = u->manager;
         WindowBook buffer[UNITS_MAX_LIMIT];
-        WindowBooks books;
+        WindowBooks books = {};
 
         l->now = now;
         l->timestamp = now_nsec(CLOCK_REALTIME);
@@ -710,7 +742,7 @@ void unit_look(Unit *u, uint64_t now, UnitLook *l) {
                 }
         }
         if (l->needs_contention)
-                unit_look_at_contention(u, l);
+                unit_look_at_contention(u, l->measured && clock_is_whole(m, &books, &l->reading), l);
 }
 
 static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention *ret) {

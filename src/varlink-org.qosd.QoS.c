@@ -531,6 +531,15 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(throttledTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Serving,
+                FIELD_COMMENT("Share of the covered time in which at least one request that the unit answers was in flight; left out where several units in it have served"),
+                SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("What all threads together have lived in that time, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(threadTime, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The share of each state in that; together 1"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(shares, StateShares, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Contention,
                 FIELD_COMMENT("The part of the window in which the unit was watched with one of the probes, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
@@ -552,6 +561,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(wakeUps, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Threads that were woken by a thread of the unit in futex(2)"),
                 SD_VARLINK_DEFINE_FIELD(futexWakes, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The same of the time in which requests were in flight; left out where some came over Unix sockets or UDP"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(serving, Serving, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("From when a thread was ready to run to when it ran, the time for which it was throttled aside"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(runQueueLatency, Distribution, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What the unit has block devices do, with the probe \"block\""),
@@ -1314,6 +1325,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Requests,
                 SYMBOL_COMMENT("By the state of threads: shares of their time, or how many they were"),
                 &vl_type_StateShares,
+                SYMBOL_COMMENT("Where the time of a unit's threads went while requests were in flight"),
+                &vl_type_Serving,
                 SYMBOL_COMMENT("By the state of threads: times"),
                 &vl_type_StateTimes,
                 SYMBOL_COMMENT("By the state that a thread came to: how often"),

@@ -632,6 +632,35 @@ int window_read_step(const WindowBooks *w, uint64_t n, WindowReading *ret, Windo
         return 0;
 }
 
+int window_read_clock(const struct qos_unit *u, unsigned level, uint64_t boundary, uint64_t *ret) {
+        assert(u);
+        assert(ret);
+
+        for (unsigned try = 0; try < TRIES_MAX; try++) {
+                uint64_t now;
+
+                for (unsigned i = 0; i < QOS_LEVEL_CHECKPOINTS(level); i++) {
+                        const struct qos_checkpoint *c = &u->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) + i];
+                        uint64_t last = load(&c->last), first = load(&c->first);
+
+                        if (boundary < first || boundary > last)
+                                continue;
+                        *ret = load(&c->serving);
+                        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                        if (load(&c->last) == last && load(&c->first) == first)
+                                return 0;
+                }
+                /* Nobody has come since, so it would be what is there now */
+                now = load(&u->serving);
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (load32(&u->rolling) == 0 && load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
+                        *ret = now;
+                        return 0;
+                }
+        }
+        return -EAGAIN;
+}
+
 /* ---- rows ----------------------------------------------------------------------------------------------------- */
 
 bool window_is_for_rows(uint64_t window) {

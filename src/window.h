@@ -92,6 +92,9 @@ int window_read_distribution(const WindowBook *book, uint64_t now, uint64_t wind
  * then, as it was known at each. What is counted (requests, bytes, time to first byte) does not move. */
 int window_read_step(const WindowBooks *books, uint64_t n, WindowReading *ret, WindowGauges *ret_gauges);
 
+/* The word of the serving clock (qos.h) as it was at a boundary of the level that has passed. -EAGAIN as above. */
+int window_read_clock(const struct qos_unit *u, unsigned level, uint64_t boundary, uint64_t *ret);
+
 /* Whether so many questions came while one was open that "one answer per question" is not true. */
 bool window_is_overlapping(uint64_t overlaps, uint64_t count);
 

@@ -11,8 +11,14 @@
 
 #define window_copy(to, from, size) memcpy(to, from, size)
 #define window_cpu() ((uint32_t) gettid())
+#define window_now() (real_clock ? now_nsec(CLOCK_MONOTONIC) : clock_now)
+#define WINDOW_WAITS UINT32_MAX
+#define row_loop(n, step, data) ({ for (__u64 _i = 0; _i < (n) && step(_i, data) == 0; _i++) ; })
 #define contention_now() UINT64_C(0)
 #define contention_loop(n, step, data) ({ for (__u64 _i = 0; _i < (n) && step(_i, data) == 0; _i++) ; })
+
+static uint64_t clock_now;
+static bool real_clock;
 
 #define CPUS 4
 #define SHARDS (CPUS + QOS_SHARDS_MORE)
@@ -22,6 +28,7 @@ static const struct qos_shard* contention_shard(__u32 slot, __u32 generation, __
         return i < SHARDS && shards[i].generation == generation ? shards + i : NULL;
 }
 
+#include "accumulate.h"
 #include "account.h"
 
 #define check(condition)                                                                                \
@@ -60,8 +67,11 @@ static void enter(struct qos_contention *c, struct qos_shard *s, uint64_t now) {
         contention_roll(c, 0, now / QOS_EPOCH_NSEC);
 }
 
+/* The unit whose book it is; NULL: it has no requests. */
+static struct qos_unit *unit;
+
 static ContentionReading read_at(struct qos_contention *c, uint64_t now, uint64_t window, const ContentionCounts *before) {
-        ContentionBook book = { .map = c, .shards = shards, .since = START };
+        ContentionBook book = { .map = c, .shards = shards, .since = START, .requests = unit };
         ContentionBooks books = { .books = &book, .n = 1, .since = START, .before = before };
         ContentionReading r;
         int e;
@@ -77,6 +87,7 @@ static ContentionReading read_at(struct qos_contention *c, uint64_t now, uint64_
 /* What is known of a thread: since when it is in which state, all the way. */
 typedef struct Event {
         uint64_t at;
+        uint64_t served;
         unsigned state;
 } Event;
 
@@ -100,6 +111,44 @@ static uint64_t time_in(const Story *story, unsigned state, uint64_t begin, uint
         return sum;
 }
 
+/* For how long something has been in flight: what changed, and how much it was by then. */
+typedef struct Flight {
+        uint64_t at;
+        uint64_t served;
+        bool flies;
+} Flight;
+
+static Flight flights[EVENTS];
+static size_t n_flights;
+
+static uint64_t served_at(uint64_t at) {
+        for (size_t i = n_flights; i > 0; i--)
+                if (flights[i - 1].at <= at)
+                        return flights[i - 1].served + (flights[i - 1].flies ? at - flights[i - 1].at : 0);
+        return 0;
+}
+
+static uint64_t served_in(const Story *story, unsigned state, uint64_t begin, uint64_t end, uint64_t served_begin, uint64_t served_end) {
+        uint64_t sum = 0;
+
+        for (size_t i = 0; i < story->n; i++) {
+                const Event *e = story->events + i, *next = i + 1 < story->n ? e + 1 : NULL;
+
+                if (e->state == state && (!next || next->at > begin) && e->at < end)
+                        sum += (next && next->at < end ? next->served : served_end) - (e->at > begin ? e->served : served_begin);
+        }
+        return sum;
+}
+
+/* Questions come and are answered, several at a time. */
+static void fly(uint64_t now, int n) {
+        clock_now = now;
+        window_enter(unit, now);
+        window_fly(unit, n);
+        flights[n_flights] = (Flight) { now, served_at(now), unit->in_flight > 0 };
+        n_flights++;
+}
+
 /* Threads that do things at random, on any CPU; also nothing for long. Each window tells what was in it, to the nanosecond. */
 static void test_random(unsigned seed, unsigned longest_ms) {
         static const uint64_t windows[] = {
@@ -111,20 +160,31 @@ static void test_random(unsigned seed, unsigned longest_ms) {
         unsigned states[THREADS] = {};
         uint64_t now = START, waits = 0;
 
-        check(stories);
+        unit = new0(struct qos_unit, 1);
+        check(stories && unit);
+        unit->epoch = START / QOS_EPOCH_NSEC;
+        unit->epoch_end = (unit->epoch + 1) * QOS_EPOCH_NSEC;
+        n_flights = 0;
         for (unsigned k = 0; k < EVENTS; k++) {
                 unsigned thread = rand_r(&seed) % THREADS, state = rand_r(&seed) % QOS_STATES;
                 struct qos_shard *s = shards + rand_r(&seed) % CPUS;
 
                 now += rand_r(&seed) % (rand_r(&seed) % 50 == 0 ? longest_ms * NSEC_PER_MSEC : NSEC_PER_MSEC);
+                if (rand_r(&seed) % 4 == 0) {
+                        if (unit->in_flight == 0)
+                                fly(now, 1 + rand_r(&seed) % 3);
+                        else
+                                fly(now, rand_r(&seed) % 3 == 0 ? 1 : -1);
+                        now += rand_r(&seed) % (rand_r(&seed) % 20 == 0 ? longest_ms * NSEC_PER_MSEC : NSEC_PER_MSEC);
+                }
                 enter(c, s, now);
-                shard_move(s, states[thread], state, now);
+                shard_move(s, states[thread], state, now, serving_at(unit->serving, now));
                 if (state >= QOS_STATE_LOCK) {
                         shard_count(s, QOS_SHARD_WAITS + state);
                         waits++;
                 }
                 states[thread] = state;
-                stories[thread].events[stories[thread].n++] = (Event) { now, state };
+                stories[thread].events[stories[thread].n++] = (Event) { now, served_at(now), state };
 
                 if (k % 16 != 0)
                         continue;
@@ -132,15 +192,21 @@ static void test_random(unsigned seed, unsigned longest_ms) {
                         uint64_t at = now + rand_r(&seed) % (200 * NSEC_PER_MSEC), all = 0;
                         ContentionReading r = read_at(c, at, windows[w], NULL);
 
+                        uint64_t served_begin = served_at(r.boundary), served_end = served_at(at);
+
                         check(r.covered <= at - START && r.boundary == at - r.covered);
+                        check(r.counts.served == served_end - served_begin);
+                        check(r.n_serving == (r.counts.served > 0));
                         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
-                                uint64_t truth = 0, n = 0;
+                                uint64_t truth = 0, served = 0, n = 0;
 
                                 for (unsigned t = 0; t < THREADS; t++) {
                                         truth += time_in(stories + t, i, r.boundary, at);
+                                        served += served_in(stories + t, i, r.boundary, at, served_begin, served_end);
                                         n += states[t] == i;
                                 }
                                 check(r.counts.times[i] == truth);
+                                check(r.counts.serving[i] == served);
                                 check(r.threads[i] == n);
                                 all += truth;
                         }
@@ -157,7 +223,7 @@ static void test_random(unsigned seed, unsigned longest_ms) {
 
         /* What had been counted at some time is not in what is counted from then on */
         {
-                ContentionBook book = { .map = c, .shards = shards, .since = START };
+                ContentionBook book = { .map = c, .shards = shards, .since = START, .requests = unit };
                 ContentionCounts before = {};
                 ContentionReading r;
 
@@ -172,6 +238,8 @@ static void test_random(unsigned seed, unsigned longest_ms) {
                 for (size_t i = 0; i < CONTENTION_WORDS; i++)
                         check(((uint64_t*) &before)[i] == 0);
         }
+        free(unit);
+        unit = NULL;
         free(stories);
         free(c);
 }
@@ -204,7 +272,7 @@ static void test_after_silence(void) {
 
         for (unsigned i = 0; i < 5; i++) {
                 enter(c, shards + CPUS, now);
-                shard_move(shards + CPUS, QOS_STATE_NONE, QOS_STATE_SLEEP, now);
+                shard_move(shards + CPUS, QOS_STATE_NONE, QOS_STATE_SLEEP, now, 0);
         }
         now += NSEC_PER_SEC;
         r = read_at(c, now, 10 * NSEC_PER_SEC, NULL);
@@ -216,12 +284,57 @@ static void test_after_silence(void) {
         now += 30 * NSEC_PER_SEC;
         for (unsigned i = 0; i < 5; i++) {
                 enter(c, shards + CPUS, now);
-                shard_move(shards + CPUS, QOS_STATE_SLEEP, QOS_STATE_NONE, now);
+                shard_move(shards + CPUS, QOS_STATE_SLEEP, QOS_STATE_NONE, now, 0);
         }
         now += 2 * NSEC_PER_SEC;
         r = read_at(c, now, 10 * NSEC_PER_SEC, NULL);
         check(r.counts.times[QOS_STATE_SLEEP] == 5 * (r.covered - 2 * NSEC_PER_SEC));
         free(c);
+}
+
+#define FLYERS 4
+#define FLIGHTS 200000
+
+static void* come_and_go(void *data) {
+        struct qos_unit *u = data;
+
+        for (unsigned i = 0; i < FLIGHTS; i++) {
+                window_fly(u, 1);
+                window_fly(u, -1);
+        }
+        return NULL;
+}
+
+/* Questions on all CPUs at once: the clock goes exactly while there are some, and stands when there are none. */
+static void test_clock(void) {
+        pthread_t flyers[FLYERS];
+        struct qos_unit *u = new0(struct qos_unit, 1);
+        uint64_t begin, end, word;
+
+        check(u);
+        real_clock = true;
+        for (int always = 0; always <= 1; always++) {
+                uint64_t before = serving_at(u->serving, 0);
+
+                begin = now_nsec(CLOCK_MONOTONIC);
+                if (always)
+                        window_fly(u, 1);
+                word = u->serving;
+                for (unsigned i = 0; i < ELEMENTSOF(flyers); i++)
+                        check(pthread_create(flyers + i, NULL, come_and_go, u) == 0);
+                for (unsigned i = 0; i < ELEMENTSOF(flyers); i++)
+                        check(pthread_join(flyers[i], NULL) == 0);
+                if (always) {
+                        check(u->serving == word); /* nobody had to write it */
+                        window_fly(u, -1);
+                }
+                end = now_nsec(CLOCK_MONOTONIC);
+                check(u->in_flight == 0);
+                check(!(u->serving & QOS_SERVING));
+                check(u->serving > before && u->serving - before <= end - begin);
+        }
+        real_clock = false;
+        free(u);
 }
 
 static volatile bool over;
@@ -231,12 +344,12 @@ static void* go_round(void *data) {
         uint64_t now = START;
 
         /* One thread that is in one state or the other, always */
-        shard_move(s, QOS_STATE_NONE, QOS_STATE_RUNNING, now);
+        shard_move(s, QOS_STATE_NONE, QOS_STATE_RUNNING, now, 0);
         while (!over) {
                 now++;
-                shard_move(s, QOS_STATE_RUNNING, QOS_STATE_PARK, now);
+                shard_move(s, QOS_STATE_RUNNING, QOS_STATE_PARK, now, 0);
                 now++;
-                shard_move(s, QOS_STATE_PARK, QOS_STATE_RUNNING, now);
+                shard_move(s, QOS_STATE_PARK, QOS_STATE_RUNNING, now, 0);
                 /* Mostly it is taken off the CPU where it has nothing half done: else nobody could read anything until it is back */
                 for (volatile unsigned i = 0; i < 200; i++)
                         ;
@@ -286,6 +399,7 @@ int main(void) {
                 test_random(seed, 50);
                 test_random(seed, 20000);
         }
+        test_clock();
         test_distribution();
         test_after_silence();
         test_torn();

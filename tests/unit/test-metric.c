@@ -34,6 +34,7 @@ static void test_table(void) {
         } unused[] = {
                 UNUSED(contention.shares, QOS_STATE_NONE, 1),
                 UNUSED(contention.threads, QOS_STATE_NONE, 1),
+                UNUSED(contention.serving.shares, QOS_STATE_NONE, 1),
                 UNUSED(contention.time, QOS_STATE_NONE, 1),
                 UNUSED(contention.waits, QOS_STATE_NONE, QOS_STATE_LOCK),
                 UNUSED(contention.block.counts.bytes, QOS_BLOCK_FLUSHES, 1),

@@ -9,6 +9,7 @@
 
 #define window_copy(to, from, size) memcpy(to, from, size)
 #define window_cpu() ((uint32_t) gettid())
+#define window_now() UINT64_C(0)
 #define WINDOW_WAITS UINT32_MAX
 #define row_loop(n, step, data) ({ for (__u64 _i = 0; _i < (n) && step(_i, data) == 0; _i++) ; })
 #include "accumulate.h"

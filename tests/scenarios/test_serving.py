@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Where the time of threads goes while requests are in flight. The truth: a server with a known number of threads, each of which is
+in one state at any time, what its requests took, and that nothing goes on when nothing is in flight."""
+
+import scenario
+import test_http2
+import test_redis
+import test_tls
+import test_tls_probe
+import test_unix
+from scenario import (MSEC, Server, Talk, attach, check, equal, load, lookup, qosctl, run, server_figures, smaller, snapshot,
+                      start_served, systemctl, test, undisturbed, unit_name, wait_for, within)
+
+# A double holds a share to less than a nanosecond of an hour
+ROUNDING = 2
+
+
+def serving(unit, window="total"):
+    """What is known of the time in which requests were in flight, in nanoseconds, by state."""
+    c = lookup(snapshot(unit, window), "contention")
+    s = lookup(c, "serving")
+    check(s is not None, f"no serving in {c}")
+    s["covered"] = c["covered"]
+    s["served"] = round(s["share"] * c["covered"]) if "share" in s else None
+    s["time"] = {state: share * s["threadTime"] for state, share in s.get("shares", {}).items()}
+    s["all"] = c
+    if s["threadTime"] > 0:
+        within(sum(s["shares"].values()), 1, 1e-9, 0, "sum of all shares")
+    return s
+
+
+def stands(unit, window="total"):
+    """Nothing is in flight, and the clock does not go on. Returns what it shows."""
+    wait_for("nothing is in flight", lambda: server_figures(unit)["inFlight"] == 0)
+    before = serving(unit, window)
+    after = wait_for("some time has passed", lambda: (s := serving(unit, window))["covered"] >= before["covered"] + 200 * MSEC and s)
+    check(abs(after["served"] - before["served"]) <= ROUNDING, f"it went on: {before} {after}")
+    check(abs(after["threadTime"] - before["threadTime"]) <= ROUNDING, f"threads went on: {before} {after}")
+    for state, nsec in after["time"].items():
+        all = after["all"]["time"][state]
+        check(nsec <= all + MSEC / 10, f"more {state} while requests were in flight than at all: {nsec} of {all}")
+    return after
+
+
+def goes(unit, n, threads=None):
+    """So many are in flight, and the clock goes as time does, for each thread."""
+    wait_for(f"{n} are in flight", lambda: server_figures(unit)["inFlight"] == n)
+    before = serving(unit)
+    after = wait_for("some time has passed", lambda: (s := serving(unit))["covered"] >= before["covered"] + 200 * MSEC and s)
+    took = after["covered"] - before["covered"]
+    check(abs(after["served"] - before["served"] - took) <= ROUNDING, f"it does not go as time does, {took}: {before} {after}")
+    if threads:
+        check(abs(after["threadTime"] - before["threadTime"] - threads * took) <= threads * ROUNDING,
+              f"not as {threads} threads do, {took}: {before} {after}")
+    return after
+
+
+def threads_of(unit):
+    return int(run("sh", "-c", f"cat /sys/fs/cgroup{unit.control_group}/cgroup.threads | wc -l").stdout)
+
+
+@test(vm=True)
+def while_it_serves():
+    """One request after the other: what they took all together, and in which states the server was then."""
+    n, delay = smaller(100), 5 * MSEC
+
+    def measure():
+        s = start_served(mode="single", delay_us=delay // 1000)
+        qosctl("attach", s.name, "--probes=requests,cpu")
+        equal(threads_of(s), 1, "threads of the server")
+        load(s, connections=1, number=n, think_us=2000)
+        after = stands(s)
+        f = server_figures(s)
+        equal(f["latency"]["count"], n, "requests")
+        check(after["served"] >= n * delay, f"served for {after['served']}, {n} times {delay} at least")
+        # What is in flight is from the first byte of the question to the last one of the answer, and so is the latency
+        within(after["served"], f["latency"]["mean"] * n, 0.02, n * 20000, "time in which requests were in flight, as their latencies")
+        within(after["threadTime"], after["served"], 1e-6, 50000, "time of the only thread")
+        # It sleeps for requests alone, and waits for them when there is none
+        within(after["time"]["sleep"], after["all"]["time"]["sleep"], 0.01, MSEC, "sleep for requests")
+        waits = ("socket", "poll")
+        check(sum(after["all"]["time"][w] for w in waits) >= n * MSEC, f"it waits for requests: {after['all']['time']}")
+        within(sum(after["time"][w] for w in waits), 0, 0, 0.05 * after["served"], "waits for requests while there is one")
+        s.stop()
+    undisturbed(measure)
+
+
+@test()
+def nothing_in_a_window():
+    """When requests are over for longer than a window it has none, and the longer one has all."""
+    s = start_served(mode="prefork", workers=3, delay_us=20000)
+    qosctl("attach", s.name, "--probes=requests,cpu")
+    load(s, connections=6, number=60)
+    total = stands(s)
+    within(total["threadTime"], threads_of(s) * total["served"], 1e-6, 4 * 50000, "time of all threads")
+
+    def over():
+        c = serving(s, "300ms")
+        return c["share"] == 0 and c
+    c = wait_for("the window is past it", over)
+    equal((c["threadTime"], "shares" in c), (0, False), "thread time while nothing was in flight, and shares of it")
+    c = serving(s, "5min")
+    equal((c["served"], c["threadTime"]), (total["served"], total["threadTime"]), "over 5 min")
+    text = qosctl("show", s.name, "-P", "contention.serving.shares.sleep", "--value", "--window=total").stdout
+    within(float(text), total["shares"]["sleep"], 0.001, 0.001, "the metric by its name")
+
+
+@test()
+def hangs_and_ends():
+    """The clock goes while somebody waits, and stands after resets, closes, a kill, a restart, and when the unit is attached anew."""
+    s = start_served(mode="thread", hang=True)
+    qosctl("attach", s.name, "--probes=requests,cpu")
+    t = Talk(s, connections=5)
+    stands(s)
+    t.say("send")
+    goes(s, 5, threads=threads_of(s))
+    t.say("reset")
+    stands(s)
+    t.end()
+
+    t = Talk(s, connections=3)
+    t.say("send")
+    goes(s, 3)
+    s.kill()
+    stands(s)
+    t.end()
+
+    s.start()
+    t = Talk(s, connections=2)
+    t.say("send")
+    goes(s, 2, threads=threads_of(s))
+    systemctl("restart", s.name)
+    equal(stands(s)["served"] > 0, True, "what was before the restart is there")
+    t.end()
+
+    t = Talk(s, connections=2)
+    t.say("send")
+    goes(s, 2)
+    # What was asked before it was attached is not counted
+    qosctl("detach", s.name)
+    qosctl("attach", s.name, "--probes=requests,cpu")
+    equal(stands(s)["served"], 0, "served since it was attached anew")
+    t.say("reset")
+    equal(stands(s)["served"], 0, "served when what came before is over")
+    t.end()
+
+
+@test(exclusive=True)
+def over_a_restart_of_qosd():
+    """What is in flight over a crash was in flight all the time."""
+    s = start_served(mode="thread", hang=True)
+    qosctl("attach", s.name, "--probes=requests,cpu")
+    t = Talk(s, connections=2)
+    t.say("send")
+    before = goes(s, 2)
+    scenario.kill_qosd()
+    scenario.wait_qosd()
+    after = goes(s, 2)
+    check(abs(after["served"] - before["served"] - (after["covered"] - before["covered"])) <= ROUNDING, f"a part is missing: {before} {after}")
+    t.say("reset")
+    stands(s)
+    t.end()
+
+
+@test()
+def many_at_once():
+    """Questions come and go on all CPUs: whatever meets, in the end nothing is in flight, and the clock stands."""
+    s = start_served(mode="thread")
+    qosctl("attach", s.name, "--probes=requests,cpu")
+    for connections in (1, 2, 3, 16):
+        load(s, connections=connections, number=smaller(4000))
+        after = stands(s)
+        check(0 < after["served"] <= after["covered"], f"{after}")
+
+
+@test()
+def killed_workers():
+    """Workers that die with a question, and clients that give up."""
+    s = start_served(mode="fork", delay_us=1000000)
+    qosctl("attach", s.name, "--probes=requests,cpu")
+    for how in ("kill", "reset"):
+        t = Talk(s, connections=4)
+        t.say("send")
+        wait_for("four are in flight", lambda: server_figures(s)["inFlight"] == 4)
+        children = wait_for("a worker for each", lambda: len(c := run("pgrep", "-P", s.main_pid, ok=False).stdout.split()) == 4 and c)
+        if how == "kill":
+            run("kill", "-KILL", *children, ok=False)
+        else:
+            t.say("reset")
+        stands(s)
+        t.end()
+        # Who was reset goes on sleeping, and ends
+        wait_for("all workers have gone", lambda: not run("pgrep", "-P", s.main_pid, ok=False).stdout.split())
+
+
+@test()
+def units_in_units():
+    """What is in flight goes with the control group: each has a clock, of which the slice's figures are the sum."""
+    slice = unit_name("slice", ".slice")
+    s = Server(settings=f"Slice={slice}", mode="thread", hang=True)
+    other = Server(settings=f"Slice={slice}", mode="thread", delay_us=20000)
+    attach(slice, "--probes=requests,cpu")
+    s.start()
+    other.start()
+    t = Talk(s, connections=2)
+    t.say("send")
+    goes(slice, 2, threads=threads_of(s) + threads_of(other))
+    attach(s, "--probes=requests,cpu")
+    wait_for("what is in flight is the service's", lambda: server_figures(s)["inFlight"] == 2)
+    goes(s, 2, threads=threads_of(s))
+    # The slice's own clock stands, and two have gone: whether at once nobody knows
+    both = serving(slice)
+    check("share" not in both and both["threadTime"] > 0, f"of two clocks: {both}")
+    # In a window of which one had nothing that is known: the service's threads alone, each all the time
+    def alone():
+        c = serving(slice, "300ms")
+        return c.get("share") == 1 and abs(c["threadTime"] - threads_of(s) * c["covered"]) <= ROUNDING * 8
+    wait_for("the slice has what the service has", alone)
+    qosctl("detach", s.name)
+    wait_for("what is in flight is the slice's", lambda: serving(slice, "300ms").get("share") == 1)
+    t.say("reset")
+    t.end()
+    wait_for("nothing is in flight", lambda: serving(slice, "300ms").get("share") == 0)
+    systemctl("stop", slice)
+
+
+@test(deadline=60)
+def streams():
+    """Many questions on one connection, in the clear and sealed; broken off, too."""
+    n = test_http2.Nghttpd()
+    qosctl("attach", n.name, "--probes=requests,cpu")
+    test_http2.h2load(n, smaller(4000), 4, 100, ["/file", "/large"])
+    check(stands(n)["served"] > 0, "nothing was served")
+    with n.connect() as c:
+        for _ in range(8):
+            c.ask("/file")
+    stands(n)
+
+    sealed = test_tls.Nginx(http2=True)
+    attach(sealed, "--probes=requests,cpu,tls")
+    sealed.start()
+    sealed.listens()
+    test_tls_probe.placed(sealed)
+    sent = smaller(400) // 4 * 4
+    equal(test_tls_probe.h2load(sealed, sealed.ports["TLSv1.3"], sent, 4, 100, ["/small"])[0], sent, "answers")
+    test_tls_probe.is_seen(sealed, sent, protocol="http2")
+    check(stands(sealed)["served"] > 0, "nothing was served")
+
+
+@test()
+def told_to_wait():
+    """A command that waits as it was told to is in flight, and so the clock goes; of who is subscribed nothing is."""
+    r = test_redis.Redis()
+    qosctl("attach", r.name, "--probes=requests,cpu")
+    with r.connect() as s:
+        s.sendall(test_redis.command("SUBSCRIBE", "c"))
+        test_redis.receive(s, len(b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"))
+        stands(r)
+        with r.connect() as other:
+            other.sendall(test_redis.command("BLPOP", "list", 0))
+            goes(r, 1)
+            r.cli("rpush", "list", "x")
+            test_redis.receive(other, len(b"*2\r\n$4\r\nlist\r\n$1\r\nx\r\n"))
+        stands(r)
+
+
+@test()
+def not_seen_to_end():
+    """Where ends of questions are not seen by themselves it is not there rather than wrong."""
+    u = test_unix.UnixServer()
+    attach(u, "--probes=requests,cpu")
+    u.start()
+    check(serving(u)["served"] == 0, "something was asked")
+    with u.connect() as s:
+        test_unix.ask(s)
+        wait_for("it is counted", lambda: server_figures(u)["count"] == 1)
+        for window in ("total", "10s"):
+            c = lookup(snapshot(u, window), "contention")
+            check("serving" not in c and c["threadTime"] > 0, f"{c}")
+
+
+@test()
+def a_threshold_of_it():
+    """Metrics of it are metrics as all others are."""
+    s = start_served(mode="thread", delay_us=50000)
+    qosctl("attach", s.name, "--probes=requests,cpu")
+    qosctl("set-threshold", s.name, "slow: contention.serving.shares.sleep > 1% over 10s")
+
+    def state():
+        return next(t["state"] for t in scenario.qosctl_json("list-thresholds", s.name) if t["name"] == "slow")
+    equal(state() in ("ok", "unknown"), True, "before anybody asked")
+    load(s, connections=1, number=20)
+    wait_for("it is violated", lambda: state() == "violated")
