@@ -13,6 +13,7 @@
 #define row_loop(n, step, data) bpf_loop(n, step, data, 0)
 #include "accumulate.h"
 #include "exchange.h"
+#include "service.h"
 
 void* bpf_rdonly_cast(const void *object, __u32 type_id) __ksym;
 
@@ -214,6 +215,46 @@ struct booking {
         __u32 share;
 };
 
+/* Answers that have left since a thread came to this CPU: who has sent them is looked up when it leaves it, or reads the next question. In
+ * programs for packets there is no way from a task to what is known of it. */
+#define ANSWERS_MAX SERVICE_NOTES
+struct answers {
+        __u32 watched;          /* 1: it is a thread whose time is watched */
+        __u32 n;
+        struct answer {
+                __u64 read_at;
+                __u64 now;
+                __u32 n;
+                __u32 generation; /* of the unit that it is booked in */
+        } list[ANSWERS_MAX];
+        struct service_run account; /* to work in */
+        __u64 sums[QOS_STATES];
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct answers);
+} answers SEC(".maps") __weak;
+
+static __always_inline void answer_leave(const struct qos_unit *u, const struct booking *b) {
+        struct answers *a;
+        __u32 zero = 0;
+        __u64 i;
+
+        a = bpf_map_lookup_elem(&answers, &zero);
+        if (!a || !a->watched || a->n >= ANSWERS_MAX)
+                return;
+        i = a->n;
+        GRID_BOUND(i, ANSWERS_MAX);
+        a->list[i].read_at = b->read_at;
+        a->list[i].now = b->now;
+        a->list[i].n = b->n;
+        a->list[i].generation = u->generation;
+        a->n = i + 1;
+}
+
 GRID_FUNCTION int row_book(struct qos_unit *u, const struct booking *b) {
         struct qos_row *row;
 
@@ -255,6 +296,7 @@ GRID_FUNCTION int share_book(struct qos_unit *u, const struct booking *b) {
 
         window_count(u, QOS_CELL_COUNT, b->n);
         window_add(u, QOS_SERVICE, exchange_between(b->read_at, b->now), b->n);
+        answer_leave(u, b);
 
         if (b->first_at == 0)
                 return 0; /* it came before the unit was attached, or arrivals are not seen: no guess */

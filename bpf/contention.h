@@ -19,24 +19,6 @@
 
 #include "qos.h"
 
-enum qos_state {
-        QOS_STATE_NONE,         /* of a thread that is not in any book */
-        QOS_STATE_RUNNING,      /* on a CPU, in the program or in the kernel for it */
-        QOS_STATE_RUN_QUEUE,    /* ready, but others run */
-        QOS_STATE_THROTTLED,    /* ready, but the CPU quota of its control group is used up */
-        QOS_STATE_LOCK,         /* waits for what another thread holds: a mutex, a file lock, a lock in the kernel */
-        QOS_STATE_PARK,         /* waits in futex(2) for work: condition variables, idle pools */
-        QOS_STATE_DISK,         /* waits for files and block devices */
-        QOS_STATE_SOCKET,       /* in a call on one socket */
-        QOS_STATE_POLL,         /* for one of many descriptors, or one that is neither socket, pipe nor file */
-        QOS_STATE_PIPE,         /* in a call on a pipe or a message queue */
-        QOS_STATE_SLEEP,        /* for a time, or a signal */
-        QOS_STATE_MEMORY,       /* page faults, reclaim, dirty pages that are too many */
-        QOS_STATE_CHILD,        /* for another process to end, or to be started */
-        QOS_STATE_OTHER,        /* stopped, frozen, traced, and what is known to be none of the above */
-        QOS_STATES,
-};
-
 /* Events that are counted where they happen, in the shard of a CPU. */
 enum qos_shard_counter {
         QOS_SHARD_WAITS,        /* how often a thread began to wait, by state: from this plus the state on */

@@ -18,45 +18,12 @@
 #include "waits.h"
 #include "resources.h"
 #include "syscalls.h"
+#include "thread.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
 /* Which the daemon knows. */
 const volatile __u32 page_size = 4096;
-
-/* A thread of a unit (TASK_STORAGE). */
-struct thread {
-        __u64 word;             /* THREAD_*, in contention.h */
-        __u64 since;            /* CLOCK_MONOTONIC ns, when it came to its state */
-        __u64 served;           /* the serving clock then */
-        __u64 quota_nsec;       /* how long its run queue had been throttled, when it became ready there … */
-        const void *queue;      /* … if it is still the same */
-        __u32 cpu;              /* where it ran last, from 1; 0: not known */
-        __u64 woke;             /* the address at which it has last woken others by futex(2) */
-        __u32 waited;           /* the state of its last wait, unless it was stopped: if its call goes on afterwards */
-        __u32 writes;           /* odd while times or since are written */
-        __u64 times[QOS_STATES]; /* ns, in states that it has left */
-        __u64 counters[QOS_SHARD_COUNTERS];
-        __u64 row;              /* of what it waits for, from 1, and above that its generation; 0: it has none */
-        __u64 futex;            /* … its address; 0: it is none */
-        /* What it has last waited for: mostly it does so again, and all the rest need not be looked at */
-        struct known {
-                const void *file;
-                __u64 id;       /* the inode's number, which no other socket gets; the address of a futex */
-                __u64 row;
-                __u32 fd;
-                __u32 state;
-        } known;
-        struct qos_waker waker; /* who has last ended a wait … */
-        __u32 woken;            /* … and 1: this one */
-};
-
-struct {
-        __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __type(key, int);
-        __type(value, struct thread);
-} threads SEC(".maps");
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -747,6 +714,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
 
         t = bpf_task_storage_get(&threads, prev, 0, 0);
         if (t && *(volatile __u64*) &t->word & THREAD_STATE) {
+                answers_turn(prev, t, false);
                 now = queue_switched(prev);
                 if (state & TASK_DEAD)
                         thread_leave(t, prev, QOS_STATE_NONE, now, &s);
@@ -771,8 +739,10 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
         }
 
         t = bpf_task_storage_get(&threads, next, 0, 0);
-        if (t && *(volatile __u64*) &t->word & THREAD_STATE)
+        if (t && *(volatile __u64*) &t->word & THREAD_STATE) {
                 thread_run(t, next, queue_switched(next));
+                answers_turn(next, t, true);
+        }
         return 0;
 }
 

@@ -94,11 +94,32 @@ enum qos_cell {
 #define QOS_CELLS_SIZE 2752
 _Static_assert(QOS_CELLS <= QOS_CELLS_SIZE, "no room for so many counters");
 
-/* 64 bit sums: one per distribution (nanoseconds), then bytes. */
+/* What a thread does, or waits for: each is in one of them at any time, see contention.h. */
+enum qos_state {
+        QOS_STATE_NONE,         /* of a thread that is not in any book */
+        QOS_STATE_RUNNING,      /* on a CPU, in the program or in the kernel for it */
+        QOS_STATE_RUN_QUEUE,    /* ready, but others run */
+        QOS_STATE_THROTTLED,    /* ready, but the CPU quota of its control group is used up */
+        QOS_STATE_LOCK,         /* waits for what another thread holds: a mutex, a file lock, a lock in the kernel */
+        QOS_STATE_PARK,         /* waits in futex(2) for work: condition variables, idle pools */
+        QOS_STATE_DISK,         /* waits for files and block devices */
+        QOS_STATE_SOCKET,       /* in a call on one socket */
+        QOS_STATE_POLL,         /* for one of many descriptors, or one that is neither socket, pipe nor file */
+        QOS_STATE_PIPE,         /* in a call on a pipe or a message queue */
+        QOS_STATE_SLEEP,        /* for a time, or a signal */
+        QOS_STATE_MEMORY,       /* page faults, reclaim, dirty pages that are too many */
+        QOS_STATE_CHILD,        /* for another process to end, or to be started */
+        QOS_STATE_OTHER,        /* stopped, frozen, traced, and what is known to be none of the above */
+        QOS_STATES,
+};
+
+/* 64 bit sums: one per distribution (nanoseconds), then bytes, then what is known of QOS_SERVICE. */
 enum qos_sum {
         QOS_SUM_BYTES_IN = QOS_DISTRIBUTIONS,   /* payload of questions, each byte once */
         QOS_SUM_BYTES_OUT,                      /* payload of answers, each byte once */
-        QOS_SUMS,
+        QOS_SUM_ATTRIBUTED,                     /* questions that were answered by the thread that had read them … */
+        QOS_SUM_STATES,                         /* … and in which state that was in between: from this plus the state on */
+        QOS_SUMS = QOS_SUM_STATES + QOS_STATES,
 };
 
 /* The serving clock: for how long, up to a moment, at least one question has been in flight. It is one word, so that it needs no lock and

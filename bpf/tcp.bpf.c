@@ -16,6 +16,7 @@
 #include "books.h"
 #include "feed.h"
 #include "mux.h"
+#include "thread.h"
 #include "tls.h"
 #include "udp.h"
 #include "unix.h"
@@ -2436,6 +2437,7 @@ int BPF_PROG(requests_read, struct sock *sk) {
         }
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
+        question_read(now);
 
         if (effect.in_flight != 0 || effect.overlap) {
                 u = place_get(u, &p);

@@ -8,7 +8,7 @@
  * or sent again, and the kernel's own queue tells what is unread. Positions are those of the buffers in which the kernel
  * queues what is sent, UNIX_STEP for each; a part of one that is read moves on by 1. */
 
-#include "books.h"
+#include "thread.h"
 
 /* Buffers hold less than 2^16 bytes unless they are spliced, and nobody reads so many bytes one by one. */
 #define UNIX_STEP (1U << 16)
@@ -388,6 +388,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         bpf_spin_lock(&c->lock);
         fresh = unix_read(c, now, whole, queued, known, &effect);
         bpf_spin_unlock(&c->lock);
+        question_read(now);
 
         if (fresh) {
                 window_enter(u, now);

@@ -67,6 +67,10 @@ typedef struct Server {
         Distribution receive;
         Distribution queue;
         Distribution service;
+        struct {
+                double attributed;      /* share of count: answered by the thread that had read it, whose states are known */
+                double shares[QOS_STATES]; /* of the service time of these; NaN if there are none */
+        } service_states;
         Distribution answer;
         uint64_t protocol_tcp;          /* plain exchanges on TCP, part of count */
         uint64_t protocol_http1;        /* requests of HTTP/1.0 and 1.1, part of count */

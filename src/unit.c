@@ -77,6 +77,8 @@ void histogram_done(Histogram *h) {
 #define NEEDS_UDP (PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_EGRESS) | PROGRAM_BIT(PROGRAM_BIND4) | \
                    PROGRAM_BIT(PROGRAM_BIND6) | PROGRAM_BIT(PROGRAM_FIND_UDP))
 #define NEEDS_ENDS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_STATE))
+#define NEEDS_STATES (PROGRAM_BIT(PROGRAM_CPU_SWITCH) | PROGRAM_BIT(PROGRAM_CPU_WAKE) | PROGRAM_BIT(PROGRAM_CPU_WAKE_NEW) | \
+                      PROGRAM_BIT(PROGRAM_FIND_THREADS))
 
 /* Whether the metric lies in this member of struct Metrics. */
 #define METRIC_IS_IN(metric, member) ((metric)->offset - offsetof(Metrics, member) < sizeof(((const Metrics*) NULL)->member))
@@ -220,6 +222,21 @@ static const struct {
         [QOS_ANSWER]     = { "requests.server.answer",    NEEDS_EXCHANGES, offsetof(Server, answer)     },
 };
 
+/* Of requests, in which states the threads were that served them. */
+static void service_fill(const WindowReading *reading, Server *s) {
+        const uint64_t *sums = reading->sums + QOS_SUM_STATES;
+        uint64_t attributed = reading->sums[QOS_SUM_ATTRIBUTED];
+        double all = 0;
+
+        /* Clocks differ by some microseconds; and a request is counted when it is answered, and attributed a moment later */
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                all += MAX((int64_t) sums[i], INT64_C(0));
+        if (s->count > 0)
+                s->service_states.attributed = (double) MIN(attributed, s->count) / s->count;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                s->service_states.shares[i] = attributed > 0 && all > 0 ? MAX((int64_t) sums[i], INT64_C(0)) / all : NAN;
+}
+
 /* Of the distributions those that were read, by bits; the others are absent. */
 static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *reading, unsigned distributions, uint64_t now, Metrics *ret) {
         uint64_t programs = probe_get_programs(u->manager->probe);
@@ -240,6 +257,12 @@ static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *rea
                         distribution_set_absent(value);
         }
 
+        s->service_states.attributed = NAN;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                s->service_states.shares[i] = NAN;
+        if (u->contention_probes & PROBE_CPU && has(programs, NEEDS_STATES | NEEDS_EXCHANGES) && !overlapping)
+                service_fill(reading, s);
+
         s->rate = s->count == ABSENT || reading->covered == 0 ? NAN : s->count * (double) NSEC_PER_SEC / reading->covered;
         /* Of connections that are only learned when they are read, what came before is not counted */
         s->bytes_in = has(programs, PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ? reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
@@ -250,9 +273,6 @@ static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *rea
 }
 
 /* ---- contention ---- */
-
-#define NEEDS_STATES (PROGRAM_BIT(PROGRAM_CPU_SWITCH) | PROGRAM_BIT(PROGRAM_CPU_WAKE) | PROGRAM_BIT(PROGRAM_CPU_WAKE_NEW) | \
-                      PROGRAM_BIT(PROGRAM_FIND_THREADS))
 
 #define NEEDS_BLOCK (PROGRAM_BIT(PROGRAM_BLOCK_START) | PROGRAM_BIT(PROGRAM_BLOCK_ISSUE) | PROGRAM_BIT(PROGRAM_BLOCK_COMPLETE) | \
                      PROGRAM_BIT(PROGRAM_BLOCK_DONE))

@@ -128,24 +128,27 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Nanoseconds until it ends by itself"),
                 SD_VARLINK_DEFINE_FIELD(remaining, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
 
+#define DEFINE_DISTRIBUTION \
+        FIELD_COMMENT("How many durations were measured"), \
+        SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0), \
+        FIELD_COMMENT("Their mean, in nanoseconds"), \
+        SD_VARLINK_DEFINE_FIELD(mean, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("The median, in nanoseconds. This and the other quantiles are left out while there are too few durations to tell"), \
+        SD_VARLINK_DEFINE_FIELD(p50, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("The 90th percentile, in nanoseconds"), \
+        SD_VARLINK_DEFINE_FIELD(p90, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("The 95th percentile, in nanoseconds"), \
+        SD_VARLINK_DEFINE_FIELD(p95, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("The 99th percentile, in nanoseconds"), \
+        SD_VARLINK_DEFINE_FIELD(p99, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("The 99.9th percentile, in nanoseconds"), \
+        SD_VARLINK_DEFINE_FIELD(p999, SD_VARLINK_INT, SD_VARLINK_NULLABLE), \
+        FIELD_COMMENT("The longest, in nanoseconds"), \
+        SD_VARLINK_DEFINE_FIELD(max, SD_VARLINK_INT, SD_VARLINK_NULLABLE)
+
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Distribution,
-                FIELD_COMMENT("How many durations were measured"),
-                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Their mean, in nanoseconds"),
-                SD_VARLINK_DEFINE_FIELD(mean, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The median, in nanoseconds. This and the other quantiles are left out while there are too few durations to tell"),
-                SD_VARLINK_DEFINE_FIELD(p50, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The 90th percentile, in nanoseconds"),
-                SD_VARLINK_DEFINE_FIELD(p90, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The 95th percentile, in nanoseconds"),
-                SD_VARLINK_DEFINE_FIELD(p95, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The 99th percentile, in nanoseconds"),
-                SD_VARLINK_DEFINE_FIELD(p99, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The 99.9th percentile, in nanoseconds"),
-                SD_VARLINK_DEFINE_FIELD(p999, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The longest, in nanoseconds"),
-                SD_VARLINK_DEFINE_FIELD(max, SD_VARLINK_INT, SD_VARLINK_NULLABLE));
+                DEFINE_DISTRIBUTION);
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Errors,
@@ -271,62 +274,6 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(peers, Peer, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
-                Server,
-                FIELD_COMMENT("Requests whose first answer byte left in the window"),
-                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The count, per second of what the window covers"),
-                SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that were not answered, or by saying that the unit failed"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Answers of HTTP with a status of 400 to 499; left out where no request of HTTP was counted, or where statusUnknown is not 0"),
-                SD_VARLINK_DEFINE_FIELD(status4xx, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Answers of HTTP/2 whose status is not known, as the connection is older than the attach"),
-                SD_VARLINK_DEFINE_FIELD(statusUnknown, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Connections that the client ended with its request unanswered"),
-                SD_VARLINK_DEFINE_FIELD(clientAborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that have begun to arrive and whose answers have not all left"),
-                SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The age of the oldest of these, in nanoseconds"),
-                SD_VARLINK_DEFINE_FIELD(oldestInFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From the first byte of the request to the last of the answer"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From the first byte of the request to the first of the answer: receive, queue and service together"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(firstByte, Distribution, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From the first to the last byte of the request reaching the kernel"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(receive, Distribution, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From there until the application has read the request"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(queue, Distribution, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From there until the first byte of the answer leaves"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(service, Distribution, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("From there until the last byte of the answer leaves"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(answer, Distribution, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The count, split up by protocol"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(protocols, Protocols, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Of the count, those that asked the unit to wait for something (BLPOP, XREAD BLOCK): in no distribution"),
-                SD_VARLINK_DEFINE_FIELD(blocking, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Of the count, those whose answer is a stream that never is complete (server-sent events): their times end with the beginning of the answer"),
-                SD_VARLINK_DEFINE_FIELD(streams, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that are left out of all other figures, by the port they came in at or by what they asked for, and were answered"),
-                SD_VARLINK_DEFINE_FIELD(excluded, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Bytes of requests in the window"),
-                SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Bytes of answers in the window"),
-                SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The connections the requests come in on"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(connections, Connections, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("By where they come in"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(endpoints, Endpoint, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
-
-static SD_VARLINK_DEFINE_STRUCT_TYPE(
-                Requests,
-                FIELD_COMMENT("What is known of the figures"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(quality, Quality, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that the unit answers"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(server, Server, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Requests that the unit makes of others"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(client, Client, SD_VARLINK_NULLABLE));
-
-static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 StateShares,
                 FIELD_COMMENT("On a CPU, in the program or in the kernel for it"),
                 SD_VARLINK_DEFINE_FIELD(running, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
@@ -354,6 +301,69 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(child, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Stopped, frozen or traced, and waiting for what is known to be none of the others"),
                 SD_VARLINK_DEFINE_FIELD(other, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Service,
+                DEFINE_DISTRIBUTION,
+                FIELD_COMMENT("Share of the requests that were answered by the thread that had read them, of which the states are known; with the probe \"cpu\""),
+                SD_VARLINK_DEFINE_FIELD(attributed, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Where these threads were in between: the share of each state in the service time of these requests, together 1"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(shares, StateShares, SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Server,
+                FIELD_COMMENT("Requests whose first answer byte left in the window"),
+                SD_VARLINK_DEFINE_FIELD(count, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The count, per second of what the window covers"),
+                SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that were not answered, or by saying that the unit failed"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(errors, Errors, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Answers of HTTP with a status of 400 to 499; left out where no request of HTTP was counted, or where statusUnknown is not 0"),
+                SD_VARLINK_DEFINE_FIELD(status4xx, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Answers of HTTP/2 whose status is not known, as the connection is older than the attach"),
+                SD_VARLINK_DEFINE_FIELD(statusUnknown, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Connections that the client ended with its request unanswered"),
+                SD_VARLINK_DEFINE_FIELD(clientAborts, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that have begun to arrive and whose answers have not all left"),
+                SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The age of the oldest of these, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(oldestInFlight, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From the first byte of the request to the last of the answer"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(latency, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From the first byte of the request to the first of the answer: receive, queue and service together"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(firstByte, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From the first to the last byte of the request reaching the kernel"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(receive, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From there until the application has read the request"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(queue, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From there until the first byte of the answer leaves"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(service, Service, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("From there until the last byte of the answer leaves"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(answer, Distribution, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The count, split up by protocol"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(protocols, Protocols, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Of the count, those that asked the unit to wait for something (BLPOP, XREAD BLOCK): in no distribution"),
+                SD_VARLINK_DEFINE_FIELD(blocking, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Of the count, those whose answer is a stream that never is complete (server-sent events): their times end with the beginning of the answer"),
+                SD_VARLINK_DEFINE_FIELD(streams, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that are left out of all other figures, by the port they came in at or by what they asked for, and were answered"),
+                SD_VARLINK_DEFINE_FIELD(excluded, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of requests in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesIn, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Bytes of answers in the window"),
+                SD_VARLINK_DEFINE_FIELD(bytesOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The connections the requests come in on"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(connections, Connections, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("By where they come in"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(endpoints, Endpoint, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                Requests,
+                FIELD_COMMENT("What is known of the figures"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(quality, Quality, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that the unit answers"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(server, Server, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests that the unit makes of others"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(client, Client, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 StateTimes,
@@ -1319,12 +1329,14 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_Peer,
                 SYMBOL_COMMENT("The requests that a unit makes of others"),
                 &vl_type_Client,
+                SYMBOL_COMMENT("By the state of threads: shares of their time, or how many they were"),
+                &vl_type_StateShares,
+                SYMBOL_COMMENT("A distribution of service times, and where they went"),
+                &vl_type_Service,
                 SYMBOL_COMMENT("A unit in the role of the one who answers"),
                 &vl_type_Server,
                 SYMBOL_COMMENT("What the probe \"requests\" measures"),
                 &vl_type_Requests,
-                SYMBOL_COMMENT("By the state of threads: shares of their time, or how many they were"),
-                &vl_type_StateShares,
                 SYMBOL_COMMENT("Where the time of a unit's threads went while requests were in flight"),
                 &vl_type_Serving,
                 SYMBOL_COMMENT("By the state of threads: times"),

@@ -2,14 +2,16 @@
 """Where the time of threads goes while requests are in flight. The truth: a server with a known number of threads, each of which is
 in one state at any time, what its requests took, and that nothing goes on when nothing is in flight."""
 
+import json
+
 import scenario
 import test_http2
 import test_redis
 import test_tls
 import test_tls_probe
 import test_unix
-from scenario import (MSEC, Server, Talk, attach, check, equal, load, lookup, qosctl, run, server_figures, smaller, snapshot,
-                      start_served, systemctl, test, undisturbed, unit_name, wait_for, within)
+from scenario import (MSEC, SOURCES, Off, Server, Talk, Unit, attach, check, equal, load, lookup, qosctl, run, server_figures, smaller, snapshot,
+                      start_served, systemctl, test, undisturbed, unit_name, unused_port, wait_for, within)
 
 # A double holds a share to less than a nanosecond of an hour
 ROUNDING = 2
@@ -291,3 +293,90 @@ def a_threshold_of_it():
     equal(state() in ("ok", "unknown"), True, "before anybody asked")
     load(s, connections=1, number=20)
     wait_for("it is violated", lambda: state() == "violated")
+
+
+class Phases(Unit):
+    """The server that knows where its time goes. What each phase took by its own clock is there when a client has gone."""
+
+    def __init__(self, compute, sleep, lock, pipe, *more):
+        self.port = unused_port()
+        name = unit_name("phases")
+        super().__init__(f"/usr/bin/python3 -B {SOURCES}/phases.py {self.port} {compute} {sleep} {lock} {pipe} {' '.join(more)}",
+                         name=name, settings=f"RuntimeDirectory={name}")
+        self.took_path = f"/run/{name}/took"
+
+    def took(self):
+        def whole():
+            with open(self.took_path) as f:
+                text = f.read()
+            return text.endswith("}") and json.loads(text)
+        return wait_for("it says what it took", whole)
+
+
+def service(unit, window="total"):
+    s = lookup(snapshot(unit, window), "requests.server")
+    return dict(s["service"], requests=s["count"])
+
+
+@test()
+def states_of_a_request():
+    """Where the thread was that has read a request and answers it, by its own clock."""
+    def measure():
+        p = Phases(4, 7, 11, 5)
+        attach(p, "--probes=requests,cpu")
+        p.start()
+        n = 10
+        load(p.port, connections=1, number=n, think_us=3000)
+        s = wait_for("all are counted", lambda: (s := service(p))["requests"] == n and s)
+        if s["attributed"] != 1:
+            raise Off(f"not all are attributed: {s}")
+        within(sum(s["shares"].values()), 1, 1e-9, 0, "sum of all shares")
+        took = wait_for("the client has gone", lambda: (t := p.took())["running"] >= n * 4 * MSEC and t)
+        all = s["mean"] * n
+        within(s["shares"]["running"] * all, took["running"], 0.03, n * MSEC / 2, "running")
+        # A call takes as long as it waits, and until it has a CPU again
+        for state, ms in ("sleep", 7), ("lock", 11), ("pipe", 5):
+            nsec = s["shares"][state] * all
+            if not 0.95 * n * ms * MSEC <= nsec <= took[state] + MSEC:
+                raise Off(f"{state}: {nsec}, of {took[state]}, or {n} times {ms} ms")
+        within(sum(s["shares"][state] * all for state in ("running", "runQueue", "sleep", "lock", "pipe")), all, 0.02, 0, "all of these")
+        # It waits for requests in a call on a socket: that is not part of any
+        within(s["shares"]["socket"] * all, 0, 0, n * MSEC / 10, "socket")
+        check(lookup(snapshot(p), "contention.time.socket") >= n * 2 * MSEC, "it did not wait for requests")
+        for window in ("10s", "60s"):
+            within(service(p, window)["shares"]["lock"], s["shares"]["lock"], 1e-6, 0, f"share over {window}")
+        p.stop()
+    undisturbed(measure)
+
+
+@test()
+def handed_on():
+    """Who answers is not who has read: nothing is attributed, and nothing said."""
+    p = Phases(1, 1, 1, 1, "handed")
+    attach(p, "--probes=requests,cpu")
+    p.start()
+    load(p.port, connections=1, number=20)
+    s = wait_for("all are counted", lambda: (s := service(p))["requests"] == 20 and s)
+    equal((s["attributed"], "shares" in s), (0, False), "attributed, shares")
+
+
+@test(vm=True)
+def all_are_attributed():
+    """Threads, processes and one of it all that sleep for a known time; without the probe nothing is said."""
+    n = smaller(200)
+    for mode in ("single", "thread", "prefork"):
+        s = Server(mode=mode, delay_us=2000)
+        attach(s, "--probes=requests")
+        s.start()
+        load(s, connections=4, number=8)
+        f = wait_for("all are counted", lambda: (f := service(s))["requests"] == 8 and f)
+        check("attributed" not in f and "shares" not in f, f"without the probe: {f}")
+        qosctl("detach", s.name)
+        qosctl("attach", s.name, "--probes=requests,cpu")
+        load(s, connections=4, number=n)
+        f = wait_for(f"all are counted, {mode}", lambda: (f := service(s))["requests"] == n and f)
+        # An answer that leaves in an interrupt, or on another CPU than the one that its thread was taken off in between, is not
+        check(f["attributed"] >= 0.98, f"{mode}: {f}")
+        # It sleeps for requests, and for nothing else; one that is read while another is served waits for that one's sleep, too
+        check(f["shares"]["sleep"] * f["mean"] * n >= n * 2 * MSEC * 0.9, f"it sleeps for them: {f}")
+        s.stop()

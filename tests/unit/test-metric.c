@@ -32,6 +32,7 @@ static void test_table(void) {
         static const struct {
                 size_t begin, end;
         } unused[] = {
+                UNUSED(requests.server.service_states.shares, QOS_STATE_NONE, 1),
                 UNUSED(contention.shares, QOS_STATE_NONE, 1),
                 UNUSED(contention.threads, QOS_STATE_NONE, 1),
                 UNUSED(contention.serving.shares, QOS_STATE_NONE, 1),

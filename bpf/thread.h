@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* What is known of a thread of a unit that is watched with the probe "cpu": written by that one's programs, and asked by those of "requests"
+ * in which state a thread was between reading a question and answering it. Maps are weak, as in books.h. */
+
+#include "waits.h"
+
+/* A thread of a unit (TASK_STORAGE). */
+struct thread {
+        __u64 word;             /* THREAD_*, in contention.h */
+        __u64 since;            /* CLOCK_MONOTONIC ns, when it came to its state */
+        __u64 served;           /* the serving clock then */
+        __u64 quota_nsec;       /* how long its run queue had been throttled, when it became ready there … */
+        const void *queue;      /* … if it is still the same */
+        __u32 cpu;              /* where it ran last, from 1; 0: not known */
+        __u64 woke;             /* the address at which it has last woken others by futex(2) */
+        __u32 waited;           /* the state of its last wait, unless it was stopped: if its call goes on afterwards */
+        __u32 writes;           /* odd while times or since are written */
+        __u64 times[QOS_STATES]; /* ns, in states that it has left */
+        __u64 counters[QOS_SHARD_COUNTERS];
+        __u64 row;              /* of what it waits for, from 1, and above that its generation; 0: it has none */
+        __u64 futex;            /* … its address; 0: it is none */
+        /* What it has last waited for: mostly it does so again, and all the rest need not be looked at */
+        struct known {
+                const void *file;
+                __u64 id;       /* the inode's number, which no other socket gets; the address of a futex */
+                __u64 row;
+                __u32 fd;
+                __u32 state;
+        } known;
+        struct qos_waker waker; /* who has last ended a wait … */
+        __u32 woken;            /* … and 1: this one */
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct thread);
+} threads SEC(".maps") __weak;
+
+/* What threads that read questions know of these. */
+struct {
+        __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct service);
+} services SEC(".maps") __weak;
+
+/* The account of a thread, between two changes of it. Only the thread itself asks, or who takes it off the CPU. */
+static __always_inline void thread_get_account(const struct thread *t, struct service_run *ret) {
+        ret->state = *(const volatile __u64*) &t->word & THREAD_STATE;
+        ret->since = t->since;
+        for (int i = 0; i < QOS_STATES; i++)
+                ret->times[i] = t->times[i];
+}
+
+__attribute__((noinline, weak)) int answer_book(struct service *s, struct answers *a, const struct answer *answer) {
+        if (!s || !a || !answer)
+                return 0;
+        return service_answer(s, &a->account, answer->read_at, answer->now, answer->n, a->sums);
+}
+
+/* Books the answers that have left while the thread ran, as far as it has read what they answer. No sub-window is entered: when they left one
+ * was, and the scheduler may hold its locks. */
+__attribute__((noinline, weak)) int answers_settle(struct thread *t, struct service *s, struct answers *a) {
+        __u32 slot, zero = 0, n, before, attributed = 0;
+        struct qos_unit *u;
+        void *map;
+
+        if (!t || !s || !a)
+                return 0;
+        n = a->n;
+        a->n = 0;
+        before = *(volatile __u32*) &t->writes;
+        slot = (t->word & THREAD_SLOT) >> THREAD_SLOT_SHIFT;
+        map = bpf_map_lookup_elem(&units, &slot);
+        u = map ? bpf_map_lookup_elem(map, &zero) : NULL;
+        if (!u)
+                return 0;
+
+        thread_get_account(t, &a->account);
+        for (int i = 0; i < QOS_STATES; i++)
+                a->sums[i] = 0;
+        for (__u64 i = 0; i < ANSWERS_MAX; i++) {
+                struct answer *answer = &a->list[i];
+
+                if (i >= n)
+                        break;
+                if (answer->generation == u->generation && answer_book(s, a, answer))
+                        attributed += answer->n;
+        }
+        /* It was taken off the CPU in the middle of this */
+        if (attributed == 0 || before % 2 != 0 || *(volatile __u32*) &t->writes != before)
+                return 0;
+        for (int i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                if (a->sums[i] != 0)
+                        __sync_fetch_and_add(&u->sums[QOS_SUM_STATES + i], a->sums[i]);
+        __sync_fetch_and_add(&u->sums[QOS_SUM_ATTRIBUTED], attributed);
+        return 0;
+}
+
+/* A thread leaves the CPU, or another one comes. */
+static __always_inline void answers_turn(struct task_struct *task, struct thread *t, bool comes) {
+        struct answers *a;
+        struct service *s;
+        __u32 zero = 0;
+
+        a = bpf_map_lookup_elem(&answers, &zero);
+        if (!a)
+                return;
+        if (comes) {
+                a->watched = 1;
+                a->n = 0;
+                return;
+        }
+        a->watched = 0;
+        if (a->n == 0)
+                return;
+        s = bpf_task_storage_get(&services, task, 0, 0);
+        if (s)
+                answers_settle(t, s, a);
+}
+
+/* The running task has read a question, or a part of one, at that time: the same that is noted with the connection. */
+__attribute__((noinline, weak)) int question_read(__u64 at) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        struct service_run *run;
+        struct service *s;
+        struct answers *a;
+        struct thread *t;
+        __u32 zero = 0, before;
+
+        t = bpf_task_storage_get(&threads, task, 0, 0);
+        if (!t || !shard_get(*(volatile __u64*) &t->word, cpus))
+                return 0; /* it is not watched, or not any more */
+        s = bpf_task_storage_get(&services, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        a = bpf_map_lookup_elem(&answers, &zero);
+        if (!s || !a)
+                return 0;
+        if (a->n > 0)
+                answers_settle(t, s, a);
+
+        before = *(volatile __u32*) &t->writes;
+        run = service_begin(s, t->since);
+        if (run)
+                thread_get_account(t, run);
+        /* Taken off the CPU in between: what is noted is neither of before nor of now */
+        if (before % 2 != 0 || *(volatile __u32*) &t->writes != before) {
+                if (run)
+                        run->since = 0;
+                return 0;
+        }
+        service_note(s, at);
+        return 0;
+}
