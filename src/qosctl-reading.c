@@ -146,6 +146,47 @@ int reading_complete(Reading *r, Client *c, const char *distribution, const char
 /* ---- the table of units ---------------------------------------------------------------------------------------- */
 
 /* In the order in which an administrator asks; the ranks say what a narrow terminal does without. */
+/* Of how many requests it must be known where their time went for these to stand for all. */
+#define ATTRIBUTED_MIN 0.5
+/* What is less than that is not what anybody should look at first. */
+#define WORST_WAIT_MIN 0.05
+
+bool reading_worst_wait(const Reading *r, const char **ret_state, double *ret_share, bool *ret_of_service) {
+        /* In all others threads are that have nothing to do, too, and who has something to do and who has not is not known */
+        static const char *const held_back[] = { "runQueue", "throttled", "lock", "disk", "memory" };
+        double attributed, share, all = 0, worst = 0;
+        bool of_service;
+        sd_json_variant *shares;
+        const char *state = NULL;
+
+        of_service = reading_real(r, "requests.server.service.attributed", &attributed) && attributed >= ATTRIBUTED_MIN;
+        shares = value_find(r->snapshot, of_service ? "requests.server.service.shares" : "contention.serving.shares");
+        if (!shares || !sd_json_variant_is_object(shares))
+                return false;
+
+        for (size_t i = 0; i + 1 < sd_json_variant_elements(shares); i += 2) {
+                const char *name = sd_json_variant_string(sd_json_variant_by_index(shares, i));
+                bool wanted = of_service;
+
+                if (!value_real(shares, name, &share))
+                        continue;
+                for (size_t k = 0; k < ELEMENTSOF(held_back) && !of_service; k++)
+                        wanted = wanted || streq(name, held_back[k]);
+                if (wanted || streq(name, "running"))
+                        all += share;
+                if (!wanted || streq(name, "running") || share <= worst)
+                        continue;
+                worst = share;
+                state = name;
+        }
+        if (!state || worst < WORST_WAIT_MIN * all)
+                return false;
+        *ret_state = state;
+        *ret_share = worst / all;
+        *ret_of_service = of_service;
+        return true;
+}
+
 const Column unit_columns[] = {
         { "UNIT",     .minimum = 22          },
         { "ACTIVE",                .rank = 2 },
@@ -154,13 +195,14 @@ const Column unit_columns[] = {
         { "P50",      .right = true, .rank = 1 },
         { "P99",      .right = true          },
         { "INFLIGHT", .right = true          },
-        { "OLDEST",   .right = true, .rank = 3 },
-        { "MAX",      .right = true, .rank = 4 },
-        { "CONN",     .right = true, .rank = 5 },
-        { "QUEUED",   .right = true, .rank = 6 },
-        { "IN",       .right = true, .rank = 7 },
-        { "OUT",      .right = true, .rank = 7 },
-        { "COST",     .right = true, .rank = 8 },
+        { "WAIT",                  .rank = 3 },
+        { "OLDEST",   .right = true, .rank = 4 },
+        { "MAX",      .right = true, .rank = 5 },
+        { "CONN",     .right = true, .rank = 6 },
+        { "QUEUED",   .right = true, .rank = 7 },
+        { "IN",       .right = true, .rank = 8 },
+        { "OUT",      .right = true, .rank = 8 },
+        { "COST",     .right = true, .rank = 9 },
 };
 const size_t n_unit_columns = ELEMENTSOF(unit_columns);
 
@@ -231,7 +273,8 @@ void reading_add_row(const Reading *r, Table *t) {
         uint64_t errors, queued, limit;
         double rate, share;
         char buf[FORMAT_MAX];
-        bool degraded = value_string(r->item, "degraded");
+        bool degraded = value_string(r->item, "degraded"), of_service;
+        const char *wait;
 
         table_add(t, is_violated(r) ? COLOR_RED : degraded ? COLOR_YELLOW : r->snapshot ? COLOR_NONE : COLOR_GREY, "%s", r->unit);
         if (state)
@@ -252,6 +295,10 @@ void reading_add_row(const Reading *r, Table *t) {
         add_quantile(r, t, "p50");
         add_quantile(r, t, "p99");
         add_count(r, t, "requests.server.inFlight", COLOR_NONE);
+        if (reading_worst_wait(r, &wait, &share, &of_service))
+                table_add(t, COLOR_NONE, "%s %.0f%%", wait, share * 100);
+        else
+                table_add_absent(t);
         add_duration(r, t, "requests.server.oldestInFlight", NULL);
         add_duration(r, t, LATENCY ".max", LATENCY ".count");
         add_count(r, t, "requests.server.connections.open", COLOR_NONE);

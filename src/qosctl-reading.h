@@ -40,6 +40,10 @@ void reading_set_wider(Reading *r, size_t wider, sd_json_variant *snapshot, uint
 /* Gets the longer windows that the quantile needs. */
 int reading_complete(Reading *r, Client *c, const char *distribution, const char *quantile);
 
+/* What held requests back most: the state of a thread, and its share of the service time of those requests whose states are known. Where these are
+ * few (of_service: 0): of the time in which threads could have gone on while requests were in flight. False: nothing did, or it is not known. */
+bool reading_worst_wait(const Reading *r, const char **ret_state, double *ret_share, bool *ret_of_service);
+
 /* The paragraphs of the status page on requests, and on how long they took and in which phases. */
 void reading_print_requests(const Reading *r);
 int reading_print_phases(Reading *r, Client *c);

@@ -253,6 +253,32 @@ static int waits_call(Client *c, const char *unit, Replies *ret) {
         return r != 0 ? -EIO : 0;
 }
 
+/* What the table shows, for programs: the contention, and the waits as the daemon has them. With --for= how often and how long are of that
+ * time alone, as in the table; who ended them is since the unit is watched. */
+static int resources_print_json(sd_json_variant *contention, sd_json_variant *before, sd_json_variant *after) {
+        _cleanup_json_ sd_json_variant *v = sd_json_variant_ref(contention), *rows = NULL;
+        sd_json_variant *resources = value_find(after, "resources");
+        int r = 0;
+
+        for (size_t i = 0; resources && i < sd_json_variant_elements(resources) && r >= 0; i++) {
+                sd_json_variant *resource = sd_json_variant_by_index(resources, i), *old = find_before(before, resource);
+                _cleanup_json_ sd_json_variant *row = sd_json_variant_ref(resource);
+
+                if (before) {
+                        r = sd_json_variant_set_field_unsigned(&row, "waits", value_since(old, resource, "waits"));
+                        if (r >= 0)
+                                r = sd_json_variant_set_field_unsigned(&row, "time", value_since(old, resource, "time"));
+                }
+                if (r >= 0)
+                        r = sd_json_variant_append_array(&rows, row);
+        }
+        if (r >= 0 && rows)
+                r = sd_json_variant_set_field(&v, "resources", rows);
+        if (r < 0)
+                return complain_oom();
+        return v ? json_print(v) : STATUS_FINE;
+}
+
 static int resources_unit(Client *c, const char *unit, bool first) {
         _cleanup_replies_ Replies replies = REPLIES_INIT, before = REPLIES_INIT, waits = REPLIES_INIT;
         sd_json_variant *contention, *block;
@@ -273,11 +299,10 @@ static int resources_unit(Client *c, const char *unit, bool first) {
                 return unit_read_fail(r, &replies, unit);
 
         contention = value_find(replies.items[0], "contention");
-        if (arg_json != JSON_OFF)
-                return contention ? json_print(contention) : STATUS_FINE;
-
         if (seen == 0)
                 seen = waits_call(c, unit, &waits);
+        if (arg_json != JSON_OFF)
+                return resources_print_json(contention, before.n > 0 ? before.items[0] : NULL, seen == 0 ? waits.items[0] : NULL);
         block = value_find(contention, "block");
         name = value_string(replies.items[0], "unit") ?: unit;
         (void) printf("%s%s%s%s\n", first ? "" : "\n", color_on(style, COLOR_BOLD), name, color_off(style));

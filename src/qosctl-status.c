@@ -583,8 +583,9 @@ int reading_print_phases(Reading *r, Client *c) {
 /* ---- contention ------------------------------------------------------------------------------------------------------ */
 
 #define CONTENTION "contention."
-/* As wide as the bars can be that leave room for the figures on a terminal of 80 columns. */
+/* As wide as the bars can be that leave room for the figures on a terminal of 80 columns; with those of requests, too. */
 #define STATE_BAR_WIDTH 24U
+#define STATE_BAR_WIDTH_SERVING 10U
 
 /* The states of threads, as the catalogue has them, and in words. */
 static const struct {
@@ -617,16 +618,46 @@ static bool print_rate(const Reading *r, const char *metric, double seconds, con
         return true;
 }
 
+/* The share of a state that may have none. */
+static void add_state_share(const Reading *r, Table *t, const char *metric, const char *state) {
+        char full[64], buf[FORMAT_MAX];
+        double share;
+
+        (void) snprintf(full, sizeof(full), "%s.%s", metric, state);
+        if (reading_real(r, full, &share))
+                table_add(t, COLOR_NONE, "%s", format_percent(buf, share));
+        else
+                table_add_absent(t);
+}
+
+static void print_worst_wait(const Reading *r) {
+        const char *state, *title = NULL;
+        bool of_service;
+        double share;
+
+        if (!reading_worst_wait(r, &state, &share, &of_service))
+                return;
+        for (size_t i = 0; i < ELEMENTSOF(state_table); i++)
+                if (streq(state_table[i].state, state))
+                        title = state_table[i].title;
+        if (title)
+                print_line("Worst wait", "%s, %.0f%% of %s", title, share * 100,
+                           of_service ? "the service time" : "what threads could have done for requests");
+}
+
 static int print_contention(const Reading *r) {
         static const Column columns[] = {
                 { "STATE" }, { "THREADS", .right = true }, { "SHARE", .right = true }, { "WAITS", .right = true }, { "" },
+        }, serving_columns[] = {
+                { "STATE" }, { "THREADS", .right = true }, { "SHARE", .right = true }, { "SERVING", .right = true }, { "SERVICE", .right = true },
+                { "WAITS", .right = true }, { "" },
         };
         const Style *style = terminal_style();
         _cleanup_(table_freep) Table *t = NULL;
         uint64_t covered, thread_time, n;
         char a[FORMAT_MAX];
         double seconds;
-        bool some;
+        bool some, serving;
         int k;
 
         if (!reading_unsigned(r, CONTENTION "covered", &covered) || !reading_unsigned(r, CONTENTION "threadTime", &thread_time) || covered == 0)
@@ -636,7 +667,9 @@ static int print_contention(const Reading *r) {
         (void) printf("\n");
         print_line("Threads", "%.2f on average over %s", (double) thread_time / (double) covered, format_duration(a, covered));
 
-        t = table_new(columns, ELEMENTSOF(columns));
+        print_worst_wait(r);
+        serving = value_find(r->snapshot, CONTENTION "serving.shares") || value_find(r->snapshot, SERVER "service.shares");
+        t = serving ? table_new(serving_columns, ELEMENTSOF(serving_columns)) : table_new(columns, ELEMENTSOF(columns));
         if (!t)
                 return -ENOMEM;
         for (size_t i = 0; i < ELEMENTSOF(state_table); i++) {
@@ -654,12 +687,16 @@ static int print_contention(const Reading *r) {
                 table_add(t, state_table[i].color, "%s", state_table[i].title);
                 table_add(t, COLOR_NONE, "%.2f", threads);
                 table_add(t, COLOR_NONE, "%s", format_percent(a, share));
+                if (serving) {
+                        add_state_share(r, t, CONTENTION "serving.shares", state_table[i].state);
+                        add_state_share(r, t, SERVER "service.shares", state_table[i].state);
+                }
                 (void) snprintf(metric, sizeof(metric), CONTENTION "waits.%s", state_table[i].state);
                 if (reading_unsigned(r, metric, &n))
                         table_add(t, COLOR_NONE, "%s", format_rate(a, (double) n / seconds));
                 else
                         table_add_absent(t);
-                bar = text_bar(share, STATE_BAR_WIDTH, style->utf8);
+                bar = text_bar(share, serving ? STATE_BAR_WIDTH_SERVING : STATE_BAR_WIDTH, style->utf8);
                 if (!bar)
                         return -ENOMEM;
                 table_add(t, state_table[i].color == COLOR_NONE ? COLOR_GREY : state_table[i].color, "%s", bar);

@@ -380,3 +380,20 @@ def all_are_attributed():
         # It sleeps for requests, and for nothing else; one that is read while another is served waits for that one's sleep, too
         check(f["shares"]["sleep"] * f["mean"] * n >= n * 2 * MSEC * 0.9, f"it sleeps for them: {f}")
         s.stop()
+
+
+@test()
+def worst_wait():
+    """What a person sees first: what requests wait for, and not what threads do that have nothing to do."""
+    def shown(unit):
+        line = next(l for l in qosctl("list", "--no-legend", "--no-pager", unit.name).stdout.splitlines() if l.startswith(unit.name))
+        return line
+    idle = start_served(mode="prefork", workers=8)
+    qosctl("attach", idle.name, "--probes=requests,cpu")
+    check("%" not in shown(idle).split("/s")[-1].replace("<", ""), f"an idle pool: {shown(idle)}")
+    s = start_served(mode="prefork", workers=8, delay_us=30000)
+    qosctl("attach", s.name, "--probes=requests,cpu")
+    load(s, connections=1, number=20)
+    wait_for("it is the sleep", lambda: "sleep 9" in shown(s))
+    out = qosctl("status", s.name, "--no-pager").stdout
+    check("Worst wait: sleeping, 9" in out and "SERVING SERVICE" in out, f"the page: {out}")

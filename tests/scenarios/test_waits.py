@@ -98,6 +98,10 @@ def turns():
     check(re.search(rf"^lock +futex +turns:the_lock +{TURNS + 1} .* holder {who['holder']}$", out, re.M), out)
     out = qosctl("resources", u.name, "--for=10ms").stdout
     check(re.search(r"^lock +futex +turns:the_lock +0 ", out, re.M), out)
+    rows = json.loads(qosctl("resources", u.name, "--json=short").stdout)["resources"]
+    equal(one(rows, name="turns:the_lock")["waits"], again["waits"], "waits as JSON")
+    rows = json.loads(qosctl("resources", u.name, "--json=short", "--for=10ms").stdout)["resources"]
+    equal(one(rows, name="turns:the_lock")["waits"], 0, "waits of 10 ms as JSON")
     out = qosctl("threads", u.name, "--for=10ms").stdout
     check(re.search(rf"^ *{who['victim']} .*victim +lock .* 100.0%", out, re.M), out)
     equal(json.loads(qosctl("threads", u.name, "--json=short").stdout).keys(), {"timestamp", "threads"}, "threads as JSON")

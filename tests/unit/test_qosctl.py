@@ -172,9 +172,9 @@ class List(Test):
         self.qosd.add("redis-server.service", rate=41000, scale=21000)
         out = self.out_of(columns=80)
         self.assertEqual(out,
-                         "UNIT                 ACTIVE    RATE ERRORS    P50    P99 INFLIGHT OLDEST    MAX\n"
-                         "nginx.service        active 15.1k/s 0.40/s  109us  338us        7      - 6.21ms\n"
-                         "redis-server.service active 41.0k/s    0/s 21.0us 65.1us        0      - 1.20ms\n"
+                         "UNIT                 ACTIVE    RATE ERRORS    P50    P99 INFLIGHT WAIT OLDEST\n"
+                         "nginx.service        active 15.1k/s 0.40/s  109us  338us        7 -         -\n"
+                         "redis-server.service active 41.0k/s    0/s 21.0us 65.1us        0 -         -\n"
                          "\n"
                          "2 units attached. Figures of the last 10s.\n")
         self.assertEqual(out, self.out_of(columns=80, locale="C"))
@@ -184,6 +184,25 @@ class List(Test):
             self.assertIn(f" {column}", wide.splitlines()[0])
         # Nobody cuts what goes into a pipe
         self.assertEqual(wide, self.out_of())
+
+    def test_worst_wait(self):
+        def shown(**figures):
+            self.qosd.add("nginx.service", **figures)
+            header, row = (line for line in self.out_of("list", "--no-pager", columns=200).splitlines()[:2])
+            return row[header.index("WAIT"):header.index("OLDEST")].strip()
+        none = dict.fromkeys(("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other"), 0)
+        # Where its time went says the thread that has served it
+        served = distribution(100, 1000)
+        some = dict(none, running=0.5, socket=0.31, runQueue=0.15, other=0.04)
+        self.assertEqual(shown(requests__server__service=dict(served, attributed=1, shares=some)), "socket 31%")
+        # Of too few; and idle pools are no part of it
+        idle = dict(none, park=0.9, running=0.06, runQueue=0.02, lock=0.02 / 3, poll=0.01)
+        serving = {"share": 0.5, "threadTime": 1000, "shares": idle}
+        self.assertEqual(shown(requests__server__service=dict(served, attributed=0.4, shares=some), contention={"serving": serving}), "runQueue 23%")
+        # Nothing to speak of, and nothing known
+        self.assertEqual(shown(requests__server__service=dict(served, attributed=1, shares=dict(none, running=0.96, disk=0.04))), "-")
+        self.assertEqual(shown(contention={"serving": {"share": 0, "threadTime": 0}}), "-")
+        self.assertEqual(shown(), "-")
 
     def test_no_legend(self):
         self.qosd.add("nginx.service")
@@ -209,7 +228,7 @@ class List(Test):
         self.qosd.add("overlap.service", requests__quality="overlapping", requests__server__count=None, requests__server__rate=None,
                       requests__server__latency=None)
         lines = self.out_of("--no-legend").splitlines()
-        self.assertEqual(lines[0].split(), ["nothing.service", "active"] + ["-"] * 12)
+        self.assertEqual(lines[0].split(), ["nothing.service", "active"] + ["-"] * 13)
         self.assertEqual(lines[1].split()[:7], ["overlap.service", "active", "-", "0/s", "-", "-", "0"])
 
     def test_idle(self):
@@ -916,9 +935,16 @@ class Others(Test):
         replies = [[lock, twin], [dict(lock, waits=12, time=5500000), dict(twin, time=4000000)]]
         out = self.out_of("resources", "nginx", "--for=1ms")
         self.assertRegex(out, r"\nlock +futex +nginx:big +0 +3.00ms +- .*\nlock +futex +nginx:big +2 +500us +250us ")
+        # The same for programs
+        replies = [[lock, rest]]
+        self.assertEqual(json.loads(self.out_of("resources", "nginx", "--json=short"))["resources"], [lock, rest])
+        replies = [[lock, twin], [dict(lock, waits=12, time=5500000), dict(twin, time=4000000)]]
+        self.assertEqual(json.loads(self.out_of("resources", "nginx", "--json=short", "--for=1ms"))["resources"],
+                         [dict(lock, waits=2, time=500000), dict(twin, waits=0, time=3000000)])
         # Not everybody may see them
         self.qosd.errors["Resources"] = Error("io.systemd.InteractiveAuthenticationRequired")
         self.assertNotIn("Waits:", self.out_of("resources", "nginx"))
+        self.assertNotIn("resources", self.out_of("resources", "nginx", "--json=short"))
 
     def test_help(self):
         out = self.out_of("--help")
