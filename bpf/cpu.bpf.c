@@ -207,14 +207,26 @@ static __always_inline __u32 futex_state(__u64 address, __u64 operation, __u64 v
         return QOS_STATE_PARK;
 }
 
-/* fcntl() with which a lock is waited for */
-#define F_SETLKW 7
-#define F_OFD_SETLKW 38
-
 struct call {
         int number;             /* negative: none */
         __u64 arguments[3];
 };
+
+/* The only descriptor that poll(2) was asked for; of several, which one is waited for nobody knows. The list is in the memory of the
+ * program, which is that of the task that runs. */
+static __always_inline void poll_describe(struct task_struct *task, const struct call *call, struct wait *w) {
+        int fd;
+
+        if (call->arguments[1] != 1 || task != bpf_get_current_task_btf() ||
+            bpf_probe_read_user(&fd, sizeof(fd), (const void*) call->arguments[0]) < 0 || fd < 0)
+                return;
+        w->fd = fd;
+        w->file = file_get(task, fd);
+}
+
+/* fcntl() with which a lock is waited for */
+#define F_SETLKW 7
+#define F_OFD_SETLKW 38
 
 static __always_inline void call_read(struct task_struct *task, struct call *ret) {
         struct pt_regs___saved *regs = (struct pt_regs___saved*) bpf_task_pt_regs(task);
@@ -272,6 +284,11 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
         }
         described = kind & SYSCALL_DESCRIPTOR;
         kind &= ~SYSCALL_DESCRIPTOR;
+        if (kind == SYSCALL_POLL) {
+                kind = QOS_STATE_POLL;
+                if (!(state & TASK_UNINTERRUPTIBLE))
+                        poll_describe(task, &call, w);
+        }
 
         /* What these wait for can be interrupted. What cannot is on the way there: memory that must be read first, or a lock of the
          * kernel's; with io_uring a file */
@@ -382,7 +399,7 @@ static __always_inline void file_describe(struct task_struct *task, const struct
         if (type == S_IFIFO) {
                 r->kind = QOS_RESOURCE_PIPE;
                 r->id = BPF_CORE_READ(inode, i_ino);
-        } else if (r->state == QOS_STATE_DISK || r->state == QOS_STATE_LOCK) {
+        } else if (r->state == QOS_STATE_DISK || r->state == QOS_STATE_LOCK || r->state == QOS_STATE_PIPE) { /* a message queue */
                 r->kind = QOS_RESOURCE_FILE;
                 r->id = BPF_CORE_READ(inode, i_ino);
         } else {

@@ -17,6 +17,7 @@
 #define SYSCALL_SPLICE 65       /* the first and the third */
 #define SYSCALL_FUTEX 66        /* the operation and the value that is waited on */
 #define SYSCALL_FCNTL 67        /* whether it takes a lock */
+#define SYSCALL_POLL 68         /* the list of descriptors, if it has one alone */
 
 /* Added to a state: the first argument is the descriptor of what it waits for. */
 #define SYSCALL_DESCRIPTOR 0x80
@@ -56,9 +57,9 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
 
         /* Many descriptors. io_uring: what completes may be anything; the kernel says I/O for all of it */
 #ifdef __NR_poll
-        [__NR_poll] = QOS_STATE_POLL,
+        [__NR_poll] = SYSCALL_POLL,
 #endif
-        [__NR_ppoll] = QOS_STATE_POLL,
+        [__NR_ppoll] = SYSCALL_POLL,
 #ifdef __NR_select
         [__NR_select] = QOS_STATE_POLL,
 #endif
@@ -88,8 +89,8 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
         /* Message queues */
         [__NR_msgsnd] = QOS_STATE_PIPE,
         [__NR_msgrcv] = QOS_STATE_PIPE,
-        [__NR_mq_timedsend] = QOS_STATE_PIPE,
-        [__NR_mq_timedreceive] = QOS_STATE_PIPE,
+        [__NR_mq_timedsend] = QOS_STATE_PIPE | SYSCALL_DESCRIPTOR,
+        [__NR_mq_timedreceive] = QOS_STATE_PIPE | SYSCALL_DESCRIPTOR,
 
         /* Time and signals */
         [__NR_nanosleep] = QOS_STATE_SLEEP,

@@ -172,10 +172,10 @@ def slow_server():
 @test()
 def each_kind():
     """Threads that wait for one thing each, for ever."""
-    u = Unit(f"{scenario.tools}/waiter mutex:3 pipe:2 accept:1 epoll:2 eventfd:1 flock:2 condition:2 sleep:2")
+    u = Unit(f"{scenario.tools}/waiter mutex:3 pipe:2 accept:1 epoll:2 eventfd:1 poll:1 poll-one:2 queue:1 flock:2 condition:2 sleep:2")
     attach(u, "--probes=cpu")
     u.start()
-    want = {"lock": 5, "pipe": 2, "socket": 1, "poll": 3, "park": 2}
+    want = {"lock": 5, "pipe": 3, "socket": 1, "poll": 6, "park": 2}
 
     def all_wait():
         states = [t["state"] for t in threads(u)]
@@ -190,6 +190,9 @@ def each_kind():
     equal(one(rows, kind="futex", state="lock")["waits"], 3, "waits for the mutex")
     equal(sums(kind="file", state="lock"), (2, 1), "waits for the file lock, which is one")
     equal(sums(kind="epoll"), (2, 2), "instances of epoll")
+    equal(sums(kind="pipe", state="poll"), (2, 2), "pipes that poll(2) was asked for alone")
+    equal(sums(kind="rest", state="poll"), (1, 1), "poll(2) for none")
+    equal(sums(kind="file", state="pipe"), (1, 1), "the message queue")
     check(one(rows, kind="file", state="poll")["name"].startswith("[eventfd]"), f"{rows}")
     check(re.fullmatch(r"clients of \*:\d+", one(rows, kind="socket")["name"]), f"{rows}")
     adds_up(u)

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -88,6 +89,34 @@ static void* do_poll(void *data) {
         begun++;
         (void) poll(NULL, 0, -1);
         return data;
+}
+
+/* For one pipe alone */
+static void* do_poll_one(void *data) {
+        struct pollfd p = { .events = POLLIN };
+        int fds[2];
+
+        if (pipe(fds) < 0)
+                fail("pipe");
+        p.fd = fds[0];
+        begun++;
+        (void) poll(&p, 1, -1);
+        return NULL;
+}
+
+static void* do_queue(void *data) {
+        struct mq_attr attributes = { .mq_maxmsg = 1, .mq_msgsize = 8 };
+        char message[8], name[32];
+        mqd_t q;
+
+        (void) snprintf(name, sizeof(name), "/waiter-%i", (int) getpid());
+        q = mq_open(name, O_RDONLY|O_CREAT|O_CLOEXEC, 0600, &attributes);
+        if (q == (mqd_t) -1)
+                fail("mq_open");
+        (void) mq_unlink(name);
+        begun++;
+        (void) mq_receive(q, message, sizeof(message), NULL);
+        return NULL;
 }
 
 static void* do_epoll(void *data) {
@@ -286,8 +315,8 @@ int main(int argc, char **argv) {
                 void* (*run)(void*);
         } kinds[] = {
                 { "sleep", do_sleep }, { "pipe", do_pipe }, { "socket", do_socket }, { "accept", do_accept }, { "poll", do_poll },
-                { "epoll", do_epoll }, { "select", do_select }, { "eventfd", do_eventfd }, { "mutex", do_mutex },
-                { "inherit", do_inherit }, { "condition", do_condition }, { "semaphore", do_semaphore }, { "flock", do_flock },
+                { "epoll", do_epoll }, { "poll-one", do_poll_one }, { "queue", do_queue }, { "select", do_select },
+                { "eventfd", do_eventfd }, { "mutex", do_mutex }, { "inherit", do_inherit }, { "condition", do_condition }, { "semaphore", do_semaphore }, { "flock", do_flock },
                 { "child", do_child }, { "burn", do_burn }, { "work", do_work }, { "births", do_births }, { "wake", do_half },
         };
         pthread_mutexattr_t attributes;
