@@ -444,6 +444,8 @@ static bool alarm_look(Alarm *a, const UnitLook *l) {
         a->value = unit_get_threshold_value(a->unit, l, &a->rule, &a->samples);
         if (threshold_step(&a->rule, &a->machine, l->now, a->value))
                 a->since = l->timestamp;
+        if (a->source != ALARM_CONDITION && a->machine.state == THRESHOLD_VIOLATED)
+                unit_note_violation(a->unit, l->now - MIN(l->now, a->rule.window_nsec + a->rule.enter_nsec), a->due_at);
         if (a->source != ALARM_CONDITION)
                 return alarm_settle(a, previous, l->now, l);
         if (a->machine.state == previous)

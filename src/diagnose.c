@@ -443,6 +443,14 @@ int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, Diagnosis
         return 0;
 }
 
+int unit_get_normal(Unit *u, uint64_t before, double rate, Normal *ret) {
+        int r;
+
+        /* What has passed since it was collected last */
+        r = unit_collect_history(u);
+        return r < 0 ? r : normal_read(u->history, before, rate, ret);
+}
+
 /* ---- JSON ----------------------------------------------------------------------------------------------------- */
 
 /* Who reads it reads "1363348", not "1.363348000000000000000e+06"; less than a thousandth is nothing in any of these figures. */
@@ -545,8 +553,8 @@ static int named_to_json(const DiagnosisNamed *table, size_t n, const char *valu
         return r;
 }
 
-int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Diagnosis *d, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *findings = NULL, *excluded = NULL, *figures = NULL, *normal = NULL,
+int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Normal *by_history, const Diagnosis *d, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *findings = NULL, *excluded = NULL, *figures = NULL, *normal = NULL, *from = NULL,
                 *users = NULL, *peers = NULL, *devices = NULL, *locks = NULL;
         int r;
 
@@ -571,6 +579,11 @@ int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Diagnosis
                 r = diagnosis_figures_to_json(&e->now, &figures);
         if (r >= 0 && e->normal)
                 r = diagnosis_figures_to_json(e->normal, &normal);
+        if (r >= 0 && by_history)
+                r = sd_json_buildo(&from,
+                                   SD_JSON_BUILD_PAIR_UNSIGNED("since", by_history->since),
+                                   SD_JSON_BUILD_PAIR_UNSIGNED("until", by_history->until),
+                                   SD_JSON_BUILD_PAIR_UNSIGNED("covered", by_history->covered));
         if (r >= 0)
                 r = named_to_json(e->users, e->n_users, "cpus", &users);
         if (r >= 0)
@@ -591,6 +604,7 @@ int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Diagnosis
                               SD_JSON_BUILD_PAIR_VARIANT("excluded", excluded),
                               SD_JSON_BUILD_PAIR_VARIANT("figures", figures),
                               SD_JSON_BUILD_PAIR_CONDITION(!!normal, "normal", SD_JSON_BUILD_VARIANT(normal)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!from, "normalFrom", SD_JSON_BUILD_VARIANT(from)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!users, "users", SD_JSON_BUILD_VARIANT(users)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!peers, "peers", SD_JSON_BUILD_VARIANT(peers)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!devices, "devices", SD_JSON_BUILD_VARIANT(devices)),

@@ -7,6 +7,7 @@
 #include <systemd/sd-json.h>
 
 #include "diagnosis.h"
+#include "normal.h"
 #include "unit.h"
 
 /* Groups whose CPU time is looked at, and processes and threads of one group: each is a few microseconds in which qosd does nothing else. */
@@ -22,7 +23,11 @@ MachineReading* machine_reading_free(MachineReading *r);
 /* begin: of an interval as long as the window. */
 int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, DiagnosisEvidence *ret);
 
+/* What is normal for it by its history, before that moment; -ENODATA: that says too little. rate: of requests now. */
+int unit_get_normal(Unit *u, uint64_t before, double rate, Normal *ret);
+
 int diagnosis_figures_to_json(const DiagnosisFigures *f, sd_json_variant **ret);
 /* -EINVAL: that is not what the above has made; ret_bad: which field (in v, or a constant). */
 int diagnosis_figures_from_json(sd_json_variant *v, DiagnosisFigures *ret, const char **ret_bad);
-int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Diagnosis *d, sd_json_variant **ret);
+/* by_history: where the normal in the evidence is from; NULL: not from the history. */
+int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Normal *by_history, const Diagnosis *d, sd_json_variant **ret);

@@ -388,6 +388,7 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                 enum qos_state state = part_table[p].state;
                 Certainty certainty;
                 Finding *finding;
+                bool known;
 
                 if (p == PART_ASK ? isnan(f->asked) : isnan(f->threads[state]))
                         continue; /* neither found nor excluded */
@@ -406,11 +407,16 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                 if (part_table[p].in_service && certainty == CERTAINTY_CERTAIN && idle >= SHARE_MOST * f->service)
                         certainty = CERTAINTY_LIKELY;
 
-                if (share < SHARE_MIN || time < (normal ? STALL_MIN_NSEC : floor) ||
+                /* A history may know how long requests took, and not what they waited for */
+                known = normal && !isnan(p == PART_ASK ? e->normal->asked : e->normal->threads[state]);
+                if (normal && !known && certainty == CERTAINTY_CERTAIN)
+                        certainty = CERTAINTY_LIKELY;
+
+                if (share < SHARE_MIN || time < (known ? STALL_MIN_NSEC : floor) ||
                     (p != PART_ASK && f->threads[state] < part_table[p].threads) ||
-                    (normal && time - normal->most[p] < SHARE_MIN * (f->first_byte - e->normal->first_byte))) {
+                    (known && time - normal->most[p] < SHARE_MIN * (f->first_byte - e->normal->first_byte))) {
                         diagnosis_exclude(d, kind, "%s for %s of a request (%.0f%%)%s", waited[kind], SPAN(time), 100 * share,
-                                          normal && share >= SHARE_MIN ? ", which is not what has changed" : "");
+                                          known && share >= SHARE_MIN ? ", which is not what has changed" : "");
                         continue;
                 }
 
@@ -581,17 +587,27 @@ static int finding_compare(const void *a, const void *b) {
 
 static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now, *n = e->normal;
-        bool compared, worse;
+        DiagnosisEvidence alone;
+        bool compared, worse, unknown;
         Parts normal = {};
         size_t length;
 
         compared = n && parts_read(n, &normal) && n->first_byte > 0;
-        worse = !compared || (f->first_byte >= WORSE * n->first_byte && f->first_byte >= n->first_byte + WORSE_NSEC);
+        worse = !compared || (f->first_byte >= WORSE * n->first_byte && f->first_byte >= n->first_byte + WORSE_NSEC && f->first_byte > e->usual);
 
         length = (size_t) snprintf(d->text, sizeof(d->text), "It answers %.*f requests per second, the first byte of an answer leaves after %s on average: %s to arrive, %s until it is read, %s to be worked on",
                                    f->rate < 10 ? 1 : 0, f->rate, SPAN(f->first_byte), SPAN(f->receive), SPAN(f->queue), SPAN(f->service));
         if (compared)
-                (void) snprintf(d->text + length, sizeof(d->text) - length, "; normally it answers %.*f, after %s", n->rate < 10 ? 1 : 0, n->rate, SPAN(n->first_byte));
+                (void) snprintf(d->text + length, sizeof(d->text) - length, "; %s it answers %.*f, after %s", e->usual > 0 ? "by its history" : "normally",
+                                n->rate < 10 ? 1 : 0, n->rate, SPAN(n->first_byte));
+        /* It may have been held back for as long as anybody has looked: what its history has is what it does, not that it is well */
+        if (compared && !worse && e->usual > 0) {
+                alone = *e;
+                alone.normal = NULL;
+                e = &alone;
+                compared = false;
+                worse = true;
+        }
 
         if (worse) {
                 diagnose_parts(e, now, compared ? &normal : NULL, d);
@@ -605,10 +621,17 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
                 (void) diagnosis_add(d, FINDING_MEMORY, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN, "the kernel has killed processes of it for want of memory",
                                      "The kernel has killed processes of it for want of memory");
 
+        /* It is slow, and waits for nothing that is known. Of what it only is by its history something must be noticed, too: microseconds
+         * come and go */
+        if (compared)
+                unknown = worse && (!(e->usual > 0) || f->first_byte >= n->first_byte + WAIT_MIN_NSEC);
+        else
+                unknown = now->unexplained >= SHARE_MOST * f->first_byte && f->first_byte >= SLOW_NSEC;
+
         if (d->n_findings > 0)
                 d->verdict = VERDICT_FOUND;
-        else if (compared ? worse : now->unexplained >= SHARE_MOST * f->first_byte && f->first_byte >= SLOW_NSEC)
-                d->verdict = VERDICT_UNKNOWN; /* it is slow, and waits for nothing that is known */
+        else if (unknown)
+                d->verdict = VERDICT_UNKNOWN;
         else
                 d->verdict = VERDICT_NOTHING;
         qsort(d->findings, d->n_findings, sizeof(Finding), finding_compare);

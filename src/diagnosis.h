@@ -65,6 +65,7 @@ typedef struct DiagnosisNamed {
 typedef struct DiagnosisEvidence {
         DiagnosisFigures now;
         const DiagnosisFigures *normal; /* NULL: not known */
+        double usual;                   /* of a normal by the history, ns to the first byte: three quarters of the time it was no longer; 0: who asks says what is normal */
         DiagnosisNamed users[DIAGNOSIS_NAMED_MAX];
         size_t n_users;
         DiagnosisNamed peers[DIAGNOSIS_NAMED_MAX];

@@ -4,17 +4,28 @@
 
 /* A step as it is kept, in memory and in the file: a record.
  *
- *   length of the rest, schema - WINDOW_BINS_SCHEMA_MIN (one byte), index, timestamp in ms, length of the step - covered,
+ *   length of the rest, schema - WINDOW_BINS_SCHEMA_MIN and flags (one byte), index, timestamp in ms, length of the step - covered,
  *   overlaps, bitmap of what is there (values, then distributions), bitmap of the values that are not 0, these values,
- *   for each distribution its sum, its maximum, and its bins.
+ *   where there are any: bitmap of the amounts that are not 0, these amounts; for each distribution its sum, its maximum, and its bins.
  *
  * All numbers have 7 bits in a byte, the lowest first, the highest bit says that there are more. A distribution is kept as
  * its difference from the one before it: time to first byte and latency are the same where answers leave in one piece. */
 
-/* The longest one: 5 and HISTORY_VALUES_MAX numbers, two bitmaps, and for each distribution two numbers, and a number for
+/* The longest one: 5 and HISTORY_VALUES_MAX numbers, three bitmaps, the amounts, and for each distribution two numbers, and a number for
  * each bin, for its run and for the gap before it. */
-#define RECORD_MAX (10 * (6 + HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS * (3 + 3 * WINDOW_BINS_MAX)) + 1 + 2 * BITMAP_SIZE)
+#define RECORD_MAX (10 * (6 + HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS * (3 + 3 * WINDOW_BINS_MAX)) + 1 + 2 * BITMAP_SIZE + \
+                    AMOUNTS_BITMAP_SIZE + 2 * _HISTORY_AMOUNT_MAX)
+#define AMOUNTS_BITMAP_SIZE ((_HISTORY_AMOUNT_MAX + 7) / 8)
+
+/* In the byte of the schema. */
+#define RECORD_AMOUNTS 0x80U
+#define RECORD_VIOLATED 0x40U
+#define RECORD_SCHEMA 0x3fU
 #define BITMAP_SIZE ((HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS + 7) / 8)
+
+/* Where there is no room, distributions lose precision down to this first, two bins an octave, from which quantiles can still be told
+ * apart; then amounts go. */
+#define SCHEMA_KEPT 1
 
 /* Memory is taken in pieces of this size: most units are quiet. */
 #define ALLOCATION_STEP 4096U
@@ -34,7 +45,8 @@ typedef struct Header {
         uint32_t _padding;
 } Header;
 
-#define MAGIC UINT64_C(0x31747369486f5371) /* "qSoHist1" */
+/* "qSoHist2": the first one had no amounts */
+#define MAGIC UINT64_C(0x32747369486f5371)
 #define DATA_MAX (HISTORY_SIZE_MAX - sizeof(Header) - sizeof(History))
 
 static const struct {
@@ -61,6 +73,97 @@ uint64_t history_level_nsec(HistoryLevel level) {
         return level_nsec[level];
 }
 
+/* ---- amounts -------------------------------------------------------------------------------------------------- */
+
+#define AMOUNT_BITS 8
+
+/* As floating-point numbers are: seven bits below the highest one, and how far these are shifted. */
+static uint64_t amount_encode(uint64_t n) {
+        unsigned shift = 0;
+
+        while (n >> shift >= 1U << AMOUNT_BITS)
+                shift++;
+        if (shift > 0) {
+                n = (n >> shift) + (n >> (shift - 1) & 1);
+                if (n >> AMOUNT_BITS && shift == 64 - AMOUNT_BITS)
+                        n--; /* for the next one 64 bits have no room */
+                else if (n >> AMOUNT_BITS) {
+                        n >>= 1;
+                        shift++;
+                }
+        } else if (n < 1U << (AMOUNT_BITS - 1))
+                return n;
+        return (uint64_t) (shift + 1) << (AMOUNT_BITS - 1) | (n & ((1U << (AMOUNT_BITS - 1)) - 1));
+}
+
+static uint64_t amount_decode(uint64_t code) {
+        uint64_t shift = code >> (AMOUNT_BITS - 1), n = code & ((1U << (AMOUNT_BITS - 1)) - 1);
+
+        return shift == 0 ? n : (n | 1U << (AMOUNT_BITS - 1)) << (shift - 1);
+}
+
+/* Of the largest amount. */
+#define AMOUNT_CODE_MAX ((uint64_t) (64 - AMOUNT_BITS + 2) << (AMOUNT_BITS - 1))
+
+/* What is known of one step by who looked at it first, and no longer by who looks at it again. */
+static void amounts_keep(uint64_t *amounts, const uint64_t *before) {
+        static const struct {
+                HistoryAmount covered, end;
+        } groups[] = {
+                { HISTORY_ASKED_COVERED,  HISTORY_QUOTA_COVERED  },
+                { HISTORY_QUOTA_COVERED,  HISTORY_CPU_COVERED    },
+                { HISTORY_CPU_COVERED,    HISTORY_BLOCK_COVERED  },
+                { HISTORY_BLOCK_COVERED,  HISTORY_MEMORY_COVERED },
+                { HISTORY_MEMORY_COVERED, _HISTORY_AMOUNT_MAX    },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(groups); i++)
+                if (amounts[groups[i].covered] == 0)
+                        memcpy(amounts + groups[i].covered, before + groups[i].covered, (groups[i].end - groups[i].covered) * sizeof(*amounts));
+}
+
+static void mean_get(const HistoryStep *s, HistoryAmount count, HistoryAmount time, Distribution *ret) {
+        ret->count = s->amounts[count];
+        if (ret->count > 0)
+                ret->mean = s->amounts[time] / ret->count;
+}
+
+/* What is not there stays as it is. */
+static void step_get_contention(const HistoryStep *s, Contention *ret) {
+        const uint64_t *a = s->amounts;
+        double all = 0;
+
+        if (a[HISTORY_CPU_COVERED] > 0) {
+                for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                        all += a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING];
+                for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
+                        double n = a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING];
+
+                        ret->threads[i] = n / a[HISTORY_CPU_COVERED];
+                        if (all > 0)
+                                ret->shares[i] = n / all;
+                }
+                mean_get(s, HISTORY_RUN_QUEUES, HISTORY_RUN_QUEUE_TIME, &ret->run_queue_latency);
+        }
+        if (a[HISTORY_BLOCK_COVERED] > 0) {
+                for (unsigned i = 0; i < QOS_BLOCK_CELLS; i++) {
+                        ret->block.counts.operations[i] = a[HISTORY_BLOCK_OPERATIONS + i];
+                        ret->block.counts.bytes[i] = a[HISTORY_BLOCK_BYTES + i];
+                }
+                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_READS, HISTORY_BLOCK_TIMES, &ret->block.read_queue);
+                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_READS, HISTORY_BLOCK_TIMES + 1, &ret->block.read_device);
+                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_WRITES, HISTORY_BLOCK_TIMES + 2, &ret->block.write_queue);
+                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_WRITES, HISTORY_BLOCK_TIMES + 3, &ret->block.write_device);
+        }
+        if (a[HISTORY_MEMORY_COVERED] > 0) {
+                ret->memory.major_faults = a[HISTORY_MAJOR_FAULTS];
+                ret->memory.major_fault_time = a[HISTORY_MAJOR_FAULT_TIME];
+                ret->memory.reclaim_time = a[HISTORY_RECLAIM_TIME];
+                ret->memory.dirty_throttle_time = a[HISTORY_DIRTY_THROTTLE_TIME];
+                ret->memory.oom_kills = a[HISTORY_OOM_KILLS];
+        }
+}
+
 /* ---- which metrics -------------------------------------------------------------------------------------------- */
 
 /* Kept as a value. */
@@ -80,12 +183,26 @@ static bool metric_is_kept(const Metric *metric) {
         return false;
 }
 
+/* Made of amounts: what a step with some of each tells. */
+static bool contention_is_kept(const Metric *metric) {
+        HistoryStep s = {};
+        Metrics m;
+
+        if (metric->offset < offsetof(Metrics, contention) || metric->offset >= offsetof(Metrics, contention) + sizeof(Contention))
+                return false;
+        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+                s.amounts[i] = 1;
+        metrics_set_absent(&m);
+        step_get_contention(&s, &m.contention);
+        return metric_is_present(metric, &m);
+}
+
 bool history_has_metric(const Metric *metric) {
         if (metric_is_kept(metric) ||
             metric->offset == offsetof(Metrics, requests.quality) ||
             metric->offset == offsetof(Metrics, requests.server.rate))
                 return true;
-        return history_find_count(metric);
+        return history_find_count(metric) || contention_is_kept(metric);
 }
 
 const Metric* history_find_count(const Metric *metric) {
@@ -178,6 +295,7 @@ void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Me
                         *(uint64_t*) ((char*) ret + m->offset) = s->values[n++];
 
         window_judge(s->overlaps, &ret->requests);
+        step_get_contention(s, &ret->contention);
 
         if (server->count != ABSENT && s->covered > 0)
                 server->rate = server->count * (double) NSEC_PER_SEC / s->covered;
@@ -211,6 +329,10 @@ static void step_add(HistoryStep *s, const HistoryStep *later) {
                         s->values[n] += later->values[n];
                 n++;
         }
+
+        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+                s->amounts[i] += later->amounts[i];
+        s->violated = s->violated || later->violated;
 
         for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
                 s->measured[i] = s->measured[i] && later->measured[i];
@@ -324,10 +446,17 @@ static size_t kept_number(void) {
         return n;
 }
 
+static bool step_has_amounts(const HistoryStep *s) {
+        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+                if (s->amounts[i] != 0)
+                        return true;
+        return false;
+}
+
 /* Returns the length. */
 static size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
         static const WindowBins nothing = {};
-        uint8_t rest[RECORD_MAX], present[BITMAP_SIZE] = {}, not_zero[BITMAP_SIZE] = {}, *p = rest, *q;
+        uint8_t rest[RECORD_MAX], present[BITMAP_SIZE] = {}, not_zero[BITMAP_SIZE] = {}, amounts[AMOUNTS_BITMAP_SIZE] = {}, *p = rest, *q;
         size_t n = kept_number();
         const WindowBins *from = &nothing;
 
@@ -342,7 +471,7 @@ static size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *re
                 if (s->measured[i])
                         present[(n + i) / 8] |= 1U << (n + i) % 8;
 
-        *p++ = s->distributions[0].schema - WINDOW_BINS_SCHEMA_MIN;
+        *p++ = (uint8_t) (s->distributions[0].schema - WINDOW_BINS_SCHEMA_MIN) | (step_has_amounts(s) ? RECORD_AMOUNTS : 0) | (s->violated ? RECORD_VIOLATED : 0);
         p = put_number(p, s->index);
         p = put_number(p, s->timestamp / NSEC_PER_MSEC);
         p = put_number(p, level_nsec[level] - s->covered);
@@ -352,6 +481,15 @@ static size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *re
         for (size_t i = 0; i < n; i++)
                 if (not_zero[i / 8] & 1U << i % 8)
                         p = put_number(p, s->values[i]);
+
+        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+                if (s->amounts[i] != 0)
+                        amounts[i / 8] |= 1U << i % 8;
+        if (step_has_amounts(s))
+                p = mempcpy(p, amounts, sizeof(amounts));
+        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+                if (s->amounts[i] != 0)
+                        p = put_number(p, amount_encode(s->amounts[i]));
 
         for (size_t i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
                 if (!s->measured[i])
@@ -383,15 +521,18 @@ static size_t record_length(const uint8_t *data, size_t size, const uint8_t **re
 static int record_read(const uint8_t *rest, size_t size, HistoryLevel level, HistoryStep *ret) {
         static const WindowBins nothing = {};
         Parser in = { .p = rest, .end = rest + size };
-        uint8_t present[BITMAP_SIZE] = {}, not_zero[BITMAP_SIZE] = {};
+        uint8_t present[BITMAP_SIZE] = {}, not_zero[BITMAP_SIZE] = {}, amounts[AMOUNTS_BITMAP_SIZE] = {};
         const WindowBins *from = &nothing;
         size_t n = kept_number();
         uint64_t missing, msec;
+        uint8_t first;
         int schema;
 
         *ret = (HistoryStep) {};
 
-        schema = get_byte(&in) + WINDOW_BINS_SCHEMA_MIN;
+        first = get_byte(&in);
+        schema = (int) (first & RECORD_SCHEMA) + WINDOW_BINS_SCHEMA_MIN;
+        ret->violated = first & RECORD_VIOLATED;
         ret->index = get_number(&in);
         msec = get_number(&in);
         missing = get_number(&in);
@@ -409,6 +550,16 @@ static int record_read(const uint8_t *rest, size_t size, HistoryLevel level, His
         for (size_t i = 0; i < HISTORY_VALUES_MAX; i++)
                 ret->values[i] = i >= n || !(present[i / 8] & 1U << i % 8) ? ABSENT :
                                  not_zero[i / 8] & 1U << i % 8 ? get_number(&in) : 0;
+
+        for (size_t i = 0; first & RECORD_AMOUNTS && i < sizeof(amounts); i++)
+                amounts[i] = get_byte(&in);
+        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++) {
+                uint64_t code = amounts[i / 8] & 1U << i % 8 ? get_number(&in) : 0;
+
+                if (code >= AMOUNT_CODE_MAX)
+                        return -EBADMSG;
+                ret->amounts[i] = amount_decode(code);
+        }
 
         for (size_t i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
                 WindowBins *b = &ret->distributions[i];
@@ -492,8 +643,8 @@ static uint64_t position_index(const Position *p) {
         return get_number(&in);
 }
 
-static unsigned position_schema(const Position *p) {
-        return p->rest[0];
+static int position_schema(const Position *p) {
+        return (int) (p->rest[0] & RECORD_SCHEMA) + WINDOW_BINS_SCHEMA_MIN;
 }
 
 /* Puts data in the place of what is there. */
@@ -519,35 +670,56 @@ static int history_splice(History *h, HistoryLevel level, size_t offset, size_t 
         return 0;
 }
 
-/* The largest record that can become coarser, the oldest if there are several. */
-static bool history_find_largest(const History *h, Position *ret) {
+/* The largest record that is finer than the schema, the oldest if there are several. */
+static bool history_find_largest(const History *h, int schema, Position *ret) {
         Position p;
 
         *ret = (Position) {};
         for (HistoryLevel level = 0; level < _HISTORY_LEVEL_MAX; level++)
                 for (position_begin(h, level, &p); position_next(h, &p); )
-                        if (position_schema(&p) > 0 && p.length > ret->length)
+                        if (position_schema(&p) > schema && p.length > ret->length)
                                 *ret = p;
         return ret->length > 0;
 }
 
-/* Makes room: the largest record gets coarser, or if none can the oldest one goes. Records become no longer when bins
- * are merged: two that are not 0 become one number, of at most one bit more than the larger. */
-static void history_shrink(History *h, const Position *largest) {
+/* Records become no longer by what is done to them here: two bins that are not 0 become one number, of at most one bit more than the
+ * larger. */
+static void history_replace(History *h, const Position *p, const HistoryStep *s) {
+        uint8_t record[RECORD_MAX];
+        size_t n;
+
+        n = record_write(s, p->level, record);
+        assert(n <= p->length);
+        (void) history_splice(h, p->level, p->offset, p->length, record, n);
+}
+
+static void history_coarsen(History *h, const Position *p) {
+        HistoryStep s;
+
+        position_read(p, &s);
+        step_coarsen(&s);
+        history_replace(h, p, &s);
+}
+
+/* Of the oldest record that has any. */
+static bool history_forget_amounts(History *h) {
+        HistoryStep s;
         Position p;
 
-        if (largest) {
-                uint8_t record[RECORD_MAX];
-                HistoryStep s;
-                size_t n;
+        for (HistoryLevel level = 0; level < _HISTORY_LEVEL_MAX; level++)
+                for (position_begin(h, level, &p); position_next(h, &p); ) {
+                        if (!(p.rest[0] & RECORD_AMOUNTS))
+                                continue;
+                        position_read(&p, &s);
+                        memset(s.amounts, 0, sizeof(s.amounts));
+                        history_replace(h, &p, &s);
+                        return true;
+                }
+        return false;
+}
 
-                position_read(largest, &s);
-                step_coarsen(&s);
-                n = record_write(&s, largest->level, record);
-                assert(n <= largest->length);
-                (void) history_splice(h, largest->level, largest->offset, largest->length, record, n);
-                return;
-        }
+static void history_forget_oldest(History *h) {
+        Position p;
 
         position_begin(h, h->size[HISTORY_FINE] > 0 ? HISTORY_FINE : HISTORY_COARSE, &p);
         if (position_next(h, &p))
@@ -573,6 +745,8 @@ static int level_put(History *h, HistoryLevel level, const HistoryStep *step) {
                         /* The sooner it was said when that was, the less has the clock been set meanwhile */
                         position_read(&p, &before);
                         s.timestamp = before.timestamp;
+                        amounts_keep(s.amounts, before.amounts);
+                        s.violated = s.violated || before.violated;
                         (void) history_splice(h, level, p.offset, p.length, NULL, 0);
                         break;
                 }
@@ -580,13 +754,22 @@ static int level_put(History *h, HistoryLevel level, const HistoryStep *step) {
         n = record_write(&s, level, record);
         while (history_size(h) + n > DATA_MAX) {
                 Position largest;
-                bool any = history_find_largest(h, &largest);
+                int schema;
 
-                if (n >= largest.length && s.distributions[0].schema > WINDOW_BINS_SCHEMA_MIN) {
-                        step_coarsen(&s);
-                        n = record_write(&s, level, record);
-                } else
-                        history_shrink(h, any ? &largest : NULL);
+                for (schema = SCHEMA_KEPT;; schema = WINDOW_BINS_SCHEMA_MIN) {
+                        bool any = history_find_largest(h, schema, &largest);
+
+                        if (s.distributions[0].schema > schema && n >= largest.length) {
+                                step_coarsen(&s);
+                                n = record_write(&s, level, record);
+                        } else if (any)
+                                history_coarsen(h, &largest);
+                        else if (schema == SCHEMA_KEPT && !history_forget_amounts(h))
+                                continue;
+                        else if (schema < SCHEMA_KEPT)
+                                history_forget_oldest(h);
+                        break;
+                }
         }
 
         for (position_begin(h, level, &p); position_next(h, &p); )

@@ -28,6 +28,38 @@ typedef enum HistoryLevel {
 
 #define HISTORY_DISTRIBUTIONS 2U
 
+/* What means, rates and shares of a step are made of, besides metrics: amounts, which add up over steps. What comes after one
+ * that is COVERED is of as many ns as that says, and not known where that is 0. They are rounded to 8 significant bits, half a percent: that is two bytes each,
+ * and who compares a unit with what it did before looks for differences of tenths. */
+typedef enum HistoryAmount {
+        HISTORY_PHASED,                 /* requests whose phases are known … */
+        HISTORY_RECEIVE,                /* … and ns of all of them */
+        HISTORY_QUEUE,
+        HISTORY_SERVICE,
+        HISTORY_ANSWER,
+        HISTORY_ASKED_COVERED,          /* the last ten seconds when somebody looked: of peers nothing else is known in the past */
+        HISTORY_ASKED,
+        HISTORY_ASKED_TIME,
+        HISTORY_QUOTA_COVERED,          /* the last minute then */
+        HISTORY_QUOTA_PERIODS,
+        HISTORY_QUOTA_THROTTLED,
+        HISTORY_CPU_COVERED,
+        HISTORY_FIRST_STATE,            /* ns of threads: that of QOS_STATE_RUNNING, then the others */
+        HISTORY_RUN_QUEUES = HISTORY_FIRST_STATE + QOS_STATES - QOS_STATE_RUNNING, /* how often a thread was ready, and came to run */
+        HISTORY_RUN_QUEUE_TIME,
+        HISTORY_BLOCK_COVERED,
+        HISTORY_BLOCK_OPERATIONS,       /* by enum qos_block_cell */
+        HISTORY_BLOCK_BYTES = HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_CELLS,
+        HISTORY_BLOCK_TIMES = HISTORY_BLOCK_BYTES + QOS_BLOCK_CELLS, /* ns of reads in the queue and in the device, and of writes */
+        HISTORY_MEMORY_COVERED = HISTORY_BLOCK_TIMES + 4,
+        HISTORY_MAJOR_FAULTS,
+        HISTORY_MAJOR_FAULT_TIME,
+        HISTORY_RECLAIM_TIME,
+        HISTORY_DIRTY_THROTTLE_TIME,
+        HISTORY_OOM_KILLS,
+        _HISTORY_AMOUNT_MAX,
+} HistoryAmount;
+
 typedef struct HistoryStep {
         uint64_t index;                 /* CLOCK_MONOTONIC at its begin, in lengths of a step */
         uint64_t timestamp;             /* CLOCK_REALTIME at its begin, ns, kept as whole milliseconds */
@@ -36,6 +68,8 @@ typedef struct HistoryStep {
         uint64_t values[HISTORY_VALUES_MAX]; /* counters in the step, gauges at its end; ABSENT */
         bool measured[HISTORY_DISTRIBUTIONS];
         WindowBins distributions[HISTORY_DISTRIBUTIONS]; /* on one grid all of them */
+        uint64_t amounts[_HISTORY_AMOUNT_MAX];
+        bool violated;                  /* a threshold was, at some time in it */
 } HistoryStep;
 
 typedef struct History History;
@@ -66,8 +100,8 @@ void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Me
 bool history_step_has_distribution(const HistoryStep *s, unsigned i);
 
 /* Adds a step of 10 s, or replaces it: its figures may still have changed. What does not fit makes the largest steps
- * coarser (their distributions are merged into bins of twice the width, down to schema -2), and when that is not enough
- * the oldest ones go. */
+ * coarser (their distributions are merged into bins of twice the width, down to schema 1); when that is not enough the oldest
+ * ones lose their amounts, then the largest get coarser still, down to schema -2, and at last the oldest ones go. */
 int history_put(History *h, const HistoryStep *step);
 /* The newest step of 10 s that has passed: older ones become steps of 5 min when they are final, and go after their time. */
 int history_roll(History *h, uint64_t newest);

@@ -131,6 +131,18 @@ static void print_threads(sd_json_variant *figures) {
                 (void) printf("It may use %.0f CPUs, of which %.2f were idle.\n", cpus, idle);
 }
 
+/* How old it is, and how much of it there is, so that who reads it knows what it is worth. */
+static void print_normal(sd_json_variant *from, uint64_t now) {
+        char age[FORMAT_MAX], covered[FORMAT_MAX], since[FORMAT_MAX], until[FORMAT_MAX], text[512];
+        uint64_t begin, end, length;
+
+        if (!value_unsigned(from, "since", &begin) || !value_unsigned(from, "until", &end) || !value_unsigned(from, "covered", &length))
+                return;
+        (void) snprintf(text, sizeof(text), "What is normal is from its history: %s between %s and %s (%s ago), in which it answered soonest and no threshold was violated.",
+                        format_span(covered, length), format_time(since, begin, now), format_time(until, end, now), format_span(age, now - MIN(now, end)));
+        print_wrapped("", text, "", "");
+}
+
 static void print_diagnosis(sd_json_variant *reply, const char *normal_of) {
         const char *verdict = value_string(reply, "verdict"), *unit = value_string(reply, "unit");
         const Style *style = terminal_style();
@@ -146,6 +158,8 @@ static void print_diagnosis(sd_json_variant *reply, const char *normal_of) {
         print_wrapped("", strempty(value_string(reply, "text")), "", "");
         if (normal_of && !streq_ptr(normal_of, unit))
                 (void) printf("What is normal was kept of another unit, '%s'.\n", normal_of);
+        if (value_find(reply, "normalFrom"))
+                print_normal(value_find(reply, "normalFrom"), now_nsec(CLOCK_REALTIME));
         print_findings(reply);
         print_threads(value_find(reply, "figures"));
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "contention-step.h"
 #include "history.h"
 #include "manager.h"
 #include "metric.h"
@@ -1010,6 +1011,83 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         return histogram_fill(&snapshot, window, reading.covered, d, reading.cells + QOS_DISTRIBUTION_FIRST_CELL(d), reading.sums[d], ret);
 }
 
+/* One interval is enough: of steps older than those that are still to be collected nobody asks, and what lies between two that are close
+ * is no better known to be well. */
+void unit_note_violation(Unit *u, uint64_t from, uint64_t until) {
+        if (from > u->violated_until + WINDOW_STEPS * WINDOW_STEP_NSEC)
+                u->violated_since = from;
+        u->violated_since = MIN(u->violated_since, from);
+        u->violated_until = MAX(u->violated_until, until);
+}
+
+/* What the step has of contention; in newest also what is only known of now. */
+static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep *s) {
+        uint64_t programs = probe_get_programs(u->manager->probe), *a = s->amounts;
+        ContentionBook buffer[UNITS_MAX_LIMIT];
+        ContentionReading reading;
+        ContentionBooks books;
+        UsageSum usage;
+
+        if (u->usage && newest && usage_get(u->usage, 60 * NSEC_PER_SEC, &usage) >= 0 && usage.values[USAGE_QUOTA_PERIODS] != ABSENT) {
+                a[HISTORY_QUOTA_COVERED] = usage.at;
+                a[HISTORY_QUOTA_PERIODS] = usage.values[USAGE_QUOTA_PERIODS];
+                a[HISTORY_QUOTA_THROTTLED] = usage.values[USAGE_QUOTA_THROTTLED_PERIODS];
+        }
+
+        if (!unit_get_contention_books(u, buffer, &books) || contention_read_step(&books, s->index, now, &reading) < 0)
+                return;
+        if (u->contention_probes & PROBE_CPU && has(programs, NEEDS_STATES)) {
+                a[HISTORY_CPU_COVERED] = reading.covered;
+                for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                        a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING] = reading.counts.times[i];
+                for (unsigned i = 0; i < GRID_COARSE_BINS; i++)
+                        a[HISTORY_RUN_QUEUES] += reading.counts.cells[QOS_RUN_QUEUE_LATENCY * GRID_COARSE_BINS + i];
+                a[HISTORY_RUN_QUEUE_TIME] = reading.counts.sums[QOS_RUN_QUEUE_LATENCY];
+        }
+        if (u->contention_probes & PROBE_BLOCK && has(programs, NEEDS_BLOCK)) {
+                BlockCounts counts = {};
+
+                for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++)
+                        contention_add_block(&reading, row, &counts);
+                a[HISTORY_BLOCK_COVERED] = reading.covered;
+                memcpy(a + HISTORY_BLOCK_OPERATIONS, counts.operations, sizeof(counts.operations));
+                memcpy(a + HISTORY_BLOCK_BYTES, counts.bytes, sizeof(counts.bytes));
+                for (unsigned i = 0; i < 4; i++)
+                        a[HISTORY_BLOCK_TIMES + i] = reading.counts.sums[QOS_BLOCK_READ_QUEUE + i];
+        }
+        if (u->contention_probes & PROBE_MEMORY && has(programs, NEEDS_FAULTS)) {
+                a[HISTORY_MEMORY_COVERED] = reading.covered;
+                a[HISTORY_MAJOR_FAULTS] = reading.counts.cells[QOS_MEMORY_MAJOR_FAULTS];
+                a[HISTORY_MAJOR_FAULT_TIME] = reading.counts.sums[QOS_MEMORY_MAJOR_NSEC];
+                a[HISTORY_RECLAIM_TIME] = reading.counts.sums[QOS_MEMORY_RECLAIM_NSEC];
+                a[HISTORY_DIRTY_THROTTLE_TIME] = reading.counts.sums[QOS_MEMORY_THROTTLE_NSEC];
+                a[HISTORY_OOM_KILLS] = reading.counts.cells[QOS_MEMORY_OOM_KILLS];
+        }
+}
+
+static void step_fill_requests(Unit *u, const WindowReading *reading, bool newest, HistoryStep *s) {
+        uint64_t *a = s->amounts;
+        Snapshot snapshot;
+
+        if (has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS))
+                a[HISTORY_PHASED] = window_get_count(reading, QOS_FIRST_BYTE);
+        a[HISTORY_RECEIVE] = reading->sums[QOS_RECEIVE];
+        a[HISTORY_QUEUE] = reading->sums[QOS_QUEUE];
+        a[HISTORY_SERVICE] = reading->sums[QOS_SERVICE];
+        a[HISTORY_ANSWER] = reading->sums[QOS_ANSWER];
+
+        if (!newest)
+                return;
+        unit_get_snapshot(u, WINDOW_STEP_NSEC, &snapshot);
+        if (snapshot.covered > 0 && snapshot.metrics.requests.client.count != ABSENT) {
+                const ClientRole *client = &snapshot.metrics.requests.client;
+
+                a[HISTORY_ASKED_COVERED] = snapshot.covered;
+                a[HISTORY_ASKED] = client->count;
+                a[HISTORY_ASKED_TIME] = client->latency.mean == ABSENT ? 0 : client->latency.mean * client->count;
+        }
+}
+
 int unit_collect_history(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC), realtime = now_nsec(CLOCK_REALTIME), current = now / WINDOW_STEP_NSEC, first;
         WindowBook buffer[UNITS_MAX_LIMIT];
@@ -1029,6 +1107,7 @@ int unit_collect_history(Unit *u) {
                 WindowGauges gauges;
                 Metrics metrics;
                 uint64_t signature;
+                bool violated;
                 size_t place;
 
                 _Static_assert(ELEMENTSOF(u->collected) > WINDOW_STEPS, "each step has its place");
@@ -1038,7 +1117,8 @@ int unit_collect_history(Unit *u) {
                         continue; /* it stays as it is known, or a gap */
 
                 /* Mostly it has not changed since */
-                signature = reading.signature ^ gauges.in_flight << 32 ^ gauges.open;
+                violated = u->violated_until > n * WINDOW_STEP_NSEC && u->violated_since < (n + 1) * WINDOW_STEP_NSEC;
+                signature = reading.signature ^ gauges.in_flight << 32 ^ gauges.open ^ (uint64_t) violated << 63;
                 place = n % ELEMENTSOF(u->collected);
                 if (u->collected[place].index == n && u->collected[place].signature == signature)
                         continue;
@@ -1060,6 +1140,10 @@ int unit_collect_history(Unit *u) {
                         window_get_bins(&reading, history_distribution(i), &step.distributions[i]);
                         step.measured[i] = has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
                 }
+
+                step_fill_requests(u, &reading, n + 1 == current, &step);
+                step_fill_contention(u, now, n + 1 == current, &step);
+                step.violated = violated;
 
                 r = history_put(u->history, &step);
                 if (r < 0)

@@ -120,6 +120,8 @@ struct Unit {
                 uint64_t signature;
         } collected[8];                 /* steps that went there, by index; one more than the kernel keeps */
 
+        uint64_t violated_since, violated_until; /* see unit_note_violation(); 0: never */
+
         bool history_unsaved;           /* the last attempt failed, which was said */
 
         /* See library.h */
@@ -198,6 +200,9 @@ void unit_collect_usage(Unit *u);
 
 /* Takes over what the kernel knows of the steps that have passed. */
 int unit_collect_history(Unit *u);
+
+/* A threshold is violated, by what there was from then until then (CLOCK_MONOTONIC ns): for the steps of the history. */
+void unit_note_violation(Unit *u, uint64_t from, uint64_t until);
 
 /* Probes that a unit is observed with but that do not work, "requests: reason"; NULL if all is well. */
 const char* unit_degraded_reason(Unit *u);

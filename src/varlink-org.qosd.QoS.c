@@ -1061,6 +1061,15 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(threads, StateShares, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
+                NormalPeriod,
+                FIELD_COMMENT("When the first of it began, in nanoseconds since 1970 UTC"),
+                SD_VARLINK_DEFINE_FIELD(since, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("When the last of it ended"),
+                SD_VARLINK_DEFINE_FIELD(until, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("How much of the time between these it is made of, in nanoseconds"),
+                SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_INT, 0));
+
+static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 CpuUser,
                 FIELD_COMMENT("The unit"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
@@ -1105,7 +1114,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 DEFINE_INPUT_UNIT,
                 FIELD_COMMENT("How long to observe it, in nanoseconds: a multiple of 1 s up to 10 s, 60 s or 5 min. Default: the configured window"),
                 SD_VARLINK_DEFINE_INPUT(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("What is normal for it: the figures of an earlier reply. What has not changed is no finding then"),
+                FIELD_COMMENT("What is normal for it: the figures of an earlier reply. What has not changed is no finding then. Default: what its history says, as far as there is one"),
                 SD_VARLINK_DEFINE_INPUT_BY_TYPE(normal, DiagnosisFigures, SD_VARLINK_NULLABLE),
                 DEFINE_INPUT_POLKIT,
                 FIELD_COMMENT("The name of the unit"),
@@ -1124,6 +1133,8 @@ static SD_VARLINK_DEFINE_METHOD(
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(figures, DiagnosisFigures, 0),
                 FIELD_COMMENT("… and from what normal"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(normal, DiagnosisFigures, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Where that is from, if it is from the unit's history"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(normalFrom, NormalPeriod, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Other units that used the CPUs that it may use, or could have: three at most, those that used most first"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(users, CpuUser, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Whom it asked: three at most, those that it waited for most first"),
@@ -1393,6 +1404,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_ExcludedFinding,
                 SYMBOL_COMMENT("What an interval had of a unit and of the machine, on average. What is not known is left out"),
                 &vl_type_DiagnosisFigures,
+                SYMBOL_COMMENT("Of what part of a unit's history figures are: of what is known to have violated no threshold, the half in which it answered soonest"),
+                &vl_type_NormalPeriod,
                 SYMBOL_COMMENT("Another unit that used the same CPUs"),
                 &vl_type_CpuUser,
                 SYMBOL_COMMENT("A peer that the unit asked"),

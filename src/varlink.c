@@ -1137,8 +1137,8 @@ static int history_query_parse(HistoryQuery *q, char **names, QosError *e) {
                         history_query_want(q, metric);
                 else if (metric || is_distribution(*name) ||
                          (selector_parse(*name, &selector, whole) >= 0 && (metric_find(whole) || is_distribution(whole))))
-                        return qos_error_set(e, QOS_ERROR_NO_HISTORY, *name, "no history is kept of '%s', only of counters, rates, latency and time to first byte, "
-                                             "requests in flight and open connections of the whole unit", *name);
+                        return qos_error_set(e, QOS_ERROR_NO_HISTORY, *name, "no history is kept of '%s', only of counters, rates, latency and time to first byte, requests in flight "
+                                             "and open connections of the whole unit, its shares and threads by state, and some of its waits", *name);
                 else
                         return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, *name, "there is no metric '%s', see 'qosctl list-metrics'", *name);
         }
@@ -1218,6 +1218,8 @@ static int connection_reply_diagnosis(Connection *c) {
         Diagnosing *d = c->diagnosing;
         DiagnosisEvidence evidence;
         Diagnosis diagnosis;
+        bool by_history;
+        Normal normal;
         Unit *u;
         int r;
 
@@ -1228,9 +1230,12 @@ static int connection_reply_diagnosis(Connection *c) {
         r = unit_get_evidence(u, d->begin, d->window, &evidence);
         if (r < 0)
                 return r;
-        evidence.normal = d->has_normal ? &d->normal : NULL;
+        by_history = !d->has_normal && unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - d->window, evidence.now.rate, &normal) >= 0;
+        if (by_history)
+                evidence.usual = normal.usual;
+        evidence.normal = d->has_normal ? &d->normal : by_history ? &normal.figures : NULL;
         diagnosis_make(&evidence, &diagnosis);
-        r = diagnosis_to_json(u, &evidence, &diagnosis, &v);
+        r = diagnosis_to_json(u, &evidence, by_history ? &normal : NULL, &diagnosis, &v);
         if (r < 0)
                 return r;
         return sd_varlink_reply(c->link, v);

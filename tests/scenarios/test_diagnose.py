@@ -261,6 +261,51 @@ def more_load():
     check({f["kind"] for f in d["findings"]} <= {"workload", "limit"} | noise(d), f"a resource: {said(d)}")
 
 
+def steps(u):
+    return len(scenario.varlink("History", unit=u.name, metrics=["requests.server.count"])["steps"])
+
+
+@test(deadline=150, exclusive=True)
+def by_its_history():
+    """What a unit did before it broke is what it is compared with, without anybody having saved that. What was broken all the time is
+    found as well; what violated a threshold is nothing to compare with."""
+    slow = backend(20000)
+    well, never, known = Toiler(cpu_us=5000, settings="CPUAffinity=0"), Toiler(ask=slow.port), Toiler(ask=slow.port)
+    for u in (well, never, known):
+        scenario.attach(u, "--probes=requests,cpu,block,memory")
+    qosctl("set-threshold", known.name, "slow: requests.server.firstByte.mean > 10ms over 1s")
+    with on_cpu(other_cpu()), loaded(well, connections=1, think_us=1000), loaded(never, connections=1, think_us=5000), \
+            loaded(known, connections=1, think_us=5000):
+        wait_for("a threshold is violated", lambda: qosctl("is-ok", known.name, ok=False).returncode == 1, 20)
+        wait_for("four steps have passed", lambda: steps(well) >= 4, 90, pause=0.5)
+        for u, cited in ((never, True), (known, False)):
+            d = calm(lambda: diagnose(u))
+            equal(found(d, "dependency")["resource"], f"127.0.0.1:{slow.port}", f"what was there from the start: {said(d)}")
+            equal(("by its history" in d["text"], "normalFrom" in d), (cited, cited), f"its history: {said(d)}")
+        other = hog()
+        d = diagnose(well)
+        f = found(d, "cpu")
+        equal(f["unit"], other.name, f"who has the CPU: {f}")
+        check("by its history it answers" in d["text"], f"what is normal: {said(d)}")
+        check(1.5 * d["normal"]["firstByte"] <= d["figures"]["firstByte"], f"not worse than normal: {said(d)}")
+        check(d["normal"]["threads"]["runQueue"] < d["figures"]["threads"]["runQueue"], f"what is normal: {json.dumps(d['normal'])}")
+        period = d["normalFrom"]
+        check(30 * scenario.SEC <= period["covered"] + 10 * scenario.SEC and period["until"] <= d["timestamp"] - SECONDS * scenario.SEC
+              and period["since"] < period["until"], f"which part of the history: {period}")
+        check("What is normal is from its history: " in qosctl("diagnose", well.name, f"--for={SECONDS}s", timeout=40).stdout, "words")
+
+
+@test()
+def contention_in_the_history():
+    """Where the time of threads went is in the steps of the history, to half a percent."""
+    s = Toiler(idle=50)
+    scenario.attach(s, "--probes=requests,cpu,block,memory")
+    wait_for("two steps have passed", lambda: steps(s) >= 2, 25, pause=0.2)
+    for step in scenario.varlink("History", unit=s.name, metrics=["contention.threads.park", "contention.shares.park"])["steps"][1:]:
+        scenario.within(scenario.lookup(step, "contention.threads.park"), 50, 0.01, 0, "threads that park")
+        check(scenario.lookup(step, "contention.shares.park") > 0.9, f"their share: {step}")
+
+
 def holds(u):
     """Who holds it, by type."""
     with scenario.Varlink() as v:

@@ -450,6 +450,65 @@ static void test_normal(void) {
         check(d.verdict == VERDICT_UNKNOWN && d.n_findings == 0);
 }
 
+/* What a history says is what the unit does, which need not be well. */
+static void test_history(void) {
+        DiagnosisEvidence before = evidence(), e = evidence();
+        const Finding *f;
+        Diagnosis d;
+
+        /* It has become slow */
+        e.normal = &before.now;
+        e.usual = 250 * US;
+        set_times(&e.now, 1 * MS, 3 * MS);
+        e.now.threads[QOS_STATE_LOCK] = 3;
+        f = only(&e, FINDING_LOCK, &d);
+        check(f->certainty == CERTAINTY_CERTAIN && strstr(d.text, "by its history it answers 1000, after 200us"));
+
+        /* It always was: that is found, too */
+        before = e;
+        before.normal = NULL;
+        e.usual = 5 * MS;
+        f = only(&e, FINDING_LOCK, &d);
+        check(strstr(d.text, "by its history"));
+        /* … and is no finding if somebody says that it is normal */
+        e.usual = 0;
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_NOTHING);
+
+        /* Slower than mostly, but as it is for a quarter of the time */
+        e = evidence();
+        before = evidence();
+        e.normal = &before.now;
+        e.usual = 900 * US;
+        set_times(&e.now, 100 * US, 700 * US);
+        e.now.threads[QOS_STATE_DISK] = 0.5;
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_NOTHING);
+        e.usual = 500 * US;
+        (void) only(&e, FINDING_DISK, &d);
+
+        /* What threads waited for was not known then: what it takes without a normal, and less sure */
+        before.now.threads[QOS_STATE_DISK] = NAN;
+        diagnosis_make(&e, &d);
+        check(!find(&d, FINDING_DISK));
+        set_times(&e.now, 1 * MS, 7 * MS);
+        e.now.threads[QOS_STATE_DISK] = 6.5;
+        f = only(&e, FINDING_DISK, &d);
+        check(f->certainty == CERTAINTY_LIKELY);
+
+        /* Some microseconds more for no reason are none; milliseconds are */
+        e = evidence();
+        before = evidence();
+        e.normal = &before.now;
+        e.usual = 250 * US;
+        set_times(&e.now, 20 * US, 500 * US);
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_NOTHING);
+        set_times(&e.now, 20 * US, 5 * MS);
+        diagnosis_make(&e, &d);
+        check(d.verdict == VERDICT_UNKNOWN);
+}
+
 static void test_two(void) {
         DiagnosisEvidence e = evidence();
         Diagnosis d;
@@ -523,6 +582,7 @@ int main(void) {
         test_network();
         test_limit();
         test_normal();
+        test_history();
         test_two();
         test_unknown();
         return 0;

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "contention-step.h"
+#include "util.h"
+#include "window.h"
+
+/* As in window.c. */
+#define TRIES_MAX 16
+
+/* The level whose sub-windows are the steps of the history. */
+#define LEVEL 2
+
+static uint64_t load(const __u64 *p) {
+        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+/* All words of the book as they were at the begin of that step, cells modulo 2^32. -ENOENT: there is no checkpoint for it. */
+static int checkpoint_read(const struct qos_contention *c, uint64_t n, ContentionCounts *ret) {
+        uint64_t at = n * WINDOW_STEP_NSEC;
+
+        for (unsigned i = 0; i < QOS_LEVEL_CHECKPOINTS(LEVEL); i++) {
+                const struct qos_contention_checkpoint *p = &c->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(LEVEL) + i];
+                uint64_t last = load(&p->last), first = load(&p->first);
+
+                if (n < first || n > last)
+                        continue;
+                for (unsigned k = 0; k < QOS_STATES; k++)
+                        ret->times[k] = __atomic_load_n(&p->times[k], __ATOMIC_RELAXED) +
+                                (uint64_t) __atomic_load_n(&p->threads[k], __ATOMIC_RELAXED) * at;
+                for (unsigned k = 0; k < QOS_SHARD_COUNTERS; k++)
+                        ret->counters[k] = __atomic_load_n(&p->counters[k], __ATOMIC_RELAXED);
+                for (unsigned k = 0; k < QOS_CONTENTION_SUMS; k++)
+                        ret->sums[k] = __atomic_load_n(&p->sums[k], __ATOMIC_RELAXED);
+                for (unsigned k = 0; k < QOS_CONTENTION_CELLS; k++)
+                        ret->cells[k] = __atomic_load_n(&p->cells[k], __ATOMIC_RELAXED);
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                return load(&p->last) == last && load(&p->first) == first ? 0 : -ENOENT;
+        }
+        return -ENOENT;
+}
+
+static int book_read_at(const ContentionBook *b, uint64_t n, uint64_t now, ContentionCounts *ret) {
+        const ContentionBooks alone = { .books = b, .n = 1 };
+        uint64_t at = n * WINDOW_STEP_NSEC;
+        int r;
+
+        if (at <= b->since) {
+                *ret = (ContentionCounts) {};
+                return 0;
+        }
+
+        for (unsigned try = 0; try < TRIES_MAX; try++) {
+                bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(LEVEL) < n && __atomic_load_n(&b->map->rolling, __ATOMIC_ACQUIRE) == 0;
+                ContentionReading live;
+
+                if (checkpoint_read(b->map, n, ret) >= 0)
+                        return 0;
+                if (!quiet)
+                        continue;
+
+                /* Nothing has happened since but time */
+                r = contention_read_some(&alone, now, WINDOW_TOTAL, /* cells= */ true, &live);
+                if (r < 0)
+                        return r;
+                if (load(&b->map->epoch) / QOS_LEVEL_EPOCHS(LEVEL) >= n)
+                        continue;
+                *ret = live.counts;
+                for (unsigned i = 0; i < QOS_STATES; i++)
+                        ret->times[i] -= live.threads[i] * (now - at);
+                return 0;
+        }
+        return -ENODATA;
+}
+
+int contention_read_step(const ContentionBooks *books, uint64_t n, uint64_t now, ContentionReading *ret) {
+        uint64_t begin = n * WINDOW_STEP_NSEC, end = begin + WINDOW_STEP_NSEC;
+        bool first = begin <= books->since;
+        int r;
+
+        assert(books);
+        assert(ret);
+        assert(end <= now);
+
+        if (end <= books->since)
+                return -ENODATA;
+
+        *ret = (ContentionReading) { .boundary = MAX(begin, books->since) };
+        ret->covered = end - ret->boundary;
+        for (size_t i = 0; i < books->n; i++) {
+                ContentionCounts before = {}, after;
+
+                r = book_read_at(books->books + i, n + 1, now, &after);
+                if (r >= 0 && !first)
+                        r = book_read_at(books->books + i, n, now, &before);
+                if (r < 0)
+                        return r;
+
+                for (size_t k = 0; k < offsetof(ContentionCounts, cells) / sizeof(uint64_t); k++)
+                        ((uint64_t*) &ret->counts)[k] += ((const uint64_t*) &after)[k] - ((const uint64_t*) &before)[k];
+                for (unsigned k = 0; k < QOS_CONTENTION_CELLS; k++)
+                        ret->counts.cells[k] += (uint32_t) (after.cells[k] - before.cells[k]);
+        }
+        for (size_t k = 0; first && books->before && k < CONTENTION_WORDS; k++)
+                ((uint64_t*) &ret->counts)[k] -= ((const uint64_t*) books->before)[k];
+
+        /* Shards are not read at the same moment, see reading_settle(): some microseconds below zero are none */
+        for (size_t k = 0; k < CONTENTION_WORDS; k++)
+                if ((int64_t) ((const uint64_t*) &ret->counts)[k] < 0)
+                        ((uint64_t*) &ret->counts)[k] = 0;
+        return 0;
+}
