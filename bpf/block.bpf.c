@@ -88,6 +88,33 @@ static __always_inline __u32 request_row(struct request *request) {
         return 0;
 }
 
+/* For who asks whose the rest of a device is. Those that use devices at a time are some tens of groups; who has not for longest goes. */
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, QOS_BLOCK_USERS);
+        __type(key, struct qos_block_user);
+        __type(value, struct qos_block_use);
+} block_users SEC(".maps");
+
+static __always_inline void block_use(struct request *request, struct cgroup *group) {
+        struct qos_block_user key = { .group = group->kn->id };
+        struct gendisk *disk = request->q->disk;
+        struct qos_block_use *use, none = {};
+
+        key.device = block_device(disk->major, disk->first_minor);
+        use = bpf_map_lookup_elem(&block_users, &key);
+        if (!use) {
+                (void) bpf_map_update_elem(&block_users, &key, &none, BPF_NOEXIST);
+                use = bpf_map_lookup_elem(&block_users, &key);
+        }
+        if (!use) {
+                statistics_count(QOS_STATISTIC_BLOCKS_LOST);
+                return;
+        }
+        __sync_fetch_and_add(&use->requests, 1);
+        __sync_fetch_and_add(&use->bytes, request->__data_len);
+}
+
 /* Whose it is. The kernel notes the innermost control group that has the io controller: around that of the task, or, as for what
  * was written and is brought to the disk later, elsewhere. Where the controller does not reach down to the task's own group,
  * that is more exact; for others than the task there is nothing else. */
@@ -98,16 +125,21 @@ static __always_inline __u64 request_book(struct request *request, bool *ret_wri
         *ret_writeback = false;
         if (bpf_core_field_exists(struct bio, bi_blkg))
                 noted = request->bio->bi_blkg->blkcg->css.cgroup;
-        if (!noted || noted->root->hierarchy_id != 0)
+        if (!noted || noted->root->hierarchy_id != 0) {
+                block_use(request, own);
                 return group_book(own);
+        }
 
         level = noted->level;
         if (level <= (__u32) own->level)
                 (void) bpf_probe_read_kernel(&around, sizeof(around),
                                              (char*) own + bpf_core_field_offset(struct cgroup, ancestors) + level * sizeof(around));
-        if (around == noted)
+        if (around == noted) {
+                block_use(request, own);
                 return group_book(own);
+        }
         *ret_writeback = true;
+        block_use(request, noted);
         return group_book(noted);
 }
 

@@ -84,6 +84,21 @@ struct qos_block_devices {
         __u32 devices[QOS_BLOCK_DEVICES]; /* by their row, less one; 0: none yet */
 };
 
+/* Who else uses a device: by control group, since the probe "block" is loaded. */
+struct qos_block_user {
+        __u64 group;            /* the id of the control group */
+        __u32 device;           /* as block_device() */
+        __u32 _padding;
+};
+
+struct qos_block_use {
+        __u64 requests;
+        __u64 bytes;
+};
+
+/* How many of these are kept. */
+#define QOS_BLOCK_USERS 256U
+
 /* The slot of the book of the whole machine, in which only what its devices do is counted: behind those of the units. */
 #define QOS_SLOT_MACHINE 256U
 

@@ -8,6 +8,8 @@
 
 #include "diagnose.h"
 #include "json.h"
+#include "manager.h"
+#include "probe.h"
 #include "waits.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
@@ -41,6 +43,9 @@ struct MachineReading {
         cpu_set_t cpus;                 /* that threads of the unit may use */
         uint64_t idle[CPU_SETSIZE];     /* clock ticks */
         ResourcesReading resources;     /* what the unit's threads have waited for */
+        struct qos_block_user block_users[QOS_BLOCK_USERS];
+        struct qos_block_use block_uses[QOS_BLOCK_USERS];
+        size_t n_block_users;
 };
 
 MachineReading* machine_reading_free(MachineReading *r) {
@@ -185,6 +190,7 @@ int machine_reading_new(Unit *u, bool names, MachineReading **ret) {
         r->at = now_nsec(CLOCK_MONOTONIC);
         (void) unit_read_resources(u, names, &r->resources); /* without it no lock is known */
         idle_read(r);
+        r->n_block_users = probe_get_block_users(u->manager->probe, r->block_users, r->block_uses);
         unit_collect_usage(u); /* so that its quota and its memory are known of the interval */
         if (u->control_group) {
                 group_get_cpus(u->control_group, &r->cpus);
@@ -339,6 +345,50 @@ static void locks_fill(const MachineReading *begin, const MachineReading *end, D
         }
 }
 
+/* What a request costs a device that moves no bytes, or few: it is about as much as one of a page. */
+#define BLOCK_REQUEST_BYTES 4096U
+/* Groups that are looked up, as that goes through the directories of all. The largest may be one that is no unit, for what the kernel
+ * does by itself, or of the unit's own. */
+#define BLOCK_GROUPS_MAX 4U
+
+/* Which other unit used the device most. */
+static void device_find_user(Unit *u, const MachineReading *begin, const MachineReading *end, const char *device, char ret[static DIAGNOSIS_NAME_MAX]) {
+        uint64_t weights[QOS_BLOCK_USERS] = {};
+
+        for (size_t i = 0; i < end->n_block_users; i++) {
+                const struct qos_block_user *user = end->block_users + i;
+                struct qos_block_use use = end->block_uses[i];
+                char name[DEVICE_NAME_MAX];
+
+                device_get_name(user->device, name);
+                if (!streq(name, device))
+                        continue;
+                for (size_t k = 0; k < begin->n_block_users; k++)
+                        if (memcmp(begin->block_users + k, user, sizeof(*user)) == 0) {
+                                use.requests -= MIN(use.requests, begin->block_uses[k].requests);
+                                use.bytes -= MIN(use.bytes, begin->block_uses[k].bytes);
+                        }
+                weights[i] = use.bytes + use.requests * BLOCK_REQUEST_BYTES;
+        }
+
+        for (unsigned n = 0; n < BLOCK_GROUPS_MAX; n++) {
+                _cleanup_free_ char *unit = NULL;
+                size_t most = 0;
+
+                for (size_t i = 1; i < end->n_block_users; i++)
+                        if (weights[i] > weights[most])
+                                most = i;
+                if (end->n_block_users == 0 || weights[most] == 0)
+                        return;
+                weights[most] = 0;
+                unit = manager_find_unit_of_group(u->manager, end->block_users[most].group);
+                if (!unit || streq(unit, u->name))
+                        continue;
+                (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "%s", unit);
+                return;
+        }
+}
+
 static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
         const Server *server = &s->metrics.requests.server;
         double covered = (double) s->covered / NSEC_PER_SEC, count = real(server->count);
@@ -438,6 +488,7 @@ int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, Diagnosis
                         .rate = (double) operations * NSEC_PER_SEC / (double) s.metrics.contention.covered,
                 };
                 (void) snprintf(ret->devices[ret->n_devices].name, DIAGNOSIS_NAME_MAX, "%s", device->name);
+                device_find_user(u, begin, end, device->name, ret->devices[ret->n_devices].unit);
                 ret->n_devices++;
         }
         return 0;

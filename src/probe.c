@@ -58,6 +58,7 @@ typedef enum Map {
         MAP_MOVES,
         MAP_BLOCKS,
         MAP_BLOCK_DEVICES,
+        MAP_BLOCK_USERS,
         MAP_STRAINS,
         MAP_INQUIRIES,
         MAP_MAPPING_SCRATCH,
@@ -104,6 +105,7 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_MOVES]        = "moves",
         [MAP_BLOCKS]       = "blocks",
         [MAP_BLOCK_DEVICES] = "block_devices",
+        [MAP_BLOCK_USERS]  = "block_users",
         [MAP_STRAINS]      = "strains",
         [MAP_INQUIRIES]    = "inquiries",
         [MAP_MAPPING_SCRATCH] = "mapping_scratch",
@@ -1390,6 +1392,21 @@ int probe_get_devices(Probe *p, struct qos_block_devices *ret) {
         if (!p->started)
                 return -ENODATA;
         return bpf_map_lookup_elem(p->map_fds[MAP_BLOCK_DEVICES], &zero, ret);
+}
+
+size_t probe_get_block_users(Probe *p, struct qos_block_user *ret_users, struct qos_block_use *ret_uses) {
+        struct qos_block_user *previous = NULL;
+        size_t n = 0;
+
+        if (!p->started)
+                return 0;
+        /* One that goes meanwhile begins the walk anew: no more steps than there may be entries */
+        while (n < QOS_BLOCK_USERS && bpf_map_get_next_key(p->map_fds[MAP_BLOCK_USERS], previous, ret_users + n) >= 0) {
+                if (bpf_map_lookup_elem(p->map_fds[MAP_BLOCK_USERS], ret_users + n, ret_uses + n) < 0)
+                        break;
+                previous = ret_users + n++;
+        }
+        return n;
 }
 
 static int on_move(void *userdata, void *data, size_t size) {

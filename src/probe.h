@@ -8,6 +8,8 @@
 #include "qos.h"
 
 struct qos_block_devices;
+struct qos_block_user;
+struct qos_block_use;
 struct qos_contention;
 struct qos_mapping;
 struct qos_shard;
@@ -165,6 +167,8 @@ int probe_add_machine(Probe *p, uint32_t book, uint64_t now, const struct qos_co
 void probe_remove_machine(Probe *p);
 /* Which devices the rows of all books are. */
 int probe_get_devices(Probe *p, struct qos_block_devices *ret);
+/* Who has used which device, QOS_BLOCK_USERS at most; returns how many. */
+size_t probe_get_block_users(Probe *p, struct qos_block_user *ret_users, struct qos_block_use *ret_uses);
 
 /* Readable when processes were moved from or to control groups of units, until probe_find_threads(). */
 int probe_get_moves_fd(Probe *p);

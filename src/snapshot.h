@@ -210,9 +210,12 @@ typedef struct Row {
         Distribution latency;   /* max is absent of the first endpoint of several */
 } Row;
 
+/* As long as the kernel has them. */
+#define DEVICE_NAME_MAX 32
+
 /* What the unit has one block device do. */
 typedef struct BlockDevice {
-        char name[32];          /* "sda"; empty: all others */
+        char name[DEVICE_NAME_MAX]; /* "sda"; empty: all others */
         BlockCounts counts;
         double share;           /* of all bytes to and from the device; NaN: not known */
 } BlockDevice;

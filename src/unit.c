@@ -490,7 +490,7 @@ static uint64_t device_get_bytes(const BlockCounts *counts) {
         return counts->bytes[QOS_BLOCK_READS] + counts->bytes[QOS_BLOCK_WRITES] + counts->bytes[QOS_BLOCK_DISCARDS];
 }
 
-static void device_name(uint32_t device, char ret[static 32]) {
+void device_get_name(uint32_t device, char ret[static DEVICE_NAME_MAX]) {
         char path[64], target[PATH_MAX];
         const char *name;
         ssize_t n;
@@ -500,9 +500,9 @@ static void device_name(uint32_t device, char ret[static 32]) {
         if (n > 0) {
                 target[n] = 0;
                 name = strrchr(target, '/');
-                (void) snprintf(ret, 32, "%.31s", name ? name + 1 : target);
+                (void) snprintf(ret, DEVICE_NAME_MAX, "%.31s", name ? name + 1 : target);
         } else /* it is gone */
-                (void) snprintf(ret, 32, "%u:%u", device >> 20, device & ((1U << 20) - 1));
+                (void) snprintf(ret, DEVICE_NAME_MAX, "%u:%u", device >> 20, device & ((1U << 20) - 1));
 }
 
 static int device_compare(const void *a, const void *b) {
@@ -534,7 +534,7 @@ static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now
                 if (d->counts.queue_time + d->counts.device_time + device_get_bytes(&d->counts) == 0)
                         continue;
                 if (row > 0) {
-                        device_name(devices.devices[row - 1], d->name);
+                        device_get_name(devices.devices[row - 1], d->name);
                         if (shared) {
                                 contention_add_block(&machine, row, &all);
                                 if (device_get_bytes(&all) > 0)

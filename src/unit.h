@@ -195,6 +195,9 @@ void histogram_done(Histogram *h);
 /* -ENOENT with NoSuchMetric for a name that is no distribution, -ENODATA when it is not measured now. */
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window_nsec, Histogram *ret, QosError *e);
 
+/* Of a device by its number, block_device(). */
+void device_get_name(uint32_t device, char ret[static DEVICE_NAME_MAX]);
+
 /* Reads the files of its control group, unless that was just done. */
 void unit_collect_usage(Unit *u);
 

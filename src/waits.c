@@ -575,6 +575,13 @@ static const char* group_cache_get(GroupCache *c, const Manager *m, uint64_t id)
         return c->groups[c->n++].unit;
 }
 
+char* manager_find_unit_of_group(const Manager *m, uint64_t id) {
+        _cleanup_(group_cache_done) GroupCache c = { .left = GROUPS_MAX };
+        const char *unit = group_cache_get(&c, m, id);
+
+        return unit ? strdup(unit) : NULL;
+}
+
 /* ---- as JSON -------------------------------------------------------------------------------------------------- */
 
 static void resource_get_row(const struct qos_resource_row *row, Row *ret) {

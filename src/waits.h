@@ -45,6 +45,9 @@ typedef struct ResourcesReading {
 void resources_reading_done(ResourcesReading *r);
 #define _cleanup_resources_reading_ _cleanup_(resources_reading_done)
 
+/* The unit that the control group of this id is of; NULL: it is gone, or of none. */
+char* manager_find_unit_of_group(const Manager *m, uint64_t id);
+
 /* names: of futexes, too, which takes a process of its own and a while. */
 int unit_read_resources(Unit *u, bool names, ResourcesReading *ret);
 bool resource_equal(const struct qos_resource_row *a, const struct qos_resource_row *b);

@@ -216,6 +216,26 @@ def own_syncs():
     check("its bytes are the unit's own" in f["text"], f"whose bytes these are: {f}")
 
 
+def writer(*paths):
+    """Has the disk busy with what nobody waits for but itself."""
+    loops = "".join(f"while :; do dd if=/dev/zero of={p} bs=4M count=16 oflag=direct conv=fsync,notrunc status=none; done & " for p in paths)
+    return Unit(f"/bin/sh -c '{loops}wait'", name=unit_name("writer"), type="exec").start()
+
+
+@test(deadline=60, exclusive=True)
+def busy_neighbour_on_the_disk():
+    """Each answer waits until the disk has a page, and another unit has it write as much as it can."""
+    with files(5) as (path, *others):
+        s = Toiler(sync=path)
+        other = writer(*others)
+        with loaded(s, connections=2):
+            d = diagnose(s)
+        other.stop()
+    f = found(d, "disk")
+    check({f["kind"] for f in d["findings"]} <= {"disk", "cpu"}, f"what else: {said(d)}")
+    equal((f["resource"], f["unit"]), (d["devices"][0]["name"], other.name), f"which device, and who has it: {said(d)}")
+
+
 @test(deadline=60, exclusive=True)
 def nothing_to_do():
     """An idle Redis, and a pool of threads that wait for work."""
