@@ -10,14 +10,11 @@ from html import escape
 import comparison
 from accuracy import BINNED, PHASES, STATISTICS, within
 from cost import BUDGET_EXCHANGE_NSEC
+from tables import diagnosis_table, table, verdict
 
 BUDGET_ANSWER_NSEC = 200000
 BUDGET_RSS = 8 << 20
 BUDGET_MAPS = 640 << 10
-
-
-def verdict(ok):
-    return "ok" if ok else "**missed**"
 
 
 def duration(ns):
@@ -38,15 +35,6 @@ def size(n):
 
 def percent(share):
     return f"{share * 100:+.2f} %"
-
-
-def table(header, rows):
-    """A Markdown table that can be read as it is."""
-    rows = [[str(c) for c in r] for r in [header, *rows]]
-    widths = [max(len(r[i]) for r in rows) for i in range(len(header))]
-    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(r, widths)) + " |" for r in rows]
-    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
-    return "\n".join(lines)
 
 
 # ---- accuracy -----------------------------------------------------------------------------------------------------
@@ -214,6 +202,7 @@ def sections(results):
         "wakeups": watch_table(results["daemon"]),
         "memory": memory_table(results["daemon"]),
         "answers": answers_table(results["daemon"]),
+        "diagnosis": diagnosis_table(results["diagnosis"]),
     }
 
 

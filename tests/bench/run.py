@@ -4,6 +4,7 @@
 Prints tables, and writes them, plots and raw data to a directory. Never fails because a number is bad: it says so."""
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -82,10 +83,17 @@ def say_watch(w):
     say(f"  {w['name']}: {w['wakeUps']} wake-ups in {w['seconds']:.0f} s")
 
 
+def diagnose(runs, raw):
+    subprocess.run([sys.executable, os.path.join(workload.HERE, "diagnosis.py"), f"--runs={runs}", f"--output={raw}"], check=True)
+    with open(os.path.join(raw, "diagnosis.jsonl")) as f:
+        return [json.loads(line) for line in f]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", required=True, metavar="DIR")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter runs: to try it, not to publish it")
+    parser.add_argument("--runs", type=int, metavar="N", help="of each scenario of a diagnosis (default: 20, with --quick 2)")
     args = parser.parse_args()
     os.makedirs(args.output, exist_ok=True)
     # So that everything is taken down on the way out
@@ -105,6 +113,8 @@ def main():
         results["cost"] = cost.run(directory, args.quick, say_cost)
         say("The daemon")
         results["daemon"] = daemon.run(directory, args.quick, say_watch)
+        say("Diagnosis")
+        results["diagnosis"] = diagnose(args.runs or (2 if args.quick else 20), os.path.join(args.output, "raw"))
 
     spent = [b - a for a, b in zip(before, cpu_times())]
     results["machine"]["CPU time the host kept for others"] = f"{spent[7] / sum(spent) * 100:.2f} %"

@@ -14,8 +14,10 @@ SECONDS = 3     # of each diagnosis
 
 
 def diagnose(unit, *options, status=0):
+    """status: None if it is for the caller to judge."""
     r = qosctl("diagnose", unit.name, f"--for={SECONDS}s", "--json=short", *options, ok=False, timeout=40)
-    equal(r.returncode, status, f"exit status, {r.stderr.strip() or r.stdout}")
+    if status is not None:
+        equal(r.returncode, status, f"exit status, {r.stderr.strip() or r.stdout}")
     return json.loads(r.stdout)
 
 
@@ -117,11 +119,11 @@ def redis(cpu=None):
 
 
 @contextlib.contextmanager
-def benchmark(u, connections=20):
+def benchmark(u, connections=20, command=("-t", "get")):
     """The load that comes with Redis, on a CPU of its own."""
     os.setpriority(os.PRIO_PROCESS, 0, -10)
     with on_cpu(other_cpu()):
-        p = subprocess.Popen(["redis-benchmark", "-p", str(u.port), "-c", str(connections), "-t", "get", "-n", "1000000000", "-q"],
+        p = subprocess.Popen(["redis-benchmark", "-p", str(u.port), "-c", str(connections), "-n", "1000000000", "-q", *command],
                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
@@ -134,61 +136,185 @@ def hog(cpu=0):
     return Unit("/bin/sh -c 'while :; do :; done'", name=unit_name("hog"), type="exec", settings=FIRST + f"CPUAffinity={cpu}").start()
 
 
-@test(deadline=60, exclusive=True)
+# ---- what units are made to suffer from -------------------------------------------------------------------------
+#
+# Each of these has a unit suffer, yields it, is given what is said of it, and looks whether that is right. They are tests, and the rows of
+# the table of confusions in the benchmark (tests/bench/diagnosis.py).
+
+CASES = []
+
+
+class Case:
+    def __init__(self, function, kinds, also, needs_vm):
+        self.function = function
+        self.needs_vm = needs_vm
+        self.name = function.__name__
+        self.kinds = set(kinds)         # that are to be found
+        self.also = set(also)           # that are true as well, at times
+
+    def judge(self, d):
+        """What is found, and whether that is what it suffers from; noise: no CPU of the machine was idle."""
+        got = {f["kind"] for f in d["findings"]}
+        check(self.kinds <= got <= self.kinds | self.also | noise(d), f"not {sorted(self.kinds)}: {said(d)}")
+        equal(d["verdict"], "found" if got else "nothing", f"verdict of {said(d)}")
+
+    def run(self, look):
+        """look: makes a diagnosis of the unit."""
+        suffering = self.function()
+        unit = next(suffering)
+        try:
+            d = look(unit)
+            self.judge(d)
+            suffering.send(d)
+        except StopIteration:
+            return d
+        finally:
+            suffering.close()
+
+
+def case(*kinds, also=(), deadline=60, needs_vm=None):
+    def register(function):
+        c = Case(function, kinds, also, needs_vm)
+        CASES.append(c)
+
+        def alone():
+            # That others want the CPUs is a finding, and a true one
+            c.run(diagnose if "cpu" in kinds else lambda u: calm(lambda: diagnose(u)))
+        alone.__name__, alone.__module__ = function.__name__, function.__module__
+        test(deadline=deadline, exclusive=True, needs_vm=needs_vm)(alone)
+        return function
+    return register
+
+
+@case("cpu")
 def cpu_hog():
     """Redis shares its CPU with something else."""
     u, other = redis(cpu=0), hog()
     with benchmark(u):
-        f, = only(diagnose(u), "cpu")
+        d = yield u
+    f = found(d, "cpu")
     equal((f["state"], f["unit"]), ("runQueue", other.name), f"who has the CPU: {f}")
 
 
-@test(deadline=60, exclusive=True)
+@case("limit")
 def one_busy_process():
     """A server with one thread, and more requests than that can answer."""
     s = Toiler(workers=1, cpu_us=500, settings="CPUAffinity=0")
     with on_cpu(other_cpu()), loaded(s, connections=8):
-        f, = only(calm(lambda: diagnose(s)), "limit")
+        d = yield s
+    f = found(d, "limit")
     equal((f["state"], f["resource"]), ("running", f"process {s.main_pid}"), f"what saturates: {f}")
 
 
-@test(deadline=60, exclusive=True)
+@case("limit", also=("cpu",))
+def broker():
+    """A stream of Redis takes more messages than its one thread can."""
+    u = redis(cpu=0)
+    with benchmark(u, connections=100, command=("XADD", "stream", "MAXLEN", "1000", "*", "message", "x" * 2000)):
+        d = yield u
+    f = found(d, "limit")
+    equal((f["state"], f["resource"]), ("running", f"process {u.main_pid}"), f"what saturates: {f}")
+
+
+@case("limit")
 def pool_too_small():
     """Two workers that only wait, and eight connections, while the CPUs are idle."""
     s = Toiler(workers=2, sleep_us=10000)
     with loaded(s, connections=8):
-        d = calm(lambda: diagnose(s))
-    f, = only(d, "limit")
+        d = yield s
+    f = found(d, "limit")
     check("2.0 at a time" in f["text"], f"what is said of the pool: {f}")
     equal("CPUs are idle" in f["text"], d["figures"]["idleCpus"] >= 0.2, f"idle CPUs: {said(d)}")
 
 
-@test(deadline=60, exclusive=True)
+@case("limit")
+def batches():
+    """A thread for each connection, and one that does the work of all, as many at once as there are."""
+    s = Toiler(batch=4, cpu_us=4000, settings="CPUAffinity=0")
+    with on_cpu(other_cpu()), loaded(s, connections=12):
+        d = yield s
+    f = found(d, "limit")
+    check(f["resource"].startswith("thread batcher (") and f["state"] == "running", f"what saturates: {f}")
+
+
+@case("dependency")
 def slow_dependency():
     """It asks another server, which takes its time."""
     slow = backend(20000)
     s = Toiler(ask=slow.port)
     with loaded(s, connections=4):
-        f, = only(calm(lambda: diagnose(s)), "dependency")
+        d = yield s
+    f = found(d, "dependency")
     equal((f["resource"], f["certainty"]), (f"127.0.0.1:{slow.port}", "certain"), f"whom it waits for: {f}")
 
 
-@test(deadline=60, exclusive=True)
+@case("lock")
 def hot_mutex():
     """Eight threads, and a mutex that each of them holds for a while."""
     s = Toiler(lock_us=2000)
     with loaded(s, connections=8):
-        f, = only(calm(lambda: diagnose(s)), "lock")
+        d = yield s
+    f = found(d, "lock")
     equal((f["state"], f["certainty"]), ("lock", "certain"), f"what it waits for: {f}")
     check(f["resource"].endswith(":hot_mutex") and "let go by toiler (" in f["text"], f"which lock, and who held it: {f}")
 
 
-@test(deadline=60, exclusive=True)
+@contextlib.contextmanager
+def postgresql():
+    """A server with a table, and who asks it (a script, as many at a time, for so long)."""
+    prepare()
+    directory, binaries, port = f"/run/{scenario.prefix}-pg", "/usr/lib/postgresql/17/bin", unused_port()
+    scenario.run("install", "-d", "-o", "postgres", directory)
+    scenario.run("runuser", "-u", "postgres", "--", f"{binaries}/initdb", "-D", f"{directory}/data", "-A", "trust", "--no-sync", timeout=60)
+    u = Unit(f"{binaries}/postgres -D {directory}/data -k {directory} -c listen_addresses=127.0.0.1 -p {port} -c fsync=off -c autovacuum=off",
+             settings=FIRST + "User=postgres\nEnvironment=LC_ALL=C").start()
+    scenario.run(f"{binaries}/psql", "-h", directory, "-p", port, "-U", "postgres", "-c",
+                 "create table accounts (id int primary key, n int); insert into accounts select i, 0 from generate_series(1, 1000) i")
+
+    @contextlib.contextmanager
+    def load(script, clients):
+        with open(f"{directory}/script", "w") as f:
+            f.write(script)
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
+        p = subprocess.Popen([f"{binaries}/pgbench", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-n", "-f", f"{directory}/script", "-c", str(clients),
+                              "-T", "60", "postgres"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            wait_for("all clients are there", lambda: scenario.run("pgrep", "-c", "-f", f"postgres: .*127.0.0.1", ok=False).stdout.strip() >= str(clients))
+            yield
+        finally:
+            p.kill()
+            p.wait()
+    u.load = load
+    yield u
+    u.stop()
+    scenario.run("rm", "-rf", directory)
+
+
+@case("lock")
+def row_lock():
+    """Clients of PostgreSQL that all change the same row, each in a transaction that takes a while."""
+    with postgresql() as u:
+        with u.load("begin;\nupdate accounts set n = n + 1 where id = 1;\n\\sleep 5 ms\nend;\n", clients=6):
+            d = yield u
+    f = found(d, "lock")
+    check("postgres (" in f["text"], f"who held it: {f}")
+
+
+@case()
+def rows():
+    """The same with a row for each: nobody waits."""
+    with postgresql() as u:
+        with u.load("\\set id random(1, 1000)\nbegin;\nupdate accounts set n = n + 1 where id = :id;\n\\sleep 5 ms\nend;\n", clients=6):
+            yield u
+
+
+@case("network")
 def slow_readers():
     """Answers that are larger than all buffers, for clients that read them slowly."""
     s = Toiler(response=8 << 20)
     with loaded(s, connections=4, response=8 << 20, read_rate=16 << 20, rcvbuf=65536):
-        f, = only(calm(lambda: diagnose(s)), "network")
+        d = yield s
+    f = found(d, "network")
     check("clients" in f["text"], f"whose fault it is: {f}")
 
 
@@ -204,15 +330,14 @@ def files(n):
                 os.unlink(p)
 
 
-@test(deadline=60, exclusive=True)
+@case("disk", also=("cpu",))
 def own_syncs():
     """Each answer waits until the disk has some MiB, for which a CPU is woken up again and again."""
     with files(1) as (path,):
         s = Toiler(sync=path, sync_size=8 << 20)
         with loaded(s, connections=2):
-            d = diagnose(s)
+            d = yield s
     f = found(d, "disk")
-    check({f["kind"] for f in d["findings"]} <= {"disk", "cpu"}, f"what else: {said(d)}")
     check("its bytes are the unit's own" in f["text"], f"whose bytes these are: {f}")
 
 
@@ -222,43 +347,116 @@ def writer(*paths):
     return Unit(f"/bin/sh -c '{loops}wait'", name=unit_name("writer"), type="exec").start()
 
 
-@test(deadline=60, exclusive=True)
+@case("disk", also=("cpu",))
 def busy_neighbour_on_the_disk():
     """Each answer waits until the disk has a page, and another unit has it write as much as it can."""
     with files(5) as (path, *others):
         s = Toiler(sync=path)
         other = writer(*others)
         with loaded(s, connections=2):
-            d = diagnose(s)
+            d = yield s
         other.stop()
     f = found(d, "disk")
-    check({f["kind"] for f in d["findings"]} <= {"disk", "cpu"}, f"what else: {said(d)}")
     equal((f["resource"], f["unit"]), (d["devices"][0]["name"], other.name), f"which device, and who has it: {said(d)}")
 
 
-@test(deadline=60, exclusive=True)
-def nothing_to_do():
-    """An idle Redis, and a pool of threads that wait for work."""
-    for u in (redis(), Toiler(idle=50)):
-        only(calm(lambda: diagnose(u)))
-
-
-@test(deadline=60, exclusive=True)
-def nothing_wrong():
-    """Servers that have something to do, and can."""
-    for s in (Toiler(idle=50, cpu_us=100), Toiler(workers=4, sleep_us=2000)):
-        with loaded(s, connections=2, think_us=10000):
-            only(calm(lambda: diagnose(s)))
-
-
-@test(deadline=60, exclusive=True)
+@case("cpu", "dependency")
 def two_faults():
     """It shares its CPU, and asks somebody who is slow."""
     slow = backend(10000)
     s, other = Toiler(ask=slow.port, cpu_us=5000, settings="CPUAffinity=0"), hog()
     with on_cpu(other_cpu()), loaded(s, connections=1):
-        d = diagnose(s)
+        d = yield s
     equal((found(d, "cpu")["unit"], found(d, "dependency")["resource"]), (other.name, f"127.0.0.1:{slow.port}"), f"both: {said(d)}")
+
+
+@case()
+def idle_redis():
+    yield redis()
+
+
+@case()
+def idle_pool():
+    """Threads that wait for work."""
+    yield Toiler(idle=50)
+
+
+@case()
+def busy_threads():
+    """It has something to do, and can."""
+    s = Toiler(idle=50, cpu_us=100)
+    with loaded(s, connections=2, think_us=10000):
+        yield s
+
+
+@case()
+def busy_workers():
+    s = Toiler(workers=4, sleep_us=2000)
+    with loaded(s, connections=2, think_us=10000):
+        yield s
+
+
+@case()
+def busy_batches():
+    """One thread does the work of all, and has the time."""
+    s = Toiler(batch=4, cpu_us=500)
+    with loaded(s, connections=4, think_us=20000):
+        yield s
+
+
+@contextlib.contextmanager
+def asked(url, per_second=200):
+    """So many requests a second, each on its own time."""
+    os.setpriority(os.PRIO_PROCESS, 0, -10)
+    p = subprocess.Popen(["hey", "-z", "60s", "-c", "4", "-q", str(per_second // 4), url],
+                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        p.kill()
+        p.wait()
+
+
+def caddy():
+    """A server in Go, whose runtime has a thread for each CPU and some that wait."""
+    prepare()
+    port = unused_port()
+    u = Unit(f"/usr/bin/caddy respond --listen 127.0.0.1:{port} hello", type="exec", settings=FIRST + "Environment=HOME=/tmp").start()
+    wait_for("it listens", lambda: scenario.run("curl", "-s", f"http://127.0.0.1:{port}/", ok=False).stdout == "hello", 10)
+    u.port = port
+    return u
+
+
+@case()
+def idle_go():
+    yield caddy()
+
+
+@case()
+def busy_go():
+    u = caddy()
+    with asked(f"http://127.0.0.1:{u.port}/"):
+        yield u
+
+
+def nginx(server):
+    prepare()
+    port, directory = unused_port(), f"/run/{scenario.prefix}-nginx"
+    os.makedirs(directory)
+    with open(f"{directory}/conf", "w") as f:
+        f.write(f"daemon off; pid {directory}/pid; error_log stderr; worker_processes 2; events {{}}\n"
+                f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; {server} }} }}\n")
+    u = Unit(f"/usr/sbin/nginx -c {directory}/conf", type="exec", settings=FIRST).start()
+    wait_for("it listens", lambda: scenario.run("curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{port}/", ok=False).returncode == 0, 10)
+    u.port = port
+    return u
+
+
+@case()
+def steady_nginx():
+    u = nginx('return 200 "hello";')
+    with asked(f"http://127.0.0.1:{u.port}/"):
+        yield u
 
 
 @test(deadline=60, exclusive=True)

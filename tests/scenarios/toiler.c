@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A server that is held up as it is told: for each request it takes CPU time, a mutex that all threads want, writes that are to
  * reach the disk, an answer from another server, or simply a while. One thread for each connection, or one for all; or a pool of
- * workers that take one connection for one request. Speaks with client.c: requests of 64 bytes, answers of 128. */
+ * workers that take one connection for one request; or one thread that takes the CPU time of several requests at once, for which those
+ * of the connections wait. Speaks with client.c: requests of 64 bytes, answers of 128. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,7 +26,7 @@
 #define RESPONSE 128
 #define IDLERS_STACK 65536
 
-static int arg_port, arg_ask, arg_workers, arg_idle;
+static int arg_port, arg_ask, arg_workers, arg_idle, arg_batch;
 static size_t arg_response = RESPONSE, arg_sync_size = 4096;
 static uint64_t arg_cpu_us, arg_lock_us, arg_sleep_us;
 static const char *arg_sync;
@@ -60,6 +61,44 @@ static void burn_us(uint64_t us) {
         while ((uint64_t) (now.tv_sec - begin.tv_sec) * 1000000000 + (uint64_t) now.tv_nsec - (uint64_t) begin.tv_nsec < us * 1000);
 }
 
+/* ---- batches */
+
+static pthread_mutex_t batch_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t batch_work = PTHREAD_COND_INITIALIZER, batch_done = PTHREAD_COND_INITIALIZER;
+static uint64_t batch_submitted, batch_finished;
+
+static void submit(void) {
+        uint64_t ticket;
+
+        pthread_mutex_lock(&batch_mutex);
+        ticket = ++batch_submitted;
+        pthread_cond_signal(&batch_work);
+        while (batch_finished < ticket)
+                pthread_cond_wait(&batch_done, &batch_mutex);
+        pthread_mutex_unlock(&batch_mutex);
+}
+
+/* A batch takes as long as one, and half of that for each more. */
+static void* batch(void *p) {
+        (void) pthread_setname_np(pthread_self(), "batcher");
+        for (;;) {
+                uint64_t n;
+
+                pthread_mutex_lock(&batch_mutex);
+                while (batch_submitted == batch_finished)
+                        pthread_cond_wait(&batch_work, &batch_mutex);
+                n = batch_submitted - batch_finished;
+                n = n < (uint64_t) arg_batch ? n : (uint64_t) arg_batch;
+                pthread_mutex_unlock(&batch_mutex);
+                burn_us(arg_cpu_us * (n + 1) / 2);
+                pthread_mutex_lock(&batch_mutex);
+                batch_finished += n;
+                pthread_cond_broadcast(&batch_done);
+                pthread_mutex_unlock(&batch_mutex);
+        }
+        return p;
+}
+
 static int all(int fd, void *data, size_t n, int out) {
         for (char *p = data; n > 0;) {
                 ssize_t k = out ? send(fd, p, n, MSG_NOSIGNAL) : read(fd, p, n);
@@ -89,7 +128,10 @@ static int toil(int fd, int *backend, int *file) {
 
         if (all(fd, request, sizeof(request), 0) < 0)
                 return -1;
-        burn_us(arg_cpu_us);
+        if (arg_batch > 0)
+                submit();
+        else
+                burn_us(arg_cpu_us);
         pause_us(arg_sleep_us);
         if (arg_lock_us > 0) {
                 pthread_mutex_lock(&hot_mutex);
@@ -200,6 +242,7 @@ int main(int argc, char **argv) {
         static const struct option options[] = {
                 { "port",     required_argument, NULL, 'p' },
                 { "workers",  required_argument, NULL, 'w' },   /* 0: a thread for each connection */
+                { "batch",    required_argument, NULL, 'b' },   /* so many at once */
                 { "idle",     required_argument, NULL, 'i' },
                 { "cpu-us",   required_argument, NULL, 'c' },
                 { "lock-us",  required_argument, NULL, 'l' },
@@ -217,6 +260,7 @@ int main(int argc, char **argv) {
                 switch (c) {
                 case 'p': arg_port = atoi(optarg); break;
                 case 'w': arg_workers = atoi(optarg); break;
+                case 'b': arg_batch = atoi(optarg); break;
                 case 'i': arg_idle = atoi(optarg); break;
                 case 'c': arg_cpu_us = strtoull(optarg, NULL, 10); break;
                 case 'l': arg_lock_us = strtoull(optarg, NULL, 10); break;
@@ -239,6 +283,8 @@ int main(int argc, char **argv) {
                 fail("listen");
         for (int i = 0; i < arg_idle; i++)
                 start(idle, NULL);
+        if (arg_batch > 0)
+                start(batch, NULL);
         notify_ready();
 
         if (arg_workers > 0) {

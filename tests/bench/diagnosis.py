@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is said of units that suffer from one thing or another, or from nothing: each of the scenarios that are tests as well
+(tests/scenarios/test_diagnose.py) again and again. A test looks a second time where the machine was busy; here the first word counts.
+
+A program of its own: tests and benchmark have modules of the same names."""
+
+import argparse
+import fnmatch
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+SCENARIOS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../scenarios")
+sys.path.insert(0, SCENARIOS)
+
+import scenario  # noqa: E402
+import tables  # noqa: E402
+import test_diagnose  # noqa: E402
+
+# There is a run.py here, too
+_spec = importlib.util.spec_from_file_location("scenarios_run", os.path.join(SCENARIOS, "run.py"))
+runner = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(runner)
+
+RUNS = 20
+DEADLINE = 60
+
+
+def once(case, path):
+    """In a process of its own. What was said is kept, right or wrong."""
+    kept = {}
+
+    def look(unit):
+        kept["reply"] = test_diagnose.diagnose(unit, status=None)
+        return kept["reply"]
+    try:
+        case.run(look)
+        kept["right"] = True
+    except scenario.Failed as e:
+        kept["right"], kept["why"] = False, str(e).split(": {")[0]
+    with open(path, "w") as f:
+        json.dump(kept, f)
+
+
+def result(case, number, path, ok, said):
+    kept = {}
+    if os.path.exists(path):
+        with open(path) as f:
+            kept = json.load(f)
+        os.unlink(path)
+    reply = kept.get("reply")
+    if reply:
+        reply.pop("excluded", None)
+    kinds = sorted(f["kind"] for f in reply["findings"]) if reply else []
+    return {"scenario": case.name, "suffers": sorted(case.kinds), "run": number, "right": kept.get("right", False),
+            "said": kinds or [reply["verdict"] if reply else "failed"],
+            # No CPU of the machine was idle: that others want it is true then
+            "noise": bool(reply) and bool(test_diagnose.noise(reply)),
+            "why": kept.get("why") or ("" if ok else said.strip().splitlines()[-1:]), "reply": reply}
+
+
+def run(runs, say, globs=()):
+    """Round by round, so that what the machine does besides comes to all of them."""
+    cases = [c for c in test_diagnose.CASES if not c.needs_vm and (not globs or any(fnmatch.fnmatch(c.name, g) for g in globs))]
+    results = []
+    with tempfile.TemporaryDirectory(prefix="qosd-diagnosis-", dir="/var/lib") as directory:
+        os.chmod(directory, 0o755)
+        scenario.tools = directory
+        runner.build_tools(directory)
+        for number in range(runs):
+            for case in cases:
+                path = f"{directory}/{case.name}.json"
+                test = scenario.Test(lambda c=case, p=path: once(c, p), DEADLINE, True, False, None)
+
+                def report(running, ok, said, c=case, p=path):
+                    results.append(result(c, number, p, ok, said))
+                runner.run_some([test], 1, report)
+                say(results[-1])
+    return results
+
+
+def say(r):
+    print(f"  {r['scenario']}: {', '.join(r['said'])}{'' if r['right'] else ' (wrong: ' + str(r['why']) + ')'}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=RUNS, metavar="N")
+    parser.add_argument("--output", metavar="DIR", help="where the raw data goes")
+    parser.add_argument("globs", nargs="*", metavar="GLOB")
+    args = parser.parse_args()
+    results = run(args.runs, say, args.globs)
+    if args.output:
+        os.makedirs(args.output, exist_ok=True)
+        with open(f"{args.output}/diagnosis.jsonl", "w") as f:
+            for r in results:
+                f.write(json.dumps(r) + "\n")
+    print(tables.diagnosis_table(results))
+
+
+if __name__ == "__main__":
+    main()
