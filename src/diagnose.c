@@ -43,6 +43,7 @@ struct MachineReading {
         cpu_set_t cpus;                 /* that threads of the unit may use */
         uint64_t idle[CPU_SETSIZE];     /* clock ticks */
         ResourcesReading resources;     /* what the unit's threads have waited for */
+        ThreadsReading threads;
         struct qos_block_user block_users[QOS_BLOCK_USERS];
         struct qos_block_use block_uses[QOS_BLOCK_USERS];
         size_t n_block_users;
@@ -55,6 +56,7 @@ MachineReading* machine_reading_free(MachineReading *r) {
         for (size_t i = 0; i < r->n_groups; i++)
                 free(r->groups[i].path);
         resources_reading_done(&r->resources);
+        threads_reading_done(&r->threads);
         free(r);
         return NULL;
 }
@@ -189,6 +191,7 @@ int machine_reading_new(Unit *u, bool names, MachineReading **ret) {
                 return -ENOMEM;
         r->at = now_nsec(CLOCK_MONOTONIC);
         (void) unit_read_resources(u, names, &r->resources); /* without it no lock is known */
+        (void) unit_read_threads(u, &r->threads); /* … and no thread */
         idle_read(r);
         r->n_block_users = probe_get_block_users(u->manager->probe, r->block_users, r->block_uses);
         unit_collect_usage(u); /* so that its quota and its memory are known of the interval */
@@ -288,6 +291,42 @@ static void machine_fill(MachineReading *begin, const MachineReading *end, Diagn
         users_fill(begin, end, ret);
 }
 
+/* "name (number)", as qosd sees it. */
+static void thread_format(const char name[static 16], uint32_t tid, char ret[static DIAGNOSIS_HOLDER_MAX]) {
+        if (tid != 0)
+                (void) snprintf(ret, DIAGNOSIS_HOLDER_MAX, "%.15s (%" PRIu32 ")", name, tid);
+        else
+                (void) snprintf(ret, DIAGNOSIS_HOLDER_MAX, "%.15s", name);
+}
+
+/* Which thread ran most. */
+static void threads_fill(const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
+        double passed = (double) (end->at - begin->at);
+
+        if (passed <= 0 || !end->threads.threads)
+                return;
+        ret->now.busiest_thread = 0;
+        for (size_t i = 0; i < end->threads.n; i++) {
+                const struct qos_thread *t = end->threads.threads + i;
+                uint64_t ran = t->times[QOS_STATE_RUNNING];
+                bool known = begin->threads.n_rest == 0; /* one that was not there has begun since */
+                double used;
+
+                for (size_t k = 0; k < begin->threads.n; k++)
+                        if (begin->threads.threads[k].tid == t->tid && begin->threads.threads[k].pid == t->pid) {
+                                ran -= MIN(ran, begin->threads.threads[k].times[QOS_STATE_RUNNING]);
+                                known = true;
+                        }
+                if (!known)
+                        continue;
+                used = (double) ran / passed;
+                if (used > ret->now.busiest_thread) {
+                        ret->now.busiest_thread = used;
+                        thread_format(t->name, t->tid, ret->busiest_thread);
+                }
+        }
+}
+
 /* Before the interval; NULL: none has waited for it then. */
 static const struct qos_resource_row* resource_find(const ResourcesReading *r, const struct qos_resource_row *row) {
         for (size_t i = 0; i < r->n; i++)
@@ -313,10 +352,8 @@ static void holder_find(const struct qos_resource_row *before, const struct qos_
                         most_waits = waits;
                 }
         }
-        if (most && most->tid != 0)
-                (void) snprintf(ret, DIAGNOSIS_HOLDER_MAX, "%.15s (%" PRIu32 ")", most->name, most->tid);
-        else if (most)
-                (void) snprintf(ret, DIAGNOSIS_HOLDER_MAX, "%.15s", most->name);
+        if (most)
+                thread_format(most->name, most->tid, ret);
 }
 
 static void locks_fill(const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
@@ -472,6 +509,7 @@ int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, Diagnosis
         contention_fill(&s, &ret->now);
         machine_fill(begin, end, ret);
         locks_fill(begin, end, ret);
+        threads_fill(begin, end, ret);
 
         peers_fill(u, window, ret);
 

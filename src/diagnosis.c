@@ -28,6 +28,7 @@ const DiagnosisFigure diagnosis_figures[] = {
         { "cpus",        offsetof(DiagnosisFigures, cpus)         },
         { "idleCpus",    offsetof(DiagnosisFigures, idle_cpus)    },
         { "busiest",     offsetof(DiagnosisFigures, busiest)      },
+        { "busiestThread", offsetof(DiagnosisFigures, busiest_thread) },
         { "throttled",   offsetof(DiagnosisFigures, throttled)    },
         { "reads",       offsetof(DiagnosisFigures, reads)        },
         { "majorFaults", offsetof(DiagnosisFigures, major_faults) },
@@ -84,6 +85,8 @@ _Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeo
 #define RETRANSMITS_MIN 0.01
 /* Pages that come back for each one that is read: half of what is read had been in memory before. */
 #define REFAULTS_MIN 0.5
+/* Two requests at a time, of which one waits for the other. */
+#define AT_ONCE_MIN 2.0
 /* Without a normal to compare with, an answer that takes as long as people notice is too slow. */
 #define SLOW_NSEC (100.0 * NSEC_PER_MSEC)
 /* Those of whose periods of quota one in twenty ends early have too little of it. */
@@ -463,6 +466,18 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
                                      parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE],
                                      "it uses four fifths or more of the CPUs that it may use, and its requests or threads wait",
                                      "It uses %.2f of the %.0f CPUs that it may use itself", f->threads[QOS_STATE_RUNNING], f->cpus);
+                return;
+        }
+
+        /* Requests that were read wait in the application, or are answered together, so that all of them wait for the last */
+        at_once = f->rate * (f->queue + f->service) / NSEC_PER_SEC;
+        if (f->busiest_thread >= CPUS_MOST && at_once >= AT_ONCE_MIN && parts->unexplained >= SHARE_MOST * f->first_byte && (!one || queue < SHARE_MOST || running < SHARE_MOST)) {
+                finding = diagnosis_add(d, FINDING_LIMIT, f->busiest_thread >= 0.9 ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY, QOS_STATE_RUNNING,
+                                        parts->unexplained / f->first_byte, parts->unexplained,
+                                        "two requests or more are there at a time, half of their time or more is no wait for a resource, and one thread runs for four fifths of the time or more",
+                                        "%.1f requests are there at a time, and wait for one another for %s of their %s (%.0f%%), as one thread is busy: %s used %.2f of a CPU",
+                                        at_once, SPAN(parts->unexplained), SPAN(f->first_byte), 100 * parts->unexplained / f->first_byte, e->busiest_thread, f->busiest_thread);
+                (void) snprintf(finding->resource, sizeof(finding->resource), "thread %s", e->busiest_thread);
                 return;
         }
 

@@ -26,6 +26,7 @@ typedef struct DiagnosisFigures {
         double cpus;                    /* that its threads may use */
         double idle_cpus;               /* … how many of them were idle on average */
         double busiest;                 /* CPUs that its busiest process used */
+        double busiest_thread;          /* … and its busiest thread */
         double throttled;               /* share of the periods of its CPU quota in which that was used up */
         double reads;                   /* pages read from devices */
         double major_faults, refaults, oom_kills;
@@ -75,6 +76,7 @@ typedef struct DiagnosisEvidence {
         DiagnosisNamed locks[DIAGNOSIS_NAMED_MAX];
         size_t n_locks;
         int busiest_pid;                /* 0: not known */
+        char busiest_thread[DIAGNOSIS_HOLDER_MAX]; /* "" */
 } DiagnosisEvidence;
 
 typedef enum FindingKind {

@@ -1045,6 +1045,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(cpus, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How many of these were idle"),
                 SD_VARLINK_DEFINE_FIELD(idleCpus, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("CPUs that its busiest thread used"),
+                SD_VARLINK_DEFINE_FIELD(busiestThread, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("CPUs that its busiest process used"),
                 SD_VARLINK_DEFINE_FIELD(busiest, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The part of the periods of its CPU quota in which that was used up"),

@@ -56,7 +56,7 @@ def found(d, kind):
 
 
 def noise(d):
-    return {"cpu"} if d["figures"]["idleCpus"] < 0.2 else set()
+    return {"cpu"} if scenario.in_vm or d["figures"]["idleCpus"] < 0.2 else set()
 
 
 def only(d, *kinds):
@@ -290,19 +290,9 @@ def postgresql():
     scenario.run("rm", "-rf", directory)
 
 
-@case("lock")
-def row_lock():
-    """Clients of PostgreSQL that all change the same row, each in a transaction that takes a while."""
-    with postgresql() as u:
-        with u.load("begin;\nupdate accounts set n = n + 1 where id = 1;\n\\sleep 5 ms\nend;\n", clients=6):
-            d = yield u
-    f = found(d, "lock")
-    check("postgres (" in f["text"], f"who held it: {f}")
-
-
 @case()
 def rows():
-    """The same with a row for each: nobody waits."""
+    """Clients of PostgreSQL that change rows, each its own."""
     with postgresql() as u:
         with u.load("\\set id random(1, 1000)\nbegin;\nupdate accounts set n = n + 1 where id = :id;\n\\sleep 5 ms\nend;\n", clients=6):
             yield u
@@ -316,6 +306,48 @@ def slow_readers():
         d = yield s
     f = found(d, "network")
     check("clients" in f["text"], f"whose fault it is: {f}")
+
+
+def over_a_cable(cable):
+    prepare()
+    s = Server(address="::", mode="thread", response=100000, netns=cable.b, settings=FIRST).start()
+    with loaded(s, netns=cable.a, address=cable.address_b, connections=4):
+        d = yield s
+    cable.cut()
+    f = found(d, "network")
+    check("segments are sent again" in f["text"] or "Segments are lost" in f["text"], f"what of the network: {f}")
+
+
+@case("network", also=("cpu",))
+def loss_towards_clients():
+    """Three packets of a hundred do not arrive."""
+    yield from over_a_cable(scenario.Cable(drop=30, delay_us=500, seed=7))
+
+
+@case("network", deadline=120, needs_vm="the development kernel has no netem")
+def netem_towards_clients():
+    yield from over_a_cable(scenario.NetemCable(netem="loss 3% delay 5ms"))
+
+
+@case("quota", deadline=120, needs_vm="the CPU controller is not there")
+def quota_too_small():
+    s = Toiler(cpu_us=5000, settings="CPUQuota=10%")
+    with loaded(s, connections=2):
+        d = yield s
+    f = found(d, "quota")
+    check(f["state"] == "throttled" and "its quota was used up in" in f["text"], f"what is said of the quota: {f}")
+
+
+@case("memory", also=("disk",), deadline=180, needs_vm="the memory controller is not there")
+def memory_too_small():
+    """A file of which each answer takes pages, and no room to keep it in memory."""
+    with files(1) as (path,):
+        scenario.run("dd", "if=/dev/urandom", f"of={path}", "bs=1M", "count=64", "conv=fsync", timeout=60)
+        s = Toiler(map=path, settings="MemoryMax=20M\nMemorySwapMax=0")
+        with loaded(s, connections=2):
+            d = yield s
+    f = found(d, "memory")
+    check("major faults" in f["text"], f"what is said of memory: {f}")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A server that is held up as it is told: for each request it takes CPU time, a mutex that all threads want, writes that are to
- * reach the disk, an answer from another server, or simply a while. One thread for each connection, or one for all; or a pool of
+ * reach the disk, pages of a file that it has mapped, an answer from another server, or simply a while. One thread for each connection, or one for all; or a pool of
  * workers that take one connection for one request; or one thread that takes the CPU time of several requests at once, for which those
  * of the connections wait. Speaks with client.c: requests of 64 bytes, answers of 128. */
 
@@ -17,7 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,11 +27,14 @@
 #define REQUEST 64
 #define RESPONSE 128
 #define IDLERS_STACK 65536
+#define MAP_READS 20
 
 static int arg_port, arg_ask, arg_workers, arg_idle, arg_batch;
 static size_t arg_response = RESPONSE, arg_sync_size = 4096;
 static uint64_t arg_cpu_us, arg_lock_us, arg_sleep_us;
-static const char *arg_sync;
+static const char *arg_sync, *arg_map;
+static volatile const char *map;
+static size_t map_size;
 
 static pthread_mutex_t hot_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t idle_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -138,6 +143,9 @@ static int toil(int fd, int *backend, int *file) {
                 pause_us(arg_lock_us);
                 pthread_mutex_unlock(&hot_mutex);
         }
+        if (map)
+                for (int i = 0; i < MAP_READS; i++)
+                        (void) map[(size_t) random() % map_size];
         if (arg_sync) {
                 if (*file < 0)
                         *file = open(arg_sync, O_RDWR|O_CREAT|O_CLOEXEC, 0600);
@@ -249,6 +257,7 @@ int main(int argc, char **argv) {
                 { "sleep-us", required_argument, NULL, 's' },
                 { "sync",     required_argument, NULL, 'y' },
                 { "sync-size", required_argument, NULL, 'n' },
+                { "map",      required_argument, NULL, 'm' },
                 { "ask",      required_argument, NULL, 'a' },
                 { "response", required_argument, NULL, 'r' },
                 {}
@@ -267,6 +276,7 @@ int main(int argc, char **argv) {
                 case 's': arg_sleep_us = strtoull(optarg, NULL, 10); break;
                 case 'y': arg_sync = optarg; break;
                 case 'n': arg_sync_size = strtoull(optarg, NULL, 10); break;
+                case 'm': arg_map = optarg; break;
                 case 'a': arg_ask = atoi(optarg); break;
                 case 'r': arg_response = strtoull(optarg, NULL, 10); break;
                 default: return 1;
@@ -274,6 +284,18 @@ int main(int argc, char **argv) {
 
         response = calloc(1, arg_response);
         block = calloc(1, arg_sync_size);
+        if (arg_map) {
+                int fd = open(arg_map, O_RDONLY|O_CLOEXEC);
+                struct stat st;
+
+                if (fd < 0 || fstat(fd, &st) < 0)
+                        fail(arg_map);
+                map_size = (size_t) st.st_size;
+                map = mmap(NULL, map_size, PROT_READ, MAP_SHARED, fd, 0);
+                /* No more than what is asked for */
+                if (map == MAP_FAILED || madvise((void*) map, map_size, MADV_RANDOM) < 0)
+                        fail(arg_map);
+        }
         in.sin_port = htons(arg_port);
         listen_fd = socket(AF_INET, SOCK_STREAM|SOCK_CLOEXEC, 0);
         if (!response || !block || listen_fd < 0)

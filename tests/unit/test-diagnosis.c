@@ -44,6 +44,11 @@ static const Finding* find(const Diagnosis *d, FindingKind kind) {
         return NULL;
 }
 
+static void diagnose_none(const DiagnosisEvidence *e, Diagnosis *d) {
+        diagnosis_make(e, d);
+        check(d->verdict == VERDICT_NOTHING && d->n_findings == 0);
+}
+
 /* This is found, and nothing else. */
 static const Finding* only(const DiagnosisEvidence *e, FindingKind kind, Diagnosis *d) {
         diagnosis_make(e, d);
@@ -450,6 +455,41 @@ static void test_normal(void) {
         check(d.verdict == VERDICT_UNKNOWN && d.n_findings == 0);
 }
 
+/* Those that are read and wait in the application. */
+static void test_inside(void) {
+        DiagnosisEvidence e = evidence();
+        const Finding *f;
+        Diagnosis d;
+
+        /* One thread does all of it, in batches */
+        e.now.rate = 400;
+        set_times(&e.now, 50 * US, 30 * MS);
+        e.now.threads[QOS_STATE_RUNNING] = e.now.busiest = e.now.busiest_thread = 0.95;
+        e.now.threads[QOS_STATE_PARK] = 11;
+        strcpy(e.busiest_thread, "batcher (17)");
+        f = only(&e, FINDING_LIMIT, &d);
+        check(f->certainty == CERTAINTY_CERTAIN && streq(f->resource, "thread batcher (17)") && strstr(f->text, "12.0 requests are there at a time"));
+        /* They wait for something else, and it is in the background */
+        e.now.asked = 400;
+        e.now.ask_time = 29 * MS;
+        (void) only(&e, FINDING_DEPENDENCY, &d);
+        /* One at a time waits for no other */
+        e.now.asked = 0;
+        e.now.rate = 40;
+        diagnose_none(&e, &d);
+
+        /* An event loop that answers all of a round at its end */
+        e = evidence();
+        e.now.rate = 117000;
+        set_times(&e.now, 225 * US, 129 * US);
+        e.now.cpus = 2;
+        e.now.threads[QOS_STATE_RUNNING] = e.now.busiest = e.now.busiest_thread = 0.87;
+        strcpy(e.busiest_thread, "redis-server (4)");
+        f = only(&e, FINDING_LIMIT, &d);
+        check(f->certainty == CERTAINTY_LIKELY && streq(f->resource, "thread redis-server (4)"));
+
+}
+
 /* What a history says is what the unit does, which need not be well. */
 static void test_history(void) {
         DiagnosisEvidence before = evidence(), e = evidence();
@@ -582,6 +622,7 @@ int main(void) {
         test_network();
         test_limit();
         test_normal();
+        test_inside();
         test_history();
         test_two();
         test_unknown();
