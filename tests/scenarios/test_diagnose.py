@@ -484,6 +484,17 @@ def nginx(server):
     return u
 
 
+@case("dependency")
+def nginx_before_a_slow_server():
+    """It has next to nothing to do, and waits."""
+    port = unused_port()
+    Unit(f"/usr/bin/python3 {scenario.SOURCES}/http_server.py {port}", settings=FIRST).start()
+    u = nginx(f"location / {{ return 200 well; }} location /late/ {{ proxy_pass http://127.0.0.1:{port}; }}")
+    with asked(f"http://127.0.0.1:{u.port}/late/20", per_second=40):
+        d = yield u
+    equal(found(d, "dependency")["resource"], f"127.0.0.1:{port}", f"whom it waits for: {said(d)}")
+
+
 @case()
 def steady_nginx():
     u = nginx('return 200 "hello";')

@@ -793,6 +793,10 @@ class Others(Test):
         self.qosd.diagnosis = nothing | {"verdict": "unknown"}
         self.assertIn("cannot be told", self.run_qosctl("diagnose", "nginx", status=1)[0])
 
+        # Where it is from, if it is from the history
+        self.qosd.diagnosis = nothing | {"normal": figures, "normalFrom": {"since": 1763683200000000000, "until": 1763683260000000000, "covered": 30 * 10 ** 9}}
+        self.assertIn("What is normal is from its history: 30s between ", self.out_of("diagnose", "nginx"))
+
         # What is normal is kept, and given back as it was
         self.qosd.diagnosis = nothing
         path = self.directory + "/normal"
