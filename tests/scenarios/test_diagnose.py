@@ -210,10 +210,12 @@ def one_busy_process():
 def broker():
     """A stream of Redis takes more messages than its one thread can."""
     u = redis(cpu=0)
-    with benchmark(u, connections=100, command=("XADD", "stream", "MAXLEN", "1000", "*", "message", "x" * 2000)):
+    # Of several fields, and some at once: more work for the server than for who sends them
+    fields = [w for i in range(20) for w in (f"field{i}", "x" * 20)]
+    with benchmark(u, connections=100, command=("-P", "16", "XADD", "stream", "MAXLEN", "1000", "*", *fields)):
         d = yield u
     f = found(d, "limit")
-    equal((f["state"], f["resource"]), ("running", f"process {u.main_pid}"), f"what saturates: {f}")
+    check(f["state"] == "running" and f["resource"] in (f"process {u.main_pid}", f"thread redis-server ({u.main_pid})"), f"what saturates: {f}")
 
 
 @case("limit")
@@ -343,6 +345,9 @@ def memory_too_small():
     """A file of which each answer takes pages, and no room to keep it in memory."""
     with files(1) as (path,):
         scenario.run("dd", "if=/dev/urandom", f"of={path}", "bs=1M", "count=64", "conv=fsync", timeout=60)
+        # What is in memory already is on the account of who has written it
+        with open("/proc/sys/vm/drop_caches", "w") as f:
+            f.write("3")
         s = Toiler(map=path, settings="MemoryMax=20M\nMemorySwapMax=0")
         with loaded(s, connections=2):
             d = yield s
