@@ -19,6 +19,7 @@ struct Table {
         Cell *cells;
         size_t n_cells, n_allocated;
         size_t marked;
+        size_t *widths;                 /* of all that was printed, before anything was made to fit */
         bool failed;
 };
 
@@ -30,6 +31,11 @@ Table* table_new(const Column *columns, size_t n_columns) {
         t = new0(Table, 1);
         if (!t)
                 return NULL;
+        t->widths = new0(size_t, n_columns);
+        if (!t->widths) {
+                free(t);
+                return NULL;
+        }
 
         t->columns = columns;
         t->n_columns = n_columns;
@@ -41,9 +47,9 @@ Table* table_free(Table *t) {
         if (!t)
                 return NULL;
 
-        for (size_t i = 0; i < t->n_cells; i++)
-                free(t->cells[i].text);
+        table_clear(t);
         free(t->cells);
+        free(t->widths);
         free(t);
         return NULL;
 }
@@ -92,12 +98,20 @@ size_t table_rows(const Table *t) {
         return t->n_cells / t->n_columns;
 }
 
+void table_clear(Table *t) {
+        for (size_t i = 0; i < t->n_cells; i++)
+                free(t->cells[i].text);
+        t->n_cells = 0;
+}
+
 /* The widths with which the table is at most limit wide (0: as wide as it is); 0 for what is left out. */
-static void table_layout(const Table *t, char *const *texts, size_t limit, size_t *widths) {
+static void table_layout(Table *t, char *const *texts, size_t limit, size_t *widths) {
         for (size_t c = 0; c < t->n_columns; c++)
-                widths[c] = text_width(t->columns[c].header);
+                widths[c] = MAX(text_width(t->columns[c].header), t->widths[c]);
         for (size_t i = 0; i < t->n_cells; i++)
                 widths[i % t->n_columns] = MAX(widths[i % t->n_columns], text_width(texts[i]));
+
+        memcpy(t->widths, widths, t->n_columns * sizeof(size_t));
 
         if (limit == 0)
                 return;
@@ -196,7 +210,7 @@ static void table_print_line(const Table *t, FILE *f, const Style *style, char *
         }
 }
 
-int table_print(const Table *t, FILE *f, const Style *style, bool legend, unsigned indent) {
+int table_print(Table *t, FILE *f, const Style *style, bool legend, unsigned indent) {
         _cleanup_free_ size_t *widths = NULL;
         _cleanup_free_ char **texts = NULL;
         int r = -ENOMEM;

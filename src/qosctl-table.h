@@ -31,6 +31,8 @@ void table_add_absent(Table *t);
 void table_mark_column(Table *t, size_t column);
 
 size_t table_rows(const Table *t);
+/* Takes the rows away: those that come are printed below them, with columns that are at least as wide. */
+void table_clear(Table *t);
 
 /* With header as legend says; indent columns stay empty before each line. */
-int table_print(const Table *t, FILE *f, const Style *style, bool legend, unsigned indent);
+int table_print(Table *t, FILE *f, const Style *style, bool legend, unsigned indent);

@@ -50,7 +50,7 @@ _qosctl() {
                 [set-threshold]=''
                 [clear-threshold]=''
                 [list-thresholds]=''
-                [monitor]=''
+                [monitor]='--interval= --window='
                 [wait]='--timeout='
                 [is-ok]=''
                 [probes]=''
@@ -100,7 +100,7 @@ _qosctl() {
                         compopt -o filenames
                         return
                         ;;
-                -d|--delay=) words='100ms 1s 5s' ;;
+                -d|--delay=|--interval=) words='100ms 1s 5s' ;;
                 -n|--iterations=) return ;;
                 --probes=) words='requests tls cpu block memory requests,tls requests,cpu requests,cpu,block,memory' ;;
                 --exclude=) words='port: http:/ redis:' ;;

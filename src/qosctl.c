@@ -20,10 +20,15 @@ uint64_t arg_since = SINCE_UNSET;
 uint64_t arg_for = 0;
 uint64_t arg_timeout = 0;
 uint64_t arg_delay = NSEC_PER_SEC;
+uint64_t arg_interval = 0;
 uint64_t arg_iterations = 0;
 
 /* A list on the command line: nobody types more probes or metrics than that. */
 #define LIST_MAX 1024U
+
+/* Between two readings. Windows roll no faster; nobody waits for longer. */
+#define REPEAT_MIN (100 * NSEC_PER_MSEC)
+#define REPEAT_MAX (24 * 3600 * NSEC_PER_SEC)
 
 /* Options that only some verbs take; those that always go together count as one. */
 enum {
@@ -38,6 +43,7 @@ enum {
         OPTION_TIMEOUT,
         OPTION_NOW,
         OPTION_NORMAL,
+        OPTION_INTERVAL,
         _OPTION_MAX,
 };
 
@@ -70,7 +76,7 @@ static const struct Verb {
         { "set-threshold",   1, 2,  0,                       verb_set_threshold   },
         { "clear-threshold", 1, -1, 0,                       verb_clear_threshold },
         { "list-thresholds", 0, -1, 0,                       verb_list_thresholds },
-        { "monitor",      0, -1, 0,                          verb_monitor      },
+        { "monitor",      0, -1, TAKES(INTERVAL)|TAKES(WINDOW), verb_monitor      },
         { "wait",         1, 2,  TAKES(TIMEOUT),             verb_wait         },
         { "is-ok",        1, -1, 0,                          verb_is_ok        },
         { "probes",       0, 0,  0,                          verb_probes       },
@@ -105,7 +111,7 @@ static int help(void) {
                       "  set-threshold UNIT RULE    Set what a unit must not be beyond\n"
                       "  clear-threshold UNIT NAME... Take thresholds away\n"
                       "  list-thresholds [UNIT...]  List thresholds, and whether they are violated\n"
-                      "  monitor [UNIT...]          Show when thresholds are crossed\n"
+                      "  monitor [UNIT...]          Show when thresholds are crossed, or readings\n"
                       "  wait UNIT CONDITION        Wait until a condition holds\n"
                       "  is-ok UNIT...              Check whether no threshold is violated\n"
                       "\n%2$sCommands on qosd:%3$s\n"
@@ -129,6 +135,7 @@ static int help(void) {
                       "                             With diagnose: observe for SPAN (default: 10s)\n"
                       "     --save=FILE             With diagnose: keep the figures, as what is normal\n"
                       "     --against=FILE          With diagnose: compare with what was kept\n"
+                      "     --interval=SPAN         With monitor: show readings, one each SPAN\n"
                       "     --timeout=SPAN          With wait: give up after SPAN\n"
                       "  -P METRIC                  With show: only this metric\n"
                       "     --value                 With show: only values, no names\n"
@@ -219,6 +226,7 @@ enum {
         ARG_SAVE,
         ARG_AGAINST,
         ARG_TIMEOUT,
+        ARG_INTERVAL,
         ARG_NOW,
         ARG_VALUE,
         ARG_JSON,
@@ -241,6 +249,7 @@ static int parse_argv(int argc, char **argv) {
                 { "save",            required_argument, NULL, ARG_SAVE            },
                 { "against",         required_argument, NULL, ARG_AGAINST         },
                 { "timeout",         required_argument, NULL, ARG_TIMEOUT         },
+                { "interval",        required_argument, NULL, ARG_INTERVAL        },
                 { "now",             no_argument,       NULL, ARG_NOW             },
                 { "value",           no_argument,       NULL, ARG_VALUE           },
                 { "batch",           no_argument,       NULL, 'b'                 },
@@ -338,6 +347,13 @@ static int parse_argv(int argc, char **argv) {
                         given[OPTION_TIMEOUT] = "--timeout=";
                         break;
 
+                case ARG_INTERVAL:
+                        r = parse_span(optarg, &arg_interval);
+                        if (r < 0 || arg_interval < REPEAT_MIN || arg_interval > REPEAT_MAX)
+                                return complain(-EINVAL, "Invalid interval '%s', expected a time span of 100ms to 1d.", optarg);
+                        given[OPTION_INTERVAL] = "--interval=";
+                        break;
+
                 case ARG_NOW:
                         arg_now = true;
                         given[OPTION_NOW] = "--now";
@@ -372,8 +388,7 @@ static int parse_argv(int argc, char **argv) {
 
                 case 'd':
                         r = parse_span(optarg, &arg_delay);
-                        /* Windows roll no faster. */
-                        if (r < 0 || arg_delay < 100 * NSEC_PER_MSEC || arg_delay > 24 * 3600 * NSEC_PER_SEC)
+                        if (r < 0 || arg_delay < REPEAT_MIN || arg_delay > REPEAT_MAX)
                                 return complain(-EINVAL, "Invalid delay '%s', expected a time span of 100ms to 1d.", optarg);
                         given[OPTION_REPEAT] = "--delay=";
                         break;

@@ -39,6 +39,7 @@ extern uint64_t arg_for;                /* ns; 0: no limit */
 extern const char *arg_save;            /* of diagnose: files for what is normal; NULL: none */
 extern const char *arg_against;
 extern uint64_t arg_delay;              /* ns */
+extern uint64_t arg_interval;           /* ns; 0: none was asked for */
 extern uint64_t arg_iterations;         /* 0: no limit */
 
 /* The verbs get the arguments after their name and return an exit status, or a negative errno that is logged. */

@@ -214,7 +214,7 @@ static const Column columns[] = {
         { "RATE", .right = true },
 };
 
-static char* print_table(const Table *t, unsigned width, bool colors, bool legend) {
+static char* print_table(Table *t, unsigned width, bool colors, bool legend) {
         const Style style = { .width = width, .utf8 = true, .colors = colors };
         char *text = NULL;
         size_t size;
@@ -262,6 +262,19 @@ static void test_table(void) {
                     "\x1b[0;4mUNIT         \x1b[0m\x1b[0;4m ACTIVE\x1b[0m\x1b[0;4m    RATE\x1b[0m\n"
                     "nginx.service \x1b[0;1;32mactive\x1b[0m 15.1k/s\n"
                     "a\\x0ab        \x1b[0;90m-\x1b[0m          0/s\n");
+
+        /* What comes below what was printed is as wide, or wider */
+        table_clear(t);
+        CHECK(table_rows(t) == 0);
+        table_add(t, COLOR_NONE, "%s", "a.service");
+        table_add(t, COLOR_NONE, "%s", "inactive");
+        table_add(t, COLOR_NONE, "%s", "1/s");
+        check_freed(print_table(t, 0, false, false), "a.service     inactive     1/s\n");
+        table_clear(t);
+        table_add(t, COLOR_NONE, "%s", "b.service");
+        table_add_absent(t);
+        table_add(t, COLOR_NONE, "%s", "1/s");
+        check_freed(print_table(t, 0, false, false), "b.service     -            1/s\n");
 
         empty = table_new(columns, ELEMENTSOF(columns));
         CHECK(empty);

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Readings at an interval, as qosctl monitor --interval= shows them."""
+
+import json
+import subprocess
+import time
+
+from scenario import check, equal, fail, load, qosctl, start_served, test
+
+
+class Monitored:
+    """Lines of qosctl monitor --interval=100ms."""
+
+    def __init__(self, *arguments):
+        self.process = subprocess.Popen(["qosctl", "--no-pager", "monitor", "--interval=100ms", *arguments],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
+
+    def line(self):
+        line = self.process.stdout.readline()
+        check(line.endswith("\n"), f"a line of qosctl monitor: {line!r}")
+        return line.rstrip("\n")
+
+    def until(self, what, probe):
+        """The first line that probe() likes."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            line = self.line()
+            if probe(line):
+                return line
+        fail(f"waited in vain until {what}; last line: {line!r}")
+
+    def ends(self):
+        """By itself. What it said then."""
+        try:
+            out, err = self.process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            fail("qosctl monitor did not end")
+        equal(self.process.returncode, 1, "exit status")
+        return err
+
+    def stop(self):
+        self.process.terminate()
+        self.process.communicate()
+
+
+@test(vm=True, deadline=60)
+def readings_as_json():
+    """Each unit once per interval, with all that was answered until then; also units that are attached later, and none after the end."""
+    a = start_served()
+    m = Monitored(a.name, "--window=total", "--json=short")
+    seen = {}
+
+    def is_read(line, unit, n):
+        s = json.loads(line)["snapshot"]
+        # The same reading may be shown twice, if nothing is new
+        check(s["timestamp"] >= seen.get(s["unit"], 0), f"readings of {s['unit']} in order")
+        seen[s["unit"]] = s["timestamp"]
+        return s["unit"] == unit.name and s["requests"]["server"]["count"] == n
+
+    m.until("nothing was answered yet", lambda line: is_read(line, a, 0))
+    load(a, number=123)
+    m.until("all is answered", lambda line: is_read(line, a, 123))
+    equal(set(seen), {a.name}, "units")
+
+    everything = Monitored("--window=total", "--json=short")
+    b = start_served()
+    load(b, number=45)
+    everything.until("a unit that was attached later is there", lambda line: is_read(line, b, 45))
+    everything.stop()
+
+    qosctl("detach", a.name)
+    check("is no longer attached" in m.ends(), "why it ended")
+
+
+@test(deadline=60)
+def readings_for_people():
+    """Lines below one header, in columns that all lines have."""
+    a, b = start_served(), start_served()
+    load(a, number=1000)
+    m = Monitored(a.name, b.name)
+    header = m.line()
+    equal(header.split()[:4], ["TIME", "UNIT", "ACTIVE", "RATE"], "the header")
+    columns = header.index("ACTIVE"), header.index("RATE") + len("RATE")
+    units = []
+    for _ in range(8):
+        line = m.line()
+        check(line[columns[0]:].split()[0] in ("active", "inactive"), f"the state is below its header:\n{header}\n{line}")
+        check(line[:columns[1]].endswith("/s") and line[columns[1]] == " ", f"the rate is below its header:\n{header}\n{line}")
+        units.append(line.split()[1])
+    equal(sorted(units), sorted([a.name, b.name] * 4), "lines of units")
+    m.stop()
+
+    m = Monitored(a.name, "--no-legend")
+    check("TIME" not in m.line(), "a header that was not wanted")
+    # Whoever reads closes the pipe
+    m.process.stdout.close()
+    check(m.process.wait(60) != 0, "it goes on without a reader")
+
+
+@test()
+def what_is_no_interval():
+    for arguments, message in ((["monitor", "--interval=0"], "100ms to 1d"), (["monitor", "--interval=99ms"], "100ms to 1d"),
+                               (["monitor", "--interval=2d"], "100ms to 1d"), (["monitor", "--interval="], "100ms to 1d"),
+                               (["monitor", "--interval=-1s"], "100ms to 1d"), (["monitor", "--interval=fast"], "100ms to 1d"),
+                               (["list", "--interval=1s"], "does not take --interval="), (["monitor", "--window=1s"], "only with --interval="),
+                               (["monitor", "--interval=1s", "--window=0"], "window")):
+        r = qosctl(*arguments, ok=False)
+        equal(r.returncode, 2, f"{arguments}: exit status")
+        check(message in r.stderr, f"{arguments}: {r.stderr}")
+    r = qosctl("monitor", "--interval=1s", "no-such-unit.service", ok=False)
+    check(r.returncode in (3, 4) and "no-such-unit.service" in r.stderr, f"a unit that is not there: {r.returncode} {r.stderr}")
