@@ -82,8 +82,8 @@ typedef struct Balance {
 
         sd_event *event;
         sd_bus *bus;
-        qosd *qosd;
-        qosd_view *view;
+        qosd *qosd;                     /* connected, and the unit is observed */
+        qosd_view *view;                /* NULL: it has none, and qosd is asked for each reading */
         uint64_t connect_at;    /* CLOCK_MONOTONIC usec, as the others */
         uint64_t look_at;
         unsigned tick;
@@ -225,17 +225,42 @@ static void level_set(Balance *b, unsigned level, uint64_t now) {
 
 /* ---- the rules ------------------------------------------------------------------------------------------------ */
 
+/* The daemon says only these. Of those that are not below the one that is wanted, the next: less is taken too late than too soon. */
+static const char* quantile_metric(double q) {
+        static const struct {
+                double quantile;
+                const char *metric;
+        } table[] = {
+                { .5,   "requests.server.firstByte.p50" },
+                { .9,   "requests.server.firstByte.p90" },
+                { .95,  "requests.server.firstByte.p95" },
+                { .99,  "requests.server.firstByte.p99" },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                if (q <= table[i].quantile)
+                        return table[i].metric;
+        return "requests.server.firstByte.p999";
+}
+
+static int read_window(Balance *b, uint64_t window, uint64_t *ret) {
+        _cleanup_(qosd_snapshot_unrefp) qosd_snapshot *s = NULL;
+        int r;
+
+        if (b->view) {
+                r = qosd_view_read(b->view, QOSD_FIRST_BYTE, window);
+                return r < 0 ? r : qosd_view_get_quantile(b->view, b->quantile, ret);
+        }
+        r = qosd_read(b->qosd, &b->unit, 1, window, &s);
+        return r < 0 ? r : qosd_snapshot_get_integer(s, quantile_metric(b->quantile), ret);
+}
+
 /* Of the first window that has enough requests. */
 static int read_quantile(Balance *b, uint64_t window, uint64_t or_window, uint64_t *ret) {
         int r;
 
-        r = qosd_view_read(b->view, QOSD_FIRST_BYTE, window);
-        if (r >= 0)
-                r = qosd_view_get_quantile(b->view, b->quantile, ret);
-        if (r != -ENODATA)
-                return r;
-        r = qosd_view_read(b->view, QOSD_FIRST_BYTE, or_window);
-        return r < 0 ? r : qosd_view_get_quantile(b->view, b->quantile, ret);
+        r = read_window(b, window, ret);
+        return r == -ENODATA ? read_window(b, or_window, ret) : r;
 }
 
 /* Nothing is answered: nothing is asked, or it hangs. */
@@ -310,6 +335,16 @@ static void balance_lose(Balance *b, uint64_t now, const char *step, int error) 
         level_set(b, level_max(b), now);
 }
 
+/* Whether there are figures where there is no view. */
+static int can_ask(Balance *b) {
+        _cleanup_(qosd_snapshot_unrefp) qosd_snapshot *s = NULL;
+        uint64_t n;
+        int r;
+
+        r = qosd_read(b->qosd, &b->unit, 1, WINDOW_LONG, &s);
+        return r < 0 ? r : qosd_snapshot_get_integer(s, "requests.server.count", &n);
+}
+
 static void balance_connect(Balance *b, uint64_t now) {
         const char *step = "connecting";
         int r;
@@ -322,6 +357,9 @@ static void balance_connect(Balance *b, uint64_t now) {
         if (r >= 0) {
                 step = "opening the view";
                 r = qosd_view_open(b->qosd, b->unit, &b->view);
+                /* Units lie in it, or have lain in it: after a reconnect that may be said of one that had a view before */
+                if (r == -EOPNOTSUPP)
+                        r = can_ask(b);
         }
         if (r < 0)
                 balance_lose(b, now, step, r);
@@ -335,9 +373,9 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *userdata) {
         double slack_now, slack_long;
         int r;
 
-        if (!b->view && now >= b->connect_at)
+        if (!b->qosd && now >= b->connect_at)
                 balance_connect(b, now);
-        if (b->view && now >= b->look_at) {
+        if (b->qosd && now >= b->look_at) {
                 b->look_at = now + LOOK_USEC;
                 r = read_slack(b, &slack_now, &slack_long);
                 if (r < 0 && r != -EAGAIN)

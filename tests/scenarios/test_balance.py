@@ -6,16 +6,16 @@ import socket
 import time
 
 import scenario
-from scenario import Client, Server, Unit, check, equal, kill_qosd, qosd_pid, systemctl, test, unit_name, unit_property, unused_port, wait_for, wait_qosd
+from scenario import Client, Server, Unit, attach, check, equal, kill_qosd, qosd_pid, systemctl, test, unit_name, unit_property, unused_port, wait_for, wait_qosd
 
 
 class Victim(Unit):
     """A unit that is slow at one port, and not at the other: which of them is asked decides how fast it is."""
 
-    def __init__(self):
+    def __init__(self, settings=""):
         self.fast, self.slow = unused_port(), unused_port()
         super().__init__(f"sh -c '{scenario.tools}/server --mode=thread --port={self.slow} --delay-us=300000 & "
-                         f"exec {scenario.tools}/server --mode=thread --port={self.fast}'")
+                         f"exec {scenario.tools}/server --mode=thread --port={self.fast}'", settings=settings)
 
     def start(self):
         super().start()
@@ -49,8 +49,8 @@ def frozen(units):
 
 
 class Balance(Unit):
-    def __init__(self, victim, batch, target="100000us"):
-        arguments = f"--unit={victim.name} --target={target} --quantile=0.9 --verbose {' '.join(u.name for u in batch)}"
+    def __init__(self, victim, batch, by="freeze"):
+        arguments = f"--unit={victim.name} --target=100ms --quantile=0.9 --by={by} --verbose {' '.join(u.name for u in batch)}"
         self.guard = Unit(f"qos-balance --release {arguments}", name=unit_name("guard"), type="oneshot")
         super().__init__(f"qos-balance {arguments}", unit_settings=f"OnFailure={self.guard.name}")
 
@@ -111,6 +111,57 @@ def without_figures_nothing_is_held_back():
         wait_for("it is noticed", lambda: steps(b, "No figures of") > lost, 30, pause=0.1)
         # It has attached again, and knows again
         wait_for("it is frozen again", lambda: frozen(batch) == ["frozen"], 60, pause=0.1)
+    asking.end()
+
+
+@test(exclusive=True, deadline=200)
+def a_unit_in_another_that_is_observed():
+    """Once qosd has gone it has no view any more, as it has lain in the slice: qosd is asked instead."""
+    slice = attach(unit_name("slice", ".slice"))
+    victim, batch = Victim(f"Slice={slice}").start(), batch_units(1)
+    b = Balance(victim, batch).start()
+    asking = Asking(victim, slow=True)
+    wait_for("it is frozen", lambda: frozen(batch) == ["frozen"], 30, pause=0.1)
+    pid, lost = qosd_pid(), steps(b, "No figures of")
+    kill_qosd()
+    wait_qosd(pid)
+    wait_for("it is noticed", lambda: steps(b, "No figures of") > lost, 30, pause=0.1)
+    wait_for("it is frozen again", lambda: frozen(batch) == ["frozen"], 60, pause=0.1)
+    # And stays so, that is it was no leftover
+    taken = steps(b, "level=0/10")
+    wait_for("it goes on to look", lambda: steps(b, "level=0/10") >= taken + 20, 30, pause=0.2)
+    equal(frozen(batch), ["frozen"], "the batch unit")
+    equal(steps(b, "opening the view"), 0, "complaints")
+    asking.end()
+
+
+def quotas(units):
+    """Microseconds in 100 ms, or "max"."""
+    words = []
+    for u in units:
+        with open(f"/sys/fs/cgroup{u.control_group}/cpu.max") as f:
+            words.append(f.read().split()[0])
+    return words
+
+
+@test(deadline=300, needs_vm="a CPU quota needs the cpu controller")
+def by_quota():
+    """The same with quotas: what is taken is given back, and also when it is killed."""
+    victim, batch = Victim().start(), batch_units(2)
+    b = Balance(victim, batch, by="quota").start()
+    asking = Asking(victim, slow=True)
+    # A hundredth of a CPU, which is 1 ms in 100
+    wait_for("all is taken", lambda: quotas(batch) == ["1000"] * 2, 30, pause=0.2)
+    equal(frozen(batch), ["running"] * 2, "the batch units")
+    b.kill("SIGKILL")
+    wait_for("it is given back", lambda: quotas(batch) == ["max"] * 2, 30, pause=0.2)
+    asking.end()
+
+    b.start()
+    asking = Asking(victim, slow=True)
+    wait_for("something is taken again", lambda: "max" not in quotas(batch), 30, pause=0.2)
+    b.stop()
+    equal(quotas(batch), ["max"] * 2, "what the batch units may have")
     asking.end()
 
 
