@@ -84,11 +84,11 @@ static int level_create(const char *directory, const Alarm *a) {
                 path = NULL;
                 return -ENOMEM;
         }
-        r = threshold_format(&a->rule, &rule);
+        /* For everybody, as thresholds are */
+        r = threshold_format(&a->rule, /* named= */ false, &rule);
         if (r < 0)
                 return r;
 
-        /* For everybody, as thresholds are */
         if (mkdir(directory, 0755) < 0 && errno != EEXIST)
                 return -errno;
         if (chmod(directory, 0755) < 0)
@@ -233,7 +233,7 @@ static void alarm_log(const Alarms *alarms, const AlarmEvent *e, const char *sna
         _cleanup_free_ char *rule = NULL, *message = NULL, *unit = NULL;
         size_t n = 0;
 
-        if (level > log_get_max_level() || threshold_format(&e->rule, &rule) < 0)
+        if (level > log_get_max_level() || threshold_format(&e->rule, /* named= */ false, &rule) < 0)
                 return;
         shares_format(e, shares, sizeof(shares));
         if (asprintf(&message, "MESSAGE='%s' of '%s' is %s: %s%s (%s)", e->rule.name, e->unit, threshold_state_to_string(e->state),
@@ -252,7 +252,7 @@ static void alarm_log(const Alarms *alarms, const AlarmEvent *e, const char *sna
 
         (void) snprintf(priority, sizeof(priority), "PRIORITY=%i", level);
         (void) snprintf(name, sizeof(name), "QOS_THRESHOLD=%s", e->rule.name);
-        (void) snprintf(metric, sizeof(metric), "QOS_METRIC=%s", threshold_format_metric(&e->rule, (char[THRESHOLD_METRIC_MAX]) {}));
+        (void) snprintf(metric, sizeof(metric), "QOS_METRIC=%s", threshold_format_metric(&e->rule, /* named= */ false, (char[THRESHOLD_METRIC_MAX]) {}));
         (void) snprintf(state, sizeof(state), "QOS_STATE=%s", threshold_state_to_string(e->state));
         (void) snprintf(limit, sizeof(limit), "QOS_LIMIT=%.15g", e->rule.limit);
         (void) snprintf(seq, sizeof(seq), "QOS_SEQ=%" PRIu64, e->seq);
@@ -805,7 +805,7 @@ int alarms_to_json(const Unit *u, sd_json_variant **ret) {
                 /* Those who hold leases will have lost their connections */
                 if (a->source == ALARM_LEASE)
                         continue;
-                r = threshold_format(&a->rule, &rule);
+                r = threshold_format(&a->rule, /* named= */ true, &rule);
                 if (r < 0)
                         return r;
                 r = sd_json_variant_append_arraybo(&array,

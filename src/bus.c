@@ -304,7 +304,7 @@ static void call_set_threshold(Call *c) {
 
         r = alarm_set(c->client->server->manager, &request, &a, &e);
         if (r >= 0)
-                r = threshold_format(&a->rule, &whole);
+                r = threshold_format(&a->rule, /* named= */ true, &whole);
         if (r < 0)
                 reply_error(c->message, r, &e);
         else
@@ -640,12 +640,13 @@ static int manager_method_clear_threshold(sd_bus_message *m, void *userdata, sd_
         return method_change_threshold(ASSERT_PTR(userdata), m, &action_clear, error);
 }
 
+/* No peers are shown on this bus. */
 static int append_threshold(sd_bus_message *reply, const Alarm *a) {
         AlarmAccount account = { ABSENT, ABSENT, NAN, NAN };
         _cleanup_free_ char *whole = NULL;
         int r;
 
-        r = threshold_format(&a->rule, &whole);
+        r = threshold_format(&a->rule, /* named= */ false, &whole);
         if (r < 0)
                 return r;
         (void) alarm_get_account(a, &account);

@@ -578,13 +578,15 @@ int threshold_value_to_json(const Metric *metric, double value, sd_json_variant 
 }
 
 /* What a threshold and its event have in common. */
-static int threshold_to_json(const char *unit, const ThresholdRule *rule, ThresholdState state, double value, uint64_t samples, sd_json_variant **ret) {
+static int threshold_to_json(const char *unit, const ThresholdRule *rule, bool peers, ThresholdState state, double value, uint64_t samples,
+                             sd_json_variant **ret) {
+
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *limit_json = NULL, *value_json = NULL;
         double slack = threshold_get_slack(rule, value);
         _cleanup_free_ char *whole = NULL;
         int r;
 
-        r = threshold_format(rule, &whole);
+        r = threshold_format(rule, peers, &whole);
         if (r >= 0)
                 r = threshold_value_to_json(rule->metric, rule->limit, &limit_json);
         if (r >= 0 && !isnan(value))
@@ -596,7 +598,7 @@ static int threshold_to_json(const char *unit, const ThresholdRule *rule, Thresh
                               SD_JSON_BUILD_PAIR_STRING("unit", unit),
                               SD_JSON_BUILD_PAIR_STRING("name", rule->name),
                               SD_JSON_BUILD_PAIR_STRING("threshold", whole),
-                              SD_JSON_BUILD_PAIR_STRING("metric", threshold_format_metric(rule, (char[THRESHOLD_METRIC_MAX]) {})),
+                              SD_JSON_BUILD_PAIR_STRING("metric", threshold_format_metric(rule, peers, (char[THRESHOLD_METRIC_MAX]) {})),
                               SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(state)),
                               SD_JSON_BUILD_PAIR_VARIANT("limit", limit_json),
                               SD_JSON_BUILD_PAIR_CONDITION(!!value_json, "value", SD_JSON_BUILD_VARIANT(value_json)),
@@ -614,12 +616,12 @@ static int set_real(sd_json_variant **v, const char *key, double value) {
         return r < 0 ? r : sd_json_variant_set_field(v, key, real);
 }
 
-int alarm_to_json(const Alarm *a, bool accounts, sd_json_variant **ret) {
+int alarm_to_json(const Alarm *a, bool peers, bool accounts, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         AlarmAccount account;
         int r;
 
-        r = threshold_to_json(a->unit->name, &a->rule, a->machine.state, a->value, a->samples, &v);
+        r = threshold_to_json(a->unit->name, &a->rule, peers, a->machine.state, a->value, a->samples, &v);
         if (r >= 0)
                 r = sd_json_variant_set_field_string(&v, "source", alarm_source_to_string(a->source));
         if (r >= 0 && a->origin)
@@ -640,11 +642,11 @@ int alarm_to_json(const Alarm *a, bool accounts, sd_json_variant **ret) {
         return r;
 }
 
-int alarm_event_to_json(const AlarmEvent *e, sd_json_variant **ret) {
+int alarm_event_to_json(const AlarmEvent *e, bool peers, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *shares = NULL;
         int r;
 
-        r = threshold_to_json(e->unit, &e->rule, e->state, e->value, e->samples, &v);
+        r = threshold_to_json(e->unit, &e->rule, peers, e->state, e->value, e->samples, &v);
         if (r >= 0)
                 r = sd_json_variant_set_field_string(&v, "previous", threshold_state_to_string(e->previous));
         if (r >= 0)

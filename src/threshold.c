@@ -318,7 +318,7 @@ static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
         if (rule->below ? rule->clear < rule->limit : rule->clear > rule->limit)
                 return parser_fail(p, "what clears it must not be beyond its limit");
         if ((*rule->selector || startswith(rule->metric->name, "requests.client.")) && !window_is_for_rows(rule->window_nsec))
-                return parser_fail(p, "'%s' is known over windows of 2s to 10s", threshold_format_metric(rule, (char[THRESHOLD_METRIC_MAX]) {}));
+                return parser_fail(p, "'%s' is known over windows of 2s to 10s", threshold_format_metric(rule, /* named= */ true, (char[THRESHOLD_METRIC_MAX]) {}));
         return 0;
 }
 
@@ -393,26 +393,36 @@ void threshold_get_selector(const ThresholdRule *rule, Selector *ret) {
         assert(*rule->selector);
 
         /* It was parsed before */
-        if (selector_parse(threshold_format_metric(rule, metric), ret, name) < 0)
+        if (selector_parse(threshold_format_metric(rule, /* named= */ true, metric), ret, name) < 0)
                 abort();
         if (ret->text)
                 ret->text = rule->selector;
 }
 
-const char* threshold_format_metric(const ThresholdRule *rule, char buffer[static THRESHOLD_METRIC_MAX]) {
+/* As in snapshots: of endpoints the paths, and of peers all. */
+static bool selector_is_for_all(const ThresholdRule *rule) {
+        Selector s;
+
+        if (!*rule->selector)
+                return true;
+        threshold_get_selector(rule, &s);
+        return !s.client && s.type != SELECTOR_PATH;
+}
+
+const char* threshold_format_metric(const ThresholdRule *rule, bool named, char buffer[static THRESHOLD_METRIC_MAX]) {
         /* Both roles' names are as long */
         int l = *rule->selector ? (int) strlen("requests.server") : 0;
 
-        (void) snprintf(buffer, THRESHOLD_METRIC_MAX, "%.*s%s%s%s%s", l, rule->metric->name, l > 0 ? "[" : "", rule->selector, l > 0 ? "]" : "",
-                        rule->metric->name + l);
+        (void) snprintf(buffer, THRESHOLD_METRIC_MAX, "%.*s%s%s%s%s", l, rule->metric->name, l > 0 ? "[" : "",
+                        named || selector_is_for_all(rule) ? rule->selector : "...", l > 0 ? "]" : "", rule->metric->name + l);
         return buffer;
 }
 
-int threshold_format(const ThresholdRule *rule, char **ret) {
+int threshold_format(const ThresholdRule *rule, bool named, char **ret) {
         char metric[THRESHOLD_METRIC_MAX], limit[32], clear[32], window[32], enter[32], leave[32], stay[32];
 
         if (asprintf(ret, "%s%s%s %c %s over %s for %s, clear %s for %s%s%s",
-                     rule->name, *rule->name ? ": " : "", threshold_format_metric(rule, metric), rule->below ? '<' : '>',
+                     rule->name, *rule->name ? ": " : "", threshold_format_metric(rule, named, metric), rule->below ? '<' : '>',
                      format_limit(limit, rule->metric, rule->limit),
                      format_exact(window, rule->window_nsec),
                      format_exact(enter, rule->enter_nsec),

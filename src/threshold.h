@@ -51,12 +51,13 @@ int threshold_parse_condition(const char *s, uint64_t window_nsec, ThresholdRule
 
 bool threshold_name_is_valid(const char *name);
 
-/* The rule in full, as threshold_parse() takes it, with all that was left out. What is read of it is the same rule. */
-int threshold_format(const ThresholdRule *rule, char **ret);
+/* The rule in full, as threshold_parse() takes it, with all that was left out. What is read of it is the same rule. Not named: for
+ * somebody who may not know peers and paths, with "..." in their place. */
+int threshold_format(const ThresholdRule *rule, bool named, char **ret);
 
 /* The metric with its selector: "requests.server[:443].latency.p99". */
 #define THRESHOLD_METRIC_MAX (SELECTOR_METRIC_MAX + THRESHOLD_SELECTOR_MAX + 3)
-const char* threshold_format_metric(const ThresholdRule *rule, char buffer[static THRESHOLD_METRIC_MAX]);
+const char* threshold_format_metric(const ThresholdRule *rule, bool named, char buffer[static THRESHOLD_METRIC_MAX]);
 
 /* Of a rule that has one. Points into the rule. */
 void threshold_get_selector(const ThresholdRule *rule, Selector *ret);

@@ -143,7 +143,7 @@ static int unit_property_get_thresholds(sd_bus *bus, const char *path, const cha
         for (Alarm *a = alarm_next(u, NULL); a && r >= 0; a = alarm_next(u, a)) {
                 _cleanup_free_ char *whole = NULL;
 
-                r = threshold_format(&a->rule, &whole);
+                r = threshold_format(&a->rule, /* named= */ false, &whole);
                 if (r >= 0)
                         r = sd_bus_message_append(reply, "(ssst)", a->rule.name, whole, threshold_state_to_string(a->machine.state), a->since);
         }
@@ -446,7 +446,7 @@ int unit_objects_emit_crossed(UnitObjects *o, Unit *u, const AlarmEvent *e) {
         if (r < 0)
                 return r;
         return sd_bus_emit_signal(o->bus, path, Unit_INTERFACE, "ThresholdCrossed", "ssssdddttt",
-                                  e->rule.name, threshold_format_metric(&e->rule, (char[THRESHOLD_METRIC_MAX]) {}), threshold_state_to_string(e->state), threshold_state_to_string(e->previous),
+                                  e->rule.name, threshold_format_metric(&e->rule, /* named= */ false, (char[THRESHOLD_METRIC_MAX]) {}), threshold_state_to_string(e->state), threshold_state_to_string(e->previous),
                                   e->value, e->rule.limit, threshold_get_slack(&e->rule, e->value), e->samples, e->seq, e->timestamp);
 }
 

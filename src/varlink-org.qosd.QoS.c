@@ -776,7 +776,7 @@ static SD_VARLINK_DEFINE_METHOD(
         DEFINE(name, SD_VARLINK_STRING, 0), \
         FIELD_COMMENT("The whole of it, as SetThreshold() takes it, with all that may be left out"), \
         DEFINE(threshold, SD_VARLINK_STRING, 0), \
-        FIELD_COMMENT("The metric"), \
+        FIELD_COMMENT("The metric. Of a peer, and of an endpoint with a path, \"...\" stands for it, here and above, unless the caller is root or the user whose control group the unit is"), \
         DEFINE(metric, SD_VARLINK_STRING, 0), \
         FIELD_COMMENT("The state"), \
         DEFINE_BY_TYPE(state, ThresholdState, 0), \

@@ -471,8 +471,12 @@ static Mark** connection_find_mark(Connection *c, const Unit *u) {
 }
 
 /* With whom a unit talks is for root, and for whose control group it is. */
+static bool connection_may_see_peers_of(const Connection *c, const char *unit) {
+        return c->uid == 0 || manager_uid_owns(c->server->manager, unit, c->uid);
+}
+
 static bool connection_may_see_peers(const Connection *c, const Unit *u) {
-        return c->uid == 0 || manager_uid_owns(c->server->manager, u->name, c->uid);
+        return connection_may_see_peers_of(c, u->name);
 }
 
 static int unit_to_snapshot(Unit *u, const Connection *c, uint64_t window, sd_json_variant **ret) {
@@ -840,7 +844,8 @@ static bool names_have(char **names, const char *name) {
 }
 
 /* units: NULL for all */
-static int thresholds_to_json(Manager *m, char **units, bool accounts, sd_json_variant **ret) {
+static int thresholds_to_json(const Connection *c, char **units, bool accounts, sd_json_variant **ret) {
+        const Manager *m = c->server->manager;
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         int r;
 
@@ -851,7 +856,7 @@ static int thresholds_to_json(Manager *m, char **units, bool accounts, sd_json_v
 
                         if (!names_have(units, m->units[i]->name))
                                 continue;
-                        r = alarm_to_json(a, accounts, &v);
+                        r = alarm_to_json(a, connection_may_see_peers(c, a->unit), accounts, &v);
                         if (r >= 0)
                                 r = sd_json_variant_append_array(&array, v);
                 }
@@ -872,7 +877,7 @@ static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_
         if (r < 0)
                 return r;
         if (alarm_next(u, NULL)) {
-                r = thresholds_to_json(u->manager, (char*[]) { u->name, NULL }, false, &thresholds);
+                r = thresholds_to_json(c, (char*[]) { u->name, NULL }, false, &thresholds);
                 if (r < 0)
                         return r;
         }
@@ -1582,7 +1587,7 @@ static int connection_set_threshold(Connection *c) {
         connection_forget_call(c);
         if (r < 0)
                 return reply_error(c->link, r, &e);
-        r = threshold_format(&a->rule, &whole);
+        r = threshold_format(&a->rule, /* named= */ true, &whole);
         if (r < 0)
                 return r;
         return sd_varlink_replybo(c->link,
@@ -1675,7 +1680,7 @@ static int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *paramete
                         return reply_error(link, -ENXIO, &e);
         }
 
-        r = thresholds_to_json(c->server->manager, only ? (char*[]) { only->name, NULL } : NULL, true, &array);
+        r = thresholds_to_json(c, only ? (char*[]) { only->name, NULL } : NULL, true, &array);
         if (r < 0)
                 return r;
         n = sd_json_variant_elements(array);
@@ -1698,7 +1703,7 @@ static int connection_send_event(const AlarmEvent *e, void *userdata) {
         int r;
 
         if (names_have(c->monitor->units, e->unit)) {
-                r = alarm_event_to_json(e, &v);
+                r = alarm_event_to_json(e, connection_may_see_peers_of(c, e->unit), &v);
                 if (r >= 0)
                         r = sd_varlink_notifybo(c->link, SD_JSON_BUILD_PAIR_VARIANT("event", v));
                 if (r < 0)
@@ -1805,7 +1810,7 @@ static int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_v
         if (resume)
                 lost = alarms_count_lost(m, p.since);
         if (!resume || lost > 0) {
-                r = thresholds_to_json(m, units, false, &thresholds);
+                r = thresholds_to_json(c, units, false, &thresholds);
                 if (r < 0)
                         return r;
         }

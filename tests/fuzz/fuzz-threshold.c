@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check(rule.enter_nsec <= THRESHOLD_DURATION_MAX_NSEC && rule.leave_nsec <= THRESHOLD_DURATION_MAX_NSEC &&
               rule.stay_nsec <= THRESHOLD_DURATION_MAX_NSEC);
 
-        check(threshold_format(&rule, &whole) >= 0);
+        check(threshold_format(&rule, true, &whole) >= 0);
         check(threshold_parse(whole, WINDOW_DEFAULT_NSEC, &other, NULL) >= 0);
         check(!(rule.limit < other.limit) && !(rule.limit > other.limit) && !(rule.clear < other.clear) && !(rule.clear > other.clear));
         check(streq(rule.name, other.name) && rule.metric == other.metric && streq(rule.selector, other.selector) && rule.below == other.below &&

@@ -17,6 +17,7 @@ from scenario import (SEC, Client, Server, Varlink, VarlinkError, as_user, attac
                       wait_qosd, qosd_pid)
 from test_clients import NOBODY, REFUSED, as_nobody
 from test_endpoints import Nginx, ab, unused_ports
+from test_peers import ClientUnit
 from test_redis import Redis, command, receive
 
 SLOW = "slow: requests.server.firstByte.p99 > 20ms over 1s for 200ms"
@@ -676,6 +677,44 @@ def who_may():
     check(error in ("org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"), f"by nobody: {error}")
     equal(list(states(s)), ["x"], "thresholds")
     check(run(*as_user(NOBODY), "ls", VIOLATED).returncode == 0, "what nobody lists")
+
+
+@test(deadline=60)
+def peers_are_not_for_everybody():
+    """A threshold on a peer is everybody's, and so is its state; who the peer is is not."""
+    s = start_served(mode="thread")
+    c = attach(ClientUnit(port=s.port, number=5))
+    set_threshold(c, f"few: requests.client[{s.name}].count < 1000000 over 10s")
+    metric, hidden = f"requests.client[{s.name}].count", "requests.client[...].count"
+    with Monitor(c) as root:
+        with as_nobody():
+            nobody = Monitor(c)
+        c.run()
+        event = root.event()
+        equal((event["state"], event["metric"]), ("violated", metric), "what root is told")
+        check(event["threshold"].startswith(f"few: {metric} < "), f"the rule, for root: {event}")
+        told = [nobody.first, nobody.event()]
+        equal((told[1]["state"], told[1]["metric"], told[1]["seq"]), ("violated", hidden, event["seq"]), "what nobody is told")
+        nobody.close()
+        with as_nobody():
+            nobody = Monitor(c, since=event["seq"] - 1)
+        told.append(nobody.event())
+        nobody.close()
+    equal([t["metric"] for t in qosctl_json("list-thresholds", c.name)], [metric], "what root lists")
+    for words in (["list-thresholds", c.name], ["list-thresholds", c.name, "--json=short"], ["list", c.name, "--json=short"], ["status", c.name]):
+        told.append(run(*as_user(NOBODY), "qosctl", "--no-pager", *words).stdout)
+    path = busctl_call("GetUnit", "s", c.name)[0]
+    with open(f"{VIOLATED}/{c.name}/few") as f:
+        told.append(f.read())
+    told.append(busctl_call("ListThresholds", "s", c.name))
+    told.append(run("busctl", "get-property", "org.qosd1", path, "org.qosd1.Unit", "Thresholds").stdout)
+    found = wait_for("the journal has it", lambda: entries(c))
+    equal((found[0]["QOS_METRIC"], found[0]["QOS_STATE"]), (hidden, "violated"), "the journal")
+    told.append(found[0])
+    for what in told:
+        check(s.name not in str(what), f"nobody is to know the peer: {what}")
+    for what in told[1:]:
+        check("few" in str(what), f"nobody is to know the threshold: {what}")
 
 
 @test(exclusive=True, deadline=90)

@@ -69,13 +69,43 @@ static void test_good(void) {
                 _cleanup_free_ char *whole = NULL, *again = NULL;
                 ThresholdRule rule = parsed(table[i].line);
 
-                check(threshold_format(&rule, &whole) == 0);
+                check(threshold_format(&rule, true, &whole) == 0);
                 if (!streq(whole, table[i].whole)) {
                         fprintf(stderr, "'%s' became '%s'\n", table[i].line, whole);
                         exit(EXIT_FAILURE);
                 }
                 rule = parsed(whole);
-                check(threshold_format(&rule, &again) == 0 && streq(whole, again));
+                check(threshold_format(&rule, true, &again) == 0 && streq(whole, again));
+        }
+}
+
+/* What is not for everybody is not in what everybody is told. */
+static void test_conceal(void) {
+        static const struct {
+                const char *metric, *shown;
+        } table[] = {
+                { RATE,                                                   RATE                               },
+                { "requests.server[:443].latency.p99",                    "requests.server[:443].latency.p99" },
+                { "requests.server[127.0.0.1:443].rate",                  "requests.server[127.0.0.1:443].rate" },
+                { "requests.server[/run/secret.sock].rate",               "requests.server[...].rate"        },
+                { "requests.server[@secret].rate",                        "requests.server[...].rate"        },
+                { "requests.client[:6379].latency.p99",                   "requests.client[...].latency.p99" },
+                { "requests.client[[::1]:6379].latency.p99",              "requests.client[...].latency.p99" },
+                { "requests.client[redis-server.service].latency.p99",    "requests.client[...].latency.p99" },
+                { "requests.client[/user.slice/secret.service].rate",     "requests.client[...].rate"        },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                _cleanup_free_ char *line = NULL, *whole = NULL, *open = NULL;
+                char metric[THRESHOLD_METRIC_MAX];
+                ThresholdRule rule;
+
+                check(asprintf(&line, "x: %s > 5%s", table[i].metric, endswith(table[i].metric, ".rate") ? "" : "ms") > 0);
+                rule = parsed(line);
+                check(streq(threshold_format_metric(&rule, false, metric), table[i].shown));
+                check(threshold_format(&rule, false, &whole) == 0 && strstr(whole, table[i].shown) && !strstr(whole, "secret"));
+                check(streq(threshold_format_metric(&rule, true, metric), table[i].metric));
+                check(threshold_format(&rule, true, &open) == 0 && strstr(open, table[i].metric));
         }
 }
 
@@ -98,7 +128,7 @@ static void test_read_again(void) {
 
                         check(asprintf(&line, "x: %s%u%s%u%s", around[i].before, n / 10, around[i].point, n % 10, around[i].after) > 0);
                         rule = parsed(line);
-                        check(threshold_format(&rule, &whole) == 0);
+                        check(threshold_format(&rule, true, &whole) == 0);
                         again = parsed(whole);
                         if (rule.limit < again.limit || rule.limit > again.limit || rule.clear < again.clear || rule.clear > again.clear) {
                                 fprintf(stderr, "'%s' is not '%s'\n", line, whole);
@@ -358,6 +388,7 @@ static void test_time(void) {
 
 int main(void) {
         test_good();
+        test_conceal();
         test_read_again();
         test_bad();
         test_condition();
