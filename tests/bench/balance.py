@@ -1,16 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A manager that acts on what qosd measures: Redis under an even load, beside batch work that takes all CPUs; without qos-balance and
-with it. Prints in how many windows of 1 s the target was met and what CPU time the batch units got, and writes a plot and the raw
-data. On the running system, as root; it needs gcc, Redis, and qosd with qos-balance installed. Asserts nothing."""
+"""A manager that acts on what qosd measures: Redis under an even load, beside batch work that takes all CPUs; without qos-balance,
+with it, and with the same program fed by pairs of system calls instead of qosd, which is how eBeeMetrics has requests. Prints in how
+many windows of 1 s the target was met and what CPU time the batch units got, and writes a plot and the raw data. On the running system,
+as root; it needs gcc, clang, Redis, and qosd with qos-balance and libqosd's header installed. Asserts nothing."""
 
 import argparse
 import csv
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
+
+# The sources may be on a read-only file system
+sys.dont_write_bytecode = True
+
+import workload  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 UNITS = "/run/systemd/system"
@@ -19,6 +26,8 @@ VICTIM = "bench-balance-redis.service"
 BALANCE = "bench-balance.service"
 GUARD = "bench-balance-release.service"
 BATCH = [f"bench-balance-batch{i}.service" for i in range(4)]
+# Each with how the manager is fed: by libqosd, or by pairings.bpf.c
+FEEDS = (("qosd", None), ("read to send", "read_send"), ("accept to close", "accept_close"))
 METRIC = "requests.server.firstByte.p99"
 
 
@@ -47,14 +56,22 @@ def batch_usec():
     return used
 
 
+def machine_usec():
+    """CPU time that others than the idle threads had, on the whole machine."""
+    with open("/proc/stat") as f:
+        values = [int(n) for n in f.readline().split()[1:9]]
+    return (sum(values) - values[3] - values[4]) * 1e6 / os.sysconf("SC_CLK_TCK")
+
+
 def watch(phase, seconds, rows, start):
-    """A row a second: when, in which phase, p99, CPU seconds of the batch units."""
-    begin, before, at = time.monotonic(), batch_usec(), time.monotonic()
+    """A row a second: when, in which phase, p99, CPUs of the batch units, and of all on the machine."""
+    begin, before, busy, at = time.monotonic(), batch_usec(), machine_usec(), time.monotonic()
     for i in range(seconds):
         time.sleep(max(0, begin + i + 1 - time.monotonic()))
-        now, used = time.monotonic(), batch_usec()
-        rows.append((round(now - start, 2), phase, figure(), round((used - before) / 1e6 / (now - at), 3)))
-        before, at = used, now
+        now, used, busier = time.monotonic(), batch_usec(), machine_usec()
+        rows.append((round(now - start, 2), phase, figure(), round((used - before) / 1e6 / (now - at), 3),
+                     round((busier - busy) / 1e6 / (now - at), 3)))
+        before, busy, at = used, busier, now
 
 
 def met(rows, phase, target, skip=0):
@@ -70,7 +87,7 @@ def batch_share(rows, phase, skip=0):
 def plot(path, rows, target):
     """p99 over time on a logarithmic scale, above the CPU time of the batch units."""
     import math
-    width, height, left, top = 900, 260, 60, 20
+    width, height, left, top = 1200, 260, 60, 20
     values = [r[2] for r in rows if r[2]]
     low, high = math.log10(min(values + [target])) - 0.1, math.log10(max(values + [target])) + 0.1
     span = rows[-1][0] or 1
@@ -108,15 +125,17 @@ def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--output", default=".", help="directory for the plot and the raw data")
     p.add_argument("--target-us", type=int, help="default: five times what it takes without batch work")
-    p.add_argument("--seconds", type=int, default=60, help="with qos-balance; half of it without")
+    p.add_argument("--seconds", type=int, default=60, help="with qos-balance, for each feed; half of it without")
     p.add_argument("--rate", type=int, default=2000, help="requests a second")
     a = p.parse_args()
     settle = a.seconds // 4
     rows = []
+    before = os.getloadavg()[0]
 
     with tempfile.TemporaryDirectory() as directory:
-        load = f"{directory}/load"
-        run("gcc", "-O2", "-D_GNU_SOURCE", "-pthread", "-o", load, f"{HERE}/load.c", "-lm")
+        workload.compile_helpers(directory)
+        load, paired = f"{directory}/load", f"{directory}/paired.so"
+        run(*workload.COMPILE, "-fPIC", "-shared", f"{HERE}/paired.c", "-o", paired, "-lbpf")
         write(VICTIM, f"[Service]\nType=notify\nExecStart=redis-server --port {PORT} --save '' --appendonly no --supervised systemd\n")
         for name in BATCH:
             write(name, "[Service]\nType=exec\nExecStart=sh -c 'for i in 1 2 3 4; do while :; do :; done & done; wait'\n")
@@ -127,7 +146,7 @@ def main():
         client = None
         try:
             # A client that has to wait for a CPU is not what is measured
-            seconds = 15 + a.seconds // 2 + a.seconds + 30
+            seconds = 30 + a.seconds // 2 + (a.seconds + 10) * len(FEEDS)
             client = subprocess.Popen(["nice", "-n", "-10", load, "--port", str(PORT), "--connections", "20", "--rate", str(a.rate),
                                        "--requests", str(a.rate * seconds), "redis", "key"], stdout=subprocess.DEVNULL)
             time.sleep(3)
@@ -137,12 +156,17 @@ def main():
             target = a.target_us * 1000 if a.target_us else 5 * alone[len(alone) // 2]
             arguments = f"--unit={VICTIM} --target={target / 1000:.0f}us {' '.join(BATCH)}"
             write(GUARD, f"[Service]\nType=oneshot\nExecStart=qos-balance --release {arguments}\n")
-            write(BALANCE, f"[Unit]\nOnFailure={GUARD}\n[Service]\nType=notify\nNice=-5\nExecStart=qos-balance --verbose {arguments}\n")
-            run("systemctl", "daemon-reload")
             run("systemctl", "start", *BATCH)
             watch("without", a.seconds // 2, rows, start)
-            run("systemctl", "start", BALANCE)
-            watch("with qos-balance", a.seconds, rows, start)
+            group = run("systemctl", "show", "-P", "ControlGroup", VICTIM).strip()
+            for feed, pairing in FEEDS:
+                environment = "" if pairing is None else (
+                    f"Environment=LD_PRELOAD={paired} PAIRED_OBJECT={directory}/pairings.bpf.o PAIRED_MAP={pairing} PAIRED_GROUP=/sys/fs/cgroup{group}\n")
+                write(BALANCE, f"[Unit]\nOnFailure={GUARD}\n[Service]\nType=notify\nNice=-5\n{environment}ExecStart=qos-balance --verbose {arguments}\n")
+                run("systemctl", "daemon-reload")
+                run("systemctl", "start", BALANCE)
+                watch(feed, a.seconds, rows, start)
+                run("systemctl", "stop", BALANCE)
         finally:
             if client:
                 client.kill()
@@ -157,12 +181,15 @@ def main():
             run("systemctl", "daemon-reload")
 
     print(f"target of p99: {target / 1e6:.3f} ms; without batch work it is {alone[len(alone) // 2] / 1e6:.3f} ms")
-    for phase, skip in (("alone", 0), ("without", 0), ("with qos-balance", settle)):
+    print(f"load average of the machine before: {before:.2f}; CPUs in use without batch work: {sum(r[4] for r in rows[:10]) / 10:.2f} of {os.cpu_count()}\n")
+    print(f"| {'manager fed by':15} | target met in windows of 1 s | CPUs that the batch units got |\n|{'-' * 17}|{'-' * 30}|{'-' * 31}|")
+    for phase, skip in (("alone", 0), ("without", 0), *((feed, settle) for feed, _ in FEEDS)):
         good, n = met(rows, phase, target, skip)
-        print(f"{phase:18} target met in {good} of {n} windows of 1 s ({100 * good / max(n, 1):.0f} %), batch units got {batch_share(rows, phase, skip):.2f} CPUs")
-    with open(f"{a.output}/balance.csv", "w", newline="") as f:
+        print(f"| {phase:15} | {f'{good} of {n} ({100 * good / max(n, 1):.0f} %)':28} | {batch_share(rows, phase, skip):<29.2f} |")
+    os.makedirs(f"{a.output}/raw", exist_ok=True)
+    with open(f"{a.output}/raw/balance.csv", "w", newline="") as f:
         w = csv.writer(f, lineterminator="\n")
-        w.writerow(["second", "phase", METRIC, "batch CPUs"])
+        w.writerow(["second", "phase", METRIC, "batch CPUs", "CPUs in use"])
         w.writerows(rows)
     plot(f"{a.output}/balance.svg", rows, target)
 
