@@ -3,11 +3,7 @@
 #include "declaration.h"
 #include "log.h"
 #include "threshold.h"
-
-#define SECTION "[X-QoS]"
-
-/* No setting of ours needs more; as much as the service manager allows for a line is 1 MiB. */
-#define LINE_MAX_BYTES 4096U
+#include "unit-file.h"
 
 static void threshold_done(DeclaredThreshold *t) {
         free(t->line);
@@ -24,10 +20,6 @@ void declaration_done(Declaration *d) {
 
 bool declaration_is_empty(const Declaration *d) {
         return d->probes == 0 && d->excludes.n == 0 && d->n_thresholds == 0;
-}
-
-bool text_has_declaration(const char *text, size_t size) {
-        return memmem(text, size, SECTION, strlen(SECTION));
 }
 
 static const char* excerpt_of(const char *s) {
@@ -100,24 +92,13 @@ static int set_threshold(Declaration *d, const char *path, unsigned line, const 
         return 0;
 }
 
-static char* strip(char *s) {
-        s += strspn(s, " \t");
-        for (size_t l = strlen(s); l > 0 && strchr(" \t\r", s[l - 1]); l--)
-                s[l - 1] = 0;
-        return s;
-}
-
 static int set(Declaration *d, const char *path, unsigned line, char *s) {
-        char *equals = strchr(s, '='), *value;
+        char *value = unit_file_split(&s);
 
-        if (!equals) {
-                log_warning("%s:%u: expected 'Name=value' in " SECTION ", got '%s', ignoring.", path, line, excerpt_of(s));
+        if (!value) {
+                log_warning("%s:%u: expected 'Name=value' in " UNIT_FILE_SECTION ", got '%s', ignoring.", path, line, excerpt_of(s));
                 return 0;
         }
-        *equals = 0;
-        s = strip(s);
-        value = strip(equals + 1);
-
         if (streq(s, "Observe")) {
                 if (isempty(value))
                         d->probes = 0;
@@ -132,77 +113,27 @@ static int set(Declaration *d, const char *path, unsigned line, char *s) {
                 while (d->n_thresholds > 0)
                         threshold_done(d->thresholds + --d->n_thresholds);
         } else
-                log_warning("%s:%u: there is no setting '%s' in " SECTION ", expected Observe=, Exclude= or Threshold=, ignoring.", path, line, excerpt_of(s));
+                log_warning("%s:%u: there is no setting '%s' in " UNIT_FILE_SECTION ", expected Observe=, Exclude= or Threshold=, ignoring.", path, line, excerpt_of(s));
         return 0;
 }
 
-/* A line, with those that continue it. */
-typedef struct Line {
-        char text[LINE_MAX_BYTES];
-        size_t used;
-        unsigned number;        /* of the first one */
-        bool overlong;
-        bool ours;              /* in our section */
-} Line;
+typedef struct Reading {
+        Declaration *declaration;
+        const char *path;
+} Reading;
 
-static int line_end(Line *l, Declaration *d, const char *path) {
-        char *s;
+static int on_line(const char *section, char *line, unsigned number, void *userdata) {
+        Reading *r = ASSERT_PTR(userdata);
 
-        l->text[l->used] = 0;
-        s = strip(l->text);
-        if (*s == '[')
-                l->ours = streq(s, SECTION);
-        else if (l->ours && l->overlong)
-                log_warning("%s:%u: the line is longer than %u bytes, ignoring.", path, l->number, LINE_MAX_BYTES - 2);
-        else if (l->ours && *s)
-                return set(d, path, l->number, s);
-        return 0;
+        if (!streq(section, UNIT_FILE_SECTION))
+                return 0;
+        if (!line) {
+                log_warning("%s:%u: the line is longer than %u bytes, ignoring.", r->path, number, UNIT_FILE_LINE_MAX);
+                return 0;
+        }
+        return set(r->declaration, r->path, number, line);
 }
 
 int declaration_read(Declaration *d, const char *path, const char *text, size_t size) {
-        bool continued = false;
-        Line line = {};
-        unsigned n = 0;
-        int r;
-
-        for (size_t i = 0; i < size; ) {
-                const char *end = memchr(text + i, '\n', size - i);
-                size_t l = end ? (size_t) (end - text) - i : size - i, blank = 0;
-                const char *s = text + i;
-
-                i += l + 1;
-                n++;
-                while (l > 0 && s[l - 1] == '\r')
-                        l--;
-                while (blank < l && (s[blank] == ' ' || s[blank] == '\t'))
-                        blank++;
-                /* Comments also within a continued line, as in systemd */
-                if (blank < l && (s[blank] == '#' || s[blank] == ';'))
-                        continue;
-
-                if (!continued) {
-                        line.number = n;
-                        line.used = 0;
-                        line.overlong = false;
-                }
-                continued = l > 0 && s[l - 1] == '\\';
-                if (continued)
-                        l--;
-                if (line.used + l + 2 > sizeof(line.text)) {
-                        line.overlong = true;
-                        l = 0;
-                }
-                /* Whatever else it is, it is not the end of a string, and fit to be shown */
-                for (size_t k = 0; k < l; k++)
-                        line.text[line.used++] = (unsigned char) s[k] < ' ' || s[k] == 0x7f ? ' ' : s[k];
-                if (continued) {
-                        if (!line.overlong)
-                                line.text[line.used++] = ' ';
-                        continue;
-                }
-                r = line_end(&line, d, path);
-                if (r < 0)
-                        return r;
-        }
-        return continued ? line_end(&line, d, path) : 0;
+        return unit_file_foreach_line(text, size, on_line, &(Reading) { .declaration = d, .path = path });
 }

@@ -33,6 +33,3 @@ int declaration_read(Declaration *d, const char *path, const char *text, size_t 
 
 /* Whether the unit is to be observed. */
 bool declaration_is_empty(const Declaration *d);
-
-/* Whether the file has such a section: cheap, and never wrong the other way round. */
-bool text_has_declaration(const char *text, size_t size);

@@ -3,27 +3,16 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fnmatch.h>
-#include <sys/stat.h>
 
 #include "alarm.h"
 #include "declaration.h"
 #include "declared.h"
 #include "log.h"
 #include "systemd.h"
-
-/* Where the service manager looks, see systemd.unit(5). Files that are hidden by others do no harm: it is asked for those that
- * are in force, all that is looked for is which units are worth a question. */
-static const char *const directories[] = {
-        "/etc/systemd/system.control", "/run/systemd/system.control", "/run/systemd/transient", "/run/systemd/generator.early",
-        "/etc/systemd/system", "/etc/systemd/system.attached", "/run/systemd/system", "/run/systemd/system.attached",
-        "/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/run/systemd/generator.late",
-};
+#include "unit-file.h"
 
 /* The types of units that have processes. */
 static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket" };
-
-/* Unit files are some hundred bytes; what is larger than this is none. */
-#define FILE_SIZE_MAX (1024 * 1024)
 
 /* Questions about units in one scan, more than there may be attached: aliases and masked units are asked about, too. */
 #define QUESTIONS_MAX 1024U
@@ -67,46 +56,11 @@ struct Declared {
 
 /* ---- files ---------------------------------------------------------------------------------------------------- */
 
-static int read_file(int at, const char *path, char **ret, size_t *ret_size) {
-        _cleanup_free_ char *text = NULL;
-        _cleanup_close_ int fd = -EBADF;
-        size_t size = 0;
-        struct stat st;
-
-        /* Not to wait for who writes to a pipe */
-        fd = openat(at, path, O_RDONLY|O_NONBLOCK|O_NOCTTY|O_CLOEXEC);
-        if (fd < 0)
-                return -errno;
-        if (fstat(fd, &st) < 0)
-                return -errno;
-        if (!S_ISREG(st.st_mode) || st.st_size > FILE_SIZE_MAX)
-                return -EINVAL;
-
-        text = malloc(st.st_size + 1);
-        if (!text)
-                return -ENOMEM;
-        while (size < (size_t) st.st_size) {
-                ssize_t n = read(fd, text + size, st.st_size - size);
-
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n < 0)
-                        return -errno;
-                if (n == 0)
-                        break;
-                size += n;
-        }
-
-        *ret = TAKE_PTR(text);
-        *ret_size = size;
-        return 0;
-}
-
 static bool file_has_declaration(int at, const char *path) {
         _cleanup_free_ char *text = NULL;
         size_t size;
 
-        return read_file(at, path, &text, &size) >= 0 && text_has_declaration(text, size);
+        return unit_file_read(at, path, &text, &size) >= 0 && text_has_declaration(text, size);
 }
 
 static bool directory_has_declaration(int at, const char *name) {
@@ -215,7 +169,7 @@ static void on_declared_loaded(int error, const char *message, const UnitInfo *i
                         _cleanup_free_ char *text = NULL;
                         size_t size;
 
-                        r = read_file(AT_FDCWD, *file, &text, &size);
+                        r = unit_file_read(AT_FDCWD, *file, &text, &size);
                         if (r >= 0 && text_has_declaration(text, size))
                                 r = declaration_read(&q->declaration, *file, text, size);
                         else if (r < 0 && r != -ENOMEM) {
@@ -453,8 +407,10 @@ void declared_scan(Declared *d) {
                         a->seen = false;
         }
 
-        for (size_t i = 0; i < ELEMENTSOF(directories); i++) {
-                DIR *dir = opendir(directories[i]);
+        /* Files that are hidden by others do no harm: the service manager is asked for those that are in force, all that is looked for
+         * is which units are worth a question. */
+        for (const char *const *directory = unit_file_directories; *directory; directory++) {
+                DIR *dir = opendir(*directory);
 
                 for (struct dirent *de; dir && (de = readdir(dir)); ) {
                         const char *end = endswith(de->d_name, ".d");

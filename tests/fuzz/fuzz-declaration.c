@@ -7,6 +7,7 @@
 #include "fuzz.h"
 #include "log.h"
 #include "threshold.h"
+#include "unit-file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         _cleanup_declaration_ Declaration d = {};

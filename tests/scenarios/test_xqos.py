@@ -252,3 +252,64 @@ def enable_and_disable():
         equal(qosctl("enable", "nothing-" + s.name, ok=False).returncode, 4, "enabling what is not there")
     finally:
         shutil.rmtree(os.path.dirname(path), ignore_errors=True)
+
+
+def ordered(name):
+    return "qosd.service" in scenario.unit_property(name, "After").split()
+
+
+@test(exclusive=True, deadline=90)
+def ordered_after_qosd():
+    """Services with the section begin after qosd, also without a word of it in them; not those for which qosd may have to wait."""
+    section = "[X-QoS]\nObserve=requests\n"
+    plain, dropped, template = Server(mode="thread"), Server(mode="thread"), unit_name("made", "@.service")
+    drop_in(plain, section)
+    drop_in(dropped, section, directory="/etc/systemd/system")
+    command = scenario.server_command(port=scenario.unused_port())
+    write_unit(template, f"[Service]\nType=notify\nExecStart={command}\n{section}")
+    left = {}
+    for label, settings in (("none", "DefaultDependencies=no"), ("before", "Before=basic.target"), ("split", "Before= \\\n  multi-user.target sockets.target"),
+                            ("off", "DefaultDependencies=0")):
+        left[label] = Unit("sleep infinity", name=unit_name(label), type="exec", unit_settings=settings)
+        drop_in(left[label], section)
+    late = Unit("sleep infinity", name=unit_name("late"), type="exec", unit_settings="Before=multi-user.target shutdown.target\nDefaultDependencies=yes")
+    drop_in(late, section)
+    # Of another file, that comes to bear on it
+    special = Unit("sleep infinity", name=unit_name("special"), type="exec")
+    drop_in(special, section)
+    drop_in(special, "[Unit]\nDefaultDependencies=no\n", name="60-other.conf", directory="/run/systemd/system.control")
+    other = Unit("sleep infinity", name=unit_name("other"), type="exec")
+    try:
+        reload()
+        for name in (plain.name, dropped.name, late.name, template.replace("@", "@one")):
+            check(ordered(name), f"{name} is not ordered")
+        for unit in (*left.values(), special, other):
+            check(not ordered(unit.name), f"{unit.name} is ordered")
+        check(not any(ordered(u) for u in ("dbus.service", "qosd.service", "basic.target")), "what qosd needs is ordered")
+
+        # As at boot: all in one transaction, and who asks begins as soon as it may
+        asking = Unit(f"{scenario.tools}/client --port={plain.port} --number=7", name=unit_name("asking"), type="oneshot",
+                      unit_settings=f"After={plain.name}")
+        boot = write_unit(unit_name("boot", ".target"), f"[Unit]\nWants={plain.name} {asking.name} qosd.service\n")
+        reload()
+        systemctl("stop", "qosd.service")
+        systemctl("start", boot, timeout=60)
+        wait_qosd()
+        wait_for("whoever asks has asked", lambda: scenario.unit_property(asking.name, "Result") == "success" and
+                 int(scenario.unit_property(asking.name, "ExecMainExitTimestampMonotonic")) > 0, 30)
+        expect_total(plain, 7)
+
+        # Who orders qosd by hand orders all by hand
+        hand = write_unit("99-scenario.conf", f"[Unit]\nAfter={other.name}\n", scenario.QOSD_DROP_IN_DIR)
+        reload()
+        check(not ordered(plain.name) and not ordered(late.name), "it is ordered although qosd is by hand")
+        os.unlink(os.path.join(scenario.QOSD_DROP_IN_DIR, hand))
+        drop_in(other, "[Unit]\nBefore=foo.service  qosd.service\n")
+        reload()
+        check(not ordered(plain.name) and not ordered(late.name), "it is ordered although others are before qosd")
+    finally:
+        for path in (f"/etc/systemd/system/{dropped.name}.d", f"/run/systemd/system.control/{special.name}.d"):
+            shutil.rmtree(path, ignore_errors=True)
+        if os.path.exists(f"{scenario.QOSD_DROP_IN_DIR}/99-scenario.conf"):
+            os.unlink(f"{scenario.QOSD_DROP_IN_DIR}/99-scenario.conf")
+        reload()

@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "declaration.h"
+#include "unit-file.h"
 
 #define RULE "requests.server.rate > 5"
 
