@@ -139,8 +139,12 @@ def quotas(units):
     """Microseconds in 100 ms, or "max"."""
     words = []
     for u in units:
-        with open(f"/sys/fs/cgroup{u.control_group}/cpu.max") as f:
-            words.append(f.read().split()[0])
+        try:
+            with open(f"/sys/fs/cgroup{u.control_group}/cpu.max") as f:
+                words.append(f.read().split()[0])
+        except OSError:
+            # The controller is there for those who have a quota
+            words.append("max")
     return words
 
 
