@@ -121,6 +121,28 @@ static void counters_read_settled(const struct qos_unit *u, const Parts *parts, 
         }
 }
 
+/* As counters_read_settled(), in less time. wide: 64 bit wide, or as a checkpoint has them. A sample is in the sum first, and in its
+ * bin then: while the sums stay as they are, none has come. */
+static void parts_read_settled(const struct qos_unit *u, const Parts *parts, bool wide, uint64_t *cells, uint64_t *sums) {
+        uint64_t again[QOS_SUMS];
+
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                sums[i] = load(&u->sums[i]);
+        for (unsigned try = 0; try < 4; try++) {
+                if (wide)
+                        counters_read(u, parts, cells, again);
+                else
+                        parts_foreach(i, parts)
+                                cells[i] = __atomic_load_n(&u->cells[i], __ATOMIC_RELAXED);
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                for (unsigned i = 0; i < QOS_SUMS; i++)
+                        again[i] = load(&u->sums[i]);
+                if (memcmp(sums, again, sizeof(again)) == 0)
+                        return;
+                memcpy(sums, again, sizeof(again));
+        }
+}
+
 /* The counters as a checkpoint has them: modulo 2^32. */
 typedef struct Checkpoint {
         uint32_t cells[QOS_CELLS];
@@ -320,7 +342,11 @@ static int book_read(const WindowBook *b, unsigned level, uint64_t boundary, uin
                 if (quiet && parts != &all_parts && boundary * step > b->since)
                         return 0;
 
-                counters_read_settled(u, parts, cells, sums);
+                /* Ten times a second for each unit with thresholds, where it is some */
+                if (parts == &all_parts)
+                        counters_read_settled(u, parts, cells, sums);
+                else
+                        parts_read_settled(u, parts, /* wide= */ boundary * step <= b->since, cells, sums);
 
                 if (boundary * step <= b->since) {
                         reading_add(ret, parts, cells, sums);
@@ -407,28 +433,6 @@ int window_read_some(const WindowBooks *w, uint64_t now, uint64_t window, unsign
         Parts parts = parts_of(distributions);
 
         return parts_read(w, now, window, &parts, ret);
-}
-
-/* As counters_read_settled(), in less time. wide: 64 bit wide, or as a checkpoint has them. A sample is in the sum first, and in its
- * bin then: while the sums stay as they are, none has come. */
-static void parts_read_settled(const struct qos_unit *u, const Parts *parts, bool wide, uint64_t *cells, uint64_t *sums) {
-        uint64_t again[QOS_SUMS];
-
-        for (unsigned i = 0; i < QOS_SUMS; i++)
-                sums[i] = load(&u->sums[i]);
-        for (unsigned try = 0; try < 4; try++) {
-                if (wide)
-                        counters_read(u, parts, cells, again);
-                else
-                        parts_foreach(i, parts)
-                                cells[i] = __atomic_load_n(&u->cells[i], __ATOMIC_RELAXED);
-                __atomic_thread_fence(__ATOMIC_ACQUIRE);
-                for (unsigned i = 0; i < QOS_SUMS; i++)
-                        again[i] = load(&u->sums[i]);
-                if (memcmp(sums, again, sizeof(again)) == 0)
-                        return;
-                memcpy(sums, again, sizeof(again));
-        }
 }
 
 int window_read_distribution(const WindowBook *b, uint64_t now, uint64_t window, enum qos_distribution d, WindowReading *ret) {

@@ -35,8 +35,8 @@ RULES = ("a: requests.server.firstByte.p99 > 20ms over 1s for 200ms", "b: reques
          "c: requests.server.rate > 100000 over 1s", "d: requests.server.inFlight > 1000 over 1s",
          "e: requests.server.firstByte.p99 > 20ms over 10s for 2s", "f: requests.server.latency.p50 > 20ms over 10s",
          "g: requests.server.errors.reset > 10 over 10s", "h: requests.server.latency.max > 1s over 10s")
-# Nothing lies in this window when a request comes, and it is over soon
-CROSSED = "crossed: requests.server.count > 0 over 100ms"
+# Nothing lies in this window when a request comes; a daemon that is held up for less than that still sees it
+CROSSED = "crossed: requests.server.count > 0 over 300ms"
 
 
 class Asking:
@@ -69,19 +69,21 @@ class Asking:
 def crossings(unit, port, number):
     """Seconds from the request to the event that there was one."""
     times, moments = [], random.Random(1)
-    events = qosd._call("Monitor", {"units": [unit]}, more=True)
-    next(events)
+    replies = qosd._call("Monitor", {"units": [unit]}, more=True)
+    next(replies)
+    # The others have news of their own
+    states = (r["event"]["state"] for r in replies if r["event"]["name"] == "crossed")
     with socket.create_connection(("127.0.0.1", port)) as s:
         for _ in range(number):
             # The moment lies anywhere in the steps of 100 ms
-            time.sleep(.3 + moments.random() * .1)
+            time.sleep(.1 + moments.random() * .1)
             sent = time.monotonic()
             s.sendall(b"x" * 64)
-            while next(events)["event"]["state"] != "violated":
+            while next(states) != "violated":
                 pass
             times.append(time.monotonic() - sent)
             s.recv(4096)
-            while next(events)["event"]["state"] != "ok":
+            while next(states) != "ok":
                 pass
     return sorted(times)
 

@@ -114,7 +114,7 @@ def without_figures_nothing_is_held_back():
     asking.end()
 
 
-@test(exclusive=True, deadline=200)
+@test(exclusive=True, deadline=240)
 def a_unit_in_another_that_is_observed():
     """Once qosd has gone it has no view any more, as it has lain in the slice: qosd is asked instead."""
     slice = attach(unit_name("slice", ".slice"))
@@ -129,7 +129,7 @@ def a_unit_in_another_that_is_observed():
     wait_for("it is frozen again", lambda: frozen(batch) == ["frozen"], 60, pause=0.1)
     # And stays so, that is it was no leftover
     taken = steps(b, "level=0/10")
-    wait_for("it goes on to look", lambda: steps(b, "level=0/10") >= taken + 20, 30, pause=0.2)
+    wait_for("it goes on to look", lambda: steps(b, "level=0/10") >= taken + 20, 60, pause=0.2)
     equal(frozen(batch), ["frozen"], "the batch unit")
     equal(steps(b, "opening the view"), 0, "complaints")
     asking.end()

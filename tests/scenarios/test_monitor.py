@@ -44,7 +44,7 @@ class Monitored:
         self.process.communicate()
 
 
-@test(vm=True, deadline=60)
+@test(vm=True, deadline=150)
 def readings_as_json():
     """Each unit once per interval, with all that was answered until then; also units that are attached later, and none after the end."""
     a = start_served()
@@ -73,11 +73,10 @@ def readings_as_json():
     check("is no longer attached" in m.ends(), "why it ended")
 
 
-@test(deadline=60)
+@test(deadline=150)
 def readings_for_people():
-    """Lines below one header, in columns that all lines have."""
+    """Lines below one header, in columns that all lines have: nothing gets wider where nothing happens."""
     a, b = start_served(), start_served()
-    load(a, number=1000)
     for u in (a, b):
         wait_for("qosd knows that it runs", lambda: snapshot(u)["activeState"] == "active")
     m = Monitored(a.name, b.name)
