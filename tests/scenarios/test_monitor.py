@@ -99,7 +99,7 @@ def readings_for_people():
     check(m.process.wait(60) != 0, "it goes on without a reader")
 
 
-@test()
+@test(deadline=120)
 def what_is_no_interval():
     for arguments, message in ((["monitor", "--interval=0"], "100ms to 1d"), (["monitor", "--interval=99ms"], "100ms to 1d"),
                                (["monitor", "--interval=2d"], "100ms to 1d"), (["monitor", "--interval="], "100ms to 1d"),

@@ -679,7 +679,7 @@ def who_may():
     check(run(*as_user(NOBODY), "ls", VIOLATED).returncode == 0, "what nobody lists")
 
 
-@test(deadline=60)
+@test(deadline=150)
 def peers_are_not_for_everybody():
     """A threshold on a peer is everybody's, and so is its state; who the peer is is not."""
     s = start_served(mode="thread")

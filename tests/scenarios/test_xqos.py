@@ -258,7 +258,7 @@ def ordered(name):
     return "qosd.service" in scenario.unit_property(name, "After").split()
 
 
-@test(exclusive=True, deadline=90)
+@test(exclusive=True, deadline=240)
 def ordered_after_qosd():
     """Services with the section begin after qosd, also without a word of it in them; not those for which qosd may have to wait."""
     section = "[X-QoS]\nObserve=requests\n"
