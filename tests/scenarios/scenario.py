@@ -385,7 +385,8 @@ def qosctl_json(*arguments):
 
 
 def attach(unit, *arguments):
-    qosctl("attach", *arguments, unit.name if isinstance(unit, Unit) else unit)
+    # The first one loads the programs, which takes long where others have the CPUs
+    qosctl("attach", *arguments, unit.name if isinstance(unit, Unit) else unit, timeout=60)
     return unit
 
 
