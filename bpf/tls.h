@@ -22,6 +22,9 @@ enum tls_type {
 #define TLS_HEADER_SIZE 5U
 #define TLS_RECORD_MAX (16384U + 2048U)
 
+/* Four bytes, a version, 32 that are random, and the empty lists of what may follow */
+#define TLS_CLIENT_HELLO_MIN 43U
+
 /* Sealed by TLS 1.3, with the byte that says what it is and the tag of 16 bytes (of 8 with one rare cipher): Finished, of four
  * bytes and a digest of 32 or 48; an alert, of two bytes. */
 #define TLS_IS_FINISHED(length) ((length) == 53 || (length) == 69 || (length) == 45)
@@ -148,9 +151,12 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
         return 0;
 }
 
-/* The beginning of a connection with TLS: a ClientHello. */
+/* A ClientHello, behind which TLS begins, or the header of its record alone, which libraries read first. */
 EXCHANGE_INLINE int tls_is_greeting(__u64 bytes, __u32 length) {
-        return length >= TLS_HEADER_SIZE + 1 && (bytes & 0xff) == TLS_HANDSHAKE && tls_detect(bytes, length) && (bytes >> 40 & 0xff) == 1;
+        __u32 body = (bytes >> 24 & 0xff) << 8 | (bytes >> 32 & 0xff);
+
+        return length >= TLS_HEADER_SIZE && (bytes & 0xff) == TLS_HANDSHAKE && tls_detect(bytes, length) &&
+                body >= TLS_CLIENT_HELLO_MIN && body <= TLS_RECORD_MAX && (length == TLS_HEADER_SIZE || (bytes >> 40 & 0xff) == 1);
 }
 
 /* A segment of a client that is its farewell (bytes: how it begins, the first one lowest), and nothing else: nobody answers that. */

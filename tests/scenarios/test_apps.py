@@ -222,6 +222,73 @@ class Postgres(scenario.Unit):
         return run("runuser", "-u", "postgres", "--", "psql", "-h", self.directory, "-p", self.port, "-Atc", text, "postgres").stdout.strip()
 
 
+def certificate(directory, owner):
+    run("runuser", "-u", owner, "--", "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{directory}/key.pem",
+        "-out", f"{directory}/certificate.pem", "-days", "2", "-subj", "/CN=localhost", timeout=60)
+
+
+@test(deadline=60)
+def postgresql_inside_tls():
+    """TLS begins in the middle: the client asks for it, the server says yes. What it says goodbye with lies under the seal."""
+    u = Postgres()
+    certificate(u.directory, "postgres")
+    attach(u)
+    u.start()
+    with open(f"{u.directory}/data/postgresql.auto.conf", "a") as f:
+        f.write(f"ssl = on\nssl_cert_file = '{u.directory}/certificate.pem'\nssl_key_file = '{u.directory}/key.pem'\n")
+    u.restart()
+    number = smaller(40)
+    for _ in range(number):
+        out = run("runuser", "-u", "postgres", "--", "psql", "-Atc", "select ssl from pg_stat_ssl where pid = pg_backend_pid()",
+                  f"host=127.0.0.1 port={u.port} user=postgres dbname=postgres sslmode=require").stdout
+        equal(out.strip(), "t", "whether it is TLS")
+    f = wait_for("they are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
+    equal((f["inFlight"], f["clientAborts"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "in flight, clientAborts, errors")
+    # Of each: whether there is TLS, the beginning, and what it asks
+    equal((f["protocols"]["tcp"], f["protocols"]["tls"]), (number, 2 * number), "protocols.tcp, protocols.tls")
+    u.stop()
+    run("rm", "-rf", u.directory)
+
+
+@test(deadline=90)
+def mariadb():
+    """The server speaks first; the client asks for TLS, and goes on with it without an answer."""
+    directory, port = f"/run/{scenario.unit_name('maria', '')}", scenario.unused_port()
+    run("install", "-d", "-o", "mysql", directory)
+    run("mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={directory}/data", "--skip-test-db", timeout=60)
+    certificate(directory, "mysql")
+    u = scenario.Unit(f"/usr/sbin/mariadbd --no-defaults --datadir={directory}/data --socket={directory}/socket --port={port} "
+                      f"--bind-address=127.0.0.1 --skip-grant-tables --skip-networking=0 "
+                      f"--ssl-cert={directory}/certificate.pem --ssl-key={directory}/key.pem", settings="User=mysql")
+    attach(u)
+    u.start()
+    number = smaller(40)
+    client = ["mariadb", "--no-defaults", "-h", "127.0.0.1", "-P", str(port), "-u", "root", "-B"]
+    inside = {"tcp": 0, "tls": 0}
+    for tls, options in (("tls", ["--ssl", "--skip-ssl-verify-server-cert"]), ("tcp", ["--skip-ssl"])):
+        for _ in range(number):
+            out = run(*client, *options, "-e", "show status like 'Ssl_version'").stdout
+            equal("TLS" in out, tls == "tls", f"whether it is TLS: {out!r}")
+        inside[tls] = 2 * number        # who it is, and what it asks
+        f = wait_for("they are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
+        equal((f["inFlight"], f["clientAborts"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "in flight, clientAborts, errors")
+        equal({k: f["protocols"][k] for k in inside}, inside, "protocols")
+
+        # One that idles, and then asks again
+        with subprocess.Popen([*client, *options, "-n"], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as c:
+            for _ in range(3):
+                c.stdin.write("select 42 as answer;\n")
+                c.stdin.flush()
+                equal([c.stdout.readline().strip() for _ in range(2)], ["answer", "42"], "what it said")
+                wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
+            c.stdin.close()
+            equal(c.wait(), 0, "exit status of mariadb")
+        inside[tls] += 4
+        expect_total(u, inside[tls], f"requests.server.protocols.{tls}")
+    u.stop()
+    run("rm", "-rf", directory)
+
+
 @test(deadline=60)
 def postgresql_replicates():
     """What is sent to one that replicates is no answer, and what it says of how far it has come no question: not while nothing changes,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Every request counts once: N by a client that knows N, whatever the server is made of."""
 
+import socket
 import subprocess
 
 import scenario
@@ -229,6 +230,31 @@ def one_and_then_silence():
     equal(count(s), 1, "count since attach")
     equal(server_figures(s)["latency"]["count"], 1, "latency.count")
     t.end()
+
+
+@test(deadline=60)
+def one_way():
+    """Who only listens answers nothing: what clients have told it is not in flight while they are silent, nor given up at the end."""
+    port, path = scenario.unused_port(), f"/run/{scenario.prefix}-sink"
+    tcp = scenario.Unit(f"/usr/bin/socat -u TCP-LISTEN:{port},fork,reuseaddr,bind=127.0.0.1 OPEN:/dev/null", type="exec")
+    unix = scenario.Unit(f"/usr/bin/socat -u UNIX-LISTEN:{path},fork OPEN:/dev/null", type="exec")
+    for u in tcp, unix:
+        attach(u)
+        u.start()
+    with socket.socket(socket.AF_INET) as a, socket.socket(socket.AF_UNIX) as b:
+        a.settimeout(20)
+        wait_for("they listen", lambda: a.connect_ex(("127.0.0.1", port)) == 0 and b.connect_ex(path) == 0)
+        for i in range(20):
+            for s in a, b:
+                s.sendall(b"<13>line %d\n" % i)
+        for u in tcp, unix:
+            wait_for("it was read", lambda: server_figures(u)["bytesIn"] > 0)
+            # Ten seconds after the last line
+            f = wait_for("nothing is in flight", lambda: (f := server_figures(u))["inFlight"] == 0 and f, 30)
+            check("oldestInFlight" not in f, f"in flight: {f}")
+        equal(server_figures(tcp)["connections"]["open"], 1, "open connections")
+    f = wait_for("it is closed", lambda: (f := server_figures(tcp))["connections"]["open"] == 0 and f)
+    equal((f["count"], f["clientAborts"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "count, clientAborts, errors")
 
 
 @test(vm=True)

@@ -408,6 +408,75 @@ static void test_feedback(void) {
 }
 
 /* Questions that can be told apart: each is in flight, and all that were asked count with the first byte of an answer. */
+/* Lines of a log: after ten seconds nobody waits for an answer, and what is said then is none, unless it comes at once. */
+static void test_one_way(void) {
+        const uint64_t second = UINT64_C(1000000000);
+        struct exchange x = exchange_new();
+        uint64_t now = second;
+        Totals t = {};
+
+        for (unsigned i = 0; i < 20; i++, now += 2 * second) {
+                arrive(&x, &t, now, 10 * i, 10 * i + 10, 10 * i + 10);
+                check(t.in_flight == 1);
+                reads(&x, &t, now + 10, 10 * i + 10);
+                check(t.in_flight == (i < 5));
+        }
+        depart(&x, &t, now, 0, 5, 5);
+        check(t.begun == 0 && t.grown == 0 && t.in_flight == 0);
+
+        arrive(&x, &t, now, 200, 210, 210);
+        reads(&x, &t, now + 10, 210);
+        depart(&x, &t, now + 20, 5, 10, 10);
+        check(t.begun == 1 && t.in_flight == 0 && x.first_at == now);
+
+        /* Slow, but a question: its parts are apart, and all of them come in time */
+        for (unsigned i = 0; i < 5; i++) {
+                now += 2 * second;
+                arrive(&x, &t, now, 210 + 10 * i, 220 + 10 * i, 220 + 10 * i);
+                reads(&x, &t, now + 10, 220 + 10 * i);
+                check(t.in_flight == 1);
+        }
+        depart(&x, &t, now + 5 * second, 10, 15, 15);
+        check(t.begun == 2 && t.in_flight == 0 && x.first_at == now - 8 * second);
+        /* Long, and without a silence */
+        for (unsigned i = 0; i < 100; i++) {
+                now += second / 2;
+                arrive(&x, &t, now, 260 + i, 261 + i, 261 + i);
+                reads(&x, &t, now + 10, 261 + i);
+                check(t.in_flight == 1);
+        }
+        end(&x, &t, true, 0);
+        check(t.unanswered == 1 && t.in_flight == 0 && t.overlaps == 0);
+}
+
+/* The same in the other role, and where nothing was ever answered. */
+static void test_one_way_asked(void) {
+        const uint64_t second = UINT64_C(1000000000);
+        struct exchange x = exchange_new(), y = exchange_new();
+        struct exchange_effect e = {};
+        Totals t = {};
+
+        for (unsigned i = 0; i < 10; i++) {
+                exchange_ask_again(&x, second + i * 2 * second, &e);
+                check(e.in_flight == (i < 6));
+        }
+        check(exchange_hear(&x, 22 * second, IN + 5, IN, IN + WINDOW, &e) == 0 && !e.begun);
+        exchange_ask_again(&x, 23 * second, &e);
+        check(exchange_hear(&x, 23 * second + 7, IN + 10, IN + 5, IN + 5 + WINDOW, &e) == 1 && e.begun && x.first_at == 23 * second);
+        check(e.in_flight == 0);
+
+        check(!exchange_is_ignored(&y, 100 * second));
+        arrive(&y, &t, second, 0, 10, 10);
+        check(!exchange_is_ignored(&y, 100 * second));
+        reads(&y, &t, second, 10);
+        check(!exchange_is_ignored(&y, 10 * second) && exchange_is_ignored(&y, 12 * second));
+        depart(&y, &t, 12 * second, 0, 5, 5);
+        check(t.begun == 1 && !exchange_is_ignored(&y, 100 * second));
+        arrive(&y, &t, 13 * second, 10, 20, 20);
+        reads(&y, &t, 13 * second, 20);
+        check(!exchange_is_ignored(&y, 100 * second) && t.in_flight == 1);
+}
+
 static void test_ask_more(void) {
         struct exchange x = {};
         int in_flight = 0;
@@ -556,6 +625,8 @@ static void test_farewell(void) {
 int main(void) {
         test_farewell();
         test_ask();
+        test_one_way();
+        test_one_way_asked();
         test_ask_more();
         test_feedback();
         test_hear_unasked();

@@ -98,6 +98,16 @@ static void test_farewell(void) {
         check(!tls_is_farewell(0, 31) && !tls_is_farewell(0, 0));
 }
 
+/* In the middle of another protocol, all of it or its header alone. */
+static void test_greeting(void) {
+        uint64_t header = header_of(TLS_HANDSHAKE, 0x0103, 512);
+
+        check(tls_is_greeting(header, 5) && tls_is_greeting(header | 1ULL << 40, 8) && tls_is_greeting(header | 1ULL << 40, 517));
+        check(!tls_is_greeting(header, 4) && !tls_is_greeting(header | 2ULL << 40, 8) && !tls_is_greeting(header, 8));
+        check(!tls_is_greeting(header_of(TLS_APPLICATION, 0x0303, 512), 5) && !tls_is_greeting(header_of(TLS_HANDSHAKE, 0x0103, 42), 5));
+        check(!tls_is_greeting(header_of(TLS_HANDSHAKE, 0x0103, 20000), 5));
+}
+
 static void test_lost(void) {
         const Record wrong_type = SAYS(99, 10), empty = SAYS(TLS_HANDSHAKE, 0), large = SAYS(TLS_HANDSHAKE, 18433);
         const Record *const all[] = { &wrong_type, &empty, &large };
@@ -116,7 +126,7 @@ static void test_http2(void) {
                 uint16_t length;
                 bool http2;
         } table[] = { { 32, true }, { 36, true }, { 54, true }, { 58, true }, { 38, false }, { 42, false }, { 60, false }, { 64, false },
-                      { 23, false }, { 27, false }, { 45, false }, { 2048, false }, { 2049, false } };
+                      { 40, false }, { 44, false }, { 23, false }, { 27, false }, { 45, false }, { 2048, false }, { 2049, false } };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
                 const Record records[] = {
@@ -164,6 +174,7 @@ int main(int argc, char **argv) {
         play(unusual, ELEMENTSOF(unusual));
         test_detect();
         test_farewell();
+        test_greeting();
         test_lost();
         test_http2();
         test_http2_control();
