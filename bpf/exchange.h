@@ -349,8 +349,8 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
         effect->bytes = bytes;
 
         if (x->state == EXCHANGE_ASKED) {
-                if (x->flags & EXCHANGE_ONE_WAY && now > x->read_at + EXCHANGE_SILENCE_NSEC)
-                        return; /* neither was this asked for */
+                if (x->flags & EXCHANGE_ONE_WAY && x->first_out_at != 0 && now > x->read_at + EXCHANGE_SILENCE_NSEC)
+                        return; /* neither was this asked for; but the first word of all is an answer */
                 x->flags &= ~EXCHANGE_ONE_WAY;
                 x->state = EXCHANGE_ANSWERING;
                 x->first_out_at = x->last_out_at = now;

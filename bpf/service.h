@@ -22,6 +22,7 @@ struct service_run {
 };
 
 struct service {
+        __u64 book;             /* in which the thread's account is kept (THREAD_BOOK) */
         __u32 notes;            /* written so far, modulo 2^32 */
         __u32 runs;
         __u32 next;             /* where the next one to be answered is, most likely */

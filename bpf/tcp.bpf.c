@@ -1598,9 +1598,11 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
 
         if (effect->begun) {
                 s->tls.farewell = 0;
-                u = s->tls.http2 && s->tls.questions > 1 ? unit_get(&c->owner) : NULL;
-                if (u)
-                        share_count(u, d->place.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, s->tls.questions - 1);
+                u = s->tls.http2 && s->tls.questions > 1 ? unit_get(&d->place.owner) : NULL;
+                if (u) {
+                        window_enter(u, d->now);
+                        share_count(u, share_now(u, d->place.share), QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, s->tls.questions - 1);
+                }
                 s->tls.questions = 0;
         }
         return 0;
@@ -2971,8 +2973,10 @@ static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
         u = effect.in_flight != 0 ? place_get(u, &p) : NULL;
-        if (u)
+        if (u) {
+                window_enter(u, now);
                 share_apply(u, p.share, &effect);
+        }
         return effect.in_flight != 0;
 }
 

@@ -62,17 +62,16 @@ __attribute__((noinline, weak)) int answer_book(struct service *s, struct answer
         return service_answer(s, &a->account, answer->read_at, answer->now, answer->n, a->sums);
 }
 
-/* Books the answers that have left while the thread ran, as far as it has read what they answer. No sub-window is entered: when they left one
- * was, and the scheduler may hold its locks. */
-__attribute__((noinline, weak)) int answers_settle(struct thread *t, struct service *s, struct answers *a) {
-        __u32 slot, zero = 0, n, before, attributed = 0;
+/* The first n of them. */
+__attribute__((noinline, weak)) int answers_add(struct thread *t, struct service *s, struct answers *a, __u32 n) {
+        __u32 slot, zero = 0, before, attributed = 0;
         struct qos_unit *u;
         void *map;
 
         if (!t || !s || !a)
                 return 0;
-        n = a->n;
-        a->n = 0;
+        if (s->book != (*(volatile __u64*) &t->word & THREAD_BOOK))
+                return 0; /* what it was doing when it read is in another account */
         before = *(volatile __u32*) &t->writes;
         slot = (t->word & THREAD_SLOT) >> THREAD_SLOT_SHIFT;
         map = bpf_map_lookup_elem(&units, &slot);
@@ -99,6 +98,18 @@ __attribute__((noinline, weak)) int answers_settle(struct thread *t, struct serv
                         __sync_fetch_and_add(&u->sums[QOS_SUM_STATES + i], a->sums[i]);
         __sync_fetch_and_add(&u->sums[QOS_SUM_ATTRIBUTED], attributed);
         return 0;
+}
+
+/* Books the answers that have left while the thread ran, as far as it has read what they answer. No sub-window is entered: when they left one
+ * was, and the scheduler may hold its locks. Those that a packet sends in the middle of this are not attributed. */
+static __always_inline void answers_settle(struct thread *t, struct service *s, struct answers *a) {
+        __u32 watched = a->watched, n;
+
+        *(volatile __u32*) &a->watched = 0;
+        n = *(volatile __u32*) &a->n;
+        a->n = 0;
+        answers_add(t, s, a, n);
+        *(volatile __u32*) &a->watched = watched;
 }
 
 /* A thread leaves the CPU, or another one comes. */
@@ -131,14 +142,22 @@ __attribute__((noinline, weak)) int question_read(__u64 at) {
         struct answers *a;
         struct thread *t;
         __u32 zero = 0, before;
+        __u64 book;
 
         t = bpf_task_storage_get(&threads, task, 0, 0);
         if (!t || !shard_get(*(volatile __u64*) &t->word, cpus))
                 return 0; /* it is not watched, or not any more */
         s = bpf_task_storage_get(&services, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         a = bpf_map_lookup_elem(&answers, &zero);
-        if (!s || !a)
+        if (!s || !a || !a->watched)
                 return 0;
+        book = *(volatile __u64*) &t->word & THREAD_BOOK;
+        if (s->book != book) {
+                s->book = book;
+                s->notes = s->runs = 0;
+                for (int i = 0; i < (int) SERVICE_NOTES; i++)
+                        s->read_at[i] = 0;
+        }
         if (a->n > 0)
                 answers_settle(t, s, a);
 

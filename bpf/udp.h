@@ -144,7 +144,8 @@ static __always_inline void udp_adopt(struct udp_socket *c, const struct qos_own
         c->unanswered = 0;
         c->found = found;
         c->answers = 0;
-        c->asks_dns = 0;
+        if (!owner_equal(&c->owner, owner))
+                c->asks_dns = 0; /* else it has asked before it was found */
         c->share = 0;
         c->owner = *owner;
         c->kind = UDP_SERVER;
@@ -411,6 +412,7 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
                 window_count(u, QOS_CELL_DROPS, 1);
                 return 0;
         }
+        q.share = share_now(u, q.share);
         row_apply(u, q.share, 1, 0);
         share_sum(u, q.share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, d.length);
         if (before.generation != 0)

@@ -838,6 +838,20 @@ int probe_start_more(Probe *p, ProbeMask probe) {
         return 0;
 }
 
+/* Nobody says any more whose thread is on a CPU. */
+static void answers_drop(Probe *p) {
+        _cleanup_free_ void *nothing = NULL;
+        struct bpf_map_info info = {};
+        uint32_t length = sizeof(info), zero = 0;
+
+        if (p->map_fds[MAP_ANSWERS] < 0 || bpf_map_get_info_by_fd(p->map_fds[MAP_ANSWERS], &info, &length) < 0)
+                return;
+        /* The kernel has each CPU's at a multiple of 8 bytes */
+        nothing = calloc((size_t) libbpf_num_possible_cpus(), (info.value_size + 7U) & ~7U);
+        if (nothing)
+                (void) bpf_map_update_elem(p->map_fds[MAP_ANSWERS], &zero, nothing, BPF_ANY); /* an array's: never fails */
+}
+
 void probe_stop_more(Probe *p, ProbeMask probe) {
         const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
 
@@ -859,6 +873,8 @@ void probe_stop_more(Probe *p, ProbeMask probe) {
                 free(p->reasons[i]);
                 p->reasons[i] = NULL;
         }
+        if (probe == PROBE_CPU)
+                answers_drop(p);
         p->more_started &= ~probe;
 }
 

@@ -415,6 +415,7 @@ static void test_one_way(void) {
         uint64_t now = second;
         Totals t = {};
 
+        x.first_out_at = 1; /* it has said something before */
         for (unsigned i = 0; i < 20; i++, now += 2 * second) {
                 arrive(&x, &t, now, 10 * i, 10 * i + 10, 10 * i + 10);
                 check(t.in_flight == 1);
@@ -470,8 +471,9 @@ static void test_one_way_asked(void) {
         check(!exchange_is_ignored(&y, 100 * second));
         reads(&y, &t, second, 10);
         check(!exchange_is_ignored(&y, 10 * second) && exchange_is_ignored(&y, 12 * second));
+        y.flags |= EXCHANGE_ONE_WAY; /* as who has asked for that says */
         depart(&y, &t, 12 * second, 0, 5, 5);
-        check(t.begun == 1 && !exchange_is_ignored(&y, 100 * second));
+        check(t.begun == 1 && !(y.flags & EXCHANGE_ONE_WAY) && !exchange_is_ignored(&y, 100 * second));
         arrive(&y, &t, 13 * second, 10, 20, 20);
         reads(&y, &t, 13 * second, 20);
         check(!exchange_is_ignored(&y, 100 * second) && t.in_flight == 1);
