@@ -8,18 +8,11 @@
 #include <systemd/sd-varlink.h>
 #include <systemd/sd-varlink-idl.h>
 
+#include "check.h"
 #include "manager.h"
 #include "metric.h"
 #include "varlink.h"
 #include "varlink-org.qosd.QoS.h"
-
-#define check(condition)                                                                                \
-        do {                                                                                            \
-                if (!(condition)) {                                                                     \
-                        fprintf(stderr, "%s:%i: not true: %s\n", __FILE__, __LINE__, #condition);       \
-                        exit(EXIT_FAILURE);                                                             \
-                }                                                                                       \
-        } while (false)
 
 static sd_event *event;
 static Manager *manager;

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "check.h"
 #include "contention-reading.h"
 #include "util.h"
 
@@ -30,14 +31,6 @@ static const struct qos_shard* contention_shard(__u32 slot, __u32 generation, __
 
 #include "accumulate.h"
 #include "account.h"
-
-#define check(condition)                                                                                \
-        do {                                                                                            \
-                if (!(condition)) {                                                                     \
-                        fprintf(stderr, "%s:%i: not true: %s\n", __FILE__, __LINE__, #condition);       \
-                        exit(EXIT_FAILURE);                                                             \
-                }                                                                                       \
-        } while (false)
 
 #define START (1000 * NSEC_PER_SEC)
 #define GENERATION 7

@@ -3,17 +3,10 @@
 /* The state machine of a connection (bpf/exchange.h), event by event. Time is in arbitrary units, positions begin just
  * below the wrap of sequence numbers. */
 
+#include "check.h"
 #include "util.h"
 
 #include "exchange.h"
-
-#define check(condition)                                                                                \
-        do {                                                                                            \
-                if (!(condition)) {                                                                     \
-                        fprintf(stderr, "%s:%i: not true: %s\n", __FILE__, __LINE__, #condition);       \
-                        exit(EXIT_FAILURE);                                                             \
-                }                                                                                       \
-        } while (false)
 
 #define IN UINT32_C(0xffffff80)
 #define OUT UINT32_C(0xfffffff0)

@@ -5,16 +5,9 @@
 #include <ctype.h>
 #include <math.h>
 
+#include "check.h"
 #include "metric.h"
 #include "util.h"
-
-#define check(condition)                                                                                \
-        do {                                                                                            \
-                if (!(condition)) {                                                                     \
-                        fprintf(stderr, "%s:%i: not true: %s\n", __FILE__, __LINE__, #condition);       \
-                        exit(EXIT_FAILURE);                                                             \
-                }                                                                                       \
-        } while (false)
 
 static bool name_is_valid(const char *name) {
         if (!islower((unsigned char) *name))

@@ -3,16 +3,9 @@
 /* In which states a thread was between reading a question and answering it: the code that the programs run (bpf/service.h), against a
  * list of all that the thread did. */
 
+#include "check.h"
 #include "service.h"
 #include "util.h"
-
-#define check(condition)                                                                                \
-        do {                                                                                            \
-                if (!(condition)) {                                                                     \
-                        fprintf(stderr, "%s:%i: not true: %s\n", __FILE__, __LINE__, #condition);       \
-                        exit(EXIT_FAILURE);                                                             \
-                }                                                                                       \
-        } while (false)
 
 #define EVENTS 5000
 

@@ -2,17 +2,10 @@
 
 /* Records of TLS (bpf/tls.h): handshakes as they go over the wire, cut in every place. */
 
+#include "check.h"
 #include "util.h"
 
 #include "tls.h"
-
-#define check(condition)                                                                                \
-        do {                                                                                            \
-                if (!(condition)) {                                                                     \
-                        fprintf(stderr, "%s:%i: not true: %s\n", __FILE__, __LINE__, #condition);       \
-                        exit(EXIT_FAILURE);                                                             \
-                }                                                                                       \
-        } while (false)
 
 typedef struct Record {
         bool out;

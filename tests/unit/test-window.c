@@ -5,6 +5,7 @@
 #include <math.h>
 #include <pthread.h>
 
+#include "check.h"
 #include "util.h"
 
 #define window_copy(to, from, size) memcpy(to, from, size)
@@ -15,14 +16,6 @@
 #include "accumulate.h"
 #include "util-window.h"
 #include "window.h"
-
-#define check(condition)                                                                                \
-        do {                                                                                            \
-                if (!(condition)) {                                                                     \
-                        fprintf(stderr, "%s:%i: not true: %s\n", __FILE__, __LINE__, #condition);       \
-                        exit(EXIT_FAILURE);                                                             \
-                }                                                                                       \
-        } while (false)
 
 static const enum qos_distribution all_distributions[] = {
         QOS_LATENCY, QOS_FIRST_BYTE, QOS_RECEIVE, QOS_QUEUE, QOS_SERVICE, QOS_ANSWER,

@@ -7,15 +7,8 @@
 #include <systemd/sd-bus.h>
 #include <systemd/sd-event.h>
 
+#include "check.h"
 #include "util.h"
-
-#define check(condition)                                                                                \
-        do {                                                                                            \
-                if (!(condition)) {                                                                     \
-                        fprintf(stderr, "%s:%i: not true: %s\n", __FILE__, __LINE__, #condition);       \
-                        exit(EXIT_FAILURE);                                                             \
-                }                                                                                       \
-        } while (false)
 
 /* Goes on as root without capabilities, so that nothing gets into the kernel: as root of a user namespace if need be.
  * False when that is not allowed here. */
