@@ -116,6 +116,20 @@ static int generator_get(Generator *g, const char *name, size_t length, Name **r
         return 0;
 }
 
+/* Whether what is said under the one name holds for the other: "service" for all, "foo-.service" for those that begin so, and
+ * "foo@.service" for its instances. */
+static bool name_covers(const char *general, const char *name) {
+        const char *dot = endswith(general, ".service");
+        size_t l;
+
+        if (!dot)
+                return true;
+        l = dot - general;
+        if (streq(general, name))
+                return true;
+        return l > 0 && (general[l - 1] == '-' || general[l - 1] == '@') && strncmp(general, name, l) == 0;
+}
+
 /* A file, or a drop-in, of the unit, or the units, of that name. */
 static int generator_read(Generator *g, int at, const char *path, const char *name, size_t length) {
         _cleanup_free_ char *text = NULL;
@@ -130,7 +144,8 @@ static int generator_read(Generator *g, int at, const char *path, const char *na
                 r = generator_get(g, name, length, &reading.name);
                 if (r < 0)
                         return r;
-                reading.qosd = streq(reading.name->name, QOSD);
+                /* Drop-ins for all services are for qosd, too */
+                reading.qosd = name_covers(reading.name->name, QOSD);
                 reading.name->declared = reading.name->declared || text_has_declaration(text, size);
         }
         return unit_file_foreach_line(text, size, on_line, &reading);
@@ -188,20 +203,6 @@ static int generator_read_all(Generator *g) {
 }
 
 /* ---- who is ordered ------------------------------------------------------------------------------------------- */
-
-/* Whether what is said under the one name holds for the other: "service" for all, "foo-.service" for those that begin so, and
- * "foo@.service" for its instances. */
-static bool name_covers(const char *general, const char *name) {
-        const char *dot = endswith(general, ".service");
-        size_t l;
-
-        if (!dot)
-                return true;
-        l = dot - general;
-        if (streq(general, name))
-                return true;
-        return l > 0 && (general[l - 1] == '-' || general[l - 1] == '@') && strncmp(general, name, l) == 0;
-}
 
 static bool generator_orders(const Generator *g, const Name *name) {
         /* qosd cannot begin without a bus */

@@ -304,12 +304,20 @@ def ordered_after_qosd():
         reload()
         check(not ordered(plain.name) and not ordered(late.name), "it is ordered although qosd is by hand")
         os.unlink(os.path.join(scenario.QOSD_DROP_IN_DIR, hand))
+        # … also where it is for all services; of one that is nowhere, so that nobody is after it in earnest
+        reload()
+        check(ordered(plain.name), "it is not ordered although nothing is by hand")
+        general = write_unit("99-scenario.conf", "[Unit]\nAfter=qosd-scenario-nowhere.service\n", os.path.join(scenario.UNIT_DIR, "service.d"))
+        reload()
+        check(not ordered(plain.name) and not ordered(late.name), "it is ordered although all services are by hand")
+        os.unlink(os.path.join(scenario.UNIT_DIR, "service.d", general))
         drop_in(other, "[Unit]\nBefore=foo.service  qosd.service\n")
         reload()
         check(not ordered(plain.name) and not ordered(late.name), "it is ordered although others are before qosd")
     finally:
         for path in (f"/etc/systemd/system/{dropped.name}.d", f"/run/systemd/system.control/{special.name}.d"):
             shutil.rmtree(path, ignore_errors=True)
-        if os.path.exists(f"{scenario.QOSD_DROP_IN_DIR}/99-scenario.conf"):
-            os.unlink(f"{scenario.QOSD_DROP_IN_DIR}/99-scenario.conf")
+        for path in (f"{scenario.QOSD_DROP_IN_DIR}/99-scenario.conf", f"{scenario.UNIT_DIR}/service.d/99-scenario.conf"):
+            if os.path.exists(path):
+                os.unlink(path)
         reload()
