@@ -87,7 +87,7 @@ int contention_read_step(const ContentionBooks *books, uint64_t n, uint64_t now,
         *ret = (ContentionReading) { .boundary = MAX(begin, books->since) };
         ret->covered = end - ret->boundary;
         for (size_t i = 0; i < books->n; i++) {
-                ContentionCounts before = {}, after;
+                ContentionCounts before = {}, after = {}; /* a checkpoint has not all of the words */
 
                 r = book_read_at(books->books + i, n + 1, now, &after);
                 if (r >= 0 && !first)
