@@ -19,6 +19,7 @@
 #include "nest.h"
 #include "probe.h"
 #include "qos.h"
+#include "ready.h"
 #include "systemd.h"
 #include "threads.h"
 #include "varlink.h"
@@ -1840,7 +1841,8 @@ void manager_notify_ready(Manager *m) {
         if (m->ready)
                 return;
         m->ready = true;
-        (void) sd_notify(false, "READY=1");
+        if (!ready_notify())
+                log_notice("Beginning took so long that units which are ordered after it were not held up any more: their first requests may not be counted.");
 }
 
 void manager_notify_status(Manager *m) {

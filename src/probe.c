@@ -614,7 +614,6 @@ static int object_load(Probe *p, uint64_t programs) {
 
         /* It takes a second or two; on an emulated CPU that others use, too, minutes, in which nothing else is done */
         watched = sd_watchdog_enabled(false, &watchdog_usec) > 0;
-        (void) sd_notifyf(false, "EXTEND_TIMEOUT_USEC=%llu", LOAD_USEC_MAX);
         if (watched)
                 (void) sd_notifyf(false, "WATCHDOG_USEC=%llu\nWATCHDOG=1", LOAD_USEC_MAX);
         r = qosd_bpf__load(skeleton);

@@ -10,10 +10,14 @@
 #include "config-build.h"
 #include "log.h"
 #include "manager.h"
+#include "ready.h"
 #include "varlink.h"
 
 /* How long the service manager may take to say what is in unit files: who is ordered after us goes on without that. */
 #define READY_USEC (5 * USEC_PER_SEC)
+/* How long all of it may hold them up, loading programs included: that takes a second or two, and more than this only where the
+ * processor is emulated, and busy. */
+#define READY_MAX_USEC (60 * USEC_PER_SEC)
 
 static int on_reload(sd_event_source *source, const struct signalfd_siginfo *si, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
@@ -87,6 +91,11 @@ static int run(int argc, char *argv[]) {
         r = sd_event_set_signal_exit(event, true);
         if (r < 0)
                 return log_error_errno(r, "Failed to watch for signals: %m");
+
+        /* Before anything is loaded: programs that an earlier run has left may be so again already here */
+        r = ready_watch(READY_MAX_USEC);
+        if (r < 0)
+                (void) log_warning_errno(r, "Failed to begin a thread, loading programs is waited for in any case: %m");
 
         r = manager_new(event, &m);
         if (r < 0)
