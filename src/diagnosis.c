@@ -372,6 +372,16 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
         }
 }
 
+/* What a request may have slept, or have waited for a child, in ns. */
+static double asleep(const DiagnosisFigures *f) {
+        static const enum qos_state states[] = { QOS_STATE_SLEEP, QOS_STATE_CHILD, QOS_STATE_PIPE };
+        double threads = 0;
+
+        for (size_t i = 0; i < ELEMENTSOF(states); i++)
+                threads += f->threads[states[i]] > 0 ? f->threads[states[i]] : 0;
+        return threads / f->rate * NSEC_PER_SEC;
+}
+
 /* Waits for what the system has, or what others are asked. */
 static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const Parts *normal, Diagnosis *d) {
         static const char *const waited[_FINDING_KIND_MAX] = {
@@ -386,8 +396,7 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
 
         for (Part p = PART_RUN_QUEUE; p < _PART_MAX; p++) {
                 FindingKind kind = part_table[p].kind;
-                static const enum qos_state asleep[] = { QOS_STATE_SLEEP, QOS_STATE_CHILD, QOS_STATE_PIPE };
-                double time = now->least[p], share, floor = part_table[p].floor, idle = 0;
+                double time = now->least[p], share, floor = part_table[p].floor;
                 enum qos_state state = part_table[p].state;
                 Certainty certainty;
                 Finding *finding;
@@ -405,9 +414,7 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                 share = time / f->first_byte;
 
                 /* It may as well have been beside a request that slept, or waited for a child: idle threads do so, too */
-                for (size_t i = 0; i < ELEMENTSOF(asleep); i++)
-                        idle += f->threads[asleep[i]] > 0 ? f->threads[asleep[i]] / f->rate * NSEC_PER_SEC : 0;
-                if (part_table[p].in_service && certainty == CERTAINTY_CERTAIN && idle >= SHARE_MOST * f->service)
+                if (part_table[p].in_service && certainty == CERTAINTY_CERTAIN && asleep(f) >= SHARE_MOST * f->service)
                         certainty = CERTAINTY_LIKELY;
 
                 /* A history may know how long requests took, and not what they waited for */
@@ -472,7 +479,8 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
         /* Requests that were read wait in the application, or are answered together, so that all of them wait for the last */
         at_once = f->rate * (f->queue + f->service) / NSEC_PER_SEC;
         if (f->busiest_thread >= CPUS_MOST && at_once >= AT_ONCE_MIN && parts->unexplained >= SHARE_MOST * f->first_byte && (!one || queue < SHARE_MOST || running < SHARE_MOST)) {
-                finding = diagnosis_add(d, FINDING_LIMIT, f->busiest_thread >= 0.9 ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY, QOS_STATE_RUNNING,
+                /* Never certain: they may wait for something else that is not seen, as long polls do, and the thread be busy beside them */
+                finding = diagnosis_add(d, FINDING_LIMIT, asleep(f) >= SHARE_MOST * f->service ? CERTAINTY_POSSIBLE : CERTAINTY_LIKELY, QOS_STATE_RUNNING,
                                         parts->unexplained / f->first_byte, parts->unexplained,
                                         "two requests or more are there at a time, half of their time or more is no wait for a resource, and one thread runs for four fifths of the time or more",
                                         "%.1f requests are there at a time, and wait for one another for %s of their %s (%.0f%%), as one thread is busy: %s used %.2f of a CPU",

@@ -468,7 +468,14 @@ static void test_inside(void) {
         e.now.threads[QOS_STATE_PARK] = 11;
         strcpy(e.busiest_thread, "batcher (17)");
         f = only(&e, FINDING_LIMIT, &d);
-        check(f->certainty == CERTAINTY_CERTAIN && streq(f->resource, "thread batcher (17)") && strstr(f->text, "12.0 requests are there at a time"));
+        check(f->certainty == CERTAINTY_LIKELY && streq(f->resource, "thread batcher (17)") && strstr(f->text, "12.0 requests are there at a time"));
+        /* … or each request has a thread that sleeps, and another one is busy by itself */
+        e.now.threads[QOS_STATE_PARK] = 0;
+        e.now.threads[QOS_STATE_SLEEP] = 11;
+        f = only(&e, FINDING_LIMIT, &d);
+        check(f->certainty == CERTAINTY_POSSIBLE);
+        e.now.threads[QOS_STATE_SLEEP] = 0;
+        e.now.threads[QOS_STATE_PARK] = 11;
         /* They wait for something else, and it is in the background */
         e.now.asked = 400;
         e.now.ask_time = 29 * MS;
