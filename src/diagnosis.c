@@ -81,8 +81,12 @@ _Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeo
 /* A CPU that sleeps takes some tens of microseconds to begin, in a virtual machine more; one that others use lets a thread wait for
  * milliseconds. */
 #define WAKE_MAX_NSEC (0.1 * NSEC_PER_MSEC)
-/* One segment of a hundred requests sent again: paths without loss have none. */
+/* One segment of a hundred sent again: paths without loss have none. */
 #define RETRANSMITS_MIN 0.01
+/* Two of them: more than distant clients, of whom some are on bad ways at any time, make of themselves. */
+#define RETRANSMITS_MOST 0.02
+/* What a segment carries, about: less than it may. Each answer is one at least. */
+#define SEGMENT_BYTES 1400.0
 /* Pages that come back for each one that is read: half of what is read had been in memory before. */
 #define REFAULTS_MIN 0.5
 /* Two requests at a time, of which one waits for the other. */
@@ -519,12 +523,16 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
 static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         double whole = f->first_byte + f->answer, own = 0, worst = MAX(f->receive, f->answer);
-        bool lost = f->retransmits >= RETRANSMITS_MIN * f->rate && f->retransmits >= 1;
+        double lost = f->retransmits / (f->rate * MAX(f->bytes_out / SEGMENT_BYTES, 1.0));
         bool answer = f->answer >= f->receive;
-        const char *again = lost ? ", and segments are sent again" : "";
+        bool known = e->normal && !isnan(e->normal->retransmits) && e->normal->rate > 0, losing;
+        const char *again;
 
         if (isnan(whole) || isnan(f->receive))
                 return;
+        losing = lost >= RETRANSMITS_MIN && f->retransmits >= 1 &&
+                (!known || f->retransmits / f->rate >= WORSE * e->normal->retransmits / e->normal->rate);
+        again = losing ? ", and segments are sent again" : "";
         if (e->normal && worst < WORSE * MAX(e->normal->receive, e->normal->answer))
                 worst = 0;
 
@@ -535,16 +543,19 @@ static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
                 for (size_t i = 0; i < ELEMENTSOF(working); i++)
                         own += f->threads[working[i]] > 0 ? f->threads[working[i]] : 0;
                 own = answer ? own / (f->rate * f->answer / NSEC_PER_SEC) : 0;
-                (void) diagnosis_add(d, FINDING_NETWORK, lost ? CERTAINTY_CERTAIN : own >= SHARE_MOST ? CERTAINTY_POSSIBLE : CERTAINTY_LIKELY,
+                (void) diagnosis_add(d, FINDING_NETWORK, losing ? CERTAINTY_CERTAIN : own >= SHARE_MOST ? CERTAINTY_POSSIBLE : CERTAINTY_LIKELY,
                                      QOS_STATE_NONE, worst / whole, worst,
                                      "half of the time of a request or more, and 1 ms or more, goes by while its bytes are on their way",
                                      answer ? "Answers take %s from their first byte to their last (%.0f%% of all the time): clients, or the way to them, take no more%s" :
                                               "Requests take %s to arrive (%.0f%% of all the time): clients, or the way from them, are slow%s",
                                      SPAN(worst), 100 * worst / whole, again);
-        } else if (lost)
-                (void) diagnosis_add(d, FINDING_NETWORK, CERTAINTY_LIKELY, QOS_STATE_NONE, NAN, NAN,
-                                     "a segment or more is sent again for each hundred requests",
-                                     "Segments are lost on the way to clients: %.1f are sent again per second", f->retransmits);
+        } else if (losing && (known || lost >= RETRANSMITS_MOST || d->n_findings > 0))
+                /* Less of it than bad ways make, of which no normal says that it is more, is no verdict by itself */
+                (void) diagnosis_add(d, FINDING_NETWORK, known || lost >= RETRANSMITS_MOST ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, QOS_STATE_NONE, NAN, NAN,
+                                     "a segment or more of each hundred is sent again, which is half as much again as is normal; where that is not known two or more",
+                                     "Segments are lost on the way to clients: %.1f are sent again per second (%.1f%%)", f->retransmits, 100 * lost);
+        else if (losing)
+                diagnosis_exclude(d, FINDING_NETWORK, "Segments are sent again, %.1f per second (%.1f%%), which may be normal for its clients", f->retransmits, 100 * lost);
         else
                 diagnosis_exclude(d, FINDING_NETWORK, "Requests arrive in %s, and answers leave in %s", SPAN(f->receive), SPAN(f->answer));
 }

@@ -282,6 +282,7 @@ static void test_dependency(void) {
 
 static void test_network(void) {
         DiagnosisEvidence e = evidence();
+        DiagnosisFigures normal;
         const Finding *f;
         Diagnosis d;
 
@@ -314,6 +315,20 @@ static void test_network(void) {
         f = only(&e, FINDING_NETWORK, &d);
         check(isnan(f->share));
         e.now.retransmits = 5;
+        nothing(&e);
+        /* As much as some clients make of themselves, unless it was less before */
+        e.now.retransmits = 15;
+        nothing(&e);
+        normal = e.now;
+        e.normal = &normal;
+        e.now.retransmits = 50;
+        f = only(&e, FINDING_NETWORK, &d);
+        check(f->certainty == CERTAINTY_LIKELY);
+        normal.retransmits = 40;
+        nothing(&e);
+        /* Of large answers, each is many segments */
+        e.normal = NULL;
+        e.now.bytes_out = 140000;
         nothing(&e);
 }
 
