@@ -389,7 +389,7 @@ static void locks_fill(const MachineReading *begin, const MachineReading *end, D
 #define BLOCK_GROUPS_MAX 4U
 
 /* Which other unit used the device most. */
-static void device_find_user(Unit *u, const MachineReading *begin, const MachineReading *end, const char *device, char ret[static DIAGNOSIS_NAME_MAX]) {
+static void device_find_user(Unit *u, GroupCache *groups, const MachineReading *begin, const MachineReading *end, const char *device, char ret[static DIAGNOSIS_NAME_MAX]) {
         uint64_t weights[QOS_BLOCK_USERS] = {};
 
         for (size_t i = 0; i < end->n_block_users; i++) {
@@ -409,7 +409,7 @@ static void device_find_user(Unit *u, const MachineReading *begin, const Machine
         }
 
         for (unsigned n = 0; n < BLOCK_GROUPS_MAX; n++) {
-                _cleanup_free_ char *unit = NULL;
+                const char *unit;
                 size_t most = 0;
 
                 for (size_t i = 1; i < end->n_block_users; i++)
@@ -418,7 +418,7 @@ static void device_find_user(Unit *u, const MachineReading *begin, const Machine
                 if (end->n_block_users == 0 || weights[most] == 0)
                         return;
                 weights[most] = 0;
-                unit = manager_find_unit_of_group(u->manager, end->block_users[most].group);
+                unit = group_cache_get(groups, u->manager, end->block_users[most].group);
                 if (!unit || streq(unit, u->name))
                         continue;
                 (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "%s", unit);
@@ -491,6 +491,7 @@ static void peers_fill(Unit *u, uint64_t window, DiagnosisEvidence *ret) {
 
 int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, DiagnosisEvidence *ret) {
         _cleanup_(machine_reading_freep) MachineReading *end = NULL;
+        _cleanup_group_cache_ GroupCache groups = GROUP_CACHE_INIT;
         Snapshot s;
         int r;
 
@@ -526,7 +527,7 @@ int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, Diagnosis
                         .rate = (double) operations * NSEC_PER_SEC / (double) s.metrics.contention.covered,
                 };
                 (void) snprintf(ret->devices[ret->n_devices].name, DIAGNOSIS_NAME_MAX, "%s", device->name);
-                device_find_user(u, begin, end, device->name, ret->devices[ret->n_devices].unit);
+                device_find_user(u, &groups, begin, end, device->name, ret->devices[ret->n_devices].unit);
                 ret->n_devices++;
         }
         return 0;

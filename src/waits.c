@@ -448,9 +448,8 @@ int unit_read_resources(Unit *u, bool names, ResourcesReading *ret) {
 
 /* ---- control groups ------------------------------------------------------------------------------------------- */
 
-/* So deep, and so many for one answer, which takes some ten milliseconds: a machine with hundreds of containers has fewer. */
+/* So deep: containers in containers. */
 #define GROUP_DEPTH_MAX 32U
-#define GROUPS_MAX 20000U
 
 /* The path of the control group of this id, which is its directory's inode. */
 static bool group_find_path(int parent, uint64_t id, unsigned depth, unsigned *left, char *path, size_t size) {
@@ -528,23 +527,12 @@ static int group_get_unit(const Manager *m, const char *path, char **ret) {
         return *ret ? 0 : -ENOMEM;
 }
 
-/* The same by the id of the group, with what was asked before. */
-typedef struct GroupCache {
-        struct {
-                uint64_t id;
-                char *unit;
-        } groups[32];
-        size_t n;
-        unsigned left;          /* groups that may be looked at yet */
-} GroupCache;
-
-static void group_cache_done(GroupCache *c) {
+void group_cache_done(GroupCache *c) {
         for (size_t i = 0; i < c->n; i++)
                 free(c->groups[i].unit);
 }
 
-/* NULL: it is not known, or gone. */
-static const char* group_cache_get(GroupCache *c, const Manager *m, uint64_t id) {
+const char* group_cache_get(GroupCache *c, const Manager *m, uint64_t id) {
         char path[4096];
         struct stat st;
         int fd;
@@ -573,13 +561,6 @@ static const char* group_cache_get(GroupCache *c, const Manager *m, uint64_t id)
                 return NULL;
         text_mend(c->groups[c->n].unit ?: path);
         return c->groups[c->n++].unit;
-}
-
-char* manager_find_unit_of_group(const Manager *m, uint64_t id) {
-        _cleanup_(group_cache_done) GroupCache c = { .left = GROUPS_MAX };
-        const char *unit = group_cache_get(&c, m, id);
-
-        return unit ? strdup(unit) : NULL;
 }
 
 /* ---- as JSON -------------------------------------------------------------------------------------------------- */
@@ -736,7 +717,7 @@ static int resource_to_json(const Unit *u, const ResourceReading *resource, Grou
 int resources_reading_to_json(const Unit *u, const ResourcesReading *reading, sd_json_variant **ret) {
         _cleanup_(variants_freep) sd_json_variant **resources = NULL;
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
-        _cleanup_(group_cache_done) GroupCache groups = { .left = GROUPS_MAX };
+        _cleanup_group_cache_ GroupCache groups = GROUP_CACHE_INIT;
         size_t n = 0;
         int r = 0;
 

@@ -45,8 +45,25 @@ typedef struct ResourcesReading {
 void resources_reading_done(ResourcesReading *r);
 #define _cleanup_resources_reading_ _cleanup_(resources_reading_done)
 
-/* The unit that the control group of this id is of; NULL: it is gone, or of none. */
-char* manager_find_unit_of_group(const Manager *m, uint64_t id);
+/* Units by the ids of their control groups, with what was asked before: all look-ups for one answer have one, as each goes through
+ * the directories. So many for one answer, which takes some ten milliseconds: a machine with hundreds of containers has fewer. */
+#define GROUP_CACHE_LEFT 20000U
+
+typedef struct GroupCache {
+        struct {
+                uint64_t id;
+                char *unit;
+        } groups[32];
+        size_t n;
+        unsigned left;          /* groups that may be looked at yet */
+} GroupCache;
+
+#define GROUP_CACHE_INIT { .left = GROUP_CACHE_LEFT }
+
+/* NULL: it is not known, or gone. Valid as long as the cache is. */
+const char* group_cache_get(GroupCache *c, const Manager *m, uint64_t id);
+void group_cache_done(GroupCache *c);
+#define _cleanup_group_cache_ _cleanup_(group_cache_done)
 
 /* names: of futexes, too, which takes a process of its own and a while. */
 int unit_read_resources(Unit *u, bool names, ResourcesReading *ret);
