@@ -44,8 +44,7 @@ struct MachineReading {
         uint64_t idle[CPU_SETSIZE];     /* clock ticks */
         ResourcesReading resources;     /* what the unit's threads have waited for */
         ThreadsReading threads;
-        struct qos_block_user block_users[QOS_BLOCK_USERS];
-        struct qos_block_use block_uses[QOS_BLOCK_USERS];
+        BlockUser *block_users;         /* NULL: it is not known who used devices */
         size_t n_block_users;
 };
 
@@ -57,6 +56,7 @@ MachineReading* machine_reading_free(MachineReading *r) {
                 free(r->groups[i].path);
         resources_reading_done(&r->resources);
         threads_reading_done(&r->threads);
+        free(r->block_users);
         free(r);
         return NULL;
 }
@@ -193,7 +193,7 @@ int machine_reading_new(Unit *u, bool names, MachineReading **ret) {
         (void) unit_read_resources(u, names, &r->resources); /* without it no lock is known */
         (void) unit_read_threads(u, &r->threads); /* … and no thread */
         idle_read(r);
-        r->n_block_users = probe_get_block_users(u->manager->probe, r->block_users, r->block_uses);
+        (void) probe_get_block_users(u->manager->probe, &r->block_users, &r->n_block_users); /* … and nobody who uses devices */
         unit_collect_usage(u); /* so that its quota and its memory are known of the interval */
         if (u->control_group) {
                 group_get_cpus(u->control_group, &r->cpus);
@@ -390,21 +390,28 @@ static void locks_fill(const MachineReading *begin, const MachineReading *end, D
 
 /* Which other unit used the device most. */
 static void device_find_user(Unit *u, GroupCache *groups, const MachineReading *begin, const MachineReading *end, const char *device, char ret[static DIAGNOSIS_NAME_MAX]) {
-        uint64_t weights[QOS_BLOCK_USERS] = {};
+        _cleanup_free_ uint64_t *weights = NULL;
 
+        /* What was used before the interval is nobody's fault in it */
+        if (!begin->block_users || end->n_block_users == 0)
+                return;
+        weights = new0(uint64_t, end->n_block_users);
+        if (!weights)
+                return;
         for (size_t i = 0; i < end->n_block_users; i++) {
-                const struct qos_block_user *user = end->block_users + i;
-                struct qos_block_use use = end->block_uses[i];
+                const struct qos_block_user *user = &end->block_users[i].user;
+                const struct qos_block_use *before;
+                struct qos_block_use use = end->block_users[i].use;
                 char name[DEVICE_NAME_MAX];
 
                 device_get_name(user->device, name);
                 if (!streq(name, device))
                         continue;
-                for (size_t k = 0; k < begin->n_block_users; k++)
-                        if (memcmp(begin->block_users + k, user, sizeof(*user)) == 0) {
-                                use.requests -= MIN(use.requests, begin->block_uses[k].requests);
-                                use.bytes -= MIN(use.bytes, begin->block_uses[k].bytes);
-                        }
+                before = block_users_find(begin->block_users, begin->n_block_users, user);
+                if (before) {
+                        use.requests -= MIN(use.requests, before->requests);
+                        use.bytes -= MIN(use.bytes, before->bytes);
+                }
                 weights[i] = use.bytes + use.requests * BLOCK_REQUEST_BYTES;
         }
 
@@ -415,10 +422,10 @@ static void device_find_user(Unit *u, GroupCache *groups, const MachineReading *
                 for (size_t i = 1; i < end->n_block_users; i++)
                         if (weights[i] > weights[most])
                                 most = i;
-                if (end->n_block_users == 0 || weights[most] == 0)
+                if (weights[most] == 0)
                         return;
                 weights[most] = 0;
-                unit = group_cache_get(groups, u->manager, end->block_users[most].group);
+                unit = group_cache_get(groups, u->manager, end->block_users[most].user.group);
                 if (!unit || streq(unit, u->name))
                         continue;
                 (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "%s", unit);

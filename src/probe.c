@@ -1409,19 +1409,50 @@ int probe_get_devices(Probe *p, struct qos_block_devices *ret) {
         return bpf_map_lookup_elem(p->map_fds[MAP_BLOCK_DEVICES], &zero, ret);
 }
 
-size_t probe_get_block_users(Probe *p, struct qos_block_user *ret_users, struct qos_block_use *ret_uses) {
-        struct qos_block_user *previous = NULL;
-        size_t n = 0;
+static int block_user_compare(const void *a, const void *b) {
+        return memcmp(&((const BlockUser*) a)->user, &((const BlockUser*) b)->user, sizeof(struct qos_block_user));
+}
+
+const struct qos_block_use* block_users_find(const BlockUser *users, size_t n, const struct qos_block_user *user) {
+        const BlockUser key = { .user = *user }, *found;
+
+        found = bsearch(&key, users, n, sizeof(BlockUser), block_user_compare);
+        return found ? &found->use : NULL;
+}
+
+int probe_get_block_users(Probe *p, BlockUser **ret, size_t *ret_n) {
+        _cleanup_free_ struct qos_block_user *users = NULL;
+        _cleanup_free_ struct qos_block_use *uses = NULL;
+        struct bpf_map_info info = {};
+        uint32_t size = sizeof(info), n, at;
+        BlockUser *all;
+        int r;
 
         if (!p->started)
-                return 0;
-        /* One that goes meanwhile begins the walk anew: no more steps than there may be entries */
-        while (n < QOS_BLOCK_USERS && bpf_map_get_next_key(p->map_fds[MAP_BLOCK_USERS], previous, ret_users + n) >= 0) {
-                if (bpf_map_lookup_elem(p->map_fds[MAP_BLOCK_USERS], ret_users + n, ret_uses + n) < 0)
-                        break;
-                previous = ret_users + n++;
-        }
-        return n;
+                return -ENODATA;
+        /* The more CPUs, the more it may have, see LRU_ELEMENTS_PER_CPU */
+        r = bpf_map_get_info_by_fd(p->map_fds[MAP_BLOCK_USERS], &info, &size);
+        if (r < 0)
+                return r;
+
+        n = info.max_entries;
+        users = new0(struct qos_block_user, n);
+        uses = new0(struct qos_block_use, n);
+        if (!users || !uses)
+                return -ENOMEM;
+        r = bpf_map_lookup_batch(p->map_fds[MAP_BLOCK_USERS], NULL, &at, users, uses, &n, NULL);
+        if (r < 0 && r != -ENOENT) /* that was the last of them */
+                return r;
+
+        all = new0(BlockUser, MAX(n, 1U));
+        if (!all)
+                return -ENOMEM;
+        for (uint32_t i = 0; i < n; i++)
+                all[i] = (BlockUser) { .user = users[i], .use = uses[i] };
+        qsort(all, n, sizeof(BlockUser), block_user_compare);
+        *ret = all;
+        *ret_n = n;
+        return 0;
 }
 
 static int on_move(void *userdata, void *data, size_t size) {

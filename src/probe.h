@@ -167,8 +167,14 @@ int probe_add_machine(Probe *p, uint32_t book, uint64_t now, const struct qos_co
 void probe_remove_machine(Probe *p);
 /* Which devices the rows of all books are. */
 int probe_get_devices(Probe *p, struct qos_block_devices *ret);
-/* Who has used which device, QOS_BLOCK_USERS at most; returns how many. */
-size_t probe_get_block_users(Probe *p, struct qos_block_user *ret_users, struct qos_block_use *ret_uses);
+/* Who has used which device, all that the kernel's map has, in an order in which they are found again. */
+typedef struct BlockUser {
+        struct qos_block_user user;
+        struct qos_block_use use;
+} BlockUser;
+
+int probe_get_block_users(Probe *p, BlockUser **ret, size_t *ret_n);
+const struct qos_block_use* block_users_find(const BlockUser *users, size_t n, const struct qos_block_user *user);
 
 /* Readable when processes were moved from or to control groups of units, until probe_find_threads(). */
 int probe_get_moves_fd(Probe *p);
