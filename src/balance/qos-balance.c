@@ -53,6 +53,10 @@
 #define RELEASE_LOOK_USEC (20 * USEC_PER_MSEC)
 #define RELEASE_USEC (20 * USEC_PER_SEC)
 
+/* How long qosd may take to say what it counts: nothing is thawed meanwhile. A busy machine takes a tenth of a second for it, and
+ * after this it is as if it had gone, and all is given back. */
+#define ASK_NSEC (3 * NSEC_PER_SEC)
+
 /* When to try again to reach qosd. */
 #define CONNECT_AGAIN_USEC USEC_PER_SEC
 
@@ -354,6 +358,9 @@ static void balance_connect(Balance *b, uint64_t now) {
                 step = "attaching";
                 r = qosd_attach(b->qosd, b->unit, (const char *const[]) { "requests", NULL });
         }
+        if (r >= 0)
+                /* To attach may take longer, while programs are loaded: nothing is held back then */
+                r = qosd_set_timeout(b->qosd, ASK_NSEC);
         if (r >= 0) {
                 step = "opening the view";
                 r = qosd_view_open(b->qosd, b->unit, &b->view);

@@ -87,6 +87,11 @@ static void connection_done(qosd *q) {
 
 DEFINE_REF_UNREF(qosd, connection_done)
 
+int qosd_set_timeout(qosd *q, uint64_t nsec) {
+        /* Less than a microsecond is what there is least of */
+        return q && nsec > 0 ? sd_varlink_set_relative_timeout(q->link, MAX(nsec / NSEC_PER_USEC, UINT64_C(1))) : -EINVAL;
+}
+
 const char *qosd_get_error(qosd *q) {
         return q->error;
 }

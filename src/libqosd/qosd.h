@@ -50,6 +50,9 @@ int qosd_connect(const char *address, qosd **ret);
 qosd *qosd_ref(qosd *q);
 qosd *qosd_unref(qosd *q);              /* ends the leases and marks that were taken over it; returns NULL */
 
+/* How long later calls wait for qosd, in nanoseconds. A call that waits longer is -ETIMEDOUT, and the connection is of no more use. */
+int qosd_set_timeout(qosd *q, uint64_t nsec);
+
 /* What was wrong with the last call, in words; never NULL, valid until the next call. */
 const char *qosd_get_error(qosd *q);
 

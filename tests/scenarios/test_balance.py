@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """qos-balance: takes time from batch units when a unit is too slow, gives it back, and never keeps it."""
 
+import os
 import random
+import signal
 import socket
 import time
 
@@ -132,6 +134,14 @@ def a_unit_in_another_that_is_observed():
     wait_for("it goes on to look", lambda: steps(b, "level=0/10") >= taken + 20, 60, pause=0.2)
     equal(frozen(batch), ["frozen"], "the batch unit")
     equal(steps(b, "opening the view"), 0, "complaints")
+    # It is not kept for as long as calls are waited for otherwise if qosd says nothing
+    pid = qosd_pid()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_for("the batch unit runs while qosd hangs", lambda: frozen(batch) == ["running"], 20, pause=0.1)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_for("it is frozen when qosd goes on", lambda: frozen(batch) == ["frozen"], 90, pause=0.1)
     asking.end()
 
 
