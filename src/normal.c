@@ -23,6 +23,23 @@ typedef struct Step {
         bool chosen;
 } Step;
 
+/* What is known of some of the steps only, and is divided among the requests. */
+typedef enum KnownKind {
+        KNOWN_ASKED,
+        KNOWN_CPU,
+        _KNOWN_MAX,
+} KnownKind;
+
+static const HistoryAmount known_table[_KNOWN_MAX] = {
+        [KNOWN_ASKED] = HISTORY_ASKED_COVERED,
+        [KNOWN_CPU]   = HISTORY_CPU_COVERED,
+};
+
+/* Those steps. */
+typedef struct Known {
+        double covered, count;
+} Known;
+
 typedef struct Walk {
         HistoryLevel level;
         uint64_t end;                   /* CLOCK_MONOTONIC ns */
@@ -33,6 +50,7 @@ typedef struct Walk {
 
         double covered, count, bytes_in, bytes_out, first_bytes, first_byte_time;
         double amounts[_HISTORY_AMOUNT_MAX];
+        Known known[_KNOWN_MAX];
 } Walk;
 
 /* Those in which nothing is known to have been wrong, and in which it had something to do. */
@@ -79,6 +97,11 @@ static int step_sum(const HistoryStep *s, void *userdata) {
         w->first_byte_time += (double) m.requests.server.first_byte.count * m.requests.server.first_byte.mean;
         for (size_t k = 0; k < _HISTORY_AMOUNT_MAX; k++)
                 w->amounts[k] += s->amounts[k];
+        for (KnownKind k = 0; k < _KNOWN_MAX; k++)
+                if (s->amounts[known_table[k]] > 0) {
+                        w->known[k].covered += s->covered;
+                        w->known[k].count += m.requests.server.count;
+                }
         return 0;
 }
 
@@ -105,6 +128,13 @@ static double per_second(const Walk *w, HistoryAmount amount, HistoryAmount cove
         return w->amounts[covered] > 0 ? w->amounts[amount] / w->amounts[covered] * NSEC_PER_SEC : NAN;
 }
 
+/* As much for each request as in the steps of which it is known: they may have had more to do than the others, or less. */
+static double for_each_request(const Walk *w, KnownKind kind, double amount) {
+        const Known *known = w->known + kind;
+
+        return amount / w->amounts[known_table[kind]] * (w->count / w->covered) / (known->count / known->covered);
+}
+
 static void figures_fill(const Walk *w, DiagnosisFigures *f) {
         const double *a = w->amounts;
 
@@ -118,13 +148,14 @@ static void figures_fill(const Walk *w, DiagnosisFigures *f) {
         f->answer = a[HISTORY_ANSWER] / a[HISTORY_PHASED];
         f->bytes_in = w->bytes_in / w->count;
         f->bytes_out = w->bytes_out / w->count;
-        f->asked = per_second(w, HISTORY_ASKED, HISTORY_ASKED_COVERED);
-        if (a[HISTORY_ASKED_COVERED] > 0)
+        if (a[HISTORY_ASKED_COVERED] > 0) {
+                f->asked = for_each_request(w, KNOWN_ASKED, a[HISTORY_ASKED]) * NSEC_PER_SEC;
                 f->ask_time = a[HISTORY_ASKED] > 0 ? a[HISTORY_ASKED_TIME] / a[HISTORY_ASKED] : 0;
+        }
         if (a[HISTORY_QUOTA_PERIODS] > 0)
                 f->throttled = a[HISTORY_QUOTA_THROTTLED] / a[HISTORY_QUOTA_PERIODS];
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES && a[HISTORY_CPU_COVERED] > 0; i++)
-                f->threads[i] = a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING] / a[HISTORY_CPU_COVERED];
+                f->threads[i] = for_each_request(w, KNOWN_CPU, a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING]);
         if (a[HISTORY_RUN_QUEUES] > 0)
                 f->run_queue_wait = a[HISTORY_RUN_QUEUE_TIME] / a[HISTORY_RUN_QUEUES];
         f->major_faults = per_second(w, HISTORY_MAJOR_FAULTS, HISTORY_MEMORY_COVERED);
@@ -148,6 +179,7 @@ static int steps_sum(const History *h, Walk *w, size_t n_chosen, Normal *ret) {
 
         w->covered = w->count = w->bytes_in = w->bytes_out = w->first_bytes = w->first_byte_time = 0;
         memset(w->amounts, 0, sizeof(w->amounts));
+        memset(w->known, 0, sizeof(w->known));
         for (w->level = 0; w->level < _HISTORY_LEVEL_MAX; w->level++) {
                 r = history_foreach(h, w->level, step_sum, w);
                 if (r < 0)

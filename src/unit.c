@@ -1069,12 +1069,13 @@ static void step_fill_requests(Unit *u, const WindowReading *reading, bool newes
         uint64_t *a = s->amounts;
         Snapshot snapshot;
 
-        if (has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS))
+        if (has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS)) {
                 a[HISTORY_PHASED] = window_get_count(reading, QOS_FIRST_BYTE);
-        a[HISTORY_RECEIVE] = reading->sums[QOS_RECEIVE];
-        a[HISTORY_QUEUE] = reading->sums[QOS_QUEUE];
-        a[HISTORY_SERVICE] = reading->sums[QOS_SERVICE];
-        a[HISTORY_ANSWER] = reading->sums[QOS_ANSWER];
+                a[HISTORY_RECEIVE] = reading->sums[QOS_RECEIVE];
+                a[HISTORY_QUEUE] = reading->sums[QOS_QUEUE];
+                a[HISTORY_SERVICE] = reading->sums[QOS_SERVICE];
+                a[HISTORY_ANSWER] = reading->sums[QOS_ANSWER];
+        }
 
         if (!newest)
                 return;

@@ -140,11 +140,35 @@ static void test_day(void) {
         check(n.covered > 11 * 3600 * NSEC_PER_SEC && n.covered <= 12 * 3600 * NSEC_PER_SEC + HISTORY_COARSE_NSEC);
 }
 
+/* Of threads and peers little is known, and of times in which there was more to do: for each request it is what it was then. */
+static void test_known(void) {
+        _cleanup_history_ History *h = NULL;
+        Normal n;
+
+        check(history_new(&h) >= 0);
+        for (uint64_t i = 1000; i < 1100; i++) {
+                bool busy = i % 10 == 0;
+                HistoryStep s = make_step(i, busy ? 3000 : 1000, 4 * MS - busy);
+
+                if (!busy)
+                        memset(s.amounts, 0, sizeof(s.amounts));
+                put(h, &s);
+        }
+        for (unsigned again = 0; again < 2; again++) {
+                /* With as much to do, and with more */
+                check(normal_read(h, UINT64_MAX, again ? 200 : 100, &n) >= 0);
+                check(near(n.figures.threads[QOS_STATE_RUNNING] / n.figures.rate, 0.1 / 300));
+                check(near(n.figures.asked / n.figures.rate, 1) && near(n.figures.ask_time, 2.0 * MS));
+                check(near(n.figures.queue, 1.0 * MS) && near(n.figures.service, 3.0 * MS));
+        }
+}
+
 int main(void) {
         test_figures();
         test_faults();
         test_idle();
         test_load();
         test_day();
+        test_known();
         return 0;
 }
