@@ -701,21 +701,38 @@ static void history_coarsen(History *h, const Position *p) {
         history_replace(h, p, &s);
 }
 
-/* Of the oldest record that has any. */
-static bool history_forget_amounts(History *h) {
+/* The first step of 5 min that has not been made. */
+static uint64_t history_next_coarse(const History *h) {
+        uint64_t next = 0;
+        Position p;
+
+        for (position_begin(h, HISTORY_COARSE, &p); position_next(h, &p); )
+                next = position_index(&p) + 1;
+        return next;
+}
+
+/* Of the oldest record before that step that has any. */
+static bool level_forget_amounts(History *h, HistoryLevel level, uint64_t before) {
         HistoryStep s;
         Position p;
 
-        for (HistoryLevel level = 0; level < _HISTORY_LEVEL_MAX; level++)
-                for (position_begin(h, level, &p); position_next(h, &p); ) {
-                        if (!(p.rest[0] & RECORD_AMOUNTS))
-                                continue;
-                        position_read(&p, &s);
-                        memset(s.amounts, 0, sizeof(s.amounts));
-                        history_replace(h, &p, &s);
-                        return true;
-                }
+        for (position_begin(h, level, &p); position_next(h, &p) && position_index(&p) < before; ) {
+                if (!(p.rest[0] & RECORD_AMOUNTS))
+                        continue;
+                position_read(&p, &s);
+                memset(s.amounts, 0, sizeof(s.amounts));
+                history_replace(h, &p, &s);
+                return true;
+        }
         return false;
+}
+
+/* First what the steps of 5 min know as well: those of the day are what a unit is compared with, and have them only of steps of 10 s
+ * that still do when they are merged. */
+static bool history_forget_amounts(History *h) {
+        return level_forget_amounts(h, HISTORY_FINE, history_next_coarse(h) * (HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC)) ||
+               level_forget_amounts(h, HISTORY_COARSE, UINT64_MAX) ||
+               level_forget_amounts(h, HISTORY_FINE, UINT64_MAX);
 }
 
 static void history_forget_oldest(History *h) {
@@ -805,16 +822,6 @@ static bool history_merge(const History *h, uint64_t index, HistoryStep *ret) {
                 }
         }
         return any;
-}
-
-/* The first step of 5 min that has not been made. */
-static uint64_t history_next_coarse(const History *h) {
-        uint64_t next = 0;
-        Position p;
-
-        for (position_begin(h, HISTORY_COARSE, &p); position_next(h, &p); )
-                next = position_index(&p) + 1;
-        return next;
 }
 
 static void level_expire(History *h, HistoryLevel level, uint64_t first) {

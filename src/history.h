@@ -100,8 +100,8 @@ void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Me
 bool history_step_has_distribution(const HistoryStep *s, unsigned i);
 
 /* Adds a step of 10 s, or replaces it: its figures may still have changed. What does not fit makes the largest steps
- * coarser (their distributions are merged into bins of twice the width, down to schema 1); when that is not enough the oldest
- * ones lose their amounts, then the largest get coarser still, down to schema -2, and at last the oldest ones go. */
+ * coarser (their distributions are merged into bins of twice the width, down to schema 1); when that is not enough they
+ * lose their amounts (those of 10 s that are in one of 5 min, then these, then the rest, each from the oldest), then the largest get coarser still, down to schema -2, and at last the oldest ones go. */
 int history_put(History *h, const HistoryStep *step);
 /* The newest step of 10 s that has passed: older ones become steps of 5 min when they are final, and go after their time. */
 int history_roll(History *h, uint64_t newest);

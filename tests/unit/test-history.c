@@ -573,6 +573,47 @@ static void test_busy(void) {
         check(f.schema_min >= 1 && c.schema_min >= 1);
 }
 
+/* How much of the last step of 5 min that is final is known of threads, and of how many steps that is. */
+typedef struct Known {
+        uint64_t final, covered;
+        size_t n;
+} Known;
+
+static int see_known(const HistoryStep *s, void *userdata) {
+        Known *known = userdata;
+
+        known->n += s->amounts[HISTORY_CPU_COVERED] > 0;
+        if (s->index == known->final)
+                known->covered = s->amounts[HISTORY_CPU_COVERED];
+        return 0;
+}
+
+/* A day of a unit of which all amounts are known, in any size: more than fits. What goes is what is known twice, and then what is long ago. */
+static void test_amounts_of_a_day(void) {
+        const uint64_t begin = 1000000, end = begin + 9000, steps = HISTORY_COARSE_NSEC / HISTORY_FINE_NSEC;
+        _cleanup_history_ History *h = NULL;
+        unsigned seed = 11;
+
+        check(history_new(&h) >= 0);
+        for (uint64_t k = begin; k < end; k++) {
+                HistoryStep s = make_step(k, 1000, 50, 30);
+                Known known = { .final = (k + 1 - MIN(k + 1, (uint64_t) WINDOW_STEPS)) / steps - 1 };
+
+                for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+                        s.amounts[i] = UINT64_C(1) << 30 | (uint64_t) rand_r(&seed) >> 2;
+                s.amounts[HISTORY_CPU_COVERED] = STEP;
+                check(history_put(h, &s) >= 0);
+                check(history_roll(h, k) >= 0);
+                if (k < begin + 3 * steps || k % 100 != 99)
+                        continue;
+
+                check(history_foreach(h, HISTORY_COARSE, see_known, &known) >= 0);
+                check(fabs((double) known.covered - HISTORY_COARSE_NSEC) < HISTORY_COARSE_NSEC / 100.0);
+                if (k + 1 == end)
+                        check(known.n > HISTORY_COARSE_STEPS / 2);
+        }
+}
+
 /* ---- the file ------------------------------------------------------------------------------------------------- */
 
 static void test_file(void) {
@@ -683,6 +724,7 @@ int main(void) {
         test_merge();
         test_bound();
         test_busy();
+        test_amounts_of_a_day();
         test_file();
         return EXIT_SUCCESS;
 }
