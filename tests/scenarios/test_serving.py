@@ -62,6 +62,11 @@ def threads_of(unit):
     return int(run("sh", "-c", f"cat /sys/fs/cgroup{unit.control_group}/cgroup.threads | wc -l").stdout)
 
 
+def wait_threads(unit, n):
+    """Each connection has a thread, which is there some time after the connection is."""
+    return wait_for(f"it has {n} threads", lambda: threads_of(unit) == n and n, 20)
+
+
 @test(vm=True)
 def while_it_serves():
     """One request after the other: what they took all together, and in which states the server was then."""
@@ -116,7 +121,7 @@ def hangs_and_ends():
     t = Talk(s, connections=5)
     stands(s)
     t.say("send")
-    goes(s, 5, threads=threads_of(s))
+    goes(s, 5, threads=wait_threads(s, 1 + 5))
     t.say("reset")
     stands(s)
     t.end()
@@ -131,7 +136,7 @@ def hangs_and_ends():
     s.start()
     t = Talk(s, connections=2)
     t.say("send")
-    goes(s, 2, threads=threads_of(s))
+    goes(s, 2, threads=wait_threads(s, 1 + 2))
     systemctl("restart", s.name)
     equal(stands(s)["served"] > 0, True, "what was before the restart is there")
     t.end()
@@ -176,10 +181,10 @@ def many_at_once():
         check(0 < after["served"] <= after["covered"], f"{after}")
 
 
-@test()
+@test(deadline=60)
 def killed_workers():
     """Workers that die with a question, and clients that give up."""
-    s = start_served(mode="fork", delay_us=1000000)
+    s = start_served(mode="fork", delay_us=5000000)
     qosctl("attach", s.name, "--probes=requests,cpu")
     for how in ("kill", "reset"):
         t = Talk(s, connections=4)
@@ -193,7 +198,7 @@ def killed_workers():
         stands(s)
         t.end()
         # Who was reset goes on sleeping, and ends
-        wait_for("all workers have gone", lambda: not run("pgrep", "-P", s.main_pid, ok=False).stdout.split())
+        wait_for("all workers have gone", lambda: not run("pgrep", "-P", s.main_pid, ok=False).stdout.split(), 20)
 
 
 @test()
@@ -207,7 +212,7 @@ def units_in_units():
     other.start()
     t = Talk(s, connections=2)
     t.say("send")
-    goes(slice, 2, threads=threads_of(s) + threads_of(other))
+    goes(slice, 2, threads=wait_threads(s, 1 + 2) + wait_threads(other, 1))
     attach(s, "--probes=requests,cpu")
     wait_for("what is in flight is the service's", lambda: server_figures(s)["inFlight"] == 2)
     goes(s, 2, threads=threads_of(s))
@@ -372,12 +377,18 @@ def all_are_attributed():
         load(s, connections=4, number=8)
         f = wait_for("all are counted", lambda: (f := service(s))["requests"] == 8 and f)
         check("attributed" not in f and "shares" not in f, f"without the probe: {f}")
-        qosctl("detach", s.name)
-        qosctl("attach", s.name, "--probes=requests,cpu")
-        load(s, connections=4, number=n)
-        f = wait_for(f"all are counted, {mode}", lambda: (f := service(s))["requests"] == n and f)
-        # An answer that leaves in an interrupt, or on another CPU than the one that its thread was taken off in between, is not
-        check(f["attributed"] >= 0.98, f"{mode}: {f}")
+
+        def measure():
+            qosctl("detach", s.name)
+            qosctl("attach", s.name, "--probes=requests,cpu")
+            load(s, connections=4, number=n)
+            f = wait_for(f"all are counted, {mode}", lambda: (f := service(s))["requests"] == n and f)
+            # An answer that leaves in an interrupt, or on another CPU than the one that its thread was taken off in between, is not: the
+            # more of them, the more others want the CPUs
+            if f["attributed"] < 0.98:
+                raise Off(f"attributed, {mode}: {f}")
+            return f
+        f = undisturbed(measure)
         # It sleeps for requests, and for nothing else; one that is read while another is served waits for that one's sleep, too
         check(f["shares"]["sleep"] * f["mean"] * n >= n * 2 * MSEC * 0.9, f"it sleeps for them: {f}")
         s.stop()
