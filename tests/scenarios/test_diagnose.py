@@ -56,11 +56,13 @@ def found(d, kind):
 
 
 def noise(d):
-    return {"cpu"} if scenario.in_vm or d["figures"]["idleCpus"] < 0.2 else set()
+    """That others had the CPUs is true where none was idle, or where a tenth of a thread waited for one all the time."""
+    f = d["figures"]
+    return {"cpu"} if scenario.in_vm or f["idleCpus"] < 0.2 or f.get("threads", {}).get("runQueue", 0) > 0.1 else set()
 
 
 def only(d, *kinds):
-    """These and nothing else, in any order; but where no CPU of the machine was idle, that may be found as well."""
+    """These and nothing else, in any order; but where others wanted the CPUs, that may be found as well."""
     got = {f["kind"] for f in d["findings"]}
     check(set(kinds) <= got <= set(kinds) | noise(d), f"not {kinds}: {said(d)}")
     equal(d["verdict"], "found" if got else "nothing", f"verdict of {said(d)}")
@@ -153,7 +155,7 @@ class Case:
         self.also = set(also)           # that are true as well, at times
 
     def judge(self, d):
-        """What is found, and whether that is what it suffers from; noise: no CPU of the machine was idle."""
+        """What is found, and whether that is what it suffers from; noise: others wanted the CPUs."""
         got = {f["kind"] for f in d["findings"]}
         check(self.kinds <= got <= self.kinds | self.also | noise(d), f"not {sorted(self.kinds)}: {said(d)}")
         equal(d["verdict"], "found" if got else "nothing", f"verdict of {said(d)}")
@@ -281,7 +283,7 @@ def postgresql():
         p = subprocess.Popen([f"{binaries}/pgbench", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-n", "-f", f"{directory}/script", "-c", str(clients),
                               "-T", "60", "postgres"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            wait_for("all clients are there", lambda: scenario.run("pgrep", "-c", "-f", f"postgres: .*127.0.0.1", ok=False).stdout.strip() >= str(clients))
+            wait_for("all clients are there", lambda: int(scenario.run("pgrep", "-c", "-f", "postgres: .*127.0.0.1", ok=False).stdout or 0) >= clients)
             yield
         finally:
             p.kill()
@@ -507,7 +509,7 @@ def steady_nginx():
         yield u
 
 
-@test(deadline=60, exclusive=True)
+@test(deadline=120, exclusive=True)
 def more_load():
     """Three times as many requests as normal are a matter of the load, not of a resource."""
     s = Toiler(workers=1, cpu_us=1000, settings="CPUAffinity=0")
@@ -531,7 +533,7 @@ def steps(u):
     return len(scenario.varlink("History", unit=u.name, metrics=["requests.server.count"])["steps"])
 
 
-@test(deadline=150, exclusive=True)
+@test(deadline=240, exclusive=True)
 def by_its_history():
     """What a unit did before it broke is what it is compared with, without anybody having saved that. What was broken all the time is
     found as well; what violated a threshold is nothing to compare with."""
@@ -561,12 +563,12 @@ def by_its_history():
         check("What is normal is from its history: " in qosctl("diagnose", well.name, f"--for={SECONDS}s", timeout=40).stdout, "words")
 
 
-@test()
+@test(deadline=90)
 def contention_in_the_history():
     """Where the time of threads went is in the steps of the history, to half a percent."""
     s = Toiler(idle=50)
     scenario.attach(s, "--probes=requests,cpu,block,memory")
-    wait_for("two steps have passed", lambda: steps(s) >= 2, 25, pause=0.2)
+    wait_for("two steps have passed", lambda: steps(s) >= 2, 60, pause=0.2)
     for step in scenario.varlink("History", unit=s.name, metrics=["contention.threads.park", "contention.shares.park"])["steps"][1:]:
         scenario.within(scenario.lookup(step, "contention.threads.park"), 50, 0.01, 0, "threads that park")
         check(scenario.lookup(step, "contention.shares.park") > 0.9, f"their share: {step}")
