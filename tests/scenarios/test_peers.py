@@ -30,7 +30,7 @@ def expect_asked(unit, want, what):
         f = client_figures(unit)
         return {name: r["count"] for name, r in peers(unit).items()} == want and f["inFlight"] == 0
     try:
-        wait_for(what, settled, 3)
+        wait_for(what, settled, 10)
     except scenario.Failed:
         equal({name: r["count"] for name, r in peers(unit).items()}, want, f"count by peer {what}")
         raise

@@ -325,6 +325,6 @@ def replicas():
         wait_for("nothing is in flight at the replica", lambda: scenario.lookup(snapshot(c), "requests.client.inFlight") == 0)
         equal(asked(), mine, "what the replica has asked meanwhile")
         c.stop()
-        wait_for("it has gone", lambda: "connected_slaves:0" in r.cli("info", "replication"))
+        wait_for("it has gone", lambda: "connected_slaves:0" in r.cli("info", "replication"), 20)
         equal((server_figures(r)["clientAborts"], server_figures(r)["errors"]["reset"]), (0, 0), "clientAborts and errors")
         r.stop()
