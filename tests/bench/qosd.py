@@ -18,9 +18,10 @@ class Error(Exception):
     pass
 
 
-def _call(method, parameters, **flags):
-    """Yields the parameters of each reply."""
+def _call(method, parameters, timeout=None, **flags):
+    """Yields the parameters of each reply; TimeoutError if none comes for so many seconds."""
     with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(timeout)
         s.connect(SOCKET)
         message = {"method": f"org.qosd.QoS.{method}", "parameters": parameters, **flags}
         s.sendall(json.dumps(message).encode() + b"\0")
