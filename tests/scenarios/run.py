@@ -200,7 +200,7 @@ def programs_loaded():
     try:
         # Without it the tests are slower, and no less right
         try:
-            scenario.qosctl("attach", "--probes=requests,cpu,block,memory,tls", name, timeout=300)
+            scenario.qosctl("attach", "--probes=requests,cpu,block,memory", name, timeout=300)
         except (scenario.Failed, subprocess.TimeoutExpired) as e:
             print(f"The programs cannot be kept loaded: {e}", flush=True)
         yield
