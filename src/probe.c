@@ -136,7 +136,7 @@ static const struct {
         [PROGRAM_MKDIR]        = { "units_mkdir",         "units",    "tp_btf/cgroup_mkdir",          HOOK_TRACEPOINT,     0,
                                    "control groups made after the attach, restarts without a gap" },
         [PROGRAM_STATE]        = { "requests_state",      "requests", "tp_btf/inet_sock_set_state",   HOOK_TRACEPOINT,     0,
-                                   "connections, errors, requests in flight" },
+                                   "connections, errors, requests in flight, contention while some are" },
         [PROGRAM_STATE_TOO]    = { "requests_state_too",  "requests", "tp_btf/inet_sock_set_state",   HOOK_TRACEPOINT,     0,
                                    "the same where it interrupts itself" },
         [PROGRAM_READ]         = { "requests_read",       "requests", "tp_btf/tcp_rcv_space_adjust",  HOOK_TRACEPOINT,     0,

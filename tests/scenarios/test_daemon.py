@@ -249,7 +249,7 @@ def as_many_units_as_may_be():
 
 # ---- when a part of the kernel is missing -------------------------------------------------------------------------------
 
-@test(exclusive=True, deadline=120)
+@test(exclusive=True, deadline=240)
 def each_program_refused():
     """libbpf is refused each program in turn: the daemon lives, says which one and why, and every metric is right or
     absent."""

@@ -115,8 +115,8 @@ def since_before():
     who = u.who()
     attach(u, "--probes=cpu")
     # Who looks up names has a fifth of a second each time
-    rows = wait_for("all are found", lambda: len(threads(u)) == len(thread_ids(u)) and
-                    any(r.get("name") == "turns:the_lock" for r in (rows := resources(u))) and rows)
+    rows = wait_for("all are found", lambda: len(threads(u)) == len(thread_ids(u)) and (rows := resources(u)) and
+                    any(r.get("name") == "turns:the_lock" for r in rows) and rows)
     lock = one(rows, state="lock", kind="futex")
     equal((lock["name"], lock["waits"], lock.get("wakers")), ("turns:the_lock", 1, None), "the lock")
     equal((one(rows, kind="pipe")["waits"], one(rows, kind="pipe").get("wakers")), (1, None), "the pipe")
