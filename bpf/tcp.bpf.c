@@ -1912,7 +1912,7 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct t
 #define CLIENT_PARSED 1
 #define CLIENT_MUXED 2
 #define CLIENT_OVERLAPS 4
-#define CLIENT_NOTHING 8       /* what leaves asks for nothing */
+#define CLIENT_NOTHING 8        /* what leaves asks for nothing */
 #define CLIENT_ENDS 16          /* behind that nothing is asked any more */
 
 /* Apart, as client_counts() has calls in it for which there is no room on the stack otherwise. found: how many questions, and how many

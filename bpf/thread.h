@@ -144,12 +144,15 @@ __attribute__((noinline, weak)) int question_read(__u64 at) {
         __u32 zero = 0, before;
         __u64 book;
 
+        /* First what costs least: most who read are not watched */
+        a = bpf_map_lookup_elem(&answers, &zero);
+        if (!a || !a->watched)
+                return 0;
         t = bpf_task_storage_get(&threads, task, 0, 0);
         if (!t || !shard_get(*(volatile __u64*) &t->word, cpus))
                 return 0; /* it is not watched, or not any more */
         s = bpf_task_storage_get(&services, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-        a = bpf_map_lookup_elem(&answers, &zero);
-        if (!s || !a || !a->watched)
+        if (!s)
                 return 0;
         book = *(volatile __u64*) &t->word & THREAD_BOOK;
         if (s->book != book) {

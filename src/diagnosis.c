@@ -68,8 +68,6 @@ _Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeo
 #define WORSE 1.5
 /* … and by what a busy machine makes of any of them. */
 #define WORSE_NSEC (0.05 * NSEC_PER_MSEC)
-/* More requests than normal: a quarter is what clients vary by. */
-#define MORE_REQUESTS 1.3
 /* Nearly all CPUs: the rest is what the kernel takes for interrupts and for others. */
 #define CPUS_MOST 0.8
 /* A process that has a CPU to itself, less what others take of it. One that shares it with another has a half. */
@@ -578,7 +576,7 @@ static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, cons
                 return;
         }
 
-        if (is_more(f->rate, n->rate, MORE_REQUESTS))
+        if (is_more(f->rate, n->rate, DIAGNOSIS_MORE_REQUESTS))
                 (void) diagnosis_add(d, FINDING_WORKLOAD, f->service < WORSE * n->service ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY, QOS_STATE_NONE, grown / f->first_byte, grown, rule,
                                      "It has more to do: %.0f requests per second, normally %.0f", f->rate, n->rate);
         else if (is_more(f->bytes_in, n->bytes_in, WORSE) || is_more(f->bytes_out, n->bytes_out, WORSE))

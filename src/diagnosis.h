@@ -112,6 +112,9 @@ const char* verdict_to_string(Verdict v);               /* "nothing", "found", "
 /* "runQueue", as in the snapshot; NULL for QOS_STATE_NONE. */
 const char* diagnosis_state_name(enum qos_state s);
 
+/* More requests than normal: a quarter is what clients vary by. */
+#define DIAGNOSIS_MORE_REQUESTS 1.3
+
 #define DIAGNOSIS_TEXT_MAX 512U
 
 typedef struct Finding {

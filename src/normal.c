@@ -12,8 +12,6 @@
 #define PART 0.5
 /* What it takes in the worst quarter of the time it takes regularly. */
 #define USUAL 0.75
-/* More requests than normal, as in diagnosis.c. */
-#define MORE_REQUESTS 1.3
 
 typedef struct Step {
         HistoryLevel level;
@@ -189,11 +187,23 @@ static int steps_sum(const History *h, Walk *w, size_t n_chosen, Normal *ret) {
         return 0;
 }
 
+/* Of the n steps that are sorted in w the better part, and what it takes in most of them. */
+static int steps_choose(const History *h, Walk *w, Normal *ret) {
+        double usual;
+        size_t n;
+        int r;
+
+        usual = steps_find(w->steps, w->n, USUAL, &n);
+        (void) steps_find(w->steps, w->n, PART, &n);
+        r = steps_sum(h, w, n, ret);
+        ret->usual = usual;
+        return r;
+}
+
 int normal_read(const History *h, uint64_t before, double rate, Normal *ret) {
         _cleanup_free_ Step *steps = NULL;
         Walk w = { .end = before, .first = UINT64_MAX };
-        size_t n, more = 0;
-        double usual;
+        size_t more = 0;
         int r;
 
         assert(h);
@@ -217,27 +227,16 @@ int normal_read(const History *h, uint64_t before, double rate, Normal *ret) {
                 return -ENODATA;
 
         qsort(w.steps, w.n, sizeof(Step), step_compare);
-        usual = steps_find(w.steps, w.n, USUAL, &n);
-        (void) steps_find(w.steps, w.n, PART, &n);
-        r = steps_sum(h, &w, n, ret);
-        if (r < 0)
+        r = steps_choose(h, &w, ret);
+        if (r < 0 || rate < DIAGNOSIS_MORE_REQUESTS * ret->figures.rate)
                 return r;
-        ret->usual = usual;
-        if (rate < MORE_REQUESTS * ret->figures.rate)
-                return 0;
 
         /* It has more to do than mostly, but not for the first time: with as much it was so */
         for (size_t i = 0; i < w.n; i++)
-                if (rate < MORE_REQUESTS * w.steps[i].rate)
+                if (rate < DIAGNOSIS_MORE_REQUESTS * w.steps[i].rate)
                         w.steps[more++] = w.steps[i];
         if (more < STEPS_MIN)
                 return 0;
         w.n = more;
-        usual = steps_find(w.steps, w.n, USUAL, &n);
-        (void) steps_find(w.steps, w.n, PART, &n);
-        r = steps_sum(h, &w, n, ret);
-        if (r < 0)
-                return r;
-        ret->usual = usual;
-        return 0;
+        return steps_choose(h, &w, ret);
 }

@@ -219,13 +219,14 @@ def measure(directory, rounds, seconds, slices, say):
             with generator:
                 time.sleep(1)
                 for what, make in instruments(unit):
-                    pairs, unrest = [], []
+                    pairs, unrest, took = [], [], []
                     try:
                         for n in range(rounds):
                             with make() as instrument:
                                 observed = sample(unit, instrument, seconds)
                             without, again = (sample(unit, Nothing(), seconds) for _ in range(2))
                             pairs.append((observed["nsecPerRequest"] + observed["own"]) / without["nsecPerRequest"] - 1)
+                            took.append(without["nsecPerRequest"])
                             unrest.append(without["nsecPerRequest"] / again["nsecPerRequest"] - 1)
                             raw += [(name, what, n, k, s["seconds"], s["busy"], s["requests"], s["own"])
                                     for k, s in (("with", observed), ("without", without), ("again", again))]
@@ -234,7 +235,7 @@ def measure(directory, rounds, seconds, slices, say):
                         say(f"{title}: {what}: {e}")
                         continue
                     r = {"load": name, "title": title, "what": what, "difference": cost.spread(pairs), "unrest": cost.spread(unrest),
-                         "nsec": without["nsecPerRequest"], "bpf": bpf, "memory": memory}
+                         "nsec": statistics.median(took), "bpf": bpf, "memory": memory}
                     results.append(r)
                     say(f"{title}: {what}: {report.percent(r['difference']['median'])}, BPF {bpf:.0f} ns a turn")
     os.sched_setaffinity(0, range(os.cpu_count()))
@@ -290,7 +291,8 @@ def main():
                 os.unlink(DISK_FILE)
 
     print(table(results))
-    with open(f"{a.output}/waits.csv", "w", newline="") as f:
+    os.makedirs(f"{a.output}/raw", exist_ok=True)
+    with open(f"{a.output}/raw/waits.csv", "w", newline="") as f:
         w = csv.writer(f, lineterminator="\n")
         w.writerow(["load", "instrument", "round", "what", "seconds", "busy", "turns", "own nsec a turn"])
         w.writerows(raw)
