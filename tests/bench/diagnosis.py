@@ -95,8 +95,8 @@ def main():
     args = parser.parse_args()
     results = run(args.runs, say, args.globs)
     if args.output:
-        os.makedirs(args.output, exist_ok=True)
-        with open(f"{args.output}/diagnosis.jsonl", "w") as f:
+        os.makedirs(f"{args.output}/raw", exist_ok=True)
+        with open(f"{args.output}/raw/diagnosis.jsonl", "w") as f:
             for r in results:
                 f.write(json.dumps(r) + "\n")
     print(tables.diagnosis_table(results))
