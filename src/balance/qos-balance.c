@@ -1,25 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 /* Keeps a quantile of the time to first byte of one unit below a target by taking CPU time from batch units, and gives it back
- * when there is room: a manager as others could write one, with libqosd and the service manager's own interfaces. The rules are
- * those of PARTIES (Chen, Delimitrou, Martinez, ASPLOS 2019). */
+ * when there is room: a manager as others could write one, with libqosd and the service manager's own interfaces. When it does what is
+ * in rules.h. */
 
-#include <getopt.h>
-#include <math.h>
 #include <signal.h>
 
 #include <systemd/sd-bus.h>
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-event.h>
 
+#include "arguments.h"
 #include "qosd.h"
-#include "util.h"
+#include "rules.h"
 
 #define DESTINATION "org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"
-
-/* Below the one something is taken, above the other it is given back: between both nothing is done, or it would go to and fro. */
-#define SLACK_TAKE 0.05
-#define SLACK_GIVE 0.20
 
 /* Each batch unit has so many tenths of time. */
 #define LEVELS 10U
@@ -38,15 +33,6 @@
 /* Where there are too few requests for a quantile in these */
 #define WINDOW_LONGER (10 * NSEC_PER_SEC)
 
-/* What was taken shows after that, what was given back after this. */
-#define TAKE_AGAIN_USEC (400 * USEC_PER_MSEC)
-#define GIVE_AGAIN_USEC (1200 * USEC_PER_MSEC)
-/* If the target is missed so soon after something was given back, that was why; it is waited twice as long before the next time … */
-#define BLAME_USEC (3 * USEC_PER_SEC)
-#define BACK_OFF_MIN_USEC (2 * USEC_PER_SEC)
-#define BACK_OFF_MAX_USEC (64 * USEC_PER_SEC)
-/* … and half as long when this went well for as long as that. */
-
 /* When all is given back: how often, and how far apart a unit is to be seen running, and how long that may take all in all, which is
  * less than a service has to stop. */
 #define RELEASE_LOOKS 3U
@@ -60,11 +46,6 @@
 /* When to try again to reach qosd. */
 #define CONNECT_AGAIN_USEC USEC_PER_SEC
 
-typedef enum Means {
-        MEANS_FREEZE,
-        MEANS_QUOTA,            /* where there is the cpu controller */
-} Means;
-
 typedef struct Batch {
         const char *name;
         bool freeze;            /* wanted … */
@@ -76,13 +57,8 @@ typedef struct Batch {
 } Batch;
 
 typedef struct Balance {
-        const char *unit;
-        uint64_t target;        /* ns */
-        double quantile;
-        Means means;
-        bool verbose, release;
-        Batch *batch;
-        size_t n_batch;
+        Arguments arguments;
+        Batch *batch;                   /* as many as there are arguments */
 
         sd_event *event;
         sd_bus *bus;
@@ -92,14 +68,8 @@ typedef struct Balance {
         uint64_t look_at;
         unsigned tick;
 
-        unsigned level;         /* 0 … n_batch * LEVELS: all that the batch units have */
-        uint64_t acted_at, given_at, taken_at;
-        uint64_t back_off;
+        Rules rules;                    /* its level: of each unit so many tenths */
 } Balance;
-
-static unsigned level_max(const Balance *b) {
-        return b->n_batch * LEVELS;
-}
 
 /* ---- the service manager -------------------------------------------------------------------------------------- */
 
@@ -186,12 +156,12 @@ static int batch_release_all(Balance *b) {
         int r = 0, q;
 
         /* All at once first: the first one is not to wait for the last */
-        for (size_t i = 0; i < b->n_batch; i++)
+        for (size_t i = 0; i < b->arguments.n_batch; i++)
                 (void) sd_bus_call_method(b->bus, DESTINATION, "ThawUnit", NULL, NULL, "s", b->batch[i].name);
-        for (size_t i = 0; i < b->n_batch; i++) {
+        for (size_t i = 0; i < b->arguments.n_batch; i++) {
                 q = batch_thaw(b->batch + i, until);
                 r = r < 0 ? r : q;
-                if (b->means == MEANS_QUOTA) {
+                if (b->arguments.means == MEANS_QUOTA) {
                         q = batch_set_quota(b->batch + i, USEC_INFINITY);
                         r = r < 0 ? r : q;
                 }
@@ -203,9 +173,9 @@ static int batch_release_all(Balance *b) {
 
 /* Freezing: as many run as there are whole units in the level, and one of them for a part of the time. */
 static void level_apply_freezer(Balance *b) {
-        unsigned whole = b->level / LEVELS, part = b->level % LEVELS;
+        unsigned whole = b->rules.level / LEVELS, part = b->rules.level % LEVELS;
 
-        for (size_t i = 0; i < b->n_batch; i++) {
+        for (size_t i = 0; i < b->arguments.n_batch; i++) {
                 b->batch[i].freeze = i > whole || (i == whole && b->tick % LEVELS >= part);
                 batch_apply(b->batch + i);
         }
@@ -214,20 +184,13 @@ static void level_apply_freezer(Balance *b) {
 static void level_apply_quota(Balance *b) {
         uint64_t all = (uint64_t) sysconf(_SC_NPROCESSORS_ONLN) * USEC_PER_SEC;
 
-        for (size_t i = 0; i < b->n_batch; i++)
-                (void) batch_set_quota(b->batch + i, b->level == level_max(b) ? USEC_INFINITY :
+        for (size_t i = 0; i < b->arguments.n_batch; i++)
+                (void) batch_set_quota(b->batch + i, b->rules.level == b->rules.max ? USEC_INFINITY :
                                        /* The kernel takes no less than a hundredth */
-                                       MAX(all * b->level / level_max(b), USEC_PER_SEC / 100));
+                                       MAX(all * b->rules.level / b->rules.max, USEC_PER_SEC / 100));
 }
 
-static void level_set(Balance *b, unsigned level, uint64_t now) {
-        b->level = level;
-        b->acted_at = now;
-        if (b->means == MEANS_QUOTA)
-                level_apply_quota(b);
-}
-
-/* ---- the rules ------------------------------------------------------------------------------------------------ */
+/* ---- the figures ---------------------------------------------------------------------------------------------- */
 
 /* The daemon says only these. Of those that are not below the one that is wanted, the next: less is taken too late than too soon. */
 static const char* quantile_metric(double q) {
@@ -253,10 +216,10 @@ static int read_window(Balance *b, uint64_t window, uint64_t *ret) {
 
         if (b->view) {
                 r = qosd_view_read(b->view, QOSD_FIRST_BYTE, window);
-                return r < 0 ? r : qosd_view_get_quantile(b->view, b->quantile, ret);
+                return r < 0 ? r : qosd_view_get_quantile(b->view, b->arguments.quantile, ret);
         }
-        r = qosd_read(b->qosd, &b->unit, 1, window, &s);
-        return r < 0 ? r : qosd_snapshot_get_integer(s, quantile_metric(b->quantile), ret);
+        r = qosd_read(b->qosd, &b->arguments.unit, 1, window, &s);
+        return r < 0 ? r : qosd_snapshot_get_integer(s, quantile_metric(b->arguments.quantile), ret);
 }
 
 /* Of the first window that has enough requests. */
@@ -273,11 +236,11 @@ static int read_waiting(Balance *b, double *ret_slack) {
         uint64_t age = 0;
         int r;
 
-        r = qosd_read(b->qosd, &b->unit, 1, WINDOW_LONG, &s);
+        r = qosd_read(b->qosd, &b->arguments.unit, 1, WINDOW_LONG, &s);
         if (r < 0)
                 return r;
         (void) qosd_snapshot_get_integer(s, "requests.server.oldestInFlight", &age);
-        *ret_slack = age > b->target ? -1 : 1;
+        *ret_slack = age > b->arguments.target ? -1 : 1;
         return 0;
 }
 
@@ -295,48 +258,40 @@ static int read_slack(Balance *b, double *ret_now, double *ret_long) {
         }
         if (r < 0)
                 return r;
-        *ret_now = ((double) b->target - now) / b->target;
-        *ret_long = ((double) b->target - sec) / b->target;
+        *ret_now = ((double) b->arguments.target - now) / b->arguments.target;
+        *ret_long = ((double) b->arguments.target - sec) / b->arguments.target;
         return 0;
 }
 
 static void balance_decide(Balance *b, uint64_t now, double slack_now, double slack_long) {
-        const char *what = "keep";
+        static const char *const table[] = {
+                [ACTION_KEEP] = "keep",
+                [ACTION_TAKE] = "take",
+                [ACTION_GIVE] = "give",
+        };
+        Action action;
 
-        if (slack_now < SLACK_TAKE && slack_long < SLACK_TAKE) {
-                if (b->level > 0 && now >= b->acted_at + TAKE_AGAIN_USEC) {
-                        if (b->given_at > b->taken_at && now < b->given_at + BLAME_USEC)
-                                b->back_off = MIN(2 * b->back_off, BACK_OFF_MAX_USEC);
-                        b->taken_at = now;
-                        level_set(b, b->level / 2, now);
-                        what = "take";
-                }
-        } else if (slack_now > SLACK_GIVE && slack_long > SLACK_GIVE) {
-                if (b->level < level_max(b) && now >= b->acted_at + GIVE_AGAIN_USEC && now >= b->taken_at + b->back_off) {
-                        if (now >= b->taken_at + 2 * b->back_off)
-                                b->back_off = MAX(b->back_off / 2, BACK_OFF_MIN_USEC);
-                        b->given_at = now;
-                        level_set(b, MIN(b->level + (unsigned) b->n_batch, level_max(b)), now);
-                        what = "give";
-                }
-        }
-
-        if (b->verbose) {
-                printf("%.1f %s level=%u/%u slack=%.3f,%.3f backoff=%.0fs\n", (double) now / USEC_PER_SEC, what, b->level, level_max(b),
-                       slack_now, slack_long, (double) b->back_off / USEC_PER_SEC);
-                (void) fflush(stdout);
-        }
+        action = rules_decide(&b->rules, now, slack_now, slack_long);
+        if (action != ACTION_KEEP && b->arguments.means == MEANS_QUOTA)
+                level_apply_quota(b);
+        if (!b->arguments.verbose)
+                return;
+        printf("%.1f %s level=%u/%u slack=%.3f,%.3f backoff=%.0fs\n", (double) now / USEC_PER_SEC, table[action], b->rules.level, b->rules.max,
+               slack_now, slack_long, (double) b->rules.back_off / USEC_PER_SEC);
+        (void) fflush(stdout);
 }
 
 /* ---- the loop ------------------------------------------------------------------------------------------------- */
 
 /* Without figures nothing is taken from anybody. */
 static void balance_lose(Balance *b, uint64_t now, const char *step, int error) {
-        fprintf(stderr, "No figures of '%s' (%s: %s), nothing is held back until there are.\n", b->unit, step, strerror(-error));
+        fprintf(stderr, "No figures of '%s' (%s: %s), nothing is held back until there are.\n", b->arguments.unit, step, strerror(-error));
         b->view = qosd_view_unref(b->view);
         b->qosd = qosd_unref(b->qosd);
         b->connect_at = now + CONNECT_AGAIN_USEC;
-        level_set(b, level_max(b), now);
+        rules_reset(&b->rules, now);
+        if (b->arguments.means == MEANS_QUOTA)
+                level_apply_quota(b);
 }
 
 /* Whether there are figures where there is no view. */
@@ -345,7 +300,7 @@ static int can_ask(Balance *b) {
         uint64_t n;
         int r;
 
-        r = qosd_read(b->qosd, &b->unit, 1, WINDOW_LONG, &s);
+        r = qosd_read(b->qosd, &b->arguments.unit, 1, WINDOW_LONG, &s);
         return r < 0 ? r : qosd_snapshot_get_integer(s, "requests.server.count", &n);
 }
 
@@ -356,14 +311,14 @@ static void balance_connect(Balance *b, uint64_t now) {
         r = qosd_connect(NULL, &b->qosd);
         if (r >= 0) {
                 step = "attaching";
-                r = qosd_attach(b->qosd, b->unit, (const char *const[]) { "requests", NULL });
+                r = qosd_attach(b->qosd, b->arguments.unit, (const char *const[]) { "requests", NULL });
         }
         if (r >= 0)
                 /* To attach may take longer, while programs are loaded: nothing is held back then */
                 r = qosd_set_timeout(b->qosd, ASK_NSEC);
         if (r >= 0) {
                 step = "opening the view";
-                r = qosd_view_open(b->qosd, b->unit, &b->view);
+                r = qosd_view_open(b->qosd, b->arguments.unit, &b->view);
                 /* Units lie in it, or have lain in it: after a reconnect that may be said of one that had a view before */
                 if (r == -EOPNOTSUPP)
                         r = can_ask(b);
@@ -371,7 +326,7 @@ static void balance_connect(Balance *b, uint64_t now) {
         if (r < 0)
                 balance_lose(b, now, step, r);
         else
-                (void) sd_notifyf(false, "READY=1\nSTATUS=Looking after %s.", b->unit);
+                (void) sd_notifyf(false, "READY=1\nSTATUS=Looking after %s.", b->arguments.unit);
 }
 
 static int on_tick(sd_event_source *s, uint64_t usec, void *userdata) {
@@ -392,10 +347,10 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *userdata) {
         }
 
         b->tick++;
-        if (b->means == MEANS_FREEZE) {
+        if (b->arguments.means == MEANS_FREEZE) {
                 /* A unit that was started anew since runs: once in a while it is said again */
                 if (b->tick % (USEC_PER_SEC / TICK_USEC) == 0)
-                        for (size_t i = 0; i < b->n_batch; i++)
+                        for (size_t i = 0; i < b->arguments.n_batch; i++)
                                 b->batch[i].known = false;
                 level_apply_freezer(b);
         }
@@ -465,144 +420,93 @@ static int balance_run(Balance *b) {
         return r;
 }
 
-/* ---- the command line ----------------------------------------------------------------------------------------- */
+/* What the service manager calls it, which may be told by an alias, or without its suffix. */
+static int unit_get_id(sd_bus *bus, const char *name, char **ret) {
+        static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket" };
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        _cleanup_free_ char *full = NULL, *path = NULL;
+        bool is_full = false;
+        int r;
 
-static int parse_target(const char *s, uint64_t *ret) {
-        static const struct {
-                const char *suffix;
-                double nsec;
-        } table[] = { { "us", 1e3 }, { "ms", 1e6 }, { "s", 1e9 } };
-        double value;
-        char *end;
-
-        value = strtod(s, &end);
-        for (size_t i = 0; i < ELEMENTSOF(table) && end != s; i++)
-                if (streq(end, table[i].suffix) && value * table[i].nsec >= 1 && value * table[i].nsec <= 3600e9) {
-                        *ret = (uint64_t) llround(value * table[i].nsec);
-                        return 0;
-                }
-        fprintf(stderr, "'%s' is no target, expected a time like 500us, 5ms or 1s.\n", s);
-        return -EINVAL;
-}
-
-/* Who freezes itself, or what it needs to thaw others, has frozen them for good: no slices, which may have these in them, and none of these. */
-static bool may_be_held_back(const Balance *b, const char *name) {
-        static const char *const needed[] = { "dbus.service", "dbus-broker.service", "qosd.service" };
-        bool may = endswith(name, ".service") || endswith(name, ".scope");
-
-        if (!may)
-                fprintf(stderr, "'%s' is no service and no scope, others are not held back.\n", name);
-        for (size_t i = 0; i < ELEMENTSOF(needed) && may; i++)
-                may = !streq(name, needed[i]);
-        may = may && !streq(name, b->unit) && !startswith(name, "qos-balance");
-        if (!may)
-                fprintf(stderr, "'%s' is needed to let the others go on, or is the unit that is to be fast.\n", name);
-        return may;
-}
-
-static int parse_arguments(Balance *b, int argc, char **argv) {
-        static const struct option options[] = {
-                { "unit",     required_argument, NULL, 'u' },
-                { "target",   required_argument, NULL, 't' },
-                { "quantile", required_argument, NULL, 'q' },
-                { "by",       required_argument, NULL, 'b' },
-                { "release",  no_argument,       NULL, 'r' },
-                { "verbose",  no_argument,       NULL, 'v' },
-                { "help",     no_argument,       NULL, 'h' },
-                {}
-        };
-        char *end;
-        int c;
-
-        while ((c = getopt_long(argc, argv, "u:t:q:b:rvh", options, NULL)) >= 0)
-                switch (c) {
-
-                case 'u':
-                        b->unit = optarg;
-                        break;
-
-                case 't':
-                        if (parse_target(optarg, &b->target) < 0)
-                                return -EINVAL;
-                        break;
-
-                case 'q':
-                        b->quantile = strtod(optarg, &end);
-                        if (end == optarg || *end || !(b->quantile >= 0.5 && b->quantile < 1)) {
-                                fprintf(stderr, "'%s' is no quantile, expected one like 0.99, and not below 0.5.\n", optarg);
-                                return -EINVAL;
-                        }
-                        break;
-
-                case 'b':
-                        if (streq(optarg, "freeze"))
-                                b->means = MEANS_FREEZE;
-                        else if (streq(optarg, "quota"))
-                                b->means = MEANS_QUOTA;
-                        else {
-                                fprintf(stderr, "There is no '%s', expected 'freeze' or 'quota'.\n", optarg);
-                                return -EINVAL;
-                        }
-                        break;
-
-                case 'r':
-                        b->release = true;
-                        break;
-
-                case 'v':
-                        b->verbose = true;
-                        break;
-
-                case 'h':
-                        printf("%s --unit=UNIT --target=TIME [OPTIONS...] BATCH-UNIT...\n\n"
-                               "Keeps the time to first byte of UNIT below TIME, by what is taken from the batch units.\n\n"
-                               "  -u --unit=UNIT        The unit that is to be fast\n"
-                               "  -t --target=TIME      What it is to take at most: 500us, 5ms\n"
-                               "  -q --quantile=Q       … in this part of all requests (0.99)\n"
-                               "  -b --by=freeze|quota  What is done to batch units (freeze); quota needs the cpu controller\n"
-                               "  -r --release          Give all back to the batch units, and end\n"
-                               "  -v --verbose          Say what is seen and done, ten times a second\n", program_invocation_short_name);
-                        return 0;
-
-                default:
-                        return -EINVAL;
-                }
-
-        b->n_batch = argc - optind;
-        if (b->n_batch == 0 || (!b->release && (!b->unit || b->target == 0))) {
-                fprintf(stderr, "%s, see --help.\n", b->n_batch == 0 ? "No batch unit was given" : "--unit= and --target= are needed");
-                return -EINVAL;
-        }
-        b->batch = new0(Batch, b->n_batch);
-        if (!b->batch)
+        for (size_t i = 0; i < ELEMENTSOF(suffixes); i++)
+                is_full = is_full || endswith(name, suffixes[i]);
+        if (asprintf(&full, "%s%s", name, is_full ? "" : ".service") < 0) {
+                full = NULL;
                 return -ENOMEM;
-        for (size_t i = 0; i < b->n_batch; i++) {
-                if (!b->release && !may_be_held_back(b, argv[optind + i]))
-                        return -EINVAL;
-                b->batch[i] = (Batch) { .name = argv[optind + i], .balance = b };
         }
-        return 1;
+        r = sd_bus_path_encode("/org/freedesktop/systemd1/unit", full, &path);
+        if (r >= 0)
+                r = sd_bus_get_property_string(bus, "org.freedesktop.systemd1", path, "org.freedesktop.systemd1.Unit", "Id", &error, ret);
+        if (r < 0)
+                fprintf(stderr, "Failed to look at '%s': %s\n", full, error.message ?: strerror(-r));
+        return r;
+}
+
+/* Nor by another name. */
+static int balance_check_names(const Balance *b) {
+        _cleanup_free_ char *unit = NULL;
+        int r;
+
+        /* Or it is the path of a control group */
+        if (*b->arguments.unit != '/') {
+                r = unit_get_id(b->bus, b->arguments.unit, &unit);
+                if (r < 0)
+                        return r;
+        }
+        for (unsigned i = 0; i < b->arguments.n_batch; i++) {
+                _cleanup_free_ char *id = NULL;
+
+                r = unit_get_id(b->bus, b->batch[i].name, &id);
+                if (r < 0)
+                        return r;
+                if (!may_be_held_back(id, unit ?: b->arguments.unit))
+                        return -EPERM;
+        }
+        return 0;
+}
+
+static void help(void) {
+        printf("%s --unit=UNIT --target=TIME [OPTIONS...] BATCH-UNIT...\n\n"
+               "Keeps the time to first byte of UNIT below TIME, by what is taken from the batch units.\n\n"
+               "  -u --unit=UNIT        The unit that is to be fast\n"
+               "  -t --target=TIME      What it is to take at most: 500us, 5ms\n"
+               "  -q --quantile=Q       … in this part of all requests (0.99)\n"
+               "  -b --by=freeze|quota  What is done to batch units (freeze); quota needs the cpu controller\n"
+               "  -r --release          Give all back to the batch units, and end\n"
+               "  -v --verbose          Say what is seen and done, ten times a second\n", program_invocation_short_name);
 }
 
 int main(int argc, char **argv) {
-        Balance b = { .quantile = 0.99, .back_off = BACK_OFF_MIN_USEC };
+        Balance b = {};
         int r, q;
 
-        r = parse_arguments(&b, argc, argv);
-        if (r <= 0)
-                return r < 0 ? 2 : EXIT_SUCCESS;
+        if (arguments_parse(argc, argv, &b.arguments) < 0)
+                return 2;
+        if (b.arguments.help) {
+                help();
+                return EXIT_SUCCESS;
+        }
+        b.batch = new0(Batch, b.arguments.n_batch);
+        if (!b.batch)
+                return EXIT_FAILURE;
+        for (unsigned i = 0; i < b.arguments.n_batch; i++)
+                b.batch[i] = (Batch) { .name = b.arguments.batch[i], .balance = &b };
+        /* Given back is a tenth of each at a time */
+        rules_init(&b.rules, b.arguments.n_batch * LEVELS, b.arguments.n_batch);
 
         r = sd_bus_default_system(&b.bus);
         if (r < 0) {
                 fprintf(stderr, "Failed to connect to the system bus: %s\n", strerror(-r));
+                free(b.batch);
                 return EXIT_FAILURE;
         }
-        b.level = level_max(&b);
 
         /* What a run before this may have left */
         r = batch_release_all(&b);
-        if (!b.release) {
-                r = balance_run(&b);
+        if (!b.arguments.release) {
+                r = balance_check_names(&b);
+                if (r >= 0)
+                        r = balance_run(&b);
                 q = batch_release_all(&b);
                 r = r < 0 ? r : q;
         }

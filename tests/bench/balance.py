@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A manager that acts on what qosd measures: Redis under an even load, beside batch work that takes all CPUs; without qos-balance,
-with it, and with the same program fed by pairs of system calls instead of qosd, which is how eBeeMetrics has requests. Prints in how
+with it, and with the same program fed by pairs of system calls instead of qosd, which is how eBeeMetrics has requests. What may run
+beside Redis is measured first, for the target to be one that leaves room for some of it. Prints in how
 many windows of 1 s the target was met and what CPU time the batch units got, and writes a plot and the raw data. On the running system,
 as root; it needs gcc, clang, Redis, and qosd with qos-balance and libqosd's header installed. Asserts nothing."""
 
@@ -29,6 +30,12 @@ BATCH = [f"bench-balance-batch{i}.service" for i in range(4)]
 # Each with how the manager is fed: by libqosd, or by pairings.bpf.c
 FEEDS = (("qosd", None), ("read to send", "read_send"), ("accept to close", "accept_close"))
 METRIC = "requests.server.firstByte.p99"
+# So long with each number of batch units, to choose the target by
+MEASURE_SEC = 10
+# Until the manager has found out what is too much: that takes it some attempts
+SETTLE_SEC = 20
+# A target between two figures that are not so far apart would be within what either of them varies by
+APART = 2
 
 
 def run(*command, check=True):
@@ -75,8 +82,22 @@ def watch(phase, seconds, rows, start):
 
 
 def met(rows, phase, target, skip=0):
-    values = [r[2] for r in rows if r[1] == phase and r[2] is not None][skip:]
-    return sum(v <= target for v in values), len(values)
+    """A window in which there were too few answers for a p99 has missed it."""
+    values = [r[2] for r in rows if r[1] == phase][skip:]
+    return sum(v is not None and v <= target for v in values), len(values)
+
+
+def median(rows, phase):
+    values = sorted(r[2] for r in rows if r[1] == phase and r[2])
+    if not values:
+        sys.exit(f"With {phase} Redis answers too little for a p99.")
+    return values[len(values) // 2]
+
+
+def choose(rows, phases):
+    """The target, and the phases that it lies between: with one batch unit it is met, with all of them it is not."""
+    low = phases[1] if median(rows, phases[-1]) >= APART * median(rows, phases[1]) else phases[0]
+    return round((median(rows, low) * median(rows, phases[-1])) ** 0.5), low
 
 
 def batch_share(rows, phase, skip=0):
@@ -124,11 +145,11 @@ def plot(path, rows, target):
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--output", default=".", help="directory for the plot and the raw data")
-    p.add_argument("--target-us", type=int, help="default: five times what it takes without batch work")
-    p.add_argument("--seconds", type=int, default=60, help="with qos-balance, for each feed; half of it without")
+    p.add_argument("--target-us", type=int, help="default: the geometric mean of what it takes with one batch unit, and with all")
+    p.add_argument("--seconds", type=int, default=SETTLE_SEC + 120, help="with qos-balance, for each feed; half of it without")
     p.add_argument("--rate", type=int, default=2000, help="requests a second")
     a = p.parse_args()
-    settle = a.seconds // 4
+    phases = [f"{n} batch unit{'' if n == 1 else 's'}" for n in range(len(BATCH) + 1)]
     rows = []
     before = os.getloadavg()[0]
 
@@ -146,17 +167,22 @@ def main():
         client = None
         try:
             # A client that has to wait for a CPU is not what is measured
-            seconds = 30 + a.seconds // 2 + (a.seconds + 10) * len(FEEDS)
+            seconds = 30 + MEASURE_SEC * len(phases) + a.seconds // 2 + (a.seconds + 10) * len(FEEDS)
             client = subprocess.Popen(["nice", "-n", "-10", load, "--port", str(PORT), "--connections", "20", "--rate", str(a.rate),
                                        "--requests", str(a.rate * seconds), "redis", "key"], stdout=subprocess.DEVNULL)
             time.sleep(3)
             start = time.monotonic()
-            watch("alone", 10, rows, start)
-            alone = sorted(r[2] for r in rows if r[2])
-            target = a.target_us * 1000 if a.target_us else 5 * alone[len(alone) // 2]
+            for n, phase in enumerate(phases):
+                if n > 0:
+                    run("systemctl", "start", BATCH[n - 1])
+                # What the window of a second still has of the phase before
+                time.sleep(1)
+                watch(phase, MEASURE_SEC, rows, start)
+            target, low = choose(rows, phases)
+            if a.target_us:
+                target = a.target_us * 1000
             arguments = f"--unit={VICTIM} --target={target / 1000:.0f}us {' '.join(BATCH)}"
             write(GUARD, f"[Service]\nType=oneshot\nExecStart=qos-balance --release {arguments}\n")
-            run("systemctl", "start", *BATCH)
             watch("without", a.seconds // 2, rows, start)
             group = run("systemctl", "show", "-P", "ControlGroup", VICTIM).strip()
             for feed, pairing in FEEDS:
@@ -180,10 +206,18 @@ def main():
                     os.unlink(f"{UNITS}/{name}")
             run("systemctl", "daemon-reload")
 
-    print(f"target of p99: {target / 1e6:.3f} ms; without batch work it is {alone[len(alone) // 2] / 1e6:.3f} ms")
-    print(f"load average of the machine before: {before:.2f}; CPUs in use without batch work: {sum(r[4] for r in rows[:10]) / 10:.2f} of {os.cpu_count()}\n")
+    between = "as was asked for" if a.target_us else f"between that with {low} and that with {phases[-1]}"
+    print(f"load average of the machine before: {before:.2f}; CPUs in use without batch work: "
+          f"{sum(r[4] for r in rows if r[1] == phases[0]) / MEASURE_SEC:.2f} of {os.cpu_count()}\n")
+    print("| without a manager | p99, median of the windows | smallest and largest    | CPUs that the batch units got |\n"
+          "|-------------------|----------------------------|-------------------------|-------------------------------|")
+    for phase in phases:
+        values = [r[2] / 1e6 for r in rows if r[1] == phase and r[2]]
+        extremes = f"{min(values):.2f} ms, {max(values):.2f} ms"
+        print(f"| {phase:17} | {f'{median(rows, phase) / 1e6:.2f} ms':26} | {extremes:23} | {batch_share(rows, phase):<29.2f} |")
+    print(f"\ntarget of p99: {target / 1e6:.3f} ms, {between}\n")
     print(f"| {'manager fed by':15} | target met in windows of 1 s | CPUs that the batch units got |\n|{'-' * 17}|{'-' * 30}|{'-' * 31}|")
-    for phase, skip in (("alone", 0), ("without", 0), *((feed, settle) for feed, _ in FEEDS)):
+    for phase, skip in ((phases[0], 0), ("without", 0), *((feed, SETTLE_SEC) for feed, _ in FEEDS)):
         good, n = met(rows, phase, target, skip)
         print(f"| {phase:15} | {f'{good} of {n} ({100 * good / max(n, 1):.0f} %)':28} | {batch_share(rows, phase, skip):<29.2f} |")
     os.makedirs(f"{a.output}/raw", exist_ok=True)

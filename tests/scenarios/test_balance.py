@@ -190,5 +190,8 @@ def only_as_a_service():
         r = scenario.run("qos-balance", *arguments, ok=False)
         equal(r.returncode, 2, f"exit status of {arguments}")
         check(word in r.stderr, f"{arguments}: {r.stderr}")
+    # By another name it is the same unit
+    r = scenario.run("qos-balance", f"--unit={batch[0].name.removesuffix('.service')}", "--target=1ms", batch[0].name, ok=False)
+    check(r.returncode == 1 and "is the unit that is to be fast" in r.stderr, f"it holds back what is to be fast: {r}")
     # Nothing is frozen, so nothing is wrong
     scenario.run("qos-balance", "--release", batch[0].name, "nonsense.service")
