@@ -44,6 +44,13 @@ static __always_inline __u64 feed_window(const struct feed *f) {
         return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
 }
 
+/* Whether some questions of a unit are left out by their names. */
+static __always_inline bool names_are_wanted(const struct qos_owner *owner) {
+        const struct qos_filter *filter = bpf_map_lookup_elem(&filters, &owner->slot);
+
+        return filter && filter->names && filter->generation == owner->generation;
+}
+
 /* Whether questions of this name are left out of a unit's figures. */
 static __always_inline bool name_is_excluded(const struct qos_owner *owner, __u32 kind, __u64 name) {
         struct qos_exclude exclude = { .owner = *owner, .name = name, .kind = kind };

@@ -50,6 +50,34 @@ static const __u8 grid_guess[64] = {
 #define GRID_BOUND(index, size) ((void) ((index) < (size) ? 0 : ((index) = 0)))
 #endif
 
+/* Choices without a branch: the verifier walks both ways of each branch, and remembers what was chosen in either as long as that makes a
+ * difference. What the compiler does not see through it does not turn into branches again. */
+#ifdef __bpf__
+#define GRID_OPAQUE(x) __asm__ volatile("" : "+r"(x))
+#else
+#define GRID_OPAQUE(x) ((void) (x))
+#endif
+
+/* All bits, if it is 0, else none. */
+static inline __attribute__((always_inline)) __u64 grid_if_zero(__u64 x) {
+        __u64 negative = -x;
+
+        GRID_OPAQUE(negative);
+        return ((x | negative) >> 63) - 1;
+}
+
+/* The same if a < b; both are below 2^63. */
+static inline __attribute__((always_inline)) __u64 grid_if_less(__u64 a, __u64 b) {
+        __u64 difference = a - b;
+
+        GRID_OPAQUE(difference);
+        return -(difference >> 63);
+}
+
+static inline __attribute__((always_inline)) __u64 grid_choose(__u64 mask, __u64 yes, __u64 no) {
+        return (yes & mask) | (no & ~mask);
+}
+
 /* In BPF a function of its own, which the verifier walks once and not at each of the places that call it. Weak: each file
  * of programs has one, the linked object the first. */
 #ifdef __bpf__

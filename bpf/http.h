@@ -21,6 +21,7 @@ enum http_state {
         HTTP_LINE,              /* at the beginning of a line of the head */
         HTTP_REST,              /* until the end of such a line */
         HTTP_EMPTY,             /* before the "\n" of the empty line that ends the head */
+        HTTP_HEAD,              /* … behind it; never between two windows */
         HTTP_NAME,              /* in the first eight letters of a field's name */
         HTTP_CONTENT,           /* … behind "Content-" */
         HTTP_TRANSFER,          /* … behind "Transfer" */
@@ -185,6 +186,13 @@ static inline __attribute__((always_inline)) __u32 http_answer_head_end(struct p
         return p->flags & PARSER_STREAM ? PARSED_STREAM : 0;
 }
 
+/* Behind the empty line, which leaves HTTP_HEAD. Apart, for the depth of calls. */
+PARSER_FUNCTION __u32 http_head_end(struct parser *p, __u32 how, __u32 ahead) {
+        if (!p)
+                return PARSED_LOST;
+        return how & PROTOCOL_ANSWERS ? http_answer_head_end(p) : http_question_head_end(p, ahead);
+}
+
 static inline __attribute__((always_inline)) void http_target(struct parser *p, __u32 how) {
         p->word = 0;
         p->state = HTTP_TARGET;
@@ -287,8 +295,7 @@ static inline __attribute__((always_inline)) int http_is_token(__u32 byte) {
                 byte != '/' && byte != '{' && byte != '}' && byte != '@';
 }
 
-/* ahead: bytes that are in sight behind this one. */
-PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how, __u32 ahead) {
+PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how) {
         __u64 n;
 
         if (!p)
@@ -363,8 +370,10 @@ PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how, __u32 a
                         p->state = HTTP_EMPTY;
                         return 0;
                 }
-                if (byte == '\n')
-                        goto head_end;
+                if (byte == '\n') {
+                        p->state = HTTP_HEAD;
+                        return 0;
+                }
                 p->word = http_lower(byte);
                 p->word_left = 1;
                 /* A line that goes on is nothing that matters */
@@ -374,7 +383,8 @@ PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how, __u32 a
         case HTTP_EMPTY:
                 if (byte != '\n')
                         return PARSED_LOST;
-                goto head_end;
+                p->state = HTTP_HEAD;
+                return 0;
 
         case HTTP_REST:
                 if (byte == '\n')
@@ -554,9 +564,6 @@ PARSER_FUNCTION __u32 http_byte(struct parser *p, __u32 byte, __u32 how, __u32 a
                 return 0;
         }
         return PARSED_LOST;
-
-head_end:
-        return how & PROTOCOL_ANSWERS ? http_answer_head_end(p) : http_question_head_end(p, ahead);
 }
 
 #define HTTP_BYTES(byte) (0x0101010101010101ULL * (byte))
@@ -612,6 +619,47 @@ PARSER_FUNCTION __u32 http_line_end(struct parser *p, const struct window *w, __
                 p->word = p->word << 8 * n | word >> 8 * (8 - n);
         at += n;
         return at << 1 | (at < end);
+}
+
+/* The first letters of a field that may mean something, lower case, as window_word_low() has them. */
+#define HTTP_FIELD(letters) ((__u32) __builtin_bswap32(WORD_OF(letters, 4)))
+
+/* In one call, a little more than there are in a window: a line ends with one more. */
+#define HTTP_WORDS 64
+
+/* Goes on over lines that mean nothing here: to the beginning of one that may, or to the end of the window. Returns where that is. */
+PARSER_FUNCTION __u32 http_lines(struct parser *p, const struct window *w, __u32 from, __u32 end) {
+        __u32 at = from, state, first, field;
+        __u64 word, feeds;
+
+        if (!p || !w)
+                return from;
+
+        state = p->state;
+        for (int i = 0; i < HTTP_WORDS && at < end; i++) {
+                word = window_word_low(w, at);
+                if (state == HTTP_LINE) {
+                        first = word & 0xff;
+                        field = (__u32) word | (__u32) HTTP_LOWER;
+                        if (first == '\r' || first == '\n' || at + 4 > end || field == HTTP_FIELD("cont") ||
+                            field == HTTP_FIELD("tran") || field == HTTP_FIELD("upgr"))
+                                break;
+                        state = HTTP_REST;
+                }
+                feeds = http_line_feeds(word);
+                if (feeds == 0) {
+                        at += 8;
+                        continue;
+                }
+                /* Each byte up to the first "\n" has its lowest bit left, and their sum is how many they are */
+                feeds = ((feeds & -feeds) - 1) & HTTP_BYTES(1);
+                at += feeds * HTTP_BYTES(1) >> 56;
+                /* Behind the window lies what is left over from before */
+                if (at <= end)
+                        state = HTTP_LINE;
+        }
+        p->state = state;
+        return at < end ? at : end;
 }
 
 /* The rest of a path, as far as it has no name. */
@@ -686,20 +734,12 @@ static inline __attribute__((always_inline)) __u32 http_length_fast(struct parse
 
 /* The beginning of a line of the head: which of the fields it is. Takes nothing, or some of it. */
 PARSER_FUNCTION __u32 http_line_fast(struct parser *p, const struct window *w, __u32 at, __u32 how) {
-        __u32 first, length;
         __u64 word, more;
+        __u32 length;
 
         if (!p || !w)
                 return PARSED_LOST;
         word = window_word(w, at);
-        first = word >> 56;
-        if (word >> 48 == WORD_OF("\r\n", 2)) {
-                p->state = HTTP_EMPTY;
-                return PARSED(0, 1, 0);
-        }
-        if (first == '\r' || first == '\n')
-                return 0;
-
         if ((word | (HTTP_LOWER & ~0xffULL)) == WORD_OF("content-", 8)) {
                 more = window_word(w, at + 8);
                 if ((more >> 8 | HTTP_LOWER >> 16 << 8) == WORD_OF("length:", 7)) {
@@ -740,8 +780,8 @@ PARSER_FUNCTION __u32 http_line_fast(struct parser *p, const struct window *w, _
         return 0;
 }
 
-/* Lines in one step: more are in few heads. */
-#define HTTP_LINES 12
+/* Fields that may mean something, in one step: more are in few heads. */
+#define HTTP_FIELDS 6
 
 PARSER_FUNCTION __u32 http_step(struct parser *p, const struct window *w, __u32 from, __u32 end, __u32 how) {
         __u32 at = from, meaning = 0, r;
@@ -756,27 +796,27 @@ PARSER_FUNCTION __u32 http_step(struct parser *p, const struct window *w, __u32 
                 return PARSED(PARSED_MEANING(r), at + PARSED_TAKEN(r) - from, 0);
         }
 
-        for (int i = 0; i < HTTP_LINES; i++) {
-                if (meaning != 0)
-                        return PARSED(meaning, at - from, 0);
-                if (p->state == HTTP_LINE && at + HTTP_FAST_MAX <= end) {
-                        r = http_line_fast(p, w, at, how);
-                        at += PARSED_TAKEN(r);
-                        meaning = PARSED_MEANING(r);
-                        if (r != 0 && p->state == HTTP_LINE)
-                                continue;
-                }
-                if (p->state != HTTP_REST && p->state != HTTP_TARGET)
-                        break;
+        if (meaning == 0 && p->state == HTTP_TARGET) {
                 r = http_line_end(p, w, at, end);
                 at = r >> 1;
                 if (!(r & 1))
                         return PARSED(0, at - from, 0);
                 at++;
-                if (p->state == HTTP_TARGET)
-                        meaning = http_target_end(p);
-                else
-                        p->state = HTTP_LINE;
+                meaning = http_target_end(p);
+        }
+
+        for (int i = 0; i < HTTP_FIELDS && meaning == 0 && (p->state == HTTP_LINE || p->state == HTTP_REST); i++) {
+                at = http_lines(p, w, at, end);
+                if (p->state == HTTP_LINE && at + 2 <= end && window_word(w, at) >> 48 == WORD_OF("\r\n", 2)) {
+                        at += 2;
+                        p->state = HTTP_HEAD;
+                        goto head;
+                }
+                if (p->state != HTTP_LINE || at + HTTP_FAST_MAX > end || window_byte(w, at) == '\r' || window_byte(w, at) == '\n')
+                        break;
+                r = http_line_fast(p, w, at, how);
+                at += PARSED_TAKEN(r);
+                meaning = PARSED_MEANING(r);
         }
         if (meaning != 0)
                 return PARSED(meaning, at - from, 0);
@@ -786,11 +826,13 @@ PARSER_FUNCTION __u32 http_step(struct parser *p, const struct window *w, __u32 
                 at = r >> 1;
                 if (!(r & 1))
                         return PARSED(0, at - from, 0);
-        } else if (at > from && p->state != HTTP_EMPTY)
-                return PARSED(0, at - from, 0);
+        }
         if (at >= end)
                 return PARSED(0, at - from, 0);
 
-        meaning = http_byte(p, window_byte(w, at), how, end - at - 1);
-        return PARSED(meaning, window_skip(p, at + 1, end) - from, 0);
+        meaning = http_byte(p, window_byte(w, at++), how);
+head:
+        if (p->state == HTTP_HEAD)
+                meaning = http_head_end(p, how, end - at);
+        return PARSED(meaning, window_skip(p, at, end) - from, 0);
 }

@@ -5,8 +5,8 @@
  *
  * A connection carries many questions at a time, each on a stream of its own, in frames that say how long they are and to which
  * stream they belong. A question begins with the first byte of its HEADERS. It counts when the head of its answer has left, and is
- * answered with the last byte of the answer's last frame. Of a question nothing but its frames is looked at, of an answer also
- * what its head says (hpack.h).
+ * answered with the last byte of the answer's last frame. Of a question nothing but its frames is looked at, and its path where some are
+ * left out; of an answer also what its head says (hpack.h).
  *
  * As in talk.h everything here happens under the socket's own lock. Pure: compiled for BPF, for the unit tests and for the
  * fuzzers. */
@@ -54,6 +54,7 @@ enum h2_stream_flag {
         H2_STREAM_OPEN    = 1 << 2,     /* … how it has ended was in a part of what stands behind it */
         H2_STREAM_BEGUN   = 1 << 3,     /* the head has left */
         H2_STREAM_CUT     = 1 << 4,     /* it has ended before its answer was complete */
+        H2_STREAM_EXCLUDED = 1 << 5,    /* the question is left out */
 };
 
 struct h2_stream {
@@ -83,7 +84,7 @@ struct h2_frames {
         __u8 ends;              /* the block that is not complete is the last thing on its stream */
         __u8 of_answer;         /* the block is an answer's, not a promise */
         __u32 word;             /* what the prefix said */
-        __u32 _padding;
+        __u32 named;            /* of questions: 1: the block that is not complete is looked into, for its path */
 };
 
 enum h2_sync {
@@ -96,6 +97,7 @@ enum h2_event {
         H2_BEGUN        = 1 << 0,       /* the head of its answer has left */
         H2_ENDED        = 1 << 1,       /* the last of it has */
         H2_STREAMING    = 1 << 2,       /* so far as is known it never will be complete (server-sent events) */
+        H2_NAMED        = 1 << 3,       /* the question that was read last has a name, see h2_exclude() */
 };
 
 /* What was found in a piece of the stream. */
@@ -112,14 +114,16 @@ struct h2_piece {
 struct h2 {
         struct h2_frames in;
         struct h2_frames out;
-        struct hpack hpack;     /* of the answers */
+        struct hpack hpack;     /* of the answers … */
+        struct hpack asked;     /* … and of the questions, … */
+        struct hpack_paths paths; /* … as long as their paths are wanted */
         __u32 in_pos;           /* what was parsed of the questions: a sequence number */
         __u32 last_id;          /* the highest stream that was opened */
         __u32 open;             /* streams in the table */
         __u32 extra;            /* that are in flight besides the one that struct exchange has */
         __u16 late;             /* 1: it was not seen from the beginning; frames are looked at with suspicion */
         __u16 settled;          /* 1: the server speaks HTTP/2, too */
-        __u32 _padding;
+        __u32 names;            /* 1: paths of questions are wanted */
         __u64 begun_at;         /* when the first byte of the question's frame came */
         struct h2_piece piece;  /* of one of both; not on the stack, which is small */
         struct talk_times times; /* of a piece of the questions */
@@ -192,6 +196,7 @@ static inline __attribute__((always_inline)) void h2_begin(struct h2 *h, __u32 i
         /* Perhaps it was known before, to a unit that was detached */
         h->in = h->out = fresh;
         h->hpack.inserted = h->hpack.lost = 0;
+        h->asked.inserted = h->asked.lost = 0;
         h->last_id = h->extra = h->settled = 0;
         h->in_pos = in_pos;
         h->late = late;
@@ -250,7 +255,7 @@ static inline __attribute__((always_inline)) int h2_open(struct h2 *h, __u32 id,
 
 static inline __attribute__((always_inline)) void h2_close(struct h2 *h, struct h2_stream *s) {
         s->id = 0;
-        if (h->open > 0)
+        if (h->open > 0 && !(s->flags & H2_STREAM_EXCLUDED))
                 h->open--;
 }
 
@@ -262,12 +267,19 @@ static inline __attribute__((always_inline)) void h2_end(struct h2 *h, struct h2
 
 /* One side gives it up. */
 static inline __attribute__((always_inline)) void h2_drop(struct h2 *h, struct h2_stream *s, struct h2_piece *piece) {
-        piece->dropped++;
+        piece->dropped += !(s->flags & H2_STREAM_EXCLUDED);
         s->flags |= H2_STREAM_CUT;
         if (s->flags & H2_STREAM_BEGUN)
                 h2_end(h, s, piece);
         else
                 h2_close(h, s);
+}
+
+/* The question on it is left out: it is in flight no longer, and what becomes of it is in no figure. */
+static inline __attribute__((always_inline)) void h2_leave_out(struct h2 *h, struct h2_stream *s) {
+        s->flags |= H2_STREAM_EXCLUDED;
+        if (h->open > 0)
+                h->open--;
 }
 
 /* The first question was asked before, in HTTP/1.1. */
@@ -282,6 +294,8 @@ static inline __attribute__((always_inline)) void h2_upgrade(struct h2 *h, const
                 return;
         s->last_at = g->last_at;
         s->read_at = g->read_at;
+        if (g->excluded > 0)
+                h2_leave_out(h, s);
 }
 
 /* Takes bytes of a frame's header. Returns how many. */
@@ -310,6 +324,36 @@ static inline __attribute__((always_inline)) void h2_frame(struct h2_frames *f) 
         f->word = 0;
 }
 
+/* Is the next byte one that does not matter? */
+static inline __attribute__((always_inline)) int h2_is_blind(const struct h2_frames *f, int answers) {
+        if (f->have < H2_HEADER_SIZE)
+                return 0;
+        if (!answers && !f->named)
+                return 1;
+        if (f->prefix > 0)
+                return 0;
+        return (f->type != H2_HEADERS && f->type != H2_PUSH_PROMISE && f->type != H2_CONTINUATION) || f->left <= f->pad;
+}
+
+/* What is in front of the block of HEADERS. */
+static inline __attribute__((always_inline)) void h2_prefix_begins(struct h2_frames *f) {
+        if (f->flags & H2_PADDED)
+                f->prefix = 1;
+        if (f->flags & H2_HAS_PRIORITY)
+                f->prefix += 5;
+        if (f->prefix > f->left)
+                f->prefix = f->left;
+}
+
+/* A byte of that. Of how much padding there is the first one says, and only that: the block follows where all have been taken. */
+static inline __attribute__((always_inline)) void h2_pad(struct h2_frames *f, __u32 byte) {
+        if (f->flags & H2_PADDED) {
+                if (f->word == 0)
+                        f->pad = byte < f->left - 1 ? byte : f->left - 1;
+                f->word = 1;
+        }
+}
+
 /* ---- questions ---- */
 
 PARSER_FUNCTION int h2_question_begins(struct h2 *h, struct h2_piece *piece) {
@@ -319,6 +363,15 @@ PARSER_FUNCTION int h2_question_begins(struct h2 *h, struct h2_piece *piece) {
         if (!h || !piece)
                 return 0;
         f = &h->in;
+        if (f->type == H2_HEADERS) {
+                f->named = h->names;
+                if (f->named) {
+                        h2_prefix_begins(f);
+                        hpack_begin(&h->asked);
+                        h->paths.path.known = 0;
+                } else
+                        h->asked.inserted = h->asked.lost = 0; /* what this one adds to the table is not seen */
+        }
         if (f->type == H2_HEADERS && f->stream & 1 && f->stream > h->last_id) {
                 h->last_id = f->stream;
                 if (h->out.synced != H2_SYNCED || !h2_open(h, f->stream, h->begun_at))
@@ -333,22 +386,61 @@ PARSER_FUNCTION int h2_question_begins(struct h2 *h, struct h2_piece *piece) {
 }
 
 /* The frame is complete: it came at this time. What comes behind the beginning of the answer was not waited for. */
-PARSER_FUNCTION int h2_question_ends(struct h2 *h, __u64 last_at, __u64 now) {
+PARSER_FUNCTION int h2_question_ends(struct h2 *h, __u64 last_at, struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
+        int named;
 
-        if (!h)
+        if (!h || !piece)
                 return 0;
         f = &h->in;
         f->have = 0;
         if (f->type != H2_DATA && f->type != H2_HEADERS && f->type != H2_CONTINUATION)
                 return 0;
+        named = f->named && f->type != H2_DATA && f->flags & H2_END_HEADERS;
+        if (named) {
+                f->named = 0;
+                if (h->asked.state != HPACK_FIELD)
+                        h->asked.lost = 1;
+        }
         s = h2_stream(h, f->stream);
         if (!s || s->first_out_at != 0)
                 return 0;
         s->last_at = last_at;
-        s->read_at = now;
+        s->read_at = piece->now;
+        if (named && h->paths.path.known && !h->asked.lost)
+                piece->event |= H2_NAMED;
         return 0;
+}
+
+/* Behind H2_NAMED: what is asked under the name in paths.path is left out. */
+static inline __attribute__((always_inline)) void h2_exclude(struct h2 *h) {
+        struct h2_stream *s = h2_stream(h, h->in.stream);
+
+        if (s && !(s->flags & H2_STREAM_EXCLUDED))
+                h2_leave_out(h, s);
+}
+
+/* Takes bytes of a block that is looked into. */
+PARSER_FUNCTION __u32 h2_question_block(struct h2 *h, __u64 window) {
+        __u32 at = window >> 32, end = window, n = 1;
+        struct h2_frames *f;
+
+        if (!h)
+                return 0;
+        f = &h->in;
+        if (f->prefix > 0) {
+                h2_pad(f, window_byte(&h->window, at));
+                f->prefix--;
+        } else if (h->asked.state == HPACK_SKIP) {
+                n = f->left - f->pad;
+                if (n > end - at)
+                        n = end - at;
+                n = hpack_question_skip(&h->asked, &h->paths, n);
+        } else
+                hpack_question_byte(&h->asked, &h->paths, window_byte(&h->window, at));
+        f->left -= n;
+        return n;
 }
 
 /* Takes some bytes at … end of the connection's window (at in the upper half), and what follows of them that need not be looked
@@ -375,14 +467,17 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2 *h, __u64 window, __u32 ahead, 
                 }
                 h2_frame(f);
                 h2_question_begins(h, piece);
-        } else {
+        } else if (h2_is_blind(f, 0)) {
                 n = end - at + ahead;
                 if (n > f->left)
                         n = f->left;
                 f->left -= n;
-        }
+        } else if (at >= end) {
+                return 0;
+        } else
+                n = h2_question_block(h, (__u64) at << 32 | end);
         if (f->left == 0)
-                h2_question_ends(h, talk_when(times, piece->position + at + n, 1), piece->now);
+                h2_question_ends(h, talk_when(times, piece->position + at + n, 1), piece);
         return n;
 }
 
@@ -410,15 +505,6 @@ PARSER_FUNCTION __u32 h2_questions(struct h2 *h, __u64 window, __u32 ahead, cons
 
 /* ---- answers ---- */
 
-/* Is the next byte one that does not matter? */
-static inline __attribute__((always_inline)) int h2_is_blind(const struct h2_frames *f, int answers) {
-        if (f->have < H2_HEADER_SIZE)
-                return 0;
-        if (!answers || f->prefix > 0)
-                return !answers;
-        return (f->type != H2_HEADERS && f->type != H2_PUSH_PROMISE && f->type != H2_CONTINUATION) || f->left <= f->pad;
-}
-
 PARSER_FUNCTION int h2_answer_begins(struct h2 *h, struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
@@ -432,12 +518,10 @@ PARSER_FUNCTION int h2_answer_begins(struct h2 *h, struct h2_piece *piece) {
         case H2_PUSH_PROMISE:
                 f->of_answer = f->type == H2_HEADERS;
                 f->ends = f->of_answer && f->flags & H2_END_STREAM;
-                if (f->flags & H2_PADDED)
-                        f->prefix = 1;
-                if (!f->of_answer)
-                        f->prefix += 4;
-                else if (f->flags & H2_HAS_PRIORITY)
-                        f->prefix += 5;
+                if (f->of_answer)
+                        h2_prefix_begins(f);
+                else
+                        f->prefix = 4 + !!(f->flags & H2_PADDED);
                 hpack_begin(&h->hpack);
                 if (!f->of_answer)
                         break;
@@ -468,7 +552,7 @@ static inline __attribute__((always_inline)) void h2_go_away(struct h2 *h, __u32
 
                 if (s->id > last) {
                         h2_close(h, s);
-                        piece->dropped++;
+                        piece->dropped += !(s->flags & H2_STREAM_EXCLUDED);
                 }
         }
         if (h->last_id < last)
@@ -559,12 +643,8 @@ PARSER_FUNCTION int h2_prefix(struct h2 *h, __u32 byte, struct h2_piece *piece) 
                 f->word = f->word << 8 | byte;
                 if (f->prefix == 1)
                         h2_go_away(h, f->word & 0x7fffffff, piece);
-        } else if (f->flags & H2_PADDED) {
-                /* The first of them, and only that: the block follows where all have been taken */
-                if (f->word == 0)
-                        f->pad = byte < f->left - 1 ? byte : f->left - 1;
-                f->word = 1;
-        }
+        } else
+                h2_pad(f, byte);
         f->prefix--;
         f->left--;
         return 0;
@@ -655,10 +735,12 @@ EXCHANGE_INLINE void h2_settle(struct h2 *h, struct exchange *x, __u64 now, stru
 }
 
 /* Nothing is open any more. */
-static inline __attribute__((always_inline)) void h2_clear(struct h2 *h) {
+GRID_FUNCTION int h2_clear(struct h2 *h) {
+        GRID_EXPECT(h);
         for (__u32 i = 0; i < H2_STREAMS; i++)
                 h->streams[i].id = 0;
         h->open = 0;
+        return 0;
 }
 
 /* Frames are not where they should be: from here on the connection is like any other. What was open is not followed any

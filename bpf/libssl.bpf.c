@@ -70,6 +70,7 @@ struct library_mux_feed {
         struct mux_feed f;
         const void *buffer;
         struct qos_unit *u;
+        struct qos_owner owner;
         __u32 share;
 };
 
@@ -89,8 +90,7 @@ static long library_mux_question_step(__u64 i, void *data) {
         f->h->piece.position = f->position + f->window_begin;
         n = h2_questions(f->h, mux_window(f), f->end - f->window_end, &f->h->times, &f->h->piece);
         f->at += n;
-        if (f->h->piece.event)
-                mux_book(q->u, &f->h->piece, q->share);
+        mux_questions_book(f->h, q->u, &q->owner, q->share);
         return n == 0 || f->h->piece.lost;
 }
 
@@ -135,7 +135,9 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
         f.f.end = n;
         f.f.position = o->position;
         f.buffer = buffer;
+        f.owner = *owner;
         f.share = share_now(f.u, o->share);
+        m->h2.names = names_are_wanted(&f.owner);
         h2_piece_begin(&m->h2.piece, bpf_ktime_get_ns());
         window_enter(f.u, m->h2.piece.now);
         if (m->share != o->share) {
@@ -261,7 +263,6 @@ static __attribute__((noinline)) int library_detect(struct unsealed *o, const st
 /* n bytes of questions have come out of the library. */
 static __attribute__((noinline)) int library_questions(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n) {
         struct library_feed q = {};
-        struct qos_filter *filter;
 
         if (!o || !owner)
                 return 0;
@@ -279,8 +280,7 @@ static __attribute__((noinline)) int library_questions(struct unsealed *o, const
         q.buffer = buffer;
         q.position = o->position;
         q.owner = *owner;
-        filter = bpf_map_lookup_elem(&filters, &q.owner.slot);
-        if (filter && filter->names && filter->generation == q.owner.generation)
+        if (names_are_wanted(&q.owner))
                 q.times.names = PROTOCOL_NAMES;
         if (o->came_first_at == o->came_last_at)
                 q.times.came_at = o->came_first_at;
@@ -474,6 +474,36 @@ struct {
         __type(value, struct qos_library);
 } library_scratch SEC(".maps");
 
+/* How deep it may lie in its file system: containers' roots do so in some ten directories. */
+#define LIBRARY_DEPTH_MAX 32
+#define LIBRARY_NAME_SIZE 256
+
+/* Where a file lies in its file system. */
+static __always_inline void library_find_names(struct qos_library *l, struct file *file) {
+        struct dentry *d = BPF_CORE_READ(file, f_path.dentry), *parent;
+        __u64 at = 0;
+        long n;
+
+        l->names_size = 0;
+        for (int i = 0; i < LIBRARY_DEPTH_MAX; i++) {
+                parent = BPF_CORE_READ(d, d_parent);
+                if (!parent)
+                        return;
+                if (parent == d) {
+                        l->names_size = at;
+                        return;
+                }
+                if (at > sizeof(l->names) - LIBRARY_NAME_SIZE)
+                        return;
+                GRID_BOUND(at, sizeof(l->names) - LIBRARY_NAME_SIZE + 1);
+                n = bpf_probe_read_kernel_str(l->names + at, LIBRARY_NAME_SIZE, BPF_CORE_READ(d, d_name.name));
+                if (n <= 1)
+                        return;
+                at += n;
+                d = parent;
+        }
+}
+
 /* The files that a process has mapped whose names begin with "libssl": run over one process. What is in them is found out by the
  * daemon, which may not read /proc of others. */
 SEC("iter/task_vma")
@@ -502,6 +532,7 @@ int units_find_libraries(struct bpf_iter__task_vma *ctx) {
         l->device = file->f_inode->i_sb->s_dev;
         if (bpf_d_path(&file->f_path, l->path, sizeof(l->path)) < 0)
                 l->path[0] = 0;
+        library_find_names(l, file);
         bpf_seq_write(ctx->meta->seq, l, sizeof(*l));
         return 0;
 }

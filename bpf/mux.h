@@ -7,6 +7,28 @@
 #include "feed.h"
 #include "http2.h"
 
+/* A rule leaves it out. Apart, for the room that this takes on the stack. */
+__attribute__((noinline, weak)) int mux_name_is_excluded(const struct qos_owner *owner, __u32 kind, __u64 name) {
+        return owner && name_is_excluded(owner, kind, name);
+}
+
+/* The question that was read last has got a name. */
+__attribute__((noinline, weak)) int mux_look_up(struct h2 *h, const struct qos_owner *owner) {
+        struct hpack_path *path;
+
+        if (!h || !owner)
+                return 0;
+        path = &h->paths.path;
+        for (__u32 i = 0; i < NAME_DIRECTORIES && i < path->n_directories; i++)
+                if (mux_name_is_excluded(owner, NAME_DIRECTORY, path->directories[i])) {
+                        h2_exclude(h);
+                        return 0;
+                }
+        if (mux_name_is_excluded(owner, NAME_PATH, path->name))
+                h2_exclude(h);
+        return 0;
+}
+
 /* Something has become of a stream. */
 __attribute__((noinline, weak)) int mux_book(struct qos_unit *u, struct h2_piece *piece, __u32 share) {
         const struct h2_stream *s;
@@ -25,6 +47,11 @@ __attribute__((noinline, weak)) int mux_book(struct qos_unit *u, struct h2_piece
         book.n = 1;
         book.share = share;
 
+        if (s->flags & H2_STREAM_EXCLUDED) {
+                if (event & H2_BEGUN)
+                        window_count(u, QOS_CELL_EXCLUDED, 1);
+                return 0;
+        }
         if (event & H2_BEGUN) {
                 book.now = s->first_out_at;
                 share_book(u, &book);
@@ -93,6 +120,16 @@ static __always_inline __u32 mux_move(struct mux_feed *f, bool blind) {
         f->window_begin = f->at;
         f->window_end = blind ? f->at : f->end - f->at > WINDOW_SIZE ? f->at + WINDOW_SIZE : f->end;
         return f->window_end - f->window_begin;
+}
+
+/* What has become of the streams of a piece of questions. */
+static __always_inline void mux_questions_book(struct h2 *h, struct qos_unit *u, const struct qos_owner *owner, __u32 share) {
+        if (h->piece.event & H2_NAMED) {
+                h->piece.event &= ~H2_NAMED;
+                mux_look_up(h, owner);
+        }
+        if (h->piece.event)
+                mux_book(u, &h->piece, share);
 }
 
 /* What of the window there is to take. */

@@ -98,8 +98,8 @@ static inline __attribute__((always_inline)) __u32 window_byte(const struct wind
         return w->bytes[at & (WINDOW_SIZE - 1)];
 }
 
-/* Eight bytes, the first one highest. */
-static inline __attribute__((always_inline)) __u64 window_word(const struct window *w, __u32 at) {
+/* Eight bytes, the first one lowest. */
+static inline __attribute__((always_inline)) __u64 window_word_low(const struct window *w, __u32 at) {
         __u64 word;
 
 #ifdef __bpf__
@@ -108,10 +108,15 @@ static inline __attribute__((always_inline)) __u64 window_word(const struct wind
 #else
         __builtin_memcpy(&word, w->bytes + (at & (WINDOW_SIZE - 1)), sizeof(word));
 #endif
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
         word = __builtin_bswap64(word);
 #endif
         return word;
+}
+
+/* … the first one highest. */
+static inline __attribute__((always_inline)) __u64 window_word(const struct window *w, __u32 at) {
+        return __builtin_bswap64(window_word_low(w, at));
 }
 
 /* Takes what is to be skipped, as far as the window goes. */

@@ -72,7 +72,7 @@ struct unsealed_mux {
         __u32 gone;             /* 1: nothing of it is in flight, whoever is at it still */
 };
 
-/* Connections that are open at a time: 13 KiB each, as long as they are, of which the kernel makes 16. 64 MiB are what all of a machine's
+/* Connections that are open at a time: 15 KiB each, as long as they are, of which the kernel makes 16. 64 MiB are what all of a machine's
  * may take; those that have no room are counted by their records, and in the drops. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
@@ -170,11 +170,10 @@ static __always_inline bool unsealed_key_equal(const struct unsealed_key *a, con
  * packet that has interrupted who is at it. */
 #define UNSEALED_ROUNDS 128
 
-static __attribute__((noinline)) int unsealed_enter(struct unsealed *o) {
+GRID_FUNCTION int unsealed_enter(struct unsealed *o) {
         __u32 me = bpf_get_smp_processor_id() + 1, other;
 
-        if (!o)
-                return 0;
+        GRID_EXPECT(o);
         for (int i = 0; i < UNSEALED_ROUNDS; i++) {
                 other = __sync_val_compare_and_swap(&o->busy, 0, me);
                 if (other == 0)

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 /* The frames of HTTP/2, fed with what comes over the network: the same code that runs in the kernel. The first byte says whether the
- * connection was seen from its beginning; the second one where the questions end and the answers begin; the third where both are
+ * connection was seen from its beginning, and whether paths are wanted, of which some are left out; the second one where the questions end and the answers begin; the third where both are
  * cut. However they are cut, they mean the same. */
 
 #include "fuzz.h"
 #include "util-http2.h"
 
 struct meaning {
-        uint32_t open, begun, ended, dropped, unseen, unknown, grpc, status, streaming;
+        uint32_t open, begun, ended, dropped, unseen, unknown, grpc, status, streaming, excluded;
         bool lost;
 };
+
+static bool is_excluded(const struct hpack_path *path) {
+        check(path->known && path->n_directories <= NAME_DIRECTORIES);
+        return path->name & 1;
+}
 
 static void on_event(struct h2_piece *piece, void *userdata) {
         const struct h2_stream *s = &piece->stream;
@@ -21,6 +26,7 @@ static void on_event(struct h2_piece *piece, void *userdata) {
         check(s->status <= 5);
         if (piece->event & H2_BEGUN) {
                 m->begun++;
+                m->excluded += !!(s->flags & H2_STREAM_EXCLUDED);
                 m->streaming += !!(piece->event & H2_STREAMING);
                 m->unknown += !!(s->flags & H2_STREAM_UNKNOWN);
                 m->status += s->status * s->id;
@@ -54,7 +60,7 @@ static void feed(struct h2 *h, struct meaning *m, const uint8_t *data, size_t si
 }
 
 /* seed: 0 for not cut at all. */
-static struct meaning understand(bool late, const uint8_t *questions, size_t n_questions, const uint8_t *answers, size_t n_answers,
+static struct meaning understand(bool late, bool names, const uint8_t *questions, size_t n_questions, const uint8_t *answers, size_t n_answers,
                                  unsigned seed) {
         static struct h2 h;
         struct talk_times times = { .came_at = 1 };
@@ -63,6 +69,8 @@ static struct meaning understand(bool late, const uint8_t *questions, size_t n_q
 
         h = (struct h2) {};
         h2_begin(&h, 0, late);
+        h.names = names;
+        h2_excludes = is_excluded;
         if (late)
                 h.out.synced = H2_SYNCED;
         feed(&h, &m, questions, n_questions, &times, seed);
@@ -72,7 +80,7 @@ static struct meaning understand(bool late, const uint8_t *questions, size_t n_q
         check(m.ended <= m.begun);
 
         for (unsigned i = 0; i < H2_STREAMS; i++)
-                open += h.streams[i].id != 0;
+                open += h.streams[i].id != 0 && !(h.streams[i].flags & H2_STREAM_EXCLUDED);
         check(open == h.open);
         h2_clear(&h);
         (void) h2_extra(&h);
@@ -87,8 +95,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (size < 3)
                 return 0;
         questions = (size - 3) * data[1] / 255;
-        whole = understand(data[0] & 1, data + 3, questions, data + 3 + questions, size - 3 - questions, 0);
-        cut = understand(data[0] & 1, data + 3, questions, data + 3 + questions, size - 3 - questions, data[2] + 1);
+        whole = understand(data[0] & 1, data[0] & 2, data + 3, questions, data + 3 + questions, size - 3 - questions, 0);
+        cut = understand(data[0] & 1, data[0] & 2, data + 3, questions, data + 3 + questions, size - 3 - questions, data[2] + 1);
         check(memcmp(&whole, &cut, sizeof(whole)) == 0);
         return 0;
 }

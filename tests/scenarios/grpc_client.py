@@ -5,7 +5,8 @@
 
 In the environment CERTIFICATE= is the server's, if it speaks TLS.
 
-CODES: what to ask for, one call after the other and then from the beginning; default is 14 (UNAVAILABLE) for 7 of 100.
+METHOD: of lab.Words, or with a slash of any service; several by turns, with commas. CODES: what to ask for, one call after the other and
+then from the beginning; default is 14 (UNAVAILABLE) for 7 of 100.
 Hang and Stalled are let go when standard input says a line: "release", or "cancel"."""
 
 import itertools
@@ -32,7 +33,7 @@ def connect():
 channels = [connect() for _ in range(2)]
 make = {"Download": "unary_stream", "Stalled": "unary_stream", "Upload": "stream_unary", "Talk": "stream_stream"}
 streaming = make.get(method, "").endswith("stream")
-callables = [getattr(c, make.get(method, "unary_unary"))(f"/lab.Words/{method}") for c in channels]
+callables = [getattr(c, make.get(method, "unary_unary"))(m if "/" in m else f"/lab.Words/{m}") for m in method.split(",") for c in channels]
 ended = Counter()
 
 

@@ -75,7 +75,8 @@ server = grpc.server(futures.ThreadPoolExecutor(64), options=[("grpc.so_reusepor
         "Download": grpc.unary_stream_rpc_method_handler(download),
         "Stalled": grpc.unary_stream_rpc_method_handler(stalled),
         "Upload": grpc.stream_unary_rpc_method_handler(upload),
-        "Talk": grpc.stream_stream_rpc_method_handler(talk)})])
+        "Talk": grpc.stream_stream_rpc_method_handler(talk)}),
+    grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": grpc.unary_unary_rpc_method_handler(one)})])
 address = f"{sys.argv[2] if len(sys.argv) > 2 else '127.0.0.1'}:{sys.argv[1]}"
 if "CERTIFICATE" in os.environ:
     with open(os.environ["KEY"], "rb") as key, open(os.environ["CERTIFICATE"], "rb") as certificate:

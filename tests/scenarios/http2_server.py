@@ -121,7 +121,7 @@ class Connection(asyncio.Protocol):
         asyncio.get_running_loop().call_later(ms / 1000, now)
 
     def answer(self, stream, path, since):
-        words = path.split("/")[1:]
+        words = path.split("?")[0].split("/")[1:]
         what, n = words[0], int(words[1]) if len(words) > 1 else 0
 
         if what == "status":

@@ -6,9 +6,12 @@ import socket
 import struct
 import threading
 
+import http2
 import scenario
 from scenario import (attach, check, equal, kill_qosd, lookup, qosctl, run, server_figures, smaller, snapshot, test,
                       varlink, wait_for)
+import test_http2
+import test_tls_probe
 from test_endpoints import Nginx, ab, counts, held_without, unused_ports
 from test_http import Server as HttpServer, get
 from test_redis import Redis, command, receive
@@ -231,6 +234,144 @@ def changed_under_load():
     attach(u)
     n += ab(a, 50, path="/a")
     expect(u, n, excluded, "when nothing is left out any more")
+
+
+# ---- HTTP/2 ----
+
+class Scripted(test_http2.Scripted):
+    def __init__(self, *rules, **options):
+        self.rules = rules
+        super().__init__(**options)
+
+    def attach(self):
+        attach(self, *([f"--exclude={','.join(self.rules)}"] if self.rules else []))
+
+
+class SealedScripted(test_tls_probe.Sealed):
+    def __init__(self, *rules):
+        self.rules = rules
+        super().__init__()
+
+    def attach(self):
+        attach(self, "--probes=requests,tls", f"--exclude={','.join(self.rules)}")
+
+
+class Grpc(test_http2.Grpc):
+    def attach(self):
+        attach(self, "--exclude=http:/grpc.health.v1.Health/Check")
+
+
+class Http2Nginx(test_http2.Nginx):
+    def attach(self):
+        attach(self, "--exclude=http:/bad,http:/none/*")
+
+
+@test(vm=True, deadline=60)
+def paths_of_http2():
+    """h2load, whose health checks fail: on its connections, by turns with others, a hundred at once."""
+    u = Http2Nginx()
+    n = excluded = 0
+    paths = ["/bad", "/file", "/none/here", "/file?bad", "/bad?verbose=1", "/badly", "/none", "/file", "/file", "/file"]
+    for clients, streams, each in ((1, 1, 100), (4, 100, 1000), (20, 10, 100)):
+        each = max(smaller(each) // 10, 1) * 10
+        answered = test_http2.h2load(u, clients * each, clients, streams, paths)
+        n, excluded = n + clients * each * 7 // 10, excluded + clients * each * 3 // 10
+        # "/badly" begins with what fails, to nginx; "/none" is not there
+        equal((answered["5xx"], answered["4xx"]), (clients * each * 3 // 10, clients * each * 2 // 10), "answers that failed")
+        f = expect(u, n, excluded, f"with {streams} streams at once")
+        equal((f["errors"]["status5xx"], f["status4xx"]), (n // 7, n // 7), "5xx, 4xx")
+        equal(f["protocols"]["http2"], n, "protocols.http2")
+
+
+def by_hand(server):
+    """Cut at any byte, in several frames, in a table of any size."""
+    u = server("http:/status/503", "http:/size/*")
+    seed = random.Random(4)
+    n = excluded = errors = 0
+    kinds = ["/status/200", "/status/503", "/status/503?" + "y" * 300, "/status/500", "/status/200?/status/503", "/size/0", "/size/5000",
+             "/trailers/10", "/headers/100", "/status/404?{}\\~"]
+    for first, options in (({}, {}), ({"seed": 1}, {}), ({"seed": 2}, {"header_table_size": 0}), ({"seed": 3}, {"header_table_size": 200})):
+        with u.connect(**first, **options) as c:
+            c.encoder.header_table_size = min(options.get("header_table_size", 4096), 4096)
+            for _ in range(smaller(20)):
+                streams, data = [], b""
+                for _ in range(seed.randrange(1, 20)):
+                    path = seed.choice(kinds)
+                    is_excluded = path.startswith(("/status/503", "/size/"))
+                    keywords = {"pieces": seed.choice([1, 1, 2, 5]), "padding": seed.choice([None, None, 0, 255]), "priority": seed.random() < .3}
+                    if seed.random() < .3:
+                        keywords.update(method="POST", body=bytes(seed.choice([0, 1, 700])))
+                    if seed.random() < .2:
+                        keywords.update(trailers=[("x-trailer", path)])
+                    fields = [("x-" + "y" * seed.randrange(40), "%x" % seed.getrandbits(400))] * seed.randrange(3)
+                    stream, frames = c.request(path, fields=fields, **keywords)
+                    streams.append(stream)
+                    data += frames
+                    n, excluded, errors = n + (not is_excluded), excluded + is_excluded, errors + (path == "/status/500")
+                c.send(data)
+                c.wait_all(streams)
+        f = expect(u, n, excluded, f"with {first} {options}", **{"errors.reset": 0, "clientAborts": 0})
+        equal(f["errors"]["status5xx"], errors, "5xx")
+
+
+@test(deadline=60, vm=True)
+def paths_of_http2_by_hand():
+    by_hand(Scripted)
+
+
+@test(deadline=60, vm=True)
+def paths_of_http2_in_tls():
+    by_hand(SealedScripted)
+
+
+@test(deadline=60)
+def health_checks_of_grpc():
+    """gRPC's own health check, by turns with other calls on the same connections: its library refers to paths that it has sent before."""
+    u = Grpc()
+    n = smaller(400) // 4 * 4
+    # Of four calls the first two are of the one method, one on each connection
+    ended = u.call("One,/grpc.health.v1.Health/Check", n, [0, 0, 14, 14])
+    f = expect(u, n // 2, n // 2, "with health checks")
+    equal((f["protocols"]["grpc"], f["errors"]["grpc"]), (n // 2, 0), "protocols.grpc, errors.grpc")
+    equal(ended, {"OK": n // 2, "UNAVAILABLE": n // 2}, "calls by status")
+
+
+@test()
+def streams_that_are_left_out():
+    """They are in flight until their path is read; what becomes of them is nobody's error. A rule that comes later holds from then on, but for
+    what was said before it."""
+    s = Scripted("http:/hang", "http:/refuse", "http:/abort")
+    with s.connect() as c, s.connect() as other:
+        held = [c.start("/hang") for _ in range(5)]
+        wait_for("they were read", lambda: (f := server_figures(s))["bytesIn"] > 0 and f["inFlight"] == 0)
+        check("oldestInFlight" not in server_figures(s), "it has an age")
+        late = c.start("/late/900/200")
+        wait_for("another is in flight", lambda: server_figures(s)["inFlight"] == 1)
+        equal(c.wait(late).status, 200, "status")
+        c.reset(held[0])
+        equal([c.ask(p).end for p in ("/refuse", "/abort")], [http2.INTERNAL_ERROR] * 2, "error codes")
+        equal(other.ask("/release").status, 200, "status")
+        c.wait_all(held[1:])
+        # The one that was begun to be answered counts as left out; the one that was refused, and the one that was given up, nowhere
+        expect(s, 2, 5, "with streams that ended in every way", **{"errors.reset": 0, "clientAborts": 0})
+        for _ in range(3):
+            c.start("/hang")
+        equal(c.ask("/status/200").status, 200, "status")
+        expect(s, 3, 5, "while they hang", **{"errors.reset": 0, "clientAborts": 0})
+    f = wait_for("all has ended", lambda: (f := server_figures(s))["connections"]["open"] == 0 and f)
+    equal((f["count"], f["inFlight"], f["errors"]["reset"], f["clientAborts"]), (3, 0, 0, 0), "count, in flight, errors, aborts")
+
+    s = Scripted()
+    with s.connect() as c:
+        equal([c.ask(p).status for p in ("/status/200", "/status/200", "/status/404")], [200, 200, 404], "statuses")
+        expect(s, 3, 0, "without a rule")
+        attach(s, "--exclude=http:/status/200,http:/status/204")
+        # Of this path the client has said before which one it is
+        equal([c.ask(p).status for p in ("/status/200", "/status/204", "/status/204", "/status/404")], [200, 204, 204, 404], "statuses")
+        expect(s, 5, 2, "with a rule that came later")
+        with s.connect() as d:
+            equal([d.ask(p).status for p in ("/status/200", "/status/200", "/status/404")], [200, 200, 404], "statuses")
+        expect(s, 6, 4, "on a new connection")
 
 
 @test()

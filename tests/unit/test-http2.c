@@ -550,6 +550,193 @@ static void test_grpc(void) {
         }
 }
 
+/* ---- paths of questions ---- */
+
+static uint64_t name_of(const char *path) {
+        uint64_t name = NAME_BEGIN;
+
+        for (; *path; path++)
+                name = name_add(name, (uint8_t) *path);
+        return name;
+}
+
+static const char *excluded_path, *excluded_directory;
+static unsigned names_seen;
+
+static bool is_excluded(const struct hpack_path *path) {
+        bool excluded = excluded_path && path->name == name_of(excluded_path);
+
+        check(path->known && path->n_directories <= NAME_DIRECTORIES);
+        names_seen++;
+        for (unsigned i = 0; i < path->n_directories; i++)
+                excluded = excluded || (excluded_directory && path->directories[i] == name_of(excluded_directory));
+        return excluded;
+}
+
+/* How a block says it, what is left out, and whether it is; the block comes first, on the same connection. */
+static void expect_path(const char *before, size_t n_before, const char *block, size_t n, const char *path, const char *directory,
+                        bool excluded, unsigned seen) {
+        for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
+                struct h2 *h = begin();
+                Seen s = {};
+                Wire in = {};
+
+                h2_excludes = is_excluded;
+                excluded_path = path;
+                excluded_directory = directory;
+                h->names = 1;
+                put(&in, preface, 24);
+                put_frame(&in, H2_HEADERS, END | HEAD, 1, before, n_before);
+                put_frame(&in, H2_HEADERS, END | HEAD, 3, block, n);
+                names_seen = 0;
+                feed(h, &s, &in, sizes[i], 1, true);
+                check(!s.lost && names_seen == seen);
+                check(!!(h2_stream(h, 3)->flags & H2_STREAM_EXCLUDED) == excluded);
+                check(h->open == 2U - excluded - !!(h2_stream(h, 1)->flags & H2_STREAM_EXCLUDED));
+                free(h);
+        }
+}
+
+#define PATH(block, path, directory, excluded, seen) expect_path("\x82", 1, block, sizeof(block) - 1, path, directory, excluded, seen)
+#define PATH_BEHIND(before, block, path, directory, excluded, seen) \
+        expect_path(before, sizeof(before) - 1, block, sizeof(block) - 1, path, directory, excluded, seen)
+
+#define CODED_HEALTHZ "\x86\x62\x72\x8e\x84\xcf\xef"
+#define CODED_CHECK "\x95\x62\x6b\x2b\x22\xf3\x94\x74\x26\x75\xfb\x85\x7c\x65\x1d\x09\x9d\x8b\xd3\x94\x9d\x7f"
+/* All that a path may be made of, but "?" */
+#define PRINTABLE "!\"#$%&'()*+,-./0123456789:;<=>@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
+#define CODED_PRINTABLE "\xd9\xfe\x3f\x9f\xfa\xff\xca\xbf\x1f\xeb\xfa\xfe\xfe\x7f\xdf\xd2\xcb\xb0\x00\x89\x96\x9b\x71\xd7\x9f\xb9" \
+        "\xf7\xff\xf2\x0f\xfb\xff\xd4\x37\x6f\x5f\xc1\x87\x16\x3c\x99\x73\x67\xd1\xa7\x56\xbd\x9b\x77\x6f\xe1\xc7\x97\xe7\x3f" \
+        "\xdf\xfd\xff\xf3\xff\xc8\xbf\xfe\x8e\x32\x48\x59\x66\x9c\xdd\x3a\xd1\x4d\x47\xaf\xb5\x88\x4d\xbd\xfc\x79\xf5\xef\xff" \
+        "\xf7\xfc\xff\xf7\xff\xbf"
+
+static void test_paths(void) {
+        /* As a literal: its name from the table or not, each of both coded or not, to be added or not */
+        PATH("\x82\x04\x08/healthz", "/healthz", NULL, true, 1);
+        PATH("\x82\x04" CODED_HEALTHZ, "/healthz", NULL, true, 1);
+        PATH("\x82\x44" CODED_HEALTHZ "\x86", "/healthz", NULL, true, 1);
+        PATH("\x82\x15\x08/healthz", "/healthz", NULL, true, 1);
+        PATH("\x00\x05:path\x08/healthz", "/healthz", NULL, true, 1);
+        PATH("\x40\x84\xb9\x58\xd3\x3f" CODED_HEALTHZ, "/healthz", NULL, true, 1);
+        PATH("\x00\x04:pat\x08/healthz", "/healthz", NULL, false, 0);
+        PATH("\x00\x06:paths\x08/healthz", "/healthz", NULL, false, 0);
+        PATH("\x04\x95\x62\x6b\x2b\x22\xf3\x94\x74\x26\x75\xfb\x85\x7c\x65\x1d\x09\x9d\x8b\xd3\x94\x9d\x7f",
+             "/grpc.health.v1.Health/Check", NULL, true, 1);
+        /* Those of the table that is the same for all */
+        PATH("\x84", "/", NULL, true, 1);
+        PATH("\x85", "/index.html", NULL, true, 1);
+        PATH("\x85", "/index.htm", "/", true, 1);
+        PATH("\x84", "/healthz", NULL, false, 1);
+        PATH("\x82", "/", "/", false, 0);
+        /* Nearly */
+        PATH("\x04\x09/healthzz", "/healthz", NULL, false, 1);
+        PATH("\x04\x07/health", "/healthz", NULL, false, 1);
+        PATH("\x04\x09/healthz/", "/healthz", "/healthzz/", false, 1);
+        /* Other fields, and what is no path */
+        PATH("\x82\x41\x08/healthz\x84", "/healthz", NULL, false, 1);
+        PATH("\x04\x00", "/healthz", "/", false, 1);
+        /* Queries; directories, of which so many are known */
+        PATH("\x04\x0d/healthz?long", "/healthz", NULL, true, 1);
+        PATH("\x04\x08/a/b/c/d", NULL, "/a/b/c/", true, 1);
+        PATH("\x04\x8d\x60\x6c\x46\xc1\x18\x91\x82\xff\x9d\xa0\xff\xfe\x1f", "/a/b/c/d/e", NULL, true, 1);
+        PATH("\x04\x8d\x60\x6c\x46\xc1\x18\x91\x82\xff\x9d\xa0\xff\xfe\x1f", NULL, "/a/b/c/", true, 1);
+        PATH("\x04\x8d\x60\x6c\x46\xc1\x18\x91\x82\xff\x9d\xa0\xff\xfe\x1f", NULL, "/a/b/c/d/", false, 1);
+        /* Each letter; one that no rule can have */
+        PATH("\x04" CODED_PRINTABLE, PRINTABLE, NULL, true, 1);
+        PATH("\x04\x85\x60\x7f\xff\xc2\x3f", "/a", "/", false, 0);
+        /* From the table that both sides build up, behind other fields; the name from there, too */
+        PATH_BEHIND("\x44" CODED_CHECK "\x40\x03""foo\x03""bar", "\x82\xbf", "/grpc.health.v1.Health/Check", NULL, true, 2);
+        PATH_BEHIND("\x44\x02/x" "\x7e\x08/healthz", "\xbe", "/healthz", NULL, true, 2);
+        PATH_BEHIND("\x44\x02/x" "\x7e\x08/healthz", "\xbf", "/healthz", NULL, false, 2);
+        PATH_BEHIND("\x44\x02/x", "\xbf", "/x", NULL, false, 1);
+        PATH_BEHIND("\x44\x04/a\\b", "\xbe", "/a\\b", NULL, true, 2);
+        PATH_BEHIND("\x44\x85\x60\x7f\xff\xc2\x3f", "\xbe", "/a", "/", false, 0);
+        /* The block is broken off in a field: from there on nothing is known of the table */
+        PATH_BEHIND("\x44\x08/healt", "\x84", "/", NULL, false, 0);
+        expect_path("\x82", 1, "\x04", 1, "/", "/", false, 0);
+}
+
+/* More paths than are remembered: of those that were added first nothing is known. */
+static void test_many_paths(void) {
+        struct h2 *h = begin();
+        uint32_t id = 1;
+        Seen s = {};
+        Wire in = {};
+
+        h2_excludes = is_excluded;
+        excluded_path = NULL;
+        excluded_directory = "/";
+        h->names = 1;
+        put(&in, preface, 24);
+        for (unsigned i = 0; i < HPACK_PATHS + 5; i++, id += 2) {
+                uint8_t block[4] = { 0x44, 0x02, '/', (uint8_t) ('a' + i) };
+
+                put_frame(&in, H2_HEADERS, END | HEAD, id, block, sizeof(block));
+        }
+        for (unsigned i = 0; i < HPACK_PATHS + 5; i++, id += 2) {
+                uint8_t block = 0x80 | (HPACK_STATIC + 1 + i);
+
+                put_frame(&in, H2_HEADERS, END | HEAD, id, &block, 1);
+        }
+        names_seen = 0;
+        feed(h, &s, &in, SIZE_MAX, 1, true);
+        check(!s.lost && names_seen == 2 * HPACK_PATHS + 5 && h->open == 5);
+        free(h);
+}
+
+/* In several frames, behind padding and priorities; with trailers. What is left out is not open, nor given up, and is none of the figures. */
+static void test_left_out(void) {
+        for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
+                struct h2 *h = begin();
+                Wire in = {}, out = {}, last = {};
+                Seen seen = {};
+
+                h2_excludes = is_excluded;
+                excluded_path = "/healthz";
+                excluded_directory = NULL;
+                h->names = 1;
+                put(&in, preface, 24);
+                TEXT(&in, H2_HEADERS, 0, 1, "\x82\x44\x08/he");
+                TEXT(&in, H2_CONTINUATION, 0, 1, "");
+                TEXT(&in, H2_CONTINUATION, 0, 1, "al");
+                TEXT(&in, H2_CONTINUATION, HEAD, 1, "thz\x86");
+                TEXT(&in, H2_DATA, 0, 1, "some");
+                TEXT(&in, H2_HEADERS, END | HEAD, 1, "\x40\x03""foo\x03""bar"); /* a trailer */
+                TEXT(&in, H2_HEADERS, END | HEAD | H2_PADDED | H2_HAS_PRIORITY, 3, "\3\x80\0\0\1\x10\xbf\0\0\0");
+                TEXT(&in, H2_HEADERS, END | HEAD | H2_PADDED, 5, "\2\x82\x84\0\0");
+                TEXT(&in, H2_HEADERS, END | HEAD, 7, "\xbf");
+                TEXT(&in, H2_HEADERS, END | HEAD, 9, "\xbf");
+                feed(h, &seen, &in, sizes[i], 1000, true);
+                check(!seen.lost && seen.n == 0 && h->open == 1 && h2_extra(h) == 0);
+
+                TEXT(&out, H2_HEADERS, END | HEAD, 1, "\x8e");
+                TEXT(&out, H2_HEADERS, HEAD, 3, "\x88");
+                TEXT(&out, H2_HEADERS, END | HEAD, 5, "\x88");
+                TEXT(&out, H2_RST_STREAM, 0, 3, "\0\0\0\x2");
+                TEXT(&out, H2_RST_STREAM, 0, 7, "\0\0\0\x2");
+                TEXT(&out, H2_GOAWAY, 0, 0, "\0\0\0\x7\0\0\0\0");
+                feed(h, &seen, &out, sizes[i], 2000, false);
+                check(seen.n == 3 && seen.dropped == 0 && h->open == 0);
+                for (unsigned k = 0; k < 3; k++)
+                        check(!!(seen.streams[k].flags & H2_STREAM_EXCLUDED) == (seen.streams[k].id != 5));
+
+                /* Nobody wants names any more, and then again: what was added between is not known */
+                h->last_id = 9;
+                h->names = 0;
+                TEXT(&last, H2_HEADERS, END | HEAD, 11, "\x44\x08/healthz");
+                feed(h, &seen, &last, sizes[i], 3000, true);
+                h->names = 1;
+                last.n = 0;
+                TEXT(&last, H2_HEADERS, END | HEAD, 13, "\xbe");
+                TEXT(&last, H2_HEADERS, END | HEAD, 15, "\x44\x08/healthz");
+                TEXT(&last, H2_HEADERS, END | HEAD, 17, "\xbf");
+                TEXT(&last, H2_HEADERS, END | HEAD, 19, "\xbe");
+                feed(h, &seen, &last, sizes[i], 4000, true);
+                check(!seen.lost && h->open == 3 && h2_stream(h, 15)->flags & H2_STREAM_EXCLUDED && h2_stream(h, 19)->flags & H2_STREAM_EXCLUDED);
+                free(h);
+        }
+}
+
 /* Events: the question is answered with the head, what comes then belongs to none. */
 static void test_events(void) {
         struct h2 *h = begin();
@@ -601,6 +788,9 @@ int main(int argc, char *argv[]) {
         test_fields();
         test_table();
         test_grpc();
+        test_paths();
+        test_many_paths();
+        test_left_out();
         test_events();
         test_gauge();
         return EXIT_SUCCESS;

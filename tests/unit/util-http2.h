@@ -12,6 +12,10 @@
 
 typedef void (*h2_event_t)(struct h2_piece *piece, void *userdata);
 
+/* Is this path left out? */
+typedef bool (*h2_excludes_t)(const struct hpack_path *path);
+static __attribute__((unused)) h2_excludes_t h2_excludes;
+
 /* As much as can be taken of size bytes that end in the same piece. position: of the first in the stream; of the questions times says
  * when they came, answers have none. */
 static inline void h2_feed(struct h2 *h, struct h2_piece *piece, const uint8_t *data, size_t size, uint32_t position,
@@ -38,6 +42,11 @@ static inline void h2_feed(struct h2 *h, struct h2_piece *piece, const uint8_t *
                         taken = h2_answers(h, window, (uint32_t) (size - end), piece);
                 check(taken > 0 && at + taken <= size);
                 at += taken;
+                if (piece->event & H2_NAMED) {
+                        piece->event &= ~H2_NAMED;
+                        if (h2_excludes(&h->paths.path))
+                                h2_exclude(h);
+                }
                 if (piece->event) {
                         on_event(piece, userdata);
                         piece->event = 0;
