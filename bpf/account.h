@@ -90,6 +90,29 @@ static long contention_sum_step(__u64 i, void *data) {
         return 0;
 }
 
+/* What all CPUs have counted by now. Returns whether that is of one moment: rather none than a wrong one, those who would begin there have
+ * no figures then. */
+GRID_FUNCTION int contention_sum_up(struct qos_contention *c, struct qos_contention_checkpoint *p, __u64 slot) {
+        struct contention_sum sum = { .c = c, .to = p, .slot = slot };
+        __u64 begin;
+
+        GRID_EXPECT(c);
+        GRID_EXPECT(p);
+        begin = contention_now();
+        for (int k = 0; k < QOS_STATES; k++)
+                p->threads[k] = p->times[k] = p->serving[k] = 0;
+        for (int k = 0; k < QOS_SHARD_COUNTERS; k++)
+                p->counters[k] = 0;
+        contention_loop(c->shards, contention_sum_step, &sum);
+        if (sum.torn || contention_now() - begin > SUM_NSEC_MAX)
+                return 0;
+        for (int k = 0; k < QOS_CONTENTION_SUMS; k++)
+                p->sums[k] = c->sums[k];
+        for (int k = 0; k < QOS_CONTENTION_CELLS; k++)
+                p->cells[k] = (__u32) c->cells[k];
+        return 1;
+}
+
 /* Writes the checkpoints that are due at epoch, as window_roll(). Who comes while another CPU does that goes on: what it books
  * is in the checkpoint or not, which is a matter of some microseconds of a state. */
 GRID_FUNCTION int contention_roll(struct qos_contention *c, __u64 slot, __u64 epoch) {
@@ -117,20 +140,8 @@ GRID_FUNCTION int contention_roll(struct qos_contention *c, __u64 slot, __u64 ep
                 __sync_lock_test_and_set(&p->last, 0);
                 p->first = before + 1;
                 if (!newest) {
-                        struct contention_sum sum = { .c = c, .to = p, .slot = slot };
-                        __u64 begin = contention_now();
-
-                        for (int k = 0; k < QOS_STATES; k++)
-                                p->threads[k] = p->times[k] = p->serving[k] = 0;
-                        for (int k = 0; k < QOS_SHARD_COUNTERS; k++)
-                                p->counters[k] = 0;
-                        contention_loop(c->shards, contention_sum_step, &sum);
-                        if (sum.torn || contention_now() - begin > SUM_NSEC_MAX)
-                                break; /* rather none than a wrong one: those who would begin there have no figures */
-                        for (int k = 0; k < QOS_CONTENTION_SUMS; k++)
-                                p->sums[k] = c->sums[k];
-                        for (int k = 0; k < QOS_CONTENTION_CELLS; k++)
-                                p->cells[k] = (__u32) c->cells[k];
+                        if (!contention_sum_up(c, p, slot))
+                                break;
                         newest = p;
                 } else
                         window_copy(p->threads, newest->threads,

@@ -329,14 +329,13 @@ GRID_FUNCTION int share_book_more(struct qos_unit *u, const struct booking *b) {
 
 /* So many wait for an answer, that have begun to come then. */
 static __always_inline void waiting_add(__u32 *waiting, __u64 now, __u64 at, __u32 n) {
-        __u64 octaves = (now > at ? now - at : 0) / QOS_WAITING_NSEC(0);
-        __u32 bin = 0;
+        __u64 octaves = (now > at ? now - at : 0) / QOS_WAITING_NSEC(0), bin = 0;
 
         if (octaves == 0)
                 return;
         for (int i = 1; i < QOS_WAITING_BINS; i++)
-                if (octaves >= 1ULL << i)
-                        bin = i;
+                bin += ~grid_if_zero(octaves >> i) & 1;
+        GRID_BOUND(bin, QOS_WAITING_BINS);
         waiting[bin] += n;
 }
 
@@ -384,17 +383,30 @@ static __always_inline bool task_owner(struct qos_owner *ret) {
         return true;
 }
 
-/* A task of the unit (found in an iterator) that has been forked by the service manager, and has not begun to be a program of the
- * unit: its files are still the manager's, which is the case for some microseconds. What forks in the unit is another thing,
- * also if its parent has ended. */
-static __always_inline bool task_is_managers(struct task_struct *task, const struct qos_owner *owner) {
-        struct task_struct *parent = task->real_parent;
+/* An open file of a task of the unit (both found in an iterator) that was forked by the service manager, and has not begun to be a program
+ * of the unit: its files are still the manager's, which is the case for some microseconds, or for as long as others have the CPU. First
+ * its memory is the manager's, too; in execve() it gets its own, and what is to be closed there is closed after that, perhaps between the
+ * moment at which the iterator has seen it and this. What forks in the unit is another thing, also if its parent has ended. */
+static __attribute__((noinline)) int file_is_managers(struct task_struct *task, const struct qos_owner *owner, struct file *file, __u32 fd) {
+        unsigned long *bits, word = 0;
+        struct task_struct *parent;
         struct qos_owner *group;
+        struct file **open, *now;
 
-        if (!(task->flags & PF_FORKNOEXEC) || !parent)
-                return false;
+        if (!task || !owner)
+                return 0;
+        parent = task->real_parent;
+        if (!parent)
+                return 0;
         group = bpf_cgrp_storage_get(&groups, parent->cgroups->dfl_cgrp, 0, 0);
         if (group && owner_equal(group, owner))
-                return false;
-        return BPF_CORE_READ(task, mm, exe_file) == BPF_CORE_READ(parent, mm, exe_file);
+                return 0;
+        if (task->flags & PF_FORKNOEXEC && BPF_CORE_READ(task, mm, exe_file) == BPF_CORE_READ(parent, mm, exe_file))
+                return 1;
+        bits = BPF_CORE_READ(task, files, fdt, close_on_exec);
+        if (BPF_CORE_READ_BITFIELD(task, in_execve) &&
+            bpf_probe_read_kernel(&word, sizeof(word), bits + fd / (8 * sizeof(word))) == 0 && word & 1UL << fd % (8 * sizeof(word)))
+                return 1;
+        open = BPF_CORE_READ(task, files, fdt, fd);
+        return bpf_probe_read_kernel(&now, sizeof(now), open + fd) < 0 || now != file;
 }

@@ -31,7 +31,7 @@ enum qos_shard_counter {
 
 /* What happened on one CPU (an element of the unit's second map, by the CPU's number). Only programs that run there with
  * interrupts off write it, so that no word needs an atomic operation; a thread that falls asleep on one CPU and is woken
- * by another has a part of its account in either. Two more are for those that run with interrupts on: see QOS_SHARDS_MORE. */
+ * by another has a part of its account in either. One more is for those that run with interrupts on: see QOS_SHARDS_MORE. */
 struct qos_shard {
         __u32 generation;       /* of the book, see struct qos_contention */
         __u32 writes;           /* odd while it is written */
@@ -146,12 +146,14 @@ struct qos_peaks {
 /* ---- what threads wait for ------------------------------------------------------------------------------------ */
 
 enum qos_resource_kind {
-        QOS_RESOURCE_NONE,      /* not known: a path, many descriptors, memory, a lock in the kernel */
+        QOS_RESOURCE_NONE,      /* not known: a path, many descriptors, memory */
         QOS_RESOURCE_FUTEX,
         QOS_RESOURCE_SOCKET,
         QOS_RESOURCE_PIPE,
         QOS_RESOURCE_EPOLL,
         QOS_RESOURCE_FILE,      /* also what is behind other descriptors: eventfd, timerfd … */
+        QOS_RESOURCE_KERNEL_LOCK, /* a lock of the kernel's that is one of a kind … */
+        QOS_RESOURCE_KERNEL_CALL, /* … and one of many, by the place where it is taken */
         QOS_RESOURCE_KINDS,
 };
 
@@ -171,7 +173,7 @@ struct qos_resource {
         __u16 protocol;
         __u32 process;          /* as the machine numbers it; 0: it is not one process's alone */
         __u32 device;           /* of the file system, as the kernel has it inside */
-        __u64 id;               /* the address of a futex, a descriptor, an inode; of a Unix socket what its name has in the kernel */
+        __u64 id;               /* the address of a futex, of a lock or a place in the kernel; a descriptor, an inode; of a Unix socket what its name has in the kernel */
         __u64 address[2];       /* the first 4 bytes, or all, as in qos_address */
 };
 #define QOS_RESOURCE_WORDS (sizeof(struct qos_resource) / sizeof(__u64))
@@ -199,9 +201,10 @@ struct qos_resource_row {
         __u32 credit;           /* as of wakers: grows with waits that end there, falls with those that find no place */
         __u64 waits;            /* that have ended */
         __u64 nsec;
+        __u64 held;             /* … of that, what is QOS_STATE_HELD */
         __u32 process;          /* one that has it, as qosd sees it; 0: it does not */
         __u32 fd;               /* … and its descriptor there */
-        char name[QOS_RESOURCE_NAME_SIZE]; /* of the file, or of a Unix socket as it is in the kernel: with the length in front */
+        char name[QOS_RESOURCE_NAME_SIZE]; /* of the file, the lock or the function in the kernel, or of a Unix socket as it is in the kernel: with the length in front */
         struct qos_waker wakers[QOS_WAKERS];
 };
 

@@ -6,6 +6,8 @@
  *   cpu_wake          a thread is ready
  *   cpu_wake_new      … for the first time: it becomes known here
  *   cpu_waking        who has woken whom, in the task that does
+ *   cpu_lock          a thread is about to wait for a lock of the kernel's
+ *   cpu_unlock        … and has it
  *   cpu_find_threads  threads that are older than the attach, and those that came from other control groups
  *   cpu_read_threads  what is known of each thread, when somebody asks
  *   cpu_read_mappings where a process has which file in its memory, to name the futexes that lie there
@@ -16,6 +18,7 @@
  * beside them: see THREAD_SEEDED. */
 
 #include "waits.h"
+#include "locks.h"
 #include "resources.h"
 #include "syscalls.h"
 #include "thread.h"
@@ -147,6 +150,8 @@ struct wait {
         __u32 fd;
         __u32 shared;           /* 1: the futex may be in the memory of several processes */
         __u64 futex;
+        __u64 lock;             /* of the kernel, as in struct thread; then nothing else is set but */
+        __u32 lock_kind;
 };
 
 /* NULL: there is none. */
@@ -259,7 +264,8 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
         bool described;
         __u64 n;
 
-        if (state & (__TASK_STOPPED | __TASK_TRACED) || BPF_CORE_READ_BITFIELD(task, frozen))
+        /* Who waits in vfork(2) for the other process to go its own way counts as frozen for the kernel, too, and cannot be interrupted */
+        if (state & (__TASK_STOPPED | __TASK_TRACED) || (BPF_CORE_READ_BITFIELD(task, frozen) && !(state & TASK_UNINTERRUPTIBLE)))
                 return QOS_STATE_OTHER;
         if (task->flags & PF_MEMALLOC)
                 return QOS_STATE_MEMORY;
@@ -458,6 +464,10 @@ static __always_inline void row_name(struct qos_resource_row *row, const struct 
         struct unix_address *name;
         int length;
 
+        if (w->lock) {
+                BPF_SNPRINTF(row->name, sizeof(row->name), "%ps", (void*) w->lock);
+                return;
+        }
         if (row->resource.kind != QOS_RESOURCE_SOCKET) {
                 (void) bpf_probe_read_kernel_str(row->name, sizeof(row->name), BPF_CORE_READ(file, f_path.dentry, d_name.name));
                 return;
@@ -482,7 +492,10 @@ static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task,
 
         if (!w)
                 return 0;
-        if (w->futex) {
+        if (w->lock) {
+                r.kind = w->lock_kind;
+                r.id = w->lock;
+        } else if (w->futex) {
                 r.kind = QOS_RESOURCE_FUTEX;
                 r.id = w->futex;
                 r.process = w->shared ? 0 : task->tgid;
@@ -507,17 +520,20 @@ static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task,
         if (i & RESOURCE_NEW) {
                 row->process = own_number(task->group_leader);
                 row->fd = w->fd;
-                if (w->file)
+                if (w->file || w->lock)
                         row_name(row, w);
         }
         return (i & ~(__u64) RESOURCE_NEW) | (__u64) row->generation << 32;
 }
 
+/* In place of a descriptor, beside 0 and 1 of futexes. */
+#define KNOWN_LOCK 2
+
 /* The same, from what it waited for before if that was this. */
 static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct *task, __u64 book, __u32 state, const struct wait *w) {
         struct file *file = w->file;
-        __u32 fd = w->futex ? w->shared : w->fd;
-        __u64 id = w->futex;
+        __u32 fd = w->lock ? KNOWN_LOCK : w->futex ? w->shared : w->fd;
+        __u64 id = w->lock ?: w->futex;
 
         if (!id) {
                 if (!file)
@@ -532,6 +548,15 @@ static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct
                 t->known.row = thread_find_row(task, book, state, w);
         }
         return t->known.row;
+}
+
+/* It is about to wait for a lock of the kernel, as nearly all of them so that no signal ends it. Where one may, it could be that the end of
+ * an earlier wait was not seen: then it counts as what its call says, and so does what comes after it. */
+static __always_inline void lock_describe(struct thread *t, __u32 state, struct wait *w) {
+        if (!(state & TASK_UNINTERRUPTIBLE))
+                t->lock = NULL;
+        else if (t->lock_id)
+                *w = (struct wait) { .lock = t->lock_id, .lock_kind = t->lock_kind };
 }
 
 /* ---- the quota ------------------------------------------------------------------------------------------------ */
@@ -636,7 +661,9 @@ static __always_inline void thread_end_wait(struct thread *t, __u32 state, __u64
 
         if ((__s64) nsec < 0) /* the clocks differ by some microseconds */
                 nsec = 0;
-        if (c && !resource_end(c, t->row, state | (t->woken ? RESOURCE_WOKEN : 0), nsec, &t->waker) &&
+        if (t->woken & WOKEN_HELD)
+                t->times[QOS_STATE_HELD] += nsec;
+        if (c && !resource_end(c, t->row, state | (t->woken ? RESOURCE_WOKEN : 0) | (t->woken & WOKEN_HELD ? RESOURCE_HELD : 0), nsec, &t->waker) &&
             t->row == t->known.row)
                 t->known.state = QOS_STATE_NONE; /* the row is another one's by now, or there was none: perhaps there is one the next time */
         t->row = 0;
@@ -741,8 +768,11 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                 } else {
                         struct wait w = {};
                         __u32 reason = wait_state(prev, state, t, &w);
-                        __u64 row = thread_get_row(t, prev, t->word, reason, &w);
+                        __u64 row;
 
+                        if (t->lock)
+                                lock_describe(t, state, &w);
+                        row = thread_get_row(t, prev, t->word, reason, &w);
                         if (reason != QOS_STATE_OTHER)
                                 t->waited = reason;
                         /* Where its being woken was missed this ends a wait, which has the row before */
@@ -750,6 +780,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                                 thread_count(t, s, QOS_SHARD_WAITS + reason);
                                 t->woken = 0;
                                 t->futex = w.futex;
+                                t->locked = w.lock != 0;
                                 t->row = row;
                         }
                 }
@@ -807,8 +838,8 @@ static __always_inline void moves_tell(void) {
         __u32 zero = 0, one = 1, *pending;
 
         pending = bpf_map_lookup_elem(&moved, &zero);
-        if (pending && __sync_lock_test_and_set(pending, 1) == 0)
-                bpf_ringbuf_output(&moves, &one, sizeof(one), 0);
+        if (pending && __sync_lock_test_and_set(pending, 1) == 0 && bpf_ringbuf_output(&moves, &one, sizeof(one), 0) < 0)
+                *pending = 0; /* the next one tells */
 }
 
 SEC("tp_btf/sched_wakeup_new")
@@ -839,15 +870,32 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         return 0;
 }
 
+static __always_inline void thread_set_waker(struct thread *t, struct task_struct *waker) {
+        if (t->waker.thread != (__u32) waker->pid) {
+                t->waker.tid = own_number(waker);
+                t->waker.group = waker->cgroups->dfl_cgrp->kn->id;
+                (void) bpf_core_read(t->waker.name, sizeof(t->waker.name), &waker->comm);
+                t->waker.thread = waker->pid;
+        }
+        t->woken = WOKEN_KNOWN;
+}
+
 /* Who wakes it, as far as that is certain: an interrupt wakes, too, on top of whoever runs. Who ends a wait for a lock has held it,
- * who ends one for a pipe is at its other end. */
+ * who ends one for a pipe is at its other end. One for many descriptors is ended by a signal, if its sender is in the call: processes tell
+ * one another so that what they wait for is there, through a signalfd mostly. */
 static __always_inline void thread_note_waker(struct thread *t, struct task_struct *task, struct task_struct *waker) {
         __u32 state = *(volatile __u64*) &t->word & THREAD_STATE, kind = 0;
         struct call call;
         __u64 n;
 
-        if ((state != QOS_STATE_LOCK && state != QOS_STATE_PARK && state != QOS_STATE_PIPE) || t->row == 0 ||
-            waker->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))
+        if (t->locked) {
+                /* Only who has it ends that, also a thread of the kernel */
+                if (state > QOS_STATE_THROTTLED && t->row != 0)
+                        thread_set_waker(t, waker);
+                return;
+        }
+        if ((state != QOS_STATE_LOCK && state != QOS_STATE_PARK && state != QOS_STATE_PIPE && state != QOS_STATE_POLL) ||
+            (t->row == 0 && !t->futex && state != QOS_STATE_POLL) || waker->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))
                 return;
         call_read(waker, &call);
         n = call.number;
@@ -859,19 +907,18 @@ static __always_inline void thread_note_waker(struct thread *t, struct task_stru
                 /* In other processes it may lie elsewhere */
                 if (kind != SYSCALL_FUTEX || (waker->tgid == task->tgid && call.arguments[0] != t->futex))
                         return;
+        } else if (state == QOS_STATE_POLL) {
+                if (kind != SYSCALL_SIGNAL)
+                        return;
         } else if (state == QOS_STATE_PIPE) {
                 if (kind != SYSCALL_FILE && kind != SYSCALL_SPLICE && n != __NR_close)
                         return;
         } else if (n != __NR_flock && n != __NR_fcntl && n != __NR_close)
                 return;
 
-        if (t->waker.thread != (__u32) waker->pid) {
-                t->waker.tid = own_number(waker);
-                t->waker.group = waker->cgroups->dfl_cgrp->kn->id;
-                (void) bpf_core_read(t->waker.name, sizeof(t->waker.name), &waker->comm);
-                t->waker.thread = waker->pid;
-        }
-        t->woken = 1;
+        thread_set_waker(t, waker);
+        if ((state == QOS_STATE_PARK || state == QOS_STATE_POLL) && task_serves(waker, *(volatile __u64*) &t->word & THREAD_BOOK))
+                t->woken |= WOKEN_HELD;
 }
 
 /* Runs in the task that wakes another, or in an interrupt on top of it: that it is in futex(2) then is chance. */
@@ -899,6 +946,113 @@ int BPF_PROG(cpu_waking, struct task_struct *task) {
         return 0;
 }
 
+/* ---- locks of the kernel --------------------------------------------------------------------------------------- */
+
+/* Flags of the trace: who waits for such a lock runs, and is in no state of waiting. */
+#define LCB_F_SPIN 1U
+
+/* Frames between the program and who has called for the lock, and some more: each is one function. */
+#define LOCK_FRAMES 16
+
+#define LOCK_NAME_SIZE 64
+
+struct lock_scratch {
+        __u64 frames[LOCK_FRAMES];
+        char name[LOCK_NAME_SIZE];
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct lock_scratch);
+} lock_scratch SEC(".maps");
+
+/* Places in the kernel, and 1: in a function of locks (lock_function()). A name takes the kernel a microsecond to find, and there are some
+ * hundred places; of what finds no room here it is found again. */
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(max_entries, 1024);
+        __type(key, __u64);
+        __type(value, __u32);
+} lock_places SEC(".maps");
+
+/* A lock of which there is one has a name of its own; of the others it says more where they are taken, as there is one in each inode, each
+ * socket, each address space. */
+__attribute__((noinline, weak)) int lock_has_name(struct lock_scratch *s, __u64 lock) {
+        if (!s)
+                return 0;
+        return BPF_SNPRINTF(s->name, sizeof(s->name), "%ps", (void*) lock) > 0 && s->name[0] != '0';
+}
+
+__attribute__((noinline, weak)) int lock_is_place(struct lock_scratch *s, __u64 place) {
+        __u32 *known, function;
+
+        if (!s)
+                return 0;
+        known = bpf_map_lookup_elem(&lock_places, &place);
+        if (known)
+                return !*known;
+        if (BPF_SNPRINTF(s->name, sizeof(s->name), "%ps", (void*) place) < 0)
+                return 0;
+        function = lock_function((const struct lock_name*) s->name);
+        (void) bpf_map_update_elem(&lock_places, &place, &function, BPF_ANY);
+        return !function;
+}
+
+/* In the task that waits, before it does. */
+SEC("tp_btf/contention_begin")
+int BPF_PROG(cpu_lock, void *lock, unsigned int flags) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        struct lock_scratch *s;
+        struct thread *t;
+        struct call call;
+        __u32 zero = 0;
+        long n;
+
+        if (flags & LCB_F_SPIN)
+                return 0;
+        t = bpf_task_storage_get(&threads, task, 0, 0);
+        if (!t || !(*(volatile __u64*) &t->word & THREAD_STATE) || t->lock == lock)
+                return 0;
+        t->lock = lock;
+        /* Mostly it waits for what it has waited for before, in the same call: a look at the stack takes some microseconds */
+        call_read(task, &call);
+        if (t->lock_known == lock && t->lock_call == call.number && t->lock_id)
+                return 0;
+        t->lock_known = lock;
+        t->lock_call = call.number;
+        t->lock_id = 0;
+        s = bpf_map_lookup_elem(&lock_scratch, &zero);
+        if (!s)
+                return 0;
+        if (lock_has_name(s, (__u64) lock)) {
+                t->lock_kind = QOS_RESOURCE_KERNEL_LOCK;
+                t->lock_id = (__u64) lock;
+                return 0;
+        }
+        n = bpf_get_stack(ctx, s->frames, sizeof(s->frames), 0);
+        for (int i = 0; i < LOCK_FRAMES; i++) {
+                if (n < (long) ((i + 1) * sizeof(s->frames[0])))
+                        break;
+                if (!lock_is_place(s, s->frames[i]))
+                        continue;
+                t->lock_kind = QOS_RESOURCE_KERNEL_CALL;
+                t->lock_id = s->frames[i];
+                break;
+        }
+        return 0;
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(cpu_unlock, void *lock, int result) {
+        struct thread *t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+
+        if (t && t->lock == lock)
+                t->lock = NULL;
+        return 0;
+}
+
 /* Known threads that go elsewhere, and others that come to a unit: which they are (all of a process, perhaps) the iterator finds. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(cpu_move, struct cgroup *to, const char *path, struct task_struct *task, bool all) {
@@ -921,13 +1075,23 @@ static __always_inline __u32 task_state(struct task_struct *task, const struct t
         return wait_state(task, state, t, w);
 }
 
+/* In the book of the word, on no CPU. */
+GRID_FUNCTION int thread_move(__u64 word, __u64 from, __u64 to, __u64 now) {
+        struct qos_shard *s = shard_get(word, cpus);
+
+        if (!s)
+                return 0;
+        shard_enter(s, word, now);
+        shard_move(s, from, to, now, serving_get(word, now));
+        return 0;
+}
+
 SEC("iter/task")
 int cpu_find_threads(struct bpf_iter__task *ctx) {
         struct task_struct *task = ctx->task;
         struct qos_session session = { .id = ctx->meta->session_id };
         __u64 book, old = 0, word, now;
         struct qos_inquiry *inquiry;
-        struct qos_shard *s;
         struct thread *t;
         __u32 zero = 0;
         bool done = false;
@@ -966,11 +1130,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                         /* It leaves the other book first: what it has done there does not go with it */
                         if (__sync_val_compare_and_swap(&t->word, old, 0) != old)
                                 continue;
-                        s = shard_get(old, cpus);
-                        if (s) {
-                                shard_enter(s, old, now);
-                                shard_move(s, old & THREAD_STATE, QOS_STATE_NONE, now, serving_get(old, now));
-                        }
+                        thread_move(old, old & THREAD_STATE, QOS_STATE_NONE, now);
                         if (word == 0)
                                 return 0;
                         old = 0;
@@ -982,6 +1142,8 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                         t->queue = NULL;
                         t->waker.thread = t->woken = 0;
                         t->futex = w.futex;
+                        t->lock = NULL;
+                        t->locked = 0;
                         t->known = (struct known) {};
                         t->row = state > QOS_STATE_THROTTLED ? thread_get_row(t, task, word, state, &w) : 0;
                         for (int i = 0; i < QOS_STATES; i++)
@@ -1003,22 +1165,12 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 t->served = serving_get(old, now);
                 t->queue = NULL;
                 t->row = 0;
-                s = shard_get(old, cpus);
-                if (s) {
-                        shard_enter(s, old, now);
-                        shard_move(s, old & THREAD_STATE, QOS_STATE_NONE, now, t->served);
-                }
+                thread_move(old, old & THREAD_STATE, QOS_STATE_NONE, now);
         }
-        s = shard_get(word, cpus);
-        if (s) {
-                __u64 served = serving_get(word, now);
-
-                shard_enter(s, word, now);
-                shard_move(s, QOS_STATE_NONE, word & THREAD_STATE, now, served);
-                /* It may have ended meanwhile, with its last switch before the exchange */
-                if (*(volatile int*) &task->exit_state && __sync_val_compare_and_swap(&t->word, word, 0) == word)
-                        shard_move(s, word & THREAD_STATE, QOS_STATE_NONE, now, served);
-        }
+        thread_move(word, QOS_STATE_NONE, word & THREAD_STATE, now);
+        /* It may have ended meanwhile, with its last switch before the exchange */
+        if (*(volatile int*) &task->exit_state && __sync_val_compare_and_swap(&t->word, word, 0) == word)
+                thread_move(word, word & THREAD_STATE, QOS_STATE_NONE, now);
         return 0;
 }
 

@@ -32,6 +32,10 @@
  * Shorter ones are questions that come slowly. */
 #define EXCHANGE_PATIENCE_NSEC 10000000000ULL
 
+/* What is left of a piece of FastCGI that came at once, and is no longer than this, belongs to the question whose other part was read: PHP
+ * answers before it reads the empty record, of eight bytes, with which a question ends. */
+#define EXCHANGE_REST_MAX 8U
+
 enum exchange_state {
         EXCHANGE_IDLE,          /* nothing was asked yet */
         EXCHANGE_ASKED,         /* the application has read, and not answered */
@@ -43,7 +47,7 @@ enum exchange_flag {
         EXCHANGE_READ_KNOWN = 1 << 1,   /* read_end is valid */
         EXCHANGE_OUT_KNOWN  = 1 << 2,   /* out_end is valid */
         EXCHANGE_HOLE       = 1 << 3,   /* data is missing before hole_end */
-        EXCHANGE_OVERLAPPED = 1 << 4,   /* this question was already reported as overlapping */
+        EXCHANGE_LEFT       = 1 << 4,   /* what is asked came before the last answer had left: perhaps it is a part of what that answers */
         EXCHANGE_DONE       = 1 << 5,   /* the unit has hung up: nothing that comes is a question. Who asks: one of the two has */
         EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct talk beside this one (talk.h) */
         EXCHANGE_LATE       = 1 << 7,   /* … and what arrives is the rest of a question that has been answered */
@@ -53,12 +57,15 @@ enum exchange_flag {
         EXCHANGE_FAREWELL   = 1 << 11,  /* what is asked may be a farewell: if nothing comes of it but the end, it was */
         EXCHANGE_UNASKED    = 1 << 12,  /* the newest that came asks for nothing */
         EXCHANGE_ONE_WAY    = 1 << 13,  /* what is asked seems to want no answer */
+        EXCHANGE_PIPED      = 1 << 14,  /* who asks: several questions are open, answers are told apart when they are read: from read_end on */
+        EXCHANGE_REST       = 1 << 15,  /* what is unread of the first mark is the rest of what was read */
+        EXCHANGE_FASTCGI    = 1 << 16,  /* questions are FastCGI's, whose last record may be read behind the answer */
 };
 
 struct exchange {
         __u8 state;             /* enum exchange_state */
         __u8 n_marks;
-        __u16 flags;            /* enum exchange_flag */
+        __u32 flags;            /* enum exchange_flag */
         __u32 in_end;           /* highest byte that arrived */
         __u32 read_end;         /* the application has read up to here */
         __u32 out_end;          /* highest byte that left */
@@ -89,6 +96,11 @@ struct exchange_effect {
         __u64 grown_from;       /* … from what it was with this last_out_at */
 };
 
+/* By the first record of the first question: version 1, the beginning of a question, whose body has eight bytes. bytes: the first one lowest. */
+EXCHANGE_INLINE int exchange_is_fastcgi(__u64 bytes, __u32 length) {
+        return length >= 6 && (bytes & 0xffff0000ffffULL) == 0x080000000101ULL;
+}
+
 EXCHANGE_INLINE __s32 exchange_distance(__u32 to, __u32 from) {
         return (__s32) (to - from);
 }
@@ -103,6 +115,14 @@ EXCHANGE_INLINE void exchange_shut(struct exchange *x, struct exchange_effect *e
         if (x->open_at != 0)
                 effect->in_flight--;
         x->open_at = 0;
+}
+
+EXCHANGE_INLINE void exchange_unmark(struct exchange *x) {
+        for (int i = 0; i < EXCHANGE_MARKS - 1; i++) {
+                x->mark_end[i] = x->mark_end[i + 1];
+                x->mark_at[i] = x->mark_at[i + 1];
+        }
+        x->n_marks--;
 }
 
 EXCHANGE_INLINE void exchange_mark(struct exchange *x, __u64 now, __u32 end) {
@@ -169,12 +189,13 @@ EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, _
  * ret_last_at: when the first and the last byte came of what was read now, 0 if that was not seen. */
 EXCHANGE_INLINE int exchange_take(struct exchange *x, __u32 copied, __u64 *ret_first_at, __u64 *ret_last_at) {
         __u64 first_at = 0, last_at = 0;
+        __u32 begin = x->flags & EXCHANGE_READ_KNOWN ? x->read_end : copied;
 
         *ret_first_at = *ret_last_at = 0;
         if ((x->flags & EXCHANGE_READ_KNOWN) && exchange_distance(copied, x->read_end) <= 0)
                 return 0;
         x->read_end = copied;
-        x->flags |= EXCHANGE_READ_KNOWN;
+        x->flags = (x->flags & ~EXCHANGE_REST) | EXCHANGE_READ_KNOWN;
 
         if (x->flags & EXCHANGE_DONE)
                 return 0;
@@ -189,15 +210,14 @@ EXCHANGE_INLINE int exchange_take(struct exchange *x, __u32 copied, __u64 *ret_f
                         /* Not all of it: when exactly the bytes read came is no longer known where arrivals were
                          * merged, its beginning is the bound that is */
                         last_at = x->mark_at[0];
+                        if (x->flags & EXCHANGE_FASTCGI && exchange_distance(copied, begin) > 0 && x->mark_end[0] - copied <= EXCHANGE_REST_MAX)
+                                x->flags |= EXCHANGE_REST;
                         break;
                 }
 
                 last_at = x->n_marks == 1 ? x->tail_at : x->mark_at[0];
-                for (int j = 0; j < EXCHANGE_MARKS - 1; j++) {
-                        x->mark_end[j] = x->mark_end[j + 1];
-                        x->mark_at[j] = x->mark_at[j + 1];
-                }
-                x->n_marks--;
+                begin = x->mark_end[0];
+                exchange_unmark(x);
         }
 
         *ret_first_at = first_at;
@@ -205,12 +225,32 @@ EXCHANGE_INLINE int exchange_take(struct exchange *x, __u32 copied, __u64 *ret_f
         return 1;
 }
 
-/* What clients say before they hang up, where nobody answers to it: Terminate of PostgreSQL ("X", and its own length of 4), and COM_QUIT
- * of MySQL (a length of 1 in three bytes, the number 0, and a command of one byte). bytes: a segment, the first byte lowest. In
- * other protocols the same may be a question like any other: it counts if it is answered. */
-#define EXCHANGE_FAREWELL_SIZE 5U
+/* What clients say before they hang up, where nobody answers to it, alone in a segment. bytes: that, the first byte lowest. In other
+ * protocols the same may be a question like any other: it counts if it is answered. */
+#define EXCHANGE_FAREWELL_MAX 8U
+
+/* DISCONNECT of MQTT, since MQTT 5 also with a reason, and with no properties: then what was asked before wants no answer either, it
+ * mostly is a message that nobody confirms. */
+EXCHANGE_INLINE int exchange_is_last_farewell(__u64 bytes, __u32 length) {
+        return (length == 2 && bytes == 0x00e0) || (length == 3 && (bytes & 0xffff) == 0x01e0) ||
+                (length == 4 && (bytes & 0xff00ffff) == 0x000002e0);
+}
+
 EXCHANGE_INLINE int exchange_is_farewell(__u64 bytes, __u32 length) {
-        return length == EXCHANGE_FAREWELL_SIZE && (bytes == 0x0400000058 || bytes == 0x0100000001);
+        switch (length) {
+
+        case 5: /* Terminate of PostgreSQL ("X", and its own length of 4), COM_QUIT of MySQL (a length of 1 in three bytes, the number 0,
+                 * and a command of one byte) */
+                return bytes == 0x0400000058 || bytes == 0x0100000001;
+        case 6: /* "quit", in large or small letters, and the end of the line: memcached, beanstalkd; others answer */
+                return (bytes | 0x20202020) == 0x0a0d74697571;
+        case 7: /* unbindRequest of LDAP: a sequence of five bytes, of a number of one byte and nothing */
+                return (bytes & 0xffff00ffffffff) == 0x00420001020530;
+        case 8: /* … of two bytes */
+                return (bytes & 0xffff0000ffffffff) == 0x0042000002020630;
+        default:
+                return exchange_is_last_farewell(bytes, length);
+        }
 }
 
 /* What a PostgreSQL that replicates tells the one whose changes it gets, again and again, and nobody answers: how far it has come, and what
@@ -233,7 +273,7 @@ EXCHANGE_INLINE int exchange_is_idle(const struct exchange *x) {
 /* As exchange_arrive(), of what asks for nothing. */
 EXCHANGE_INLINE void exchange_arrive_unasked(struct exchange *x, __u64 now, __u32 seq, __u32 end, __u32 rcv_nxt, __u32 window_end,
                                              struct exchange_effect *effect) {
-        __u16 done = x->flags & EXCHANGE_DONE;
+        __u32 done = x->flags & EXCHANGE_DONE;
 
         x->flags |= EXCHANGE_DONE;
         exchange_arrive(x, now, seq, end, rcv_nxt, window_end, effect);
@@ -292,8 +332,16 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
                 if (x->state == EXCHANGE_ANSWERING && unsent > 0)
                         effect->overlap = 1;
 
+                x->flags &= ~(EXCHANGE_ONE_WAY | EXCHANGE_LEFT);
+                if (x->state == EXCHANGE_ANSWERING && first_at != 0 && first_at <= x->last_out_at)
+                        x->flags |= EXCHANGE_LEFT;
                 x->state = EXCHANGE_ASKED;
-                x->flags &= ~(EXCHANGE_OVERLAPPED | EXCHANGE_ONE_WAY);
+                x->first_at = first_at;
+                x->last_at = 0;
+        } else if (x->flags & EXCHANGE_LEFT && first_at > x->last_out_at) {
+                /* What was left got no answer so far: it was a part of the question before, and this is the next one; or there are two */
+                x->flags &= ~EXCHANGE_LEFT;
+                effect->overlap = 1;
                 x->first_at = first_at;
                 x->last_at = 0;
         } else if (first_at > x->read_at + EXCHANGE_SILENCE_NSEC &&
@@ -355,6 +403,8 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
                 x->state = EXCHANGE_ANSWERING;
                 x->first_out_at = x->last_out_at = now;
                 effect->begun = 1;
+                /* It was asked while another was open, or is a part of that, whose answer goes on */
+                effect->overlap = !!(x->flags & EXCHANGE_LEFT);
         } else if (x->state == EXCHANGE_ANSWERING) {
                 if (x->open_at == 0 && now - x->last_out_at >= EXCHANGE_SILENCE_NSEC)
                         return; /* nobody asked for it */
@@ -364,12 +414,10 @@ EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes,
         } else
                 return; /* the server speaks first: nothing was asked */
 
-        if (x->n_marks > 0 && !(x->flags & EXCHANGE_OVERLAPPED)) {
-                /* Unread data came before its predecessor was answered */
-                x->flags |= EXCHANGE_OVERLAPPED;
-                effect->overlap = 1;
+        if (x->flags & EXCHANGE_REST && x->n_marks > 0) {
+                exchange_unmark(x);
+                x->flags = (x->flags & ~EXCHANGE_REST) | EXCHANGE_UNASKED;
         }
-
         if (!complete)
                 exchange_open(x, x->open_at ?: x->first_at ?: now, effect);
         else if (x->n_marks > 0)
@@ -401,14 +449,15 @@ EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange
                 x->flags &= ~EXCHANGE_ONE_WAY;
                 x->first_at = now;
                 exchange_open(x, now, effect);
-        }
+        } else if (x->open_at == 0 && x->flags & EXCHANGE_PIPED)
+                exchange_open(x, now, effect);
         x->read_at = now;
 }
 
 /* The same, after the unit has said nothing for a while that the peer had not taken long ago: a question goes on like that, or what
  * wants no answer. */
 EXCHANGE_INLINE void exchange_ask_again(struct exchange *x, __u64 now, struct exchange_effect *effect) {
-        if (x->state == EXCHANGE_ASKED && !(x->flags & EXCHANGE_DONE) && now > x->read_at + EXCHANGE_SILENCE_NSEC &&
+        if (x->state == EXCHANGE_ASKED && !(x->flags & (EXCHANGE_DONE | EXCHANGE_PIPED)) && now > x->read_at + EXCHANGE_SILENCE_NSEC &&
             (x->flags & EXCHANGE_ONE_WAY || now > x->first_at + EXCHANGE_PATIENCE_NSEC)) {
                 x->flags |= EXCHANGE_ONE_WAY;
                 x->first_at = now;
@@ -424,6 +473,43 @@ EXCHANGE_INLINE void exchange_ask_more(struct exchange *x, __u64 now, __u32 n, s
         effect->in_flight -= exchange_extra(x);
         x->asked += n;
         effect->in_flight += exchange_extra(x);
+}
+
+/* Several questions are open, and nothing of their answers has come: these are told apart from here on. rcv_nxt: what came before. */
+EXCHANGE_INLINE void exchange_pipe(struct exchange *x, __u32 rcv_nxt) {
+        if (x->state != EXCHANGE_ASKED || x->flags & (EXCHANGE_DONE | EXCHANGE_PIPED))
+                return;
+        if (!(x->flags & EXCHANGE_IN_KNOWN))
+                x->in_end = rcv_nxt;
+        x->flags |= EXCHANGE_IN_KNOWN | EXCHANGE_PIPED;
+        x->read_end = x->in_end;
+        x->n_marks = 0;
+}
+
+/* Answers to so many questions have begun to come. */
+EXCHANGE_INLINE void exchange_piped(struct exchange *x, __u32 n, struct exchange_effect *effect) {
+        effect->in_flight -= exchange_extra(x);
+        x->asked -= n < x->asked ? n : x->asked;
+        if (x->asked == 0)
+                exchange_shut(x, effect);
+        effect->in_flight += exchange_extra(x);
+}
+
+/* All has been read up to this position, and that is the end of an answer. Where nothing is open any more, or the place in the answers
+ * is lost, the next question is like any. Returns 1 then. */
+EXCHANGE_INLINE int exchange_pipe_read(struct exchange *x, __u32 position, int end, int lost, struct exchange_effect *effect) {
+        __u64 first_at, last_at;
+
+        x->flags |= EXCHANGE_READ_KNOWN;
+        exchange_take(x, position, &first_at, &last_at);
+        if (!lost && (!end || x->asked > 0 || x->n_marks > 0))
+                return 0;
+        exchange_ask_none(x, effect);
+        exchange_shut(x, effect);
+        x->state = EXCHANGE_IDLE;
+        x->flags &= ~EXCHANGE_PIPED;
+        x->n_marks = 0;
+        return 1;
 }
 
 /* Payload up to end reached the IP layer, as for exchange_arrive(). Where its answer ends nobody knows: a question is in
@@ -443,6 +529,10 @@ EXCHANGE_INLINE __u32 exchange_hear(struct exchange *x, __u64 now, __u32 end, __
 
         if (x->flags & EXCHANGE_DONE)
                 return 0; /* the unit has gone, nobody reads it */
+        if (x->flags & EXCHANGE_PIPED) {
+                exchange_mark(x, now, end);
+                return 0;
+        }
         if (x->state == EXCHANGE_ASKED) {
                 if (x->flags & EXCHANGE_ONE_WAY && now > x->read_at + EXCHANGE_SILENCE_NSEC)
                         return 0; /* it has its own reasons */
@@ -460,9 +550,21 @@ EXCHANGE_INLINE __u32 exchange_hear(struct exchange *x, __u64 now, __u32 end, __
         return n;
 }
 
+/* Is all that waits for an answer older than the last one? */
+EXCHANGE_INLINE int exchange_is_left(const struct exchange *x) {
+        if (x->state == EXCHANGE_ASKED)
+                return x->flags & EXCHANGE_LEFT;
+        return x->state == EXCHANGE_ANSWERING && x->n_marks > 0 && x->mark_at[0] <= x->last_out_at;
+}
+
 /* The unit hangs up (it sends its FIN), or the connection is gone. asked: questions that were read and whose answers have
  * not begun to leave; unsent: bytes written by the application that have not left. */
 EXCHANGE_INLINE void exchange_end(struct exchange *x, int gone, __u32 asked, __u32 unsent, struct exchange_effect *effect) {
+        /* What came before the last answer had left, and was not answered, was a part of what that answers (a body that is turned down) */
+        if (unsent == 0 && !(x->flags & (EXCHANGE_PARSED | EXCHANGE_MUXED)) && exchange_is_left(x)) {
+                exchange_shut(x, effect);
+                asked = 0;
+        }
         if (x->flags & EXCHANGE_FAREWELL)
                 exchange_shut(x, effect);
         if (x->open_at != 0 && (gone || (asked > 0 && unsent == 0))) {

@@ -50,6 +50,7 @@ struct qstr {
 };
 
 struct dentry {
+        struct dentry *d_parent;
         struct qstr d_name;
 };
 
@@ -75,6 +76,7 @@ struct file {
 };
 
 struct fdtable {
+        unsigned long *close_on_exec;
         unsigned int max_fds;
         struct file **fd;
 };
@@ -144,6 +146,7 @@ struct task_struct {
         bool throttled;                 /* since 6.18: it waits for quota itself */
         struct mm_struct *mm;
         int exit_state;
+        unsigned int in_execve: 1;
         unsigned int in_iowait: 1;
         unsigned int frozen: 1;
         unsigned int in_memstall: 1;    /* only with CONFIG_PSI */
@@ -243,6 +246,7 @@ struct socket {
 struct sk_buff;
 
 struct sk_buff_head {
+        struct sk_buff *next;
         __u32 qlen;
 };
 
@@ -305,6 +309,7 @@ struct tcp_sock {
         __u32 total_retrans;
         __u64 bytes_received;
         __u64 tcp_clock_cache;
+        bool is_mptcp;          /* CONFIG_MPTCP */
 };
 
 /* ---- iterators ---- */

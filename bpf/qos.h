@@ -111,6 +111,10 @@ enum qos_state {
         QOS_STATE_CHILD,        /* for another process to end, or to be started */
         QOS_STATE_OTHER,        /* stopped, frozen, traced, and what is known to be none of the above */
         QOS_STATES,
+
+        /* No thread is in no state: in its place is what of park and poll was until another thread of the unit, in the midst of a request of
+         * its own, let this one go on */
+        QOS_STATE_HELD = QOS_STATE_NONE,
 };
 
 /* 64 bit sums: one per distribution (nanoseconds), then bytes, then what is known of QOS_SERVICE. */
@@ -118,7 +122,7 @@ enum qos_sum {
         QOS_SUM_BYTES_IN = QOS_DISTRIBUTIONS,   /* payload of questions, each byte once */
         QOS_SUM_BYTES_OUT,                      /* payload of answers, each byte once */
         QOS_SUM_ATTRIBUTED,                     /* questions that were answered by the thread that had read them … */
-        QOS_SUM_STATES,                         /* … and in which state that was in between: from this plus the state on */
+        QOS_SUM_STATES,                         /* … and in which state that was in between: from this plus the state on, and QOS_STATE_HELD */
         QOS_SUMS = QOS_SUM_STATES + QOS_STATES,
 };
 
@@ -309,7 +313,7 @@ struct qos_unit {
 
 /* What libqosd must have been built with to read the map of a running qosd. It goes up with each change of what a word in
  * struct qos_unit means; most changes move the others. */
-#define QOS_LAYOUT ((__u64) sizeof(struct qos_unit) << 24 | (__u64) QOS_CELLS << 8 | 1)
+#define QOS_LAYOUT ((__u64) sizeof(struct qos_unit) << 24 | (__u64) QOS_CELLS << 8 | 2)
 
 /* ---- other maps ----------------------------------------------------------------------------------------------- */
 
@@ -399,8 +403,9 @@ enum qos_library_call {
 struct qos_library {
         __u64 inode;
         __u32 device;           /* as the kernel has it inside: major << 20 | minor */
-        __u32 _padding;
-        char path[QOS_LIBRARY_PATH_SIZE]; /* as qosd sees it, if it can */
+        __u32 names_size;       /* 0: they are not known */
+        char path[QOS_LIBRARY_PATH_SIZE]; /* as qosd sees it, if it can … */
+        char names[QOS_LIBRARY_PATH_SIZE]; /* … and where it lies in its file system: names from its own up to the root's, each with a 0 behind it */
 };
 
 /* Machine-wide counters (array). */

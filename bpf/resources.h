@@ -47,6 +47,7 @@ static inline __attribute__((always_inline)) bool resource_take(struct qos_conte
         GRID_BOUND(state, QOS_STATES);
         __sync_fetch_and_add(&c->rests[state].waits, __sync_lock_test_and_set(&row->waits, 0));
         __sync_fetch_and_add(&c->rests[state].nsec, __sync_lock_test_and_set(&row->nsec, 0));
+        row->held = 0;
         row->resource = *r;
         row->credit = 1;
         row->process = row->fd = 0;
@@ -119,6 +120,8 @@ static inline __attribute__((always_inline)) void wakers_count(struct qos_resour
 
 /* Added to the state: it is known who has ended the wait. */
 #define RESOURCE_WOKEN (1U << 8)
+/* … and that was in the midst of a request. */
+#define RESOURCE_HELD (1U << 9)
 
 /* A wait has ended, in the row that was found when it began; 0: it had none. */
 GRID_FUNCTION int resource_end(struct qos_contention *c, __u64 row_and_generation, __u64 state, __u64 nsec, const struct qos_waker *waker) {
@@ -139,10 +142,12 @@ GRID_FUNCTION int resource_end(struct qos_contention *c, __u64 row_and_generatio
                                 row->credit++;
                         if (state & RESOURCE_WOKEN)
                                 wakers_count(row, waker);
+                        if (state & RESOURCE_HELD)
+                                __sync_fetch_and_add(&row->held, nsec);
                         return 1;
                 }
         }
-        state &= ~(__u64) RESOURCE_WOKEN;
+        state &= ~(__u64) (RESOURCE_WOKEN|RESOURCE_HELD);
         GRID_BOUND(state, QOS_STATES);
         __sync_fetch_and_add(&c->rests[state].waits, 1);
         __sync_fetch_and_add(&c->rests[state].nsec, nsec);

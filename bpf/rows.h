@@ -104,18 +104,22 @@ WINDOW_INLINE void row_move(struct qos_row *row, __u64 booked_at, __u64 old_nsec
         row_maximum(row, now / QOS_EPOCH_NSEC, nsec);
 }
 
-WINDOW_INLINE int address_equal(const struct qos_address *a, const struct qos_address *b) {
+/* 0: they are equal. */
+WINDOW_INLINE __u64 address_difference(const struct qos_address *a, const struct qos_address *b) {
         const __u32 *x = (const __u32*) a->address, *y = (const __u32*) b->address;
 
-        return a->port == b->port && a->family == b->family &&
-                x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
+        return (x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (__u32) (a->port ^ b->port) | (__u32) (a->family ^ b->family);
+}
+
+WINDOW_INLINE int address_equal(const struct qos_address *a, const struct qos_address *b) {
+        return address_difference(a, b) == 0;
 }
 
 /* From the local address of a connection to that of the listener it came in through, of those that have a row: the most
  * special one, as TCP chooses. 0: there is none. */
 GRID_FUNCTION int row_find_listener(struct qos_unit *u, struct qos_address *address) {
         struct qos_address any = {};
-        int found = 0;
+        __u64 found = 0;
 
         GRID_EXPECT(u);
         GRID_EXPECT(address);
@@ -129,11 +133,11 @@ GRID_FUNCTION int row_find_listener(struct qos_unit *u, struct qos_address *addr
                         continue;
                 if (address_equal(&name->address, address))
                         return 1;
-                found |= address_equal(&name->address, &any);
+                found |= grid_if_zero(address_difference(&name->address, &any));
         }
         if (found)
                 *address = any;
-        return found;
+        return found != 0;
 }
 
 /* The row of this address, which gets one if it has none. alone: it is not to be in the unit's figures. 0: it is the first
@@ -161,7 +165,7 @@ GRID_FUNCTION int row_find(struct qos_unit *u, const struct qos_address *address
 
                 if (name->kind == (__u32) kind && address_equal(&name->address, address))
                         return i;
-                endpoints += name->kind == QOS_ROW_ENDPOINT || name->kind == QOS_ROW_EXCLUDED;
+                endpoints += ((1U << QOS_ROW_ENDPOINT | 1U << QOS_ROW_EXCLUDED) >> (name->kind & 31)) & 1;
         }
 
         if (kind == QOS_ROW_PEER || endpoints < QOS_ENDPOINT_ROWS_MAX)
@@ -214,6 +218,22 @@ static long row_fold_step(__u64 cell, void *data) {
         return 0;
 }
 
+/* Whether one of its checkpoints was written with one of the rest's: all are looked at, step by step. */
+static long row_place_step(__u64 step, void *data) {
+        __u64 i = step / QOS_ROW_CHECKPOINTS, k = step % QOS_ROW_CHECKPOINTS;
+        struct row_fold *f = data;
+        struct qos_row_checkpoint *c;
+
+        GRID_BOUND(i, QOS_ROW_CHECKPOINTS);
+        GRID_BOUND(k, QOS_ROW_CHECKPOINTS);
+        c = &f->from->checkpoints[i];
+        if (k == 0)
+                f->place[i] = QOS_ROW_CHECKPOINTS;
+        if (c->last != 0 && c->first <= c->last && c->last == f->to->checkpoints[k].last)
+                f->place[i] = k;
+        return 0;
+}
+
 /* What the row has becomes part of the rest, and it is as new. Readers look at folds before and after. */
 GRID_FUNCTION int row_fold(struct qos_unit *u, __u64 number) {
         struct row_fold f = {};
@@ -226,16 +246,7 @@ GRID_FUNCTION int row_fold(struct qos_unit *u, __u64 number) {
 
         __sync_fetch_and_add(&u->folds, 1);
 
-        for (__u32 i = 0; i < QOS_ROW_CHECKPOINTS; i++) {
-                struct qos_row_checkpoint *c = &f.from->checkpoints[i];
-
-                f.place[i] = QOS_ROW_CHECKPOINTS;
-                if (c->last == 0 || c->first > c->last)
-                        continue;
-                for (__u32 k = 0; k < QOS_ROW_CHECKPOINTS; k++)
-                        if (f.to->checkpoints[k].last == c->last)
-                                f.place[i] = k;
-        }
+        row_loop(QOS_ROW_CHECKPOINTS * QOS_ROW_CHECKPOINTS, row_place_step, &f);
         row_loop(QOS_ROW_CELLS, row_fold_step, &f);
 
         for (__u32 i = 0; i < QOS_ROW_CHECKPOINTS; i++) {
@@ -268,12 +279,62 @@ GRID_FUNCTION int row_fold(struct qos_unit *u, __u64 number) {
         return 0;
 }
 
+/* The challenger with this address; QOS_CHALLENGERS: there is none. */
+GRID_FUNCTION int challenger_find(struct qos_unit *u, const struct qos_address *address) {
+        __u64 found = QOS_CHALLENGERS;
+
+        GRID_EXPECT(u);
+        GRID_EXPECT(address);
+        for (int i = 0; i < QOS_CHALLENGERS; i++)
+                found = grid_choose(grid_if_zero(address_difference(&u->challengers.list[i].address, address)) &
+                                    ~grid_if_zero(u->challengers.list[i].nsec), i, found);
+        return found;
+}
+
+/* A new one, which takes as much from all others as the least of them has. Returns its place, or QOS_CHALLENGERS: there is none. */
+GRID_FUNCTION int challenger_enter(struct qos_unit *u, const struct qos_address *address, __u64 nsec) {
+        __u64 smallest = nsec, place = QOS_CHALLENGERS;
+
+        GRID_EXPECT(u);
+        GRID_EXPECT(address);
+        for (int i = 0; i < QOS_CHALLENGERS; i++)
+                smallest = grid_choose(grid_if_less(u->challengers.list[i].nsec, smallest), u->challengers.list[i].nsec, smallest);
+        for (int i = 0; i < QOS_CHALLENGERS; i++) {
+                u->challengers.list[i].nsec -= smallest;
+                place = grid_choose(grid_if_zero(u->challengers.list[i].nsec), i, place);
+        }
+        if (place >= QOS_CHALLENGERS || nsec <= smallest)
+                return QOS_CHALLENGERS;
+        GRID_BOUND(place, QOS_CHALLENGERS);
+        u->challengers.list[place].address = *address;
+        u->challengers.list[place].nsec = nsec - smallest;
+        return place;
+}
+
+/* What the peer that has this row has taken since it has it, and what it was ahead then. */
+WINDOW_INLINE __u64 row_taken(const struct qos_unit *u, __u64 row) {
+        return u->rows[row - 1].sums[QOS_ROW_SUM_LATENCY] + u->rows[row - 1].earned;
+}
+
+/* The row of the peer that has taken least; 0: no peer has one. */
+GRID_FUNCTION int row_find_least(struct qos_unit *u) {
+        __u64 least = ~0ULL >> 1, row = 0;
+
+        GRID_EXPECT(u);
+        for (int i = QOS_ROW_FIRST; i <= QOS_ROWS; i++) {
+                __u64 taken = row_taken(u, i), less = grid_if_zero(u->names[i].kind ^ QOS_ROW_PEER) & grid_if_less(taken, least);
+
+                least = grid_choose(less, taken, least);
+                row = grid_choose(less, i, row);
+        }
+        return row;
+}
+
 /* A peer without a row has taken nsec. As soon as it is ahead of its like by more than what the least of those with a row
  * has taken, it gets that row. Many that are alike do not chase each other. Returns the row; 0: none. */
 GRID_FUNCTION int peer_challenge(struct qos_unit *u, const struct qos_address *address, __u64 nsec, __u64 now) {
         struct qos_challengers *c;
-        __u64 least = ~0ULL, smallest = ~0ULL, ahead = 0, mine = QOS_CHALLENGERS;
-        int row = 0;
+        __u64 ahead, mine, row = 0;
 
         GRID_EXPECT(u);
         GRID_EXPECT(address);
@@ -281,55 +342,28 @@ GRID_FUNCTION int peer_challenge(struct qos_unit *u, const struct qos_address *a
         if (__sync_val_compare_and_swap(&c->busy, 0, 1) != 0)
                 return 0;
 
-        for (int i = 0; i < QOS_CHALLENGERS; i++) {
-                if (c->list[i].nsec < smallest)
-                        smallest = c->list[i].nsec;
-                if (c->list[i].nsec > 0 && address_equal(&c->list[i].address, address))
-                        mine = i;
-        }
+        mine = (__u32) challenger_find(u, address);
         if (mine < QOS_CHALLENGERS) {
                 GRID_BOUND(mine, QOS_CHALLENGERS);
-                ahead = c->list[mine].nsec += nsec;
-        } else {
-                if (smallest > nsec)
-                        smallest = nsec;
-                for (int i = 0; i < QOS_CHALLENGERS; i++) {
-                        c->list[i].nsec -= smallest;
-                        if (c->list[i].nsec == 0)
-                                mine = i;
-                }
-                if (mine < QOS_CHALLENGERS && nsec > smallest) {
-                        GRID_BOUND(mine, QOS_CHALLENGERS);
-                        c->list[mine].address = *address;
-                        ahead = c->list[mine].nsec = nsec - smallest;
-                }
-        }
+                c->list[mine].nsec += nsec;
+        } else
+                mine = (__u32) challenger_enter(u, address, nsec);
 
-        if (ahead > 0 && now - c->changed_at >= PEERS_PAUSE_NSEC) {
-                for (int i = QOS_ROW_FIRST; i <= QOS_ROWS; i++) {
-                        __u64 taken = u->rows[i - 1].sums[QOS_ROW_SUM_LATENCY] + u->rows[i - 1].earned;
-
-                        if (u->names[i].kind == QOS_ROW_PEER && taken < least) {
-                                least = taken;
-                                row = i;
-                        }
-                }
-                if (row > 0 && ahead > least) {
-                        struct qos_row_name *name;
-                        __u64 k = row;
-
-                        GRID_BOUND(k, QOS_ROWS + 1);
-                        name = &u->names[k];
-                        __sync_lock_test_and_set(&name->kind, QOS_ROW_FREE); /* still taken: nobody finds it */
-                        __sync_fetch_and_add(&name->generation, 1);
-                        row_fold(u, k);
-                        row_get(u, k)->earned = ahead;
-                        *(volatile char*) name->path = 0;
-                        name->address = *address;
-                        __sync_lock_test_and_set(&name->kind, QOS_ROW_PEER);
-                        GRID_BOUND(mine, QOS_CHALLENGERS);
+        if (mine < QOS_CHALLENGERS && now - c->changed_at >= PEERS_PAUSE_NSEC) {
+                GRID_BOUND(mine, QOS_CHALLENGERS);
+                ahead = c->list[mine].nsec;
+                row = (__u32) row_find_least(u);
+                GRID_BOUND(row, QOS_ROWS + 1);
+                if (row > 0 && ahead > row_taken(u, row)) {
                         c->list[mine].nsec = 0;
                         c->changed_at = now;
+                        __sync_lock_test_and_set(&u->names[row].kind, QOS_ROW_FREE); /* still taken: nobody finds it */
+                        __sync_fetch_and_add(&u->names[row].generation, 1);
+                        row_get(u, row)->earned = ahead;
+                        row_fold(u, row);
+                        *(volatile char*) u->names[row].path = 0;
+                        u->names[row].address = *address;
+                        __sync_lock_test_and_set(&u->names[row].kind, QOS_ROW_PEER);
                 } else
                         row = 0;
         }

@@ -26,7 +26,7 @@ struct service {
         __u32 notes;            /* written so far, modulo 2^32 */
         __u32 runs;
         __u32 next;             /* where the next one to be answered is, most likely */
-        __u32 _padding;
+        __u32 open;             /* 1: what it has read last is not answered, as far as is known: it works on that */
         __u64 read_at[SERVICE_NOTES]; /* by which it is known: nobody else reads at the same nanosecond */
         __u32 run[SERVICE_NOTES];
         struct service_run list[SERVICE_RUNS];
@@ -48,9 +48,10 @@ static inline __attribute__((always_inline)) void service_note(struct service *s
         s->read_at[i] = at;
         s->run[i] = s->runs;
         s->notes++;
+        s->open = 1;
 }
 
-/* Adds to sums, n times, what the thread was in from when it read that to now, of its account now. The sum of all is the time in
+/* Adds to sums, n times, what the thread was in from when it read that to now, of its account now. The sum of all states is the time in
  * between, also where one of them is below zero by what the clocks differ by. 0: it has not read it, as far as is known. */
 static inline __attribute__((always_inline)) int service_answer(struct service *s, const struct service_run *account, __u64 at, __u64 now,
                                                                 __u64 n, __u64 *sums) {
@@ -68,6 +69,8 @@ static inline __attribute__((always_inline)) int service_answer(struct service *
         if (at == 0 || place >= SERVICE_NOTES)
                 return 0;
         s->next = place; /* others may have been read at once with it */
+        if (place == (s->notes - 1) % SERVICE_NOTES)
+                s->open = 0;
         if (s->runs - s->run[place] >= SERVICE_RUNS)
                 return 0;
         run = (s->run[place] - 1) % SERVICE_RUNS;
@@ -82,5 +85,6 @@ static inline __attribute__((always_inline)) int service_answer(struct service *
                         nsec -= at - from->since;
                 sums[i] += nsec * n;
         }
+        sums[QOS_STATE_HELD] += (account->times[QOS_STATE_HELD] - from->times[QOS_STATE_HELD]) * n;
         return 1;
 }

@@ -19,6 +19,9 @@
 #define SYSCALL_FCNTL 67        /* whether it takes a lock */
 #define SYSCALL_POLL 68         /* the list of descriptors, if it has one alone */
 
+/* Calls that send a signal, which ends waits of others. Nobody waits in them. */
+#define SYSCALL_SIGNAL 69
+
 /* Added to a state: the first argument is the descriptor of what it waits for. */
 #define SYSCALL_DESCRIPTOR 0x80
 
@@ -100,6 +103,15 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
 #endif
         [__NR_rt_sigsuspend] = QOS_STATE_SLEEP,
         [__NR_rt_sigtimedwait] = QOS_STATE_SLEEP,
+
+        [__NR_kill] = SYSCALL_SIGNAL,
+        [__NR_tkill] = SYSCALL_SIGNAL,
+        [__NR_tgkill] = SYSCALL_SIGNAL,
+        [__NR_rt_sigqueueinfo] = SYSCALL_SIGNAL,
+        [__NR_rt_tgsigqueueinfo] = SYSCALL_SIGNAL,
+#ifdef __NR_pidfd_send_signal
+        [__NR_pidfd_send_signal] = SYSCALL_SIGNAL,
+#endif
 
         /* Processes */
         [__NR_wait4] = QOS_STATE_CHILD,

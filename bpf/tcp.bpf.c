@@ -345,12 +345,14 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
         __u32 end, snd_nxt, retransmits;
         struct place p;
         struct exchange x = {};
+        bool mptcp;
 
         if (!c || !u || !tp)
                 return 0;
         end = tp->rcv_nxt;
         snd_nxt = tp->snd_nxt;
         retransmits = tp->total_retrans; /* SYN-ACKs */
+        mptcp = bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp;
 
         bpf_spin_lock(&c->lock);
         if (c->kind == CONN_LISTENER) {
@@ -362,6 +364,9 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                 c->x = x;
                 exchange_begin(&c->x, begin, begin, snd_nxt);
                 c->x.flags |= EXCHANGE_FRESH;
+                /* The application reads from another socket, which gathers what several connections bring: nothing tells when */
+                if (mptcp)
+                        c->x.flags |= EXCHANGE_DONE;
                 if (end != begin)
                         exchange_arrive(&c->x, now, begin, end, begin, end, &effect);
         }
@@ -506,6 +511,16 @@ static __always_inline bool segment_read(struct __sk_buff *skb, struct segment *
         return true;
 }
 
+/* All of a segment that is no longer than a farewell. */
+static __attribute__((noinline)) __u64 segment_short(struct __sk_buff *skb, __u32 offset, __u32 length) {
+        __u64 bytes = 0;
+
+        GRID_BOUND(length, EXCHANGE_FAREWELL_MAX + 1);
+        if (skb && length > 0)
+                (void) bpf_skb_load_bytes(skb, offset, &bytes, length);
+        return bytes;
+}
+
 /* ---- the unit asks -------------------------------------------------------------------------------------------- */
 
 /* connect() was called on the socket, perhaps not for the first time. */
@@ -530,22 +545,46 @@ enum client_says {
         CLIENT_SAYS_QUESTION,
         CLIENT_SAYS_AGAIN,      /* … and the peer has acknowledged all before it */
         CLIENT_SAYS_FAREWELL,   /* … perhaps (EXCHANGE_FAREWELL) */
+        CLIENT_SAYS_LAST_FAREWELL, /* … also of what was asked before */
 };
 
-/* What a segment is; acknowledged: all before it. */
-static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 offset, __u32 length, bool acknowledged) {
+/* Whole frames of HTTP/2 that ask for nothing: what keeps a connection going comes in one, or in two. */
+#define CLIENT_FRAMES_MAX 4
+static __attribute__((noinline)) int client_says_frames(struct __sk_buff *skb, __u32 offset, __u32 length) {
+        if (!skb)
+                return 0;
+        for (int i = 0; i < CLIENT_FRAMES_MAX && length >= H2_HEADER_SIZE; i++) {
+                __u64 header = 0;
+                __u32 type, size;
+
+                if (bpf_skb_load_bytes(skb, offset, &header, sizeof(header)) < 0)
+                        return 0;
+                type = header >> 24 & 0xff;
+                size = H2_HEADER_SIZE + ((header & 0xff) << 16 | (header >> 8 & 0xff) << 8 | (header >> 16 & 0xff));
+                if (size > length || (type != H2_RST_STREAM && type != H2_SETTINGS && type != H2_PING && type != H2_GOAWAY && type != H2_WINDOW_UPDATE))
+                        return 0;
+                offset += size;
+                length -= size;
+        }
+        return length == 0;
+}
+
+/* What a segment is; acknowledged: all before it; muxed: in HTTP/2. */
+static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 offset, __u32 length, bool acknowledged, bool muxed) {
         __u64 bytes = 0;
 
-        if (!skb)
+        if (!skb || (muxed && client_says_frames(skb, offset, length)))
                 return CLIENT_SAYS_NOTHING;
-        if (exchange_may_be_feedback(length))
+        if (length <= EXCHANGE_FAREWELL_MAX)
+                bytes = segment_short(skb, offset, length);
+        else if (exchange_may_be_feedback(length))
                 (void) bpf_skb_load_bytes(skb, offset, &bytes, EXCHANGE_FEEDBACK_SIZE);
         else if (length >= TLS_HEADER_SIZE && length <= TLS_FAREWELL_MAX)
                 (void) bpf_skb_load_bytes(skb, offset, &bytes, TLS_HEADER_SIZE);
         if (exchange_is_feedback(bytes, length) || tls_is_farewell(bytes, length))
                 return CLIENT_SAYS_NOTHING;
         if (exchange_is_farewell(bytes, length))
-                return CLIENT_SAYS_FAREWELL;
+                return exchange_is_last_farewell(bytes, length) ? CLIENT_SAYS_LAST_FAREWELL : CLIENT_SAYS_FAREWELL;
         return acknowledged ? CLIENT_SAYS_AGAIN : CLIENT_SAYS_QUESTION;
 }
 
@@ -563,7 +602,7 @@ static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos
         bytes = exchange_leave(&c->x, tcp >> 32, tcp);
         if (bytes > 0 && says != CLIENT_SAYS_NOTHING) {
                 c->x.flags &= ~EXCHANGE_FAREWELL;
-                if (says == CLIENT_SAYS_FAREWELL && c->x.open_at == 0)
+                if (says == CLIENT_SAYS_LAST_FAREWELL || (says == CLIENT_SAYS_FAREWELL && c->x.open_at == 0))
                         c->x.flags |= EXCHANGE_FAREWELL;
                 if (c->x.state != EXCHANGE_ASKED)
                         begins = CLIENT_ASKS;
@@ -641,16 +680,23 @@ static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct co
 static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit *u, __u32 error, __u32 old_state, __u32 new_state) {
         struct exchange_effect effect = {};
         struct place p;
+        bool unread;
         __u32 cell;
 
         if (!c || !u)
                 return 0;
 
         bpf_spin_lock(&c->lock);
-        exchange_ask_none(&c->x, &effect);
-        exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
+        unread = new_state == TCP_CLOSE_WAIT && c->x.flags & EXCHANGE_PIPED && c->x.n_marks > 0;
+        if (!unread) {
+                exchange_ask_none(&c->x, &effect);
+                exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
+        }
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
+        /* What came before the end is answered when it is read, see client_has_read() */
+        if (unread)
+                return 0;
         if (!effect.unanswered && effect.in_flight == 0 && old_state != TCP_SYN_SENT)
                 return 0;
 
@@ -769,8 +815,8 @@ int requests_ingress(struct __sk_buff *skb) {
                 return 1;
         }
 
-        if (segment.len == EXCHANGE_FAREWELL_SIZE)
-                (void) bpf_skb_load_bytes(skb, segment.offset, &bytes, EXCHANGE_FAREWELL_SIZE);
+        if (segment.len <= EXCHANGE_FAREWELL_MAX)
+                bytes = segment_short(skb, segment.offset, segment.len);
         else if (exchange_may_be_feedback(segment.len))
                 (void) bpf_skb_load_bytes(skb, segment.offset, &bytes, EXCHANGE_FEEDBACK_SIZE);
 
@@ -780,7 +826,7 @@ int requests_ingress(struct __sk_buff *skb) {
                 exchange_arrive_unasked(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
         else
                 exchange_arrive(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
-        if (idle && exchange_is_farewell(bytes, effect.bytes))
+        if (idle ? exchange_is_farewell(bytes, effect.bytes) : exchange_is_last_farewell(bytes, effect.bytes))
                 c->x.flags |= EXCHANGE_FAREWELL;
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -935,6 +981,7 @@ static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *
                 return 0;
         s = bpf_sk_storage_get(&seals, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!s) {
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
                 c->tries = TRIES_MAX;
                 return 0;
         }
@@ -1219,6 +1266,7 @@ struct mux_question_feed {
         struct mux_feed f;
         struct bpf_dynptr *data;
         struct qos_unit *u;
+        struct qos_owner owner;
         __u32 share;
 };
 
@@ -1238,8 +1286,7 @@ static long mux_question_step(__u64 i, void *data) {
         f->h->piece.position = f->position + f->window_begin;
         n = h2_questions(f->h, mux_window(f), f->end - f->window_end, &f->h->times, &f->h->piece);
         f->at += n;
-        if (f->h->piece.event)
-                mux_book(q->u, &f->h->piece, q->share);
+        mux_questions_book(f->h, q->u, &q->owner, q->share);
         return n == 0 || f->h->piece.lost;
 }
 
@@ -1286,7 +1333,9 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
                         return 0;
                 window_enter(u, h->piece.now);
                 q.u = u;
+                q.owner = p.owner;
                 q.share = p.share;
+                h->names = names_are_wanted(&q.owner);
                 bpf_loop(PIECE_MAX, mux_question_step, &q, 0);
                 h->in_pos = copied + q.f.at;
         }
@@ -1340,7 +1389,6 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
 
         __u32 offset = piece >> 32, len = piece, parsed;
         struct exchange_effect effect = {};
-        const struct qos_filter *filter;
         struct question_feed q = {};
         struct bpf_dynptr data;
         struct sock *sk;
@@ -1377,6 +1425,11 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 protocol = protocol_detect(first, n);
                 if (protocol == PROTOCOL_PLAIN) {
                         c->tries++;
+                        if (exchange_is_fastcgi(first, n)) {
+                                bpf_spin_lock(&c->lock);
+                                c->x.flags |= EXCHANGE_FASTCGI;
+                                bpf_spin_unlock(&c->lock);
+                        }
                         if (tls_detect(first, n))
                                 return content_seal(sk, c, copied, first & 0xff);
                         if (!(c->x.flags & EXCHANGE_FRESH) && h2_detect_late(first, n))
@@ -1403,8 +1456,7 @@ talk:
         q.offset = offset;
         q.position = copied;
         q.owner = owner_read(&c->owner);
-        filter = bpf_map_lookup_elem(&filters, &q.owner.slot);
-        t->times.names = filter && filter->names && filter->generation == q.owner.generation ? PROTOCOL_NAMES : 0;
+        t->times.names = names_are_wanted(&q.owner) ? PROTOCOL_NAMES : 0;
         /* Looked at before (MSG_PEEK) */
         parsed = t->in_pos - copied;
         if ((__s32) parsed > 0)
@@ -1437,6 +1489,223 @@ talk:
         return zero();
 }
 
+/* ---- answers to several questions that the unit has asked (EXCHANGE_PIPED) ---- */
+
+struct client_feed {
+        struct feed f;          /* end: of what came at the same time */
+        struct bpf_dynptr *data;
+        struct conn *conn;
+        struct qos_unit *u;
+        __u32 offset;           /* of the piece in the buffer … */
+        __u32 copied;           /* … in the stream */
+        __u32 end;              /* of all of it */
+        __u32 mark;             /* which of the arrivals (struct talk_times) it is in */
+};
+
+#define ANSWERED_MORE (1U << 31)        /* it begins with the rest of an answer before */
+#define ANSWERED_UNSURE (1U << 30)      /* when it came is not known any more */
+#define ANSWERED_MAX (ANSWERED_UNSURE - 1)
+
+/* What is booked of an answer that grows: what it was, which was booked then, and what it is now. */
+__attribute__((noinline, weak)) int client_grows(struct qos_unit *u, const struct booking *b, __u64 was, __u64 is) {
+        if (!u || !b || !(b->share & SHARE_ROW))
+                return 0;
+        row_move(row_get(u, b->share & SHARE_ROW), b->before, was, b->now, is);
+        return 0;
+}
+
+/* Answers to so many questions of one group begin in what came at this time; 0: no question is open. */
+__attribute__((noinline, weak)) __u32 client_hears_group(struct talk *t, struct qos_unit *u, struct booking *b, __u32 n, __u64 at) {
+        struct talk_group group;
+
+        if (!t || !u || !b)
+                return 0;
+        b->n = talk_answer(t, n, &group);
+        if (b->n == 0)
+                return 0;
+        /* It is booked now, with the time that it had taken when it came */
+        b->last_at = group.first_at;
+        b->first_at = b->now - exchange_between(group.first_at, at);
+        row_book(u, b);
+        return b->n;
+}
+
+/* What came at this time was read, and answers to so many questions begin in it. In struct exchange: first_at, when the question was asked
+ * whose answer began last; last_at, when the newest part of that came; last_out_at, when that was booked. */
+static __attribute__((noinline)) int client_hears(struct conn *c, struct qos_unit *u, struct talk *t, __u64 at, __u32 found) {
+        struct exchange_effect effect = {};
+        __u32 left = found & ANSWERED_MAX, n = 0, taken;
+        struct booking *book;
+        struct place p;
+
+        if (!c || !u || !t)
+                return 0;
+        _Static_assert(sizeof(*book) <= sizeof(t->work), "no room for what is booked");
+        book = (struct booking*) t->work;
+        __builtin_memset(book, 0, sizeof(*book));
+        book->now = bpf_ktime_get_ns();
+        bpf_spin_lock(&c->lock);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
+        window_enter(u, book->now);
+        book->share = p.share;
+
+        /* Under the socket's own lock these are nobody else's */
+        book->before = c->x.last_out_at;
+        if (found & ANSWERED_MORE && at > c->x.last_at) {
+                client_grows(u, book, exchange_between(c->x.first_at, c->x.last_at), exchange_between(c->x.first_at, at));
+                c->x.last_at = at;
+                c->x.last_out_at = book->now;
+        }
+        for (int i = 0; i < TALK_GROUPS && left > 0; i++) {
+                taken = client_hears_group(t, u, book, left, at);
+                if (taken == 0)
+                        break;
+                left -= taken < left ? taken : left;
+                n += taken;
+        }
+        if (n == 0)
+                return 0;
+        c->x.first_at = book->last_at;
+        c->x.last_at = at;
+        c->x.last_out_at = book->now;
+        if (found & ANSWERED_UNSURE && p.share & SHARE_ROW)
+                row_count(row_get(u, p.share & SHARE_ROW), QOS_ROW_BUNDLED, n);
+
+        bpf_spin_lock(&c->lock);
+        exchange_piped(&c->x, n, &effect);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = place_get(u, &p);
+        if (u)
+                share_apply(u, p.share, &effect);
+        return zero() + 1;
+}
+
+static long client_answer_step(__u64 i, void *data) {
+        struct client_feed *a = data;
+        struct feed *f = &a->f;
+        struct talk *t = f->talk;
+        struct exchange_marks *marks = &t->times.marks;
+        __u64 mark = a->mark, at = 0;
+        __u32 n, from = f->at, found = 0;
+
+        GRID_BOUND(mark, EXCHANGE_MARKS);
+        if (f->at >= a->end)
+                return 1;
+        f->end = a->end;
+        if (a->mark < marks->n && a->mark < EXCHANGE_MARKS) {
+                n = marks->end[mark] - a->copied;
+                if ((__s32) (n - f->at) <= 0) {
+                        a->mark++;
+                        return 0;
+                }
+                if (n < f->end)
+                        f->end = n;
+                at = marks->at[mark];
+                if (a->mark == marks->n - 1 && marks->tail_at != at)
+                        found = ANSWERED_UNSURE;
+        }
+
+        if (at == 0)
+                at = bpf_ktime_get_ns(); /* behind the last arrival that is known: it comes at this moment */
+
+        f->piece.begun = 0;
+        if (t->flags & TALK_ANSWERING)
+                found |= ANSWERED_MORE;
+        if (feed_skip(f, &t->out)) {
+                n = feed_move(f, &t->out);
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_dynptr_read(t->window.bytes, n, a->data, a->offset + f->window_begin, 0) < 0) {
+                        f->piece.lost = 1;
+                        return 1;
+                }
+                f->at += talk_answer_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+        }
+        if (f->at == from || f->piece.tunnel)
+                f->piece.lost = 1;
+        if (f->piece.begun > 0 || found & ANSWERED_MORE)
+                client_hears(a->conn, a->u, t, at, found | (f->piece.begun & ANSWERED_MAX));
+        return f->piece.lost != 0;
+}
+
+/* All has been read up to this position of the stream. Apart, for the room on the stack. */
+static __attribute__((noinline)) int client_has_read(struct sock *sk, struct conn *c, struct qos_unit *u, __u32 position, bool lost) {
+        struct exchange_effect effect = {};
+        struct place p;
+        struct talk *t;
+        bool ended;
+
+        if (!sk || !c || !u)
+                return 0;
+        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        if (!t)
+                return 0;
+        /* What was asked is answered, as far as anybody can tell, and nobody knows when */
+        if (lost)
+                client_hears(c, u, t, bpf_ktime_get_ns(), ANSWERED_UNSURE | ANSWERED_MAX);
+
+        bpf_spin_lock(&c->lock);
+        ended = exchange_pipe_read(&c->x, position, t->out.state == 0 && !(t->flags & TALK_ANSWERING), lost, &effect);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        if (ended) {
+                __builtin_memset(&t->out, 0, sizeof(t->out));
+                talk_forget(t);
+        }
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
+        share_apply(u, p.share, &effect);
+        /* No answer grows any more in the row that it was booked in */
+        if (ended && (p.share & SHARE_ROW) == QOS_ROW_PEERS_REST)
+                client_seeks_row(sk, c, u, bpf_ktime_get_ns());
+        /* The peer has hung up behind that */
+        if (!ended && sk->__sk_common.skc_state == TCP_CLOSE_WAIT)
+                client_ends(c, u, 0, TCP_ESTABLISHED, TCP_CLOSE_WAIT);
+        return zero();
+}
+
+/* A piece of what the unit is answered, as content_parse(). */
+static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied, __u64 piece) {
+        struct client_feed a = {};
+        struct bpf_dynptr data;
+        struct sock *sk;
+        struct talk *t;
+
+        if (!skb || !c || !u)
+                return 0;
+        sk = skb->sk;
+        if (!sk)
+                return 0;
+        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        if (!t || bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+                return 0;
+        a.f.talk = t;
+        a.data = &data;
+        a.conn = c;
+        a.u = u;
+        a.copied = copied;
+        a.offset = piece >> 32;
+        a.end = piece;
+        a.f.at = c->x.read_end - copied;
+        a.f.window_begin = a.f.window_end = a.f.at;
+        if ((__s32) (a.f.at - a.end) >= 0)
+                return 0; /* looked at before (MSG_PEEK) */
+
+        bpf_spin_lock(&c->lock);
+        exchange_get_marks(&c->x, &t->times.marks);
+        bpf_spin_unlock(&c->lock);
+        if ((__s32) a.f.at < 0)
+                a.f.piece.lost = 1; /* something was taken out another way */
+        else
+                bpf_loop(PIECE_MAX, client_answer_step, &a, 0);
+        return client_has_read(sk, c, u, copied + a.end, a.f.piece.lost);
+}
+
 /* After a reset what was queued can still be read. Whoever asked that has gone, and nothing tells of the socket any more. */
 static __always_inline bool connection_is_gone(const struct sock *sk) {
         return sk->__sk_common.skc_state == TCP_CLOSE;
@@ -1459,12 +1728,17 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         if (connection_is_gone(sk))
                 return 0;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c || c->kind != CONN_SERVER || (c->tries >= TRIES_MAX && !(c->x.flags & EXCHANGE_SEALED)))
+        if (!c)
+                return 0;
+        if (c->kind == CONN_CLIENT) {
+                if (!(c->x.flags & EXCHANGE_PIPED))
+                        return 0;
+        } else if (c->kind != CONN_SERVER || (c->tries >= TRIES_MAX && !(c->x.flags & EXCHANGE_SEALED)))
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        if (c->found) {
+        if (c->kind == CONN_SERVER && c->found) {
                 u = conn_claim(sk, c, u);
                 if (!u)
                         return 0;
@@ -1479,6 +1753,8 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         offset = copied - offset;
         if (len <= 0 || offset >= skb->len || (__u32) len > skb->len - offset)
                 return 0;
+        if (c->kind == CONN_CLIENT)
+                return client_reads(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
         if (c->x.flags & EXCHANGE_SEALED)
                 what = CONTENT_SEALED;
         else if (c->x.flags & EXCHANGE_MUXED)
@@ -1902,7 +2178,6 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct t
         a.f.end = bytes;
         a.skb = skb;
         a.offset = skb->len - bytes;
-        t->times.came_at = 1; /* at once, nobody asks when */
         t->times.names = 0;
         bpf_loop(PIECE_MAX, ask_step, &a, 0);
         return a.f.piece.lost;
@@ -1914,10 +2189,11 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct t
 #define CLIENT_OVERLAPS 4
 #define CLIENT_NOTHING 8        /* what leaves asks for nothing */
 #define CLIENT_ENDS 16          /* behind that nothing is asked any more */
+#define CLIENT_PIPES 32         /* several questions are open, whose answers can be told apart */
 
 /* Apart, as client_counts() has calls in it for which there is no room on the stack otherwise. found: how many questions, and how many
- * of them were asked while another was open. */
-static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_unit *u, __u64 found, __u32 what) {
+ * of them were asked while another was open, unless their answers are told apart. */
+static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_unit *u, __u64 found, __u32 what, __u32 rcv_nxt) {
         __u32 asked = found >> 32, bundled = found;
         struct exchange_effect effect = { .overlap = !!(what & CLIENT_OVERLAPS) };
         __u64 now = bpf_ktime_get_ns();
@@ -1930,7 +2206,12 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
                 c->x.flags |= EXCHANGE_PARSED;
                 exchange_ask_more(&c->x, now, asked, &effect);
         } else
-                c->x.flags &= ~EXCHANGE_PARSED;
+                c->x.flags &= ~(EXCHANGE_PARSED | EXCHANGE_PIPED);
+        if (what & CLIENT_PIPES) {
+                exchange_pipe(&c->x, rcv_nxt);
+                if (c->x.flags & EXCHANGE_PIPED)
+                        bundled = 0;
+        }
         if (what & CLIENT_MUXED)
                 c->x.flags |= EXCHANGE_MUXED;
         if (what & (CLIENT_NOTHING | CLIENT_ENDS)) {
@@ -1961,7 +2242,7 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
 static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
                                                    __u64 left) {
         bool unread = left & CLIENT_UNREAD, muxed, overlap = false;
-        __u32 bytes = left, protocol, asked = 0, bundled = 0;
+        __u32 bytes = left, protocol, asked = 0, bundled = 0, pipes = 0, rcv_nxt = 0;
         struct talk *t = NULL;
 
         if (!skb || !sk || !c || !u)
@@ -1996,13 +2277,14 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
         } else if (t && left & CLIENT_ASKS) {
                 /* It is a replica: what it says now nobody answers */
                 if (t->protocol == PROTOCOL_REDIS && t->flags & TALK_TUNNEL)
-                        return client_notes(c, u, 0, CLIENT_ENDS);
+                        return client_notes(c, u, 0, CLIENT_ENDS, 0);
                 talk_forget(t);
         } else
                 unread = false;
 
         if (t) {
                 asked = t->asked;
+                t->times.came_at = c->x.read_at;
                 if (client_parse(skb, t, bytes)) {
                         c->tries = TRIES_MAX;
                         overlap = true;
@@ -2016,9 +2298,18 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
 
         if (muxed && left & CLIENT_ASKS)
                 overlap = true; /* of HTTP/2 any may be many */
+        /* Where there are more of them than have times of their own, or the peer speaks unasked, they are not told apart */
+        if (t && t->asked > 1 && t->n_groups < TALK_GROUPS && !(t->flags & (TALK_PUSHES | TALK_TUNNEL))) {
+                struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+
+                if (tp) {
+                        pipes = CLIENT_PIPES;
+                        rcv_nxt = tp->rcv_nxt;
+                }
+        }
         return client_notes(c, u, (__u64) asked << 32 | bundled,
-                            (t ? CLIENT_PARSED : 0) | (overlap ? CLIENT_OVERLAPS : 0) | (muxed ? CLIENT_MUXED : 0) |
-                            (t && t->asked == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0));
+                            (t ? CLIENT_PARSED : 0) | (overlap ? CLIENT_OVERLAPS : 0) | (muxed ? CLIENT_MUXED : 0) | pipes |
+                            (t && t->asked == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0), rcv_nxt);
 }
 
 SEC("cgroup_skb/egress")
@@ -2075,7 +2366,8 @@ int requests_egress(struct __sk_buff *skb) {
                 __u64 bytes;
 
                 bytes = client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt,
-                                       client_says(skb, segment.offset, segment.len, segment.seq == tp->snd_una), d.now);
+                                       client_says(skb, segment.offset, segment.len, segment.seq == tp->snd_una,
+                                                   c->x.flags & EXCHANGE_MUXED), d.now);
                 if (bytes > 0 && c->tries < TRIES_MAX) {
                         if (tp->rcv_nxt != tp->copied_seq && sk->state == TCP_ESTABLISHED)
                                 bytes |= CLIENT_UNREAD;
@@ -2324,10 +2616,48 @@ static __always_inline bool fin_received(const struct sock *sk) {
         return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK || state == TCP_CLOSING;
 }
 
-SEC("tp_btf/tcp_rcv_space_adjust")
-int BPF_PROG(requests_read, struct sock *sk) {
-        struct exchange_effect effect = {};
+/* The parts of requests_read, each with a room of its own on the stack. */
+static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
         struct qos_owner owner;
+        struct qos_unit *u;
+
+        /* No file: a socket of the kernel's own, whose reader may be any task */
+        if (!sk || !task_owner(&owner) || !sk->sk_socket || !sk->sk_socket->file)
+                return NULL;
+        u = unit_get(&owner);
+        return u ? conn_learn(sk, sock_kind(sk), &owner, u) : NULL;
+}
+
+/* What the library has read is to be looked at instead. */
+#define READ_UNSEALED 1
+
+static __attribute__((noinline)) int unsealed_has_read(struct sock *sk) {
+        struct tcp_sock *tp;
+        struct unsealed *o;
+        struct qos_unit *u;
+        struct conn *c;
+        struct seal *s;
+        __u32 copied, unsent;
+
+        if (!sk)
+                return 0;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        tp = bpf_skc_to_tcp_sock(sk);
+        u = c ? unit_get(&c->owner) : NULL;
+        if (!u || !s || !tp)
+                return 0;
+        o = unsealed_get(sk, c, u, s);
+        if (!o)
+                return 0;
+        copied = tp->copied_seq - (tp->copied_seq == tp->rcv_nxt && fin_received(sk));
+        unsent = tp->write_seq - tp->snd_nxt;
+        return unsealed_reads(c, u, &s->tls, o, (__u64) copied << 32 | unsent);
+}
+
+/* c: NULL, or perhaps of a unit that is gone. */
+static __attribute__((noinline)) int server_has_read(struct sock *sk, struct conn *c) {
+        struct exchange_effect effect = {};
         struct tcp_sock *tp;
         struct qos_unit *u;
         struct talk *t = NULL;
@@ -2335,25 +2665,17 @@ int BPF_PROG(requests_read, struct sock *sk) {
         struct seal *seal;
         struct tls *s = NULL;
         struct h2 *h = NULL;
-        struct conn *c;
         __u32 copied, unsent;
         struct place p;
         __u64 now, first_at, last_at;
 
-        if (connection_is_gone(sk))
+        if (!sk)
                 return 0;
-        c = bpf_sk_storage_get(&conns, sk, 0, 0);
         u = c ? unit_get(&c->owner) : NULL;
         if (!u) {
-                /* No file: a socket of the kernel's own, whose reader may be any task */
-                if (!task_owner(&owner) || !sk->sk_socket || !sk->sk_socket->file)
-                        return 0;
-                u = unit_get(&owner);
+                c = conn_learn_read(sk);
+                u = c ? unit_get(&c->owner) : NULL;
                 if (!u)
-                        return 0;
-
-                c = conn_learn(sk, sock_kind(sk), &owner, u);
-                if (!c)
                         return 0;
         }
         if (c->kind == CONN_OTHER || c->kind == CONN_CLIENT)
@@ -2392,10 +2714,8 @@ int BPF_PROG(requests_read, struct sock *sk) {
                         s = &seal->tls;
                         if (seal->key.ssl != 0)
                                 o = unsealed_get(sk, c, u, seal);
-                        if (o && o->talk.protocol != PROTOCOL_PLAIN) {
-                                unsealed_reads(c, u, s, o, (__u64) copied << 32 | unsent);
-                                return 0;
-                        }
+                        if (o && o->talk.protocol != PROTOCOL_PLAIN)
+                                return READ_UNSEALED;
                 }
         } else if (c->x.flags & EXCHANGE_MUXED) {
                 h = bpf_sk_storage_get(&muxes, sk, 0, 0);
@@ -2449,6 +2769,32 @@ int BPF_PROG(requests_read, struct sock *sk) {
                 share_apply(u, p.share, &effect);
         }
         return 0;
+}
+
+SEC("tp_btf/tcp_rcv_space_adjust")
+int BPF_PROG(requests_read, struct sock *sk) {
+        struct tcp_sock *tp;
+        struct qos_unit *u;
+        struct conn *c;
+        __u32 copied;
+
+        if (connection_is_gone(sk))
+                return 0;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        u = c && c->kind == CONN_CLIENT ? unit_get(&c->owner) : NULL;
+        if (!u) {
+                if (server_has_read(sk, c) == READ_UNSEALED)
+                        unsealed_has_read(sk);
+                return 0;
+        }
+        if (!(c->x.flags & EXCHANGE_PIPED))
+                return 0;
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 0;
+        copied = tp->copied_seq - (tp->copied_seq == tp->rcv_nxt && fin_received(sk));
+        /* Read without passing requests_content: spliced */
+        return exchange_distance(copied, c->x.read_end) > 0 ? client_has_read(sk, c, u, copied, true) : 0;
 }
 
 /* The connection's own count, which has segments where a buffer that is sent again may be several. */
@@ -2765,7 +3111,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
                 return 0;
         owner = owner_read(group);
         u = unit_get(&owner);
-        if (!u || task_is_managers(task, &owner))
+        if (!u || file_is_managers(task, &owner, file, ctx->fd))
                 return 0;
 
         socket = bpf_sock_from_file(file);
@@ -2934,7 +3280,7 @@ static long oldest_step(__u64 i, void *data) {
         struct oldest_search *o = data;
         const struct h2_stream *s = &o->h->streams[i & (H2_STREAMS - 1)];
 
-        if (s->id == 0 || s->first_at == 0)
+        if (s->id == 0 || s->first_at == 0 || s->flags & H2_STREAM_EXCLUDED)
                 return 0;
         if (s->first_at < o->at)
                 o->at = s->first_at;

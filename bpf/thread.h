@@ -17,10 +17,16 @@ struct thread {
         __u64 woke;             /* the address at which it has last woken others by futex(2) */
         __u32 waited;           /* the state of its last wait, unless it was stopped: if its call goes on afterwards */
         __u32 writes;           /* odd while times or since are written */
-        __u64 times[QOS_STATES]; /* ns, in states that it has left */
+        __u64 times[QOS_STATES]; /* ns, in states that it has left, and QOS_STATE_HELD */
         __u64 counters[QOS_SHARD_COUNTERS];
         __u64 row;              /* of what it waits for, from 1, and above that its generation; 0: it has none */
         __u64 futex;            /* … its address; 0: it is none */
+        const void *lock;       /* of the kernel, that it is about to wait for; NULL: none … */
+        __u64 lock_id;          /* … by which that has a row; 0: nothing is known of it … */
+        const void *lock_known; /* … the one that these two are of, also when it is over, and the call in which it was */
+        int lock_call;
+        __u32 lock_kind;        /* … QOS_RESOURCE_KERNEL_* */
+        __u32 locked;           /* 1: it waits for that */
         /* What it has last waited for: mostly it does so again, and all the rest need not be looked at */
         struct known {
                 const void *file;
@@ -30,8 +36,11 @@ struct thread {
                 __u32 state;
         } known;
         struct qos_waker waker; /* who has last ended a wait … */
-        __u32 woken;            /* … and 1: this one */
+        __u32 woken;            /* … and WOKEN_*: this one */
 };
+
+#define WOKEN_KNOWN 1U
+#define WOKEN_HELD 2U           /* by a thread that was in the midst of a request */
 
 struct {
         __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -93,7 +102,7 @@ __attribute__((noinline, weak)) int answers_add(struct thread *t, struct service
         /* It was taken off the CPU in the middle of this */
         if (attributed == 0 || before % 2 != 0 || *(volatile __u32*) &t->writes != before)
                 return 0;
-        for (int i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+        for (int i = QOS_STATE_HELD; i < QOS_STATES; i++)
                 if (a->sums[i] != 0)
                         __sync_fetch_and_add(&u->sums[QOS_SUM_STATES + i], a->sums[i]);
         __sync_fetch_and_add(&u->sums[QOS_SUM_ATTRIBUTED], attributed);
@@ -132,6 +141,18 @@ static __always_inline void answers_turn(struct task_struct *task, struct thread
         s = bpf_task_storage_get(&services, task, 0, 0);
         if (s)
                 answers_settle(t, s, a);
+}
+
+/* The task that runs here is in the midst of a request of this book: it has read a question, and the answer has not left. */
+static __always_inline bool task_serves(struct task_struct *task, __u64 book) {
+        const struct service *s = bpf_task_storage_get(&services, task, 0, 0);
+        const struct answers *a;
+        __u32 zero = 0;
+
+        if (!s || !s->open || s->book != book)
+                return false;
+        a = bpf_map_lookup_elem(&answers, &zero);
+        return a && a->n == 0; /* which question those are for that have left since it came to the CPU is looked up later */
 }
 
 /* The running task has read a question, or a part of one, at that time: the same that is noted with the connection. */

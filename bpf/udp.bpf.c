@@ -47,7 +47,7 @@ int units_find_udp(struct bpf_iter__task_file *ctx) {
         if (!group)
                 return 0;
         owner = *group;
-        if (!unit_get(&owner) || task_is_managers(task, &owner))
+        if (!unit_get(&owner) || file_is_managers(task, &owner, file, ctx->fd))
                 return 0;
 
         socket = bpf_sock_from_file(file);

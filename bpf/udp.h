@@ -549,7 +549,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
                 return 0;
         }
 
-        if (x->asked_at != 0 && now - x->asked_at < UDP_WAIT_NSEC)
+        if (x->asked_at != 0 && (__s64) (now - x->asked_at) < (__s64) UDP_WAIT_NSEC)
                 return 0; /* it answers the unit */
         if ((__s64) (now - x->last_at) >= (__s64) UDP_WAIT_NSEC)
                 x->open = 0; /* nobody waits for that any more */

@@ -92,6 +92,7 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
         if (c->x.n_marks > 0 && queued == 0)
                 /* Spliced out of the socket. When, nobody saw: at the latest now */
                 exchange_read(&c->x, now, c->x.in_end, 0, &effect);
+        c->heard_out = c->kept_at >= c->x.read_at && c->x.n_marks > 0 && c->x.mark_at[0] >= c->kept_at;
         exchange_depart(&c->x, now, 0, true, &effect);
         book.first_at = c->x.last_at == 0 ? 0 : c->x.first_at;
         book.last_at = c->x.last_at;
@@ -111,6 +112,55 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
                 share_book(u, &book);
         } else if (effect.grown)
                 share_book_more(u, &book);
+        return 0;
+}
+
+/* That was noted: the client's socket need not know of it any more. */
+static __attribute__((noinline)) int unix_forget(struct sock *client, struct unix_conn *c) {
+        struct unix_unnoted *kept;
+
+        if (!client || !c)
+                return 0;
+        kept = bpf_sk_storage_get(&unix_unnoted, client, 0, 0);
+        if (!kept)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        if (c->x.state != EXCHANGE_ASKED) {
+                kept->owner.generation = 0;
+                c->kept_at = 0;
+        }
+        bpf_spin_unlock(&c->lock);
+        return 0;
+}
+
+/* An answer was queued at a socket that has been closed since, after something was read there: the question that was open is
+ * answered. */
+static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
+        struct unix_unnoted *kept;
+        struct booking book = { .n = 1 };
+        struct qos_owner owner;
+        struct qos_unit *u;
+
+        if (!client)
+                return 0;
+        kept = bpf_sk_storage_get(&unix_unnoted, client, 0, 0);
+        if (!kept)
+                return 0;
+        owner.slot = kept->owner.slot;
+        owner.generation = __sync_lock_test_and_set(&kept->owner.generation, 0);
+        u = owner.generation != 0 ? unit_get(&owner) : NULL;
+        if (!u)
+                return 0;
+
+        book.now = bpf_ktime_get_ns();
+        book.first_at = kept->first_at;
+        book.last_at = kept->last_at;
+        book.read_at = kept->read_at;
+        book.first_out_at = book.now;
+        book.share = kept->share;
+        window_enter(u, book.now);
+        window_count(u, QOS_CELL_UNIX, 1);
+        share_book(u, &book);
         return 0;
 }
 
@@ -183,6 +233,7 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         book.now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
+        c->x.flags &= ~EXCHANGE_FAREWELL;
         if (c->x.state == EXCHANGE_ASKED && queued <= 1)
                 exchange_ask_again(&c->x, book.now, &effect); /* what was sent before has been read */
         else if (c->x.state == EXCHANGE_ASKED || waiting == 0)
@@ -209,14 +260,15 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         return 0;
 }
 
-/* An answer was queued at the socket of a unit that asks; late: it was, and read, and is not noted yet. server: the other end's. */
+/* An answer was queued at the socket of a unit that asks; late: it was, and read, and is not noted yet. server: the other end's; NULL:
+ * the unit has closed its own since. */
 static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server, bool late) {
         struct exchange_effect effect = {};
         struct booking book = { .n = 1 };
         struct qos_unit *u;
         __u32 end;
 
-        if (!c || !server)
+        if (!c)
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
@@ -248,7 +300,7 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
         else
                 row_book_more(u, &book);
         /* It has no row, or has none any more: perhaps it earns one */
-        if (effect.begun && (book.share & SHARE_ROW) == QOS_ROW_PEERS_REST)
+        if (server && effect.begun && (book.share & SHARE_ROW) == QOS_ROW_PEERS_REST)
                 c->share = unix_find_peer(server, u, book.first_at, book.now);
         return 0;
 }
@@ -312,9 +364,13 @@ int BPF_PROG(requests_unix, struct sock *sk) {
                 return 0;
         }
 
-        if (!peer)
-                return 0;
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
+        if (!peer) {
+                /* It was closed between the answer and this note of it. Who had not read it by then has no answer */
+                if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ)
+                        unix_client_hears(c, NULL, false);
+                return unix_depart_late(sk);
+        }
         if (c && c->kind == UNIX_CLIENT) {
                 us = bpf_skc_to_unix_sock(peer);
                 if (us)
@@ -326,7 +382,129 @@ int BPF_PROG(requests_unix, struct sock *sk) {
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        return unix_depart(peer, c, u);
+        unix_depart(peer, c, u);
+        if (c->kept_at != 0)
+                unix_forget(sk, c);
+        return 0;
+}
+
+/* ---- a connection ends --------------------------------------------------------------------------------------------- */
+
+/* Is all that is unread at the socket a client's farewell? */
+static __attribute__((noinline)) int unix_has_farewell(struct sock *sk) {
+        struct sk_buff *skb = NULL;
+        __u32 length = 0;
+        void *data;
+
+        if (!sk || sk->sk_receive_queue.qlen != 1)
+                return 0;
+        if (bpf_core_read(&skb, sizeof(skb), &sk->sk_receive_queue.next) < 0 || bpf_core_read(&length, sizeof(length), &skb->len) < 0 ||
+            bpf_core_read(&data, sizeof(data), &skb->data) < 0)
+                return 0;
+        return unix_is_farewell(length, data);
+}
+
+/* The connection of a unit that answers. sk: its socket; client: the other end, if that is the one that hangs up. */
+static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct unix_conn *c, struct sock *client) {
+        __u32 cell = client ? QOS_CELL_CLIENT_ABORTS : QOS_CELL_ERRORS_RESET, share;
+        struct unix_unnoted *kept = NULL;
+        struct exchange_effect effect = {};
+        bool farewell, ignored;
+        struct qos_unit *u;
+        __u64 now;
+
+        if (!sk || !c)
+                return 0;
+        u = unit_get(&c->owner);
+        if (!u)
+                return 0;
+        if (client)
+                kept = bpf_sk_storage_get(&unix_unnoted, client, 0, 0);
+        farewell = client && unix_has_farewell(sk);
+        now = bpf_ktime_get_ns();
+
+        bpf_spin_lock(&c->lock);
+        ignored = exchange_is_ignored(&c->x, now);
+        if (farewell && c->x.state != EXCHANGE_ASKED)
+                c->x.flags |= EXCHANGE_FAREWELL;
+        exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
+        bpf_spin_unlock(&c->lock);
+        if (!effect.unanswered)
+                return 0;
+        /* It has read the answer, which counts when it is noted: unix_depart_late() */
+        if (kept && kept->owner.generation != 0)
+                return 0;
+        share = share_now(u, c->share);
+        /* Some only listen, see requests_unix_open() */
+        if ((client || ignored) && !share_has_answered(u, share))
+                return 0;
+        window_enter(u, now);
+        share_count(u, share, cell, cell - QOS_CELL_ERRORS_RESET + QOS_ROW_ERRORS_RESET, 1);
+        return 0;
+}
+
+/* … of one that asks. server: the socket of the other end; cell: who hangs up. */
+static __attribute__((noinline)) int unix_client_ends(struct unix_conn *c, struct sock *server, __u32 cell) {
+        struct exchange_effect effect = {};
+        struct qos_unit *u;
+        bool farewell;
+        __u32 share;
+
+        if (!c || !server)
+                return 0;
+        u = unit_get(&c->owner);
+        if (!u)
+                return 0;
+        farewell = unix_has_farewell(server);
+
+        bpf_spin_lock(&c->lock);
+        if (c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_READ) {
+                /* Its answer was read, and counts when it is noted */
+                bpf_spin_unlock(&c->lock);
+                return 0;
+        }
+        if (farewell && c->x.first_at == c->x.read_at)
+                c->x.flags |= EXCHANGE_FAREWELL;
+        exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
+        bpf_spin_unlock(&c->lock);
+        if (!effect.unanswered)
+                return 0;
+        share = share_now(u, c->share);
+        if (!(share & SHARE_ROW) || !share_has_answered(u, share))
+                return 0;
+        window_enter(u, bpf_ktime_get_ns());
+        row_count(row_get(u, share & SHARE_ROW), cell, 1);
+        return 0;
+}
+
+/* Whoever hangs up first ends it for both. Before the kernel has done anything about it. */
+SEC("fentry/unix_release_sock")
+int BPF_PROG(requests_unix_close, struct sock *sk) {
+        struct unix_conn *c;
+        struct unix_sock *us;
+        struct sock *peer;
+        bool accepted;
+
+        if (sk->sk_type == SOCK_DGRAM)
+                return 0;
+        us = bpf_skc_to_unix_sock(sk);
+        if (!us)
+                return 0;
+        peer = us->peer;
+        accepted = unix_is_accepted(sk, us);
+
+        c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
+        if (c && c->kind == UNIX_SERVER)
+                unix_server_ends(sk, c, NULL);
+        else if (c && c->kind == UNIX_CLIENT && peer)
+                unix_client_ends(c, peer, QOS_ROW_CLIENT_ABORTS);
+
+        c = peer ? bpf_sk_storage_get(&unix_conns, peer, 0, 0) : NULL;
+        if (c && c->kind == UNIX_SERVER)
+                unix_server_ends(peer, c, sk);
+        else if (c && c->kind == UNIX_CLIENT && accepted)
+                unix_client_ends(c, sk, QOS_ROW_ERRORS_RESET);
+        return 0;
 }
 
 /* The sockets that tasks of observed units have open already: run at attach, and when a unit has started. */
@@ -349,7 +527,7 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
                 return 0;
         owner = *group;
         u = unit_get(&owner);
-        if (!u || task_is_managers(task, &owner))
+        if (!u || file_is_managers(task, &owner, file, ctx->fd))
                 return 0;
 
         socket = bpf_sock_from_file(file);

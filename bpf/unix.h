@@ -6,7 +6,7 @@
  *
  * The state machine is that of TCP (exchange.h). There are no sequence numbers here, and no need for them: nothing is lost
  * or sent again, and the kernel's own queue tells what is unread. Positions are those of the buffers in which the kernel
- * queues what is sent, UNIX_STEP for each; a part of one that is read moves on by 1. */
+ * queues what is sent, UNIX_STEP for each; a part of one that is read moves on by 1, or to where only a rest is left (EXCHANGE_REST_MAX). */
 
 #include "thread.h"
 
@@ -43,6 +43,8 @@ struct unix_conn {
         __u16 share;            /* SHARE_ROW; of UNIX_CLIENT: as struct conn has it */
         __u16 looked;           /* 1: at what the first question begins with */
         __u16 heard;            /* of UNIX_CLIENT: enum unix_heard; of UNIX_SERVER: buffers that were read before their arrival was noted */
+        __u16 heard_out;        /* of UNIX_SERVER, 1: the client has read the answer, and then asked what is unread, before that answer was noted */
+        __u64 kept_at;          /* of UNIX_SERVER: since when what is asked is kept with the client's socket, too (unix_keep()); 0: it is not */
         struct exchange x;
 };
 
@@ -52,6 +54,25 @@ struct {
         __type(key, int);
         __type(value, struct unix_conn);
 } unix_conns SEC(".maps") __weak;
+
+/* What a client has asked that has read something while it was open: perhaps the answer, which is queued first and noted then. Who closes
+ * the connection in between is not known any more as whose answer it was when that is noted. With the client's socket, which is the one
+ * that is known then. */
+struct unix_unnoted {
+        struct qos_owner owner; /* generation 0: nothing */
+        __u32 share;
+        __u32 _padding;
+        __u64 first_at;         /* as in struct exchange */
+        __u64 last_at;
+        __u64 read_at;
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct unix_unnoted);
+} unix_unnoted SEC(".maps") __weak;
 
 static __always_inline bool unix_is_packets(const struct sock *sk) {
         return sk->sk_type != SOCK_STREAM;
@@ -66,7 +87,9 @@ static __always_inline bool unix_is_accepted(const struct sock *sk, const struct
 
 /* The first byte last: who reads it without one does not know the name yet. */
 static __always_inline void unix_set_path(struct qos_row_name *name, const char *path) {
-        for (int i = 1; i < QOS_SOCKET_PATH_SIZE; i++)
+        for (int i = 1; i < QOS_SOCKET_PATH_SIZE / 4; i++)
+                ((__u32*) name->path)[i] = ((const __u32*) path)[i];
+        for (int i = 1; i < 4; i++)
                 name->path[i] = path[i];
         __asm__ volatile("" ::: "memory");
         *(volatile char*) name->path = path[0];
@@ -75,7 +98,7 @@ static __always_inline void unix_set_path(struct qos_row_name *name, const char 
 /* The row of an endpoint, or of a peer (kind), by the name that the listener's sockets have. A peer that has none, and has just
  * answered a question that was asked at first_at, may earn one. */
 static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct qos_unit *u, __u32 kind, __u64 first_at, __u64 now) {
-        char path[QOS_SOCKET_PATH_SIZE] = {};
+        char path[QOS_SOCKET_PATH_SIZE] __attribute__((aligned(8))) = {};
         struct qos_address a = { .family = AF_UNIX };
         __u64 hash = 0xcbf29ce484222325, *words = (__u64*) path;
         struct qos_row_name *name;
@@ -145,6 +168,8 @@ static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_own
                 c->share = share;
                 c->looked = 0;
                 c->heard = UNIX_HEARD_NOTED;
+                c->heard_out = 0;
+                c->kept_at = 0;
                 c->x = x;
         }
         bpf_spin_unlock(&c->lock);
@@ -171,10 +196,10 @@ static __always_inline void unix_arrive(struct exchange *x, __u64 now) {
         exchange_arrive(x, now, x->in_end, end, end, end, &effect);
 }
 
-/* Some of the first buffer in the queue is on its way to the application. whole: and nothing remains of it; queued: how
+/* Some of the first buffer in the queue is on its way to the application. left: so much remains of it; queued: how
  * many buffers are in the queue, this one too. known: its arrival is noted, if not before then after this. Returns whether it had
  * not been seen before (MSG_PEEK). The lock is held. */
-static __always_inline bool unix_read(struct unix_conn *c, __u64 now, bool whole, __u32 queued, bool known, struct exchange_effect *effect) {
+static __always_inline bool unix_read(struct unix_conn *c, __u64 now, __u32 left, __u32 queued, bool known, struct exchange_effect *effect) {
         struct exchange *x = &c->x;
         __u32 to;
 
@@ -191,11 +216,14 @@ static __always_inline bool unix_read(struct unix_conn *c, __u64 now, bool whole
         }
 
         to = x->read_end / UNIX_STEP * UNIX_STEP + UNIX_STEP;
-        if (!whole)
-                to = x->read_end + 1;
+        if (left > 0)
+                to = left <= EXCHANGE_REST_MAX && exchange_distance(to - left, x->read_end) > 0 ? to - left : x->read_end + 1;
         else if (queued <= 1)
                 to = x->in_end;
         exchange_read(x, now, to, 0, effect);
+        if (c->heard_out)
+                x->flags &= ~EXCHANGE_LEFT;
+        c->heard_out = 0;
         return true;
 }
 
@@ -297,8 +325,51 @@ static __always_inline bool unix_is_bus(struct sk_buff *skb, __u32 consumed) {
                 ((head[0] == 'l' || head[0] == 'B') && head[1] >= 1 && head[1] <= 4 && head[2] < 8 && head[3] == 1);
 }
 
+static __always_inline bool unix_is_fastcgi(struct sk_buff *skb, __u32 consumed) {
+        __u64 head;
+
+        return skb->len - consumed >= sizeof(head) && bpf_probe_read_kernel(&head, sizeof(head), (void*) skb->data + consumed) == 0 &&
+                exchange_is_fastcgi(head, sizeof(head));
+}
+
 static __always_inline bool unix_consumed(struct sk_buff *skb, __u32 *ret) {
         return bpf_core_read(ret, sizeof(*ret), &((struct unix_skb_parms*) &skb->cb)->consumed) >= 0;
+}
+
+/* What clients say before they hang up (exchange_is_farewell()). */
+static __always_inline bool unix_is_farewell(__u32 length, const void *data) {
+        __u64 bytes = 0;
+
+        if (length > EXCHANGE_FAREWELL_MAX)
+                return false;
+        GRID_BOUND(length, EXCHANGE_FAREWELL_MAX + 1);
+        return length > 0 && bpf_probe_read_kernel(&bytes, length, data) == 0 && exchange_is_farewell(bytes, length);
+}
+
+/* Something is read by who has asked, and of its question no answer is noted. */
+static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_conn *c) {
+        struct unix_unnoted *kept;
+        __u64 now;
+
+        if (!client || !c)
+                return 0;
+        now = bpf_ktime_get_ns();
+        kept = bpf_sk_storage_get(&unix_unnoted, client, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!kept) {
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                return 0;
+        }
+        bpf_spin_lock(&c->lock);
+        if (c->x.state == EXCHANGE_ASKED) {
+                kept->owner = c->owner;
+                kept->share = c->share;
+                kept->first_at = c->x.last_at == 0 ? 0 : c->x.first_at;
+                kept->last_at = c->x.last_at;
+                kept->read_at = c->x.read_at;
+                c->kept_at = c->kept_at ?: now;
+        }
+        bpf_spin_unlock(&c->lock);
+        return 0;
 }
 
 /* Data on its way to the application, which is a server or not. What is spliced does not pass here, see unix_depart(). */
@@ -307,10 +378,10 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         struct sock *sender, *sk;
         struct socket *socket;
         struct unix_sock *us;
-        struct unix_conn *c;
+        struct unix_conn *c, *server = NULL;
         struct qos_unit *u;
-        __u32 consumed = 0, queued;
-        bool answer = false, known = true, fresh, whole;
+        __u32 consumed = 0, queued, left = 0;
+        bool known = true, fresh, farewell, idle;
         __u64 now;
 
         /* skb->sk has sent it. One that was closed meanwhile waits for no answer. Through struct socket, as a pointer to
@@ -319,7 +390,14 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         if (!sender)
                 return 0;
         c = sender->sk_type == SOCK_DGRAM ? NULL : bpf_sk_storage_get(&unix_conns, sender, 0, 0);
+        farewell = (__u32) len == skb->len && unix_is_farewell(len, skb->data);
         if (c && (c->kind == UNIX_CLIENT || c->kind == UNIX_CLIENT_BUS)) {
+                if (farewell) {
+                        bpf_spin_lock(&c->lock);
+                        if (c->x.state == EXCHANGE_ASKED && c->x.read_at == c->x.first_at)
+                                c->x.flags |= EXCHANGE_FAREWELL;
+                        bpf_spin_unlock(&c->lock);
+                }
                 if (c->kind == UNIX_CLIENT && !c->looked) {
                         c->looked = 1;
                         if (!unix_is_packets(sender) && unix_consumed(skb, &consumed) && unix_is_bus(skb, consumed))
@@ -332,7 +410,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
                         window_enter(u, bpf_ktime_get_ns());
                         share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, len);
                 }
-                answer = true;
+                server = c;
         }
         socket = sender->sk_socket;
         if (!socket)
@@ -345,6 +423,8 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         sk = us->peer;
         if (!sk)
                 return 0;
+        if (server && server->kind == UNIX_SERVER && server->x.state == EXCHANGE_ASKED)
+                unix_keep(sk, server);
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
         if (c && c->kind == UNIX_CLIENT) {
@@ -354,7 +434,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }
-        if (answer)
+        if (server)
                 return 0;
         /* That the unit asks has another use for this */
         if (c && c->kind == UNIX_SERVER && c->found)
@@ -372,21 +452,29 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         if (!unix_is_packets(sk)) {
                 if (!unix_consumed(skb, &consumed))
                         return 0;
-                whole = consumed + len >= skb->len;
+                if (consumed + len < skb->len)
+                        left = skb->len - consumed - len;
                 if (!c->looked) {
                         c->looked = 1;
                         if (unix_is_bus(skb, consumed)) {
                                 c->kind = UNIX_BUS;
                                 return 0;
                         }
+                        if (unix_is_fastcgi(skb, consumed)) {
+                                bpf_spin_lock(&c->lock);
+                                c->x.flags |= EXCHANGE_FASTCGI;
+                                bpf_spin_unlock(&c->lock);
+                        }
                 }
-        } else
-                whole = true;
+        }
         queued = sk->sk_receive_queue.qlen;
         now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
-        fresh = unix_read(c, now, whole, queued, known, &effect);
+        idle = c->x.state != EXCHANGE_ASKED;
+        fresh = unix_read(c, now, left, queued, known, &effect);
+        if (farewell && idle && c->x.n_marks == 0)
+                c->x.flags |= EXCHANGE_FAREWELL;
         bpf_spin_unlock(&c->lock);
         question_read(now);
 

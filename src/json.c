@@ -248,7 +248,7 @@ static int row_to_json(const Row *row, const char *unit, bool named, sd_json_var
                         if (r >= 0)
                                 r = object_add_unsigned(&errors, "reset", row->errors_reset);
                         if (r >= 0)
-                                r = object_add_unsigned(&errors, "timeout", row->errors_timeout);
+                                r = object_add_present(&errors, "timeout", row->errors_timeout);
                         if (r >= 0)
                                 r = object_add_object(&o, "errors", strlen("errors"), &errors);
                 }

@@ -14,6 +14,7 @@
 
 #include "contention.h"
 #include "log.h"
+#include "mounts.h"
 #include "probe.h"
 #include "qosd.skel.h"
 #include "symbol.h"
@@ -33,6 +34,7 @@ typedef enum Map {
         MAP_FILTERS,
         MAP_HANDOVERS,
         MAP_UNIX_CONNS,
+        MAP_UNIX_UNNOTED,
         MAP_UNIX_NAMES,
         MAP_UDP_SOCKETS,
         MAP_UDP_PEERS,
@@ -62,6 +64,8 @@ typedef enum Map {
         MAP_STRAINS,
         MAP_INQUIRIES,
         MAP_MAPPING_SCRATCH,
+        MAP_LOCK_SCRATCH,
+        MAP_LOCK_PLACES,
         _MAP_MAX,
 } Map;
 
@@ -80,6 +84,7 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_FILTERS]      = "filters",
         [MAP_HANDOVERS]    = "handovers",
         [MAP_UNIX_CONNS]   = "unix_conns",
+        [MAP_UNIX_UNNOTED] = "unix_unnoted",
         [MAP_UNIX_NAMES]   = "unix_names",
         [MAP_UDP_SOCKETS]  = "udp_sockets",
         [MAP_UDP_PEERS]    = "udp_peers",
@@ -109,11 +114,14 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_STRAINS]      = "strains",
         [MAP_INQUIRIES]    = "inquiries",
         [MAP_MAPPING_SCRATCH] = "mapping_scratch",
+        [MAP_LOCK_SCRATCH] = "lock_scratch",
+        [MAP_LOCK_PLACES]  = "lock_places",
 };
 
 /* How a program gets to its hook. */
 typedef enum HookType {
         HOOK_TRACEPOINT,
+        HOOK_FUNCTION,          /* of the kernel, at its beginning or its end: not all kernels allow that */
         HOOK_CGROUP_INGRESS,
         HOOK_CGROUP_EGRESS,
         HOOK_CGROUP_BIND4,
@@ -175,6 +183,8 @@ static const struct {
                                    "ports that are excluded while sockets of UDP are open" },
         [PROGRAM_UNIX_OPEN]    = { "requests_unix_open",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_UNIX_CONNS,
                                    "requests in flight on Unix sockets" },
+        [PROGRAM_UNIX_CLOSE]   = { "requests_unix_close", "requests", "fentry/unix_release_sock",     HOOK_FUNCTION,       0,
+                                   "errors and client aborts on Unix sockets" },
         [PROGRAM_UDP_OPEN]     = { "requests_udp_open",   "requests", "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_UDP_PEERS,
                                    "requests in flight on UDP" },
         [PROGRAM_UDP_EXPIRE]   = { "requests_udp_expire", "requests", "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_UDP_ASKED,
@@ -196,7 +206,11 @@ static const struct {
         [PROGRAM_CPU_WAKE_NEW] = { "cpu_wake_new",        "cpu",      "tp_btf/sched_wakeup_new",      HOOK_TRACEPOINT,     0,
                                    "threads younger than the attach: all of contention" },
         [PROGRAM_CPU_WAKING]   = { "cpu_waking",          "cpu",      "tp_btf/sched_waking",          HOOK_TRACEPOINT,     0,
-                                   "futexWakes" },
+                                   "futexWakes, who ends waits: in 'qosctl resources', and requests that wait for others" },
+        [PROGRAM_CPU_LOCK]     = { "cpu_lock",            "cpu",      "tp_btf/contention_begin",      HOOK_TRACEPOINT,     0,
+                                   "which locks of the kernel threads wait for, in 'qosctl resources'" },
+        [PROGRAM_CPU_UNLOCK]   = { "cpu_unlock",          "cpu",      "tp_btf/contention_end",        HOOK_TRACEPOINT,     0,
+                                   "when they have them" },
         [PROGRAM_CPU_MOVE]     = { "cpu_move",            "cpu",      "tp_btf/cgroup_attach_task",    HOOK_TRACEPOINT,     0,
                                    "processes that are moved to the unit from elsewhere, or away" },
         [PROGRAM_FIND_THREADS] = { "cpu_find_threads",    "cpu",      "iter/task",                    HOOK_ITERATOR,       0,
@@ -227,9 +241,9 @@ static const struct {
                                    "the last page fault of each thread" },
         [PROGRAM_FIND_FAULTS]  = { "memory_find_faults",  "memory",   "iter/task",                    HOOK_ITERATOR,       0,
                                    "the newest page fault of each thread" },
-        [PROGRAM_FAULT_BEGIN]  = { "memory_fault_begin",  "memory",   "fentry/handle_mm_fault",       HOOK_TRACEPOINT,     0,
+        [PROGRAM_FAULT_BEGIN]  = { "memory_fault_begin",  "memory",   "fentry/handle_mm_fault",       HOOK_FUNCTION,       0,
                                    "the time of page faults" },
-        [PROGRAM_FAULT_END]    = { "memory_fault_end",    "memory",   "fexit/handle_mm_fault",        HOOK_TRACEPOINT,     0,
+        [PROGRAM_FAULT_END]    = { "memory_fault_end",    "memory",   "fexit/handle_mm_fault",        HOOK_FUNCTION,       0,
                                    "the time of page faults" },
         [PROGRAM_RECLAIM_BEGIN] = { "memory_reclaim_begin", "memory", "tp_btf/mm_vmscan_direct_reclaim_begin", HOOK_TRACEPOINT, 0,
                                    "reclaim by the unit's threads when the machine is short of memory" },
@@ -653,6 +667,7 @@ static int program_attach(Probe *p, Program i) {
         switch (program_table[i].type) {
 
         case HOOK_TRACEPOINT:
+        case HOOK_FUNCTION:
                 fd = bpf_raw_tracepoint_open(NULL, p->program_fds[i]);
                 break;
 
@@ -712,6 +727,30 @@ static void program_refuse(Probe *p, Program i, int error, const char *step) {
                                  program_table[i].name, program_table[i].hook, step, program_table[i].provides);
 }
 
+/* All at once is fast; what remains is found out one by one. Those that some kernels do not allow are apart, or all the others would be
+ * loaded twice there. */
+static void programs_load(Probe *p, uint64_t programs) {
+        uint64_t functions = 0;
+
+        for (Program i = 0; i < _PROGRAM_MAX; i++)
+                if (program_table[i].type == HOOK_FUNCTION)
+                        functions |= PROGRAM_BIT(i);
+        for (unsigned part = 0; part < 2; part++) {
+                uint64_t these = programs & (part == 0 ? ~functions : functions);
+                int all = these != 0 ? object_load(p, these) : 0;
+
+                for (Program i = 0; i < _PROGRAM_MAX && all < 0; i++) {
+                        int r;
+
+                        if (!(these & PROGRAM_BIT(i)))
+                                continue;
+                        r = these == PROGRAM_BIT(i) ? all : object_load(p, PROGRAM_BIT(i));
+                        if (r < 0)
+                                program_refuse(p, i, r, "loading");
+                }
+        }
+}
+
 int probe_start(Probe *p) {
         const uint64_t all = PROGRAM_BIT(_PROGRAM_REQUESTS_MAX) - 1;
         int r;
@@ -734,14 +773,7 @@ int probe_start(Probe *p) {
                 return r;
         }
 
-        /* All at once is fast; what remains is found out one by one */
-        r = object_load(p, all);
-        if (r < 0)
-                for (Program i = 0; i < _PROGRAM_REQUESTS_MAX; i++) {
-                        r = object_load(p, PROGRAM_BIT(i));
-                        if (r < 0)
-                                program_refuse(p, i, r, "loading");
-                }
+        programs_load(p, all);
 
         for (Program i = 0; i < _PROGRAM_REQUESTS_MAX; i++) {
                 if (p->program_fds[i] < 0)
@@ -792,7 +824,7 @@ static void library_drop(Probe *p, size_t i) {
 int probe_start_more(Probe *p, ProbeMask probe) {
         const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
         uint64_t missing = 0;
-        int all, r;
+        int r;
 
         if (!p->started)
                 return -ENODATA;
@@ -812,16 +844,10 @@ int probe_start_more(Probe *p, ProbeMask probe) {
         p->dropped = false;
 
         p->loaded_at = now_nsec(CLOCK_MONOTONIC);
-        all = object_load(p, missing);
-        for (Program i = first; i < end; i++) {
-                if (all < 0 && missing & PROGRAM_BIT(i)) {
-                        r = object_load(p, PROGRAM_BIT(i));
-                        if (r < 0)
-                                program_refuse(p, i, r, "loading");
-                }
+        programs_load(p, missing);
+        for (Program i = first; i < end; i++)
                 if (p->program_fds[i] >= 0)
                         store_push(p, "prog", program_table[i].name, p->program_fds[i]);
-        }
         (void) malloc_trim(0);
 
         for (Program i = first; i < end; i++) {
@@ -993,6 +1019,32 @@ static int library_attach(Probe *p, Library *l, const char *path) {
         return 0;
 }
 
+/* Who has a root directory of its own has the library at another path than qosd, if that can reach it at all. */
+static int library_attach_elsewhere(Probe *p, Library *l, const struct qos_library *found, char ret_path[static QOS_LIBRARY_PATH_SIZE]) {
+        _cleanup_free_ char *file_path = NULL, *line = NULL;
+        _cleanup_fclose_ FILE *f = NULL;
+        size_t size = 0;
+        int r;
+
+        r = mounts_file_path(found->names, MIN((size_t) found->names_size, sizeof(found->names)), &file_path);
+        if (r < 0)
+                return r;
+        f = fopen("/proc/self/mountinfo", "re");
+        if (!f)
+                return -errno;
+        r = -ENOENT;
+        while (r < 0 && getline(&line, &size, f) >= 0) {
+                _cleanup_free_ char *path = NULL;
+
+                if (mounts_line_find(line, found->device, file_path, &path) < 0)
+                        continue;
+                r = library_attach(p, l, path);
+                if (r >= 0)
+                        (void) snprintf(ret_path, QOS_LIBRARY_PATH_SIZE, "%s", path);
+        }
+        return r;
+}
+
 static Library* library_get(Probe *p, uint32_t device, uint64_t inode, bool make) {
         Library *l;
 
@@ -1027,6 +1079,8 @@ static int library_see(Probe *p, const struct qos_library *found) {
                 }
                 (void) snprintf(path, sizeof(path), "%.*s", (int) sizeof(path) - 1, found->path);
                 r = library_attach(p, l, path);
+                if (r < 0 && library_attach_elsewhere(p, l, found, path) >= 0)
+                        r = 0;
                 if (r < 0) {
                         free(p->library_reason);
                         if (asprintf(&p->library_reason, "'%s' cannot be watched: %s", path, strerror(-r)) < 0)

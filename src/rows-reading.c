@@ -6,6 +6,7 @@
 #include "manager.h"
 #include "metric.h"
 #include "nest.h"
+#include "probe.h"
 #include "rows-reading.h"
 
 /* A row passes from one peer to another ten times a second at most, and that takes some 10 us. */
@@ -188,9 +189,14 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row
         row->in_flight = from->in_flight;
         row->bytes_in = from->sums[QOS_ROW_SUM_BYTES_IN];
         row->bytes_out = from->sums[QOS_ROW_SUM_BYTES_OUT];
-        /* Nothing tells of these on Unix sockets */
+        /* Nobody gives up by himself on a Unix socket. Not every kernel tells that one is closed, and none how much a unit asks there */
+        if (row->family == AF_UNIX) {
+                row->errors_timeout = ABSENT;
+                if (!(probe_get_programs(u->manager->probe) & PROGRAM_BIT(PROGRAM_UNIX_CLOSE)))
+                        row->errors_reset = row->aborts = ABSENT;
+        }
         if (row->kind == ROW_PEER && row->family == AF_UNIX)
-                row->errors_reset = row->errors_timeout = row->aborts = row->bytes_in = row->bytes_out = ABSENT;
+                row->bytes_in = row->bytes_out = ABSENT;
         if (overlapping || window_is_overlapping(from->cells[QOS_ROW_BUNDLED], count))
                 row->latency = (Distribution) { ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT };
         else

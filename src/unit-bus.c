@@ -439,15 +439,26 @@ int unit_objects_emit_unit(UnitObjects *o, Unit *u) {
 }
 
 int unit_objects_emit_crossed(UnitObjects *o, Unit *u, const AlarmEvent *e) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         _cleanup_free_ char *path = NULL;
         int r;
 
         r = unit_get_bus_path(u, &path);
         if (r < 0)
                 return r;
-        return sd_bus_emit_signal(o->bus, path, Unit_INTERFACE, "ThresholdCrossed", "ssssdddttt",
-                                  e->rule.name, threshold_format_metric(&e->rule, /* named= */ false, (char[THRESHOLD_METRIC_MAX]) {}), threshold_state_to_string(e->state), threshold_state_to_string(e->previous),
+        r = sd_bus_message_new_signal(o->bus, &m, path, Unit_INTERFACE, "ThresholdCrossed");
+        if (r < 0)
+                return r;
+        r = sd_bus_message_append(m, "ssssdddttt", e->rule.name, threshold_format_metric(&e->rule, /* named= */ false, (char[THRESHOLD_METRIC_MAX]) {}),
+                                  threshold_state_to_string(e->state), threshold_state_to_string(e->previous),
                                   e->value, e->rule.limit, threshold_get_slack(&e->rule, e->value), e->samples, e->seq, e->timestamp);
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'a', "(sdd)");
+        for (size_t i = 0; i < e->n_shares && r >= 0; i++)
+                r = sd_bus_message_append(m, "(sdd)", alarm_share_name(e->shares + i), e->shares[i].share, e->shares[i].usual);
+        if (r >= 0)
+                r = sd_bus_message_close_container(m);
+        return r < 0 ? r : sd_bus_send(o->bus, m, NULL);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------ */

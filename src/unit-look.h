@@ -11,7 +11,7 @@ typedef struct UnitLook {
         uint64_t window;
         /* Put together by unit_look_need() */
         unsigned distributions;         /* of the unit as a server, by bits */
-        bool needs_requests, needs_gauges, needs_rows, needs_contention, needs_cells;
+        bool needs_requests, needs_gauges, needs_listeners, needs_rows, needs_contention, needs_cells;
 
         /* What is there after unit_look(): what is needed */
         uint64_t now;                   /* CLOCK_MONOTONIC ns */
@@ -40,7 +40,8 @@ size_t unit_get_share_changes(Unit *u, uint64_t now, uint64_t window, ShareChang
 
 /* The rule will be looked at, over the same window. */
 void unit_look_need(UnitLook *l, const ThresholdRule *rule);
-/* Takes the reading. now: CLOCK_MONOTONIC ns; gauges may be as old as those of any other reading. */
+/* Takes the reading. now: CLOCK_MONOTONIC ns; where nothing is known of that moment any more, it is of a later one. Gauges may be as
+ * old as those of any other reading. */
 void unit_look(Unit *u, uint64_t now, UnitLook *l);
 
 /* What the metric of the rule is: requests of which no answer has begun to leave for longer than the limit count as beyond it, in

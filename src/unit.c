@@ -106,10 +106,30 @@ static uint64_t gauge(const WindowBooks *w, size_t offset) {
 /* A question that came since the last look has no age yet. */
 static bool gauges_are_missing(const Manager *m, const WindowBooks *w) {
         for (size_t i = 0; i < w->n; i++)
-                if (w->books[i].map->oldest_session != m->oldest_session &&
+                if ((m->oldest_session == 0 || w->books[i].map->oldest_session != m->oldest_session) &&
                     __atomic_load_n(&w->books[i].map->in_flight, __ATOMIC_RELAXED) > 0)
                         return true;
         return false;
+}
+
+static bool manager_has_in_flight(const Manager *m) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *u = m->units[i] ?: m->closed[i];
+
+                if (u && u->view && __atomic_load_n(&u->view->in_flight, __ATOMIC_RELAXED) > 0)
+                        return true;
+        }
+        return false;
+}
+
+/* missing: something is in flight that was not at the last look, perhaps in a queue of accept(). */
+static void listeners_refresh(Manager *m, uint64_t now, bool missing) {
+        if (m->listeners_at != 0 && now < m->listeners_at + GAUGES_AGE_NSEC && !missing)
+                return;
+
+        m->listeners_at = now;
+        if (probe_read_listeners(m->probe, &m->listeners_session) < 0)
+                m->listeners_session = 0;
 }
 
 static void gauges_refresh(Manager *m, uint64_t now, bool missing) {
@@ -117,9 +137,8 @@ static void gauges_refresh(Manager *m, uint64_t now, bool missing) {
                 return;
 
         m->gauges_at = now;
-        if (probe_read_listeners(m->probe, &m->listeners_session) < 0)
-                m->listeners_session = 0;
-        if (probe_read_oldest(m->probe, &m->oldest_session) < 0)
+        /* What is not in flight has no age. Whatever comes from now on has none that is known, as if it came after the look */
+        if (!manager_has_in_flight(m) || probe_read_oldest(m->probe, &m->oldest_session) < 0)
                 m->oldest_session = 0;
         if (now >= m->udp_expired_at + UDP_EXPIRE_NSEC) {
                 m->udp_expired_at = now;
@@ -224,7 +243,7 @@ static const struct {
 };
 
 /* Of requests, in which states the threads were that served them. */
-static void service_fill(const WindowReading *reading, Server *s) {
+static void service_fill(const WindowReading *reading, uint64_t programs, Server *s) {
         const uint64_t *sums = reading->sums + QOS_SUM_STATES;
         uint64_t attributed = reading->sums[QOS_SUM_ATTRIBUTED];
         double all = 0;
@@ -236,6 +255,8 @@ static void service_fill(const WindowReading *reading, Server *s) {
                 s->service_states.attributed = (double) MIN(attributed, s->count) / s->count;
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 s->service_states.shares[i] = attributed > 0 && all > 0 ? MAX((int64_t) sums[i], INT64_C(0)) / all : NAN;
+        if (has(programs, PROGRAM_BIT(PROGRAM_CPU_WAKING)) && attributed > 0 && all > 0)
+                s->service_states.held = fmin((double) sums[QOS_STATE_HELD] / all, 1);
 }
 
 /* Of the distributions those that were read, by bits; the others are absent. */
@@ -258,11 +279,11 @@ static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *rea
                         distribution_set_absent(value);
         }
 
-        s->service_states.attributed = NAN;
+        s->service_states.attributed = s->service_states.held = NAN;
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 s->service_states.shares[i] = NAN;
         if (u->contention_probes & PROBE_CPU && has(programs, NEEDS_STATES | NEEDS_EXCHANGES) && !overlapping)
-                service_fill(reading, s);
+                service_fill(reading, programs, s);
 
         s->rate = s->count == ABSENT || reading->covered == 0 ? NAN : s->count * (double) NSEC_PER_SEC / reading->covered;
         /* Of connections that are only learned when they are read, what came before is not counted */
@@ -563,7 +584,7 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
         WindowBooks books = {};
         ContentionReading contention;
         RowsReading rows_total;
-        bool measurable;
+        bool measurable, missing;
         Snapshot totals = {}, s = {
                 .window = window,
                 .timestamp = at ? at->realtime : now_nsec(CLOCK_REALTIME),
@@ -575,7 +596,9 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
 
         if (u->view) {
                 unit_get_books(u, buffer, &books);
-                gauges_refresh(u->manager, now, gauges_are_missing(u->manager, &books));
+                missing = gauges_are_missing(u->manager, &books);
+                listeners_refresh(u->manager, now, missing);
+                gauges_refresh(u->manager, now, missing);
         }
 
         if (!u->view ||
@@ -662,15 +685,13 @@ static bool metric_get_server_quantile(const Metric *metric, enum qos_distributi
         const char *name;
         size_t length;
 
-        if (!threshold_get_quantile(metric, &name, &length, ret_q))
-                return false;
         if (METRIC_IS_IN(metric, requests.server.latency))
                 *ret_distribution = QOS_LATENCY;
         else if (METRIC_IS_IN(metric, requests.server.first_byte))
                 *ret_distribution = QOS_FIRST_BYTE;
         else
                 return false;
-        return true;
+        return threshold_get_quantile(metric, &name, &length, ret_q);
 }
 
 bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good, uint64_t *ret_total) {
@@ -696,7 +717,7 @@ void unit_look_begin(UnitLook *l, uint64_t window) {
         /* Not the readings, which are large */
         l->window = window;
         l->distributions = 0;
-        l->needs_requests = l->needs_gauges = l->needs_rows = l->needs_contention = l->needs_cells = false;
+        l->needs_requests = l->needs_gauges = l->needs_listeners = l->needs_rows = l->needs_contention = l->needs_cells = false;
 }
 
 void unit_look_need(UnitLook *l, const ThresholdRule *rule) {
@@ -718,9 +739,9 @@ void unit_look_need(UnitLook *l, const ThresholdRule *rule) {
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                 if (metric->offset - offsetof(Metrics, requests.server) - server_distributions[d].offset < sizeof(Distribution))
                         l->distributions |= 1U << d;
+        l->needs_listeners = l->needs_listeners || METRIC_IS_IN(metric, requests.server.connections);
         l->needs_gauges = l->needs_gauges ||
                 METRIC_IS_IN(metric, requests.server.in_flight) || METRIC_IS_IN(metric, requests.server.oldest_in_flight) ||
-                METRIC_IS_IN(metric, requests.server.connections) ||
                 METRIC_IS_IN(metric, requests.server.latency) || METRIC_IS_IN(metric, requests.server.first_byte);
 }
 
@@ -742,16 +763,26 @@ void unit_look(Unit *u, uint64_t now, UnitLook *l) {
         Manager *m = u->manager;
         WindowBook buffer[UNITS_MAX_LIMIT];
         WindowBooks books = {};
+        int r;
 
         l->now = now;
         l->timestamp = now_nsec(CLOCK_REALTIME);
         l->measured = false;
         if (l->needs_requests && u->view) {
                 unit_get_books(u, buffer, &books);
+                if (l->needs_listeners)
+                        listeners_refresh(m, now, false);
                 /* Together with the rows, for which the sessions have to be those of one look */
                 if (l->needs_gauges || l->needs_rows)
                         gauges_refresh(m, now, false);
-                l->measured = window_read_some(&books, now, l->window, l->distributions, &l->reading) >= 0;
+                r = window_read_some(&books, now, l->window, l->distributions, &l->reading);
+                if (r == -EAGAIN) {
+                        /* Who was held up since then looks for what is overwritten by now: that is no reason not to know anything */
+                        l->now = now = now_nsec(CLOCK_MONOTONIC);
+                        l->timestamp = now_nsec(CLOCK_REALTIME);
+                        r = window_read_some(&books, now, l->window, l->distributions, &l->reading);
+                }
+                l->measured = r >= 0;
         }
         if (l->measured) {
                 metrics_fill(u, &books, &l->reading, l->distributions, now, &l->metrics);
@@ -895,6 +926,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
         WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
         WindowBooks books;
+        bool missing;
 
         assert(u->view); /* it does not go again while the unit is attached */
 
@@ -906,7 +938,9 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
         };
 
         unit_get_books(u, buffer, &books);
-        gauges_refresh(u->manager, now, gauges_are_missing(u->manager, &books));
+        missing = gauges_are_missing(u->manager, &books);
+        listeners_refresh(u->manager, now, missing);
+        gauges_refresh(u->manager, now, missing);
         window_read_since(&books, now, mark, &reading);
         (void) window_read(&books, now, WINDOW_TOTAL, &total); /* which never fails */
         ret->covered = reading.covered;
@@ -1169,8 +1203,9 @@ const char* unit_degraded_reason(Unit *u) {
         uint64_t programs = probe_get_programs(u->manager->probe);
         unsigned missing = 0;
 
+        /* What not all kernels tell is more than what there is without */
         for (unsigned i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
-                if (!(programs & PROGRAM_BIT(i)))
+                if (i != PROGRAM_UNIX_CLOSE && !(programs & PROGRAM_BIT(i)))
                         missing++;
 
         free(u->degraded);

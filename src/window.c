@@ -44,6 +44,7 @@ static uint32_t load32(const __u32 *p) {
 typedef struct Parts {
         struct {
                 unsigned first, end;
+                unsigned sum;           /* all cells are the same as long as this is; QOS_SUMS: there is none */
         } parts[QOS_DISTRIBUTIONS + 1];
         unsigned n;
         unsigned distributions;         /* by bits, with those that they are differences from */
@@ -55,7 +56,8 @@ typedef struct Parts {
 
 static const Parts all_parts = { .parts = { { 0, QOS_CELLS } }, .n = 1, .distributions = WINDOW_ALL_DISTRIBUTIONS };
 
-/* The bins of the distributions, and all that is no bin. */
+/* The bins of the distributions, and all that is no bin. What is kept as a difference from another one is nearly always 0, and so is
+ * its sum. */
 static Parts parts_of(unsigned distributions) {
         Parts p = {};
 
@@ -69,9 +71,11 @@ static Parts parts_of(unsigned distributions) {
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                 if (distributions & 1U << d) {
                         p.parts[p.n].first = QOS_DISTRIBUTION_FIRST_CELL(d);
+                        p.parts[p.n].sum = d == QOS_LATENCY || d == QOS_RECEIVE || d == QOS_ANSWER ? d : QOS_SUMS;
                         p.parts[p.n++].end = QOS_DISTRIBUTION_FIRST_CELL(d) + QOS_DISTRIBUTION_BINS(d);
                 }
         p.parts[p.n].first = QOS_CELL_COUNT;
+        p.parts[p.n].sum = QOS_SUMS;
         p.parts[p.n++].end = QOS_CELLS;
         return p;
 }
@@ -97,13 +101,15 @@ static void counters_read(const struct qos_unit *u, const Parts *parts, uint64_t
 }
 
 /* A bin and the sum beside it are two words: while programs run a sample may be in the one already and not in the other.
- * Two equal readings in a row have no sample between. Under constant load none may be found; then what is off is one
+ * Two equal readings in a row have no sample between. Each takes some microseconds: at 100000 requests per second two out of three
+ * are not equal, and none is among SETTLE_TRIES once in half a million times. Above that none may be found; then what is off is one
  * sample per CPU out of very many. */
+#define SETTLE_TRIES 32
 static void counters_read_settled(const struct qos_unit *u, const Parts *parts, uint64_t *cells, uint64_t *sums) {
         uint64_t cells_before[QOS_CELLS], sums_before[QOS_SUMS];
 
         counters_read(u, parts, cells, sums);
-        for (unsigned try = 0; try < 4; try++) {
+        for (unsigned try = 0; try < SETTLE_TRIES; try++) {
                 bool settled;
 
                 parts_foreach(i, parts)
@@ -121,19 +127,15 @@ static void counters_read_settled(const struct qos_unit *u, const Parts *parts, 
         }
 }
 
-/* As counters_read_settled(), in less time. wide: 64 bit wide, or as a checkpoint has them. A sample is in the sum first, and in its
- * bin then: while the sums stay as they are, none has come. */
-static void parts_read_settled(const struct qos_unit *u, const Parts *parts, bool wide, uint64_t *cells, uint64_t *sums) {
+/* As counters_read_settled(), in less time. A sample is in the sum first, and in its bin then: while the sums stay as they are, none
+ * has come. */
+static void parts_read_settled(const struct qos_unit *u, const Parts *parts, uint64_t *cells, uint64_t *sums) {
         uint64_t again[QOS_SUMS];
 
         for (unsigned i = 0; i < QOS_SUMS; i++)
                 sums[i] = load(&u->sums[i]);
         for (unsigned try = 0; try < 4; try++) {
-                if (wide)
-                        counters_read(u, parts, cells, again);
-                else
-                        parts_foreach(i, parts)
-                                cells[i] = __atomic_load_n(&u->cells[i], __ATOMIC_RELAXED);
+                counters_read(u, parts, cells, again);
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
                 for (unsigned i = 0; i < QOS_SUMS; i++)
                         again[i] = load(&u->sums[i]);
@@ -150,39 +152,119 @@ typedef struct Checkpoint {
         int64_t in_flight, open;
 } Checkpoint;
 
-/* -ENOENT: there is none for the boundary. */
-static int checkpoint_read(const struct qos_unit *u, const Parts *parts, unsigned level, uint64_t boundary, Checkpoint *ret) {
-        for (unsigned i = 0; i < QOS_LEVEL_CHECKPOINTS(level); i++) {
-                const struct qos_checkpoint *c = &u->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) + i];
-                uint64_t first, last;
+/* The checkpoint that has the boundary, and what its two words were then. NULL: there is none. */
+static const struct qos_checkpoint* checkpoint_find(const struct qos_unit *u, unsigned level, uint64_t boundary, uint64_t *ret_first, uint64_t *ret_last) {
+        unsigned n = QOS_LEVEL_CHECKPOINTS(level), guess;
+        uint64_t epoch = load(&u->epoch) / QOS_LEVEL_EPOCHS(level);
 
-                last = load(&c->last);
-                first = load(&c->first);
+        /* Where there is one for each boundary it is this one, where there are fewer one that was written later. They lie pages apart:
+         * to look at all of them takes as long as to read one */
+        guess = (load32(&u->written[level]) % n + 2 * n - 1 - (epoch - MIN(boundary, epoch)) % n) % n;
+        for (unsigned i = 0; i < n; i++) {
+                const struct qos_checkpoint *c = &u->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) + (guess + i) % n];
+                uint64_t last = load(&c->last), first = load(&c->first);
+
                 if (boundary < first || boundary > last)
                         continue;
-
-                parts_foreach(cell, parts)
-                        ret->cells[cell] = __atomic_load_n(&c->cells[cell], __ATOMIC_RELAXED);
-                for (unsigned k = 0; k < QOS_SUMS; k++)
-                        ret->sums[k] = __atomic_load_n(&c->sums[k], __ATOMIC_RELAXED);
-                ret->in_flight = __atomic_load_n(&c->in_flight, __ATOMIC_RELAXED);
-                ret->open = __atomic_load_n(&c->open, __ATOMIC_RELAXED);
-
-                __atomic_thread_fence(__ATOMIC_ACQUIRE);
-                if (load(&c->last) != last || load(&c->first) != first)
-                        return -ENOENT;
-                return 0;
+                *ret_first = first;
+                *ret_last = last;
+                return c;
         }
+        return NULL;
+}
 
-        return -ENOENT;
+/* Whether it was the same all the time that it was read. */
+static bool checkpoint_is_still(const struct qos_checkpoint *c, uint64_t first, uint64_t last) {
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        return load(&c->last) == last && load(&c->first) == first;
+}
+
+/* -ENOENT: there is none for the boundary. */
+static int checkpoint_read(const struct qos_unit *u, unsigned level, uint64_t boundary, Checkpoint *ret) {
+        const struct qos_checkpoint *c;
+        uint64_t first, last;
+
+        c = checkpoint_find(u, level, boundary, &first, &last);
+        if (!c)
+                return -ENOENT;
+        for (unsigned cell = 0; cell < QOS_CELLS; cell++)
+                ret->cells[cell] = __atomic_load_n(&c->cells[cell], __ATOMIC_RELAXED);
+        for (unsigned k = 0; k < QOS_SUMS; k++)
+                ret->sums[k] = __atomic_load_n(&c->sums[k], __ATOMIC_RELAXED);
+        ret->in_flight = __atomic_load_n(&c->in_flight, __ATOMIC_RELAXED);
+        ret->open = __atomic_load_n(&c->open, __ATOMIC_RELAXED);
+        return checkpoint_is_still(c, first, last) ? 0 : -ENOENT;
 }
 
 /* Modulo 2^32, and below zero where what is kept is a difference */
-static void checkpoint_subtract(const Checkpoint *c, const Parts *parts, uint64_t *cells, uint64_t *sums) {
-        parts_foreach(i, parts)
+static void checkpoint_subtract(const Checkpoint *c, uint64_t *cells, uint64_t *sums) {
+        for (unsigned i = 0; i < QOS_CELLS; i++)
                 cells[i] = (uint64_t) (int64_t) (int32_t) ((uint32_t) cells[i] - c->cells[i]);
         for (unsigned k = 0; k < QOS_SUMS; k++)
                 sums[k] -= c->sums[k];
+}
+
+/* What the counters are ahead of a checkpoint. Of some thousand cells a window has some dozen: the others are only compared. */
+typedef struct Changes {
+        unsigned n;
+        uint16_t cells[QOS_CELLS];
+        int32_t by[QOS_CELLS];
+        uint64_t sums[QOS_SUMS];
+} Changes;
+
+static void change_add(Changes *changes, const struct qos_unit *u, const struct qos_checkpoint *c, unsigned cell) {
+        uint32_t by = __atomic_load_n(&u->cells[cell], __ATOMIC_RELAXED) - __atomic_load_n(&c->cells[cell], __ATOMIC_RELAXED);
+
+        if (by == 0)
+                return;
+        changes->cells[changes->n] = cell;
+        changes->by[changes->n++] = (int32_t) by;
+}
+
+/* Both cells of a pair at once: they lie where a word does. */
+static uint64_t load_pair(const __u32 *p) {
+        return __atomic_load_n((const uint64_t*) (const void*) p, __ATOMIC_RELAXED);
+}
+
+_Static_assert(offsetof(struct qos_unit, cells) % sizeof(uint64_t) == 0 && offsetof(struct qos_checkpoint, cells) % sizeof(uint64_t) == 0 &&
+               GRID_FINE_BINS % 2 == 0 && GRID_COARSE_BINS % 2 == 0, "pairs of cells are words");
+
+/* Settled as in parts_read_settled(). -ENOENT: there is no such checkpoint. */
+static int changes_read(const struct qos_unit *u, const Parts *parts, unsigned level, uint64_t boundary, Changes *ret) {
+        const struct qos_checkpoint *c;
+        uint64_t first, last, again[QOS_SUMS];
+
+        c = checkpoint_find(u, level, boundary, &first, &last);
+        if (!c)
+                return -ENOENT;
+
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                ret->sums[i] = load(&u->sums[i]);
+        for (unsigned try = 0; try < 4; try++) {
+                ret->n = 0;
+                for (unsigned k = 0; k < parts->n; k++) {
+                        unsigned cell = parts->parts[k].first, end = parts->parts[k].end, sum = parts->parts[k].sum;
+
+                        if (sum < QOS_SUMS && ret->sums[sum] == __atomic_load_n(&c->sums[sum], __ATOMIC_RELAXED))
+                                continue;
+                        for (; cell + 1 < end; cell += 2)
+                                if (load_pair(&u->cells[cell]) != load_pair(&c->cells[cell])) {
+                                        change_add(ret, u, c, cell);
+                                        change_add(ret, u, c, cell + 1);
+                                }
+                        if (cell < end)
+                                change_add(ret, u, c, cell);
+                }
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                for (unsigned i = 0; i < QOS_SUMS; i++)
+                        again[i] = load(&u->sums[i]);
+                if (memcmp(ret->sums, again, sizeof(again)) == 0)
+                        break;
+                memcpy(ret->sums, again, sizeof(again));
+        }
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                ret->sums[i] -= __atomic_load_n(&c->sums[i], __ATOMIC_RELAXED);
+        return checkpoint_is_still(c, first, last) ? 0 : -ENOENT;
 }
 
 static void maxima_read(const struct qos_unit *u, unsigned level, uint64_t first, uint64_t last, uint64_t *ret) {
@@ -265,6 +347,24 @@ static void reading_add(WindowReading *r, const Parts *parts, const uint64_t *ce
                 r->sums[i] += sums[i];
 }
 
+static void reading_add_changes(WindowReading *r, const Changes *changes) {
+        for (unsigned i = 0; i < changes->n; i++)
+                r->cells[changes->cells[i]] += (uint64_t) (int64_t) changes->by[i];
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                r->sums[i] += changes->sums[i];
+}
+
+/* Nothing in it yet, of what is wanted. */
+static void reading_begin(WindowReading *r, const Parts *parts, uint64_t boundary, uint64_t covered) {
+        for (unsigned k = 0; k < parts->n; k++)
+                memset(r->cells + parts->parts[k].first, 0, (parts->parts[k].end - parts->parts[k].first) * sizeof(r->cells[0]));
+        memset(r->sums, 0, sizeof(r->sums));
+        memset(r->maxima, 0, sizeof(r->maxima));
+        r->boundary = boundary;
+        r->covered = covered;
+        r->signature = 0;
+}
+
 static void reading_subtract(WindowReading *r, const Parts *parts, const WindowMark *mark) {
         parts_foreach(i, parts)
                 r->cells[i] -= mark->cells[i];
@@ -282,7 +382,7 @@ static void reading_sign(WindowReading *r, const Parts *parts, const uint64_t *c
 static void books_read(const WindowBook *books, size_t n, const Parts *parts, WindowReading *ret) {
         uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
 
-        *ret = (WindowReading) {};
+        reading_begin(ret, parts, 0, 0);
         for (size_t i = 0; i < n; i++) {
                 counters_read_settled(books[i].map, parts, cells, sums);
                 reading_add(ret, parts, cells, sums);
@@ -332,32 +432,41 @@ static void total_read(const WindowBooks *w, uint64_t now, const Parts *parts, W
 static int book_read(const WindowBook *b, unsigned level, uint64_t boundary, uint64_t current, const Parts *parts, WindowReading *ret) {
         uint64_t cells[QOS_CELLS], sums[QOS_SUMS], step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
         const struct qos_unit *u = b->map;
+        bool young = boundary * step <= b->since;
         Checkpoint checkpoint;
+        Changes changes;
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
                 /* Before the counters: an event in between can then only be in both */
                 bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary;
 
-                /* The newest event is older than the window, and nobody asks what there was before */
-                if (quiet && parts != &all_parts && boundary * step > b->since)
-                        return 0;
-
                 /* Ten times a second for each unit with thresholds, where it is some */
+                if (parts != &all_parts && !young) {
+                        /* The newest event is older than the window, and nobody asks what there was before */
+                        if (quiet)
+                                return 0;
+                        if (changes_read(u, parts, level, boundary, &changes) < 0)
+                                continue;
+                        reading_add_changes(ret, &changes);
+                        maxima_read(u, level, boundary, current, ret->maxima);
+                        return 1;
+                }
+
                 if (parts == &all_parts)
                         counters_read_settled(u, parts, cells, sums);
                 else
-                        parts_read_settled(u, parts, /* wide= */ boundary * step <= b->since, cells, sums);
+                        parts_read_settled(u, parts, cells, sums);
 
-                if (boundary * step <= b->since) {
+                if (young) {
                         reading_add(ret, parts, cells, sums);
                         reading_sign(ret, parts, cells, sums);
                         maxima_read(u, level, b->since / step, current, ret->maxima);
                         return 1;
                 }
 
-                if (checkpoint_read(u, parts, level, boundary, &checkpoint) >= 0) {
+                if (checkpoint_read(u, level, boundary, &checkpoint) >= 0) {
                         reading_sign(ret, parts, cells, sums);
-                        checkpoint_subtract(&checkpoint, parts, cells, sums);
+                        checkpoint_subtract(&checkpoint, cells, sums);
                         reading_add(ret, parts, cells, sums);
                         maxima_read(u, level, boundary, current, ret->maxima);
                         return 1;
@@ -405,10 +514,7 @@ static int parts_read(const WindowBooks *w, uint64_t now, uint64_t window, const
                 for (size_t i = 0; i < w->n; i++)
                         maxima_read(w->books[i].map, level, w->attached_at / step, current, ret->maxima);
         } else {
-                *ret = (WindowReading) {
-                        .boundary = boundary * step,
-                        .covered = now - boundary * step,
-                };
+                reading_begin(ret, parts, boundary * step, now - boundary * step);
                 for (size_t i = 0; i < w->n; i++) {
                         r = book_read(&w->books[i], level, boundary, current, parts, ret);
                         if (r < 0)
@@ -439,7 +545,6 @@ int window_read_distribution(const WindowBook *b, uint64_t now, uint64_t window,
         const Parts parts = parts_of(1U << d);
         uint64_t step, current, boundary;
         const struct qos_unit *u = b->map;
-        Checkpoint checkpoint;
         unsigned level;
         int r;
 
@@ -451,36 +556,17 @@ int window_read_distribution(const WindowBook *b, uint64_t now, uint64_t window,
         step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
         current = now / step;
         boundary = window == WINDOW_TOTAL ? 0 : window_boundary(current, window / step);
-        memset(ret->maxima, 0, sizeof(ret->maxima));
 
-        if (boundary * step <= b->since) {
-                ret->boundary = b->since;
-                parts_read_settled(u, &parts, /* wide= */ true, ret->cells, ret->sums);
-                if (window == WINDOW_TOTAL)
-                        for (enum qos_distribution i = 0; i < QOS_DISTRIBUTIONS; i++)
-                                ret->maxima[i] = load(&u->maxima_total[i]);
-                else
-                        maxima_read(u, level, b->since / step, current, ret->maxima);
+        if (window == WINDOW_TOTAL) {
+                reading_begin(ret, &parts, b->since, 0);
+                parts_read_settled(u, &parts, ret->cells, ret->sums);
+                for (enum qos_distribution i = 0; i < QOS_DISTRIBUTIONS; i++)
+                        ret->maxima[i] = load(&u->maxima_total[i]);
         } else {
-                ret->boundary = boundary * step;
-                r = -EAGAIN;
-                for (unsigned try = 0; try < TRIES_MAX && r < 0; try++) {
-                        bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary;
-
-                        parts_read_settled(u, &parts, /* wide= */ false, ret->cells, ret->sums);
-                        r = checkpoint_read(u, &parts, level, boundary, &checkpoint);
-                        if (r >= 0) {
-                                checkpoint_subtract(&checkpoint, &parts, ret->cells, ret->sums);
-                                maxima_read(u, level, boundary, current, ret->maxima);
-                        } else if (quiet && load(&u->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
-                                parts_foreach(i, &parts)
-                                        ret->cells[i] = 0;
-                                memset(ret->sums, 0, sizeof(ret->sums));
-                                r = 0;
-                        }
-                }
+                reading_begin(ret, &parts, MAX(boundary * step, b->since), 0);
+                r = book_read(b, level, boundary, current, &parts, ret);
                 if (r < 0)
-                        return -EAGAIN;
+                        return r;
         }
 
         ret->covered = now > ret->boundary ? now - ret->boundary : 0;
@@ -542,12 +628,12 @@ static int boundary_read(const WindowBook *b, uint64_t boundary, Checkpoint *ret
         }
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
-                if (checkpoint_read(u, &all_parts, 2, boundary, ret) >= 0)
+                if (checkpoint_read(u, 2, boundary, ret) >= 0)
                         return 0;
 
                 /* Nobody has come since, so there is none yet: it would be what is there now */
                 if (load(&u->epoch) / QOS_LEVEL_EPOCHS(2) >= boundary) {
-                        if (load32(&u->rolling) == 0 && checkpoint_read(u, &all_parts, 2, boundary, ret) < 0)
+                        if (load32(&u->rolling) == 0 && checkpoint_read(u, 2, boundary, ret) < 0)
                                 return -ENODATA;
                         continue;
                 }
@@ -641,17 +727,13 @@ int window_read_clock(const struct qos_unit *u, unsigned level, uint64_t boundar
         assert(ret);
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
-                uint64_t now;
+                const struct qos_checkpoint *c;
+                uint64_t now, first, last;
 
-                for (unsigned i = 0; i < QOS_LEVEL_CHECKPOINTS(level); i++) {
-                        const struct qos_checkpoint *c = &u->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) + i];
-                        uint64_t last = load(&c->last), first = load(&c->first);
-
-                        if (boundary < first || boundary > last)
-                                continue;
+                c = checkpoint_find(u, level, boundary, &first, &last);
+                if (c) {
                         *ret = load(&c->serving);
-                        __atomic_thread_fence(__ATOMIC_ACQUIRE);
-                        if (load(&c->last) == last && load(&c->first) == first)
+                        if (checkpoint_is_still(c, first, last))
                                 return 0;
                 }
                 /* Nobody has come since, so it would be what is there now */
@@ -1031,9 +1113,9 @@ static uint64_t bin_value(const Bins *b, unsigned bin, uint64_t maximum) {
 }
 
 /* The largest sample. It is kept in another word than the bins, per sub-window: a reader that was held up between the
- * two may find it missing or overwritten, and then the highest bin that is not empty is what is known. */
-static uint64_t maximum_of(const Bins *b) {
-        for (unsigned bin = b->n; bin-- > 0;) {
+ * two may find it missing or overwritten, and then the highest bin that is not empty is what is known. end: behind it. */
+static uint64_t maximum_of(const Bins *b, unsigned end) {
+        for (unsigned bin = end; bin-- > 0;) {
                 uint64_t lower, upper;
 
                 if (b->count[bin] == 0)
@@ -1044,40 +1126,47 @@ static uint64_t maximum_of(const Bins *b) {
         return 0;
 }
 
-static uint64_t quantile(const Bins *b, uint64_t n, uint64_t maximum, double q, unsigned minimum_samples) {
-        uint64_t rank, seen = 0;
+/* + 1e-9 because 0.1 * 50 may be a little less than 5 */
+static bool quantile_is_known(uint64_t n, double q, unsigned minimum_samples) {
+        return n * MIN(q, 1 - q) + 1e-9 >= minimum_samples;
+}
 
-        /* The nearest-rank quantile; + 1e-9 because 0.1 * 50 may be a little less than 5 */
-        if (n * MIN(q, 1 - q) + 1e-9 < minimum_samples)
-                return ABSENT;
-        rank = MAX((uint64_t) ceil(n * q - 1e-9), UINT64_C(1));
-
-        for (unsigned i = 0; i < b->n; i++) {
-                seen += b->count[i];
-                if (seen >= rank)
-                        return bin_value(b, i, maximum);
-        }
-
-        return maximum;
+/* Of the nearest-rank quantile: 1 … n. */
+static uint64_t quantile_get_rank(uint64_t n, double q) {
+        return MAX((uint64_t) ceil(n * q - 1e-9), UINT64_C(1));
 }
 
 static void bins_get_distribution(const Bins *b, unsigned minimum_samples, Distribution *ret) {
-        uint64_t n = 0, maximum;
-
-        for (unsigned i = 0; i < b->n; i++)
-                n += b->count[i];
-
-        maximum = n > 0 ? maximum_of(b) : 0;
-        *ret = (Distribution) {
-                .count = n,
-                .mean = n > 0 ? MIN(b->sum / n, maximum) : ABSENT,
-                .max = n > 0 ? maximum : ABSENT,
-                .p50 = quantile(b, n, maximum, 0.5, minimum_samples),
-                .p90 = quantile(b, n, maximum, 0.9, minimum_samples),
-                .p95 = quantile(b, n, maximum, 0.95, minimum_samples),
-                .p99 = quantile(b, n, maximum, 0.99, minimum_samples),
-                .p999 = quantile(b, n, maximum, 0.999, minimum_samples),
+        const struct {
+                double q;
+                uint64_t *value;
+        } quantiles[] = {
+                { 0.5,   &ret->p50  },
+                { 0.9,   &ret->p90  },
+                { 0.95,  &ret->p95  },
+                { 0.99,  &ret->p99  },
+                { 0.999, &ret->p999 },
         };
+        uint64_t n = 0, maximum, seen = 0;
+        unsigned bin = 0, end = 0;
+
+        for (unsigned i = 0; i < b->n; i++) {
+                n += b->count[i];
+                end = b->count[i] > 0 ? i + 1 : end;
+        }
+
+        *ret = (Distribution) { n, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT };
+        if (n == 0)
+                return;
+
+        ret->max = maximum = maximum_of(b, end);
+        ret->mean = MIN(b->sum / n, maximum);
+        /* In one pass: each lies above the one before, and takes as many samples at least */
+        for (size_t i = 0; i < ELEMENTSOF(quantiles) && quantile_is_known(n, quantiles[i].q, minimum_samples); i++) {
+                while (seen < quantile_get_rank(n, quantiles[i].q))
+                        seen += b->count[bin++];
+                *quantiles[i].value = bin_value(b, bin - 1, maximum);
+        }
 }
 
 void window_get_distribution(const WindowReading *reading, enum qos_distribution d, unsigned minimum_samples, Distribution *ret) {
@@ -1095,22 +1184,22 @@ uint64_t window_get_quantile(const WindowReading *reading, enum qos_distribution
                 n += b.count[i];
         *ret_samples = n + waiting;
 
-        rank = MAX((uint64_t) ceil((n + waiting) * q - 1e-9), UINT64_C(1));
+        rank = quantile_get_rank(n + waiting, q);
         if (waiting > 0 && rank > n)
                 return WINDOW_WAITING;
-        if ((n + waiting) * MIN(q, 1 - q) + 1e-9 < minimum_samples)
+        if (!quantile_is_known(n + waiting, q, minimum_samples))
                 return ABSENT;
         for (unsigned i = 0; i < b.n; i++) {
                 seen += b.count[i];
                 if (seen >= rank)
-                        return bin_value(&b, i, maximum_of(&b));
+                        return bin_value(&b, i, maximum_of(&b, b.n));
         }
         return ABSENT;
 }
 
 uint64_t window_count_within(const WindowReading *reading, enum qos_distribution d, double limit) {
         Bins b = reading_get_bins(reading, d);
-        uint64_t maximum = maximum_of(&b), n = 0;
+        uint64_t maximum = maximum_of(&b, b.n), n = 0;
 
         for (unsigned i = 0; i < b.n; i++)
                 if (b.count[i] > 0 && bin_value(&b, i, maximum) <= limit)
@@ -1152,7 +1241,7 @@ void window_get_bins(const WindowReading *reading, enum qos_distribution d, Wind
         for (unsigned i = 0; i < b.n; i++)
                 ret->count[QOS_DISTRIBUTION_IS_FINE(d) ? grid_coarse_bin(i) : i] += b.count[i];
         /* As the finer bins know it, should it be missing */
-        ret->max = maximum_of(&b);
+        ret->max = maximum_of(&b, b.n);
 }
 
 void window_bins_coarsen(WindowBins *b) {

@@ -75,7 +75,8 @@ uint64_t window_boundary(uint64_t current, uint64_t n);
  * the reader again and again. */
 int window_read(const WindowBooks *books, uint64_t now, uint64_t window, WindowReading *ret);
 
-/* The same of these distributions alone, by bits (1 << QOS_LATENCY), and of all that is in no distribution. No signature. */
+/* The same of these distributions alone, by bits (1 << QOS_LATENCY), and of all that is in no distribution. No signature, and nothing
+ * where the bins of the other distributions are. Takes as long as there are samples: ten times a second for each unit with thresholds. */
 #define WINDOW_ALL_DISTRIBUTIONS ((1U << QOS_DISTRIBUTIONS) - 1)
 int window_read_some(const WindowBooks *books, uint64_t now, uint64_t window, unsigned distributions, WindowReading *ret);
 

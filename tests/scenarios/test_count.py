@@ -83,12 +83,23 @@ def ipv4_mapped():
 
 @test()
 def multipath_listener():
-    """Listeners as Go makes them; clients that speak plain TCP."""
+    """Listeners as Go makes them; clients that speak plain TCP. What those ask who speak MPTCP is not seen, and nothing is made of it."""
     s = start_served(address="::", mode="thread", mptcp=True)
     load(s, connections=16, number=2000)
     load(s, address="::1", connections=16, number=500, per_connection=1)
     expect_total(s, 2500)
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 262) as c:  # IPPROTO_MPTCP
+        c.settimeout(10)
+        c.connect(("::1", s.port))
+        for _ in range(20):
+            c.sendall(b"q" * 64)
+            equal(len(c.recv(128, socket.MSG_WAITALL)), 128, "answer")
+        f = server_figures(s)
+        equal((f["connections"]["open"], f["inFlight"]), (1, 0), "open, in flight")
     quiet_after(s)
+    load(s, connections=16, number=100)
+    f = server_figures(s)
+    equal((f["count"], f["clientAborts"], f["errors"]), (2600, 0, {"reset": 0, "timeout": 0}), "count, clientAborts, errors")
 
 
 @test()

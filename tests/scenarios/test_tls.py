@@ -9,7 +9,7 @@ import h2.connection
 import h2.events
 
 import scenario
-from scenario import (MSEC, Unit, attach, check, equal, expect_total, lookup, run, server_figures, test, total,
+from scenario import (MSEC, Cable, Unit, attach, check, equal, expect_total, lookup, nsenter, run, server_figures, test, total,
                       unused_port, wait_for)
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -19,7 +19,7 @@ IDLE_SEC = 2
 class Nginx(Unit):
     """One port for each version. Connections that are idle for IDLE_SEC are closed."""
 
-    def __init__(self, certificates=False, http2=False, label="tls", curve="auto", root=""):
+    def __init__(self, certificates=False, http2=False, label="tls", curve="auto", root="", cable=None):
         self.directory = f"/run/{scenario.prefix}-{label}"
         os.makedirs(self.directory, exist_ok=True)
         self.key, self.certificate = f"{self.directory}/key", f"{self.directory}/certificate"
@@ -29,16 +29,19 @@ class Nginx(Unit):
         with open(f"{self.directory}/large", "wb") as f:
             f.write(b"x" * 200000)
         verify = f"ssl_verify_client on; ssl_client_certificate {self.certificate};" if certificates else ""
-        servers = "".join(f"server {{ listen 127.0.0.1:{port} ssl; ssl_protocols {version}; root {self.directory};\n"
+        address = cable.address_b if cable else "127.0.0.1"
+        servers = "".join(f"server {{ listen {address}:{port} ssl; ssl_protocols {version}; root {self.directory};\n"
                           f"location /small {{ return 200 small; }} location /bad {{ return 503 bad; }} {root} }}\n" for version, port in self.ports.items())
         with open(f"{self.directory}/conf", "w") as f:
             f.write(f"worker_processes 2; pid {self.directory}/pid; error_log stderr; user root;\nevents {{}}\n"
                     f"http {{ access_log off; http2 {'on' if http2 else 'off'}; sendfile on; keepalive_timeout {IDLE_SEC}s; keepalive_requests 100000;\n"
                     f"ssl_certificate {self.certificate}; ssl_certificate_key {self.key}; ssl_ecdh_curve {curve}; {verify}\n{servers} }}\n")
-        super().__init__(f"/usr/sbin/nginx -c {self.directory}/conf -g 'daemon off;'", type="exec")
+        self.netns = cable.b if cable else None
+        super().__init__(f"/usr/sbin/nginx -c {self.directory}/conf -g 'daemon off;'", type="exec",
+                         settings=f"NetworkNamespacePath=/run/netns/{self.netns}" if cable else "")
 
     def listens(self):
-        wait_for("it listens", lambda: all(str(p) in run("ss", "-ltnH", f"sport = :{p}").stdout for p in self.ports.values()))
+        wait_for("it listens", lambda: all(str(p) in run(*nsenter(self.netns), "ss", "-ltnH", f"sport = :{p}").stdout for p in self.ports.values()))
 
     def connect(self, version, certificate=False, offers=None, name=None):
         context = ssl.create_default_context(cafile=self.certificate)
@@ -259,3 +262,19 @@ def under_load():
         check(done <= got <= done + 8, f"{got} counted, wrk completed {done} and left at most 8")
         equal(total(u, "requests.server.protocols.tls"), total(u), "protocols.tls")
         equal(server_figures(u)["errors"]["reset"], 0, "errors.reset")
+
+
+@test(deadline=60)
+def on_a_bad_cable():
+    """Records that are lost, doubled and overtaken by others, with connections that are kept and a new one for each request."""
+    cable = Cable(drop=10, duplicate=30, reorder=50, delay_us=300, seed=17)
+    u = served(cable=cable)
+    sent = 0
+    for port in u.ports.values():
+        for number, path, options in ((200, "small", ["-k"]), (60, "small", []), (20, "large", ["-k"])):
+            out = run(*nsenter(cable.a), "ab", "-q", "-n", number, "-c", "10", *options, f"https://{cable.address_b}:{port}/{path}", timeout=50).stdout
+            check(f"Complete requests:      {number}\n" in out and "Failed requests:        0\n" in out, f"ab said: {out}")
+            sent += number
+    is_clean(u, sent)
+    check(cable.counter("TcpRetransSegs") > 0, "nothing was sent again")
+    cable.cut()

@@ -3,6 +3,7 @@
 
 import os
 import re
+import shutil
 import socket
 import ssl
 import subprocess
@@ -144,19 +145,20 @@ class Sealed(test_http2.Scripted):
     """The server whose answers are said by the path, behind one that takes the seal off: what that one reads and writes is what
     there is of HTTP/2 on its side."""
 
-    def __init__(self, attach_first=True, newest="TLSv1.3"):
+    def __init__(self, attach_first=True, newest="TLSv1.3", root=""):
         self.behind = test_http2.Scripted(attach_first=False)
         self.port = unused_port()
-        directory = f"/run/{scenario.unit_name('sealed')}"
-        os.makedirs(directory)
-        run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{directory}/key", "-out", f"{directory}/certificate",
-            "-days", "2", "-subj", "/CN=localhost", timeout=60)
-        self.context = ssl.create_default_context(cafile=f"{directory}/certificate")
+        # The service manager puts something on /run of root directories
+        directory = f"{'/etc' if root else '/run'}/{scenario.unit_name('sealed')}"
+        os.makedirs(root + directory)
+        run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{root}{directory}/key", "-out",
+            f"{root}{directory}/certificate", "-days", "2", "-subj", "/CN=localhost", timeout=60)
+        self.context = ssl.create_default_context(cafile=f"{root}{directory}/certificate")
         self.context.check_hostname = False
         self.context.maximum_version = VERSIONS[newest]
         Unit.__init__(self, f"/usr/bin/socat OPENSSL-LISTEN:{self.port},bind=127.0.0.1,reuseaddr,fork,nodelay,backlog=100,verify=0,"
                             f"key={directory}/key,cert={directory}/certificate TCP:127.0.0.1:{self.behind.port},nodelay",
-                      type="exec", settings="SuccessExitStatus=TERM KILL 143")
+                      type="exec", settings="SuccessExitStatus=TERM KILL 143\n" + (f"RootDirectory={root}" if root else ""))
         self.begin(attach_first)
 
     def begin(self, attach_first=True):
@@ -275,6 +277,26 @@ def http2_of_nghttpd():
         _, c, _ = h2load(u, port, number, clients, streams, ["/small", "/none", "/small"])
         sent, gone = sent + number, gone + c
         equal(is_seen(u, sent, protocol="http2")["status4xx"], gone, f"4xx with {streams} streams at once")
+
+
+@test(deadline=60)
+def in_a_root_directory_of_its_own():
+    """A copy of the library, whose path is another file for everybody else."""
+    root = f"/srv/{scenario.unit_name('root', '')}"
+    try:
+        libraries = re.findall(r"(/\S+) \(0x", run("ldd", "/usr/bin/socat").stdout)
+        check(any("libssl" in f for f in libraries), f"{libraries}")
+        for file in ["/usr/bin/socat"] + libraries:
+            os.makedirs(os.path.dirname(root + file), exist_ok=True)
+            shutil.copy(file, root + file)
+        s = Sealed(root=root)
+        with s.connect() as c:
+            equal([c.ask(p).status for p in ["/status/200", "/status/503"] * 20], [200, 503] * 20, "statuses")
+        s.expect(40, 0, 20, what="in a root directory of its own")
+        check(f"Watching '{root}/" in run("journalctl", "-u", "qosd.service", "-o", "cat").stdout, "another file is watched")
+        s.stop()
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
 
 
 class SealedGrpc(test_http2.Grpc):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A server on Unix sockets that does what it is told by each request: a letter and a number of words.
 
-  unixserver.py TYPE PATH [--passed]     TYPE: stream, seqpacket or dgram; --passed: the service manager has opened it
+  unixserver.py TYPE PATH [--passed] [--held-up]     TYPE: stream, seqpacket or dgram; --passed: the service manager has opened it;
+                                                     --held-up: its threads are called so
 
 Requests are lines. What one asks for, in this order:
   size=N       an answer of N bytes (default 3, "ok\\n")
@@ -81,6 +82,9 @@ def serve(s, packets):
 
 
 def main():
+    if "--held-up" in sys.argv:
+        with open("/proc/self/comm", "w") as f:
+            f.write("held-up")
     kind = {"stream": socket.SOCK_STREAM, "seqpacket": socket.SOCK_SEQPACKET, "dgram": socket.SOCK_DGRAM}[sys.argv[1]]
     if "--passed" in sys.argv:
         listener = socket.socket(fileno=3)

@@ -309,6 +309,67 @@ static void test_arithmetic(void) {
         check(samples(&a) == 0 && a.cells[QOS_ROW_COUNT] == 0 && a.in_flight == 0 && a.sums[0] == 0);
 }
 
+/* Choices that are no branches. */
+static void test_choices(void) {
+        static const uint64_t values[] = { 0, 1, 2, UINT32_MAX, UINT64_C(1) << 32, (UINT64_C(1) << 63) - 1, UINT64_C(1) << 63, UINT64_MAX };
+
+        for (size_t i = 0; i < ELEMENTSOF(values); i++) {
+                check(grid_if_zero(values[i]) == (values[i] == 0 ? UINT64_MAX : 0));
+                for (size_t k = 0; k < ELEMENTSOF(values); k++) {
+                        check(grid_choose(UINT64_MAX, values[i], values[k]) == values[i]);
+                        check(grid_choose(0, values[i], values[k]) == values[k]);
+                        if (MAX(values[i], values[k]) < UINT64_C(1) << 63)
+                                check(grid_if_less(values[i], values[k]) == (values[i] < values[k] ? UINT64_MAX : 0));
+                }
+        }
+}
+
+/* Rows are those of the peers that take most time: who has none gets the least one's when it is ahead of that, which becomes part of the
+ * rest, with all that it had. */
+static void test_challenge(void) {
+        struct qos_unit *u = unit_new_at(NSEC_PER_SEC);
+        const struct qos_address small = address_of(200, 1), large = address_of(201, 1);
+        uint64_t now = NSEC_PER_SEC;
+        uint32_t generation;
+        struct qos_address a;
+        int least, row;
+
+        for (unsigned i = 0; i <= QOS_ROWS - QOS_ROW_FIRST; i++) {
+                a = address_of(i, 1);
+                row = row_find(u, &a, QOS_ROW_PEER);
+                check(row == (int) (QOS_ROW_FIRST + i));
+                /* The fourth has taken least */
+                book(u, row, now, (i == 3 ? 10 : 100 + i) * NSEC_PER_MSEC);
+        }
+        a = address_of(3, 1);
+        least = row_find(u, &a, QOS_ROW_PEER);
+        generation = u->names[least].generation;
+        check(row_find(u, &small, QOS_ROW_PEER) == QOS_ROW_PEERS_REST);
+
+        /* Not before it is ahead of the least, and not at once after another one */
+        check(peer_challenge(u, &small, 4 * NSEC_PER_MSEC, now) == 0);
+        check(peer_challenge(u, &small, 6 * NSEC_PER_MSEC, now) == 0);
+        check(peer_challenge(u, &small, 1, now) == least);
+        check(u->names[least].generation == generation + 1);
+        check(row_find(u, &small, QOS_ROW_PEER) == least);
+        check(row_find(u, &a, QOS_ROW_PEER) == QOS_ROW_PEERS_REST);
+        check(row_get(u, QOS_ROW_PEERS_REST)->cells[QOS_ROW_COUNT] == 1);
+        check(row_get(u, QOS_ROW_PEERS_REST)->sums[QOS_ROW_SUM_LATENCY] == 10 * NSEC_PER_MSEC);
+        check(row_get(u, least)->cells[QOS_ROW_COUNT] == 0 && row_get(u, least)->sums[QOS_ROW_SUM_LATENCY] == 0);
+        check(u->folds == 2);
+        check(peer_challenge(u, &large, NSEC_PER_SEC, now + PEERS_PAUSE_NSEC - 1) == 0);
+        check(peer_challenge(u, &large, 1, now + PEERS_PAUSE_NSEC) == least);
+
+        /* Many that are alike lower each other: the list of those who may is short, and none of them gets a row */
+        for (unsigned round = 0; round < 50; round++)
+                for (unsigned i = 0; i < 3 * QOS_CHALLENGERS; i++) {
+                        a = address_of(100 + i, 2);
+                        now += PEERS_PAUSE_NSEC;
+                        check(peer_challenge(u, &a, 20 * NSEC_PER_MSEC, now) == 0);
+                }
+        free(u);
+}
+
 static void test_valid(void) {
         check(window_is_for_rows(WINDOW_TOTAL));
         for (uint64_t w = 2; w <= 10; w++)
@@ -323,6 +384,8 @@ int main(void) {
         test_valid();
         test_find();
         test_find_listener();
+        test_choices();
+        test_challenge();
         test_arithmetic();
         test_windows();
         test_silence();

@@ -129,9 +129,32 @@ static void test_batch(void) {
         }
 }
 
+/* It works on a request from when it has read one until that is answered; what it waited for others in between is known. */
+static void test_held(void) {
+        __u64 sums[QOS_STATES] = {};
+        struct service s = {};
+
+        account = (struct service_run) { .state = QOS_STATE_RUNNING, .since = now };
+        check(!s.open);
+        account.times[QOS_STATE_HELD] = 500;
+        read_question(&s, now + 1);
+        check(s.open);
+        account.times[QOS_STATE_HELD] += 70;
+        read_question(&s, now + 2);
+        check(service_answer(&s, &account, now + 1, now + 100, 3, sums) && s.open);
+        check(sums[QOS_STATE_HELD] == 3 * 70);
+        check(service_answer(&s, &account, now + 2, now + 100, 1, sums) && !s.open);
+        /* Both were read in one run: what was held since that is of both */
+        check(sums[QOS_STATE_HELD] == 4 * 70 && sums[QOS_STATE_RUNNING] == 3 * 99 + 98);
+        /* Somebody else's answer changes nothing */
+        read_question(&s, now + 200);
+        check(!service_answer(&s, &account, now + 150, now + 300, 1, sums) && s.open);
+}
+
 int main(void) {
         for (unsigned seed = 1; seed <= 5; seed++)
                 test_random(seed);
         test_batch();
+        test_held();
         return EXIT_SUCCESS;
 }

@@ -148,7 +148,6 @@ static void test_quantile_waiting(void) {
         check(window_get_quantile(&reading, QOS_FIRST_BYTE, 0.99, 5, 3, &n) == WINDOW_WAITING);
 }
 
-/* Every window that can be asked for, at many moments, against a list of what was booked when. */
 /* Each distribution by itself is what it is in the whole reading. */
 static void check_parts(const struct qos_unit *u, uint64_t attached, uint64_t now, uint64_t window, const WindowReading *whole) {
         const WindowBook book = { u, attached };
@@ -166,6 +165,27 @@ static void check_parts(const struct qos_unit *u, uint64_t attached, uint64_t no
         }
 }
 
+/* And so are several. */
+static void check_some(const WindowBooks *w, uint64_t now, uint64_t window, const WindowReading *whole) {
+        static const unsigned choices[] = { 0, 1U << QOS_LATENCY, 1U << QOS_FIRST_BYTE | 1U << QOS_ANSWER, 1U << QOS_RECEIVE | 1U << QOS_SERVICE,
+                                            WINDOW_ALL_DISTRIBUTIONS };
+
+        for (size_t i = 0; i < ELEMENTSOF(choices); i++) {
+                WindowReading r;
+
+                memset(&r, 0xff, sizeof(r));
+                check(window_read_some(w, now, window, choices[i], &r) >= 0);
+                check(r.boundary == whole->boundary && r.covered == whole->covered);
+                for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
+                        check(!(choices[i] & 1U << d) ||
+                              (memcmp(r.cells + QOS_DISTRIBUTION_FIRST_CELL(d), whole->cells + QOS_DISTRIBUTION_FIRST_CELL(d),
+                                      QOS_DISTRIBUTION_BINS(d) * sizeof(uint64_t)) == 0 && r.maxima[d] == whole->maxima[d]));
+                check(memcmp(r.cells + QOS_CELL_COUNT, whole->cells + QOS_CELL_COUNT, (QOS_CELLS - QOS_CELL_COUNT) * sizeof(uint64_t)) == 0);
+                check(memcmp(r.sums, whole->sums, sizeof(r.sums)) == 0);
+        }
+}
+
+/* Every window that can be asked for, at many moments, against a list of what was booked when. */
 static void test_windows(void) {
         static const uint64_t windows[] = {
                 100 * NSEC_PER_MSEC, 300 * NSEC_PER_MSEC, 600 * NSEC_PER_MSEC, NSEC_PER_SEC, 2 * NSEC_PER_SEC, 5 * NSEC_PER_SEC,
@@ -198,8 +218,10 @@ static void test_windows(void) {
                                 for (size_t k = n; k > 0 && times[k - 1] >= r.boundary; k--)
                                         expected++;
                                 check(window_get_count(&r, QOS_LATENCY) == expected);
-                                if (step % 13 == 0)
+                                if (step % 13 == 0) {
                                         check_parts(u, attached, now, windows[i], &r);
+                                        check_some(books_of(u, attached), now, windows[i], &r);
+                                }
                         }
                         check(count_in(u, now, attached, WINDOW_TOTAL) == n);
                 }
@@ -556,6 +578,7 @@ static void test_books(void) {
                         check(memcmp(merged.cells, one.cells, sizeof(one.cells)) == 0);
                         check(memcmp(merged.sums, one.sums, sizeof(one.sums)) == 0);
                         check(merged.covered == one.covered && merged.boundary == one.boundary);
+                        check_some(&w, now, windows[k], &merged);
                         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
                                 Distribution x, y;
 
