@@ -356,29 +356,60 @@ static void holder_find(const struct qos_resource_row *before, const struct qos_
                 thread_format(most->name, most->tid, ret);
 }
 
+/* A signal has no address: what is known of it is whom it reached. */
+static void lock_format(const ResourceReading *r, char ret[static DIAGNOSIS_NAME_MAX]) {
+        if (r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK || r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL)
+                resource_format_lock(&r->row, ret, DIAGNOSIS_NAME_MAX);
+        else if (r->row.resource.state == QOS_STATE_POLL)
+                (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "a signal to process %" PRIu32, r->row.process);
+        else if (r->name)
+                (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "%s", r->name);
+        else
+                (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "0x%" PRIx64, (uint64_t) r->row.resource.id);
+}
+
 static void locks_fill(const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
-        double passed = (double) (end->at - begin->at);
+        double passed = (double) (end->at - begin->at), most = 0, most_kernel[QOS_STATES] = {};
 
         for (size_t i = 0; i < end->resources.n && passed > 0; i++) {
                 const ResourceReading *r = end->resources.resources + i;
                 const struct qos_resource_row *before = resource_find(&begin->resources, &r->row);
-                uint64_t waits = r->row.waits, nsec = r->row.nsec;
+                bool lock_state = r->row.resource.state == QOS_STATE_LOCK;
+                bool kernel = r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK || r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL;
+                bool all_of_it = lock_state || kernel;
+                uint64_t waits = r->row.waits, nsec = all_of_it ? r->row.nsec : r->row.held;
                 DiagnosisNamed lock = {};
 
-                if (r->row.resource.state != QOS_STATE_LOCK || (!r->name && r->row.resource.kind != QOS_RESOURCE_FUTEX))
+                if (lock_state && !r->name && r->row.resource.kind == QOS_RESOURCE_FILE)
                         continue;
                 waits -= before ? MIN(waits, before->waits) : 0;
-                nsec -= before ? MIN(nsec, before->nsec) : 0;
+                nsec -= before ? MIN(nsec, all_of_it ? before->nsec : before->held) : 0;
                 if (nsec == 0)
                         continue;
                 lock.value = (double) nsec / passed;
                 lock.rate = (double) waits * NSEC_PER_SEC / passed;
-                if (r->name)
-                        (void) snprintf(lock.name, sizeof(lock.name), "%s", r->name);
-                else
-                        (void) snprintf(lock.name, sizeof(lock.name), "0x%" PRIx64, (uint64_t) r->row.resource.id);
+                lock_format(r, lock.name);
                 holder_find(before, &r->row, lock.holder);
-                named_put(ret->locks, &ret->n_locks, &lock, named_value);
+                if (kernel && !lock_state) {
+                        DiagnosisNamed *all = ret->kernel + r->row.resource.state % QOS_STATES;
+                        double sum = all->value + lock.value;
+
+                        if (lock.value > most_kernel[r->row.resource.state % QOS_STATES]) {
+                                most_kernel[r->row.resource.state % QOS_STATES] = lock.value;
+                                *all = lock;
+                        }
+                        all->value = sum;
+                        continue;
+                }
+                if (lock_state) {
+                        named_put(ret->locks, &ret->n_locks, &lock, named_value);
+                        continue;
+                }
+                named_put(ret->held, &ret->n_held, &lock, named_value);
+                if (lock.value > most) {
+                        most = lock.value;
+                        ret->held_state = r->row.resource.state;
+                }
         }
 }
 
@@ -433,6 +464,12 @@ static void device_find_user(Unit *u, GroupCache *groups, const MachineReading *
         }
 }
 
+/* Where one thread reads a request and answers it, as in servers that have a thread or a process for each connection. In runtimes whose
+ * threads take whatever there is to do the thread that has read is seldom the one that answers, and what it waits for is another request's. */
+#define ATTRIBUTED_MIN 0.9
+/* Event loops read more requests at once than are remembered: of those that are, the thread is the same. */
+#define ATTRIBUTED_HALF 0.5
+
 static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
         const Server *server = &s->metrics.requests.server;
         double covered = (double) s->covered / NSEC_PER_SEC, count = real(server->count);
@@ -444,6 +481,10 @@ static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
         f->queue = real(server->queue.mean);
         f->service = real(server->service.mean);
         f->answer = real(server->answer.mean);
+        if (server->service_states.attributed >= ATTRIBUTED_MIN)
+                f->held = server->service_states.held * f->service;
+        if (server->service_states.attributed >= ATTRIBUTED_HALF)
+                f->service_run_queue = server->service_states.shares[QOS_STATE_RUN_QUEUE] * f->service;
         f->bytes_in = count > 0 ? real(server->bytes_in) / count : NAN;
         f->bytes_out = count > 0 ? real(server->bytes_out) / count : NAN;
         f->in_flight = real(server->in_flight);
@@ -471,6 +512,22 @@ static void contention_fill(const Snapshot *s, DiagnosisFigures *f) {
         f->oom_kills = real(c->memory.oom_kills) / covered;
 }
 
+static void client_fill(const Snapshot *s, DiagnosisFigures *f) {
+        f->asked = s->metrics.requests.client.rate;
+        f->ask_time = s->metrics.requests.client.count == 0 ? 0 : real(s->metrics.requests.client.latency.mean);
+}
+
+void snapshot_get_evidence(const Snapshot *s, DiagnosisEvidence *ret) {
+        assert(s);
+        assert(ret);
+
+        *ret = (DiagnosisEvidence) {};
+        diagnosis_figures_set_absent(&ret->now);
+        requests_fill(s, &ret->now);
+        contention_fill(s, &ret->now);
+        client_fill(s, &ret->now);
+}
+
 /* What is known of endpoints and peers, for windows of that length. */
 #define ROWS_NSEC_MIN (2 * NSEC_PER_SEC)
 #define ROWS_NSEC_MAX (10 * NSEC_PER_SEC)
@@ -480,8 +537,7 @@ static void peers_fill(Unit *u, uint64_t window, DiagnosisEvidence *ret) {
 
         window = MAX(window, ROWS_NSEC_MIN);
         unit_get_snapshot(u, MIN(window, ROWS_NSEC_MAX), &s);
-        ret->now.asked = s.metrics.requests.client.rate;
-        ret->now.ask_time = s.metrics.requests.client.count == 0 ? 0 : real(s.metrics.requests.client.latency.mean);
+        client_fill(&s, &ret->now);
 
         for (size_t i = 0; i < s.n_rows; i++) {
                 const Row *row = s.rows + i;
@@ -506,15 +562,11 @@ int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, Diagnosis
         assert(begin);
         assert(ret);
 
-        *ret = (DiagnosisEvidence) {};
-        diagnosis_figures_set_absent(&ret->now);
-
         r = machine_reading_new(u, /* names= */ true, &end);
         if (r < 0)
                 return r;
         unit_get_snapshot(u, window, &s);
-        requests_fill(&s, &ret->now);
-        contention_fill(&s, &ret->now);
+        snapshot_get_evidence(&s, ret);
         machine_fill(begin, end, ret);
         locks_fill(begin, end, ret);
         threads_fill(begin, end, ret);
@@ -652,7 +704,7 @@ static int named_to_json(const DiagnosisNamed *table, size_t n, const char *valu
 
 int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Normal *by_history, const Diagnosis *d, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *findings = NULL, *excluded = NULL, *figures = NULL, *normal = NULL, *from = NULL,
-                *users = NULL, *peers = NULL, *devices = NULL, *locks = NULL;
+                *users = NULL, *peers = NULL, *devices = NULL, *locks = NULL, *held = NULL;
         int r;
 
         r = sd_json_variant_new_array(&findings, NULL, 0);
@@ -689,6 +741,8 @@ int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Normal *b
                 r = named_to_json(e->devices, e->n_devices, "share", &devices);
         if (r >= 0)
                 r = named_to_json(e->locks, e->n_locks, "threads", &locks);
+        if (r >= 0)
+                r = named_to_json(e->held, e->n_held, "threads", &held);
         if (r < 0)
                 return r;
 
@@ -705,5 +759,6 @@ int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Normal *b
                               SD_JSON_BUILD_PAIR_CONDITION(!!users, "users", SD_JSON_BUILD_VARIANT(users)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!peers, "peers", SD_JSON_BUILD_VARIANT(peers)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!devices, "devices", SD_JSON_BUILD_VARIANT(devices)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!locks, "locks", SD_JSON_BUILD_VARIANT(locks)));
+                              SD_JSON_BUILD_PAIR_CONDITION(!!locks, "locks", SD_JSON_BUILD_VARIANT(locks)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!held, "held", SD_JSON_BUILD_VARIANT(held)));
 }

@@ -23,6 +23,9 @@ MachineReading* machine_reading_free(MachineReading *r);
 /* begin: of an interval as long as the window. */
 int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, DiagnosisEvidence *ret);
 
+/* What a reading says by itself, with nothing of the machine, and without names. */
+void snapshot_get_evidence(const Snapshot *s, DiagnosisEvidence *ret);
+
 /* What is normal for it by its history, before that moment; -ENODATA: that says too little. rate: of requests now. */
 int unit_get_normal(Unit *u, uint64_t before, double rate, Normal *ret);
 

@@ -24,6 +24,8 @@ const DiagnosisFigure diagnosis_figures[] = {
         { "listenDrops", offsetof(DiagnosisFigures, listen_drops) },
         { "asked",       offsetof(DiagnosisFigures, asked)        },
         { "askTime",     offsetof(DiagnosisFigures, ask_time)     },
+        { "held",        offsetof(DiagnosisFigures, held)         },
+        { "serviceRunQueue", offsetof(DiagnosisFigures, service_run_queue) },
         { "runQueueWait", offsetof(DiagnosisFigures, run_queue_wait) },
         { "cpus",        offsetof(DiagnosisFigures, cpus)         },
         { "idleCpus",    offsetof(DiagnosisFigures, idle_cpus)    },
@@ -303,6 +305,13 @@ static void name_copy(char ret[static DIAGNOSIS_NAME_MAX], const char *name) {
         ret[n] = 0;
 }
 
+static void finding_name_lock(Finding *f, const DiagnosisNamed *lock) {
+        size_t n = strlen(f->text);
+
+        name_copy(f->resource, lock->name);
+        (void) snprintf(f->text + n, sizeof(f->text) - n, ", most for %s%s%s", lock->name, lock->holder[0] ? ", which was let go by " : "", lock->holder);
+}
+
 /* Who is behind it, with a finding that is there already. */
 static void finding_name(Finding *f, const DiagnosisEvidence *e) {
         const DiagnosisFigures *now = &e->now;
@@ -341,12 +350,8 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
                 break;
 
         case FINDING_LOCK:
-                if (e->n_locks > 0) {
-                        const DiagnosisNamed *lock = e->locks;
-
-                        name_copy(f->resource, lock->name);
-                        (void) snprintf(end, left, ", most for %s%s%s", lock->name, lock->holder[0] ? ", which was let go by " : "", lock->holder);
-                }
+                if (e->n_locks > 0)
+                        finding_name_lock(f, e->locks);
                 break;
 
         case FINDING_DEPENDENCY:
@@ -400,12 +405,19 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                 FindingKind kind = part_table[p].kind;
                 double time = now->least[p], share, floor = part_table[p].floor;
                 enum qos_state state = part_table[p].state;
+                const DiagnosisNamed *kernel = e->kernel + state;
+                const char *rule = part_table[p].rule;
                 Certainty certainty;
                 Finding *finding;
                 bool known;
 
                 if (p == PART_ASK ? isnan(f->asked) : isnan(f->threads[state]))
                         continue; /* neither found nor excluded */
+
+                /* A thread that works on several requests at once, as an event loop that has read some, is held up for all of them. What was normal
+                 * is not known so exactly */
+                if (p == PART_RUN_QUEUE && !normal && f->service > 0 && !isnan(f->service_run_queue))
+                        time = fmax(time, f->service_run_queue / f->service * (f->queue + f->service));
 
                 /* What could be it, where nothing else is known to be */
                 certainty = time / f->first_byte >= SHARE_MOST ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY;
@@ -448,14 +460,47 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                                 continue;
                         kind = FINDING_MEMORY;
                 }
-                if (kind == FINDING_MEMORY && diagnosis_has(d, FINDING_MEMORY))
+                /* In calls on files, or on memory, for what another one has in the kernel. If that one waits for a device there, it is the device */
+                if ((p == PART_DISK || p == PART_MEMORY) && kernel->value >= SHARE_MOST * f->threads[state] && f->threads[state] - kernel->value < SHARE_MOST) {
+                        kind = FINDING_LOCK;
+                        rule = "its threads waited for files or memory for a fifth or more of the time of a request, half of that or more for a lock of the kernel, and less than half a thread for all else there";
+                }
+                if (diagnosis_has(d, kind))
                         continue;
 
-                finding = diagnosis_add(d, kind, certainty, state, share, time, part_table[p].rule, "%s for %s of the %s of a request (%.0f%%)",
+                finding = diagnosis_add(d, kind, certainty, state, share, time, rule, "%s for %s of the %s of a request (%.0f%%)",
                                         kind == FINDING_MEMORY && p == PART_DISK ? "Its threads wait for files that were in memory before" : waited[kind],
                                         SPAN(time), SPAN(f->first_byte), 100 * share);
-                finding_name(finding, e);
+                if (kind == FINDING_LOCK && p != PART_LOCK)
+                        finding_name_lock(finding, kernel);
+                else
+                        finding_name(finding, e);
         }
+}
+
+/* Locks that look like waits for work: condition variables, and processes that send one another signals. A request that waits for them
+ * waited for another one, as the thread that let it go on was in the midst of that. It may be a row of a database that the other had, and
+ * it may be that the one was to wait for what the other brings, as in a chat. So only what nothing else explains, and never sure; and no less
+ * than a disk: servers that commit together wait for each other for as long. */
+static void diagnose_held(const DiagnosisEvidence *e, const Parts *now, bool compared, Diagnosis *d) {
+        const DiagnosisFigures *f = &e->now;
+        bool known = compared && !isnan(e->normal->held);
+        double time, share;
+        Finding *finding;
+
+        if (isnan(f->held) || !(f->service > 0) || diagnosis_has(d, FINDING_LOCK))
+                return;
+        time = MIN(f->held / f->service * (f->queue + f->service), now->unexplained);
+        share = time / f->first_byte;
+        if (share < SHARE_MIN || time < (known ? STALL_MIN_NSEC : WAIT_MIN_NSEC) || f->held * f->rate / NSEC_PER_SEC < THREADS_MIN ||
+            (known && time - e->normal->held < SHARE_MIN * (f->first_byte - e->normal->first_byte)))
+                return;
+
+        finding = diagnosis_add(d, FINDING_LOCK, CERTAINTY_POSSIBLE, e->n_held > 0 ? e->held_state : QOS_STATE_NONE, share, time,
+                                "threads that work on requests waited, for a fifth or more of the time of a request, and 1 ms or more, until others that work on requests let them go on, and nothing else explains it",
+                                "Requests wait for one another for %s of their %s (%.0f%%), as for a row in a database", SPAN(time), SPAN(f->first_byte), 100 * share);
+        if (e->n_held > 0)
+                finding_name_lock(finding, e->held);
 }
 
 /* Requests wait to be read, and none of the above is why. */
@@ -643,6 +688,7 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
 
         if (worse) {
                 diagnose_parts(e, now, compared ? &normal : NULL, d);
+                diagnose_held(e, now, compared, d);
                 if (compared)
                         diagnose_workload(e, now, &normal, d);
                 diagnose_limit(e, now, d);

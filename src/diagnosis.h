@@ -22,6 +22,8 @@ typedef struct DiagnosisFigures {
         double threads[QOS_STATES];     /* average number; that of QOS_STATE_NONE is not used */
         double asked;                   /* requests that the unit made to others */
         double ask_time;                /* ns, of one of these */
+        double held;                    /* ns that the thread of a request waited, in park and poll, until that of another one let it go on */
+        double service_run_queue;       /* ns of the time of service in which the thread of a request was ready, and others had its CPU */
         double run_queue_wait;          /* ns of a thread that was ready until it ran */
         double cpus;                    /* that its threads may use */
         double idle_cpus;               /* … how many of them were idle on average */
@@ -58,7 +60,7 @@ void diagnosis_figures_set_absent(DiagnosisFigures *f);
 typedef struct DiagnosisNamed {
         char name[DIAGNOSIS_NAME_MAX];
         char unit[DIAGNOSIS_NAME_MAX];  /* of a peer, if it is one of this machine; of a device, who else uses it; or "" */
-        char holder[DIAGNOSIS_HOLDER_MAX]; /* of a lock: the thread that let it go most often; or "" */
+        char holder[DIAGNOSIS_HOLDER_MAX]; /* of a lock, or the like: the thread that let it go most often; or "" */
         double value;                   /* CPUs; ns of a request to the peer; share of the device's bytes that are the unit's; threads that wait for the lock, on average */
         double rate;                    /* requests to the peer, or the device, or waits for the lock, per second */
 } DiagnosisNamed;
@@ -75,6 +77,10 @@ typedef struct DiagnosisEvidence {
         size_t n_devices;
         DiagnosisNamed locks[DIAGNOSIS_NAMED_MAX];
         size_t n_locks;
+        DiagnosisNamed held[DIAGNOSIS_NAMED_MAX]; /* for what else threads have waited that others let go in the midst of a request; value, rate: as of locks */
+        size_t n_held;
+        enum qos_state held_state;      /* of the first of these: park, or poll */
+        DiagnosisNamed kernel[QOS_STATES]; /* locks of the kernel, by the state in which threads wait for them: value: all of these; who: the one with most of it */
         int busiest_pid;                /* 0: not known */
         char busiest_thread[DIAGNOSIS_HOLDER_MAX]; /* "" */
 } DiagnosisEvidence;

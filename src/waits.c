@@ -275,14 +275,18 @@ static void resources_fold(ResourcesReading *r) {
         }
 }
 
-/* Of one kind, by the names that they are shown with: sockets at one port of any address and protocol, and a Unix socket before and
- * after its server has started again. */
+/* Of one kind, by the names that they are shown with: sockets at one port of any address and protocol, a Unix socket before and
+ * after its server has started again, and the places in one function of the kernel. */
 bool resource_equal(const struct qos_resource_row *a, const struct qos_resource_row *b) {
         const struct qos_resource *x = &a->resource, *y = &b->resource;
 
         if (memcmp(x, y, sizeof(*x)) == 0)
                 return true;
-        if (x->kind != QOS_RESOURCE_SOCKET || y->kind != x->kind || x->state != y->state || x->side != y->side)
+        if (y->kind != x->kind || x->state != y->state)
+                return false;
+        if (x->kind == QOS_RESOURCE_KERNEL_LOCK || x->kind == QOS_RESOURCE_KERNEL_CALL)
+                return strncmp(a->name, b->name, sizeof(a->name)) == 0;
+        if (x->kind != QOS_RESOURCE_SOCKET || x->side != y->side)
                 return false;
         if (x->family == AF_UNIX && y->family == AF_UNIX && a->name[0] > 0)
                 return a->name[0] == b->name[0] && memcmp(a->name, b->name, MIN((size_t) a->name[0] + 1, sizeof(a->name))) == 0;
@@ -298,6 +302,7 @@ static void resources_add(ResourcesReading *r, const struct qos_resource_row *ro
                         continue;
                 other->waits += row->waits;
                 other->nsec += row->nsec;
+                other->held += row->held;
                 wakers_add(other, row);
                 return;
         }
@@ -323,6 +328,7 @@ static void on_waiting(const struct qos_thread *thread, void *userdata) {
             row.generation == thread->generation) {
                 row.waits = 1;
                 row.nsec = thread->nsec;
+                row.held = 0;
                 memset(row.wakers, 0, sizeof(row.wakers));
                 resources_add(q->to, &row);
         } else {
@@ -587,12 +593,22 @@ static void resource_get_row(const struct qos_resource_row *row, Row *ret) {
         }
 }
 
+void resource_format_lock(const struct qos_resource_row *row, char *ret, size_t size) {
+        char name[QOS_RESOURCE_NAME_SIZE];
+
+        memcpy(name, row->name, sizeof(name));
+        name[sizeof(name) - 1] = 0;
+        (void) snprintf(ret, size, row->resource.kind == QOS_RESOURCE_KERNEL_CALL ? "lock in %s()" : "%s", isempty(name) ? "?" : name);
+}
+
 static const char *const kind_table[QOS_RESOURCE_KINDS] = {
         [QOS_RESOURCE_FUTEX]  = "futex",
         [QOS_RESOURCE_SOCKET] = "socket",
         [QOS_RESOURCE_PIPE]   = "pipe",
         [QOS_RESOURCE_EPOLL]  = "epoll",
         [QOS_RESOURCE_FILE]   = "file",
+        [QOS_RESOURCE_KERNEL_LOCK] = "kernel",
+        [QOS_RESOURCE_KERNEL_CALL] = "kernel",
 };
 
 /* kind, name and address, the latter two of NAME_MAX_SIZE; which unit listens there */
@@ -651,6 +667,11 @@ static const char* resource_describe(const Unit *u, const ResourceReading *resou
                         kind = "file";
                         (void) snprintf(name, NAME_MAX_SIZE, "%s, descriptor %u of process %u", file, row->fd, row->process);
                 }
+                break;
+
+        case QOS_RESOURCE_KERNEL_LOCK:
+        case QOS_RESOURCE_KERNEL_CALL:
+                resource_format_lock(row, name, NAME_MAX_SIZE);
                 break;
 
         default:

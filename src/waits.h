@@ -68,4 +68,6 @@ void group_cache_done(GroupCache *c);
 /* names: of futexes, too, which takes a process of its own and a while. */
 int unit_read_resources(Unit *u, bool names, ResourcesReading *ret);
 bool resource_equal(const struct qos_resource_row *a, const struct qos_resource_row *b);
+/* What a lock of the kernel's is called. */
+void resource_format_lock(const struct qos_resource_row *row, char *ret, size_t size);
 int resources_reading_to_json(const Unit *u, const ResourcesReading *r, sd_json_variant **ret);

@@ -88,7 +88,9 @@ def while_it_serves():
         within(after["time"]["sleep"], after["all"]["time"]["sleep"], 0.01, MSEC, "sleep for requests")
         waits = ("socket", "poll")
         check(sum(after["all"]["time"][w] for w in waits) >= n * MSEC, f"it waits for requests: {after['all']['time']}")
-        within(sum(after["time"][w] for w in waits), 0, 0, 0.05 * after["served"], "waits for requests while there is one")
+        # From the arrival of a packet until somebody is woken for it: on an emulated CPU that is a millisecond
+        most = (0.25 if scenario.in_vm else 0.05) * after["served"]
+        within(sum(after["time"][w] for w in waits), 0, 0, most, "waits for requests while there is one")
         s.stop()
     undisturbed(measure)
 
@@ -364,6 +366,33 @@ def handed_on():
     load(p.port, connections=1, number=20)
     s = wait_for("all are counted", lambda: (s := service(p))["requests"] == 20 and s)
     equal((s["attributed"], "shares" in s), (0, False), "attributed, shares")
+
+
+@test()
+def held_by_others():
+    """What requests wait for that other requests end. Where a thread without a request ends it nothing of it is so."""
+    for options, others in (dict(turn_us=3000), True), (dict(batch=4, cpu_us=3000), False):
+        def measure():
+            s = Server(program="toiler", **options)
+            attach(s, "--probes=requests,cpu")
+            s.start()
+            n = smaller(200)
+            load(s, connections=4, number=n)
+            f = wait_for("all are counted", lambda: (f := service(s))["requests"] == n and f)
+            if f["attributed"] < 0.98:
+                raise Off(f"attributed: {f}")
+            # Each waits for three others, or for one batch at least
+            check(f["shares"]["park"] > 0.3, f"they wait for others: {f}")
+            if others:
+                # But for when an answer has left, and the thread is not known to be done with it yet
+                if not 0.9 * f["shares"]["park"] <= f["held"] <= f["shares"]["park"] + 1e-9:
+                    raise Off(f"all that they wait for is held by requests: {f}")
+                text = qosctl("show", s.name, "-P", "requests.server.service.held", "--value", "--window=total").stdout
+                within(float(text), f["held"], 0.001, 0.001, "the metric by its name")
+            else:
+                check(f["held"] < 0.02, f"who ends their waits has no request: {f}")
+            s.stop()
+        undisturbed(measure)
 
 
 @test(vm=True)

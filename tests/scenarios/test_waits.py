@@ -222,6 +222,54 @@ def thousands():
     within(sum(t["times"]["running"] for t in r["threads"] + [r["rest"]]), c["time"]["running"], 0.01, 10e6, "time")
 
 
+def kernel_has(name):
+    with open("/proc/kallsyms") as f:
+        return any(line.split()[2] == name for line in f)
+
+
+# Four that want one thing all the time, and nothing else
+FOUR = """import os
+for i in range(4):
+    if os.fork() == 0:
+        {}
+os.wait()
+"""
+WRITE = "fd, b = os.open('{}/file', os.O_RDWR | os.O_CREAT), bytes(4 << 20)\n        while True: os.pwrite(fd, b, 0)"
+MAKE = "d = f'{}/{{i}}'\n        os.mkdir(d)\n        while True: os.mkdir(f'{{d}}/x'); os.rmdir(f'{{d}}/x')"
+
+
+@test(vm=True, deadline=90)
+def kernel_locks():
+    """Locks of the kernel: that of a file, which is one of many, by who takes it; that of all control groups by its name, if this kernel
+    knows the names of its variables. The latter is everybody's, so that others let it go as well."""
+    name = unit_name("locks", "")
+    groups = r"(cgroup_mutex)" if kernel_has("cgroup_mutex") else r"lock in (cgroup_\w+)\(\)"
+    for code, place, lock in ((WRITE, f"/run/{name}", r"lock in (\w*write_iter)\(\)"), (MAKE, f"/sys/fs/cgroup/{name}", groups)):
+        os.mkdir(place)
+        script = f"/run/{name}.py"
+        with open(script, "w") as f:
+            f.write(FOUR.format(code.format(place)))
+        u = Unit(f"/usr/bin/python3 {script}", type="exec")
+        attach(u, "--probes=cpu")
+        u.start()
+
+        def waited():
+            found = [r for r in resources(u) if r["kind"] == "kernel" and re.fullmatch(lock, r["name"])]
+            return found and found[0]["waits"] >= 20 and found[0].get("wakers") and found[0]
+        try:
+            row = wait_for("they have waited", waited, 30)
+            equal(row["state"], "disk", f"in which state they wait: {row}")
+            check(kernel_has(re.fullmatch(lock, row["name"]).group(1)), f"the kernel has no such thing: {row}")
+            tids = thread_ids(u)
+            mine = [w for w in row["wakers"] if w.get("tid") in tids and w.get("unit") == u.name]
+            check(mine and (code == MAKE or mine == row["wakers"]), f"who had it: {row}, {tids}")
+            check(re.search(rf"^disk +kernel +{re.escape(row['name'])} ", qosctl("resources", u.name).stdout, re.M), "for people")
+            adds_up(u)
+        finally:
+            u.stop()
+            run("sh", "-c", f"rmdir {place}/*/x {place}/*; rm -f {place}/file {script}; rmdir {place}", ok=False)
+
+
 @test()
 def whose_business():
     """Threads and files are for root, and for whom polkit lets."""

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A server that is held up as it is told: for each request it takes CPU time, a mutex that all threads want, writes that are to
- * reach the disk, pages of a file that it has mapped, an answer from another server, or simply a while. One thread for each connection, or one for all; or a pool of
+/* A server that is held up as it is told: for each request it takes CPU time, a mutex that all threads want, a thing of which there is one and
+ * that they wait for at a condition variable, writes that are to reach the disk, pages of a file that it has mapped, an answer from another server, or simply a while. One thread for each connection, or one for all; or a pool of
  * workers that take one connection for one request; or one thread that takes the CPU time of several requests at once, for which those
  * of the connections wait. Speaks with client.c: requests of 64 bytes, answers of 128. */
 
@@ -31,12 +31,15 @@
 
 static int arg_port, arg_ask, arg_workers, arg_idle, arg_batch;
 static size_t arg_response = RESPONSE, arg_sync_size = 4096;
-static uint64_t arg_cpu_us, arg_lock_us, arg_sleep_us;
+static uint64_t arg_cpu_us, arg_lock_us, arg_turn_us, arg_sleep_us;
 static const char *arg_sync, *arg_map;
 static volatile const char *map;
 static size_t map_size;
 
 static pthread_mutex_t hot_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t turn_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t hot_turn = PTHREAD_COND_INITIALIZER;
+static int turn_taken;
 static pthread_mutex_t idle_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
 static char *response, *block;
@@ -142,6 +145,18 @@ static int toil(int fd, int *backend, int *file) {
                 pthread_mutex_lock(&hot_mutex);
                 pause_us(arg_lock_us);
                 pthread_mutex_unlock(&hot_mutex);
+        }
+        if (arg_turn_us > 0) {
+                pthread_mutex_lock(&turn_mutex);
+                while (turn_taken)
+                        pthread_cond_wait(&hot_turn, &turn_mutex);
+                turn_taken = 1;
+                pthread_mutex_unlock(&turn_mutex);
+                pause_us(arg_turn_us);
+                pthread_mutex_lock(&turn_mutex);
+                turn_taken = 0;
+                pthread_cond_signal(&hot_turn);
+                pthread_mutex_unlock(&turn_mutex);
         }
         if (map)
                 for (int i = 0; i < MAP_READS; i++)
@@ -254,6 +269,7 @@ int main(int argc, char **argv) {
                 { "idle",     required_argument, NULL, 'i' },
                 { "cpu-us",   required_argument, NULL, 'c' },
                 { "lock-us",  required_argument, NULL, 'l' },
+                { "turn-us",  required_argument, NULL, 't' },
                 { "sleep-us", required_argument, NULL, 's' },
                 { "sync",     required_argument, NULL, 'y' },
                 { "sync-size", required_argument, NULL, 'n' },
@@ -273,6 +289,7 @@ int main(int argc, char **argv) {
                 case 'i': arg_idle = atoi(optarg); break;
                 case 'c': arg_cpu_us = strtoull(optarg, NULL, 10); break;
                 case 'l': arg_lock_us = strtoull(optarg, NULL, 10); break;
+                case 't': arg_turn_us = strtoull(optarg, NULL, 10); break;
                 case 's': arg_sleep_us = strtoull(optarg, NULL, 10); break;
                 case 'y': arg_sync = optarg; break;
                 case 'n': arg_sync_size = strtoull(optarg, NULL, 10); break;

@@ -200,6 +200,22 @@ static void* do_child(void *data) {
         return data;
 }
 
+/* The same, for as long as it has the memory of this one: programs start others like that. */
+static void* do_vfork(void *data) {
+        pid_t pid;
+
+        begun++;
+        pid = vfork();
+        if (pid < 0)
+                fail("vfork");
+        if (pid == 0) {
+                (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+                for (;;)
+                        (void) pause();
+        }
+        return data;
+}
+
 static void compute(unsigned n) {
         for (volatile unsigned i = 0; i < n; i++)
                 ;
@@ -317,7 +333,7 @@ int main(int argc, char **argv) {
                 { "sleep", do_sleep }, { "pipe", do_pipe }, { "socket", do_socket }, { "accept", do_accept }, { "poll", do_poll },
                 { "epoll", do_epoll }, { "poll-one", do_poll_one }, { "queue", do_queue }, { "select", do_select },
                 { "eventfd", do_eventfd }, { "mutex", do_mutex }, { "inherit", do_inherit }, { "condition", do_condition }, { "semaphore", do_semaphore }, { "flock", do_flock },
-                { "child", do_child }, { "burn", do_burn }, { "work", do_work }, { "births", do_births }, { "wake", do_half },
+                { "child", do_child }, { "vfork", do_vfork }, { "burn", do_burn }, { "work", do_work }, { "births", do_births }, { "wake", do_half },
         };
         pthread_mutexattr_t attributes;
         int fd, wanted = 0;

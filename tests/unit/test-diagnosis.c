@@ -150,6 +150,25 @@ static void test_cpu(void) {
         f = only(&e, FINDING_CPU, &d);
         check(streq(f->unit, "hog.service") && streq(f->resource, "hog.service") && strstr(f->text, "hog.service used 0.50"));
 
+        /* An event loop that has read some requests at once: each of them waits for all that it does, and for all that it cannot do */
+        e = evidence();
+        e.now.rate = 14600;
+        set_times(&e.now, 530 * US, 170 * US);
+        e.now.threads[QOS_STATE_RUNNING] = 0.42;
+        e.now.threads[QOS_STATE_RUN_QUEUE] = 0.37;
+        e.now.run_queue_wait = 306 * US;
+        e.now.cpus = 1;
+        e.now.idle_cpus = 0;
+        nothing(&e);
+        e.now.service_run_queue = 80 * US;
+        f = only(&e, FINDING_CPU, &d);
+        check(fabs(f->share - 80.0 / 170) < 0.01 && f->certainty == CERTAINTY_LIKELY);
+        /* … which is not for long, and CPUs are idle */
+        e.now.run_queue_wait = 30 * US;
+        e.now.cpus = 2;
+        e.now.idle_cpus = 1;
+        nothing(&e);
+
         /* Woken up after others: nearly all of the time is in the queue */
         e = evidence();
         set_times(&e.now, 4 * MS, 100 * US);
@@ -232,6 +251,70 @@ static void test_lock_and_memory(void) {
         e.now.threads[QOS_STATE_SLEEP] = 1;
         f = only(&e, FINDING_LOCK, &d);
         check(f->state == QOS_STATE_LOCK && fabs(f->share - 14.0 / 16) < 0.03);
+
+        /* Threads in calls on one file, of which one at a time may write */
+        e = evidence();
+        set_times(&e.now, 20 * US, 10 * MS);
+        e.now.rate = 400;
+        e.now.threads[QOS_STATE_DISK] = 3.4;
+        e.kernel[QOS_STATE_DISK] = (DiagnosisNamed) { .name = "lock in ext4_buffered_write_iter()", .holder = "writer (12)", .value = 3.2 };
+        f = only(&e, FINDING_LOCK, &d);
+        check(f->state == QOS_STATE_DISK && streq(f->resource, "lock in ext4_buffered_write_iter()") && strstr(f->text, "let go by writer (12)"));
+        /* … while it waits for the disk: that is it */
+        e.kernel[QOS_STATE_DISK].value = 2.5;
+        (void) only(&e, FINDING_DISK, &d);
+        /* Two kinds of locks are one finding */
+        e.kernel[QOS_STATE_DISK].value = 3.2;
+        e.now.threads[QOS_STATE_LOCK] = 2;
+        set_times(&e.now, 20 * US, 14 * MS);
+        (void) only(&e, FINDING_LOCK, &d);
+
+        /* A row in a database: those who wait sleep like those who have nothing to do */
+        e = evidence();
+        set_times(&e.now, 20 * US, 10 * MS);
+        e.now.rate = 100;
+        e.now.held = 9.5 * MS;
+        f = only(&e, FINDING_LOCK, &d);
+        check(f->certainty == CERTAINTY_POSSIBLE && fabs(f->share - 0.9) < 0.01 && f->state == QOS_STATE_NONE && !f->resource[0]);
+        e.held[0] = (DiagnosisNamed) { .name = "a signal to process 12", .holder = "postgres (34)", .value = 0.9 };
+        e.n_held = 1;
+        e.held_state = QOS_STATE_POLL;
+        f = only(&e, FINDING_LOCK, &d);
+        check(f->state == QOS_STATE_POLL && streq(f->resource, "a signal to process 12") && strstr(f->text, "let go by postgres (34)"));
+        /* … for less than a millisecond, as those that commit together do; or seldom */
+        set_times(&e.now, 20 * US, 1 * MS);
+        e.now.rate = 1000;
+        e.now.held = 0.9 * MS;
+        nothing(&e);
+        set_times(&e.now, 20 * US, 10 * MS);
+        e.now.rate = 5;
+        e.now.held = 9.5 * MS;
+        nothing(&e);
+        /* … while the other one waits for a backend: that is it */
+        e.now.rate = 100;
+        e.now.asked = 100;
+        e.now.ask_time = 9.6 * MS;
+        (void) only(&e, FINDING_DEPENDENCY, &d);
+        /* … as it always does: its normal is the same, and something else has come */
+        {
+                DiagnosisEvidence before = evidence();
+
+                set_times(&before.now, 20 * US, 10 * MS);
+                before.now.rate = 100;
+                before.now.held = 9.5 * MS;
+                e = before;
+                e.normal = &before.now;
+                nothing(&e);
+                set_times(&e.now, 20 * US, 30 * MS);
+                e.now.threads[QOS_STATE_DISK] = 2;
+                (void) only(&e, FINDING_DISK, &d);
+                e.now.threads[QOS_STATE_DISK] = 0;
+                e.now.held = 29 * MS;
+                (void) only(&e, FINDING_LOCK, &d);
+                /* Of a history it is not known */
+                before.now.held = NAN;
+                (void) only(&e, FINDING_LOCK, &d);
+        }
 
         e = evidence();
         set_times(&e.now, 20 * US, 5 * MS);

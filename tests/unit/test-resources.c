@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "check.h"
+#include "locks.h"
 #include "resources.h"
 #include "util.h"
 
@@ -203,12 +204,60 @@ static void test_threads(void) {
         free(shared);
 }
 
+/* Of a wait, what was until somebody in the midst of a request ended it: with the row, and gone with it. */
+static void test_held(void) {
+        struct qos_contention *c = new0(struct qos_contention, 1);
+        struct qos_resource r = futex(4096), other;
+        const struct qos_waker w = { .thread = 5, .tid = 5 };
+        uint64_t row;
+
+        check(c);
+        row = resource_find(c, &r) & ~(uint64_t) RESOURCE_NEW;
+        row |= (uint64_t) c->rows[row - 1].generation << 32;
+        check(resource_end(c, row, r.state | RESOURCE_WOKEN | RESOURCE_HELD, 100, &w) == 1);
+        check(resource_end(c, row, r.state | RESOURCE_WOKEN, 30, &w) == 1);
+        check(find(c, &r)->held == 100 && find(c, &r)->nsec == 130 && find(c, &r)->wakers[0].waits == 2);
+        /* Without a row it is a wait like others */
+        check(resource_end(c, 0, r.state | RESOURCE_WOKEN | RESOURCE_HELD, 7, &w) == 0);
+        check(c->rests[r.state].nsec == 7);
+        check_sum(c, 3, 137);
+
+        /* Who gets the row begins with none */
+        for (unsigned i = 1; find(c, &r); i++) {
+                other = futex(4096 + i * 64);
+                (void) resource_find(c, &other);
+        }
+        for (unsigned i = 0; i < QOS_RESOURCE_ROWS; i++)
+                check(c->rows[i].held == 0);
+        check_sum(c, 3, 137);
+        free(c);
+}
+
+static void test_locks(void) {
+        static const char *const yes[] = { "bpf_prog_6deef7357e7b4530_cpu_lock", "bpf_trace_run2", "__bpf_trace_contention_begin", "__traceiter_contention_begin",
+                                           "rwsem_down_write_slowpath", "down_write", "down_read_killable", "down", "__down_common", "___down_common", "__mutex_lock.constprop.0",
+                                           "mutex_lock_interruptible", "__ww_mutex_lock", "percpu_rwsem_wait", "__percpu_down_read", "rt_mutex_slowlock",
+                                           "__rt_mutex_lock", "rwbase_read_lock", "schedule_preempt_disabled" };
+        static const char *const no[] = { "pipe_write", "do_mprotect_pkey", "ext4_buffered_write_iter", "lock_mm_and_find_vma", "mm", "", "d", "bp", "__m", "0xffff888100000000",
+                                          "rtnl_lock", "mute", "vm_mmap_pgoff", "lock_rename" };
+
+        for (unsigned i = 0; i < ELEMENTSOF(yes) + ELEMENTSOF(no); i++) {
+                const char *name = i < ELEMENTSOF(yes) ? yes[i] : no[i - ELEMENTSOF(yes)];
+                struct lock_name n = {};
+
+                memcpy(n.begin, name, strnlen(name, sizeof(n.begin)));
+                check(lock_function(&n) == (i < ELEMENTSOF(yes)));
+        }
+}
+
 int main(void) {
         test_churn();
         test_old();
         test_equal();
         test_taken();
         test_wakers();
+        test_held();
+        test_locks();
         test_threads();
         return EXIT_SUCCESS;
 }
