@@ -7,12 +7,20 @@
 #include <sys/stat.h>
 
 #include "alarm.h"
+#include "diagnose.h"
 #include "journal.h"
 #include "json.h"
 #include "log.h"
 
 /* The journal's mark for a threshold whose state has changed, see qosd(8). */
 #define MESSAGE_ID_CROSSED "8272b84be6e04d7c8c0a0281c76e711d"
+
+/* Of what holds a unit back, so much is in the journal: what explains most. */
+#define VERDICT_FINDINGS_MAX 3U
+
+/* Verdicts at a time: each reads a unit's history, for some tenths of a millisecond in which nothing else is done. Where more units suffer
+ * at once, it is something that these have in common with the others. */
+#define VERDICTS_MAX 8U
 
 /* A user whose thresholds change. */
 typedef struct Talker {
@@ -203,16 +211,14 @@ static void shares_format(const AlarmEvent *e, char *buffer, size_t size) {
                                        e->shares[i].share * 100, e->shares[i].usual * 100);
 }
 
-/* The reading of the unit now, without its peers, which are not for all who may read the journal, and without totals: journalctl
- * shows no value of more than 4 KiB unless it is asked to. */
-static int unit_format_snapshot(Unit *u, uint64_t window, char **ret) {
+/* The reading, without the unit's peers, which are not for all who may read the journal, and without totals: journalctl shows no value
+ * of more than 4 KiB unless it is asked to. */
+static int snapshot_format(Unit *u, const Snapshot *s, char **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_free_ char *text = NULL;
-        Snapshot s;
         int r;
 
-        unit_get_snapshot(u, window, &s);
-        r = snapshot_to_json(u, &s, false, &v);
+        r = snapshot_to_json(u, s, false, &v);
         if (r >= 0)
                 r = sd_json_variant_filter(&v, (char*[]) { (char*) "totals", NULL });
         if (r >= 0)
@@ -226,7 +232,34 @@ static int unit_format_snapshot(Unit *u, uint64_t window, char **ret) {
         return 0;
 }
 
-static void alarm_log(const Alarms *alarms, const AlarmEvent *e, const char *snapshot) {
+/* What holds the unit back as far as the reading tells, against what its history says is normal: for more there is "qosctl diagnose",
+ * which looks at the machine, too, and takes its time. */
+static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
+        char text[(VERDICT_FINDINGS_MAX + 1) * (DIAGNOSIS_TEXT_MAX + 32)];
+        DiagnosisEvidence evidence;
+        Diagnosis d;
+        Normal normal;
+        size_t l;
+
+        snapshot_get_evidence(s, &evidence);
+        if (unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - s->window, evidence.now.rate, &normal) >= 0) {
+                evidence.usual = normal.usual;
+                evidence.normal = &normal.figures;
+        }
+        diagnosis_make(&evidence, &d);
+
+        l = (size_t) snprintf(text, sizeof(text), "%s", d.text);
+        for (size_t i = 0; i < MIN(d.n_findings, (size_t) VERDICT_FINDINGS_MAX) && l < sizeof(text); i++)
+                l += (size_t) snprintf(text + l, sizeof(text) - l, "; %s (%s): %s", finding_kind_to_string(d.findings[i].kind),
+                                       certainty_to_string(d.findings[i].certainty), d.findings[i].text);
+        if (asprintf(ret, "QOS_VERDICT=%s", text) < 0) {
+                *ret = NULL;
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+static void alarm_log(const Alarms *alarms, const AlarmEvent *e, const char *snapshot, const char *verdict) {
         int level = e->state == THRESHOLD_VIOLATED ? LOG_WARNING : LOG_NOTICE;
         char name[THRESHOLD_NAME_MAX + 32], metric[THRESHOLD_METRIC_MAX + 32], state[64], value[64], limit[64], seq[64], priority[64],
              shares[SHARE_CHANGES_MAX * 64], value_text[THRESHOLD_VALUE_MAX];
@@ -258,8 +291,12 @@ static void alarm_log(const Alarms *alarms, const AlarmEvent *e, const char *sna
         (void) snprintf(seq, sizeof(seq), "QOS_SEQ=%" PRIu64, e->seq);
         (void) snprintf(value, sizeof(value), "QOS_VALUE=%.15g", e->value);
 
-        const char *fields[] = { message, priority, "SYSLOG_IDENTIFIER=qosd", "MESSAGE_ID=" MESSAGE_ID_CROSSED, unit, name, metric, state, limit, seq, value };
-        n = ELEMENTSOF(fields) - isnan(e->value);
+        const char *fields[] = { message, priority, "SYSLOG_IDENTIFIER=qosd", "MESSAGE_ID=" MESSAGE_ID_CROSSED, unit, name, metric, state, limit, seq, NULL, NULL };
+        n = ELEMENTSOF(fields) - 2;
+        if (!isnan(e->value))
+                fields[n++] = value;
+        if (verdict)
+                fields[n++] = verdict;
         journal_send(alarms->journal, fields, n, snapshot);
 }
 
@@ -403,8 +440,9 @@ int alarms_foreach_event(Manager *m, uint64_t since, int (*f)(const AlarmEvent *
 
 /* What has happened since this was done last, with the readings of now. After all others were told: it takes the longest. */
 static void alarms_log(Alarms *alarms) {
-        _cleanup_free_ char *snapshot = NULL;
+        _cleanup_free_ char *snapshot = NULL, *verdict = NULL;
         const AlarmEvent *before = NULL;
+        unsigned n_verdicts = 0;
 
         while (alarms->logged < alarms->seq) {
                 const AlarmEvent *e = alarms_get_event(alarms, ++alarms->logged);
@@ -413,15 +451,24 @@ static void alarms_log(Alarms *alarms) {
                 if (!e)
                         continue;
                 /* One for all that are about the same unit and window */
-                if (alarms->journal && (!before || !streq(before->unit, e->unit) || before->rule.window_nsec != e->rule.window_nsec)) {
+                if (alarms->journal && (!before || !streq(before->unit, e->unit) || before->rule.window_nsec != e->rule.window_nsec ||
+                                        before->state != e->state)) {
+                        bool suffers = e->state == THRESHOLD_VIOLATED;
+                        Snapshot s;
+
                         free(snapshot);
-                        snapshot = NULL;
+                        free(verdict);
+                        snapshot = verdict = NULL;
                         u = manager_get_unit(alarms->manager, e->unit, NULL);
-                        if (u && unit_format_snapshot(u, e->rule.window_nsec, &snapshot) < 0)
-                                (void) log_oom();
+                        if (u) {
+                                unit_get_snapshot(u, e->rule.window_nsec, &s);
+                                if (snapshot_format(u, &s, &snapshot) < 0 ||
+                                    (suffers && n_verdicts++ < VERDICTS_MAX && snapshot_format_verdict(u, &s, &verdict) < 0))
+                                        (void) log_oom();
+                        }
                 }
                 before = e;
-                alarm_log(alarms, e, snapshot);
+                alarm_log(alarms, e, snapshot, verdict);
         }
 }
 
@@ -648,8 +695,8 @@ static int alarm_check_limits(const Unit *u, uid_t uid, QosError *e) {
 }
 
 int alarm_set(Manager *m, const AlarmRequest *request, Alarm **ret, QosError *e) {
+        Alarm *a = NULL, *old;
         ThresholdRule rule;
-        Alarm *a = NULL;
         Unit *u;
         int r;
 
@@ -682,11 +729,12 @@ int alarm_set(Manager *m, const AlarmRequest *request, Alarm **ret, QosError *e)
                 if (r < 0)
                         return r;
         }
-        if (a)
-                alarm_end(a);
+        old = a;
         r = alarm_new(u, &rule, request->source, request->uid, request->lease_key, request->origin, &a);
         if (r < 0)
                 return r;
+        if (old)
+                alarm_end(old);
         a->seen = true;
         a->handler = request->handler;
         a->userdata = request->userdata;

@@ -45,22 +45,23 @@ typedef struct Alarm Alarm;
 typedef void (*alarm_handler_t)(const Alarm *a, const QosError *e, void *userdata);
 
 struct Alarm {
-        Unit *unit;
+        /* As in the rule */
         Alarm *next;
-        ThresholdRule rule;
+        uint64_t due_at;                /* for the next look, CLOCK_MONOTONIC ns; 0: at once */
+        Unit *unit;
         ThresholdMachine machine;
         ThresholdState told;            /* the state that everybody was told */
-
         AlarmSource source;
+        double value;                   /* at the last look; NaN: none */
+        uint64_t samples;               /* ABSENT: not known */
+        ThresholdRule rule;
+
         uid_t uid;
         void *lease_key;                /* as in struct Hold */
         char *origin;                   /* file and line; NULL: not from a file */
         bool seen;                      /* by the newest look at unit files (declared.c) */
 
-        uint64_t due_at;                /* for the next look, CLOCK_MONOTONIC ns; 0: at once */
         uint64_t since;                 /* of the state, CLOCK_REALTIME ns */
-        double value;                   /* at the last look; NaN: none */
-        uint64_t samples;               /* ABSENT: not known */
 
         uint64_t good_before, total_before; /* what alarm_count() does not count */
 

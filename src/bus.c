@@ -366,8 +366,11 @@ static int call_new(BusServer *b, sd_bus_message *m, const Action *action, const
         for (Client *i = b->clients; i; i = i->next)
                 for (c = i->uid == client->uid ? i->calls : NULL; c; c = c->next)
                         n++;
-        if (client->uid != 0 && n >= CALLS_PER_UID_MAX)
-                return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "%u calls of user %u are waiting already", n, (unsigned) client->uid);
+        if (client->uid != 0 && n >= CALLS_PER_UID_MAX) {
+                r = sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "%u calls of user %u are waiting already", n, (unsigned) client->uid);
+                client_settle(client);
+                return r;
+        }
 
         c = new0(Call, 1);
         if (!c) {
@@ -400,7 +403,7 @@ static void call_authorize(Call *c) {
                 return;
         }
 
-        r = polkit_query_bus(client->server->bus, c->message, c->action->name, on_authorized, c, &c->query);
+        r = polkit_query_bus(client->server->bus, c->message, client->uid, c->action->name, on_authorized, c, &c->query);
         if (r < 0)
                 on_authorized(r, c);
 }

@@ -8,7 +8,7 @@
 
 typedef struct Config {
         unsigned units_max;                     /* UnitsMax=, 1 … 256, default 256 */
-        ProbeMask default_probes;               /* DefaultProbes=, default "requests" (the others are still to come) */
+        ProbeMask default_probes;               /* DefaultProbes=, default "requests cpu" */
         uint64_t default_window_nsec;           /* DefaultWindow=, default 10s */
         unsigned connections_per_uid_max;       /* ConnectionsPerUserMax=, varlink, default 128 (root: no limit of ours) */
         unsigned leases_per_uid_max;            /* LeasesPerUserMax=, default 64 */

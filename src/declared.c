@@ -454,7 +454,8 @@ Declared* declared_free(Declared *d) {
         if (!d)
                 return NULL;
 
-        (void) service_manager_listen_loaded(d->manager->service_manager, NULL, NULL);
+        if (d->manager->service_manager)
+                (void) service_manager_listen_loaded(d->manager->service_manager, NULL, NULL);
         while (d->questions)
                 question_free(d->questions);
         declared_forget_patterns(d);

@@ -142,6 +142,11 @@ static int generator_read(Generator *g, int at, const char *path, const char *na
                 return r == -ENOMEM ? r : 0;
         if (length >= strlen("service") && strncmp(name + length - strlen("service"), "service", strlen("service")) == 0) {
                 r = generator_get(g, name, length, &reading.name);
+                if (r == -E2BIG) {
+                        /* What it says of an order is not known: nobody is ordered then, rather than in a circle */
+                        g->ordered = true;
+                        return 0;
+                }
                 if (r < 0)
                         return r;
                 /* Drop-ins for all services are for qosd, too */

@@ -1272,14 +1272,22 @@ void manager_release_lease(Manager *m, void *lease_key) {
         }
 }
 
-bool manager_uid_owns(Manager *m, const char *name, uid_t uid) {
+static bool uid_owns_group(const char *path, uid_t uid) {
         _cleanup_close_ int fd = -EBADF;
         struct stat st;
 
-        if (name[0] != '/' || path_check(name) < 0)
-                return false;
-        fd = group_open(name);
+        fd = group_open(path);
         return fd >= 0 && fstat(fd, &st) >= 0 && st.st_uid == uid;
+}
+
+bool manager_uid_owns(Manager *m, const char *name, uid_t uid) {
+        return name[0] == '/' && path_check(name) >= 0 && uid_owns_group(name, uid);
+}
+
+bool manager_uid_owns_attached(Manager *m, const char *name, uid_t uid) {
+        const Unit *u = manager_find_unit(m, name);
+
+        return u && !isempty(u->control_group) && uid_owns_group(u->control_group, uid);
 }
 
 int manager_get_probes(Manager *m, ProbesInfo *ret) {
@@ -1297,6 +1305,11 @@ void probes_info_done(ProbesInfo *i) {
 
 static void unit_refresh(Unit *u);
 
+static void unit_refresh_again(Unit *u) {
+        u->refresh_again = false;
+        unit_refresh(u);
+}
+
 static void on_unit_refreshed(int error, const char *message, const UnitInfo *info, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
         const char *state, *group;
@@ -1306,12 +1319,21 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
         /* The unit may be gone by now: the answer says which one it is about */
         if (error < 0) {
                 log_debug("The service manager could not be asked: %s", strempty(message));
-                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                        if (m->units[i])
-                                m->units[i]->refreshing = false;
+                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                        u = m->units[i];
+                        if (!u || !u->refreshing)
+                                continue;
+                        u->refreshing = false;
+                        if (u->refresh_again)
+                                unit_refresh_again(u);
+                }
                 return;
         }
-        u = manager_find_unit(m, info->id);
+        /* A file may have been renamed: what was the unit's name is another one for it then */
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT && !u; i++)
+                if (m->units[i] && m->units[i]->refreshing &&
+                    (streq(m->units[i]->name, info->id) || names_contain(info->names, m->units[i]->name)))
+                        u = m->units[i];
         if (!u)
                 return;
         u->refreshing = false;
@@ -1351,10 +1373,8 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
                 manager_save(m);
         }
 
-        if (u->refresh_again) {
-                u->refresh_again = false;
-                unit_refresh(u);
-        }
+        if (u->refresh_again)
+                unit_refresh_again(u);
 }
 
 static void unit_refresh(Unit *u) {

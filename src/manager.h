@@ -66,8 +66,9 @@ struct Manager {
         sd_event_source *library_timer; /* while a unit is to be looked at */
 
         /* The gauges that only the kernel can fill in, for all units at once */
-        uint64_t gauges_at;             /* CLOCK_MONOTONIC ns */
+        uint64_t listeners_at;          /* CLOCK_MONOTONIC ns */
         uint64_t listeners_session;
+        uint64_t gauges_at;             /* the same of the others */
         uint64_t oldest_session;
         uint64_t gauge_sessions[QOS_GAUGES];
         uint64_t udp_expired_at;        /* … when it was looked at what was asked over UDP */
@@ -149,6 +150,9 @@ Unit* manager_get_unit(Manager *m, const char *name, QosError *e);
  * manager_attach but without PID 1: only a path argument ("/user.slice/…") can be owned by other than root. */
 bool manager_uid_owns(Manager *m, const char *name, uid_t uid);
 
+/* The same of a unit that is attached, by whatever name: may this user see with whom it talks? */
+bool manager_uid_owns_attached(Manager *m, const char *name, uid_t uid);
+
 /* ---- what the views are told ------------------------------------------------------------------------------ */
 
 /* The manager calls these (implemented by bus.c); m->bus_server may be NULL. */
@@ -189,7 +193,7 @@ typedef struct ProbesInfo {
         bool statistics_enabled;        /* kernel.bpf_stats_enabled now */
         uint64_t map_memory;            /* bytes of all maps of qosd, as the kernel accounts them */
         uint64_t map_memory_per_unit;   /* bytes of the one map that each attached unit has */
-        uint64_t memory_per_socket;     /* bytes of socket storage per open connection */
+        uint64_t memory_per_socket;     /* bytes of socket storage per open connection, where messages come one after the other */
         uint64_t drops;                 /* events that could not be booked, all units and none, since the first attach */
 } ProbesInfo;
 

@@ -4,8 +4,10 @@
 #include "polkit.h"
 #include "util.h"
 
-/* Questions that may wait for an answer at a time: one that asks a person may wait for minutes. */
+/* Questions that may wait for an answer at a time, and of one user: one that asks a person may wait for minutes, or, where that is
+ * a program which never answers, for ever. */
 #define QUERIES_MAX 256U
+#define QUERIES_PER_UID_MAX 32U
 
 #define POLKIT_NAME "org.freedesktop.PolicyKit1"
 #define POLKIT_PATH "/org/freedesktop/PolicyKit1/Authority"
@@ -17,10 +19,12 @@ struct PolkitQuery {
         sd_bus_slot *slot;
         polkit_handler_t handler;
         void *userdata;
+        uid_t uid;
         char id[32];            /* how polkit calls it, for cancelling */
+        PolkitQuery *next;
 };
 
-static unsigned n_queries = 0;
+static PolkitQuery *queries = NULL;
 static uint64_t last_id = 0;
 static bool unavailable = false;        /* and the administrator has been told */
 
@@ -33,7 +37,11 @@ PolkitQuery* polkit_query_free(PolkitQuery *q) {
                 (void) sd_bus_call_method_async(sd_bus_slot_get_bus(q->slot), NULL, POLKIT_NAME, POLKIT_PATH, POLKIT_INTERFACE,
                                                 "CancelCheckAuthorization", NULL, NULL, "s", q->id);
 
-        n_queries--;
+        for (PolkitQuery **p = &queries; *p; p = &(*p)->next)
+                if (*p == q) {
+                        *p = q->next;
+                        break;
+                }
         sd_bus_slot_unref(q->slot);
         free(q);
         return NULL;
@@ -65,14 +73,20 @@ static int on_answer(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         return 0;
 }
 
-static int query_new(sd_bus *bus, sd_bus_message **ret) {
-        if (n_queries >= QUERIES_MAX)
+static int query_new(sd_bus *bus, uid_t uid, sd_bus_message **ret) {
+        unsigned n = 0, own = 0;
+
+        for (const PolkitQuery *q = queries; q; q = q->next) {
+                n++;
+                own += q->uid == uid;
+        }
+        if (n >= QUERIES_MAX || own >= QUERIES_PER_UID_MAX)
                 return -EBUSY;
 
         return sd_bus_message_new_method_call(bus, ret, POLKIT_NAME, POLKIT_PATH, POLKIT_INTERFACE, "CheckAuthorization");
 }
 
-static int query_send(sd_bus *bus, sd_bus_message *m, const char *action, bool interactive, polkit_handler_t handler,
+static int query_send(sd_bus *bus, sd_bus_message *m, uid_t uid, const char *action, bool interactive, polkit_handler_t handler,
                       void *userdata, PolkitQuery **ret) {
         PolkitQuery *q;
         int r;
@@ -83,7 +97,9 @@ static int query_send(sd_bus *bus, sd_bus_message *m, const char *action, bool i
         q->handler = handler;
         q->userdata = userdata;
         (void) snprintf(q->id, sizeof(q->id), "qosd-%llu", (unsigned long long) ++last_id);
-        n_queries++;
+        q->uid = uid;
+        q->next = queries;
+        queries = q;
 
         /* A person may take a while */
         r = sd_bus_message_append(m, "sa{ss}us", action, 0, interactive ? FLAG_INTERACTIVE : 0, q->id);
@@ -98,7 +114,7 @@ static int query_send(sd_bus *bus, sd_bus_message *m, const char *action, bool i
         return 0;
 }
 
-int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, const char *action, polkit_handler_t handler, void *userdata,
+int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, uid_t uid, const char *action, polkit_handler_t handler, void *userdata,
                      PolkitQuery **ret) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         const char *sender;
@@ -108,13 +124,13 @@ int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, const char *action, po
         if (!sender)
                 return -EBADMSG;
 
-        r = query_new(bus, &m);
+        r = query_new(bus, uid, &m);
         if (r < 0)
                 return r;
         r = sd_bus_message_append(m, "(sa{sv})", "system-bus-name", 1, "name", "s", sender);
         if (r < 0)
                 return r;
-        return query_send(bus, m, action, sd_bus_message_get_allow_interactive_authorization(caller) > 0, handler, userdata, ret);
+        return query_send(bus, m, uid, action, sd_bus_message_get_allow_interactive_authorization(caller) > 0, handler, userdata, ret);
 }
 
 int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool interactive, polkit_handler_t handler,
@@ -131,11 +147,11 @@ int polkit_query_varlink(sd_bus *bus, sd_varlink *link, const char *action, bool
         if (pidfd < 0)
                 return pidfd;
 
-        r = query_new(bus, &m);
+        r = query_new(bus, uid, &m);
         if (r < 0)
                 return r;
         r = sd_bus_message_append(m, "(sa{sv})", "unix-process", 2, "pidfd", "h", pidfd, "uid", "i", (int32_t) uid);
         if (r < 0)
                 return r;
-        return query_send(bus, m, action, interactive, handler, userdata, ret);
+        return query_send(bus, m, uid, action, interactive, handler, userdata, ret);
 }

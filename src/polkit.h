@@ -13,8 +13,9 @@ typedef struct PolkitQuery PolkitQuery;
 #define POLKIT_NEEDS_INTERACTION (-EAGAIN)
 typedef void (*polkit_handler_t)(int result, void *userdata);
 
-/* Asks about the sender of a D-Bus message; interaction as the message's flag says. */
-int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, const char *action, polkit_handler_t handler, void *userdata,
+/* Asks about the sender of a D-Bus message, which is this user's; interaction as the message's flag says. -EBUSY, here and below:
+ * too many questions wait for an answer, or too many of this user. */
+int polkit_query_bus(sd_bus *bus, sd_bus_message *caller, uid_t uid, const char *action, polkit_handler_t handler, void *userdata,
                      PolkitQuery **ret);
 
 /* Asks about the peer of a varlink connection, by pidfd (refused without one). */

@@ -31,7 +31,11 @@ const char* threshold_value_text(sd_json_variant *threshold, const char *key, ch
         s = s ? s + strspn(s, " <>0123456789.") : "";
         if (strchr("nums", *s) && *s && value < (double) UINT64_MAX)
                 return strcpy(buf, format_duration(text, (uint64_t) value));
-        return strcpy(buf, value < 1e15 && value >= 1000 ? format_count(text, (uint64_t) value) : format_real(text, value));
+        if (value >= 1000 && value < 1e15)
+                return strcpy(buf, format_count(text, (uint64_t) value));
+        /* As many digits as in qosd's own messages */
+        (void) snprintf(buf, THRESHOLD_TEXT_MAX, "%.4g", value);
+        return buf;
 }
 
 /* Connects for something that may need a password. */
@@ -207,11 +211,12 @@ static const char* combined_state(const Replies *replies) {
         return combined;
 }
 
-int verb_is_ok(int argc, char **argv) {
+static int print_states(int argc, char **argv, bool *ret_violated) {
         _cleanup_client_ Client *c = NULL;
         _cleanup_names_ Names names = NAMES_INIT;
-        bool violated = false;
         int r, status;
+
+        *ret_violated = false;
 
         r = client_connect(&c);
         if (r < 0)
@@ -231,11 +236,22 @@ int verb_is_ok(int argc, char **argv) {
                 }
                 state = combined_state(&replies);
                 (void) printf("%s\n", state ?: "unknown");
-                violated = violated || streq_ptr(state, "violated");
+                *ret_violated = *ret_violated || streq_ptr(state, "violated");
                 if (!streq_ptr(state, "ok") && !streq_ptr(state, "violated"))
                         status = status_combine(status, STATUS_NOT_ATTACHED);
         }
-        return violated ? STATUS_FAILED : status;
+        return status;
+}
+
+int verb_is_ok(int argc, char **argv) {
+        bool violated;
+        int r;
+
+        r = print_states(argc, argv, &violated);
+        if (violated)
+                return STATUS_FAILED;
+        /* Who acts on it must not take it for a violation that nobody could be asked */
+        return r < 0 || r == STATUS_FAILED ? STATUS_NOT_ATTACHED : r;
 }
 
 int verb_wait(int argc, char **argv) {

@@ -15,6 +15,9 @@
 
 /* How long the service manager may take to say what is in unit files: who is ordered after us goes on without that. */
 #define READY_USEC (5 * USEC_PER_SEC)
+/* It is counted in steps, each of which is one however long it took: in a long one programs were loaded, and what the service manager has
+ * said meanwhile is not read yet. */
+#define READY_STEP_USEC (100 * USEC_PER_MSEC)
 /* How long all of it may hold them up, loading programs included: that takes a second or two, and more than this only where the
  * processor is emulated, and busy. */
 #define READY_MAX_USEC (60 * USEC_PER_SEC)
@@ -65,8 +68,22 @@ static int parse_argv(int argc, char *argv[]) {
         return 1;
 }
 
-static int on_late(sd_event_source *source, uint64_t usec, void *userdata) {
-        manager_notify_ready(ASSERT_PTR(userdata));
+typedef struct Waiting {
+        Manager *manager;
+        unsigned steps;
+} Waiting;
+
+static int on_step(sd_event_source *source, uint64_t usec, void *userdata) {
+        Waiting *w = ASSERT_PTR(userdata);
+        int r;
+
+        if (w->manager->ready)
+                return 0;
+        r = ++w->steps < READY_USEC / READY_STEP_USEC ? sd_event_source_set_time_relative(source, READY_STEP_USEC) : -ETIME;
+        if (r >= 0)
+                r = sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+        if (r < 0)
+                manager_notify_ready(w->manager);
         return 0;
 }
 
@@ -77,6 +94,7 @@ static void manager_freep(Manager **m) {
 static int run(int argc, char *argv[]) {
         _cleanup_(sd_event_unrefp) sd_event *event = NULL;
         _cleanup_(manager_freep) Manager *m = NULL;
+        Waiting waiting = {};
         bool connected;
         int r;
 
@@ -112,8 +130,9 @@ static int run(int argc, char *argv[]) {
                 return log_error_errno(r, "Failed to listen for varlink connections: %m");
 
         manager_notify_status(m);
+        waiting.manager = m;
         if (connected)
-                r = sd_event_add_time_relative(event, NULL, CLOCK_MONOTONIC, READY_USEC, 0, on_late, m);
+                r = sd_event_add_time_relative(event, NULL, CLOCK_MONOTONIC, READY_STEP_USEC, READY_STEP_USEC / 10, on_step, &waiting);
         if (!connected || r < 0)
                 manager_notify_ready(m);
 

@@ -524,11 +524,10 @@ bool threshold_get_quantile(const Metric *metric, const char **ret_distribution,
         } table[] = {
                 { ".p50", 0.5 }, { ".p90", 0.9 }, { ".p95", 0.95 }, { ".p99", 0.99 }, { ".p999", 0.999 }, { ".max", 1 },
         };
+        const char *end = strrchr(metric->name, '.');
 
-        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
-                const char *end = endswith(metric->name, table[i].name);
-
-                if (!end)
+        for (size_t i = 0; end && i < ELEMENTSOF(table); i++) {
+                if (!streq(end, table[i].name))
                         continue;
                 *ret_distribution = metric->name;
                 *ret_length = end - metric->name;

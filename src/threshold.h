@@ -32,16 +32,17 @@ ThresholdState threshold_state_from_string(const char *s);      /* _THRESHOLD_ST
 
 /* "slow: requests.server.firstByte.p99 > 20ms over 10s for 2s, clear 15ms for 5s" */
 typedef struct ThresholdRule {
-        char name[THRESHOLD_NAME_MAX + 1];      /* empty: of a condition, which has none */
+        /* What is read ten times a second first, so that it lies together */
+        uint64_t window_nsec;           /* over which the metric is read */
         const Metric *metric;
-        char selector[THRESHOLD_SELECTOR_MAX + 1]; /* of an endpoint or a peer, what is in the brackets; empty: of the whole unit */
-        bool below;                     /* "<" */
         double limit;                   /* in the unit of the metric */
         double clear;                   /* that ends a violation, on the good side of the limit or the limit itself */
-        uint64_t window_nsec;           /* over which the metric is read */
         uint64_t enter_nsec;            /* for so long beyond the limit: violated */
         uint64_t leave_nsec;            /* for so long not beyond what clears it: ok */
         uint64_t stay_nsec;             /* violated for so long at least */
+        bool below;                     /* "<" */
+        char selector[THRESHOLD_SELECTOR_MAX + 1]; /* of an endpoint or a peer, what is in the brackets; empty: of the whole unit */
+        char name[THRESHOLD_NAME_MAX + 1];      /* empty: of a condition, which has none */
 } ThresholdRule;
 
 /* window_nsec: the default. The error (InvalidThreshold) has the whole line as its argument, and says what was expected. */

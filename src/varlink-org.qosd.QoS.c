@@ -110,6 +110,8 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(epoll),
                 FIELD_COMMENT("A file or directory, or what else is behind a descriptor: eventfd, timerfd, a terminal"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(file),
+                FIELD_COMMENT("A lock of the kernel's own: one that there is once, or all that are taken in one of its functions"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(kernel),
                 FIELD_COMMENT("All others of the state, and what is not known"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(rest));
 
@@ -307,7 +309,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Share of the requests that were answered by the thread that had read them, of which the states are known; with the probe \"cpu\""),
                 SD_VARLINK_DEFINE_FIELD(attributed, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Where these threads were in between: the share of each state in the service time of these requests, together 1"),
-                SD_VARLINK_DEFINE_FIELD_BY_TYPE(shares, StateShares, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(shares, StateShares, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The share of this time in which they waited, in the states park and poll, until another thread of the unit, in the midst of a request of its own, let them go on: by a futex, or by a signal"),
+                SD_VARLINK_DEFINE_FIELD(held, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Server,
@@ -710,7 +714,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(state, ThreadState, 0),
                 FIELD_COMMENT("What kind of thing it is"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(kind, ResourceKind, 0),
-                FIELD_COMMENT("What people call it: the variable in which a futex lies (\"libfoo.so:the_lock\") or where that is in the file, the unit that listens at the address or the address, the name of a file without its directory"),
+                FIELD_COMMENT("What people call it: the variable in which a futex lies (\"libfoo.so:the_lock\") or where that is in the file, the unit that listens at the address or the address, the name of a file without its directory, a lock of the kernel's (\"cgroup_mutex\") or the function that takes it (\"lock in pipe_write()\")"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The address in memory or of the socket, or the file system and the inode"),
                 SD_VARLINK_DEFINE_FIELD(address, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
@@ -722,7 +726,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(waits, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("How long they took, in nanoseconds, those in progress up to now"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("Who has ended most of them, of locks, futexes and pipes: three threads at most. Who ends a wait for a lock has held it"),
+                FIELD_COMMENT("Who has ended most of them, of locks, futexes and pipes, and of epoll by a signal: three threads at most. Who ends a wait for a lock has held it"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(wakers, Waker, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD(
@@ -1039,6 +1043,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(asked, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The time until these were answered, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(askTime, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How long the thread of a request waited, in the states park and poll, until that of another one let it go on, in nanoseconds; where nine of ten requests are answered by the thread that has read them"),
+                SD_VARLINK_DEFINE_FIELD(held, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("How much of its time of service the thread of a request was ready, and others had its CPU, in nanoseconds; where half of the requests are answered by the thread that has read them"),
+                SD_VARLINK_DEFINE_FIELD(serviceRunQueue, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How long a thread that was ready waited for a CPU, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(runQueueWait, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("CPUs that its threads may use"),
@@ -1102,7 +1110,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ContendedLock,
-                FIELD_COMMENT("What it is called in the file it lies in (\"program:symbol\"), or its address"),
+                FIELD_COMMENT("What it is called in the file it lies in (\"program:symbol\"), or its address; or whom the signal reached that ended the wait"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The thread that let it go most often for another one, and its number"),
                 SD_VARLINK_DEFINE_FIELD(holder, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
@@ -1144,7 +1152,9 @@ static SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("Devices that it used: three at most, those with most time first"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(devices, UsedDevice, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Locks that its threads waited for: three at most, those with most time first"),
-                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(locks, ContendedLock, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(locks, ContendedLock, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("What else they waited for until others, in the midst of a request, let them go on: three at most, those with most time first"),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(held, ContendedLock, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD_FULL(
                 Subscribe,
@@ -1269,7 +1279,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 SD_VARLINK_DEFINE_OUTPUT(mapMemory, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Memory of the map that each attached unit has, in bytes"),
                 SD_VARLINK_DEFINE_OUTPUT(mapMemoryPerUnit, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Memory for each open connection of attached units, in bytes"),
+                FIELD_COMMENT("Memory for each open connection of attached units, in bytes; those that speak HTTP/2, and those that are looked into by the probe \"tls\", have more"),
                 SD_VARLINK_DEFINE_OUTPUT(memoryPerSocket, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Events that could not be booked, for all units together"),
                 SD_VARLINK_DEFINE_OUTPUT(drops, SD_VARLINK_INT, SD_VARLINK_NULLABLE));

@@ -66,7 +66,7 @@ typedef struct Monitor {
 /* Units that one connection may have a mark in. A mark takes 22 KiB, and a user may have a hundred connections. */
 #define MARKS_MAX 4U
 
-/* Maps that are given to one user, root apart, in one run of qosd. Who has one keeps its memory (620 KiB) also when the unit is
+/* Maps that are given to one user, root apart, in one run of qosd. Who has one keeps its memory (626 KiB) also when the unit is
  * detached, and could attach it again and again. */
 #define VIEWS_PER_USER_MAX 64U
 
@@ -472,7 +472,7 @@ static Mark** connection_find_mark(Connection *c, const Unit *u) {
 
 /* With whom a unit talks is for root, and for whose control group it is. */
 static bool connection_may_see_peers_of(const Connection *c, const char *unit) {
-        return c->uid == 0 || manager_uid_owns(c->server->manager, unit, c->uid);
+        return c->uid == 0 || manager_uid_owns_attached(c->server->manager, unit, c->uid);
 }
 
 static bool connection_may_see_peers(const Connection *c, const Unit *u) {
@@ -995,7 +995,7 @@ static int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd
 /* ---- Threads, Resources --------------------------------------------------------------------------------------- */
 
 /* -ENODATA: the unit's threads are not watched. */
-static int unit_threads_to_json(Unit *u, sd_json_variant **ret) {
+static int connection_read_threads(const Connection *c, Unit *u, sd_json_variant **ret) {
         _cleanup_threads_reading_ ThreadsReading reading = {};
         int r;
 
@@ -1003,15 +1003,24 @@ static int unit_threads_to_json(Unit *u, sd_json_variant **ret) {
         return r < 0 ? r : threads_reading_to_json(&reading, ret);
 }
 
-static int unit_resources_to_json(Unit *u, sd_json_variant **ret) {
+/* Nobody else is served while names are looked for. Others than root get none for so many times as long as it took. */
+#define NAMES_PAUSE 4U
+
+static int connection_read_resources(const Connection *c, Unit *u, sd_json_variant **ret) {
         _cleanup_resources_reading_ ResourcesReading reading = {};
+        static uint64_t not_before = 0;
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC), end;
+        bool names = c->uid == 0 || begin >= not_before;
         int r;
 
-        r = unit_read_resources(u, /* names= */ true, &reading);
+        r = unit_read_resources(u, names, &reading);
+        end = now_nsec(CLOCK_MONOTONIC);
+        if (names)
+                not_before = end + (end - begin) * NAMES_PAUSE;
         return r < 0 ? r : resources_reading_to_json(u, &reading, ret);
 }
 
-static int connection_inspect(Connection *c, const char *metric, int (*read)(Unit *u, sd_json_variant **ret)) {
+static int connection_inspect(Connection *c, const char *metric, int (*read)(const Connection *c, Unit *u, sd_json_variant **ret)) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         Unit *u;
@@ -1021,7 +1030,7 @@ static int connection_inspect(Connection *c, const char *metric, int (*read)(Uni
         connection_forget_call(c);
         if (!u)
                 return reply_error(c->link, -ENXIO, &e);
-        r = read(u, &v);
+        r = read(c, u, &v);
         if (r == -ENODATA)
                 return reply_not_measured(c->link, metric);
         if (r < 0)
@@ -1030,11 +1039,11 @@ static int connection_inspect(Connection *c, const char *metric, int (*read)(Uni
 }
 
 static int connection_show_threads(Connection *c) {
-        return connection_inspect(c, "contention.threads", unit_threads_to_json);
+        return connection_inspect(c, "contention.threads", connection_read_threads);
 }
 
 static int connection_show_resources(Connection *c) {
-        return connection_inspect(c, "contention.waits", unit_resources_to_json);
+        return connection_inspect(c, "contention.waits", connection_read_resources);
 }
 
 static int method_inspect(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, Connection *c, int (*go_on)(Connection *c)) {

@@ -184,27 +184,79 @@ def postgresql_farewells():
 
 @test()
 def other_farewells():
-    """COM_QUIT of MySQL; what only looks like it, and is answered, is a question; what is something else is a question that was given up."""
+    """Of MySQL, LDAP, MQTT, memcached; what only looks like one, and is answered, is a question; what is something else is a question that was
+    given up, as is what was asked before, but of MQTT."""
     s = scenario.start_served(mode="thread", request=5, response=3)
     longer = scenario.start_served(mode="thread", request=24, response=3)
 
-    def last(server, words, after):
+    def last(server, *words, after):
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as c:
+            c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             c.sendall(after)
             equal(len(c.recv(3, socket.MSG_WAITALL)), 3, "answer")
-            c.sendall(words)
+            for word in words:
+                before = scenario.lookup(server_figures(server), "bytesIn")
+                c.sendall(word)
+                # In a segment of its own
+                wait_for("it has come", lambda: scenario.lookup(server_figures(server), "bytesIn") == before + len(word))
             if server is s:
                 equal(len(c.recv(3, socket.MSG_WAITALL)), 3, "answer")
         wait_for("it is closed", lambda: scenario.lookup(server_figures(server), "connections.open") == 0)
         return server_figures(server)
 
-    for n in range(1, 6):
-        f = last(longer, b"\1\0\0\0\1", b"q" * 24)
-        equal((f["count"], f["clientAborts"], f["errors"]["reset"], f["inFlight"]), (n, 0, 0, 0), "count, clientAborts, errors, in flight")
-    f = last(longer, b"\1\0\0\0\2", b"q" * 24)
-    equal((f["count"], f["clientAborts"] + f["errors"]["reset"], f["inFlight"]), (6, 1, 0), "count, given up, in flight")
-    f = last(s, b"\1\0\0\0\1", b"q" * 5)
+    n, aborted = 0, 0
+    for words, more in (([b"\1\0\0\0\1"], 0), ([b"\x30\5\2\1\3\x42\0"], 0), ([b"\x30\6\2\2\1\3\x42\0"], 0), ([b"\xe0\0"], 0), ([b"\xe0\2\4\0"], 0),
+                        ([b"quit\r\n"], 0), ([b"QUIT\r\n"], 0), ([b"\x30\6\0\1xhi!", b"\xe0\0"], 0),
+                        ([b"\1\0\0\0\2"], 1), ([b"\xe0\1"], 1), ([b"quit!\n"], 1), ([b"xyz", b"quit\r\n"], 1), ([b"quit\r\n", b"xyz"], 1)):
+        f = last(longer, *words, after=b"q" * 24)
+        n, aborted = n + 1, aborted + more
+        equal((f["count"], f["clientAborts"] + f["errors"]["reset"], f["inFlight"]), (n, aborted, 0), f"count, given up, in flight after {words}")
+    f = last(s, b"\1\0\0\0\1", after=b"q" * 5)
     equal((f["count"], f["clientAborts"], f["errors"]["reset"], f["inFlight"]), (2, 0, 0, 0), "count, clientAborts, errors, in flight of what is answered")
+
+
+@test(deadline=60)
+def php_behind_nginx():
+    """PHP answers before it has read the end of what nginx asks: that is no question of its own, and nothing stays in flight for it. On Unix
+    sockets and on TCP, with a connection for each question and with one for many, answers in one piece and in many."""
+    directory = f"/run/{scenario.prefix}-php"
+    os.mkdir(directory)
+    fpm = next(f"/usr/sbin/{name}" for name in sorted(os.listdir("/usr/sbin")) if name.startswith("php-fpm"))
+    front, tcp = scenario.unused_port(), scenario.unused_port()
+    with open(f"{directory}/script.php", "w") as f:
+        f.write("<?php header('X-Method: ' . $_SERVER['REQUEST_METHOD']); echo str_repeat('x', intval($_GET['n'])); echo strlen(file_get_contents('php://input'));")
+    pools = "".join(f"[{name}]\nuser=www-data\nlisten={listen}\nlisten.mode=0666\npm=static\npm.max_children=4\n"
+                    for name, listen in (("u", f"{directory}/socket"), ("t", f"127.0.0.1:{tcp}")))
+    with open(f"{directory}/fpm.conf", "w") as f:
+        f.write(f"[global]\nerror_log={directory}/log\ndaemonize=no\n{pools}")
+    locations = "".join(f"location {path} {{ fastcgi_pass {to}; fastcgi_keep_conn {keep}; include /etc/nginx/fastcgi.conf;"
+                        f" fastcgi_param SCRIPT_FILENAME {directory}/script.php; }}\n"
+                        for path, to, keep in (("/u", f"unix:{directory}/socket", "off"), ("/t", f"127.0.0.1:{tcp}", "off"),
+                                               ("/ku", "u", "on"), ("/kt", "t", "on")))
+    with open(f"{directory}/nginx.conf", "w") as f:
+        f.write(f"daemon off; pid {directory}/pid; error_log {directory}/error; events {{}}\nhttp {{ access_log off;\n"
+                f"upstream u {{ server unix:{directory}/socket; keepalive 2; }}\nupstream t {{ server 127.0.0.1:{tcp}; keepalive 2; }}\n"
+                f"server {{ listen 127.0.0.1:{front};\n{locations} }} }}\n")
+    php = attach(scenario.Unit(f"{fpm} -y {directory}/fpm.conf")).start()
+    nginx = attach(scenario.Unit(f"/usr/sbin/nginx -c {directory}/nginx.conf", type="exec")).start()
+    wait_for("nginx listens", lambda: run("curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{front}/none", ok=False).returncode == 0, 10)
+    base, n = total(nginx), 0
+    number = smaller(200)
+    with open(f"{directory}/body", "wb") as f:
+        f.write(b"b" * 3000)
+    for path in ("/u", "/t", "/ku", "/kt"):
+        for more in (["-n", number, "-c", 2, f"http://127.0.0.1:{front}{path}?n=3"], ["-n", number, "-c", 1, f"http://127.0.0.1:{front}{path}?n=50000"],
+                     ["-n", number, "-c", 2, "-p", f"{directory}/body", "-T", "a/b", f"http://127.0.0.1:{front}{path}?n=3"]):
+            equal(ab_completed(run("ab", "-q", "-k", *more, timeout=40).stdout), number, "requests of ab")
+            n += number
+    expect_total(nginx, base + n)
+    expect_total(php, n)
+    f = wait_for("nothing is in flight", lambda: (f := server_figures(php))["inFlight"] == 0 and f)
+    equal(f["protocols"], dict.fromkeys(f["protocols"], 0) | {"unix": n // 2, "tcp": n // 2}, "protocols")
+    equal((f["clientAborts"], f["errors"]), (0, {"reset": 0, "timeout": 0}), "clientAborts, errors")
+    nginx.stop()
+    php.stop()
+    run("rm", "-rf", directory)
 
 
 class Postgres(scenario.Unit):

@@ -160,7 +160,7 @@ def nothing_attached_nobody_wakes_up():
     check(switches() - before <= 2, f"{switches() - before} wake-ups in 4 s")
 
 
-@test(exclusive=True, deadline=60)
+@test(exclusive=True, deadline=180)
 def memory_and_descriptors_come_back():
     """Attaching and detaching again and again leaves no descriptor, no map and no memory behind."""
     s = Server(mode="thread").start()
@@ -249,7 +249,7 @@ def as_many_units_as_may_be():
 
 # ---- when a part of the kernel is missing -------------------------------------------------------------------------------
 
-@test(exclusive=True, deadline=240)
+@test(exclusive=True, deadline=480)
 def each_program_refused():
     """libbpf is refused each program in turn: the daemon lives, says which one and why, and every metric is right or
     absent."""

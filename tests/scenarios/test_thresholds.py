@@ -71,16 +71,17 @@ class Signals:
                  select.select([self.process.stdout], [], [], 0.1)[0])
 
     def stop(self, unit, n):
-        """The states of this unit, now and before, of n signals and of what came with them."""
+        """The states of this unit, now and before, of n signals and of what came with them. And what they say of shares."""
         end = "_2e".join(unit.name.replace("-", "_2d").split("."))
-        states = []
+        states, shares = [], []
         while len(states) < n or select.select([self.process.stdout], [], [], 0)[0]:
             signal = json.loads(self.process.stdout.readline())
             if signal["path"].endswith(end):
                 states.append(signal["payload"]["data"][2:4])
+                shares.append([dict(zip(("state", "share", "usual"), s)) for s in signal["payload"]["data"][10]])
         self.process.kill()
         self.process.communicate()
-        return states
+        return states, shares
 
 
 class Traffic:
@@ -153,11 +154,13 @@ def a_service_that_hangs():
     m.expect("ok")
     traffic.stop()
     m.expect("unknown")
-    seen = signals.stop(r, 6)
+    seen, shares = signals.stop(r, 6)
+    equal(shares[1], e["shares"], "where its time goes, in the signal")
     equal(seen, [["ok", "unknown"], ["violated", "ok"], ["ok", "violated"], ["unknown", "ok"], ["ok", "unknown"], ["unknown", "ok"]], "signals")
     journal = wait_for("all are in the journal", lambda: len(j := entries(r)) == 6 and j, 10)
     equal([(j["QOS_THRESHOLD"], j["QOS_STATE"]) for j in journal], [("slow", s[0]) for s in seen], "the journal")
     check("QOS_VALUE" in journal[1] and "QOS_VALUE" not in journal[3], "values in the journal")
+    equal([bool(j.get("QOS_VERDICT")) for j in journal], [j["QOS_STATE"] == "violated" for j in journal], "verdicts in the journal")
     reading = json.loads(journal[1]["QOS_SNAPSHOT"])
     equal((reading["unit"], reading["window"], "totals" in reading), (r.name, (2 if scenario.in_vm else 1) * SEC, False), "the reading in the journal")
     check(reading["requests"]["server"]["inFlight"] > 0, f"what is in flight when it hangs: {reading}")

@@ -207,7 +207,7 @@ def what_is_wrong_is_said():
     wait_for("it is attached", lambda: s.name in listed())
     wait_for("the good one is there", lambda: set(states(s)) == {"good"})
     equal(holds(s), {"unitFile": ["port:9100"]}, "holds")
-    for line in (f"{path}:4: Observe= has names of probes ('requests', 'tls', 'cpu'), got 'nonsense'",
+    for line in (f"{path}:4: Observe= has names of probes ('requests', 'tls', 'cpu', 'block', 'memory'), got 'nonsense'",
                  f"{path}:5: Exclude= has things like 'port:9100'",
                  f"{path}:6: threshold 'slow: requests.server.rate > 5ms': expected a rate like",
                  f"{path}:7: there is no setting 'Nonsense' in [X-QoS], expected Observe=, Exclude= or Threshold=",

@@ -69,7 +69,7 @@ static void test_bad(void) {
         static const struct {
                 const char *text, *message;
         } table[] = {
-                { "Observe=cpu2",            "/x.conf:2: Observe= has names of probes ('requests', 'tls', 'cpu'), got 'cpu2'" },
+                { "Observe=cpu2",            "/x.conf:2: Observe= has names of probes ('requests', 'tls', 'cpu', 'block', 'memory'), got 'cpu2'" },
                 { "Exclude=nonsense",        "/x.conf:2: Exclude= has things like" },
                 { "Threshold=slow",          "/x.conf:2: threshold 'slow': expected a name and a colon" },
                 { "Threshold=a: " RULE "ms", "/x.conf:2: threshold 'a: " RULE "ms': expected a rate" },

@@ -1270,6 +1270,8 @@ class Thresholds(Test):
         self.assertEqual(self.run_qosctl("is-ok", "nginx", status=3)[0], "unknown\n")
         self.qosd.thresholds = []
         self.assertEqual(self.run_qosctl("is-ok", "nginx", status=3)[0], "unknown\n")
+        # Nobody can be asked: that is not what 1 stands for
+        self.error_of("is-ok", "nginx", status=3, QOSD_ADDRESS="/nonexistent/socket")
 
     def test_wait(self):
         self.assertEqual(self.out_of("wait", "nginx", "x < 1"), "")
@@ -1283,11 +1285,13 @@ class Thresholds(Test):
     def test_monitor(self):
         event = self.qosd.threshold("nginx.service", "slow", "ok", 15000000, previous="violated", seq=7, timestamp=1763683300 * SEC)
         self.qosd.monitored = [[{"seq": 6, "thresholds": self.qosd.thresholds}, {"event": event}, Error("TooSlow", seq=7, message="x")],
-                               [{"seq": 9, "lost": 1}, {"event": event | {"seq": 9, "state": "unknown"}}, Error("NotAttached", unit="nginx.service", message="gone")]]
+                               [{"seq": 9, "lost": 1}, {"event": event | {"seq": 9, "state": "unknown"}},
+                                {"event": event | {"seq": 9, "metric": "requests.server.rate", "threshold": "busy: requests.server.rate > 1 over 1s", "value": 793.4833139758917}},
+                                Error("NotAttached", unit="nginx.service", message="gone")]]
         out, err = self.run_qosctl("monitor", "nginx", status=3)
         self.assertEqual([line.split("(")[0].split()[-3:] for line in out.splitlines()],
                          [["nginx.service", "violated", "31.3ms"], ["nginx.service", "ok", "1.50k"], ["redis.service", "ok", "1.00us"],
-                          ["nginx.service", "ok", "15.0ms"], ["nginx.service", "unknown", "15.0ms"]])
+                          ["nginx.service", "ok", "15.0ms"], ["nginx.service", "unknown", "15.0ms"], ["nginx.service", "ok", "793.5"]])
         self.assertIn("1 changes are not known any more", err)
         self.assertEqual([c[1].get("since") for c in self.qosd.calls if c[0] == "Monitor"], [None, 7])
 

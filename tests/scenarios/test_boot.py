@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Boots of the whole machine: what unit files say is in force before what they say it of begins."""
+
+import json
+import os
+import shutil
+
+import scenario
+from scenario import (check, equal, expect_total, listed, qosctl_json, server_command, systemctl, test, unit_name, unit_property,
+                      unused_port, wait_for, write_unit)
+
+ETC = "/etc/systemd/system"
+REQUESTS = 400
+
+
+def boot_id():
+    with open("/proc/sys/kernel/random/boot_id") as f:
+        return f.read().strip()
+
+
+@test(deadline=300, needs_vm="the machine boots anew", reboots=True)
+def first_request_after_boot(before):
+    """A service with [X-QoS] is enabled, and so is one that asks it as soon as it is ready: after the boot all requests are counted, its
+    thresholds are there, and are in the state that is right."""
+    if before is None:
+        directory = f"/var/lib/{scenario.prefix}-boot"
+        os.mkdir(directory)
+        os.chmod(directory, 0o755)
+        for tool in ("server", "client"):
+            shutil.copy(f"{scenario.tools}/{tool}", directory)
+        port, server, asking = unused_port(), unit_name("server"), unit_name("asking")
+        command = server_command(mode="thread", port=port).replace(scenario.tools, directory)
+        write_unit(server, f"[Service]\nType=notify\nNotifyAccess=all\nExecStart={command}\n[Install]\nWantedBy=multi-user.target\n"
+                           "[X-QoS]\nObserve=requests\nThreshold=busy: requests.server.inFlight > 1000 over 1s\n"
+                           "Threshold=alone: requests.server.connections.open < 1 over 1s\n", ETC)
+        write_unit(asking, f"[Unit]\nAfter={server}\nRequires={server}\n"
+                           f"[Service]\nType=oneshot\nRemainAfterExit=yes\nStandardOutput=file:{directory}/said\n"
+                           f"ExecStart={directory}/client --port={port} --connections=4 --number={REQUESTS}\n[Install]\nWantedBy=multi-user.target\n", ETC)
+        systemctl("daemon-reload")
+        systemctl("enable", server, asking)
+        return {"boot": boot_id(), "server": server, "asking": asking, "directory": directory}
+
+    check(boot_id() != before["boot"], "the machine was not booted")
+    server = before["server"]
+    wait_for("all was asked", lambda: unit_property(before["asking"], "ActiveState") == "active", 60, pause=0.2)
+    with open(os.path.join(before["directory"], "said")) as f:
+        equal(json.load(f)["answered"], REQUESTS, "answers the client got")
+    wait_for("it is observed", lambda: server in listed(), 60, pause=0.2)
+    expect_total(server, REQUESTS)
+
+    def states():
+        return {t["name"]: (t["state"], t["source"]) for t in qosctl_json("list-thresholds", server)}
+    wait_for("the thresholds are in their states", lambda: states() == {"busy": ("ok", "unitFile"), "alone": ("violated", "unitFile")}, 20)
+    equal(os.listdir(f"/run/qosd/violated/{server}"), ["alone"], "the files of thresholds that are violated")
+    shutil.rmtree(before["directory"])
