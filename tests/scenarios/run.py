@@ -6,7 +6,8 @@
 
 One line per test; what is known of a failure follows it. --vm: only the tests of the smoke test, with small loads.
 Tests that do not disturb each other run side by side, the others alone. --again: of those that failed so many get a second
-run at the end, alone; what passes then is said by name, in a line of its own."""
+run at the end, alone; what passes then is said by name, in a line of its own. Tests that need a machine that boots anew come last:
+this ends in between, and goes on when it is called once more after the boot, for which it leaves a file (BOOT_AGAIN)."""
 
 import argparse
 import contextlib
@@ -14,6 +15,7 @@ import faulthandler
 import fnmatch
 import glob
 import importlib
+import json
 import os
 import select
 import shutil
@@ -31,6 +33,9 @@ import scenario  # noqa: E402
 
 SIDE_BY_SIDE = 3        # mostly waiting, on the two CPUs that CI has
 JOURNAL_LINES = 25
+# What the run after the boot needs to know, and what tells the lab to boot
+BOOT_STATE = "/var/lib/qosd-scenarios.json"
+BOOT_AGAIN = "/var/lib/qosd-lab-again"
 
 
 def quiet(*command, timeout=30):
@@ -56,12 +61,13 @@ def build_tools(directory):
 
 
 class Running:
-    """One test in a process group of its own."""
+    """One test in a process group of its own. booted: what its first half has left, where it is the second one."""
 
-    def __init__(self, test, serial):
+    def __init__(self, test, serial, booted=None):
         self.test = test
+        self.booted = booted
         # None is the beginning of another's
-        self.prefix = f"scn{os.getpid()}{serial}z"
+        self.prefix = booted["prefix"] if booted else f"scn{os.getpid()}{serial}z"
         self.started = time.monotonic()
         self.since = time.time()
         self.patience = 1
@@ -78,7 +84,14 @@ class Running:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             faulthandler.register(signal.SIGUSR1, self.said)
             scenario.prefix = self.prefix
-            self.test.function()
+            if not self.test.reboots:
+                self.test.function()
+            elif self.booted:
+                self.test.function(self.booted["state"])
+            else:
+                state = self.test.function(None)
+                with open(self.state_path, "w") as f:
+                    json.dump({"test": self.test.name, "prefix": self.prefix, "state": state}, f)
             status = 0
         except scenario.Failed as e:
             # The line of the test is what people look for, not that of the helper
@@ -91,6 +104,15 @@ class Running:
                 self.say_more()
             self.said.flush()
             os._exit(status)
+
+    @property
+    def state_path(self):
+        return f"/run/{self.prefix}-boot.json"
+
+    @property
+    def wants_boot(self):
+        """It was the first half of one, which went well."""
+        return self.test.reboots and not self.booted and os.path.exists(self.state_path)
 
     def say_where(self):
         """Lets the test write down what it is waiting for."""
@@ -130,7 +152,8 @@ class Running:
             pass
         status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         os.close(self.fd)
-        self.clean_up()
+        if not self.wants_boot:
+            self.clean_up()
         self.seconds = time.monotonic() - self.started
         self.said.seek(0)
         said = self.said.read()
@@ -158,7 +181,8 @@ class Running:
             quiet("systemctl", "kill", "--kill-whom=all", "--signal=SIGKILL", *units)
             quiet("systemctl", "stop", *units)
             quiet("systemctl", "reset-failed", *units)
-        for path in glob.glob(f"{scenario.UNIT_DIR}/{self.prefix}*"):
+        for path in (glob.glob(f"{scenario.UNIT_DIR}/{self.prefix}*") + glob.glob(f"/etc/systemd/system/{self.prefix}*") +
+                     glob.glob(f"/etc/systemd/system/*.wants/{self.prefix}*")):
             shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
         for path in glob.glob(f"/run/{self.prefix}*"):
             shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
@@ -210,6 +234,74 @@ def programs_loaded():
         quiet("systemctl", "daemon-reload")
 
 
+def run_all(tests, again, results, failed, report):
+    # Long ones first, so that they end together
+    together = sorted((t for t in tests if not t.exclusive), key=lambda t: -t.deadline)
+    if together:
+        with programs_loaded():
+            run_some(together, 1 if scenario.in_vm else SIDE_BY_SIDE, report)
+    run_some([t for t in tests if t.exclusive], 1, report)
+
+    # More than these are no accident
+    if 0 < len(failed) <= again:
+        once_more = failed.copy()
+        failed.clear()
+        results["FAIL"] -= len(once_more)
+        run_some(once_more, 1, report)
+        for t in once_more:
+            if t not in failed:
+                print(f"Passed only when run again: {t.name}", flush=True)
+
+
+class Boots:
+    """The tests that boot the machine, one after the other, over the boots."""
+
+    def __init__(self, tests, again):
+        self.again = again
+        self.queue = [t.name for t in tests]
+        self.tests = {t.name: t for t in scenario.TESTS}
+        self.failed = []    # once
+        self.booted = None
+
+    def take_up(self):
+        """What the run before the boot has left. Returns its results; None: there was none."""
+        if not os.path.exists(BOOT_STATE):
+            return None
+        with open(BOOT_STATE) as f:
+            saved = json.load(f)
+        os.unlink(BOOT_STATE)
+        self.queue, self.failed, self.booted = saved["queue"], saved["failed"], saved["booted"]
+        return saved["results"]
+
+    def run(self, results, report):
+        while self.booted or self.queue:
+            booted, self.booted = self.booted, None
+            name = booted["test"] if booted else self.queue.pop(0)
+            # Who only looks what became of it needs none of them, and they take a minute in the VM
+            if not booted and not os.path.exists(f"{scenario.tools}/server"):
+                build_tools(scenario.tools)
+            running = Running(self.tests[name], f"b{len(self.queue)}{len(self.failed)}", booted)
+            while not running.late and not select.select([running.fd], [], [], 0.2)[0]:
+                pass
+            ok, said = running.end()
+            if ok and running.wants_boot:
+                with open(running.state_path) as f:
+                    booted = json.load(f)
+                with open(BOOT_STATE, "w") as f:
+                    json.dump({"results": results, "queue": self.queue, "failed": self.failed, "booted": booted}, f)
+                with open(BOOT_AGAIN, "w"):
+                    pass
+                print(f"boot {name}", flush=True)
+                sys.exit(0)
+            report(running, ok, said)
+            if not ok and self.again and name not in self.failed:
+                self.failed.append(name)
+                self.queue.append(name)
+                results["FAIL"] -= 1
+            elif ok and name in self.failed:
+                print(f"Passed only when run again: {name}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Runs the scenario tests inside the lab.")
     parser.add_argument("--vm", action="store_true", help="only the smoke test, with small loads")
@@ -247,27 +339,18 @@ def main():
     tests = [t for t in tests if not t.needs_vm or arguments.vm]
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    boots = Boots([t for t in tests if t.reboots], arguments.again)
+    before = boots.take_up()
+    if before is not None:
+        results.update(before)
     # Services may have a /tmp and a /var/tmp of their own, and programs may not be run from /run everywhere
     with tempfile.TemporaryDirectory(prefix="scenario-", dir="/var/lib") as directory:
         os.chmod(directory, 0o755)
         scenario.tools = directory
-        build_tools(directory)
-        # Long ones first, so that they end together
-        together = sorted((t for t in tests if not t.exclusive), key=lambda t: -t.deadline)
-        if together:
-            with programs_loaded():
-                run_some(together, 1 if scenario.in_vm else SIDE_BY_SIDE, report)
-        run_some([t for t in tests if t.exclusive], 1, report)
-
-        # More than these are no accident
-        if 0 < len(failed) <= arguments.again:
-            again = failed.copy()
-            failed.clear()
-            results["FAIL"] -= len(again)
-            run_some(again, 1, report)
-            for t in again:
-                if t not in failed:
-                    print(f"Passed only when run again: {t.name}", flush=True)
+        if before is None:
+            build_tools(directory)
+            run_all([t for t in tests if not t.reboots], arguments.again, results, failed, report)
+        boots.run(results, report)
 
     skipped = f", {results['SKIP-VM']} skipped" if results["SKIP-VM"] else ""
     print(f"{results['ok']} passed, {results['FAIL']} failed{skipped}")
