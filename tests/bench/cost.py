@@ -19,6 +19,8 @@ READING = "tcp_rcv_space_adjust"
 SETTLE_SEC = .06
 SLICE_SEC = .5
 BUDGET_EXCHANGE_NSEC = 350
+# Each is observed with, and how much more it may cost then than with the first, for which budgets are
+PROBES = ((["requests"], "requests", 1), (["requests", "cpu", "block", "memory"], "all probes", 2))
 # Server and load generator share one CPU: it is never idle then, all that a request takes is taken from
 # it, and what the scheduler makes of two processes on two CPUs, which differs from second to second, stays out of it.
 CPU = os.cpu_count() - 1
@@ -104,7 +106,7 @@ def spread(values):
             "high": ordered[min(n - 1, int(n / 2 + reach))], "n": n}
 
 
-def cpu_per_request(unit, generator, rounds, seconds):
+def cpu_per_request(unit, generator, probes, rounds, seconds):
     """A B A A B A A B A: each B is compared to the A that follows it within tens of milliseconds, as a virtual
     machine's speed drifts by several percent a second. The same with one A and the next says how much of that is
     left."""
@@ -118,7 +120,7 @@ def cpu_per_request(unit, generator, rounds, seconds):
         samples[name].append(s.end())
 
     for _ in range(rounds):
-        with qosd.Attached(unit.name):
+        with qosd.Attached(unit.name, probes=probes):
             sample("observed")
         sample("without")
         sample("again")
@@ -155,10 +157,10 @@ class Programs:
         return {int(i): p for i, p in json.loads(self._process.stdout.readline()).items()}
 
 
-def bpf_time(unit, generator, per_exchange, slices):
+def bpf_time(unit, generator, probes, per_exchange, slices):
     programs, totals, nothing_nsec = {}, [], {name: [] for name in TYPES.values()}
 
-    with qosd.Attached(unit.name), Programs(unit, READING) as p:
+    with qosd.Attached(unit.name, probes=probes), Programs(unit, READING) as p:
         ours = qosd.programs()
         if not ours:
             raise RuntimeError("the daemon has no BPF program attached")
@@ -209,10 +211,12 @@ def run(directory, quick, say):
     for name, title, per_exchange, budget, make, command in workloads(directory):
         with make() as unit, Load(command(unit)) as generator:
             time.sleep(1)
-            result = {"name": name, "title": title, "requestsPerExchange": per_exchange, "budget": budget,
-                      "cpu": cpu_per_request(unit, generator, rounds, seconds),
-                      "bpf": bpf_time(unit, generator, per_exchange, slices)}
-        results.append(result)
-        say(result)
+            for probes, what, allowed in PROBES:
+                result = {"name": f"{name}: {what}", "title": f"{title}: {what}", "requestsPerExchange": per_exchange,
+                          "budget": budget * allowed, "budgetNsec": BUDGET_EXCHANGE_NSEC * allowed,
+                          "cpu": cpu_per_request(unit, generator, probes, rounds, seconds),
+                          "bpf": bpf_time(unit, generator, probes, per_exchange, slices)}
+                results.append(result)
+                say(result)
     os.sched_setaffinity(0, range(os.cpu_count()))
     return results

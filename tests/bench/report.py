@@ -9,8 +9,7 @@ from html import escape
 
 import comparison
 from accuracy import BINNED, PHASES, STATISTICS, within
-from cost import BUDGET_EXCHANGE_NSEC
-from tables import diagnosis_table, table, verdict
+from tables import table, verdict
 
 BUDGET_ANSWER_NSEC = 200000
 BUDGET_RSS = 8 << 20
@@ -149,7 +148,7 @@ def bpf_table(results):
     for r in results:
         t = r["bpf"]["netNsecPerExchange"]
         rows.append([r["title"], duration(t["median"]), f"{duration(t['q1'])} to {duration(t['q3'])}",
-                     duration(BUDGET_EXCHANGE_NSEC), verdict(t["median"] <= BUDGET_EXCHANGE_NSEC)])
+                     duration(r["budgetNsec"]), verdict(t["median"] <= r["budgetNsec"])])
     return table(["load", "BPF time an exchange, net", "quartiles", "budget", ""], rows)
 
 
@@ -187,23 +186,24 @@ def answers_table(result):
                      if a["way"] == "varlink" else ("", ""))] for a in result["answers"]])
 
 
-def sections(results):
-    """What goes between the markers of the same names in README.md."""
-    return {
-        "machine": table(["", ""], list(results["machine"].items())),
-        "counts": counts_table(results["accuracy"]),
-        "accuracy": accuracy_table(results["accuracy"], "capture", BINNED),
-        "phases": accuracy_table(results["accuracy"], "capture", PHASES),
-        "client": accuracy_table(results["accuracy"], "client", BINNED),
-        "comparison": comparison_table(results["comparison"]),
-        "cost": cost_table(results["cost"]),
-        "bpf": bpf_table(results["cost"]),
-        "programs": programs_table(results["cost"]),
-        "wakeups": watch_table(results["daemon"]),
-        "memory": memory_table(results["daemon"]),
-        "answers": answers_table(results["daemon"]),
-        "diagnosis": diagnosis_table(results["diagnosis"]),
-    }
+SECTIONS = {
+    "accuracy": lambda r: {"counts": counts_table(r), "accuracy": accuracy_table(r, "capture", BINNED),
+                           "phases": accuracy_table(r, "capture", PHASES), "client": accuracy_table(r, "client", BINNED)},
+    "comparison": lambda r: {"comparison": comparison_table(r)},
+    "cost": lambda r: {"cost": cost_table(r), "bpf": bpf_table(r), "programs": programs_table(r)},
+    "daemon": lambda r: {"wakeups": watch_table(r), "memory": memory_table(r), "answers": answers_table(r)},
+}
+
+
+def sections(results, circumstances):
+    """What goes between the markers of the same names in README.md, of those parts that were measured."""
+    filled = {}
+    for part, result in results.items():
+        c = circumstances[part]
+        filled[f"{part}-measured"] = f"Measured {c['date']}, in {c['took']}. Load average before: {c['load']}; CPU time that the host kept " \
+            f"for others: {c['stolen']}."
+        filled.update(SECTIONS[part](result))
+    return filled
 
 
 def fill(text, filled):
@@ -224,8 +224,7 @@ def write_csv(path, header, rows):
         w.writerows(rows)
 
 
-def write_raw(results, directory):
-    accuracy, cost, daemon = results["accuracy"], results["cost"], results["daemon"]
+def write_raw_accuracy(accuracy, directory):
     header = ["source", "metric", "statistic", "truth", "qosd", "tolerance"]
     write_csv(f"{directory}/accuracy.csv", ["load", *header],
               [[level["name"], *(r[h] for h in header)] for level in accuracy for r in level.get("rows", [])])
@@ -237,22 +236,34 @@ def write_raw(results, directory):
     header = ["metric", "lower", "upper", "qosd", "capture"]
     write_csv(f"{directory}/histograms.csv", ["load", *header],
               [[level["name"], *(b[h] for h in header)] for level in accuracy for b in level.get("histogram", [])])
+
+
+def write_raw_comparison(levels, directory):
     header = ["window", "instrument", "statistic", "truth", "seen"]
     write_csv(f"{directory}/comparison.csv", ["load", "share", "rate", *header],
               [[level["name"], level["share"], level["rate"], *(r[h] for h in header)]
-               for level in results["comparison"] for r in level.get("rows", [])])
+               for level in levels for r in level.get("rows", [])])
     header = ["wire", *comparison.INSTRUMENTS]
     write_csv(f"{directory}/comparison-counts.csv", ["load", "share", "most", "rate", *header, "void"],
               [[level["name"], level["share"], level["most"], level["rate"], *(level["counts"][h] for h in header),
-                len(level["void"])] for level in results["comparison"] if "counts" in level])
+                len(level["void"])] for level in levels if "counts" in level])
+
+
+def write_raw_cost(cost, directory):
     header = ["seconds", "busy", "requests", "nsecPerRequest"]
     write_csv(f"{directory}/cpu.csv", ["load", "round", "what", *header],
               [[r["name"], n, name, *(s[h] for h in header)] for r in cost
                for name, samples in r["cpu"]["samples"].items() for n, s in enumerate(samples)])
     write_csv(f"{directory}/bpf.csv", ["load", "netNsecPerExchange"],
               [[r["name"], s] for r in cost for s in r["bpf"]["slices"]])
+
+
+def write_raw_daemon(daemon, directory):
     write_csv(f"{directory}/answers.csv", ["way", "what", "nsec"],
               [[a["way"], a["name"], t] for a in daemon["answers"] for t in a["times"]])
+
+
+WRITE_RAW = {"accuracy": write_raw_accuracy, "comparison": write_raw_comparison, "cost": write_raw_cost, "daemon": write_raw_daemon}
 
 
 # ---- plots --------------------------------------------------------------------------------------------------------
@@ -347,7 +358,7 @@ def plot_accuracy(levels, path):
 
 
 def plot_cost(results, path):
-    left, width, right, row = 290, 520, 90, 52
+    left, width, right, row = 340, 520, 90, 52
     # Those that run for each connection or seldomer would be invisible
     programs = sorted({p["name"] for r in results for p in r["bpf"]["programs"] if p["netNsecPerExchange"] >= 1})
     colours = dict(zip(programs, COLOURS))
@@ -396,7 +407,7 @@ def plot_cost(results, path):
         x, y = left + (n % 3) * 200 - 200, top2 - 36 - legend + 20 * (n // 3)
         d.rectangle(x, y, 12, 12, colours[name])
         d.text(x + 18, y + 11, name)
-    most = max(BUDGET_EXCHANGE_NSEC, *(sum(max(p["netNsecPerExchange"], 0) for p in r["bpf"]["programs"])
+    most = max(*(r["budgetNsec"] for r in results), *(sum(max(p["netNsecPerExchange"], 0) for p in r["bpf"]["programs"])
                                        for r in results)) * 1.1
 
     def time_of(ns):
@@ -414,9 +425,8 @@ def plot_cost(results, path):
             if p["name"] in colours:
                 d.rectangle(x, y + 12, w, 26, colours[p["name"]])
                 x += w
+        d.line(time_of(r["budgetNsec"]), y + 6, time_of(r["budgetNsec"]), y + row - 8, INK, 2, "4 3")
         d.text(left + width + 12, y + 30, duration(r["bpf"]["netNsecPerExchange"]["median"]), weight="bold")
-    d.line(time_of(BUDGET_EXCHANGE_NSEC), top2 - 6, time_of(BUDGET_EXCHANGE_NSEC), bottom2, INK, 2, "4 3")
-    d.text(time_of(BUDGET_EXCHANGE_NSEC), top2 - 10, "budget", "middle", size=11)
     d.write(path)
 
 
@@ -481,15 +491,18 @@ def plot_comparison(levels, path):
     d.write(path)
 
 
-def write(results, directory, template):
-    filled = sections(results)
+PLOT = {"accuracy": plot_accuracy, "comparison": plot_comparison, "cost": plot_cost}
+
+
+def write(machine, results, circumstances, directory, template):
+    filled = {"machine": table(["", ""], list(machine.items())), **sections(results, circumstances)}
     with open(template) as f:
         text = f.read()
     with open(f"{directory}/README.md", "w") as f:
         f.write(fill(text, filled))
     os.makedirs(f"{directory}/raw", exist_ok=True)
-    write_raw(results, f"{directory}/raw")
-    plot_accuracy(results["accuracy"], f"{directory}/accuracy.svg")
-    plot_comparison(results["comparison"], f"{directory}/comparison.svg")
-    plot_cost(results["cost"], f"{directory}/cost.svg")
+    for part, result in results.items():
+        WRITE_RAW[part](result, f"{directory}/raw")
+        if part in PLOT:
+            PLOT[part](result, f"{directory}/{part}.svg")
     return filled

@@ -4,7 +4,6 @@
 Prints tables, and writes them, plots and raw data to a directory. Never fails because a number is bad: it says so."""
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -34,15 +33,12 @@ def cpu_times():
         return [int(n) for n in f.readline().split()[1:9]]
 
 
-def machine(quick):
+def machine():
     with open("/proc/cpuinfo") as f:
         models = [line.split(":")[1].strip() for line in f if line.startswith("model name")]
     with open("/etc/os-release") as f:
         system = next(line.split("=")[1].strip().strip('"') for line in f if line.startswith("PRETTY_NAME"))
     return {
-        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "run": "quick" if quick else "full",
-        "load average before": f"{os.getloadavg()[0]:.2f}",
         "CPUs": f"{os.cpu_count()}, {models[0] if models else os.uname().machine}",
         "kernel": os.uname().release,
         "system": system,
@@ -83,44 +79,48 @@ def say_watch(w):
     say(f"  {w['name']}: {w['wakeUps']} wake-ups in {w['seconds']:.0f} s")
 
 
-def diagnose(runs, raw):
-    subprocess.run([sys.executable, os.path.join(workload.HERE, "diagnosis.py"), f"--runs={runs}", f"--output={raw}"], check=True)
-    with open(os.path.join(raw, "diagnosis.jsonl")) as f:
-        return [json.loads(line) for line in f]
+PARTS = {
+    "accuracy": (accuracy.run, say_level),
+    "comparison": (comparison.run, say_comparison),
+    "cost": (cost.run, say_cost),
+    "daemon": (daemon.run, say_watch),
+}
+
+
+def measure(part, directory, quick):
+    """Its result, and under which circumstances it came about."""
+    run, say_one = PARTS[part]
+    date, load = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), os.getloadavg()[0]
+    began, before = time.monotonic(), cpu_times()
+    result = run(directory, quick, say_one)
+    took = time.monotonic() - began
+    spent = [b - a for a, b in zip(before, cpu_times())]
+    return result, {"date": date + (" (quick)" if quick else ""), "took": f"{took / 60:.1f} min", "load": f"{load:.2f}",
+                    "stolen": f"{spent[7] / sum(spent) * 100:.2f} %"}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", required=True, metavar="DIR")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter runs: to try it, not to publish it")
-    parser.add_argument("--runs", type=int, metavar="N", help="of each scenario of a diagnosis (default: 20, with --quick 2)")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     args = parser.parse_args()
+    if not set(args.parts) <= PARTS.keys():
+        parser.error(f"a part is one of {', '.join(PARTS)}")
     os.makedirs(args.output, exist_ok=True)
     # So that everything is taken down on the way out
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
-    began, before = time.monotonic(), cpu_times()
-    results = {"machine": machine(args.quick)}
+    results, circumstances = {}, {}
     with tempfile.TemporaryDirectory(prefix="qosd-bench-") as directory:
         # Servers of other users read in there
         os.chmod(directory, 0o755)
         workload.compile_helpers(directory)
-        say("Accuracy")
-        results["accuracy"] = accuracy.run(directory, args.quick, say_level)
-        say("Comparison")
-        results["comparison"] = comparison.run(directory, args.quick, say_comparison)
-        say("Cost")
-        results["cost"] = cost.run(directory, args.quick, say_cost)
-        say("The daemon")
-        results["daemon"] = daemon.run(directory, args.quick, say_watch)
-        say("Diagnosis")
-        results["diagnosis"] = diagnose(args.runs or (2 if args.quick else 20), os.path.join(args.output, "raw"))
+        for part in args.parts or PARTS:
+            say(f"Measuring: {part}")
+            results[part], circumstances[part] = measure(part, directory, args.quick)
 
-    spent = [b - a for a, b in zip(before, cpu_times())]
-    results["machine"]["CPU time the host kept for others"] = f"{spent[7] / sum(spent) * 100:.2f} %"
-    results["machine"]["took"] = f"{(time.monotonic() - began) / 60:.1f} min"
-
-    for name, content in report.write(results, args.output, TEMPLATE).items():
+    for name, content in report.write(machine(), results, circumstances, args.output, TEMPLATE).items():
         say(f"\n{name}\n{content}")
 
 

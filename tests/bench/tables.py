@@ -25,4 +25,4 @@ def diagnosis_table(results):
         cells = [sum(k in r["said"] for r in mine) or "" for k in said]
         rows.append([name, ", ".join(mine[0]["suffers"]) or "nothing", *cells, f"{right} of {len(mine)}",
                      sum(r["noise"] for r in mine) or "", verdict(right >= 0.95 * len(mine))])
-    return table(["scenario", "suffers from", *said, "right", "no CPU idle", ""], rows)
+    return table(["scenario", "suffers from", *said, "right", "CPUs busy", ""], rows)

@@ -35,6 +35,8 @@ RULES = ("a: requests.server.firstByte.p99 > 20ms over 1s for 200ms", "b: reques
          "c: requests.server.rate > 100000 over 1s", "d: requests.server.inFlight > 1000 over 1s",
          "e: requests.server.firstByte.p99 > 20ms over 10s for 2s", "f: requests.server.latency.p50 > 20ms over 10s",
          "g: requests.server.errors.reset > 10 over 10s", "h: requests.server.latency.max > 1s over 10s")
+# Until then the states change, as the longest window comes to have samples enough
+SETTLE_SEC = 12
 # Nothing lies in this window when a request comes; a daemon that is held up for less than that still sees it
 CROSSED = "crossed: requests.server.count > 0 over 300ms"
 # What has not been told after so long, many times the window, never will be
@@ -138,8 +140,10 @@ def main():
                 for name in names:
                     for rule in RULES:
                         qosd.call("SetThreshold", unit=name, threshold=rule)
+                time.sleep(SETTLE_SEC)
                 watched("eight thresholds each, idle")
                 with Asking([PORT + i for i in range(UNITS)]):
+                    time.sleep(SETTLE_SEC)
                     watched(f"eight thresholds each, {1 / ROUND_SEC:.0f} requests/s each at most")
                 qosd.call("SetThreshold", unit=names[0], threshold=CROSSED)
                 times, missed = crossings(names[0], PORT, a.crossings)
