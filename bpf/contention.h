@@ -154,6 +154,7 @@ enum qos_resource_kind {
         QOS_RESOURCE_FILE,      /* also what is behind other descriptors: eventfd, timerfd … */
         QOS_RESOURCE_KERNEL_LOCK, /* a lock of the kernel's that is one of a kind … */
         QOS_RESOURCE_KERNEL_CALL, /* … and one of many, by the place where it is taken */
+        QOS_RESOURCE_CPU,       /* that somebody else had, or another thread of the unit's */
         QOS_RESOURCE_KINDS,
 };
 
@@ -162,6 +163,10 @@ enum qos_resource_side {
         QOS_SIDE_LISTENS,       /* the address is the one that it listens on, or what it accepted came in at */
         QOS_SIDE_ASKS,          /* … that of the peer */
 };
+
+/* In place of the id of a control group: threads of the kernel had the CPU, or nobody, so that it had to wake up. No control group has these. */
+#define QOS_GROUP_KERNEL 0ULL
+#define QOS_GROUP_IDLE ~0ULL
 
 /* What it is that threads in one state wait for. Sockets of one address are one, as connections come and go. Compared as words. */
 struct qos_resource {
@@ -173,7 +178,7 @@ struct qos_resource {
         __u16 protocol;
         __u32 process;          /* as the machine numbers it; 0: it is not one process's alone */
         __u32 device;           /* of the file system, as the kernel has it inside */
-        __u64 id;               /* the address of a futex, of a lock or a place in the kernel; a descriptor, an inode; of a Unix socket what its name has in the kernel */
+        __u64 id;               /* the address of a futex, of a lock or a place in the kernel; a descriptor, an inode; of a Unix socket what its name has in the kernel; of a CPU the control group of who had it */
         __u64 address[2];       /* the first 4 bytes, or all, as in qos_address */
 };
 #define QOS_RESOURCE_WORDS (sizeof(struct qos_resource) / sizeof(__u64))
@@ -204,7 +209,7 @@ struct qos_resource_row {
         __u64 held;             /* … of that, what is QOS_STATE_HELD */
         __u32 process;          /* one that has it, as qosd sees it; 0: it does not */
         __u32 fd;               /* … and its descriptor there */
-        char name[QOS_RESOURCE_NAME_SIZE]; /* of the file, the lock or the function in the kernel, or of a Unix socket as it is in the kernel: with the length in front */
+        char name[QOS_RESOURCE_NAME_SIZE]; /* of the thread that had the CPU first, of the file, the lock or the function in the kernel, or of a Unix socket as it is in the kernel: with the length in front */
         struct qos_waker wakers[QOS_WAKERS];
 };
 

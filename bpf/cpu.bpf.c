@@ -22,6 +22,7 @@
 #include "resources.h"
 #include "syscalls.h"
 #include "thread.h"
+#include "turns.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -483,12 +484,29 @@ static __always_inline void row_name(struct qos_resource_row *row, const struct 
         bpf_core_read(row->name + 1, QOS_RESOURCE_NAME_SIZE - 1, &name->name[0].sun_path);
 }
 
+/* A row as it is remembered: from 1, and its generation; 0: there is none. ret: it was another one's, or nobody's; NULL: it was not. */
+static __always_inline __u64 resource_row(struct qos_contention *c, const struct qos_resource *r, struct qos_resource_row **ret) {
+        struct qos_resource_row *row;
+        __u64 i, k;
+
+        *ret = NULL;
+        i = resource_find(c, r);
+        if (i == 0)
+                return 0;
+        k = (i & ~(__u64) RESOURCE_NEW) - 1;
+        GRID_BOUND(k, QOS_RESOURCE_ROWS);
+        row = &c->rows[k];
+        if (i & RESOURCE_NEW)
+                *ret = row;
+        return (k + 1) | (__u64) row->generation << 32;
+}
+
 /* What the row of its wait is, before it is known that it waits. */
 static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task, __u64 book, __u32 state, const struct wait *w) {
         struct qos_resource r = { .state = state };
         struct qos_resource_row *row;
         struct qos_contention *c;
-        __u64 i;
+        __u64 found;
 
         if (!w)
                 return 0;
@@ -507,23 +525,14 @@ static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task,
         c = contention_get(book);
         if (!c)
                 return 0;
-        i = resource_find(c, &r);
-        if (i == 0)
-                return 0;
-        row = NULL;
-        {
-                __u64 k = (i & ~(__u64) RESOURCE_NEW) - 1;
-
-                GRID_BOUND(k, QOS_RESOURCE_ROWS);
-                row = &c->rows[k];
-        }
-        if (i & RESOURCE_NEW) {
+        found = resource_row(c, &r, &row);
+        if (row) {
                 row->process = own_number(task->group_leader);
                 row->fd = w->fd;
                 if (w->file || w->lock)
                         row_name(row, w);
         }
-        return (i & ~(__u64) RESOURCE_NEW) | (__u64) row->generation << 32;
+        return found;
 }
 
 /* In place of a descriptor, beside 0 and 1 of futexes. */
@@ -700,7 +709,59 @@ static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *
         return old;
 }
 
-static __always_inline void thread_run(struct thread *t, struct task_struct *task, __u64 now) {
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct turns);
+} turns SEC(".maps");
+
+static __always_inline __u64 task_turn_group(struct task_struct *task) {
+        if (task->pid == 0)
+                return QOS_GROUP_IDLE;
+        if (task->flags & PF_KTHREAD)
+                return QOS_GROUP_KERNEL;
+        return task->cgroups->dfl_cgrp->kn->id;
+}
+
+/* In whose turns it has waited for this CPU; other: who had the last one. The wait is one of that row. */
+static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct task_struct *other, __u64 waited) {
+        struct qos_contention *c = contention_get(t->word);
+        struct turns *here;
+        bool any = false;
+        __u32 zero = 0;
+
+        here = bpf_map_lookup_elem(&turns, &zero);
+        if (!c || !here)
+                return;
+        for (__u32 back = 0; back < TURNS; back++) {
+                struct qos_resource_row *row;
+                __u64 group, part;
+
+                if (!turns_get(here, back, waited, &group, &part))
+                        break;
+                if (part == 0)
+                        continue;
+                if (t->rival.row == 0 || t->rival.group != group) {
+                        struct qos_resource r = { .state = QOS_STATE_RUN_QUEUE, .kind = QOS_RESOURCE_CPU, .id = group };
+
+                        t->rival.group = group;
+                        t->rival.row = resource_row(c, &r, &row);
+                        if (row && back == 0)
+                                (void) bpf_core_read(row->name, sizeof(other->comm), &other->comm);
+                }
+                if (!resource_end(c, t->rival.row, QOS_STATE_RUN_QUEUE | (any ? RESOURCE_PART : 0), part, &t->waker))
+                        t->rival.row = 0; /* it is another one's by now, or there was none */
+                any = true;
+                waited -= part;
+                if (waited == 0)
+                        return;
+        }
+        (void) resource_end(c, 0, QOS_STATE_RUN_QUEUE | (any ? RESOURCE_PART : 0), waited, &t->waker);
+}
+
+/* other: who had the CPU before */
+static __always_inline void thread_run(struct thread *t, struct task_struct *task, struct task_struct *other, __u64 now) {
         struct cfs_rq *queue = task->se.cfs_rq;
         __u64 since = t->since, served = t->served, waited, quota;
         struct qos_contention *c;
@@ -748,18 +809,29 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
         c = contention_get(t->word);
         if (c)
                 contention_add(c, QOS_RUN_QUEUE_LATENCY, waited);
+        if (t->queue == queue && old <= QOS_STATE_THROTTLED)
+                thread_end_turn(t, other, waited);
+        else if (c) /* it was on the way here from another CPU, or came from nowhere */
+                (void) resource_end(c, 0, QOS_STATE_RUN_QUEUE, waited, &t->waker);
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int state) {
+        struct turns *here;
         struct qos_shard *s;
         struct thread *t;
+        __u32 zero = 0;
         __u64 now;
+
+        /* Nobody books the time in which a CPU has nothing to do */
+        now = prev->pid == 0 ? queue_now(prev) : queue_switched(prev);
+        here = bpf_map_lookup_elem(&turns, &zero);
+        if (here)
+                turns_note(here, task_turn_group(prev), now);
 
         t = bpf_task_storage_get(&threads, prev, 0, 0);
         if (t && *(volatile __u64*) &t->word & THREAD_STATE) {
                 answers_turn(prev, t, false);
-                now = queue_switched(prev);
                 if (state & TASK_DEAD)
                         thread_leave(t, prev, QOS_STATE_NONE, now, &s);
                 else if (preempt || state == 0) {
@@ -788,7 +860,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
 
         t = bpf_task_storage_get(&threads, next, 0, 0);
         if (t && *(volatile __u64*) &t->word & THREAD_STATE) {
-                thread_run(t, next, queue_switched(next));
+                thread_run(t, next, prev, queue_switched(next));
                 answers_turn(next, t, true);
         }
         return 0;
@@ -1145,6 +1217,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                         t->lock = NULL;
                         t->locked = 0;
                         t->known = (struct known) {};
+                        t->rival = (struct rival) {};
                         t->row = state > QOS_STATE_THROTTLED ? thread_get_row(t, task, word, state, &w) : 0;
                         for (int i = 0; i < QOS_STATES; i++)
                                 t->times[i] = 0;

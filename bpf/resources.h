@@ -123,12 +123,15 @@ static inline __attribute__((always_inline)) void wakers_count(struct qos_resour
 /* … and that was in the midst of a request. */
 #define RESOURCE_HELD (1U << 9)
 
+/* … of a wait that is counted elsewhere this is a part. */
+#define RESOURCE_PART (1U << 10)
+
 /* A wait has ended, in the row that was found when it began; 0: it had none. */
 GRID_FUNCTION int resource_end(struct qos_contention *c, __u64 row_and_generation, __u64 state, __u64 nsec, const struct qos_waker *waker) {
         GRID_EXPECT(c);
         GRID_EXPECT(waker);
 
-        __u64 i = (__u32) row_and_generation;
+        __u64 i = (__u32) row_and_generation, waits;
         struct qos_resource_row *row;
 
         if (i > 0) {
@@ -136,7 +139,8 @@ GRID_FUNCTION int resource_end(struct qos_contention *c, __u64 row_and_generatio
                 GRID_BOUND(i, QOS_RESOURCE_ROWS);
                 row = &c->rows[i];
                 if (*(volatile __u32*) &row->generation == row_and_generation >> 32) {
-                        __sync_fetch_and_add(&row->waits, 1);
+                        if (!(state & RESOURCE_PART))
+                                __sync_fetch_and_add(&row->waits, 1);
                         __sync_fetch_and_add(&row->nsec, nsec);
                         if (row->credit < RESOURCE_CREDIT_MAX)
                                 row->credit++;
@@ -147,9 +151,10 @@ GRID_FUNCTION int resource_end(struct qos_contention *c, __u64 row_and_generatio
                         return 1;
                 }
         }
-        state &= ~(__u64) (RESOURCE_WOKEN|RESOURCE_HELD);
+        waits = !(state & RESOURCE_PART);
+        state &= ~(__u64) (RESOURCE_WOKEN|RESOURCE_HELD|RESOURCE_PART);
         GRID_BOUND(state, QOS_STATES);
-        __sync_fetch_and_add(&c->rests[state].waits, 1);
+        __sync_fetch_and_add(&c->rests[state].waits, waits);
         __sync_fetch_and_add(&c->rests[state].nsec, nsec);
         return 0;
 }

@@ -35,6 +35,11 @@ struct thread {
                 __u32 fd;
                 __u32 state;
         } known;
+        /* Who had the CPU that it waited for: mostly it is the same the next time */
+        struct rival {
+                __u64 group;
+                __u64 row;      /* 0: there is none */
+        } rival;
         struct qos_waker waker; /* who has last ended a wait … */
         __u32 woken;            /* … and WOKEN_*: this one */
 };

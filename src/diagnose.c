@@ -14,20 +14,11 @@
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
-/* Who used less of a CPU is not worth a look at where it may run: USER_MIN in diagnosis.c is ten times as much. */
-#define USER_MIN 0.01
-
 /* As deep as slices lie in slices on any machine. */
 #define DEPTH_MAX 8U
 
 /* The largest line of a file that is read here: /proc/stat counts all interrupts in one. */
 #define LINE_LENGTH_MAX 16384
-
-typedef struct Group {
-        uint64_t inode;
-        uint64_t used;                  /* CPU time in us */
-        char *path;
-} Group;
 
 typedef struct Process {
         pid_t pid;
@@ -36,8 +27,6 @@ typedef struct Process {
 
 struct MachineReading {
         uint64_t at;                    /* CLOCK_MONOTONIC ns */
-        Group groups[DIAGNOSE_GROUPS_MAX]; /* units of the machine, but those in whose group the unit is, or that are in it */
-        size_t n_groups;
         Process processes[DIAGNOSE_TASKS_MAX]; /* of the unit */
         size_t n_processes;
         cpu_set_t cpus;                 /* that threads of the unit may use */
@@ -52,8 +41,6 @@ MachineReading* machine_reading_free(MachineReading *r) {
         if (!r)
                 return NULL;
 
-        for (size_t i = 0; i < r->n_groups; i++)
-                free(r->groups[i].path);
         resources_reading_done(&r->resources);
         threads_reading_done(&r->threads);
         free(r->block_users);
@@ -71,49 +58,6 @@ static FILE* group_open(const char *path, const char *file) {
         if (snprintf(buf, sizeof(buf), CGROUP_ROOT "%s/%s", path, file) >= (int) sizeof(buf))
                 return NULL;
         return fopen(buf, "re");
-}
-
-static uint64_t group_read_used(const char *path) {
-        _cleanup_fclose_ FILE *f = group_open(path, "cpu.stat");
-        unsigned long long n;
-
-        return f && fscanf(f, "usage_usec %llu", &n) == 1 ? n : 0;
-}
-
-/* The path of a unit's group is below that of a slice, or of another unit that has made it. */
-static bool path_contains(const char *outer, const char *inner) {
-        const char *rest = startswith(inner, outer);
-
-        return rest && (*rest == 0 || *rest == '/');
-}
-
-/* Whole units: what is in slices, and what is in no unit at all. */
-static void groups_read(MachineReading *r, const char *own, const char *path, unsigned depth, unsigned *slices) {
-        char buf[PATH_MAX];
-        DIR *d;
-
-        if (snprintf(buf, sizeof(buf), CGROUP_ROOT "%s", path) >= (int) sizeof(buf))
-                return;
-        d = opendir(buf);
-        if (!d)
-                return;
-
-        for (struct dirent *e = readdir(d); e && r->n_groups < DIAGNOSE_GROUPS_MAX; e = readdir(d)) {
-                if (e->d_type != DT_DIR || e->d_name[0] == '.' ||
-                    snprintf(buf, sizeof(buf), "%s/%s", path, e->d_name) >= (int) sizeof(buf) || path_contains(own, buf))
-                        continue;
-                if ((endswith(e->d_name, ".slice") || path_contains(buf, own)) && depth < DEPTH_MAX) {
-                        if (*slices > 0) {
-                                (*slices)--;
-                                groups_read(r, own, buf, depth + 1, slices);
-                        }
-                        continue;
-                }
-                r->groups[r->n_groups] = (Group) { .inode = e->d_ino, .used = group_read_used(buf), .path = strdup(buf) };
-                if (r->groups[r->n_groups].path)
-                        r->n_groups++;
-        }
-        (void) closedir(d);
 }
 
 /* Calls for tasks of the group and those below it. file: cgroup.procs, cgroup.threads; groups, left: how many more of both. */
@@ -181,7 +125,7 @@ static void idle_read(MachineReading *r) {
 
 int machine_reading_new(Unit *u, bool names, MachineReading **ret) {
         _cleanup_(machine_reading_freep) MachineReading *r = NULL;
-        unsigned slices = DIAGNOSE_GROUPS_MAX, groups = DIAGNOSE_GROUPS_MAX, left = DIAGNOSE_TASKS_MAX;
+        unsigned groups = DIAGNOSE_GROUPS_MAX, left = DIAGNOSE_TASKS_MAX;
 
         assert(u);
         assert(ret);
@@ -197,7 +141,6 @@ int machine_reading_new(Unit *u, bool names, MachineReading **ret) {
         unit_collect_usage(u); /* so that its quota and its memory are known of the interval */
         if (u->control_group) {
                 group_get_cpus(u->control_group, &r->cpus);
-                groups_read(r, u->control_group, "", 0, &slices);
                 tasks_read(u->control_group, "cgroup.procs", 0, &groups, &left, process_add, r);
         }
 
@@ -231,36 +174,7 @@ static double named_time(const DiagnosisNamed *n) {
         return n->value * n->rate;
 }
 
-static int group_compare(const void *a, const void *b) {
-        const Group *x = a, *y = b;
-
-        return x->inode < y->inode ? -1 : x->inode > y->inode;
-}
-
-/* Which units used the CPUs that the unit may use, or could have: those that may use none of them did not. */
-static void users_fill(MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
-        double passed = (double) (end->at - begin->at);
-
-        qsort(begin->groups, begin->n_groups, sizeof(Group), group_compare);
-        for (size_t i = 0; i < end->n_groups; i++) {
-                const Group *g = end->groups + i, *before = bsearch(g, begin->groups, begin->n_groups, sizeof(Group), group_compare);
-                double used = (double) (g->used - (before ? MIN(before->used, g->used) : 0)) * NSEC_PER_USEC / passed;
-                DiagnosisNamed user = { .value = used, .rate = NAN };
-                cpu_set_t cpus;
-
-                /* It may have been there, unseen */
-                if (used < USER_MIN || (!before && begin->n_groups >= DIAGNOSE_GROUPS_MAX))
-                        continue;
-                group_get_cpus(g->path, &cpus);
-                CPU_AND(&cpus, &cpus, &end->cpus);
-                if (CPU_COUNT(&cpus) == 0)
-                        continue;
-                (void) snprintf(user.name, sizeof(user.name), "%s", strrchr(g->path, '/') + 1);
-                named_put(ret->users, &ret->n_users, &user, named_value);
-        }
-}
-
-static void machine_fill(MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
+static void machine_fill(const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
         double passed = (double) (end->at - begin->at) / NSEC_PER_SEC, ticks = (double) sysconf(_SC_CLK_TCK);
         DiagnosisFigures *f = &ret->now;
 
@@ -287,8 +201,6 @@ static void machine_fill(MachineReading *begin, const MachineReading *end, Diagn
                                 ret->busiest_pid = p->pid;
                         }
                 }
-
-        users_fill(begin, end, ret);
 }
 
 /* "name (number)", as qosd sees it. */
@@ -333,6 +245,48 @@ static const struct qos_resource_row* resource_find(const ResourcesReading *r, c
                 if (resource_equal(&r->resources[i].row, row))
                         return &r->resources[i].row;
         return NULL;
+}
+
+/* Who had the CPUs that threads of the unit waited for. Several groups may be one unit's. */
+static void users_fill(Unit *u, GroupCache *groups, const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
+        double passed = (double) (end->at - begin->at);
+        _cleanup_free_ DiagnosisNamed *users = NULL;
+        size_t n = 0;
+
+        users = new0(DiagnosisNamed, end->resources.n + 1);
+        if (!users || passed <= 0)
+                return;
+        for (size_t i = 0; i < end->resources.n; i++) {
+                const struct qos_resource_row *row = &end->resources.resources[i].row, *before;
+                char name[DIAGNOSIS_NAME_MAX];
+                const char *unit;
+                size_t k;
+
+                if (row->resource.kind != QOS_RESOURCE_CPU || row->resource.id == QOS_GROUP_IDLE)
+                        continue;
+                unit = resource_format_cpu(u, row, groups, name, sizeof(name));
+                for (k = 0; k < n && !streq(users[k].name, name); k++)
+                        ;
+                if (k == n) {
+                        n++;
+                        (void) snprintf(users[k].name, sizeof(users[k].name), "%s", name);
+                        (void) snprintf(users[k].unit, sizeof(users[k].unit), "%s", strempty(unit));
+                }
+                before = resource_find(&begin->resources, row);
+                users[k].value += (double) (row->nsec - (before ? MIN(row->nsec, before->nsec) : 0)) / passed;
+                users[k].rate = NAN;
+        }
+        if (n > 0)
+                ret->now.run_queue_own = ret->now.run_queue_others = 0;
+        for (size_t k = 0; k < n; k++) {
+                if (streq(users[k].unit, u->name)) {
+                        ret->now.run_queue_own += users[k].value;
+                        continue;
+                }
+                ret->now.run_queue_others += users[k].value;
+                if (users[k].value > 0)
+                        named_put(ret->users, &ret->n_users, users + k, named_value);
+        }
 }
 
 /* Which of the threads ended most waits. What it ended before is in none of the waits of the interval. */
@@ -570,7 +524,7 @@ int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, Diagnosis
         machine_fill(begin, end, ret);
         locks_fill(begin, end, ret);
         threads_fill(begin, end, ret);
-
+        users_fill(u, &groups, begin, end, ret);
         peers_fill(u, window, ret);
 
         for (size_t i = 0; i < MIN(s.n_devices, (size_t) DIAGNOSIS_NAMED_MAX); i++) {
@@ -734,7 +688,7 @@ int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Normal *b
                                    SD_JSON_BUILD_PAIR_UNSIGNED("until", by_history->until),
                                    SD_JSON_BUILD_PAIR_UNSIGNED("covered", by_history->covered));
         if (r >= 0)
-                r = named_to_json(e->users, e->n_users, "cpus", &users);
+                r = named_to_json(e->users, e->n_users, "threads", &users);
         if (r >= 0)
                 r = named_to_json(e->peers, e->n_peers, "time", &peers);
         if (r >= 0)

@@ -27,6 +27,8 @@ const DiagnosisFigure diagnosis_figures[] = {
         { "held",        offsetof(DiagnosisFigures, held)         },
         { "serviceRunQueue", offsetof(DiagnosisFigures, service_run_queue) },
         { "runQueueWait", offsetof(DiagnosisFigures, run_queue_wait) },
+        { "runQueueOwn", offsetof(DiagnosisFigures, run_queue_own) },
+        { "runQueueOthers", offsetof(DiagnosisFigures, run_queue_others) },
         { "cpus",        offsetof(DiagnosisFigures, cpus)         },
         { "idleCpus",    offsetof(DiagnosisFigures, idle_cpus)    },
         { "busiest",     offsetof(DiagnosisFigures, busiest)      },
@@ -95,7 +97,7 @@ _Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeo
 #define SLOW_NSEC (100.0 * NSEC_PER_MSEC)
 /* Those of whose periods of quota one in twenty ends early have too little of it. */
 #define THROTTLED_MIN 0.05
-/* Another that used less than a tenth of a CPU is not who took it. */
+/* Another that had the CPU for less than a tenth of the time that threads waited for it is not who took it. */
 #define USER_MIN 0.1
 /* Of a device's bytes: who has less than a third shares it with somebody who has twice as much. */
 #define DEVICE_OWN_MIN (1.0 / 3)
@@ -312,6 +314,11 @@ static void finding_name_lock(Finding *f, const DiagnosisNamed *lock) {
         (void) snprintf(f->text + n, sizeof(f->text) - n, ", most for %s%s%s", lock->name, lock->holder[0] ? ", which was let go by " : "", lock->holder);
 }
 
+/* For which part of the time in which threads waited for a CPU that one had it, as far as it is known who had. */
+static double user_share(const DiagnosisFigures *f, const DiagnosisNamed *user) {
+        return user->value / (f->run_queue_own + f->run_queue_others);
+}
+
 /* Who is behind it, with a finding that is there already. */
 static void finding_name(Finding *f, const DiagnosisEvidence *e) {
         const DiagnosisFigures *now = &e->now;
@@ -322,14 +329,15 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
         switch (f->kind) {
 
         case FINDING_CPU:
-                if (e->n_users > 0 && e->users[0].value >= USER_MIN) {
+                if (e->n_users > 0 && user_share(now, e->users) >= USER_MIN) {
+                        bool more = e->n_users > 1 && user_share(now, e->users + 1) >= USER_MIN;
+
                         name_copy(f->resource, e->users[0].name);
-                        name_copy(f->unit, e->users[0].name);
-                        (void) snprintf(end, left, ", %s used %.2f of the CPUs that it may use%s%s", e->users[0].name, e->users[0].value,
-                                        e->n_users > 1 && e->users[1].value >= USER_MIN ? ", after it " : "",
-                                        e->n_users > 1 && e->users[1].value >= USER_MIN ? e->users[1].name : "");
+                        name_copy(f->unit, e->users[0].unit);
+                        (void) snprintf(end, left, ", %s had it for %.0f%% of that%s%s", e->users[0].name, 100 * user_share(now, e->users),
+                                        more ? ", after it " : "", more ? e->users[1].name : "");
                 } else
-                        (void) snprintf(end, left, ", and no unit was seen that used them");
+                        (void) snprintf(end, left, ", and no other was seen that had it");
                 break;
 
         case FINDING_DISK:
@@ -450,9 +458,9 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                                           100 * share, SPAN(f->run_queue_wait), f->idle_cpus);
                         continue;
                 }
-                /* The CPUs are busy with the unit itself: that is told below. Of a single one another that is seen to use it may have taken it */
+                /* The CPUs are busy with the unit itself: that is told below */
                 if (kind == FINDING_CPU && f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus &&
-                    (f->cpus > 1 || !(e->n_users > 0 && e->users[0].value >= USER_MIN)))
+                    !(f->run_queue_others > f->run_queue_own))
                         continue;
                 /* What had been in memory and has to be read again */
                 if (kind == FINDING_DISK && f->refaults >= REFAULTS_MIN * f->reads && f->refaults > 0) {

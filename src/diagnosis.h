@@ -25,6 +25,8 @@ typedef struct DiagnosisFigures {
         double held;                    /* ns that the thread of a request waited, in park and poll, until that of another one let it go on */
         double service_run_queue;       /* ns of the time of service in which the thread of a request was ready, and others had its CPU */
         double run_queue_wait;          /* ns of a thread that was ready until it ran */
+        double run_queue_own;           /* average number of threads that waited for a CPU that others of the unit had, as far as it is known who … */
+        double run_queue_others;        /* … and that others had */
         double cpus;                    /* that its threads may use */
         double idle_cpus;               /* … how many of them were idle on average */
         double busiest;                 /* CPUs that its busiest process used */
@@ -50,7 +52,7 @@ void diagnosis_figures_set_absent(DiagnosisFigures *f);
 
 #define DIAGNOSIS_NAME_MAX 256U
 
-/* Who else used the CPUs that the unit may use, what it asks, which disks it uses, and which locks its threads wait for: those that matter
+/* Who else had the CPUs that the unit waited for, what it asks, which disks it uses, and which locks its threads wait for: those that matter
  * most first. More than three culprits are none. */
 #define DIAGNOSIS_NAMED_MAX 3U
 
@@ -59,9 +61,9 @@ void diagnosis_figures_set_absent(DiagnosisFigures *f);
 
 typedef struct DiagnosisNamed {
         char name[DIAGNOSIS_NAME_MAX];
-        char unit[DIAGNOSIS_NAME_MAX];  /* of a peer, if it is one of this machine; of a device, who else uses it; or "" */
+        char unit[DIAGNOSIS_NAME_MAX];  /* of a peer, or of who had a CPU, if it is one of this machine; of a device, who else uses it; or "" */
         char holder[DIAGNOSIS_HOLDER_MAX]; /* of a lock, or the like: the thread that let it go most often; or "" */
-        double value;                   /* CPUs; ns of a request to the peer; share of the device's bytes that are the unit's; threads that wait for the lock, on average */
+        double value;                   /* threads that waited meanwhile, on average; ns of a request to the peer; share of the device's bytes that are the unit's; threads that wait for the lock, on average */
         double rate;                    /* requests to the peer, or the device, or waits for the lock, per second */
 } DiagnosisNamed;
 

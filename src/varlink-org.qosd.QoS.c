@@ -112,6 +112,8 @@ static SD_VARLINK_DEFINE_ENUM_TYPE(
                 SD_VARLINK_DEFINE_ENUM_VALUE(file),
                 FIELD_COMMENT("A lock of the kernel's own: one that there is once, or all that are taken in one of its functions"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(kernel),
+                FIELD_COMMENT("The CPU, by who had it: a unit, which may be the same one, the kernel, or nobody, so that it had to wake up"),
+                SD_VARLINK_DEFINE_ENUM_VALUE(cpu),
                 FIELD_COMMENT("All others of the state, and what is not known"),
                 SD_VARLINK_DEFINE_ENUM_VALUE(rest));
 
@@ -714,15 +716,15 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(state, ThreadState, 0),
                 FIELD_COMMENT("What kind of thing it is"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(kind, ResourceKind, 0),
-                FIELD_COMMENT("What people call it: the variable in which a futex lies (\"libfoo.so:the_lock\") or where that is in the file, the unit that listens at the address or the address, the name of a file without its directory, a lock of the kernel's (\"cgroup_mutex\") or the function that takes it (\"lock in pipe_write()\")"),
+                FIELD_COMMENT("What people call it: the variable in which a futex lies (\"libfoo.so:the_lock\") or where that is in the file, the unit that listens at the address or the address, the name of a file without its directory, a lock of the kernel's (\"cgroup_mutex\") or the function that takes it (\"lock in pipe_write()\"), the unit that had the CPU, or what its thread calls itself"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("The address in memory or of the socket, or the file system and the inode"),
+                FIELD_COMMENT("The address in memory or of the socket, the file system and the inode, or the number of the control group that had the CPU"),
                 SD_VARLINK_DEFINE_FIELD(address, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The attached unit on this machine that listens at the address"),
+                FIELD_COMMENT("The attached unit on this machine that listens at the address; the unit that had the CPU"),
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("A process that has it, of what a process has by itself"),
                 SD_VARLINK_DEFINE_FIELD(pid, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("How many waits there were, those in progress included"),
+                FIELD_COMMENT("How many waits there were, those in progress included but for those for a CPU"),
                 SD_VARLINK_DEFINE_FIELD(waits, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("How long they took, in nanoseconds, those in progress up to now"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_INT, 0),
@@ -1049,6 +1051,10 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(serviceRunQueue, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How long a thread that was ready waited for a CPU, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(runQueueWait, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Threads that waited for a CPU that others of the unit had, on average; as far as it is known who had it"),
+                SD_VARLINK_DEFINE_FIELD(runQueueOwn, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Threads that waited for a CPU that others had, or the kernel; as far as that is known"),
+                SD_VARLINK_DEFINE_FIELD(runQueueOthers, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("CPUs that its threads may use"),
                 SD_VARLINK_DEFINE_FIELD(cpus, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How many of these were idle"),
@@ -1081,10 +1087,12 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 CpuUser,
-                FIELD_COMMENT("The unit"),
+                FIELD_COMMENT("The unit; or \"the kernel\", or what the thread called itself"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
-                FIELD_COMMENT("CPUs that it used"),
-                SD_VARLINK_DEFINE_FIELD(cpus, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
+                FIELD_COMMENT("The unit, if it is one"),
+                SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Threads that waited meanwhile, on average"),
+                SD_VARLINK_DEFINE_FIELD(threads, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 AskedPeer,
@@ -1145,7 +1153,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(normal, DiagnosisFigures, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Where that is from, if it is from the unit's history"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(normalFrom, NormalPeriod, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Other units that used the CPUs that it may use, or could have: three at most, those that used most first"),
+                FIELD_COMMENT("Others that had the CPUs that its threads waited for: three at most, those that had them for most of that time first"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(users, CpuUser, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Whom it asked: three at most, those that it waited for most first"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(peers, AskedPeer, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
@@ -1418,7 +1426,7 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_type_DiagnosisFigures,
                 SYMBOL_COMMENT("Of what part of a unit's history figures are: of what is known to have violated no threshold, the half in which it answered soonest"),
                 &vl_type_NormalPeriod,
-                SYMBOL_COMMENT("Another unit that used the same CPUs"),
+                SYMBOL_COMMENT("Another that had the CPUs that threads waited for"),
                 &vl_type_CpuUser,
                 SYMBOL_COMMENT("A peer that the unit asked"),
                 &vl_type_AskedPeer,

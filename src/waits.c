@@ -609,10 +609,27 @@ static const char *const kind_table[QOS_RESOURCE_KINDS] = {
         [QOS_RESOURCE_FILE]   = "file",
         [QOS_RESOURCE_KERNEL_LOCK] = "kernel",
         [QOS_RESOURCE_KERNEL_CALL] = "kernel",
+        [QOS_RESOURCE_CPU]    = "cpu",
 };
 
-/* kind, name and address, the latter two of NAME_MAX_SIZE; which unit listens there */
-static const char* resource_describe(const Unit *u, const ResourceReading *resource, char *name, char *address, const char **ret_unit) {
+const char* resource_format_cpu(const Unit *u, const struct qos_resource_row *row, GroupCache *groups, char *ret, size_t size) {
+        char thread[sizeof(row->name)];
+        const char *unit;
+
+        if (row->resource.id == QOS_GROUP_IDLE || row->resource.id == QOS_GROUP_KERNEL) {
+                (void) snprintf(ret, size, "%s", row->resource.id == QOS_GROUP_IDLE ? "a CPU that slept" : "the kernel");
+                return NULL;
+        }
+        unit = group_cache_get(groups, u->manager, row->resource.id);
+        memcpy(thread, row->name, sizeof(thread));
+        thread[sizeof(thread) - 1] = 0;
+        text_mend(thread);
+        (void) snprintf(ret, size, "%s", unit ?: thread);
+        return unit;
+}
+
+/* kind, name and address, the latter two of NAME_MAX_SIZE; which unit listens there, or had the CPU */
+static const char* resource_describe(const Unit *u, const ResourceReading *resource, GroupCache *groups, char *name, char *address, const char **ret_unit) {
         const struct qos_resource_row *row = &resource->row;
         const struct qos_resource *r = &row->resource;
         char file[QOS_RESOURCE_NAME_SIZE], buffer[ADDRESS_STRING_MAX];
@@ -674,6 +691,12 @@ static const char* resource_describe(const Unit *u, const ResourceReading *resou
                 resource_format_lock(row, name, NAME_MAX_SIZE);
                 break;
 
+        case QOS_RESOURCE_CPU:
+                *ret_unit = resource_format_cpu(u, row, groups, name, NAME_MAX_SIZE);
+                if (r->id != QOS_GROUP_IDLE && r->id != QOS_GROUP_KERNEL)
+                        (void) snprintf(address, NAME_MAX_SIZE, "control group %llu", (unsigned long long) r->id);
+                break;
+
         default:
                 (void) snprintf(name, NAME_MAX_SIZE, "%s", file);
                 (void) snprintf(address, NAME_MAX_SIZE, "%u:%u inode %llu", r->device >> 20, r->device & 0xfffff, (unsigned long long) r->id);
@@ -719,7 +742,7 @@ static int resource_to_json(const Unit *u, const ResourceReading *resource, Grou
         bool process = row->process != 0 && (row->resource.kind == QOS_RESOURCE_FUTEX || row->resource.kind == QOS_RESOURCE_EPOLL);
         int r;
 
-        kind = resource_describe(u, resource, name, address, &unit);
+        kind = resource_describe(u, resource, groups, name, address, &unit);
         r = wakers_to_json(u, row, groups, &wakers);
         if (r < 0)
                 return r;
@@ -748,8 +771,8 @@ int resources_reading_to_json(const Unit *u, const ResourcesReading *reading, sd
         for (size_t i = 0; i < reading->n && r >= 0; i++)
                 if (reading->resources[i].row.waits > 0)
                         r = resource_to_json(u, reading->resources + i, &groups, resources + n++);
-        for (enum qos_state i = QOS_STATE_LOCK; i < QOS_STATES && r >= 0; i++)
-                if (reading->rests[i].waits > 0)
+        for (enum qos_state i = QOS_STATE_RUN_QUEUE; i < QOS_STATES && r >= 0; i++)
+                if (reading->rests[i].waits > 0 || reading->rests[i].nsec > 0)
                         r = sd_json_buildo(resources + n++,
                                            SD_JSON_BUILD_PAIR_STRING("state", qos_state_to_string(i)),
                                            SD_JSON_BUILD_PAIR_STRING("kind", "rest"),

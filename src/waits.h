@@ -70,4 +70,6 @@ int unit_read_resources(Unit *u, bool names, ResourcesReading *ret);
 bool resource_equal(const struct qos_resource_row *a, const struct qos_resource_row *b);
 /* What a lock of the kernel's is called. */
 void resource_format_lock(const struct qos_resource_row *row, char *ret, size_t size);
+/* Who had the CPU. Returns the unit, or NULL: it is none, or not known. */
+const char* resource_format_cpu(const Unit *u, const struct qos_resource_row *row, GroupCache *groups, char *ret, size_t size);
 int resources_reading_to_json(const Unit *u, const ResourcesReading *r, sd_json_variant **ret);

@@ -124,6 +124,66 @@ def since_before():
           "states")
 
 
+BUSY = "while :; do :; done"
+
+
+def used(unit):
+    """CPU time in ns, by the kernel's own count."""
+    with open(f"/sys/fs/cgroup{unit.control_group}/cpu.stat") as f:
+        return int(dict(line.split() for line in f)["usage_usec"]) * 1000
+
+
+def turns_of(unit):
+    return [r for r in resources(unit) if r["state"] == "runQueue"]
+
+
+@test(vm=True, exclusive=True, deadline=60)
+def who_has_the_cpu():
+    """A thread that waits for a CPU waits for as long as the other one on it runs, and for that one; or for others of its own unit. Each
+    wait is in one row, and in the rest what is not known."""
+    def busy(label, settings="CPUAffinity=0"):
+        return Unit(f"/bin/sh -c '{BUSY}'", name=unit_name(label), type="exec", settings=settings).start()
+
+    u = busy("unit")
+    # One of them has it for longer than the other
+    hogs = [busy("hog"), busy("hog", "CPUAffinity=0\nNice=4")]
+    # On the other CPU, if there is one, and so in nobody's way
+    beside = busy("beside", "CPUAffinity=1") if os.cpu_count() > 1 else None
+    attach(u, "--probes=cpu")
+
+    before = [used(h) for h in hogs]
+    wait_for("it has waited", lambda: sum(r["time"] for r in turns_of(u)) > 2 * 10**9, timeout=20)
+    ran = [used(h) - b for h, b in zip(hogs, before)]
+    u.kill("SIGSTOP")
+    wait_for("it is stopped", lambda: [t["state"] for t in threads(u)] == ["other"])
+    rows, found = turns_of(u), []
+    total = sum(r["time"] for r in rows)
+    for hog in hogs:
+        row = one(rows, kind="cpu", name=hog.name)
+        equal(row["unit"], hog.name, "whose it is")
+        found.append(row["time"])
+    # Not the time itself: they run on while this looks
+    within(found[0] / sum(found), ran[0] / sum(ran), 0.1, 0, f"who had the CPU for how much of the time: {rows}, {ran}")
+    check(sum(found) > 0.8 * total, f"who had the CPU: {rows}")
+    if beside:
+        check(not any(r["name"] == beside.name and r["time"] > 10**7 for r in rows), f"who is beside it: {rows}")
+    c = varlink("Get", unit=u.name, window=0)["contention"]
+    equal(sum(r["waits"] for r in rows), c["runQueueLatency"]["count"], "waits in all")
+    within(total, c["time"]["runQueue"], 0.001, 10**6, "time in all")
+    out = qosctl("resources", u.name).stdout
+    check(re.search(rf"^runQueue +cpu +{re.escape(hogs[0].name)} ", out, re.M), out)
+    for hog in hogs:
+        hog.stop()
+
+    # Two of one unit
+    own = Unit(f"/bin/sh -c '({BUSY}) & {BUSY}'", name=unit_name("own"), type="exec", settings="CPUAffinity=0").start()
+    attach(own, "--probes=cpu")
+    wait_for("they have waited for each other",
+             lambda: sum(r["time"] for r in turns_of(own) if r.get("unit") == own.name) > 10**9, timeout=20)
+    rows = turns_of(own)
+    check(one(rows, kind="cpu", name=own.name)["time"] > 0.8 * sum(r["time"] for r in rows), f"whom they wait for: {rows}")
+
+
 @test()
 def somebody_elses():
     """Who ends the waits is in another unit, which nobody watches; the FIFO has a name."""

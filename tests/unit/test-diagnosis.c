@@ -142,13 +142,27 @@ static void test_cpu(void) {
         e.now.idle_cpus = 0;
         e.now.busiest = 0.5;
         f = only(&e, FINDING_CPU, &d);
-        check(f->state == QOS_STATE_RUN_QUEUE && !f->unit[0] && strstr(f->text, "no unit was seen"));
+        check(f->state == QOS_STATE_RUN_QUEUE && !f->unit[0] && strstr(f->text, "no other was seen"));
         check(fabs(f->share - 0.5) < 0.05);
 
-        e.users[0] = (DiagnosisNamed) { .name = "hog.service", .value = 0.5 };
+        e.users[0] = (DiagnosisNamed) { .name = "hog.service", .unit = "hog.service", .value = 0.45 };
         e.n_users = 1;
+        e.now.run_queue_own = 0.05;
+        e.now.run_queue_others = 0.45;
         f = only(&e, FINDING_CPU, &d);
-        check(streq(f->unit, "hog.service") && streq(f->resource, "hog.service") && strstr(f->text, "hog.service used 0.50"));
+        check(streq(f->unit, "hog.service") && streq(f->resource, "hog.service") && strstr(f->text, "hog.service had it for 90% of that"));
+        check(!strstr(f->text, "after it"));
+
+        /* Another one had it, too, or hardly; and the kernel is no unit */
+        e.users[0] = (DiagnosisNamed) { .name = "the kernel", .value = 0.3 };
+        e.users[1] = (DiagnosisNamed) { .name = "hog.service", .unit = "hog.service", .value = 0.1 };
+        e.n_users = 2;
+        f = only(&e, FINDING_CPU, &d);
+        check(streq(f->resource, "the kernel") && !f->unit[0] && strstr(f->text, "the kernel had it for 60% of that, after it hog.service"));
+        e.users[1].value = 0.04;
+        check(!strstr(only(&e, FINDING_CPU, &d)->text, "after it"));
+        e.users[0].value = 0.04;
+        check(strstr(only(&e, FINDING_CPU, &d)->text, "no other was seen"));
 
         /* An event loop that has read some requests at once: each of them waits for all that it does, and for all that it cannot do */
         e = evidence();
@@ -458,10 +472,14 @@ static void test_limit(void) {
         e.now.idle_cpus = 0;
         e.now.busiest = 1;
         (void) only(&e, FINDING_LIMIT, &d);
-        /* … and for another unit, if one is seen there */
         e.now.threads[QOS_STATE_RUNNING] = 0.85;
-        e.users[0] = (DiagnosisNamed) { .name = "hog.service", .value = 0.15 };
+        e.users[0] = (DiagnosisNamed) { .name = "hog.service", .unit = "hog.service", .value = 0.45 };
         e.n_users = 1;
+        e.now.run_queue_own = 2;
+        e.now.run_queue_others = 0.45;
+        (void) only(&e, FINDING_LIMIT, &d);
+        /* … and for another unit, if that is who had the CPU for most of it */
+        e.users[0].value = e.now.run_queue_others = 2.1;
         diagnosis_make(&e, &d);
         check(find(&d, FINDING_CPU) && streq(find(&d, FINDING_CPU)->unit, "hog.service"));
 
