@@ -34,6 +34,7 @@ typedef struct Question {
         struct Question *next;
         char *name;
         QuestionType type;
+        bool named;                     /* there are files of the unit's own name, or of an alias */
         ServiceManagerCall *call;
         Declaration declaration;
         bool gone;                      /* the unit was forgotten while it was asked about */
@@ -108,11 +109,21 @@ static void question_end(Question *q) {
         declared_settle(d);
 }
 
-static void unit_apply(Unit *u, const Declaration *declaration) {
-        for (Hold *h = u->holds; h; h = h->next)
+static Hold* unit_find_file_hold(const Unit *u) {
+        for (Hold *h = u ? u->holds : NULL; h; h = h->next)
                 if (h->type == HOLD_FILE)
-                        h->seen = true;
+                        return h;
+        return NULL;
+}
 
+static void unit_apply(Unit *u, const Declaration *declaration, bool named) {
+        Hold *hold = unit_find_file_hold(u);
+
+        if (hold) {
+                hold->seen = true;
+                hold->named = hold->named || named;
+                hold->seen_named = hold->seen_named || named;
+        }
         for (size_t i = 0; i < declaration->n_thresholds; i++) {
                 const DeclaredThreshold *t = declaration->thresholds + i;
                 _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -129,7 +140,7 @@ static void unit_apply(Unit *u, const Declaration *declaration) {
         }
 }
 
-static void declared_ask(Declared *d, const char *name, size_t length, QuestionType type);
+static Question* declared_ask(Declared *d, const char *name, size_t length, QuestionType type);
 
 static void on_declared_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
         Question *q = ASSERT_PTR(userdata);
@@ -139,8 +150,8 @@ static void on_declared_attached(Manager *m, int error, const QosError *e, Unit 
                 /* Perhaps it could before */
                 q->declared->failed = q->declared->failed || !e || e->code == QOS_ERROR_SERVICE_MANAGER || e->code == QOS_ERROR_NONE;
         } else
-                unit_apply(u, &q->declaration);
-        if (q->gone)
+                unit_apply(u, &q->declaration, q->named);
+        if (q->gone && !q->named)
                 declared_ask(q->declared, q->name, strlen(q->name), QUESTION_GONE);
         question_end(q);
 }
@@ -203,13 +214,6 @@ static void on_declared_loaded(int error, const char *message, const UnitInfo *i
         }
 }
 
-static Hold* unit_find_file_hold(const Unit *u) {
-        for (Hold *h = u ? u->holds : NULL; h; h = h->next)
-                if (h->type == HOLD_FILE)
-                        return h;
-        return NULL;
-}
-
 /* A unit of a pattern is no longer loaded, and has no processes: what its files say is not in force, as nothing reads them. There
  * may be any number of such units one after the other. */
 static void on_declared_gone(int error, const char *names, void *userdata) {
@@ -218,7 +222,7 @@ static void on_declared_gone(int error, const char *names, void *userdata) {
         Hold *h = unit_find_file_hold(u);
 
         q->call = NULL;
-        if (error >= 0 && h && !names_contain(names, q->name)) {
+        if (error >= 0 && h && !h->named && !names_contain(names, q->name)) {
                 h->seen = false;
                 for (Alarm *a = u->alarms; a; a = a->next)
                         a->seen = false;
@@ -243,25 +247,25 @@ static void on_declared_listed(int error, const char *names, void *userdata) {
         question_end(q);
 }
 
-/* Once about each name. */
-static void declared_ask(Declared *d, const char *name, size_t length, QuestionType type) {
+/* Once about each name. Returns NULL if nobody is asked. */
+static Question* declared_ask(Declared *d, const char *name, size_t length, QuestionType type) {
         Question *q;
         int r;
 
         for (q = d->questions; q; q = q->next)
                 if (q->type == type && strncmp(q->name, name, length) == 0 && q->name[length] == 0)
-                        return;
+                        return q;
         if (d->n_questions >= QUESTIONS_MAX) {
                 log_warning("More than %u units have unit files with [X-QoS], ignoring '%.*s'.", QUESTIONS_MAX, (int) length, name);
                 d->failed = true;
-                return;
+                return NULL;
         }
 
         q = new0(Question, 1);
         if (!q) {
                 (void) log_oom();
                 d->failed = true;
-                return;
+                return NULL;
         }
         q->declared = d;
         q->type = type;
@@ -277,13 +281,16 @@ static void declared_ask(Declared *d, const char *name, size_t length, QuestionT
                 (void) log_debug_errno(r, "Failed to ask about '%.*s': %m", (int) length, name);
                 d->failed = true;
                 question_free(q);
+                return NULL;
         }
+        return q;
 }
 
 static void on_declared_unit(const char *name, bool loaded, void *userdata) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         Declared *d = ASSERT_PTR(userdata);
-        bool matches = false, held;
+        bool matches = false;
+        const Hold *held;
 
         for (size_t i = 0; i < d->n_patterns && !matches; i++)
                 matches = fnmatch(d->patterns[i], name, FNM_NOESCAPE) == 0;
@@ -295,7 +302,7 @@ static void on_declared_unit(const char *name, bool loaded, void *userdata) {
                 for (Question *q = d->questions; q; q = q->next)
                         if (q->type == QUESTION_UNIT && streq(q->name, name))
                                 q->gone = true;
-                if (held)
+                if (held && !held->named)
                         declared_ask(d, name, strlen(name), QUESTION_GONE);
                 return;
         }
@@ -347,6 +354,7 @@ static int declared_add_pattern(Declared *d, const char *pattern) {
 /* Of a file, or a directory of drop-ins, with a section of ours: whose it is. */
 static void declared_found(Declared *d, const char *name) {
         char pattern[NAME_MAX + 2];
+        Question *q;
         int r;
 
         for (size_t i = 0; i < ELEMENTSOF(suffixes); i++) {
@@ -363,7 +371,9 @@ static void declared_found(Declared *d, const char *name) {
                         return;
                 }
                 if (end && end > name) {
-                        declared_ask(d, name, strlen(name), QUESTION_UNIT);
+                        q = declared_ask(d, name, strlen(name), QUESTION_UNIT);
+                        if (q)
+                                q->named = true;
                         return;
                 }
         }
@@ -377,10 +387,14 @@ static void declared_settle(Declared *d) {
                 return;
         d->scanning = false;
         d->read = d->began;
-        if (!d->failed)
-                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                        if (m->units[i])
-                                unit_forget_files(m->units[i]);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT && !d->failed; i++) {
+                Hold *h = unit_find_file_hold(m->units[i]);
+
+                if (h)
+                        h->named = h->seen_named;
+                if (m->units[i])
+                        unit_forget_files(m->units[i]);
+        }
         if (d->again) {
                 d->again = false;
                 declared_scan(d);
@@ -402,7 +416,7 @@ void declared_scan(Declared *d) {
         declared_forget_patterns(d);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 for (Hold *h = m->units[i] ? m->units[i]->holds : NULL; h; h = h->next)
-                        h->seen = false;
+                        h->seen = h->seen_named = false;
                 for (Alarm *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next)
                         a->seen = false;
         }

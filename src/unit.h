@@ -64,6 +64,8 @@ struct Hold {
         sd_event_source *expiry;
         void *lease_key;                /* identifies the connection a lease belongs to */
         bool seen;                      /* by the newest look at unit files (declared.c) */
+        bool named;                     /* … as the unit's own, not only as those of a template or of all that begin so, by the newest that has ended … */
+        bool seen_named;                /* … and by the newest */
         Hold *next;
 };
 

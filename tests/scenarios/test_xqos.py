@@ -150,6 +150,14 @@ def wherever_it_stands():
         own.start()
         reload()
         wait_for("the prefix is in force", lambda: {"own", "prefix"} == set(states(own)))
+        # What has files of its own is observed also when the service manager has forgotten it, others only as long as it has not
+        other = Server(mode="thread").start()
+        wait_for("another one is observed", lambda: other.name in listed())
+        for s in (own, other):
+            s.stop()
+            wait_for("it is forgotten", lambda: not run("systemctl", "list-units", "--all", "--plain", "--no-legend", s.name).stdout)
+        wait_for("the other one is let go", lambda: other.name not in listed())
+        equal(set(states(own)), {"own", "prefix"}, "thresholds of one that is forgotten")
         os.unlink(os.path.join(scenario.UNIT_DIR, f"{stem}.d", "50-qos.conf"))
         # systemd does not read a masked unit, nor do we
         shutil.rmtree(os.path.dirname(etc))
