@@ -13,7 +13,7 @@
  *   cpu_read_mappings where a process has which file in its memory, to name the futexes that lie there
  *   cpu_move          somebody moves processes between control groups: the daemon is told to look for them
  *
- * A thread that is known has storage; of all others of the machine each switch costs two looks for it. The three first run with
+ * A thread that is known has storage; of all others of the machine each switch costs two looks for it, and a note of whose turn it was. The three first run with
  * interrupts off and one after the other for each thread (the scheduler holds its locks), on whatever CPU. The iterator runs
  * beside them: see THREAD_SEEDED. */
 
@@ -698,14 +698,28 @@ static __always_inline void thread_correct(struct thread *t, struct qos_shard *s
         thread_shift(t, s, from, to, now - at, served);
 }
 
+/* It has waited for a CPU, and it is not known who had that. */
+static __attribute__((noinline)) void thread_end_ready(struct thread *t, __u64 waited) {
+        struct qos_contention *c = contention_get(t->word);
+
+        if (!c)
+                return;
+        contention_add(c, QOS_RUN_QUEUE_LATENCY, waited);
+        (void) resource_end(c, 0, QOS_STATE_RUN_QUEUE, waited, &t->waker);
+}
+
 /* It leaves the CPU. */
 static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *task, __u32 state, __u64 now, struct qos_shard **ret) {
-        __u64 since = t->since, served = t->served;
+        __u64 since = t->since, served = t->served, at;
         __u32 old;
 
         old = thread_set(t, state, now, ret);
-        if (old > QOS_STATE_RUNNING && bpf_core_field_exists(task->sched_info))
-                thread_correct(t, *ret, old, QOS_STATE_RUNNING, since, served, queue_time(task, task->sched_info.last_arrival, now), now);
+        if (old > QOS_STATE_RUNNING && bpf_core_field_exists(task->sched_info)) {
+                at = queue_time(task, task->sched_info.last_arrival, now);
+                thread_correct(t, *ret, old, QOS_STATE_RUNNING, since, served, at, now);
+                if (old == QOS_STATE_RUN_QUEUE && (__s64) (at - since) > 0)
+                        thread_end_ready(t, at - since);
+        }
         return old;
 }
 
@@ -734,6 +748,7 @@ static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct t
         here = bpf_map_lookup_elem(&turns, &zero);
         if (!c || !here)
                 return;
+        contention_add(c, QOS_RUN_QUEUE_LATENCY, waited);
         for (__u32 back = 0; back < TURNS; back++) {
                 struct qos_resource_row *row;
                 __u64 group, part;
@@ -764,7 +779,6 @@ static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct t
 static __always_inline void thread_run(struct thread *t, struct task_struct *task, struct task_struct *other, __u64 now) {
         struct cfs_rq *queue = task->se.cfs_rq;
         __u64 since = t->since, served = t->served, waited, quota;
-        struct qos_contention *c;
         struct qos_shard *s;
         __u32 old, cpu = bpf_get_smp_processor_id() + 1;
 
@@ -806,13 +820,11 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
                 }
         }
 
-        c = contention_get(t->word);
-        if (c)
-                contention_add(c, QOS_RUN_QUEUE_LATENCY, waited);
+        /* Or it was on the way here from another CPU, or came from nowhere */
         if (t->queue == queue && old <= QOS_STATE_THROTTLED)
                 thread_end_turn(t, other, waited);
-        else if (c) /* it was on the way here from another CPU, or came from nowhere */
-                (void) resource_end(c, 0, QOS_STATE_RUN_QUEUE, waited, &t->waker);
+        else
+                thread_end_ready(t, waited);
 }
 
 SEC("tp_btf/sched_switch")
