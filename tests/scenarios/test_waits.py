@@ -61,7 +61,8 @@ def turns():
     attach(u, "--probes=cpu")
     u.start()
     who = u.who()
-    rows = resources(u)
+    # A name that is not found in time is not waited for
+    rows = wait_for("the lock has its name", lambda: (r := resources(u)) and any(x["name"] == "turns:the_lock" for x in r) and r)
 
     lock = one(rows, state="lock", kind="futex", name="turns:the_lock")
     equal(lock["waits"], TURNS + 1, "waits for the lock")
