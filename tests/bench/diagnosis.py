@@ -6,6 +6,7 @@
 A program of its own: tests and benchmark have modules of the same names."""
 
 import argparse
+import contextlib
 import fnmatch
 import importlib.util
 import json
@@ -71,15 +72,17 @@ def run(runs, say, globs=()):
         os.chmod(directory, 0o755)
         scenario.tools = directory
         runner.build_tools(directory)
-        for number in range(runs):
-            for case in cases:
-                path = f"{directory}/{case.name}.json"
-                test = scenario.Test(lambda c=case, p=path: once(c, p), DEADLINE, True, False, None, False)
+        # Who has seen enough is shown what there is
+        with contextlib.suppress(KeyboardInterrupt):
+            for number in range(runs):
+                for case in cases:
+                    path = f"{directory}/{case.name}.json"
+                    test = scenario.Test(lambda c=case, p=path: once(c, p), DEADLINE, True, False, None, False)
 
-                def report(running, ok, said, c=case, p=path):
-                    results.append(result(c, number, p, ok, said))
-                runner.run_some([test], 1, report)
-                say(results[-1])
+                    def report(running, ok, said, c=case, p=path):
+                        results.append(result(c, number, p, ok, said))
+                    runner.run_some([test], 1, report)
+                    say(results[-1])
     return results
 
 
