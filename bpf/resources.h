@@ -123,7 +123,7 @@ static inline __attribute__((always_inline)) void wakers_count(struct qos_resour
 /* … and that was in the midst of a request. */
 #define RESOURCE_HELD (1U << 9)
 
-/* … of a wait that is counted elsewhere this is a part. */
+/* … and this is a part of a wait that is counted already. */
 #define RESOURCE_PART (1U << 10)
 
 /* A wait has ended, in the row that was found when it began; 0: it had none. */

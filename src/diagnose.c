@@ -14,7 +14,7 @@
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
-/* As deep as slices lie in slices on any machine. */
+/* As deep as groups lie in the group of a unit on any machine. */
 #define DEPTH_MAX 8U
 
 /* The largest line of a file that is read here: /proc/stat counts all interrupts in one. */

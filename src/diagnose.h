@@ -10,7 +10,7 @@
 #include "normal.h"
 #include "unit.h"
 
-/* Groups whose CPU time is looked at, and processes and threads of one group: each is a few microseconds in which qosd does nothing else. */
+/* Groups in that of a unit, and processes and threads in all of these, that are looked at: each is a few microseconds in which qosd does nothing else. */
 #define DIAGNOSE_GROUPS_MAX 512U
 #define DIAGNOSE_TASKS_MAX 128U
 

@@ -336,7 +336,7 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
                         name_copy(f->unit, e->users[0].unit);
                         (void) snprintf(end, left, ", %s had it for %.0f%% of that%s%s", e->users[0].name, 100 * user_share(now, e->users),
                                         more ? ", after it " : "", more ? e->users[1].name : "");
-                } else
+                } else if (!isnan(now->run_queue_others)) /* where nobody has looked there is nothing to say */
                         (void) snprintf(end, left, ", and no other was seen that had it");
                 break;
 

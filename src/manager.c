@@ -1561,7 +1561,10 @@ static int hold_restore(Unit *u, HoldType type, sd_json_variant *v) {
         };
         for (size_t i = 0; hold.exclude && i < sd_json_variant_elements(hold.exclude); i++)
                 (void) exclude_list_add(&request.excludes, strempty(sd_json_variant_string(sd_json_variant_by_index(hold.exclude, i))));
-        return unit_hold(u, &request, hold.expires);
+        r = unit_hold(u, &request, hold.expires);
+        if (r >= 0 && type == HOLD_FILE)
+                unit_find_hold(u, HOLD_FILE, NULL)->named = true; /* until the first look has ended, which tells whether it is */
+        return r;
 }
 
 /* The book of contention of the previous run, if it is still there: else a new one is made. */

@@ -163,6 +163,9 @@ static void test_cpu(void) {
         check(!strstr(only(&e, FINDING_CPU, &d)->text, "after it"));
         e.users[0].value = 0.04;
         check(strstr(only(&e, FINDING_CPU, &d)->text, "no other was seen"));
+        e.n_users = 0;
+        e.now.run_queue_own = e.now.run_queue_others = NAN;
+        check(!strstr(only(&e, FINDING_CPU, &d)->text, "seen"));
 
         /* An event loop that has read some requests at once: each of them waits for all that it does, and for all that it cannot do */
         e = evidence();
