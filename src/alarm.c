@@ -484,10 +484,9 @@ Alarm* alarm_next(const Unit *u, const Alarm *a) {
 
 /* True if that was news for somebody, who may have done anything to the unit's thresholds. */
 static bool alarm_look(Alarm *a, const UnitLook *l) {
-        uint64_t period = threshold_get_period(&a->rule);
         ThresholdState previous = a->machine.state;
 
-        a->due_at = (l->now / period + 1) * period;
+        a->due_at = (l->now / a->period + 1) * a->period;
         a->value = unit_get_threshold_value(a->unit, l, &a->rule, &a->samples);
         if (threshold_step(&a->rule, &a->machine, l->now, a->value))
                 a->since = l->timestamp;
@@ -504,24 +503,35 @@ static bool alarm_look(Alarm *a, const UnitLook *l) {
         return true;
 }
 
-/* One reading for all that are due and have the window. */
-static void unit_look_at_alarms(Unit *u, uint64_t now) {
+/* The first that is due of those that are looked at so often or more: these come first. */
+static Alarm* unit_find_due(const Unit *u, uint64_t now, uint64_t period) {
+        Alarm *a = u->alarms;
+
+        while (a && a->period <= period && now < a->due_at)
+                a = a->next;
+        return a && a->period <= period ? a : NULL;
+}
+
+/* One reading for all that are due and have the window. Returns true if there was news for somebody. */
+static bool unit_look_at_alarms(Unit *u, uint64_t now, uint64_t period) {
+        bool news = false;
+
         for (;;) {
-                Alarm *due = u->alarms;
+                Alarm *due = unit_find_due(u, now, period);
                 UnitLook l;
 
-                while (due && now < due->due_at)
-                        due = due->next;
                 if (!due)
-                        return;
+                        return news;
                 unit_look_begin(&l, due->rule.window_nsec);
                 for (Alarm *a = due; a; a = a->next)
                         if (a->rule.window_nsec == l.window && now >= a->due_at)
                                 unit_look_need(&l, &a->rule);
                 unit_look(u, now, &l);
                 for (Alarm *a = due; a; a = a->next)
-                        if (a->rule.window_nsec == l.window && now >= a->due_at && alarm_look(a, &l))
+                        if (a->rule.window_nsec == l.window && now >= a->due_at && alarm_look(a, &l)) {
+                                news = true;
                                 break;
+                        }
         }
 }
 
@@ -531,8 +541,8 @@ static void alarms_arm(Manager *m, bool at_once) {
         Alarms *alarms = m->alarms;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                for (Alarm *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next)
-                        period = MIN(period - 1, threshold_get_period(&a->rule) - 1) + 1; /* 0: none yet */
+                if (m->units[i] && m->units[i]->alarms)
+                        period = MIN(period - 1, m->units[i]->alarms->period - 1) + 1; /* 0: none yet */
         if (period == 0) {
                 (void) sd_event_source_set_enabled(alarms->timer, SD_EVENT_OFF);
                 return;
@@ -553,9 +563,19 @@ static int on_look(sd_event_source *source, uint64_t usec, void *userdata) {
         Alarms *alarms = ASSERT_PTR(userdata);
         Manager *m = alarms->manager;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i]) {
-                        unit_look_at_alarms(m->units[i], now);
+        /* Those of all units that cannot wait before those that can: the readings of longer windows take ten times as long */
+        for (int slow = 0; slow < 2; slow++)
+                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                        Unit *u = m->units[i];
+
+                        if (!u || !u->alarms || (slow && now < u->alarms_slow_at))
+                                continue;
+                        if (slow)
+                                u->alarms_slow_at = (now / THRESHOLD_PERIOD_MAX_NSEC + 1) * THRESHOLD_PERIOD_MAX_NSEC;
+                        if (!unit_look_at_alarms(u, now, slow ? THRESHOLD_PERIOD_MAX_NSEC : THRESHOLD_PERIOD_MIN_NSEC))
+                                continue;
+                        /* Not when all others have been looked at, too */
+                        varlink_server_flush(m->varlink_server);
                         /* Before the first ones are overwritten */
                         if (alarms->seq - alarms->logged > ALARM_EVENTS_MAX - ALARMS_PER_UNIT_MAX)
                                 alarms_log(alarms);
@@ -634,14 +654,18 @@ static Alarm* unit_find_alarm(const Unit *u, const char *name) {
 }
 
 static int alarm_new(Unit *u, const ThresholdRule *rule, AlarmSource source, uid_t uid, void *lease_key, const char *origin, Alarm **ret) {
-        Alarm *a;
+        uint64_t period = threshold_get_period(rule);
+        Alarm **p = &u->alarms, *a;
 
         a = new0(Alarm, 1);
         if (!a)
                 return -ENOMEM;
+        while (*p && (*p)->period < period)
+                p = &(*p)->next;
         *a = (Alarm) {
                 .unit = u,
-                .next = u->alarms,
+                .next = *p,
+                .period = period,
                 .rule = *rule,
                 .source = source,
                 .uid = uid,
@@ -655,7 +679,8 @@ static int alarm_new(Unit *u, const ThresholdRule *rule, AlarmSource source, uid
                 free(a);
                 return -ENOMEM;
         }
-        u->alarms = a;
+        *p = a;
+        u->alarms_slow_at = 0;
         u->manager->alarms->n++;
         *ret = a;
         return 0;

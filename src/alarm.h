@@ -47,6 +47,7 @@ typedef void (*alarm_handler_t)(const Alarm *a, const QosError *e, void *userdat
 struct Alarm {
         /* As in the rule */
         Alarm *next;
+        uint64_t period;                /* threshold_get_period() */
         uint64_t due_at;                /* for the next look, CLOCK_MONOTONIC ns; 0: at once */
         Unit *unit;
         ThresholdMachine machine;

@@ -164,6 +164,8 @@ void bus_server_threshold_crossed(BusServer *b, Unit *u, const AlarmEvent *e);
 void varlink_server_unit_detached(VarlinkServer *v, Unit *u);
 /* No connection ends within. */
 void varlink_server_threshold_crossed(VarlinkServer *v, const AlarmEvent *e);
+/* What there is to be said leaves now, and not when the loop comes to it: of messages on the bus that is so anyway. */
+void varlink_server_flush(VarlinkServer *v);
 
 /* ---- probes ----------------------------------------------------------------------------------------------- */
 

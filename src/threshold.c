@@ -460,7 +460,7 @@ const char* threshold_format_value(const Metric *metric, double value, char buff
 /* ---- what becomes of it --------------------------------------------------------------------------------------- */
 
 uint64_t threshold_get_period(const ThresholdRule *rule) {
-        return rule->window_nsec <= NSEC_PER_SEC ? 100 * NSEC_PER_MSEC : NSEC_PER_SEC;
+        return rule->window_nsec <= NSEC_PER_SEC ? THRESHOLD_PERIOD_MIN_NSEC : THRESHOLD_PERIOD_MAX_NSEC;
 }
 
 bool threshold_is_beyond(const ThresholdRule *rule, double value) {

@@ -70,6 +70,8 @@ const char* threshold_format_value(const Metric *metric, double value, char buff
 /* How often the metric is worth a look: sub-windows of windows up to a second are 100 ms, those of longer ones a second or
  * more, in which what is new comes to the end of the window all the same. */
 uint64_t threshold_get_period(const ThresholdRule *rule);
+#define THRESHOLD_PERIOD_MIN_NSEC (100 * NSEC_PER_MSEC)
+#define THRESHOLD_PERIOD_MAX_NSEC NSEC_PER_SEC
 
 /* What becomes of it. All zeroes: unknown, and never looked at. */
 typedef struct ThresholdMachine {

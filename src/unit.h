@@ -114,7 +114,8 @@ struct Unit {
         uint64_t cached_signature;      /* of the counters, and where the window began */
         uint64_t cached_boundary;
 
-        Alarm *alarms;                  /* alarm.h */
+        Alarm *alarms;                  /* alarm.h; those that are looked at most often first */
+        uint64_t alarms_slow_at;        /* before that no other than these are due, CLOCK_MONOTONIC ns */
 
         History *history;               /* history.h */
         struct {

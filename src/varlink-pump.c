@@ -103,6 +103,16 @@ static int pump_process(VarlinkPump *p) {
         return 0;
 }
 
+void varlink_pump_flush(VarlinkPump *p) {
+        int events;
+
+        assert(p);
+
+        events = sd_varlink_get_events(p->link);
+        if (events > 0 && events & EPOLLOUT)
+                (void) pump_process(p);
+}
+
 static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
         return pump_process(ASSERT_PTR(userdata));
 }

@@ -22,5 +22,9 @@ typedef struct VarlinkPump VarlinkPump;
 /* For a connection of a server; it is taken away from the library's own event sources. */
 int varlink_pump_new(sd_event *event, sd_varlink *link, VarlinkPump **ret);
 
+/* Writes as much of what there is to be written as the socket takes, now and not when the loop comes to it. May end the connection. Not
+ * from within a method of it. */
+void varlink_pump_flush(VarlinkPump *p);
+
 /* To be called when the connection ends, at the latest. */
 VarlinkPump* varlink_pump_free(VarlinkPump *p);

@@ -1791,6 +1791,14 @@ void varlink_server_threshold_crossed(VarlinkServer *v, const AlarmEvent *e) {
         }
 }
 
+void varlink_server_flush(VarlinkServer *v) {
+        for (Connection *c = v ? v->connections : NULL, *next; c; c = next) {
+                next = c->next; /* it may end */
+                if (c->pump)
+                        varlink_pump_flush(c->pump);
+        }
+}
+
 static int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
         static const sd_json_dispatch_field table[] = {
                 { "units", SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv, offsetof(Parameters, names), SD_JSON_NULLABLE },
