@@ -857,6 +857,7 @@ static int unit_new(Manager *m, const char *name, const char *control_group, con
 
         m->generation++;
         m->units[slot] = u;
+        m->nest_known = false;
         m->n_units++;
         *ret = u;
         return 0;

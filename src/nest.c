@@ -124,18 +124,36 @@ static WindowBook unit_get_book(const Unit *u) {
         return (WindowBook) { .map = u->view, .since = u->book_since };
 }
 
+/* Finds out for all units who lies in whom: to compare their paths for each reading takes as long as the reading. */
+static void nest_learn(Manager *m) {
+        memset(m->inner, 0, sizeof(m->inner));
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                for (unsigned k = 0; m->units[i] && k < UNITS_MAX_LIMIT; k++) {
+                        const Unit *other = m->units[k] ?: m->closed[k];
+
+                        if (other && unit_contains(m->units[i], other))
+                                m->inner[i][k / 64] |= UINT64_C(1) << k % 64;
+                }
+        m->nest_known = true;
+}
+
 void unit_get_books(const Unit *u, WindowBook *buffer, WindowBooks *ret) {
+        Manager *m = u->manager;
         size_t n = 0;
 
         assert(u->view);
 
-        buffer[n++] = unit_get_book(u);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *other = nest_get(u->manager, i);
+        if (!m->nest_known)
+                nest_learn(m);
 
-                if (other && unit_contains(u, other))
-                        buffer[n++] = unit_get_book(other);
-        }
+        buffer[n++] = unit_get_book(u);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i += 64)
+                for (uint64_t bits = m->inner[u->index][i / 64]; bits != 0; bits &= bits - 1) {
+                        Unit *other = nest_get(m, i + (unsigned) __builtin_ctzll(bits));
+
+                        if (other)
+                                buffer[n++] = unit_get_book(other);
+                }
 
         *ret = (WindowBooks) {
                 .books = buffer,
@@ -208,6 +226,7 @@ int unit_set_place(Unit *u, const char *control_group, const char *instances) {
                 within[i] = other && unit_contains(u, other);
         }
 
+        m->nest_known = false;
         r = free_and_strdup(&u->control_group, control_group);
         if (r >= 0)
                 r = free_and_strdup(&u->instances, instances);
