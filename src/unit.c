@@ -122,6 +122,22 @@ static bool manager_has_in_flight(const Manager *m) {
         return false;
 }
 
+/* Whether anything was ever counted there, modulo 2^32 included. */
+static bool cell_is_used(const struct qos_unit *map, enum qos_cell cell) {
+        return (__atomic_load_n(&map->cells[cell], __ATOMIC_RELAXED) | __atomic_load_n(&map->carry[cell], __ATOMIC_RELAXED)) != 0;
+}
+
+/* A question over UDP is in flight only on a socket that has answered something (udp.h), which was counted. */
+static bool manager_has_udp(const Manager *m) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *u = m->units[i] ?: m->closed[i];
+
+                if (u && u->view && (cell_is_used(u->view, QOS_CELL_UDP) || cell_is_used(u->view, QOS_CELL_EXCLUDED)))
+                        return true;
+        }
+        return false;
+}
+
 /* missing: something is in flight that was not at the last look, perhaps in a queue of accept(). */
 static void listeners_refresh(Manager *m, uint64_t now, bool missing) {
         if (m->listeners_at != 0 && now < m->listeners_at + GAUGES_AGE_NSEC && !missing)
@@ -144,8 +160,9 @@ static void gauges_refresh(Manager *m, uint64_t now, bool missing) {
                 m->udp_expired_at = now;
                 (void) probe_expire_udp(m->probe);
         }
+        /* The table of peers has room for many, and to look through it takes as long if it is empty */
         for (enum qos_gauge i = 0; i < QOS_GAUGES; i++)
-                if (probe_read_gauge(m->probe, i, &m->gauge_sessions[i]) < 0)
+                if ((i == QOS_GAUGE_UDP && !manager_has_udp(m)) || probe_read_gauge(m->probe, i, &m->gauge_sessions[i]) < 0)
                         m->gauge_sessions[i] = 0;
 }
 
