@@ -841,7 +841,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
         if (here)
                 turns_note(here, task_turn_group(prev), now);
 
-        t = bpf_task_storage_get(&threads, prev, 0, 0);
+        t = thread_of(prev);
         if (t && *(volatile __u64*) &t->word & THREAD_STATE) {
                 answers_turn(prev, t, false);
                 if (state & TASK_DEAD)
@@ -870,7 +870,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                 }
         }
 
-        t = bpf_task_storage_get(&threads, next, 0, 0);
+        t = thread_of(next);
         if (t && *(volatile __u64*) &t->word & THREAD_STATE) {
                 thread_run(t, next, prev, queue_switched(next));
                 answers_turn(next, t, true);
@@ -885,7 +885,7 @@ int BPF_PROG(cpu_wake, struct task_struct *task) {
         __u64 since, now;
         __u32 state;
 
-        t = bpf_task_storage_get(&threads, task, 0, 0);
+        t = thread_of(task);
         if (!t)
                 return 0;
         /* It was about to wait and has not left the CPU yet, or has been made to leave it before it could */
@@ -1013,11 +1013,11 @@ int BPF_PROG(cpu_waking, struct task_struct *task) {
         struct call call;
         struct thread *t;
 
-        t = bpf_task_storage_get(&threads, task, 0, 0);
+        t = thread_of(task);
         if (t)
                 thread_note_waker(t, task, waker);
 
-        t = bpf_task_storage_get(&threads, waker, 0, 0);
+        t = thread_of(waker);
         if (!t)
                 return 0;
         call_read(waker, &call);
@@ -1096,7 +1096,7 @@ int BPF_PROG(cpu_lock, void *lock, unsigned int flags) {
 
         if (flags & LCB_F_SPIN)
                 return 0;
-        t = bpf_task_storage_get(&threads, task, 0, 0);
+        t = thread_of(task);
         if (!t || !(*(volatile __u64*) &t->word & THREAD_STATE) || t->lock == lock)
                 return 0;
         t->lock = lock;
@@ -1130,7 +1130,7 @@ int BPF_PROG(cpu_lock, void *lock, unsigned int flags) {
 
 SEC("tp_btf/contention_end")
 int BPF_PROG(cpu_unlock, void *lock, int result) {
-        struct thread *t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+        struct thread *t = thread_of(bpf_get_current_task_btf());
 
         if (t && t->lock == lock)
                 t->lock = NULL;
@@ -1140,7 +1140,7 @@ int BPF_PROG(cpu_unlock, void *lock, int result) {
 /* Known threads that go elsewhere, and others that come to a unit: which they are (all of a process, perhaps) the iterator finds. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(cpu_move, struct cgroup *to, const char *path, struct task_struct *task, bool all) {
-        if (bpf_task_storage_get(&threads, task, 0, 0) || group_book(to))
+        if (thread_of(task) || group_book(to))
                 moves_tell();
         return 0;
 }
@@ -1278,7 +1278,7 @@ int cpu_read_threads(struct bpf_iter__task *ctx) {
         if (!task || task->exit_state)
                 return 0;
         inquiry = bpf_map_lookup_elem(&inquiries, &zero);
-        t = bpf_task_storage_get(&threads, task, 0, 0);
+        t = thread_of(task);
         if (!inquiry || !t)
                 return 0;
         slot = (*(volatile __u64*) &t->word & THREAD_SLOT) >> THREAD_SLOT_SHIFT;

@@ -159,6 +159,7 @@ struct task_struct {
         struct pid *thread_pid;
         struct files_struct *files;
         struct css_set *cgroups;
+        struct bpf_local_storage *bpf_storage; /* what programs keep with it; NULL: nothing */
         char comm[16];
 };
 

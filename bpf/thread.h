@@ -54,6 +54,11 @@ struct {
         __type(value, struct thread);
 } threads SEC(".maps") __weak;
 
+/* NULL: there is none. Most tasks of a machine have nothing kept with them: that is seen sooner than the kernel is asked. */
+static __always_inline struct thread* thread_of(struct task_struct *task) {
+        return task->bpf_storage ? bpf_task_storage_get(&threads, task, 0, 0) : NULL;
+}
+
 /* What threads that read questions know of these. */
 struct {
         __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -174,7 +179,7 @@ __attribute__((noinline, weak)) int question_read(__u64 at) {
         a = bpf_map_lookup_elem(&answers, &zero);
         if (!a || !a->watched)
                 return 0;
-        t = bpf_task_storage_get(&threads, task, 0, 0);
+        t = thread_of(task);
         if (!t || !shard_get(*(volatile __u64*) &t->word, cpus))
                 return 0; /* it is not watched, or not any more */
         s = bpf_task_storage_get(&services, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
