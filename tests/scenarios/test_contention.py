@@ -261,9 +261,10 @@ def moved_elsewhere():
 @test()
 def in_sub_groups():
     """Groups below that of the unit, made before and after the attach."""
-    script = ('mkdir -p $G/early/deep; sh -c "echo \\$\\$ > $G/early/deep/cgroup.procs; exec sleep 1000" & '
-              'systemd-notify --ready; read x < /run/%n.fifo; mkdir $G/late; '
-              'sh -c "echo \\$\\$ > $G/late/cgroup.procs; exec sleep 1000" & read x < /run/%n.fifo')
+    # The FIFO stays open: the end of what is written there does not end the shell
+    script = ('exec 3<>/run/%n.fifo; mkdir -p $G/early/deep; sh -c "echo \\$\\$ > $G/early/deep/cgroup.procs; exec sleep 1000" & '
+              'systemd-notify --ready; read x <&3; mkdir $G/late; '
+              'sh -c "echo \\$\\$ > $G/late/cgroup.procs; exec sleep 1000" & read x <&3')
     name = unit_name()
     os.mkfifo(f"/run/{name}.fifo")
     u = Unit("/bin/sh -c 'G=/sys/fs/cgroup/system.slice/%n; " + script.replace("$", "$$").replace("%n", name) + "'", name=name,
