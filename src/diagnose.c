@@ -249,8 +249,9 @@ static const struct qos_resource_row* resource_find(const ResourcesReading *r, c
 
 /* Who had the CPUs that threads of the unit waited for. Several groups may be one unit's. */
 static void users_fill(Unit *u, GroupCache *groups, const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
-        double passed = (double) (end->at - begin->at);
+        double passed = (double) (end->at - begin->at), value, own = 0;
         _cleanup_free_ DiagnosisNamed *users = NULL;
+        bool any = false;
         size_t n = 0;
 
         users = new0(DiagnosisNamed, end->resources.n + 1);
@@ -264,6 +265,13 @@ static void users_fill(Unit *u, GroupCache *groups, const MachineReading *begin,
 
                 if (row->resource.kind != QOS_RESOURCE_CPU || row->resource.id == QOS_GROUP_IDLE)
                         continue;
+                any = true;
+                before = resource_find(&begin->resources, row);
+                value = (double) (row->nsec - (before ? MIN(row->nsec, before->nsec) : 0)) / passed;
+                if (row->resource.id != QOS_GROUP_KERNEL && group_cache_is_within(groups, u, row->resource.id)) {
+                        own += value;
+                        continue;
+                }
                 unit = resource_format_cpu(u, row, groups, name, sizeof(name));
                 for (k = 0; k < n && !streq(users[k].name, name); k++)
                         ;
@@ -272,17 +280,14 @@ static void users_fill(Unit *u, GroupCache *groups, const MachineReading *begin,
                         (void) snprintf(users[k].name, sizeof(users[k].name), "%s", name);
                         (void) snprintf(users[k].unit, sizeof(users[k].unit), "%s", strempty(unit));
                 }
-                before = resource_find(&begin->resources, row);
-                users[k].value += (double) (row->nsec - (before ? MIN(row->nsec, before->nsec) : 0)) / passed;
+                users[k].value += value;
                 users[k].rate = NAN;
         }
-        if (n > 0)
-                ret->now.run_queue_own = ret->now.run_queue_others = 0;
+        if (!any)
+                return;
+        ret->now.run_queue_own = own;
+        ret->now.run_queue_others = 0;
         for (size_t k = 0; k < n; k++) {
-                if (streq(users[k].unit, u->name)) {
-                        ret->now.run_queue_own += users[k].value;
-                        continue;
-                }
                 ret->now.run_queue_others += users[k].value;
                 if (users[k].value > 0)
                         named_put(ret->users, &ret->n_users, users + k, named_value);
@@ -411,7 +416,7 @@ static void device_find_user(Unit *u, GroupCache *groups, const MachineReading *
                         return;
                 weights[most] = 0;
                 unit = group_cache_get(groups, u->manager, end->block_users[most].user.group);
-                if (!unit || streq(unit, u->name))
+                if (!unit || group_cache_is_within(groups, u, end->block_users[most].user.group))
                         continue;
                 (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "%s", unit);
                 return;

@@ -12,6 +12,7 @@
 #include "contention-reading.h"
 #include "manager.h"
 #include "mappings.h"
+#include "nest.h"
 #include "probe.h"
 #include "threads.h"
 #include "waits.h"
@@ -534,8 +535,10 @@ static int group_get_unit(const Manager *m, const char *path, char **ret) {
 }
 
 void group_cache_done(GroupCache *c) {
-        for (size_t i = 0; i < c->n; i++)
+        for (size_t i = 0; i < c->n; i++) {
+                free(c->groups[i].path);
                 free(c->groups[i].unit);
+        }
 }
 
 const char* group_cache_get(GroupCache *c, const Manager *m, uint64_t id) {
@@ -556,6 +559,7 @@ const char* group_cache_get(GroupCache *c, const Manager *m, uint64_t id) {
                         continue;
                 (void) snprintf(path, sizeof(path), "/sys/fs/cgroup%s", u->control_group);
                 if (stat(path, &st) >= 0 && st.st_ino == id) {
+                        c->groups[c->n].path = strdup(u->control_group);
                         c->groups[c->n].unit = strdup(u->name);
                         return c->groups[c->n++].unit;
                 }
@@ -563,10 +567,23 @@ const char* group_cache_get(GroupCache *c, const Manager *m, uint64_t id) {
 
         path[0] = 0;
         fd = open("/sys/fs/cgroup", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
-        if (fd >= 0 && group_find_path(fd, id, 0, &c->left, path, sizeof(path)) && group_get_unit(m, path, &c->groups[c->n].unit) < 0)
-                return NULL;
-        text_mend(c->groups[c->n].unit ?: path);
+        if (fd >= 0 && group_find_path(fd, id, 0, &c->left, path, sizeof(path))) {
+                if (group_get_unit(m, path, &c->groups[c->n].unit) < 0)
+                        return NULL;
+                c->groups[c->n].path = strdup(path);
+        }
+        if (c->groups[c->n].unit)
+                text_mend(c->groups[c->n].unit);
         return c->groups[c->n++].unit;
+}
+
+bool group_cache_is_within(GroupCache *c, const Unit *u, uint64_t id) {
+        (void) group_cache_get(c, u->manager, id);
+        for (size_t i = 0; i < c->n; i++)
+                if (c->groups[i].id == id)
+                        return c->groups[i].path && (streq_ptr(c->groups[i].path, u->control_group) ||
+                                                     unit_contains(u, &(Unit) { .control_group = c->groups[i].path }));
+        return false;
 }
 
 /* ---- as JSON -------------------------------------------------------------------------------------------------- */

@@ -52,7 +52,7 @@ void resources_reading_done(ResourcesReading *r);
 typedef struct GroupCache {
         struct {
                 uint64_t id;
-                char *unit;
+                char *path, *unit;      /* NULL: not known */
         } groups[32];
         size_t n;
         unsigned left;          /* groups that may be looked at yet */
@@ -62,6 +62,8 @@ typedef struct GroupCache {
 
 /* NULL: it is not known, or gone. Valid as long as the cache is. */
 const char* group_cache_get(GroupCache *c, const Manager *m, uint64_t id);
+/* Whether it is the unit's, or lies in it: of a slice those of all units in it. */
+bool group_cache_is_within(GroupCache *c, const Unit *u, uint64_t id);
 void group_cache_done(GroupCache *c);
 #define _cleanup_group_cache_ _cleanup_(group_cache_done)
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import threading
+import types
 
 import scenario
 from scenario import Server, Unit, check, equal, fail, qosctl, test, unit_name, unused_port, wait_for
@@ -112,11 +113,11 @@ def loaded(server, **options):
         client.stop()
 
 
-def redis(cpu=None):
+def redis(cpu=None, settings=""):
     prepare()
     port = unused_port()
     u = Unit(f"/usr/bin/redis-server --port {port} --save '' --bind 127.0.0.1 --supervised systemd",
-             settings=FIRST + (f"CPUAffinity={cpu}" if cpu is not None else "")).start()
+             settings=FIRST + settings + (f"CPUAffinity={cpu}" if cpu is not None else "")).start()
     u.port = port
     return u
 
@@ -135,8 +136,8 @@ def benchmark(u, connections=20, command=("-t", "get")):
         p.wait()
 
 
-def hog(cpu=0):
-    return Unit("/bin/sh -c 'while :; do :; done'", name=unit_name("hog"), type="exec", settings=FIRST + f"CPUAffinity={cpu}").start()
+def hog(cpu=0, settings=""):
+    return Unit("/bin/sh -c 'while :; do :; done'", name=unit_name("hog"), type="exec", settings=FIRST + settings + f"CPUAffinity={cpu}").start()
 
 
 # ---- what units are made to suffer from -------------------------------------------------------------------------
@@ -664,6 +665,20 @@ def more_load():
 
 def steps(u):
     return len(scenario.varlink("History", unit=u.name, metrics=["requests.server.count"])["steps"])
+
+
+@test(exclusive=True)
+def rivals_in_a_slice():
+    """What the units in a slice take from each other nobody else has taken from it; of one of them the other is in the way."""
+    slice = types.SimpleNamespace(name=unit_name("slice", ".slice").replace("-", ""))
+    u, other = (f(cpu=0, settings=f"Slice={slice.name}\n") for f in (redis, hog))
+    with benchmark(u):
+        whole, part = diagnose(slice), diagnose(u)
+    figures = whole["figures"]
+    check(figures["runQueueOwn"] > 10 * figures["runQueueOthers"], f"who had the CPU in the slice: {said(whole)}")
+    check(all(f["kind"] != "cpu" for f in whole["findings"]), f"others are in its way: {said(whole)}")
+    check(all(n["unit"] not in (u.name, other.name) for n in whole.get("users", []) if "unit" in n), f"others that had it: {said(whole)}")
+    equal(found(part, "cpu")["unit"], other.name, f"who has the CPU of the service: {said(part)}")
 
 
 @test(deadline=240, exclusive=True)
