@@ -13,7 +13,7 @@
  *   cpu_read_mappings where a process has which file in its memory, to name the futexes that lie there
  *   cpu_move          somebody moves processes between control groups: the daemon is told to look for them
  *
- * A thread that is known has storage; of all others of the machine each switch costs two looks for it, and a note of whose turn it was. The three first run with
+ * A thread that is known has storage; of all others of the machine each switch costs two looks whether there is any, and a note of whose turn it was. The three first run with
  * interrupts off and one after the other for each thread (the scheduler holds its locks), on whatever CPU. The iterator runs
  * beside them: see THREAD_SEEDED. */
 
@@ -716,6 +716,12 @@ static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *
         old = thread_set(t, state, now, ret);
         if (old > QOS_STATE_RUNNING && bpf_core_field_exists(task->sched_info)) {
                 at = queue_time(task, task->sched_info.last_arrival, now);
+                /* It came to the CPU just when who looks for threads took it for one that waits for that */
+                if (old <= QOS_STATE_THROTTLED && (__s64) (at - since) <= 0) {
+                        if ((__s64) (now - since) > 0)
+                                thread_shift(t, *ret, old, QOS_STATE_RUNNING, now - since, served);
+                        return old;
+                }
                 thread_correct(t, *ret, old, QOS_STATE_RUNNING, since, served, at, now);
                 if (old == QOS_STATE_RUN_QUEUE && (__s64) (at - since) > 0)
                         thread_end_ready(t, at - since);
