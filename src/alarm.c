@@ -523,11 +523,11 @@ static bool unit_look_at_alarms(Unit *u, uint64_t now, uint64_t period) {
                 if (!due)
                         return news;
                 unit_look_begin(&l, due->rule.window_nsec);
-                for (Alarm *a = due; a; a = a->next)
+                for (Alarm *a = due; a && a->period <= period; a = a->next)
                         if (a->rule.window_nsec == l.window && now >= a->due_at)
                                 unit_look_need(&l, &a->rule);
                 unit_look(u, now, &l);
-                for (Alarm *a = due; a; a = a->next)
+                for (Alarm *a = due; a && a->period <= period; a = a->next)
                         if (a->rule.window_nsec == l.window && now >= a->due_at && alarm_look(a, &l)) {
                                 news = true;
                                 break;
