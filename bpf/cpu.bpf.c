@@ -723,7 +723,7 @@ static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *
                         return old;
                 }
                 thread_correct(t, *ret, old, QOS_STATE_RUNNING, since, served, at, now);
-                if (old == QOS_STATE_RUN_QUEUE && (__s64) (at - since) > 0)
+                if (old == QOS_STATE_RUN_QUEUE)
                         thread_end_ready(t, at - since);
         }
         return old;
