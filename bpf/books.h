@@ -15,8 +15,6 @@
 #include "exchange.h"
 #include "service.h"
 
-void* bpf_rdonly_cast(const void *object, __u32 type_id) __ksym;
-
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
         __uint(max_entries, 256);       /* UNITS_MAX_LIMIT in src/manager.h */

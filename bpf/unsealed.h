@@ -2,7 +2,7 @@
 #pragma once
 
 /* Sealed connections whose plaintext is seen (the probe "tls"). What libssl.bpf.c, which sees what goes into the library and
- * comes out of it, and tcp.bpf.c, which sees when it came and left, know of one together.
+ * comes out of it, and seal.h, which sees when it came and left, know of one together.
  *
  * The programs on the library have no way to sockets, nor may they take their locks. They parse, and keep which questions and
  * answers there are; what these mean to the unit is booked where the sealed bytes leave, as for any connection that is parsed

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* Questions, as the application takes their bytes out of the socket: which protocol it is, and how many there are. */
+
+#include "seal.h"
+
+struct question_feed {
+        struct feed f;
+        struct bpf_dynptr *data;
+        __u32 offset;           /* of the piece in the buffer */
+        __u32 position;         /* of the piece in the stream */
+        struct qos_owner owner;
+};
+
+static long question_step(__u64 i, void *data) {
+        struct question_feed *q = data;
+        struct feed *f = &q->f;
+        __u32 n;
+
+        if (!feed_skip(f, &f->talk->in))
+                return 1;
+        n = feed_move(f, &f->talk->in);
+        GRID_BOUND(n, WINDOW_SIZE + 1);
+        if (n > 0 && bpf_dynptr_read(f->talk->window.bytes, n, q->data, q->offset + f->window_begin, 0) < 0)
+                f->piece.lost = 1;
+        else
+                f->at += talk_question_bytes(f->talk, feed_window(f), &f->talk->times, q->position + f->at, &f->piece);
+        if (f->piece.named) {
+                f->piece.named = 0;
+                question_look_up(f->talk, &q->owner);
+        }
+        return f->piece.lost != 0;
+}
+
+/* ---- in frames ---- */
+
+/* The connection's questions and answers are in frames. Returns CONTENT_MUXED, unless there is no room for it. */
+static __attribute__((noinline)) int content_mux_begin(struct sock *sk, struct conn *c, __u32 copied, __u32 late) {
+        struct h2 *h;
+
+        if (!sk || !c)
+                return 0;
+        h = bpf_sk_storage_get(&muxes, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!h) {
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                c->tries = TRIES_MAX;
+                return 0;
+        }
+        h2_begin(h, copied, late);
+        h2_clear(h);
+
+        bpf_spin_lock(&c->lock);
+        c->x.flags |= EXCHANGE_MUXED;
+        bpf_spin_unlock(&c->lock);
+        return CONTENT_MUXED;
+}
+
+struct mux_question_feed {
+        struct mux_feed f;
+        struct bpf_dynptr *data;
+        struct qos_unit *u;
+        struct qos_owner owner;
+        __u32 share;
+};
+
+static long mux_question_step(__u64 i, void *data) {
+        struct mux_question_feed *q = data;
+        struct mux_feed *f = &q->f;
+        __u32 n;
+
+        if (f->at >= f->end)
+                return 1;
+        n = mux_move(f, h2_is_blind(&f->h->in, 0));
+        GRID_BOUND(n, WINDOW_SIZE + 1);
+        if (n > 0 && bpf_dynptr_read(f->h->window.bytes, n, q->data, f->offset + f->window_begin, 0) < 0) {
+                f->h->piece.lost = 1;
+                return 1;
+        }
+        f->h->piece.position = f->position + f->window_begin;
+        n = h2_questions(f->h, mux_window(f), f->end - f->window_end, &f->h->times, &f->h->piece);
+        f->at += n;
+        mux_questions_book(f->h, q->u, &q->owner, q->share);
+        return n == 0 || f->h->piece.lost;
+}
+
+/* A piece of what the client says on such a connection, as content_parse(). */
+static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied, __u64 piece) {
+        __u32 offset = piece >> 32, len = piece, parsed;
+        struct mux_question_feed q = {};
+        struct exchange_effect effect = {};
+        struct bpf_dynptr data;
+        struct place p;
+        struct sock *sk;
+        struct h2 *h;
+
+        if (!skb || !c || !u)
+                return 0;
+        sk = skb->sk;
+        if (!sk)
+                return 0;
+        h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        if (!h || bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+                return 0;
+
+        q.f.h = h;
+        q.f.end = len;
+        q.f.offset = offset;
+        q.f.position = copied;
+        h2_piece_begin(&h->piece, bpf_ktime_get_ns());
+        q.data = &data;
+        parsed = h->in_pos - copied;
+        if ((__s32) parsed > 0)
+                q.f.at = parsed; /* looked at before (MSG_PEEK) */
+        if ((__s32) parsed < 0)
+                h->piece.lost = 1; /* something was taken out another way */
+
+        bpf_spin_lock(&c->lock);
+        h->times.came_at = exchange_came_at_once(&c->x, copied + len);
+        if (h->times.came_at == 0)
+                exchange_get_marks(&c->x, &h->times.marks);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        if (!h->piece.lost && q.f.at < q.f.end) {
+                u = place_get(u, &p);
+                if (!u)
+                        return 0;
+                window_enter(u, h->piece.now);
+                q.u = u;
+                q.owner = p.owner;
+                q.share = p.share;
+                h->names = names_are_wanted(&q.owner);
+                bpf_loop(PIECE_MAX, mux_question_step, &q, 0);
+                h->in_pos = copied + q.f.at;
+        }
+        if (h->piece.lost)
+                return mux_give_up(c, h, u);
+
+        effect.in_flight = h2_extra(h);
+        if (effect.in_flight == 0 && h->piece.unseen == 0 && h->piece.dropped == 0)
+                return zero();
+
+        bpf_spin_lock(&c->lock);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
+        window_enter(u, h->piece.now);
+        share_apply(u, p.share, &effect);
+        if (h->piece.unseen > 0)
+                share_count(u, p.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, h->piece.unseen);
+        if (h->piece.dropped > 0)
+                share_count(u, p.share, QOS_CELL_CLIENT_ABORTS, QOS_ROW_CLIENT_ABORTS, h->piece.dropped);
+        return 0;
+}
+
+/* Was the first piece the beginning of HTTP/2's preface? */
+static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct conn *c, struct talk *t, __u64 bytes, __u64 piece) {
+        __u32 copied = piece >> 32, taken;
+        struct h2 *h;
+
+        if (!sk || !c || !t)
+                return 0;
+        taken = t->in_pos == copied ? mux_preface(t, bytes, piece) : 0;
+        if (taken == 0 || !content_mux_begin(sk, c, copied, 0))
+                return 0;
+        h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        if (!h)
+                return 0;
+        h->in.left -= taken;
+
+        bpf_spin_lock(&c->lock);
+        c->x.flags &= ~EXCHANGE_PARSED;
+        bpf_spin_unlock(&c->lock);
+        return CONTENT_MUXED;
+}
+
+/* ---- whatever it is ---- */
+
+/* Apart, so that connections which are not parsed do not pay for the room that this takes on the stack. copied: where in
+ * the stream the piece begins, offset: where in the buffer. */
+static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied,
+                                                   __u64 piece) {
+
+        __u32 offset = piece >> 32, len = piece, parsed;
+        struct exchange_effect effect = {};
+        struct question_feed q = {};
+        struct bpf_dynptr data;
+        struct sock *sk;
+        struct talk *t;
+
+        if (!skb || !c || !u)
+                return 0;
+        sk = skb->sk;
+        if (!sk)
+                return 0;
+        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+                return 0;
+
+        t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : NULL;
+        if (!t || mux_may_be_preface(t)) {
+                __u64 first = 0;
+                __u32 n = len, protocol;
+
+                if (n > sizeof(first))
+                        n = sizeof(first);
+                GRID_BOUND(n, sizeof(first) + 1);
+                if (bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
+                        return 0;
+                /* Behind what asks for TLS in another protocol, and is not answered (MySQL) */
+                if (!t && c->x.state == EXCHANGE_ASKED && !tls_is_greeting(first, n))
+                        return 0;
+                if (t) {
+                        if (content_is_preface(sk, c, t, first, (__u64) copied << 32 | n))
+                                return CONTENT_MUXED;
+                        goto talk;
+                }
+                if (h2_detect(first, n))
+                        return content_mux_begin(sk, c, copied, 0);
+                protocol = protocol_detect(first, n);
+                if (protocol == PROTOCOL_PLAIN) {
+                        c->tries++;
+                        if (exchange_is_fastcgi(first, n)) {
+                                bpf_spin_lock(&c->lock);
+                                c->x.flags |= EXCHANGE_FASTCGI;
+                                bpf_spin_unlock(&c->lock);
+                        }
+                        if (tls_detect(first, n))
+                                return content_seal(sk, c, copied, first & 0xff);
+                        if (!(c->x.flags & EXCHANGE_FRESH) && h2_detect_late(first, n))
+                                return content_mux_begin(sk, c, copied, 1);
+                        return 0;
+                }
+                t = bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+                if (!t) {
+                        statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                        c->tries = TRIES_MAX;
+                        return 0;
+                }
+                talk_begin(t, protocol, copied, c->x.state == EXCHANGE_ANSWERING);
+
+                bpf_spin_lock(&c->lock);
+                c->x.flags |= EXCHANGE_PARSED;
+                bpf_spin_unlock(&c->lock);
+        }
+
+talk:
+        q.f.talk = t;
+        q.f.end = len;
+        q.data = &data;
+        q.offset = offset;
+        q.position = copied;
+        q.owner = owner_read(&c->owner);
+        t->times.names = names_are_wanted(&q.owner) ? PROTOCOL_NAMES : 0;
+        /* Looked at before (MSG_PEEK) */
+        parsed = t->in_pos - copied;
+        if ((__s32) parsed > 0)
+                q.f.at = q.f.window_begin = q.f.window_end = parsed;
+        if ((__s32) parsed < 0)
+                q.f.piece.lost = 1; /* something was taken out another way */
+
+        bpf_spin_lock(&c->lock);
+        t->times.came_at = exchange_came_at_once(&c->x, copied + len);
+        if (t->times.came_at == 0)
+                exchange_get_marks(&c->x, &t->times.marks);
+        bpf_spin_unlock(&c->lock);
+        if (!q.f.piece.lost && q.f.at < q.f.end)
+                bpf_loop(PIECE_MAX, question_step, &q, 0);
+
+        if (!q.f.piece.lost) {
+                if (q.f.at > parsed || (__s32) parsed <= 0)
+                        t->in_pos = copied + q.f.at;
+                talk_question_piece(t, &t->times, t->in_pos);
+                effect.in_flight += talk_extra(t);
+        } else {
+                bpf_spin_lock(&c->lock);
+                c->tries = t->flags & TALK_UNDERSTOOD ? TRIES_MAX : c->tries + 1;
+                talk_give_up(t, &c->x, &effect);
+                bpf_spin_unlock(&c->lock);
+        }
+
+        if (effect.in_flight != 0 || effect.overlap)
+                conn_apply(c, u, &effect, bpf_ktime_get_ns());
+        return zero();
+}
