@@ -55,19 +55,17 @@ static __attribute__((noinline)) int client_says_frames(struct __sk_buff *skb, _
 /* What a segment is; acknowledged: all before it; muxed: in HTTP/2. */
 static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 offset, __u32 length, bool acknowledged, bool muxed) {
         __u64 bytes = 0;
+        __u32 says;
 
         if (!skb || (muxed && client_says_frames(skb, offset, length)))
                 return CLIENT_SAYS_NOTHING;
-        if (length <= EXCHANGE_FAREWELL_MAX)
-                bytes = segment_short(skb, offset, length);
-        else if (exchange_may_be_feedback(length))
-                (void) bpf_skb_load_bytes(skb, offset, &bytes, EXCHANGE_FEEDBACK_SIZE);
-        else if (length >= TLS_HEADER_SIZE && length <= TLS_FAREWELL_MAX)
+        if (length >= TLS_HEADER_SIZE && length <= TLS_FAREWELL_MAX)
                 (void) bpf_skb_load_bytes(skb, offset, &bytes, TLS_HEADER_SIZE);
-        if (exchange_is_feedback(bytes, length) || tls_is_farewell(bytes, length))
+        says = exchange_look(length) > 0 ? segment_says(skb, offset, length) : 0;
+        if (says & SEGMENT_REMARK || tls_is_farewell(bytes, length))
                 return CLIENT_SAYS_NOTHING;
-        if (exchange_is_farewell(bytes, length))
-                return exchange_is_last_farewell(bytes, length) ? CLIENT_SAYS_LAST_FAREWELL : CLIENT_SAYS_FAREWELL;
+        if (says & SEGMENT_FAREWELL)
+                return says & SEGMENT_LAST_FAREWELL ? CLIENT_SAYS_LAST_FAREWELL : CLIENT_SAYS_FAREWELL;
         return acknowledged ? CLIENT_SAYS_AGAIN : CLIENT_SAYS_QUESTION;
 }
 
@@ -93,7 +91,8 @@ static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos
                         exchange_ask_again(&c->x, now, &effect);
                 else
                         exchange_ask(&c->x, now, &effect);
-        }
+        } else if (bytes > 0 && c->x.state == EXCHANGE_ANSWERING && !(c->x.flags & EXCHANGE_MUXED))
+                c->x.state = EXCHANGE_IDLE; /* who says that has had its answer, what comes now is a stream */
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
         u = bytes > 0 ? place_get(u, &p) : NULL;
@@ -104,6 +103,45 @@ static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos
         share_sum(u, p.share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes);
         share_apply(u, p.share, &effect);
         return bytes | begins;
+}
+
+/* Is it an announcement of HTTP, in front of the answer ("100 Continue", "103 Early Hints")? Behind 101 there is no other one. */
+#define CLIENT_ANNOUNCED_MIN 17U        /* "HTTP/1.1 100 ", and two ends of lines */
+static __attribute__((noinline)) int client_is_announced(struct __sk_buff *skb, const struct conn *c, __u32 offset, __u32 length) {
+        __u64 bytes;
+
+        if (!skb || !c || length < CLIENT_ANNOUNCED_MIN || c->x.state != EXCHANGE_ASKED ||
+            (c->x.flags & (EXCHANGE_PARSED | EXCHANGE_PIPED)) != EXCHANGE_PARSED ||
+            bpf_skb_load_bytes(skb, offset + 5, &bytes, sizeof(bytes)) < 0)
+                return 0;
+        bytes = bpf_be64_to_cpu(bytes);
+        return bytes >> 16 == WORD_OF("1.1 10", 6) && (bytes >> 8 & 0xff) != '1' && (bytes & 0xff) == ' ';
+}
+
+/* It comes: bytes, and the question is open still. end: of the segment. */
+static __attribute__((noinline)) int client_hears_announcement(struct conn *c, struct qos_unit *u, const struct tcp_sock *tp, __u32 end) {
+        __u64 now = bpf_ktime_get_ns();
+        struct exchange_effect effect = {};
+        __u32 rcv_nxt, window_end, done;
+        struct place p;
+
+        if (!c || !u || !tp)
+                return 0;
+        rcv_nxt = tp->rcv_nxt;
+        window_end = tp->rcv_wup + tp->rcv_wnd;
+        bpf_spin_lock(&c->lock);
+        done = c->x.flags & EXCHANGE_DONE;
+        c->x.flags |= EXCHANGE_DONE;
+        exchange_hear(&c->x, now, end, rcv_nxt, window_end, &effect);
+        c->x.flags = (c->x.flags & ~EXCHANGE_DONE) | done;
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        if (!u)
+                return 0;
+        window_enter(u, now);
+        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+        return zero();
 }
 
 static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit *u, __u64 segment, __u64 tcp, __u64 now) {
@@ -117,7 +155,7 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
 
         bpf_spin_lock(&c->lock);
         book.n = exchange_hear(&c->x, now, seq + (__u32) segment, tcp >> 32, tcp, &effect);
-        book.first_at = c->x.first_at;
+        book.first_at = c->x.flags & EXCHANGE_WAITS ? 0 : c->x.first_at;
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
         u = effect.bytes > 0 ? place_get(u, &p) : NULL;
@@ -146,7 +184,7 @@ static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct co
         sock_remote(sk, &a);
         row = row_find(u, &a, QOS_ROW_PEER);
         if (row == QOS_ROW_PEERS_REST)
-                row = peer_challenge(u, &a, exchange_between(c->x.first_at, now), now);
+                row = peer_challenge(u, &a, c->x.flags & EXCHANGE_WAITS ? 0 : exchange_between(c->x.first_at, now), now);
         if (row == 0)
                 return 0;
 
@@ -241,6 +279,7 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct t
 #define CLIENT_NOTHING 8        /* what leaves asks for nothing */
 #define CLIENT_ENDS 16          /* behind that nothing is asked any more */
 #define CLIENT_PIPES 32         /* several questions are open, whose answers can be told apart */
+#define CLIENT_WAITS 64         /* the newest asks the peer to wait, or to speak when it likes */
 
 /* Apart, as client_counts() has calls in it for which there is no room on the stack otherwise. found: how many questions, and how many
  * of them were asked while another was open, unless their answers are told apart. */
@@ -254,10 +293,10 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
                 return 0;
         bpf_spin_lock(&c->lock);
         if (what & CLIENT_PARSED) {
-                c->x.flags |= EXCHANGE_PARSED;
+                c->x.flags = (c->x.flags & ~EXCHANGE_WAITS) | EXCHANGE_PARSED | (what & CLIENT_WAITS ? EXCHANGE_WAITS : 0);
                 exchange_ask_more(&c->x, now, asked, &effect);
         } else
-                c->x.flags &= ~(EXCHANGE_PARSED | EXCHANGE_PIPED);
+                c->x.flags &= ~(EXCHANGE_PARSED | EXCHANGE_PIPED | EXCHANGE_WAITS);
         if (what & CLIENT_PIPES) {
                 exchange_pipe(&c->x, rcv_nxt);
                 if (c->x.flags & EXCHANGE_PIPED)
@@ -360,7 +399,8 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
         }
         return client_notes(c, u, (__u64) asked << 32 | bundled,
                             (t ? CLIENT_PARSED : 0) | (overlap ? CLIENT_OVERLAPS : 0) | (muxed ? CLIENT_MUXED : 0) | pipes |
-                            (t && t->asked == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0), rcv_nxt);
+                            (t && t->asked == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0) |
+                            (t && (t->flags & TALK_PUSHES || (t->n_groups > 0 && talk_newest(t)->waits)) ? CLIENT_WAITS : 0), rcv_nxt);
 }
 
 /* ---- their answers (EXCHANGE_PIPED) ---- */
@@ -399,7 +439,7 @@ __attribute__((noinline, weak)) __u32 client_hears_group(struct talk *t, struct 
                 return 0;
         /* It is booked now, with the time that it had taken when it came */
         b->last_at = group.first_at;
-        b->first_at = b->now - exchange_between(group.first_at, at);
+        b->first_at = group.waits ? 0 : b->now - exchange_between(group.first_at, at);
         row_book(u, b);
         return b->n;
 }

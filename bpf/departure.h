@@ -305,9 +305,19 @@ static __attribute__((noinline)) int mux_upgrade(struct bpf_sock *sk, struct con
         return 1;
 }
 
+/* How what leaves begins, the first byte lowest. */
+static __attribute__((noinline)) __u64 departure_look(struct __sk_buff *skb, const struct departure *d) {
+        __u64 bytes = 0;
+
+        if (skb && d && d->bytes >= sizeof(bytes))
+                (void) bpf_skb_load_bytes(skb, skb->len - d->bytes, &bytes, sizeof(bytes));
+        return bytes;
+}
+
 /* Of a connection whose protocol is parsed. Apart, as content_parse(). Returns 1: what of the packet is left is HTTP/2. */
 static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
                                                   struct departure *d) {
+        bool more, whole;
         __u64 parsed = 0;
         struct talk *t;
 
@@ -316,12 +326,21 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
         t = bpf_sk_storage_get(&talks, sk, 0, 0);
         if (!t)
                 return 0;
-        if ((talk_is_more(t) || t->flags & TALK_ANSWERING) && t->flags & TALK_ANSWERED)
+        more = talk_is_more(t);
+        whole = talk_is_whole(t, &c->x, d->bytes, d->complete);
+        if (more || (whole && talk_newest(t)->waits)) {
+                if (talk_is_push(departure_look(skb, d), t->protocol))
+                        more = whole = false;
+                /* As of any connection (exchange_depart()) */
+                else if (more && c->x.open_at == 0 && d->now - c->x.last_out_at >= EXCHANGE_SILENCE_NSEC)
+                        return 0;
+        }
+        if ((more || t->flags & TALK_ANSWERING) && t->flags & TALK_ANSWERED)
                 parsed = DEPARTURE_MORE;
 
-        if (talk_is_whole(t, &c->x, d->bytes, d->complete))
+        if (whole)
                 parsed |= 1;
-        else if (!talk_is_more(t))
+        else if (!more)
                 parsed |= departure_parse(skb, t, u, d);
         departure_book(t, c, u, d, parsed);
         if (!(parsed & DEPARTURE_UPGRADE) || !mux_upgrade(sk, c, u, t))

@@ -60,6 +60,7 @@ enum exchange_flag {
         EXCHANGE_PIPED      = 1 << 14,  /* who asks: several questions are open, answers are told apart when they are read: from read_end on */
         EXCHANGE_REST       = 1 << 15,  /* what is unread of the first mark is the rest of what was read */
         EXCHANGE_FASTCGI    = 1 << 16,  /* questions are FastCGI's, whose last record may be read behind the answer */
+        EXCHANGE_WAITS      = 1 << 17,  /* who asks: what is asked is to wait, how long that takes says nothing of the peer */
 };
 
 struct exchange {
@@ -248,21 +249,34 @@ EXCHANGE_INLINE int exchange_is_farewell(__u64 bytes, __u32 length) {
                 return (bytes & 0xffff00ffffffff) == 0x00420001020530;
         case 8: /* … of two bytes */
                 return (bytes & 0xffff0000ffffffff) == 0x0042000002020630;
+        case 16: /* CancelRequest of PostgreSQL: the server does that, and hangs up without a word */
+                return bytes == 0x2e16d20410000000;
         default:
                 return exchange_is_last_farewell(bytes, length);
         }
 }
 
-/* What a PostgreSQL that replicates tells the one whose changes it gets, again and again, and nobody answers: how far it has come, and what
- * it still needs. A message of copied data ('d', its length of 38 or 29) that begins with 'r' or 'h', alone in a segment. bytes: the
- * first six. Sealed, it is not known. */
-#define EXCHANGE_FEEDBACK_SIZE 6U
-EXCHANGE_INLINE int exchange_may_be_feedback(__u32 length) {
-        return length == 39 || length == 30;
+/* What is said in the midst of all else and never answered, alone in a segment. bytes: the first eight. Sealed, it is not known. */
+EXCHANGE_INLINE int exchange_is_remark(__u64 bytes, __u32 length) {
+        switch (length) {
+
+        case 9: /* COM_STMT_CLOSE of MySQL: a length of 5, the number 0, the command, and which statement: many drivers say that behind each
+                 * query that has arguments */
+                return (bytes & 0xffffffffff) == 0x1900000005;
+        case 39: /* What a PostgreSQL that replicates tells the one whose changes it gets: how far it has come ('r'), or … */
+                return (bytes & 0xffffffffffff) == 0x722600000064;
+        case 30: /* … what it still needs ('h'): copied data ('d'), and its length */
+                return (bytes & 0xffffffffffff) == 0x681d00000064;
+        default:
+                return 0;
+        }
 }
 
-EXCHANGE_INLINE int exchange_is_feedback(__u64 bytes, __u32 length) {
-        return exchange_may_be_feedback(length) && bytes == (length == 39 ? 0x722600000064 : 0x681d00000064);
+/* Of a segment of this length so many bytes at its beginning tell whether it is one of these. */
+EXCHANGE_INLINE __u32 exchange_look(__u32 length) {
+        if (length <= EXCHANGE_FAREWELL_MAX)
+                return length;
+        return length == 9 || length == 16 || length == 30 || length == 39 ? 8 : 0;
 }
 
 /* Is nothing asked that what comes could be a part of? */
@@ -278,6 +292,11 @@ EXCHANGE_INLINE void exchange_arrive_unasked(struct exchange *x, __u64 now, __u3
         x->flags |= EXCHANGE_DONE;
         exchange_arrive(x, now, seq, end, rcv_nxt, window_end, effect);
         x->flags = (x->flags & ~EXCHANGE_DONE) | done | EXCHANGE_UNASKED;
+        /* Who says that has had its answer: what leaves now is a stream, in which nothing is asked */
+        if (x->state == EXCHANGE_ANSWERING) {
+                x->state = EXCHANGE_IDLE;
+                exchange_shut(x, effect);
+        }
 }
 
 /* What is known of the arrivals at a moment: they go on while somebody looks. */
@@ -364,7 +383,7 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
 /* Is it known by now that what was asked wants no answer, where none was ever given? */
 EXCHANGE_INLINE int exchange_is_ignored(const struct exchange *x, __u64 now) {
         return x->state == EXCHANGE_ASKED && x->n_marks == 0 && x->first_out_at == 0 && x->read_at != 0 &&
-                now > x->read_at + EXCHANGE_PATIENCE_NSEC;
+                now > (x->first_at ?: x->read_at) + EXCHANGE_PATIENCE_NSEC;
 }
 
 /* The application has read up to copied, and none of it is part of a question. */

@@ -106,12 +106,19 @@ static __always_inline bool segment_read(struct __sk_buff *skb, struct segment *
         return true;
 }
 
-/* All of a segment that is no longer than a farewell. */
-static __attribute__((noinline)) __u64 segment_short(struct __sk_buff *skb, __u32 offset, __u32 length) {
+/* What a segment is that nobody answers: */
+#define SEGMENT_REMARK 1U
+#define SEGMENT_FAREWELL 2U             /* perhaps (EXCHANGE_FAREWELL) … */
+#define SEGMENT_LAST_FAREWELL 4U        /* … also of what was asked before */
+
+static __attribute__((noinline)) __u32 segment_says(struct __sk_buff *skb, __u32 offset, __u32 length) {
+        __u32 look = exchange_look(length);
         __u64 bytes = 0;
 
-        GRID_BOUND(length, EXCHANGE_FAREWELL_MAX + 1);
-        if (skb && length > 0)
-                (void) bpf_skb_load_bytes(skb, offset, &bytes, length);
-        return bytes;
+        GRID_BOUND(look, sizeof(bytes) + 1);
+        if (!skb || look == 0 || bpf_skb_load_bytes(skb, offset, &bytes, look) < 0)
+                return 0;
+        return (exchange_is_remark(bytes, length) ? SEGMENT_REMARK : 0) |
+                (exchange_is_farewell(bytes, length) ? SEGMENT_FAREWELL : 0) |
+                (exchange_is_last_farewell(bytes, length) ? SEGMENT_LAST_FAREWELL : 0);
 }

@@ -341,6 +341,12 @@ EXCHANGE_INLINE int talk_is_more(const struct talk *t) {
                 (t->flags & TALK_ASTRAY || !protocol_is_framed(t->protocol));
 }
 
+/* RESP3: what a server tells who wants to know which keys have changed, when it likes. It is no answer, and no part of one. bytes: how
+ * what leaves begins, the first one lowest: ">2", and the end of the line. */
+EXCHANGE_INLINE int talk_is_push(__u64 bytes, __u32 protocol) {
+        return protocol == PROTOCOL_REDIS && (bytes & 0xffff00ff) == 0x0a0d003e;
+}
+
 /* What was parsed of a piece of the stream. */
 struct talk_piece {
         __u32 begun;            /* answers that began in it */

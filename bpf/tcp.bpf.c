@@ -70,6 +70,18 @@ static __always_inline void listener_arrive(struct bpf_sock *sk, const struct se
         }
 }
 
+/* A packet of a connection shows no segment, as it is sealed on its way out of the machine (IPsec). */
+static __attribute__((noinline)) int segment_lost(struct conn *c) {
+        struct qos_unit *u = c ? unit_get(&c->owner) : NULL;
+
+        statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
+        if (u) {
+                window_enter(u, bpf_ktime_get_ns());
+                window_count(u, QOS_CELL_DROPS, 1);
+        }
+        return zero();
+}
+
 SEC("cgroup_skb/ingress")
 int requests_ingress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
@@ -78,8 +90,8 @@ int requests_ingress(struct __sk_buff *skb) {
         struct tcp_sock *tp;
         struct bpf_sock *sk;
         struct conn *c;
-        __u32 rcv_nxt, window_end;
-        __u64 now, bytes = 0;
+        __u32 rcv_nxt, window_end, says;
+        __u64 now;
         struct place p;
         bool idle;
 
@@ -95,7 +107,7 @@ int requests_ingress(struct __sk_buff *skb) {
         if (!c || c->kind == CONN_OTHER)
                 return 1;
         if (!segment_read(skb, &segment)) {
-                statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
+                segment_lost(c);
                 return 1;
         }
 
@@ -112,6 +124,11 @@ int requests_ingress(struct __sk_buff *skb) {
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 1;
+        if (c->kind == CONN_CLIENT && client_is_announced(skb, c, segment.offset, segment.len)) {
+                client_hears_announcement(c, u, tp, segment.seq + segment.len);
+                return 1;
+        }
+        says = c->kind != CONN_CLIENT && exchange_look(segment.len) > 0 ? segment_says(skb, segment.offset, segment.len) : 0;
         now = bpf_ktime_get_ns();
         if (c->kind == CONN_LISTENER)
                 conn_accept(c, u, tp, tp->copied_seq, now);
@@ -124,18 +141,13 @@ int requests_ingress(struct __sk_buff *skb) {
                 return 1;
         }
 
-        if (segment.len <= EXCHANGE_FAREWELL_MAX)
-                bytes = segment_short(skb, segment.offset, segment.len);
-        else if (exchange_may_be_feedback(segment.len))
-                (void) bpf_skb_load_bytes(skb, segment.offset, &bytes, EXCHANGE_FEEDBACK_SIZE);
-
         bpf_spin_lock(&c->lock);
         idle = c->x.open_at == 0;
-        if (exchange_is_feedback(bytes, segment.len) && exchange_is_idle(&c->x))
+        if (says & SEGMENT_REMARK && exchange_is_idle(&c->x))
                 exchange_arrive_unasked(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
         else
                 exchange_arrive(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
-        if (idle ? exchange_is_farewell(bytes, effect.bytes) : exchange_is_last_farewell(bytes, effect.bytes))
+        if (says & (idle ? SEGMENT_FAREWELL : SEGMENT_LAST_FAREWELL) && effect.bytes == segment.len)
                 c->x.flags |= EXCHANGE_FAREWELL;
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -239,7 +251,7 @@ int requests_egress(struct __sk_buff *skb) {
         if (!c || c->kind == CONN_OTHER || sk->state == TCP_LISTEN)
                 return 1;
         if (!segment_read(skb, &segment)) {
-                statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
+                segment_lost(c);
                 return 1;
         }
         if (segment.len == 0)
@@ -722,7 +734,9 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                 if (effect.unanswered) {
                         __u32 cell = end_cell(sk->sk_err, old_state);
 
-                        share_count(u, p.share, cell, cell - QOS_CELL_ERRORS_RESET + QOS_ROW_ERRORS_RESET, effect.unanswered);
+                        /* Who tells something to one that only listens, and hangs up, has not given up */
+                        if (cell != QOS_CELL_CLIENT_ABORTS || sk->sk_err != 0 || share_has_answered(u, p.share))
+                                share_count(u, p.share, cell, cell - QOS_CELL_ERRORS_RESET + QOS_ROW_ERRORS_RESET, effect.unanswered);
                 }
                 /* One that failed to leave is in the count, and is not traced by all kernels */
                 conn_count_retransmits(c, tp->total_retrans, u);

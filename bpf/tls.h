@@ -58,7 +58,12 @@ enum tls_type {
 #define TLS_IS_SEALED_FAREWELL(length)                                                                  \
         (((length) >= 5 + 16 && (length) <= 7 + 17) || ((length) >= 5 + 24 && (length) <= 7 + 24))
 
-/* A certificate, a proof of it, and a Finished: who sends more records than these has longer ones than are known here. */
+/* A farewell of HTTP/2 (GOAWAY), which has 17 bytes if it says nothing besides, sealed by TLS 1.3, and by TLS 1.2 (16 or 24 bytes). */
+#define TLS_IS_GOAWAY(length) ((length) == 34 || (length) == 33 || (length) == 41)
+
+/* A certificate, a proof of it, and a Finished: who sends more records than these has longer ones than are known here. Some put all that
+ * in one record (BoringSSL), whose length tells nothing: then it was the last when the server seals something more, which it does behind
+ * its own Finished (tickets). Where it has nothing to say the first question goes with it. */
 #define TLS_FINISHED_RECORDS 4
 
 /* Clients of HTTP/2 put what they ask at once in one record. With all of its fields in the table a question takes 13 bytes, and about
@@ -105,7 +110,7 @@ PARSER_FUNCTION int tls_detect(__u64 bytes, __u32 length) {
 EXCHANGE_INLINE void tls_add_questions(struct tls *t, __u32 length) {
         __u32 n = t->questions + 1 + (t->http2 ? length / TLS_HTTP2_QUESTION_SIZE : 0);
 
-        t->farewell = t->questions == 0 && TLS_IS_SEALED_FAREWELL(length);
+        t->farewell = t->questions == 0 && (TLS_IS_SEALED_FAREWELL(length) || (t->http2 && TLS_IS_GOAWAY(length)));
         t->questions = n < TLS_HTTP2_QUESTIONS_MAX ? n : TLS_HTTP2_QUESTIONS_MAX;
 }
 
@@ -145,7 +150,8 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
                 else if (out && !t->extended) {
                         t->extended = 1;
                         t->http2 = TLS_IS_HTTP2(length);
-                }
+                } else if (out && t->sealed > 0)
+                        t->phase = TLS_ESTABLISHED;
                 return 1;
         }
 

@@ -401,7 +401,7 @@ static __attribute__((noinline)) int unix_has_farewell(struct sock *sk) {
         if (bpf_core_read(&skb, sizeof(skb), &sk->sk_receive_queue.next) < 0 || bpf_core_read(&length, sizeof(length), &skb->len) < 0 ||
             bpf_core_read(&data, sizeof(data), &skb->data) < 0)
                 return 0;
-        return unix_is_farewell(length, data);
+        return exchange_is_farewell(unix_look(length, data), length);
 }
 
 /* The connection of a unit that answers. sk: its socket; client: the other end, if that is the one that hangs up. */

@@ -336,14 +336,15 @@ static __always_inline bool unix_consumed(struct sk_buff *skb, __u32 *ret) {
         return bpf_core_read(ret, sizeof(*ret), &((struct unix_skb_parms*) &skb->cb)->consumed) >= 0;
 }
 
-/* What clients say before they hang up (exchange_is_farewell()). */
-static __always_inline bool unix_is_farewell(__u32 length, const void *data) {
+/* How what a client says begins, if it may be one of those that nobody answers (exchange_look()). */
+static __always_inline __u64 unix_look(__u32 length, const void *data) {
+        __u32 look = exchange_look(length);
         __u64 bytes = 0;
 
-        if (length > EXCHANGE_FAREWELL_MAX)
-                return false;
-        GRID_BOUND(length, EXCHANGE_FAREWELL_MAX + 1);
-        return length > 0 && bpf_probe_read_kernel(&bytes, length, data) == 0 && exchange_is_farewell(bytes, length);
+        GRID_BOUND(look, sizeof(bytes) + 1);
+        if (look > 0)
+                (void) bpf_probe_read_kernel(&bytes, look, data);
+        return bytes;
 }
 
 /* Something is read by who has asked, and of its question no answer is noted. */
@@ -381,8 +382,8 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         struct unix_conn *c, *server = NULL;
         struct qos_unit *u;
         __u32 consumed = 0, queued, left = 0;
-        bool known = true, fresh, farewell, idle;
-        __u64 now;
+        bool known = true, fresh, farewell, remark, idle;
+        __u64 now, bytes;
 
         /* skb->sk has sent it. One that was closed meanwhile waits for no answer. Through struct socket, as a pointer to
          * another type may not be made of the one in skb */
@@ -390,8 +391,18 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         if (!sender)
                 return 0;
         c = sender->sk_type == SOCK_DGRAM ? NULL : bpf_sk_storage_get(&unix_conns, sender, 0, 0);
-        farewell = (__u32) len == skb->len && unix_is_farewell(len, skb->data);
+        bytes = unix_look(skb->len, skb->data);
+        farewell = (__u32) len == skb->len && exchange_is_farewell(bytes, len);
+        remark = exchange_is_remark(bytes, skb->len);
         if (c && (c->kind == UNIX_CLIENT || c->kind == UNIX_CLIENT_BUS)) {
+                if (remark) {
+                        bpf_spin_lock(&c->lock);
+                        if (c->x.state == EXCHANGE_ASKED && c->x.read_at == c->x.first_at) {
+                                c->x.state = EXCHANGE_IDLE;
+                                exchange_shut(&c->x, &effect);
+                        }
+                        bpf_spin_unlock(&c->lock);
+                }
                 if (farewell) {
                         bpf_spin_lock(&c->lock);
                         if (c->x.state == EXCHANGE_ASKED && c->x.read_at == c->x.first_at)
@@ -475,6 +486,11 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         fresh = unix_read(c, now, left, queued, known, &effect);
         if (farewell && idle && c->x.n_marks == 0)
                 c->x.flags |= EXCHANGE_FAREWELL;
+        if (remark && idle) {
+                c->x.state = EXCHANGE_IDLE; /* nothing was asked by that; what comes behind it is */
+                if (c->x.n_marks == 0)
+                        exchange_shut(&c->x, &effect);
+        }
         bpf_spin_unlock(&c->lock);
         question_read(now);
 

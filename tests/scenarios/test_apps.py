@@ -5,12 +5,14 @@ import contextlib
 import os
 import re
 import socket
+import struct
 import subprocess
 import time
 
 import scenario
-from scenario import (attach, check, equal, expect_total, qosctl, run, server_figures, smaller, systemctl, test,
-                      total, wait_for)
+import statements
+from scenario import (SEC, attach, check, equal, expect_total, qosctl, run, server_figures, smaller, snapshot, systemctl,
+                      test, total, wait_for)
 
 
 @contextlib.contextmanager
@@ -339,6 +341,77 @@ def mariadb():
         expect_total(u, inside[tls], f"requests.server.protocols.{tls}")
     u.stop()
     run("rm", "-rf", directory)
+
+
+@test(deadline=90)
+def mariadb_statements():
+    """Who has prepared a statement says when it is not needed any more, and nobody answers that: it is no question, and what is asked
+    after it has not waited since then."""
+    directory, port = f"/run/{scenario.unit_name('maria', '')}", scenario.unused_port()
+    run("install", "-d", "-o", "mysql", directory)
+    run("mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={directory}/data", "--skip-test-db", timeout=60)
+    u = scenario.Unit(f"/usr/sbin/mariadbd --no-defaults --datadir={directory}/data --socket={directory}/socket --port={port} "
+                      "--bind-address=127.0.0.1 --skip-grant-tables --skip-networking=0 --skip-ssl", settings="User=mysql")
+    attach(u)
+    u.start()
+    number, asked = smaller(20), {"tcp": 0, "unix": 0}
+
+    def quiet(what):
+        f = wait_for(f"nothing is in flight {what}", lambda: (f := server_figures(u))["inFlight"] == 0 and f)
+        equal((f["clientAborts"], f["errors"]), (0, {"reset": 0, "timeout": 0}), f"clientAborts, errors {what}")
+        equal({k: f["protocols"][k] for k in asked}, asked, f"protocols {what}")
+        return f
+
+    for kind, address in (("tcp", port), ("unix", f"{directory}/socket")):
+        c = statements.Connection(address)
+        for i in range(number):
+            c.round(i)
+        asked[kind] += 1 + 2 * number           # who it is, and what it asks
+        quiet(f"on {kind}, behind what is not answered")
+        pause = 2 + 2 * server_figures(u)["latency"]["max"] / SEC       # longer than anything has taken
+        begun = time.monotonic()
+        wait_for("a pause", lambda: time.monotonic() - begun > pause, pause + 10)
+        equal(c.query(b"select 42"), b"42", "answer")
+        asked[kind] += 1
+        f = quiet(f"on {kind}, behind a pause")
+        check(f["latency"]["max"] < pause * SEC, f"latency.max is {f['latency']['max']}: the pause is in it")
+        c.round(7)
+        c.quit()
+        asked[kind] += 2
+        quiet(f"on {kind}, when it has gone")
+
+        # The same from the other side
+        ready = f"{directory}/ready-{kind}"
+        client = scenario.Unit(f"/usr/bin/python3 {scenario.SOURCES}/statements.py {address} {number} {ready}", type="exec")
+        attach(client)
+        client.start()
+        wait_for("it idles", lambda: os.path.exists(ready))
+        asked[kind] += 1 + 2 * number
+        quiet(f"on {kind}, that a unit has asked")
+        r = wait_for("it waits for nothing", lambda: (r := scenario.lookup(snapshot(client), "requests.client"))["inFlight"] == 0 and r)
+        equal((r["count"], r["errors"]), (1 + 2 * number, {"reset": 0, "timeout": 0}), f"count and errors of who asks on {kind}")
+        client.stop()
+    u.stop()
+    run("rm", "-rf", directory)
+
+
+@test(deadline=60)
+def postgresql_cancels():
+    """A client that wants a query to end says so on a connection of its own, which the server closes without a word."""
+    u = Postgres()
+    attach(u)
+    u.start()
+    f = server_figures(u)
+    for _ in range(smaller(40)):
+        with socket.create_connection(("127.0.0.1", u.port), timeout=20) as s:
+            s.sendall(struct.pack(">IIII", 16, 80877102, 1, 1))
+            equal(s.recv(1), b"", "what is said to that")
+    equal(u.psql("select 42"), "42", "answer")
+    f = wait_for("they are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
+    equal((f["count"], f["inFlight"], f["clientAborts"], f["errors"]), (2, 0, 0, {"reset": 0, "timeout": 0}),
+          "count, in flight, clientAborts, errors")
+    u.stop()
+    run("rm", "-rf", u.directory)
 
 
 @test(deadline=60)

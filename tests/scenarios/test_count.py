@@ -2,6 +2,7 @@
 """Every request counts once: N by a client that knows N, whatever the server is made of."""
 
 import socket
+import time
 import subprocess
 
 import scenario
@@ -266,6 +267,21 @@ def one_way():
         equal(server_figures(tcp)["connections"]["open"], 1, "open connections")
     f = wait_for("it is closed", lambda: (f := server_figures(tcp))["connections"]["open"] == 0 and f)
     equal((f["count"], f["clientAborts"], f["errors"]), (0, 0, {"reset": 0, "timeout": 0}), "count, clientAborts, errors")
+
+    # Who hangs up at once has not given up either
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as a:
+            a.sendall(b"metric 1 1\n")
+    f = wait_for("they are closed", lambda: (f := server_figures(tcp))["connections"]["accepted"] >= 21 and f["connections"]["open"] == 0 and f)
+    equal((f["count"], f["inFlight"], f["clientAborts"], f["errors"]), (0, 0, 0, {"reset": 0, "timeout": 0}), "what they leave behind")
+
+    # Lines that go on and on: ten seconds after the first one
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as a:
+        def goes_on():
+            a.sendall(b"line\n")
+            return server_figures(tcp)["inFlight"] == 0
+        begun = time.monotonic()
+        wait_for("nothing is in flight", lambda: goes_on() and time.monotonic() - begun > 10, 30)
 
 
 @test(vm=True)

@@ -7,7 +7,7 @@ import json
 import scenario
 import test_http
 import test_tls
-from scenario import (MSEC, Cable, Server, Unit, as_user, attach, check, equal, kill_qosd, load, lookup, qosctl, run,
+from scenario import (MSEC, SEC, Cable, Server, Unit, as_user, attach, check, equal, kill_qosd, load, lookup, qosctl, run,
                       server_figures, smaller, snapshot, test, unused_port, varlink, wait_for, within)
 from test_endpoints import Nginx, ab, unused_ports
 from test_http2 import Nghttpd
@@ -503,6 +503,61 @@ def half_closed_and_closed():
     run_to_its_end(c)
     f = client_figures(c)
     equal((f["count"], f["inFlight"], f["aborts"], f["errors"]), (0, 0, 3, {"reset": 0, "timeout": 0}), "given up")
+
+
+@test(deadline=60)
+def waiting_is_no_latency_of_the_peer():
+    """Who asks Redis to wait has that counted, and in no distribution; what it asks at once is in one."""
+    r = Redis()
+    path = f"/run/{scenario.prefix}-waits.py"
+    with open(path, "w") as f:
+        f.write(f"import socket\n"
+                f"s = socket.create_connection(('127.0.0.1', {r.port}))\n"
+                f"def ask(line, end):\n"
+                f"    s.sendall(line); d = b''\n"
+                f"    while not d.endswith(end): d += s.recv(999)\n"
+                f"for i in range(10):\n"
+                f"    ask(b'PING\\r\\n', b'+PONG\\r\\n')\n"
+                f"    ask(b'*3\\r\\n$5\\r\\nBLPOP\\r\\n$1\\r\\nq\\r\\n$3\\r\\n0.5\\r\\n', b'*-1\\r\\n')\n")
+    c = attach(Unit(f"/usr/bin/python3 {path}", type="exec"))
+    run_to_its_end(c)
+    f = wait_for("all are counted", lambda: (f := client_figures(c))["count"] == 20 and f["inFlight"] == 0 and f)
+    equal(f["latency"]["count"], 10, "latency.count")
+    check(f["latency"]["max"] < 0.5 * SEC, f"latency.max is {f['latency']['max']}: waiting is in it")
+
+
+@test(deadline=60)
+def asked_to_go_on():
+    """"100 Continue" is no answer: that comes behind the body, and as late as the server takes."""
+    port, path, delay = unused_port(), f"/run/{scenario.prefix}-continue.py", 0.3
+    with open(path, "w") as f:
+        f.write(f"import socket, sys, time\n"
+                f"l = socket.create_server(('127.0.0.1', {port}))\n"
+                f"while True:\n"
+                f"    s, _ = l.accept(); d = b''\n"
+                f"    with s:\n"
+                f"        while True:\n"
+                f"            while b'\\r\\n\\r\\n' not in d:\n"
+                f"                more = s.recv(9999); d += more\n"
+                f"                if not more: break\n"
+                f"            if not d: break\n"
+                f"            s.sendall(b'HTTP/1.1 100 Continue\\r\\n\\r\\n')\n"
+                f"            d = d.partition(b'\\r\\n\\r\\n')[2]\n"
+                f"            while len(d) < 5000: d += s.recv(9999)\n"
+                f"            d = d[5000:]\n"
+                f"            time.sleep({delay})\n"
+                f"            s.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok')\n")
+    Unit(f"/usr/bin/python3 {path}", type="exec").start()
+    wait_for("it listens", lambda: run("ss", "-tlnH", f"sport = :{port}").stdout)
+    body = f"/run/{scenario.prefix}-body"
+    with open(body, "w") as f:
+        f.write("x" * 5000)
+    uploads = " ".join([f"-T {body} http://127.0.0.1:{port}/"] * 4)
+    c = attach(Unit(f"/usr/bin/curl -sS -H 'Expect: 100-continue' --expect100-timeout 20 {uploads}", type="exec"))
+    run_to_its_end(c)
+    f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
+    equal((f["count"], f["aborts"], f["errors"]), (4, 0, {"reset": 0, "timeout": 0}), "count, aborts, errors")
+    check(f["latency"]["mean"] >= delay * SEC, f"latency is {f['latency']}")
 
 
 @test(deadline=40)

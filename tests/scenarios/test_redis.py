@@ -8,9 +8,10 @@ import signal
 import socket
 import struct
 import subprocess
+import time
 
 import scenario
-from scenario import (Cable, Unit, attach, check, equal, expect_total, nsenter, qosctl, run, server_figures, smaller,
+from scenario import (SEC, Cable, Unit, attach, check, equal, expect_total, nsenter, qosctl, run, server_figures, smaller,
                       snapshot, test, total, unused_port, wait_for)
 
 
@@ -87,6 +88,47 @@ def not_answered():
     expect_total(r, r.commands() + 1 - unanswered, what="count when the client has gone")
     f = server_figures(r)
     equal((f["clientAborts"], f["errors"]["reset"], f["latency"]["count"]), (0, 0, f["count"]), "clientAborts, errors.reset, latency.count")
+
+
+PUSH = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n"
+
+
+@test(deadline=60)
+def tells_of_keys_that_change():
+    """CLIENT TRACKING: what a server says when a key changes is no answer, and the one before does not go on with it."""
+    r = Redis()
+    with r.connect() as c:
+        c.sendall(command("HELLO", 3) + command("PING"))
+        answer = b""
+        while not answer.endswith(b"+PONG\r\n"):
+            answer += receive(c, 1)
+        c.sendall(command("CLIENT", "TRACKING", "ON"))
+        equal(receive(c, 5), b"+OK\r\n", "answer")
+        longest = 0
+        for n in range(smaller(40)):
+            c.sendall(command("GET", "k"))
+            if n == 0:
+                equal(receive(c, 3), b"_\r\n", "answer")
+            else:
+                equal(receive(c, 7), b"$1\r\nv\r\n", "answer")
+            begun = time.monotonic()
+            # Sometimes at once, sometimes after what is a silence
+            wait_for("a pause", lambda: time.monotonic() - begun >= (0 if n % 8 else 1.2))
+            equal(r.cli("set", "k", "v"), "OK\n", "answer")
+            equal(receive(c, len(PUSH)), PUSH, "what it says")
+            longest = max(longest, time.monotonic() - begun)
+        # The same while it waits for something
+        c.sendall(command("GET", "k") + command("BLPOP", "list", 0))
+        equal(receive(c, 7), b"$1\r\nv\r\n", "answer")
+        wait_for("it waits", lambda: "blocked_clients:1" in r.cli("info", "clients"))
+        r.cli("set", "k", "v")
+        equal(receive(c, len(PUSH)), PUSH, "what it says")
+        equal(server_figures(r)["inFlight"], 1, "in flight")
+        r.cli("rpush", "list", "x")
+        receive(c, len(b"*2\r\n$4\r\nlist\r\n$1\r\nx\r\n"))
+    r.expect_all("with what nobody asked for")
+    f = server_figures(r)
+    check(longest > 1.2 and f["latency"]["max"] < SEC, f"latency.max is {f['latency']['max']}: what nobody asked for is in it")
 
 
 @test(vm=True, deadline=120)

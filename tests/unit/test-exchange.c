@@ -364,19 +364,28 @@ static void hear(struct exchange *x, Totals *t, uint64_t now, uint32_t to, uint3
         account(t, &e);
 }
 
-/* What a PostgreSQL that replicates says: no question, unless one is open or comes with it. */
-static void test_feedback(void) {
-        static const uint8_t standby[] = { 'd', 0, 0, 0, 38, 'r', 0, 0 }, hot[] = { 'd', 0, 0, 0, 29, 'h', 0, 0 };
+/* What nobody answers, of PostgreSQL that replicates and of who has prepared a statement for MySQL: no question, unless one is open or
+ * comes with it. */
+static void test_remarks(void) {
+        static const uint8_t standby[] = { 'd', 0, 0, 0, 38, 'r', 1, 2 }, hot[] = { 'd', 0, 0, 0, 29, 'h', 3, 4 },
+                closes[] = { 5, 0, 0, 0, 0x19, 1, 0, 0 }, cancels[] = { 0, 0, 0, 16, 4, 0xd2, 0x16, 0x2e };
         struct exchange x = {};
         struct exchange_effect e = {};
         uint64_t bytes = 0;
         uint32_t at = 0;
         Totals t = {};
 
-        memcpy(&bytes, standby, EXCHANGE_FEEDBACK_SIZE);
-        check(exchange_is_feedback(bytes, 39) && !exchange_is_feedback(bytes, 30) && !exchange_is_feedback(bytes, 38));
-        memcpy(&bytes, hot, EXCHANGE_FEEDBACK_SIZE);
-        check(exchange_is_feedback(bytes, 30) && !exchange_is_feedback(bytes, 39) && !exchange_is_feedback(0, 39));
+        memcpy(&bytes, standby, sizeof(bytes));
+        check(exchange_is_remark(bytes, 39) && !exchange_is_remark(bytes, 30) && !exchange_is_remark(bytes, 38));
+        memcpy(&bytes, hot, sizeof(bytes));
+        check(exchange_is_remark(bytes, 30) && !exchange_is_remark(bytes, 39) && !exchange_is_remark(0, 39));
+        memcpy(&bytes, closes, sizeof(bytes));
+        check(exchange_is_remark(bytes, 9) && !exchange_is_remark(bytes, 10) && !exchange_is_remark(bytes + (1ULL << 32), 9));
+        memcpy(&bytes, cancels, sizeof(bytes));
+        check(exchange_is_farewell(bytes, 16) && !exchange_is_last_farewell(bytes, 16) && !exchange_is_remark(bytes, 16));
+        check(!exchange_is_farewell(bytes, 17) && !exchange_is_farewell(bytes + 1, 16));
+        for (uint32_t n = 0; n < 64; n++)
+                check(exchange_look(n) == (n <= 8 ? n : n == 9 || n == 16 || n == 30 || n == 39 ? 8 : 0));
 
         exchange_begin(&x, IN, IN, OUT);
         for (unsigned i = 0; i < 10; i++, at += 39) {
@@ -398,6 +407,17 @@ static void test_feedback(void) {
         check(x.state == EXCHANGE_ASKED && x.first_at == 60 && !exchange_is_idle(&x));
         depart(&x, &t, 80, 1000, 1100, 1100);
         check(t.begun == 1 && t.in_flight == 0 && t.overlaps == 0 && exchange_is_idle(&x));
+
+        /* Behind its answer, of which some was still to leave: that goes on as a stream, and is no part of it */
+        depart(&x, &t, 90, 1100, 1200, 1300);
+        check(t.grown == 1 && t.in_flight == 1);
+        at += 64;
+        e = (struct exchange_effect) {};
+        exchange_arrive_unasked(&x, 100, IN + at, IN + at + 39, IN + at, IN + at + WINDOW, &e);
+        check(e.in_flight == -1);
+        t.in_flight += e.in_flight;
+        depart(&x, &t, 110, 1200, 1300, 1300);
+        check(t.grown == 1 && t.in_flight == 0 && t.begun == 1);
 }
 
 /* Questions that can be told apart: each is in flight, and all that were asked count with the first byte of an answer. */
@@ -447,9 +467,16 @@ static void test_one_way(void) {
 /* The same in the other role, and where nothing was ever answered. */
 static void test_one_way_asked(void) {
         const uint64_t second = UINT64_C(1000000000);
-        struct exchange x = exchange_new(), y = exchange_new();
+        struct exchange x = exchange_new(), y = exchange_new(), z = exchange_new();
         struct exchange_effect e = {};
-        Totals t = {};
+        Totals t = {}, lines = {};
+
+        /* Lines that go on and on */
+        for (unsigned i = 0; i < 120; i++) {
+                arrive(&z, &lines, second + i * second / 10, i * 10, i * 10 + 10, i * 10 + 10);
+                reads(&z, &lines, second + i * second / 10, i * 10 + 10);
+                check(exchange_is_ignored(&z, second + i * second / 10) == (i > 100));
+        }
 
         for (unsigned i = 0; i < 10; i++) {
                 exchange_ask_again(&x, second + i * 2 * second, &e);
@@ -804,7 +831,7 @@ int main(void) {
         test_one_way_asked();
         test_ask_more();
         test_pipe();
-        test_feedback();
+        test_remarks();
         test_hear_unasked();
         test_ask_ends();
         test_unknown();

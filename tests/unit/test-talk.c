@@ -306,6 +306,29 @@ static void test_streams(void) {
         }
 }
 
+/* What a server says of keys that have changed. */
+static void test_push(void) {
+        static const struct {
+                const char *says;
+                int push;
+        } table[] = {
+                { ">2\r\n$10\r\ninvalidate\r\n", 1 },
+                { ">3\r\n$7\r\nmessage", 1 },
+                { "$10\r\ninvalidate", 0 },
+                { ">>\n\r12345678", 0 },
+                { "*2\r\n$10\r\n", 0 },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                uint64_t bytes = 0;
+
+                memcpy(&bytes, table[i].says, sizeof(bytes));
+                check(talk_is_push(bytes, PROTOCOL_REDIS) == table[i].push);
+                check(!talk_is_push(bytes, PROTOCOL_HTTP1));
+        }
+}
+
+
 /* Groups keep the times of their questions apart, and the oldest is always known. */
 static void test_groups(void) {
         struct talk_piece piece = {};
@@ -534,6 +557,7 @@ int main(void) {
         test_quiet();
         test_answers();
         test_streams();
+        test_push();
         test_groups();
         test_in_flight();
         test_lost();

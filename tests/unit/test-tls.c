@@ -33,6 +33,9 @@ static const Record tls13[] = {
 }, again[] = { /* the client is asked to greet again */
         SAYS(TLS_HANDSHAKE, 1528), HEARS(TLS_HANDSHAKE, 88), HEARS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 146),
         HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 2048), SAYS(TLS_APPLICATION, 69), ASKS(200), ANSWERS(300),
+}, packed[] = { /* a certificate, its proof and Finished in one record */
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_APPLICATION, 32), HEARS(TLS_APPLICATION, 2048),
+        SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 1540), HEARS(TLS_APPLICATION, 255), ASKS(200), ANSWERS(300), ASKS(53), ANSWERS(300),
 }, unusual[] = { /* a Finished of a length that is not known */
         SAYS(TLS_HANDSHAKE, 512), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 90), SAYS(TLS_APPLICATION, 91), SAYS(TLS_APPLICATION, 92),
         SAYS(TLS_APPLICATION, 93), ASKS(94),
@@ -140,7 +143,8 @@ static void test_http2_control(void) {
                 SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_APPLICATION, 32),
                 SAYS(TLS_APPLICATION, 53),
         };
-        const Record settings_acknowledged = SAYS(TLS_APPLICATION, 9 + 17), window = SAYS(TLS_APPLICATION, 13 + 24), request = ASKS(31);
+        const Record settings_acknowledged = SAYS(TLS_APPLICATION, 9 + 17), window = SAYS(TLS_APPLICATION, 13 + 24), request = ASKS(31),
+                goaway = ASKS(17 + 17);
 
         for (int http2 = 0; http2 < 2; http2++) {
                 struct tls t = {};
@@ -156,6 +160,10 @@ static void test_http2_control(void) {
                 for (int k = 0; k < 1000; k++)
                         check(take(&t, &request, 6) == TLS_STEP_APPLICATION);
                 check(t.questions == TLS_HTTP2_QUESTIONS_MAX);
+
+                /* It says good-bye */
+                t.questions = 0;
+                check(take(&t, &goaway, 100) == TLS_STEP_APPLICATION && t.farewell == http2);
         }
 }
 
@@ -164,6 +172,7 @@ int main(int argc, char **argv) {
         play(tls13_certificate, ELEMENTSOF(tls13_certificate));
         play(tls12, ELEMENTSOF(tls12));
         play(again, ELEMENTSOF(again));
+        play(packed, ELEMENTSOF(packed));
         play(unusual, ELEMENTSOF(unusual));
         test_detect();
         test_farewell();
