@@ -242,15 +242,59 @@ static int print_waits(sd_json_variant *before, sd_json_variant *after, const ch
         return table_print(t, stdout, style, arg_legend, 0) < 0 ? complain_oom() : 0;
 }
 
-/* 1: there is nothing to be seen, or not for who asks. */
+/* All that there is to attach for. */
+#define PROBES_SHOWN "requests,cpu,block,memory"
+
+typedef struct UnitReading {
+        int status;             /* of reading it; if that failed, it has been said */
+        Replies snapshot;
+        Replies before, waits;  /* before: at the beginning of --for=; waits: or the error why there are none */
+} UnitReading;
+
+static void readings_free(UnitReading *readings, size_t n) {
+        for (size_t i = 0; i < n; i++) {
+                replies_done(&readings[i].snapshot);
+                replies_done(&readings[i].before);
+                replies_done(&readings[i].waits);
+        }
+        free(readings);
+}
+
 static int waits_call(Client *c, const char *unit, Replies *ret) {
+        return client_callbo(c, QOS_METHOD("Resources"), ret,
+                             SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                             SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
+}
+
+/* Who asks for waits of a time of their own gets them, or an error. */
+static int waits_fail(int r, const Replies *replies, const char *unit) {
+        if (r <= 0 || !streq(replies->error, QOS_METHOD("NotMeasured")))
+                return unit_read_fail(r, replies, unit);
+        (void) complain(-ENODATA, "Failed to read '%s': what its threads wait for is not measured. To measure it: qosctl attach --probes=%s %s", unit,
+                        PROBES_SHOWN, unit);
+        return STATUS_FAILED;
+}
+
+static int reading_fill(UnitReading *reading, Client *c, const char *unit) {
         int r;
 
-        r = client_callbo(c, QOS_METHOD("Resources"), ret, SD_JSON_BUILD_PAIR_STRING("unit", unit));
-        if (r > 0 && (streq(ret->error, QOS_METHOD("NotMeasured")) || streq(ret->error, SD_VARLINK_ERROR_PERMISSION_DENIED) ||
-                      streq(ret->error, SD_VARLINK_ERROR_INTERACTIVE_AUTHENTICATION_REQUIRED)))
-                return 1;
-        return r != 0 ? -EIO : 0;
+        if (arg_for > 0) {
+                r = waits_call(c, unit, &reading->before);
+                if (r != 0)
+                        return waits_fail(r, &reading->before, unit);
+                interval_sleep(arg_for);
+        }
+
+        r = client_callbo(c, QOS_METHOD("Get"), &reading->snapshot,
+                          SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                          SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+        if (r != 0)
+                return unit_read_fail(r, &reading->snapshot, unit);
+
+        r = waits_call(c, unit, &reading->waits);
+        if (r < 0 || (r > 0 && arg_for > 0))
+                return waits_fail(r, &reading->waits, unit);
+        return STATUS_FINE;
 }
 
 /* What the table shows, for programs: the contention, and the waits as the daemon has them. With --for= how often and how long are of that
@@ -279,32 +323,15 @@ static int resources_print_json(sd_json_variant *contention, sd_json_variant *be
         return v ? json_print(v) : STATUS_FINE;
 }
 
-static int resources_unit(Client *c, const char *unit, bool first) {
-        _cleanup_replies_ Replies replies = REPLIES_INIT, before = REPLIES_INIT, waits = REPLIES_INIT;
-        sd_json_variant *contention, *block;
+static int print_reading(const UnitReading *reading, const char *unit, bool first) {
+        sd_json_variant *snapshot = reading->snapshot.items[0], *contention = value_find(snapshot, "contention"), *block = value_find(contention, "block"),
+                *before = reading->before.n > 0 ? reading->before.items[0] : NULL, *waits = reading->waits.n > 0 ? reading->waits.items[0] : NULL;
         const Style *style = terminal_style();
-        const char *name;
-        int r, seen = 0;
+        const char *name = value_string(snapshot, "unit") ?: unit;
+        int r;
 
-        if (arg_for > 0) {
-                seen = waits_call(c, unit, &before);
-                if (seen == 0)
-                        interval_sleep(arg_for);
-        }
-
-        r = client_callbo(c, QOS_METHOD("Get"), &replies,
-                          SD_JSON_BUILD_PAIR_STRING("unit", unit),
-                          SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
-        if (r != 0)
-                return unit_read_fail(r, &replies, unit);
-
-        contention = value_find(replies.items[0], "contention");
-        if (seen == 0)
-                seen = waits_call(c, unit, &waits);
         if (arg_json != JSON_OFF)
-                return resources_print_json(contention, before.n > 0 ? before.items[0] : NULL, seen == 0 ? waits.items[0] : NULL);
-        block = value_find(contention, "block");
-        name = value_string(replies.items[0], "unit") ?: unit;
+                return resources_print_json(contention, before, waits);
         (void) printf("%s%s%s%s\n", first ? "" : "\n", color_on(style, COLOR_BOLD), name, color_off(style));
         if (block) {
                 r = print_devices(block);
@@ -313,16 +340,22 @@ static int resources_unit(Client *c, const char *unit, bool first) {
         }
         print_memory(contention);
         print_pressure(contention);
-        if (seen == 0) {
+        if (waits) {
                 char buf[FORMAT_MAX];
 
                 (void) printf("\n   Waits: %s%s\n", arg_for > 0 ? "in " : "since it is watched", arg_for > 0 ? format_duration(buf, arg_for) : "");
-                r = print_waits(before.n > 0 ? before.items[0] : NULL, waits.items[0], name);
+                r = print_waits(before, waits, name);
                 if (r < 0)
                         return r;
+        } else {
+                _cleanup_free_ char *why = client_error_message(1, reading->waits.error, reading->waits.parameters);
+
+                if (!why)
+                        return complain_oom();
+                (void) printf("   Waits: %s\n", why);
         }
-        if (!block || !value_find(contention, "memory.minorFaults"))
-                (void) printf("%sTo measure more: qosctl attach --probes=requests,cpu,block,memory %s%s\n", color_on(style, COLOR_GREY), unit,
+        if (!block || !value_find(contention, "memory.minorFaults") || streq_ptr(reading->waits.error, QOS_METHOD("NotMeasured")))
+                (void) printf("%sTo measure more: qosctl attach --probes=%s %s%s\n", color_on(style, COLOR_GREY), PROBES_SHOWN, unit,
                               color_off(style));
         return STATUS_FINE;
 }
@@ -330,6 +363,7 @@ static int resources_unit(Client *c, const char *unit, bool first) {
 int verb_resources(int argc, char **argv) {
         _cleanup_client_ Client *c = NULL;
         _cleanup_names_ Names names = NAMES_INIT;
+        UnitReading *readings;
         int r, status;
 
         r = client_connect(&c);
@@ -340,9 +374,23 @@ int verb_resources(int argc, char **argv) {
         if (status < 0)
                 return status;
 
-        pager_open();
-        for (size_t i = 0; i < names.n; i++)
-                status = status_combine(status, resources_unit(c, names.items[i], i == 0));
+        readings = new0(UnitReading, names.n);
+        if (!readings)
+                return complain_oom();
 
+        /* A pager and polkit's agent would take the terminal from each other. */
+        polkit_agent_open();
+        for (size_t i = 0; i < names.n; i++) {
+                readings[i].status = reading_fill(readings + i, c, names.items[i]);
+                status = status_combine(status, readings[i].status);
+        }
+        polkit_agent_close();
+
+        pager_open();
+        for (size_t i = 0, shown = 0; i < names.n; i++)
+                if (readings[i].status == STATUS_FINE)
+                        status = status_combine(status, print_reading(readings + i, names.items[i], shown++ == 0));
+
+        readings_free(readings, names.n);
         return status;
 }

@@ -349,7 +349,9 @@ def whose_business():
     r = run(*as_user(65534), "qosctl", "threads", u.name, ok=False)
     equal((r.returncode, r.stdout), (1, ""), "threads for everybody")
     r = run(*as_user(65534), "qosctl", "resources", u.name)
-    check("the_lock" not in r.stdout, r.stdout)
+    check("the_lock" not in r.stdout and "   Waits: " in r.stdout, r.stdout)
+    r = run(*as_user(65534), "qosctl", "resources", u.name, "--for=10min", ok=False)
+    equal((r.returncode, r.stdout), (1, ""), "waits for everybody")
 
 
 @test(exclusive=True)

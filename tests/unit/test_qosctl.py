@@ -945,10 +945,28 @@ class Others(Test):
         replies = [[lock, twin], [dict(lock, waits=12, time=5500000), dict(twin, time=4000000)]]
         self.assertEqual(json.loads(self.out_of("resources", "nginx", "--json=short", "--for=1ms"))["resources"],
                          [dict(lock, waits=2, time=500000), dict(twin, waits=0, time=3000000)])
-        # Not everybody may see them
-        self.qosd.errors["Resources"] = Error("io.systemd.InteractiveAuthenticationRequired")
-        self.assertNotIn("Waits:", self.out_of("resources", "nginx"))
-        self.assertNotIn("resources", self.out_of("resources", "nginx", "--json=short"))
+
+    def test_no_waits(self):
+        """What threads wait for is not for everybody, and not of all units: that is said, and is an error for those who ask for these alone."""
+        self.qosd.add("nginx.service", contention={"block": {"devices": []}, "memory": {"minorFaults": 7, "minorFaultTime": 1}})
+        denied = ((Error("io.systemd.InteractiveAuthenticationRequired"), "interactive authentication required"),
+                  (Error("org.varlink.service.PermissionDenied"), "access denied"))
+        for error, why in denied:
+            self.qosd.errors["Resources"] = error
+            self.assertEqual(self.out_of("resources", "nginx"), "nginx.service\nNo block device was used.\n  Memory: 7 minor faults (1ns)\n"
+                             f"   Waits: {why}\n")
+            self.assertEqual(self.error_of("resources", "nginx", "--for=10min"), f"Failed to read 'nginx': {why}.\n")
+            self.assertNotIn("resources", self.out_of("resources", "nginx", "--json=short"))
+        self.qosd.errors["Resources"] = Error("NotMeasured", metric="contention.waits", message="there is no reading of it now")
+        out = self.out_of("resources", "nginx")
+        self.assertIn("\n   Waits: there is no reading of it now\nTo measure more: qosctl attach --probes=requests,cpu,block,memory nginx\n", out)
+        self.assertIn("qosctl attach --probes=requests,cpu,block,memory nginx", self.error_of("resources", "nginx", "--for=10min"))
+        self.assertEqual(self.error_of("resources", "nothing", status=4), "Failed to read 'nothing': no such unit nothing.service.\n")
+        # One that cannot be read does not keep others from being shown
+        self.qosd.errors["Resources"] = denied[1][0]
+        out, err = self.run_qosctl("resources", "nothing", "nginx", status=4)
+        self.assertTrue(out.startswith("nginx.service\n"), out)
+        self.assertIn("'nothing'", err)
 
     def test_help(self):
         out = self.out_of("--help")
@@ -1025,6 +1043,16 @@ os._exit(0)
             t.end()
             self.assertNotIn("started", t.output)
         self.assertEqual([p["allowInteractiveAuthentication"] for p in self.calls("Attach")], [True, False])
+        # It is gone before a pager has the terminal
+        self.program("mine", "#!/bin/sh\necho paged\nexec cat\n")
+        self.qosd.errors["Resources"] = Error("org.varlink.service.PermissionDenied")
+        t = self.terminal("resources", "nginx", uid=nobody, env={"SYSTEMD_PAGERSECURE": "0", "PAGER": "mine"})
+        t.wait_for("started .*ended.*paged.*Waits: access denied")
+        self.assertEqual(t.end(), 0)
+        t = self.terminal("resources", "--no-ask-password", "nginx", uid=nobody)
+        t.end()
+        self.assertNotIn("started", t.output)
+        self.assertEqual([p["allowInteractiveAuthentication"] for p in self.calls("Resources")], [True, False])
 
     def test_pager(self):
         self.qosd.add("nginx.service")
