@@ -167,25 +167,29 @@ static int wait_compare(const void *a, const void *b) {
 }
 
 /* "worker 1234, nginx 99 (nginx.service)": that are of the unit itself, and that are not */
-static void add_wakers(Table *t, sd_json_variant *resource, const char *unit) {
+static int add_wakers(Table *t, sd_json_variant *resource, const char *unit) {
         sd_json_variant *wakers = value_find(resource, "wakers");
-        char text[256] = "";
+        _cleanup_free_ char *text = NULL;
 
         for (size_t i = 0; wakers && i < sd_json_variant_elements(wakers); i++) {
                 sd_json_variant *w = sd_json_variant_by_index(wakers, i);
                 const char *whose = value_string(w, "unit");
+                bool other = whose && !streq(whose, unit);
+                char *longer;
                 uint64_t tid = 0;
-                size_t l = strlen(text);
 
                 (void) value_unsigned(w, "tid", &tid);
-                (void) snprintf(text + l, sizeof(text) - l, "%s%s %" PRIu64 "%s%s%s", l > 0 ? ", " : "", value_string(w, "name") ?: "?", tid,
-                                whose && !streq(whose, unit) ? " (" : "", whose && !streq(whose, unit) ? whose : "",
-                                whose && !streq(whose, unit) ? ")" : "");
+                if (asprintf(&longer, "%s%s%s %" PRIu64 "%s%s%s", strempty(text), text ? ", " : "", value_string(w, "name") ?: "?", tid,
+                             other ? " (" : "", other ? whose : "", other ? ")" : "") < 0)
+                        return complain_oom();
+                free(text);
+                text = longer;
         }
-        if (isempty(text))
-                table_add_absent(t);
-        else
+        if (text)
                 table_add(t, COLOR_NONE, "%s", text);
+        else
+                table_add_absent(t);
+        return 0;
 }
 
 /* What people read of. */
@@ -207,6 +211,7 @@ static int print_waits(sd_json_variant *before, sd_json_variant *after, const ch
         _cleanup_(table_freep) Table *t = NULL;
         const Style *style = terminal_style();
         char buf[FORMAT_MAX];
+        int r;
 
         rows = new0(WaitRow, n);
         t = table_new(columns, ELEMENTSOF(columns));
@@ -233,7 +238,9 @@ static int print_waits(sd_json_variant *before, sd_json_variant *after, const ch
                         table_add(t, COLOR_NONE, "%s", format_duration(buf, row->time / row->waits));
                 else
                         table_add_absent(t); /* it goes on */
-                add_wakers(t, row->resource, unit);
+                r = add_wakers(t, row->resource, unit);
+                if (r < 0)
+                        return r;
         }
         if (shown == 0) {
                 (void) printf("%sNo thread has waited.%s\n", color_on(style, COLOR_GREY), color_off(style));

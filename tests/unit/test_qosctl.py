@@ -945,6 +945,10 @@ class Others(Test):
         replies = [[lock, twin], [dict(lock, waits=12, time=5500000), dict(twin, time=4000000)]]
         self.assertEqual(json.loads(self.out_of("resources", "nginx", "--json=short", "--for=1ms"))["resources"],
                          [dict(lock, waits=2, time=500000), dict(twin, waits=0, time=3000000)])
+        # Those who end them may have long names, and each is told as a whole
+        long = [{"name": "ä" * 15, "tid": i, "unit": "ü" * 240 + ".service", "waits": 1} for i in range(3)]
+        replies = [[dict(lock, wakers=long)]]
+        self.assertIn(" " + ", ".join(f"{w['name']} {w['tid']} ({w['unit']})" for w in long) + "\n", self.out_of("resources", "nginx"))
 
     def test_no_waits(self):
         """What threads wait for is not for everybody, and not of all units: that is said, and is an error for those who ask for these alone."""
