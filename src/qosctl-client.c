@@ -255,6 +255,19 @@ int client_call_more(Client *c, const char *method, int r, sd_json_variant *para
         return r;
 }
 
+uint64_t client_get_minimum_samples(Client *c) {
+        if (c->minimum_samples == 0) {
+                _cleanup_replies_ Replies replies = REPLIES_INIT;
+                int r;
+
+                r = client_call(c, QOS_METHOD("GetStatus"), 0, NULL, &replies);
+                /* What was asked for without a word is to be shown all the same */
+                if (r != 0 || !value_unsigned(replies.items[0], "minimumSamples", &c->minimum_samples))
+                        c->minimum_samples = SAMPLES_MIN;
+        }
+        return c->minimum_samples;
+}
+
 char* client_error_message(int r, const char *error, sd_json_variant *parameters) {
         char *s = NULL;
         const char *message, *field;

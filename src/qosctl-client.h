@@ -13,6 +13,7 @@
 typedef struct Client {
         sd_varlink *link;
         pid_t ssh;              /* 0: none */
+        uint64_t minimum_samples;       /* 0: nobody has asked for it yet */
 } Client;
 
 /* Connects, and says so if that fails. */
@@ -58,6 +59,12 @@ int client_call_more(Client *c, const char *method, int r, sd_json_variant *para
                 int _r = sd_json_buildo(&_v, __VA_ARGS__);                                              \
                 client_call_more((c), (method), _r, _v, (ret));                                         \
         })
+
+/* What MinimumSamples= is by default, which is the least that it may be. */
+#define SAMPLES_MIN 5U
+
+/* MinimumSamples=: how many durations there must be on either side of a quantile. Asked for once. */
+uint64_t client_get_minimum_samples(Client *c);
 
 /* What a failed call (r and ret as above) means: a sentence for people, without a final stop. */
 char* client_error_message(int r, const char *error, sd_json_variant *parameters);

@@ -110,7 +110,7 @@ int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret,
 }
 
 /* The quantiles that lie between the samples number before and before + count of n, of those that n samples carry. */
-static void quantiles_between(uint64_t before, uint64_t count, uint64_t n, char *buf, size_t size) {
+static void quantiles_between(uint64_t before, uint64_t count, uint64_t n, uint64_t minimum_samples, char *buf, size_t size) {
         static const struct {
                 const char *name;
                 unsigned per_mille;
@@ -127,14 +127,14 @@ static void quantiles_between(uint64_t before, uint64_t count, uint64_t n, char 
         for (size_t i = 0; i < ELEMENTSOF(quantiles); i++) {
                 double q = quantiles[i].per_mille / 1000.0, rank = ceil(q * (double) n);
 
-                if ((double) n * (1000 - quantiles[i].per_mille) < 5000 ||
+                if ((double) n * (1000 - quantiles[i].per_mille) < 1000.0 * (double) minimum_samples ||
                     rank <= (double) before || rank > (double) (before + count))
                         continue;
                 l += (size_t) snprintf(buf + l, size - l, " %s", quantiles[i].name);
         }
 }
 
-int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t rows_max, bool details, unsigned indent) {
+int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t rows_max, uint64_t minimum_samples, unsigned indent) {
         _cleanup_free_ HistogramRow *rows = NULL;
         uint64_t total = 0, most = 0, before = 0;
         size_t n, used, width;
@@ -150,7 +150,7 @@ int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t 
         }
 
         /* "1.05ms - 2.10ms  12.3% 15.1k " and, after the bar, room for " p50 p90" */
-        used = indent + 9 + 3 + 9 + 8 + (details ? 7 + 8 : 0) + 1;
+        used = indent + 9 + 3 + 9 + 8 + (minimum_samples > 0 ? 7 + 8 : 0) + 1;
         width = style->width > 0 ? style->width : 80;
         width = width > used + 8 ? MIN(width - used, (size_t) BAR_MAX) : 8;
 
@@ -168,13 +168,13 @@ int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t 
                 else
                         (void) fprintf(f, "%9s %s %9s", format_duration(a, rows[i].lower), style->utf8 ? "\xe2\x80\x93" : "-",
                                        format_duration(b, rows[i].upper));
-                if (details)
+                if (minimum_samples > 0)
                         (void) fprintf(f, " %6s", format_count(count, rows[i].count));
                 (void) fprintf(f, " %6s ", format_percent(share, (double) rows[i].count / (double) total));
 
                 marks[0] = 0;
-                if (details)
-                        quantiles_between(before, rows[i].count, total, marks, sizeof(marks));
+                if (minimum_samples > 0)
+                        quantiles_between(before, rows[i].count, total, minimum_samples, marks, sizeof(marks));
                 (void) fprintf(f, "%s%s%s%s\n", color_on(style, COLOR_GREEN), bar, color_off(style), marks);
                 before += rows[i].count;
         }

@@ -16,8 +16,8 @@ typedef struct HistogramRow {
  * No rows if nothing was counted. */
 int histogram_merge(sd_json_variant *reply, size_t rows_max, HistogramRow **ret, size_t *ret_n);
 
-/* The bars, each with its share; with details also with counts and quantiles. */
-int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t rows_max, bool details, unsigned indent);
+/* The bars, each with its share; if minimum_samples is not 0 also with counts, and with the quantiles that have so many samples on either side. */
+int histogram_print(FILE *f, const Style *style, sd_json_variant *reply, size_t rows_max, uint64_t minimum_samples, unsigned indent);
 
 /* Bucket index of a grid with 2^schema buckets for each doubling ends at 2^(index / 2^schema): that, at most INT64_MAX. */
 uint64_t bucket_upper(long index, int schema);

@@ -81,11 +81,12 @@ bool reading_quantile(const Reading *r, const char *distribution, const char *qu
         return false;
 }
 
-/* "p99" needs 500 samples, as 500 * 0.01 = 5 of them are beyond it. */
+/* "p99" needs 500 samples, as 500 * 0.01 = 5 of them are beyond it. Where MinimumSamples= asks for more, some windows are read in vain: to know
+ * that beforehand would take one more call, also where it asks for no more. */
 static double samples_needed(const char *quantile) {
         double digits = strlen(quantile + 1), q = strtod(quantile + 1, NULL) / pow(10, digits);
 
-        return 5 / fmin(q, 1 - q) - 1e-6;
+        return SAMPLES_MIN / fmin(q, 1 - q) - 1e-6;
 }
 
 bool reading_wants(const Reading *r, const char *distribution, const char *quantile, uint64_t now, size_t *ret_wider) {

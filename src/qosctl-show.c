@@ -219,6 +219,6 @@ int verb_histogram(int argc, char **argv) {
                 (void) printf("\n\n");
         }
 
-        r = histogram_print(stdout, terminal_style(), replies.items[0], ROWS_MAX, true, 0);
+        r = histogram_print(stdout, terminal_style(), replies.items[0], ROWS_MAX, client_get_minimum_samples(c), 0);
         return r < 0 ? client_fail(r, &replies, "draw '%s' of '%s'", metric, names.items[0]) : STATUS_FINE;
 }

@@ -468,13 +468,13 @@ static const struct {
 
 static const struct {
         const char *header, *key;
-        uint64_t needed;
+        uint64_t one_in;        /* samples lies beyond it */
 } quantiles[] = {
-        { "P50",   "p50",  10   },
-        { "P90",   "p90",  50   },
-        { "P95",   "p95",  100  },
-        { "P99",   "p99",  500  },
-        { "P99.9", "p999", 5000 },
+        { "P50",   "p50",  2    },
+        { "P90",   "p90",  10   },
+        { "P95",   "p95",  20   },
+        { "P99",   "p99",  100  },
+        { "P99.9", "p999", 1000 },
 };
 
 int reading_print_phases(Reading *r, Client *c) {
@@ -573,7 +573,8 @@ int reading_print_phases(Reading *r, Client *c) {
                 if (seen == 0)
                         (void) printf("-: no requests");
                 else
-                        (void) printf("-: too few requests, %s takes %" PRIu64, quantiles[missing].header, quantiles[missing].needed);
+                        (void) printf("-: too few requests, %s takes %" PRIu64, quantiles[missing].header,
+                                      quantiles[missing].one_in * client_get_minimum_samples(c));
                 (void) printf("%s\n", color_off(style));
         }
 
@@ -759,7 +760,7 @@ static int print_histogram(Reading *r, Client *c) {
         else
                 print_line("Histogram", "latency of the requests since attached");
 
-        k = histogram_print(stdout, terminal_style(), replies.items[0], HISTOGRAM_ROWS, false, KEY_WIDTH - 9);
+        k = histogram_print(stdout, terminal_style(), replies.items[0], HISTOGRAM_ROWS, 0, KEY_WIDTH - 9);
         return k < 0 ? client_fail(k, &replies, "draw the latencies of '%s'", r->unit) : 0;
 }
 

@@ -1279,6 +1279,8 @@ static SD_VARLINK_DEFINE_METHOD(
                 SD_VARLINK_DEFINE_OUTPUT(units, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("How many may be (UnitsMax=)"),
                 SD_VARLINK_DEFINE_OUTPUT(unitsMax, SD_VARLINK_INT, 0),
+                FIELD_COMMENT("How many samples must lie beyond a quantile for it to be shown (MinimumSamples=)"),
+                SD_VARLINK_DEFINE_OUTPUT(minimumSamples, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("When the unit files were looked at whose [X-QoS] is in force by now (CLOCK_MONOTONIC, in nanoseconds); left out if they never were"),
                 SD_VARLINK_DEFINE_OUTPUT(filesRead, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Whether the kernel measures the run time of BPF programs now (sysctl kernel.bpf_stats_enabled)"),

@@ -126,6 +126,7 @@ static void test_catalogue(void) {
         check(!metrics.error && metrics.replies == metric_table_size);
         check(!probes.error && probes.replies > 5);
         check(!status.error && sd_json_variant_unsigned(sd_json_variant_by_key(status.last, "units")) == 0);
+        check(!status.error && sd_json_variant_unsigned(sd_json_variant_by_key(status.last, "minimumSamples")) == 5);
 
         for (size_t i = 0; i < metric_table_size; i++) {
                 check(metric_find(metric_table[i].name) == metric_table + i); /* names are unique */

@@ -134,7 +134,7 @@ class FakeQosd:
              "state": "unavailable", "reason": "the kernel has no such tracepoint"},
             {"program": "qosd_mkdir", "probe": "requests", "hook": "tp_btf/cgroup_mkdir", "provides": "units that restart", "state": "idle"},
         ]
-        self.status = {"version": "0.1", "units": 2, "unitsMax": 256, "statisticsEnabled": True, "mapMemory": 1289748,
+        self.status = {"version": "0.1", "units": 2, "unitsMax": 256, "minimumSamples": 5, "statisticsEnabled": True, "mapMemory": 1289748,
                        "mapMemoryPerUnit": 524288, "memoryPerSocket": 320, "drops": 0}
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(path)

@@ -408,7 +408,7 @@ static void test_histogram(void) {
                   "{\"lower\":68719476736,\"count\":1}]}");
         f = open_memstream(&text, &size);
         CHECK(f);
-        CHECK(histogram_print(f, &style, v, 10, true, 0) == 0);
+        CHECK(histogram_print(f, &style, v, 10, 5, 0) == 0);
         CHECK(fclose(f) == 0);
         CHECK_STRING(text,
                      "   1.02us -    1.22us     19  95.0% ################################### p50\n"

@@ -503,6 +503,17 @@ class Status(Test):
         out = self.out_of("status", "slow", "--window=10s")
         self.assertNotIn("(60s)", out)
         self.assertIn("too few requests, P95 takes 100", out)
+        # As this qosd has it, which is asked once, and only if somebody is to be told
+        self.qosd.add("other.service", rate=5)
+        self.qosd.status["minimumSamples"] = 50
+        self.qosd.calls.clear()
+        out = self.out_of("status", "slow", "other", "--window=10s")
+        self.assertEqual(out.count("too few requests, P95 takes 1000"), 2)
+        self.assertEqual(len(self.calls("GetStatus")), 1)
+        self.qosd.add("busy.service", rate=100000)
+        self.out_of("list")
+        self.out_of("status", "busy")
+        self.assertEqual(len(self.calls("GetStatus")), 1)
 
     def test_young(self):
         self.qosd.add("young.service", rate=2, age=4)
@@ -572,7 +583,7 @@ class Status(Test):
     def test_no_side_effects(self):
         self.qosd.add("slow.service", rate=5)
         self.out_of("status", "slow")
-        self.assertLessEqual({m for m, _ in self.qosd.calls}, {"List", "Get", "Histogram"})
+        self.assertLessEqual({m for m, _ in self.qosd.calls}, {"List", "Get", "Histogram", "GetStatus"})
 
 
 class Show(Test):
@@ -634,6 +645,10 @@ class Others(Test):
         self.assertIn("requests.server.latency of nginx.service: 151k in the last 10s, mean ", out)
         self.assertEqual(json.loads(self.out_of("histogram", "nginx", "requests.server.queue", "--window=60s", "--json=short"))["window"], 60 * SEC)
         self.assertIn("distribution", self.error_of("histogram", "nginx", "requests.server.count"))
+        self.assertIn(" p99.9\n", self.out_of("histogram", "nginx"))
+        self.qosd.status["minimumSamples"] = 1000
+        self.assertIn(" p99\n", self.out_of("histogram", "nginx"))
+        self.assertNotIn(" p99.9\n", self.out)
         self.assertNotIn("since", self.out_of("histogram", "nginx", "--no-legend"))
         self.assertIn("since attached", self.out_of("histogram", "nginx", "--window=total"))
         self.error_of("histogram", "other", status=4)
