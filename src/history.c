@@ -202,20 +202,10 @@ bool history_has_metric(const Metric *metric) {
             metric->offset == offsetof(Metrics, requests.quality) ||
             metric->offset == offsetof(Metrics, requests.server.rate))
                 return true;
-        return history_find_count(metric) || contention_is_kept(metric);
-}
-
-const Metric* history_find_count(const Metric *metric) {
-        for (size_t i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
-                size_t offset = distributions[i].offset;
-
-                if (metric->offset < offset || metric->offset >= offset + sizeof(Distribution))
-                        continue;
-                for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
-                        if (m->offset == offset + offsetof(Distribution, count))
-                                return m;
-        }
-        return NULL;
+        for (size_t i = 0; i < HISTORY_DISTRIBUTIONS; i++)
+                if (metric->offset >= distributions[i].offset && metric->offset < distributions[i].offset + sizeof(Distribution))
+                        return true;
+        return contention_is_kept(metric);
 }
 
 int history_find_distribution(const char *name) {

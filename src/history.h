@@ -85,8 +85,6 @@ uint64_t history_level_nsec(HistoryLevel level);
 
 /* Of the catalogue: whether the history has it, or can make it from what it has. */
 bool history_has_metric(const Metric *metric);
-/* Of a figure of a distribution, the count that tells what it is worth; NULL if it is none. */
-const Metric* history_find_count(const Metric *metric);
 /* "requests.server.latency" and the like: which of the distributions, or negative. */
 int history_find_distribution(const char *name);
 const char* history_distribution_name(unsigned i);

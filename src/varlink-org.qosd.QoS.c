@@ -662,6 +662,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("Counters, rates and distributions in the step, gauges at its end. Of a distribution the count is there with any other figure of it"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(requests, Requests, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The same of contention, as far as there is a history of it; of its distributions count and mean"),
+                SD_VARLINK_DEFINE_FIELD_BY_TYPE(contention, Contention, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The buckets of the distributions that were asked for and could be measured"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(histograms, StepHistogram, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 

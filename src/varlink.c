@@ -1120,19 +1120,24 @@ static int history_query_add(const HistoryStep *s, void *userdata) {
         return r;
 }
 
-static void history_query_want(HistoryQuery *q, const Metric *metric) {
-        const Metric *count = history_find_count(metric);
-
-        q->metrics[metric - metric_table] = true;
-        if (count)
-                q->metrics[count - metric_table] = true;
-}
-
 static bool is_distribution(const char *name) {
         for (size_t i = 0; i < metric_table_size; i++)
                 if (streq_ptr(startswith(metric_table[i].name, name), ".max"))
                         return true;
         return false;
+}
+
+/* Of a distribution also the count, which tells what its figures are worth. */
+static void history_query_want(HistoryQuery *q, const Metric *metric) {
+        char name[SELECTOR_METRIC_MAX];
+        int l = (int) (strrchr(metric->name, '.') - metric->name);
+
+        q->metrics[metric - metric_table] = true;
+        (void) snprintf(name, sizeof(name), "%.*s", l, metric->name);
+        if (!is_distribution(name))
+                return;
+        (void) snprintf(name, sizeof(name), "%.*s.count", l, metric->name);
+        q->metrics[metric_find(name) - metric_table] = true;
 }
 
 static int history_query_parse(HistoryQuery *q, char **names, QosError *e) {

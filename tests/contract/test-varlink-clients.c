@@ -366,7 +366,18 @@ static void test_history(void) {
                         s.distributions[d] = (WindowBins) { .schema = WINDOW_BINS_SCHEMA_MAX, .sum = values[i] * 1000, .max = 2000 };
                         s.distributions[d].count[10] = values[i];
                 }
+                for (size_t k = 0; k < _HISTORY_AMOUNT_MAX; k++)
+                        s.amounts[k] = 1;
                 check(history_put(u->history, &s) >= 0);
+        }
+
+        /* Each one alone is what the interface describes, too */
+        for (size_t i = 0; i < metric_table_size; i++) {
+                char parameters[256];
+
+                (void) snprintf(parameters, sizeof(parameters), "{\"unit\":\"a\",\"metrics\":[\"%s\"]}", metric_table[i].name);
+                if (history_has_metric(metric_table + i))
+                        call_succeeds(c, "History", parameters);
         }
 
         {

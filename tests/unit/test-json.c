@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "check.h"
+#include "history.h"
 #include "json.h"
 #include "manager.h"
 #include "metric.h"
@@ -383,6 +384,25 @@ static void test_row_metrics(void) {
         check(m.requests.server.client_aborts == 4 && m.requests.server.latency.mean == 9 && m.requests.client.count == ABSENT);
 }
 
+/* Steps of units that are watched with all probes. */
+static void test_history(void) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        HistoryStep s = { .timestamp = 1, .covered = 10 * NSEC_PER_SEC };
+        Metrics m;
+
+        metrics_set_absent(&m);
+        history_step_set_metrics(&s, &m);
+        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+                s.amounts[i] = 1;
+        history_step_get_metrics(&s, 5, &m);
+        check(history_step_to_json(&s, &m, 0, &v) >= 0);
+        check(idl_matches(idl_find(SD_VARLINK_STRUCT_TYPE, "HistoryStep"), SD_VARLINK_REGULAR, v));
+        check(sd_json_variant_unsigned(by_path(v, "contention.memory.majorFaults")) == 1);
+        for (size_t i = 0; i < metric_table_size; i++)
+                if (startswith(metric_table[i].name, "contention."))
+                        check(!!by_path(v, metric_table[i].name) == history_has_metric(metric_table + i));
+}
+
 int main(void) {
         test_rows();
         test_row_metrics();
@@ -393,6 +413,7 @@ int main(void) {
         test_large();
         test_description();
         test_histogram();
+        test_history();
         test_holds();
         return EXIT_SUCCESS;
 }
