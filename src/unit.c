@@ -1005,6 +1005,17 @@ void unit_get_measured(Unit *u, const char **ret) {
                 ret[d] = u->view && has(programs, server_distributions[d].needs) ? server_distributions[d].name : NULL;
 }
 
+static const struct {
+        const char *name;
+        size_t offset;
+} contention_distributions[QOS_CONTENTION_DISTRIBUTIONS] = {
+        [QOS_RUN_QUEUE_LATENCY]  = { "contention.runQueueLatency",   offsetof(Metrics, contention.run_queue_latency)  },
+        [QOS_BLOCK_READ_QUEUE]   = { "contention.block.readQueue",   offsetof(Metrics, contention.block.read_queue)   },
+        [QOS_BLOCK_READ_DEVICE]  = { "contention.block.readDevice",  offsetof(Metrics, contention.block.read_device)  },
+        [QOS_BLOCK_WRITE_QUEUE]  = { "contention.block.writeQueue",  offsetof(Metrics, contention.block.write_queue)  },
+        [QOS_BLOCK_WRITE_DEVICE] = { "contention.block.writeDevice", offsetof(Metrics, contention.block.write_device) },
+};
+
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *ret, QosError *e) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         char name[SELECTOR_METRIC_MAX];
@@ -1014,8 +1025,8 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         RowsReading rows;
         Snapshot snapshot;
         Selector selector;
+        unsigned d, waits;
         bool of_rows;
-        unsigned d;
         int r;
 
         assert(window_is_valid(window));
@@ -1027,6 +1038,9 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         for (d = 0; r >= 0 && d < QOS_DISTRIBUTIONS; d++)
                 if (streq(name, server_distributions[d].name))
                         break;
+        for (waits = 0; r >= 0 && waits < QOS_CONTENTION_DISTRIBUTIONS; waits++)
+                if (streq(metric, contention_distributions[waits].name))
+                        break;
 
         /* The figures that endpoints and peers have, and what the unit asks of others is its peers' */
         of_rows = r >= 0 && streq(name, "requests.client.latency");
@@ -1034,7 +1048,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 selector.client = true;
         else if (r >= 0 && selector.type != SELECTOR_NONE)
                 of_rows = !selector.client && d == QOS_LATENCY;
-        if (r < 0 || (!of_rows && (d >= QOS_DISTRIBUTIONS || selector.type != SELECTOR_NONE)))
+        if (r < 0 || (!of_rows && waits >= QOS_CONTENTION_DISTRIBUTIONS && (d >= QOS_DISTRIBUTIONS || selector.type != SELECTOR_NONE)))
                 return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric,
                                      "'%.200s' is not a distribution, expected one like 'requests.server.latency'", metric);
 
@@ -1050,6 +1064,19 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                         return -ENODATA;
                 /* Any distribution on this grid */
                 return histogram_fill(&snapshot, window, rows.covered, QOS_QUEUE, value.cells, value.sums[QOS_ROW_SUM_LATENCY], ret);
+        }
+
+        if (waits < QOS_CONTENTION_DISTRIBUTIONS) {
+                const Distribution *known = (const Distribution*) ((const char*) &snapshot.metrics + contention_distributions[waits].offset);
+                ContentionBook waits_buffer[UNITS_MAX_LIMIT];
+                ContentionReading waits_reading;
+                ContentionBooks waits_books;
+
+                if (known->count == ABSENT || !unit_get_contention_books(u, waits_buffer, &waits_books) ||
+                    contention_read(&waits_books, now, window, &waits_reading) < 0)
+                        return -ENODATA;
+                return histogram_fill(&snapshot, window, waits_reading.covered, QOS_QUEUE, waits_reading.counts.cells + waits * GRID_COARSE_BINS,
+                                      waits_reading.counts.sums[waits], ret);
         }
 
         if (!u->view || !has(probe_get_programs(u->manager->probe), server_distributions[d].needs) ||

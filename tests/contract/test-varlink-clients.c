@@ -444,6 +444,8 @@ static void test_attach_errors(void) {
                 { "Get",       "{\"unit\":\"a\",\"window\":18446744073709551615}", INVALID_PARAMETER,           "parameter", "window"     },
                 { "Histogram", "{\"unit\":\"a\"}",                                 INVALID_PARAMETER,           "parameter", "metric"     },
                 { "Histogram", "{\"unit\":\"a\",\"metric\":\"requests.server.latency.p99\"}", INTERFACE "NoSuchMetric", "metric", "requests.server.latency.p99" },
+                { "Histogram", "{\"unit\":\"a\",\"metric\":\"contention.shares\"}", INTERFACE "NoSuchMetric", "metric", "contention.shares" },
+                { "Histogram", "{\"unit\":\"a\",\"metric\":\"contention.runQueueLatency\"}", INTERFACE "NotMeasured", "metric", "contention.runQueueLatency" },
                 { "Histogram", "{\"unit\":\"a\",\"metric\":\"requests.server.latency\"}", INTERFACE "NotMeasured", "metric", "requests.server.latency" },
                 { "History",   "{\"unit\":\"b\"}",                                 INTERFACE "NotAttached",     "unit",   NULL            },
                 { "History",   "{\"unit\":\"a\",\"metrics\":[\"none\"]}",          INTERFACE "NoSuchMetric",    "metric", "none"          },

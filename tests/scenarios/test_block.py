@@ -4,7 +4,7 @@
 import json
 import os
 
-from scenario import Unit, as_user, attach, check, equal, kill_qosd, lookup, qosctl, run, snapshot, test, wait_for
+from scenario import Unit, as_user, attach, check, equal, kill_qosd, lookup, qosctl, run, snapshot, test, varlink, wait_for
 
 BLOCK = 65536
 
@@ -97,6 +97,9 @@ def direct():
     equal(figures["readBytes"] - before["readBytes"], reads["read_bytes"] - writes["read_bytes"], "readBytes")
     for d, n in (("readQueue", 70), ("readDevice", 70), ("writeQueue", 100), ("writeDevice", 100)):
         equal(figures[d]["count"] - before.get(d, {}).get("count", 0), n, f"{d}.count")
+        h = varlink("Histogram", unit=u.name, metric=f"contention.block.{d}", window=0)
+        equal((h["count"], sum(b["count"] for b in h["buckets"])), (figures[d]["count"],) * 2, f"buckets of {d}")
+        check(h["buckets"][-1]["lower"] < figures[d]["max"] <= h["buckets"][-1]["upper"], f"{d}: {figures[d]}, {h['buckets']}")
     check(figures["readDevice"]["p50"] > 0, "the device took no time")
     equal(figures["sectors"], (figures["readBytes"] + figures["writeBytes"] + figures["discardBytes"]) // 512, "sectors")
 

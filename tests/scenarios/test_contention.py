@@ -7,7 +7,7 @@ import time
 
 import scenario
 from scenario import (Server, Unit, attach, check, equal, fail, kill_qosd, load, lookup, qosctl, qosctl_json, run, snapshot,
-                      start_served, systemctl, test, undisturbed, unit_name, wait_for, wait_qosd, within)
+                      start_served, systemctl, test, undisturbed, unit_name, varlink, wait_for, wait_qosd, within)
 
 STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other")
 
@@ -232,6 +232,9 @@ def waits_are_counted():
           f"{waits} waits, {c['futexWakes']} wakes")
     equal(c["contextSwitches"]["voluntary"], sum(c["waits"].values()), "voluntary switches")
     check(c["wakeUps"] <= c["runQueueLatency"]["count"] + 8, f"{c['wakeUps']} wake-ups, {c['runQueueLatency']}")
+    h = varlink("Histogram", unit=u.name, metric="contention.runQueueLatency", window=0)
+    equal((h["count"], sum(b["count"] for b in h["buckets"])), (c["runQueueLatency"]["count"],) * 2, "buckets")
+    check("p50" in qosctl("histogram", u.name, "contention.runQueueLatency", "--window=total").stdout, "for people")
 
 
 @test()
