@@ -66,7 +66,7 @@ typedef struct Monitor {
 /* Units that one connection may have a mark in. A mark takes 22 KiB, and a user may have a hundred connections. */
 #define MARKS_MAX 4U
 
-/* Maps that are given to one user, root apart, in one run of qosd. Who has one keeps its memory (626 KiB) also when the unit is
+/* Maps that are given to one user, root apart, in one run of qosd. Who has one keeps its memory (628 KiB) also when the unit is
  * detached, and could attach it again and again. */
 #define VIEWS_PER_USER_MAX 64U
 

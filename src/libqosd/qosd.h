@@ -62,7 +62,7 @@ int qosd_attach(qosd *q, const char *unit, const char *const *probes);
 /* Ends the lease. The unit is observed further if others hold it. */
 int qosd_detach(qosd *q, const char *unit);
 
-/* Sets a threshold, as in qosd.conf(5): "slow: requests.server.firstByte.p99 > 20ms over 10s for 2s". It goes with the connection. */
+/* Sets a threshold, as in qosctl(1): "slow: requests.server.firstByte.p99 > 20ms over 10s for 2s". It goes with the connection. */
 int qosd_set_threshold(qosd *q, const char *unit, const char *threshold);
 int qosd_clear_threshold(qosd *q, const char *unit, const char *name);
 
