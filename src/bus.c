@@ -419,10 +419,10 @@ static int read_probes(sd_bus_message *m, ProbeMask *ret, sd_bus_error *error) {
         if (r < 0)
                 return r;
         while ((r = sd_bus_message_read(m, "s", &name)) > 0) {
-                ProbeMask probe = probe_from_string(name);
+                ProbeMask probe = probe_mask_from_name(name);
 
                 if (probe == 0) {
-                        r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, name, "there is no probe '%s', expected 'requests', 'tls', 'cpu', 'block' or 'memory'", excerpt(name, (char[EXCERPT_MAX + 1]) {}));
+                        r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, name, "there is no probe '%s', expected " PROBES_EXPECTED, excerpt(name, (char[EXCERPT_MAX + 1]) {}));
                         return error_to_bus(error, r, &e);
                 }
                 if (++n > PROBES_MAX)
@@ -895,7 +895,7 @@ static int manager_property_get_probes(sd_bus *bus, const char *path, const char
         int r;
 
         r = sd_bus_message_open_container(reply, 'a', "s");
-        for (unsigned i = 0; r >= 0 && (name = probe_name(i)); i++)
+        for (unsigned i = 0; r >= 0 && (name = probe_mask_name(i)); i++)
                 r = sd_bus_message_append(reply, "s", name);
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }

@@ -57,7 +57,7 @@ static const char* set_default_probes(Config *c, const char *value) {
         char *state;
 
         for (char *word = copy ? strtok_r(copy, " \t", &state) : NULL; word; word = strtok_r(NULL, " \t", &state)) {
-                ProbeMask probe = probe_from_string(word);
+                ProbeMask probe = probe_mask_from_name(word);
 
                 if (probe == 0)
                         return "names of probes ('requests', 'tls', 'cpu', 'block', 'memory')";

@@ -33,7 +33,7 @@ static void set_observe(Declaration *d, const char *path, unsigned line, char *v
         char *state;
 
         for (char *word = strtok_r(value, " \t", &state); word; word = strtok_r(NULL, " \t", &state)) {
-                ProbeMask probe = probe_from_string(word);
+                ProbeMask probe = probe_mask_from_name(word);
 
                 if (probe == 0)
                         log_warning("%s:%u: Observe= has names of probes ('requests', 'tls', 'cpu', 'block', 'memory'), got '%s', ignoring it.", path, line, excerpt_of(word));

@@ -10,9 +10,7 @@
 #include "log.h"
 #include "systemd.h"
 #include "unit-file.h"
-
-/* The types of units that have processes. */
-static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket" };
+#include "unit-name.h"
 
 /* Questions about units in one scan, more than there may be attached: aliases and masked units are asked about, too. */
 #define QUESTIONS_MAX 1024U
@@ -357,12 +355,12 @@ static void declared_found(Declared *d, const char *name) {
         Question *q;
         int r;
 
-        for (size_t i = 0; i < ELEMENTSOF(suffixes); i++) {
-                const char *end = endswith(name, suffixes[i]);
+        for (const char *const *suffix = unit_observed_suffixes; *suffix; suffix++) {
+                const char *end = endswith(name, *suffix);
 
                 /* "service.d" is for all services, "foo-.service.d" for all that begin so, "foo@.service" for its instances */
-                if (streq(name, suffixes[i] + 1) || (end && end > name && (end[-1] == '-' || end[-1] == '@'))) {
-                        (void) snprintf(pattern, sizeof(pattern), "%.*s*%s", end ? (int) (end - name) : 0, name, suffixes[i]);
+                if (streq(name, *suffix + 1) || (end && end > name && (end[-1] == '-' || end[-1] == '@'))) {
+                        (void) snprintf(pattern, sizeof(pattern), "%.*s*%s", end ? (int) (end - name) : 0, name, *suffix);
                         r = declared_add_pattern(d, pattern);
                         if (r < 0) {
                                 log_warning_errno(r, "Failed to wait for units like '%s': %m", pattern);

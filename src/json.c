@@ -546,8 +546,8 @@ static int probes_to_json(ProbeMask probes, sd_json_variant **ret) {
         if (r < 0)
                 return r;
 
-        for (unsigned i = 0; (name = probe_name(i)); i++) {
-                if (!(probes & probe_from_string(name)))
+        for (unsigned i = 0; (name = probe_mask_name(i)); i++) {
+                if (!(probes & 1U << i))
                         continue;
 
                 r = sd_json_variant_append_arrayb(&array, SD_JSON_BUILD_STRING(name));

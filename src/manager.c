@@ -22,6 +22,7 @@
 #include "ready.h"
 #include "systemd.h"
 #include "threads.h"
+#include "unit-name.h"
 #include "varlink.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"

@@ -6,12 +6,10 @@
 
 #include "log.h"
 #include "systemd.h"
+#include "unit-name.h"
 
 #define PID1_NAME "org.freedesktop.systemd1"
 #define PID1_PATH "/org/freedesktop/systemd1"
-
-/* As in systemd: src/basic/unit-name.h */
-#define UNIT_NAME_MAX 255
 
 /* Names that a "did you mean" lists. */
 #define SUGGESTIONS_MAX 5
@@ -67,43 +65,6 @@ struct ServiceManager {
 };
 
 /* ---- names ---------------------------------------------------------------------------------------------------- */
-
-static bool unit_suffix_is_valid(const char *name) {
-        static const char *const suffixes[] = {
-                ".service", ".socket", ".target", ".device", ".mount", ".automount", ".swap", ".timer", ".path",
-                ".slice", ".scope",
-        };
-
-        for (size_t i = 0; i < ELEMENTSOF(suffixes); i++)
-                if (endswith(name, suffixes[i]) && strlen(name) > strlen(suffixes[i]))
-                        return true;
-        return false;
-}
-
-int unit_name_mangle(const char *name, char **ret) {
-        _cleanup_free_ char *n = NULL;
-
-        assert(name);
-        assert(ret);
-
-        if (isempty(name) || strlen(name) > UNIT_NAME_MAX || streq(name, ".") || streq(name, ".."))
-                return -EINVAL;
-        for (const char *c = name; *c; c++)
-                if (!isalnum((unsigned char) *c) && !strchr(":-_.\\@", *c))
-                        return -EINVAL;
-
-        if (unit_suffix_is_valid(name))
-                n = strdup(name);
-        else if (asprintf(&n, "%s.service", name) < 0)
-                n = NULL;
-        if (!n)
-                return -ENOMEM;
-        if (strlen(n) > UNIT_NAME_MAX || n[0] == '@')
-                return -EINVAL;
-
-        *ret = TAKE_PTR(n);
-        return 0;
-}
 
 /* Names that would collide with the kernel's own files in the directory above get an underscore (systemd's cg_escape(),
  * whose list this is). */

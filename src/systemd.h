@@ -71,8 +71,6 @@ int service_manager_listen_loaded(ServiceManager *s, service_manager_loaded_t ha
 /* Is it in a space separated list? names may be NULL. */
 bool names_contain(const char *names, const char *name);
 
-/* As systemctl does: appends ".service" where there is no suffix. -EINVAL for what cannot be a unit's name. */
-int unit_name_mangle(const char *name, char **ret);
 
 /* "127.0.0.1:80", "[::]:80", as PID 1 writes them. -EAFNOSUPPORT for what is no TCP address. */
 int listen_address_parse(const char *s, struct qos_address *ret);

@@ -55,7 +55,7 @@ int append_probes(sd_bus_message *m, ProbeMask probes) {
         int r;
 
         r = sd_bus_message_open_container(m, 'a', "s");
-        for (unsigned i = 0; r >= 0 && (name = probe_name(i)); i++)
+        for (unsigned i = 0; r >= 0 && (name = probe_mask_name(i)); i++)
                 if (probes & (1U << i))
                         r = sd_bus_message_append(m, "s", name);
         return r < 0 ? r : sd_bus_message_close_container(m);

@@ -11,6 +11,7 @@
 
 #include "error.h"
 #include "exclude.h"
+#include "probe-name.h"
 #include "selector.h"
 #include "snapshot.h"
 
@@ -28,16 +29,6 @@ struct qos_contention;
 struct qos_shard;
 typedef struct ContentionCounts ContentionCounts;
 typedef struct Usage Usage;
-
-/* The probes, as bits: what a hold asks for. */
-typedef enum ProbeMask {
-        PROBE_REQUESTS = 1 << 0,
-        PROBE_TLS      = 1 << 1,        /* looks into TLS; what it sees are requests */
-        PROBE_CPU      = 1 << 2,        /* where the time of threads goes */
-        PROBE_BLOCK    = 1 << 3,        /* what block devices are asked for */
-        PROBE_MEMORY   = 1 << 4,        /* page faults, reclaim, and what is known of the control group */
-        _PROBE_ALL     = (1 << 5) - 1,
-} ProbeMask;
 
 /* "requests" → PROBE_REQUESTS; 0 if there is no such probe. */
 ProbeMask probe_from_string(const char *s);

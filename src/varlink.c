@@ -357,23 +357,14 @@ static int connection_authorize(Connection *c, bool interactive) {
 
 /* 1: an error was sent. */
 static int parse_probes(sd_varlink *link, char **names, ProbeMask *ret) {
-        ProbeMask mask = 0;
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        int r;
 
-        for (char **i = names; i && *i; i++) {
-                ProbeMask probe = probe_from_string(*i);
-
-                if (probe == 0) {
-                        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-                        int r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, *i, "there is no probe '%s', expected 'requests', 'tls', 'cpu', 'block' or 'memory'", *i);
-
-                        r = reply_error(link, r, &e);
-                        return r < 0 ? r : 1;
-                }
-                mask |= probe;
-        }
-
-        *ret = mask;
-        return 0;
+        r = probe_mask_parse(names, ret, &e);
+        if (r >= 0)
+                return 0;
+        r = reply_error(link, r, &e);
+        return r < 0 ? r : 1;
 }
 
 /* 1: an error was sent. */
@@ -807,7 +798,7 @@ static int vl_method_mark(sd_varlink *link, sd_json_variant *parameters, sd_varl
                 return reply_error(link, r, &e);
         }
         if (!u->view) {
-                r = qos_error_set(&e, QOS_ERROR_PROBE_UNAVAILABLE, probe_name(0), "nothing can be measured of '%s' (%s)",
+                r = qos_error_set(&e, QOS_ERROR_PROBE_UNAVAILABLE, probe_mask_name(0), "nothing can be measured of '%s' (%s)",
                                   u->name, unit_degraded_reason(u));
                 return reply_error(link, r, &e);
         }
