@@ -7,10 +7,13 @@
 
 #include <systemd/sd-bus.h>
 
+#include "exclude.h"
+#include "probe-name.h"
 #include "qosctl.h"
 #include "qosctl-client.h"
 #include "qosctl-terminal.h"
 #include "qosctl-value.h"
+#include "unit-name.h"
 
 #define SYSTEM_DIRECTORY "/etc/systemd/system"
 #define FILE_NAME "50-qos.conf"
@@ -38,21 +41,57 @@ static bool unit_starts_late(sd_bus *bus, const char *path, const char *unit) {
         return true;
 }
 
+/* What qosd would only complain about in the journal when it reads the file. Returns an exit status. */
+static int check_request(int argc, char **argv, ProbeMask *ret_probes, ExcludeList *ret_excludes) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        int r;
+
+        r = probe_mask_parse(arg_probes, ret_probes, &e);
+        if (r >= 0)
+                r = exclude_list_parse(arg_excludes, ret_excludes, &e);
+        if (r == -ENOMEM)
+                return complain_oom();
+        if (r < 0) {
+                (void) complain(r, "Failed to enable: %s.", e.message);
+                return STATUS_USAGE;
+        }
+
+        for (int i = 0; i < argc; i++) {
+                _cleanup_free_ char *unit = NULL;
+                bool observed = false;
+
+                /* What is no name at all is told when it is asked for */
+                r = unit_name_mangle(argv[i], &unit);
+                if (r == -ENOMEM)
+                        return complain_oom();
+                for (const char *const *suffix = unit_observed_suffixes; r >= 0 && *suffix && !observed; suffix++)
+                        observed = endswith(unit, *suffix);
+                if (r >= 0 && !observed) {
+                        (void) complain(-EOPNOTSUPP, "'%s' has no processes that could be observed, expected a service, scope, slice or socket.", unit);
+                        return STATUS_USAGE;
+                }
+        }
+        return STATUS_FINE;
+}
+
 /* The unit's own name, of an alias or without its suffix. Returns an exit status. */
 static int find_unit(sd_bus *bus, const char *name, char **ret, bool *ret_late) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         _cleanup_free_ char *mangled = NULL, *state = NULL;
-        const char *path, *suffix = strrchr(name, '.');
+        const char *path;
         int r;
 
         if (*name == '/') {
                 (void) complain(-EINVAL, "A control group has no unit file, expected a unit instead of '%s'.", name);
                 return STATUS_USAGE;
         }
-        if (asprintf(&mangled, "%s%s", name, suffix ? "" : ".service") < 0) {
-                mangled = NULL;
+        r = unit_name_mangle(name, &mangled);
+        if (r == -ENOMEM)
                 return complain_oom();
+        if (r < 0) {
+                (void) complain(r, "'%s' is no unit's name.", name);
+                return STATUS_USAGE;
         }
 
         r = sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "LoadUnit", &error, &reply, "s", mangled);
@@ -96,6 +135,7 @@ static void write_list(FILE *f, const char *setting, char **list) {
 
 static int enable_unit(const char *unit, bool late) {
         _cleanup_free_ char *directory = NULL, *path = NULL, *temporary = NULL;
+        /* A section that says nothing observes nothing */
         char *default_probes[] = { (char*) "requests", (char*) "cpu", NULL };
         _cleanup_fclose_ FILE *f = NULL;
         int r;
@@ -164,16 +204,44 @@ static int wait_read(Client *c, uint64_t since) {
         }
 }
 
-static int check_attached(Client *c, const char *unit) {
+static bool array_contains(sd_json_variant *array, const char *s) {
+        for (size_t i = 0; array && i < sd_json_variant_elements(array); i++)
+                if (streq_ptr(sd_json_variant_string(sd_json_variant_by_index(array, i)), s))
+                        return true;
+        return false;
+}
+
+/* That the unit's files hold it attached, with what was asked for: a later file may have taken that back, and somebody else may hold it,
+ * with other probes. */
+static int check_attached(Client *c, const char *unit, ProbeMask probes, const ExcludeList *excludes) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
+        sd_json_variant *holds, *hold = NULL;
+        const char *name, *missing;
         int r;
 
-        r = client_callbo(c, QOS_METHOD("Get"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit));
-        return r == 0 ? STATUS_FINE : client_fail(r, &replies, "observe '%s' ('journalctl -u qosd' may say why)", unit);
+        r = client_call_morebo(c, QOS_METHOD("List"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit));
+        if (r != 0)
+                return client_fail(r, &replies, "observe '%s' ('journalctl -u qosd' may say why)", unit);
+
+        holds = replies.n > 0 ? value_find(replies.items[0], "holds") : NULL;
+        for (size_t i = 0; holds && i < sd_json_variant_elements(holds) && !hold; i++)
+                if (streq_ptr(value_string(sd_json_variant_by_index(holds, i), "type"), "unitFile"))
+                        hold = sd_json_variant_by_index(holds, i);
+        missing = hold ? NULL : "[X-QoS]";
+        for (unsigned i = 0; !missing && (name = probe_mask_name(i)); i++)
+                if (probes & 1U << i && !array_contains(value_find(hold, "probes"), name))
+                        missing = name;
+        for (size_t i = 0; !missing && i < excludes->n; i++)
+                if (!array_contains(value_find(hold, "exclude"), excludes->list[i].text))
+                        missing = excludes->list[i].text;
+        if (!missing)
+                return STATUS_FINE;
+        return complain(-ENOENT, "Failed to observe '%s': '%s' is not in force ('journalctl -u qosd' may say why, or another of its unit files).",
+                        unit, missing);
 }
 
 /* With all that their files say. */
-static int wait_in_force(int argc, char **argv, uint64_t since) {
+static int wait_in_force(int argc, char **argv, ProbeMask probes, const ExcludeList *excludes, uint64_t since) {
         _cleanup_client_ Client *c = NULL;
         int r, status;
 
@@ -182,7 +250,7 @@ static int wait_in_force(int argc, char **argv, uint64_t since) {
                 return r;
         status = wait_read(c, since);
         for (int i = 0; i < argc && status == STATUS_FINE; i++)
-                status = check_attached(c, argv[i]);
+                status = check_attached(c, argv[i], probes, excludes);
         return status;
 }
 
@@ -190,12 +258,19 @@ static int change_files(int argc, char **argv, bool enable) {
         _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         int r, status = STATUS_FINE;
+        ExcludeList excludes = {};
+        ProbeMask probes = 0;
         bool changed = false;
         uint64_t since;
 
         if (arg_host) {
                 (void) complain(-EOPNOTSUPP, "Unit files can only be written on this host, expected no --host=.");
                 return STATUS_USAGE;
+        }
+        if (enable) {
+                r = check_request(argc, argv, &probes, &excludes);
+                if (r != STATUS_FINE)
+                        return r;
         }
         r = sd_bus_open_system(&bus);
         if (r < 0)
@@ -220,7 +295,7 @@ static int change_files(int argc, char **argv, bool enable) {
                 if (r < 0)
                         return complain(r, "Failed to have the service manager read its files: %s", error.message ?: strerror(-r));
         }
-        return arg_now && status == STATUS_FINE ? wait_in_force(argc, argv, since) : status;
+        return arg_now && status == STATUS_FINE ? wait_in_force(argc, argv, probes, &excludes, since) : status;
 }
 
 int verb_enable(int argc, char **argv) {

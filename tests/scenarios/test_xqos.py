@@ -238,7 +238,7 @@ def what_is_wrong_is_said():
 @test(exclusive=True, deadline=60)
 def enable_and_disable():
     """Writes what daemon-reload reads, and takes it away."""
-    s = Server(mode="thread")
+    s, others = Server(mode="thread"), []
     path = f"/etc/systemd/system/{s.name}.d/50-qos.conf"
     try:
         qosctl("enable", "--now", s.name.removesuffix(".service"), "--exclude=port:9100")
@@ -258,8 +258,29 @@ def enable_and_disable():
         check(not os.path.exists(os.path.dirname(path)), "the directory is there")
         equal(qosctl("disable", s.name, ok=False).returncode, 0, "disabling what is not enabled")
         equal(qosctl("enable", "nothing-" + s.name, ok=False).returncode, 4, "enabling what is not there")
+
+        # A word without a type that has a dot is a service, as for all other verbs
+        dotted = Unit("sleep infinity", name=unit_name("my.app"), type="exec")
+        reload()
+        others.append(dotted)
+        qosctl("enable", "--now", dotted.name.removesuffix(".service"), "--probes=requests,cpu")
+        check(dotted.name in listed(), "one with a dot is not attached")
+
+        # Held by somebody else is not held by its file, and other probes are not those that were asked for
+        attach(s)
+        drop_in(s, "[X-QoS]\nObserve=\n", name="60-more.conf")
+        r = qosctl("enable", "--now", s.name, ok=False)
+        check(r.returncode == 1 and "'[X-QoS]' is not in force" in r.stderr, f"enabling what another file takes back: {r}")
+        drop_in(s, "[X-QoS]\nObserve=\nObserve=requests\n", name="60-more.conf")
+        r = qosctl("enable", "--now", s.name, "--probes=requests,cpu", ok=False)
+        check(r.returncode == 1 and "'cpu' is not in force" in r.stderr, f"enabling with a probe that another file takes back: {r}")
+        drop_in(s, "[X-QoS]\nExclude=\n", name="60-more.conf")
+        r = qosctl("enable", "--now", s.name, "--exclude=redis:ping", ok=False)
+        check(r.returncode == 1 and "'redis:PING' is not in force" in r.stderr, f"enabling with an exclusion that another file takes back: {r}")
     finally:
-        shutil.rmtree(os.path.dirname(path), ignore_errors=True)
+        for unit in [s, *others]:
+            shutil.rmtree(f"/etc/systemd/system/{unit.name}.d", ignore_errors=True)
+        reload()
 
 
 def ordered(name):

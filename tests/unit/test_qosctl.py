@@ -891,6 +891,21 @@ class Others(Test):
                          r"^requests.server.count +1 +counter requests Requests whose first answer byte left$")
         self.assertEqual([json.loads(line) for line in self.out_of("list-metrics", "--json=short").splitlines()], self.qosd.metrics)
 
+    def test_enable(self):
+        """What qosd would ignore is told before anything is written, or anybody asked: there is no bus here."""
+        for arguments, what in ((["--probes=cup", "nginx"], "there is no probe 'cup', expected 'requests', "),
+                                (["--probes=cpu,bogus", "--now", "nginx"], "there is no probe 'bogus'"),
+                                (["--exclude=port:x", "nginx"], "'port:x' cannot be left out, expected "),
+                                (["--exclude=" + ",".join(f"port:{i}" for i in range(1, 18)), "nginx"], "more than 16 things"),
+                                (["nginx", "backup.timer"], "'backup.timer' has no processes that could be observed, expected a service, scope, slice or socket"),
+                                (["multi-user.target"], "'multi-user.target' has no processes"), (["x.path"], "'x.path' has no processes")):
+            self.assertIn(what, self.error_of("enable", *arguments, status=2))
+        # These could be
+        for unit in ("nginx", "my.app", "a.scope", "a.slice", "a.socket"):
+            self.assertIn("system bus", self.error_of("enable", "--probes=requests,tls,cpu", "--exclude=redis:ping", unit))
+        # What an older qosctl has written can be taken away
+        self.assertIn("system bus", self.error_of("disable", "backup.timer"))
+
     def test_usage(self):
         for arguments in (["nonsense"], ["--nonsense"], ["attach"], ["status"], ["show"], ["histogram"], ["status", "--json=nonsense", "x"],
                           ["show", "x", "-P"], ["show", "x", "-P", ""], ["list", "--window"], ["probes", "x"], ["top", "-n", "0"], ["top", "-n", "-1"],
