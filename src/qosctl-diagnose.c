@@ -70,17 +70,18 @@ static int normal_write(const char *path, sd_json_variant *reply) {
         return r < 0 ? complain(r, "Failed to write '%s': %m", path) : 0;
 }
 
-static void print_wrapped(const char *indent, const char *text, const char *on, const char *off) {
-        size_t width = 100;
+/* Words behind a label, in as many lines as it takes: the pager cuts those that are longer than the terminal is wide. */
+static void print_wrapped(const char *label, const char *words, const char *on, const char *off) {
+        const Style *style = terminal_style();
+        size_t indent = text_width(label), width = style->width > indent ? style->width - indent : SIZE_MAX;
+        _cleanup_free_ char *clean = text_clean(words, style->utf8);
 
-        while (*text) {
+        for (const char *text = strempty(clean); *text; text += strspn(text, " ")) {
                 size_t n = text_wrap(text, width);
 
-                if (n == 0)
-                        n = strlen(text);
-                (void) printf("%s%s%.*s%s\n", indent, on, (int) n, text, off);
+                (void) printf("%*s%s%s%.*s%s\n", *label ? 0 : (int) indent, "", label, on, (int) n, text, off);
                 text += n;
-                text += strspn(text, " ");
+                label = "";
         }
 }
 
@@ -96,36 +97,37 @@ static void print_findings(sd_json_variant *reply) {
         for (size_t i = 0; i < array_size(findings); i++) {
                 sd_json_variant *f = sd_json_variant_by_index(findings, i);
                 const char *kind = value_string(f, "kind"), *certainty = value_string(f, "certainty");
-                _cleanup_free_ char *text = NULL;
 
-                text = text_clean(strempty(value_string(f, "text")), style->utf8);
                 (void) printf("\n%s%s%s (%s)\n", bold, strempty(kind), off, strempty(certainty));
-                print_wrapped("    ", strempty(text), "", "");
+                print_wrapped("    ", strempty(value_string(f, "text")), "", "");
                 print_wrapped("    ", strempty(value_string(f, "rule")), grey, off);
         }
 
         for (size_t i = 0; i < array_size(excluded); i++) {
                 sd_json_variant *f = sd_json_variant_by_index(excluded, i);
+                char label[64];
 
                 if (i == 0)
                         (void) printf("\nRuled out:\n");
-                (void) printf("    %-10s %s\n", strempty(value_string(f, "kind")), strempty(value_string(f, "text")));
+                (void) snprintf(label, sizeof(label), "    %-10s ", strempty(value_string(f, "kind")));
+                print_wrapped(label, strempty(value_string(f, "text")), "", "");
         }
 }
 
 static void print_threads(sd_json_variant *figures) {
         sd_json_variant *threads = value_find(figures, "threads");
+        char text[512] = "";
         double n, cpus, idle;
 
         if (threads && sd_json_variant_is_object(threads)) {
-                (void) printf("\nThreads, on average:");
                 for (size_t i = 0; i + 1 < sd_json_variant_elements(threads); i += 2) {
                         const char *state = sd_json_variant_string(sd_json_variant_by_index(threads, i));
 
                         if (value_real(threads, state, &n) && n >= 0.005)
-                                (void) printf(" %s %.2f", state, n);
+                                (void) snprintf(text + strlen(text), sizeof(text) - strlen(text), " %s %.2f", state, n);
                 }
                 (void) printf("\n");
+                print_wrapped("Threads, on average:", text, "", "");
         }
         if (value_real(figures, "cpus", &cpus) && value_real(figures, "idleCpus", &idle))
                 (void) printf("It may use %.0f CPUs, of which %.2f were idle.\n", cpus, idle);
@@ -157,7 +159,7 @@ static void print_diagnosis(sd_json_variant *reply, const char *normal_of) {
                       nothing ? "nothing wrong was found." : found ? "it is held back." : "what holds it back cannot be told.", color_off(style));
         print_wrapped("", strempty(value_string(reply, "text")), "", "");
         if (normal_of && !streq_ptr(normal_of, unit))
-                (void) printf("What is normal was kept of another unit, '%s'.\n", normal_of);
+                print_wrapped("What is normal was kept of another unit: ", normal_of, "", "");
         if (value_find(reply, "normalFrom"))
                 print_normal(value_find(reply, "normalFrom"), now_nsec(CLOCK_REALTIME));
         print_findings(reply);

@@ -799,6 +799,20 @@ class Others(Test):
         self.assertIn("\nThreads, on average: running 0.50 runQueue 0.75\n", out)
         self.assertIn("It may use 2 CPUs, of which 0.25 were idle.", out)
         self.assertEqual(self.calls("Diagnose")[-1]["window"], 10 * 10 ** 9)
+        # As wide as the terminal, and not wider: the pager cuts what is longer
+        long = " ".join(["words"] * 60)
+        self.qosd.diagnosis = found | {"text": long, "findings": [found["findings"][0] | {"text": long, "rule": long}],
+                                       "excluded": [{"kind": kind, "text": long} for kind in ("disk", "application")],
+                                       "figures": figures | {"threads": {state: 0.5 for state in self.STATES}}}
+        for columns in (60, 80, 200):
+            out = self.out_of("diagnose", "nginx", columns=columns)
+            self.fits(out, columns)
+            self.assertEqual(out.count("words"), 5 * 60)
+            self.assertGreater(max(map(len, out.splitlines())), columns - 6)
+            self.assertIn("\n    disk       words words", out)
+            self.assertIn("\n               words words", out)
+        self.assertIn("\n    " + long, self.out_of("diagnose", "nginx"))
+        self.qosd.diagnosis = found
         self.out_of("diagnose", "nginx", "--for=60s")
         self.assertEqual(self.calls("Diagnose")[-1]["window"], 60 * 10 ** 9)
         self.assertEqual(json.loads(self.out_of("diagnose", "nginx", "--json=short"))["findings"][0]["unit"], "hog.service")
@@ -823,7 +837,7 @@ class Others(Test):
         self.assertEqual(self.calls("Diagnose")[-1]["normal"], figures)
         self.assertNotIn("another unit", out)
         self.qosd.add("redis.service")
-        self.assertIn("kept of another unit, 'nginx.service'", self.out_of("diagnose", "redis", f"--against={path}"))
+        self.assertIn("kept of another unit: nginx.service", self.out_of("diagnose", "redis", f"--against={path}"))
         n = len(self.calls("Diagnose"))
         for text, what in (("{", "no JSON"), ("{}", "no version"), ('{"version":2,"figures":{}}', "version 2, expected version 1"), ('{"version":1}', "no figures"),
                            ('{"version":1,"figures":[]}', "no figures"), ("", "is empty")):
