@@ -9,6 +9,7 @@
 #include "qosctl-client.h"
 #include "qosctl-format.h"
 #include "qosctl-terminal.h"
+#include "qosctl-units.h"
 
 JsonMode arg_json = JSON_OFF;
 bool arg_no_pager = false, arg_legend = true, arg_ask_password = true;
@@ -49,6 +50,10 @@ enum {
 
 #define TAKES(option) (1U << OPTION_##option)
 
+/* Beside them: what the verb does to the first argument, or to all, is not for whatever else a pattern may match. */
+#define ONE_UNIT (1U << _OPTION_MAX)
+#define NAMED_UNITS (2U << _OPTION_MAX)
+
 /* As they were written, to name them if the verb does not take them. */
 static const char *given[_OPTION_MAX];
 
@@ -61,8 +66,8 @@ static const struct Verb {
         { "list",         0, -1, TAKES(ALL)|TAKES(WINDOW),     verb_list         },
         { "attach",       1, -1, TAKES(PROBES)|TAKES(EXCLUDE)|TAKES(FOR), verb_attach },
         { "detach",       0, -1, TAKES(ALL),                  verb_detach       },
-        { "enable",       1, -1, TAKES(PROBES)|TAKES(EXCLUDE)|TAKES(NOW), verb_enable },
-        { "disable",      1, -1, 0,                           verb_disable      },
+        { "enable",       1, -1, TAKES(PROBES)|TAKES(EXCLUDE)|TAKES(NOW)|NAMED_UNITS, verb_enable },
+        { "disable",      1, -1, NAMED_UNITS,                 verb_disable      },
         { "status",       1, -1, TAKES(WINDOW),               verb_status       },
         { "show",         1, -1, TAKES(WINDOW)|TAKES(METRICS), verb_show         },
         { "threads",      1, -1, TAKES(FOR),                  verb_threads      },
@@ -71,13 +76,13 @@ static const struct Verb {
         { "histogram",    1, 2,  TAKES(WINDOW),               verb_histogram    },
         { "history",      1, -1, TAKES(SINCE),                verb_history      },
         { "heatmap",      1, 2,  TAKES(SINCE),                verb_heatmap      },
-        { "measure",      1, -1, 0,                           verb_measure      },
-        { "diagnose",     1, 1,  TAKES(FOR)|TAKES(NORMAL),    verb_diagnose     },
-        { "set-threshold",   1, 2,  0,                       verb_set_threshold   },
-        { "clear-threshold", 1, -1, 0,                       verb_clear_threshold },
+        { "measure",      1, -1, ONE_UNIT,                    verb_measure      },
+        { "diagnose",     1, 1,  TAKES(FOR)|TAKES(NORMAL)|ONE_UNIT, verb_diagnose },
+        { "set-threshold",   1, 2,  ONE_UNIT,                verb_set_threshold   },
+        { "clear-threshold", 1, -1, ONE_UNIT,                verb_clear_threshold },
         { "list-thresholds", 0, -1, 0,                       verb_list_thresholds },
         { "monitor",      0, -1, TAKES(INTERVAL)|TAKES(WINDOW), verb_monitor      },
-        { "wait",         1, 2,  TAKES(TIMEOUT),             verb_wait         },
+        { "wait",         1, 2,  TAKES(TIMEOUT)|ONE_UNIT,    verb_wait         },
         { "is-ok",        1, -1, 0,                          verb_is_ok        },
         { "probes",       0, 0,  0,                          verb_probes       },
         { "list-metrics", 0, 0,  0,                          verb_list_metrics },
@@ -464,6 +469,14 @@ static int run(int argc, char **argv) {
         for (size_t i = 0; i < _OPTION_MAX; i++)
                 if (given[i] && !(verb->takes & (1U << i))) {
                         (void) complain(-EINVAL, "'%s' does not take %s.", verb->name, given[i]);
+                        return STATUS_USAGE;
+                }
+
+        for (int i = 0; i < (verb->takes & NAMED_UNITS ? argc : verb->takes & ONE_UNIT ? 1 : 0); i++)
+                /* Paths may have such letters, and are none */
+                if (is_glob(argv[i]) && argv[i][0] != '/') {
+                        (void) complain(-EINVAL, "'%s' takes %s, got '%s'.", verb->name,
+                                        verb->takes & NAMED_UNITS ? "units and no patterns" : "one unit and no pattern", argv[i]);
                         return STATUS_USAGE;
                 }
 

@@ -929,8 +929,15 @@ class Others(Test):
             out, err = self.run_qosctl(*arguments, status=2)
             self.assertTrue(err.strip(), arguments)
             self.assertEqual(out, "")
+        for arguments in (["diagnose", "n*"], ["measure", "n*", "--", "true"], ["set-threshold", "n*", "a: b > 1"], ["clear-threshold", "n*", "a"], ["wait", "n*", "a > 1"]):
+            self.assertIn(f"'{arguments[0]}' takes one unit and no pattern, got 'n*'.", self.error_of(*arguments, status=2))
+        for verb in ("enable", "disable"):
+            self.assertIn(f"'{verb}' takes units and no patterns, got 'b?'.", self.error_of(verb, "a", "b?", status=2))
         self.assertEqual(self.qosd.calls, [])
         self.assertIn("'list' does not take --for=", self.error_of("list", "--for=10s", status=2))
+        # What is behind the unit is no unit, and paths may have any letter
+        self.error_of("clear-threshold", "nginx", "[*", status=4)
+        self.error_of("wait", "/a[b", "a > 1", status=4)
 
     STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other")
 
