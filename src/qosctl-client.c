@@ -341,8 +341,9 @@ int client_fail(int r, const Replies *replies, const char *format, ...) {
                 return STATUS_NO_SUCH_UNIT;
         if (streq(replies->error, QOS_METHOD("NotAttached")))
                 return STATUS_NOT_ATTACHED;
-        if (streq(replies->error, SD_VARLINK_ERROR_INVALID_PARAMETER) &&
-            streq_ptr(value_string(replies->parameters, "parameter"), "window"))
+        if (streq(replies->error, QOS_METHOD("NoSuchProbe")) || streq(replies->error, QOS_METHOD("InvalidExclude")) ||
+            (streq(replies->error, SD_VARLINK_ERROR_INVALID_PARAMETER) &&
+             streq_ptr(value_string(replies->parameters, "parameter"), "window")))
                 return STATUS_USAGE;
         return STATUS_FAILED;
 }

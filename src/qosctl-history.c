@@ -257,7 +257,7 @@ int verb_heatmap(int argc, char **argv) {
                 return r;
         if (r == 0) {
                 (void) complain(-EINVAL, "'%s' is not a distribution, expected one like '" SERVER "latency'.", metrics[0]);
-                return STATUS_FAILED;
+                return STATUS_USAGE;
         }
 
         if (arg_json != JSON_OFF)

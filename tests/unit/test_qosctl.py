@@ -325,7 +325,7 @@ class Attach(Test):
         self.assertEqual(self.calls("Attach")[1]["probes"], ["requests"] * 4)
         self.out_of("attach", "--exclude=port:9100,http:/healthz", "--exclude", "redis:BRPOP", "nginx")
         self.assertEqual(self.calls("Attach")[2]["exclude"], ["port:9100", "http:/healthz", "redis:BRPOP"])
-        self.assertIn("'/healthz' cannot be left out", self.error_of("attach", "--exclude=/healthz", "nginx"))
+        self.assertIn("'/healthz' cannot be left out", self.error_of("attach", "--exclude=/healthz", "nginx", status=2))
         self.assertIn("port:N", self.error_of("attach", "--exclude=", "nginx", status=2))
         self.assertIn("does not take --exclude=", self.error_of("status", "--exclude=port:1", "nginx", status=2))
 
@@ -341,7 +341,7 @@ class Attach(Test):
     def test_failures(self):
         self.qosd.known = {"nginx.service"}
         self.assertEqual(self.error_of("attach", "foo", status=4), "Failed to attach 'foo': no such unit foo.service.\n")
-        self.assertIn("expected requests", self.error_of("attach", "--probes=nonsense", "nginx"))
+        self.assertIn("expected requests", self.error_of("attach", "--probes=nonsense", "nginx", status=2))
         err = self.error_of("attach", "foo", "nginx", "bar", status=4)
         self.assertEqual(len(err.splitlines()), 2)
         self.assertIn("nginx.service", self.qosd.units)
@@ -736,7 +736,7 @@ class Others(Test):
 
         self.assertEqual(self.calls("History")[-1]["metrics"], ["requests.server.latency"])
         self.assertEqual(len(json.loads(self.out_of("heatmap", "nginx", "--json=short"))["steps"]), 60)
-        self.assertIn("not a distribution", self.error_of("heatmap", "nginx", "requests.server.count"))
+        self.assertIn("not a distribution", self.error_of("heatmap", "nginx", "requests.server.count", status=2))
         self.qosd.histories["nginx.service"]["steps"] = []
         self.assertIn("No step has passed yet", self.out_of("heatmap", "nginx"))
         for broken in ({"schema": 99}, {"offset": 10 ** 9}):
@@ -904,6 +904,19 @@ class Others(Test):
         self.assertRegex(self.out_of("list-metrics", "--no-legend").splitlines()[1],
                          r"^requests.server.count +1 +counter requests Requests whose first answer byte left$")
         self.assertEqual([json.loads(line) for line in self.out_of("list-metrics", "--json=short").splitlines()], self.qosd.metrics)
+
+    def test_not_attached(self):
+        """One status for it, whatever was to be done with the unit, but to detach it."""
+        self.qosd.known = {"x.service"}
+        for method in ("Threads", "Monitor"):
+            self.qosd.errors[method] = Error("NotAttached", unit="x.service", message="x.service is not attached")
+        for verb in ("status", "show", "threads", "resources", "histogram", "history", "heatmap", "list-thresholds", "monitor", "is-ok"):
+            self.run_qosctl(verb, "x", status=3)
+            self.assertIn("No attached unit matches", self.error_of(verb, "y*", status=3))
+        for arguments in (["set-threshold", "x", "a: b > 1"], ["clear-threshold", "x", "a"], ["wait", "x", "a > 1"]):
+            self.error_of(*arguments, status=3)
+        self.assertIn("No attached unit matches", self.error_of("top", "y*", status=3))
+        self.error_of("detach", "x")
 
     def test_enable(self):
         """What qosd would ignore is told before anything is written, or anybody asked: there is no bus here."""
