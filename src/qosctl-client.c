@@ -298,8 +298,11 @@ char* client_error_message(int r, const char *error, sd_json_variant *parameters
                 return strdup("interactive authentication required");
         if (streq(error, SD_VARLINK_ERROR_INVALID_PARAMETER)) {
                 field = value_string(parameters, "parameter");
-                if (streq_ptr(field, "window"))
-                        return strdup("invalid window, expected " WINDOW_EXPECTED);
+                if (streq_ptr(field, "window") && arg_window_text)
+                        return asprintf(&s, "invalid window '%s', expected " WINDOW_EXPECTED, arg_window_text) < 0 ? NULL : s;
+                if (streq_ptr(field, "interval") && arg_interval_text)
+                        return asprintf(&s, "invalid interval '%s', expected at least IntervalMinSec= of qosd.conf (default: 100ms) and at most 1d",
+                                        arg_interval_text) < 0 ? NULL : s;
                 if (streq_ptr(field, "since"))
                         return strdup("invalid time, expected one that has passed (on the host of qosd)");
                 if (asprintf(&s, "qosd refuses the value of '%s'", field ?: "?") < 0)
@@ -343,7 +346,8 @@ int client_fail(int r, const Replies *replies, const char *format, ...) {
                 return STATUS_NOT_ATTACHED;
         if (streq(replies->error, QOS_METHOD("NoSuchProbe")) || streq(replies->error, QOS_METHOD("InvalidExclude")) ||
             (streq(replies->error, SD_VARLINK_ERROR_INVALID_PARAMETER) &&
-             streq_ptr(value_string(replies->parameters, "parameter"), "window")))
+             (streq_ptr(value_string(replies->parameters, "parameter"), "window") ||
+              streq_ptr(value_string(replies->parameters, "parameter"), "interval"))))
                 return STATUS_USAGE;
         return STATUS_FAILED;
 }

@@ -174,6 +174,11 @@ int verb_diagnose(int argc, char **argv) {
         const char *normal_of = NULL;
         int r;
 
+        /* Those windows of qosd in which the machine can be looked at */
+        if (arg_for > 0 && arg_for != 60 * NSEC_PER_SEC && arg_for != 300 * NSEC_PER_SEC && (arg_for % NSEC_PER_SEC != 0 || arg_for > 10 * NSEC_PER_SEC)) {
+                (void) complain(-EINVAL, "Invalid --for=%s, expected 1s to 10s in whole seconds, 60s or 5min.", arg_for_text);
+                return STATUS_USAGE;
+        }
         if (arg_against) {
                 r = normal_read(arg_against, &file, &normal, &normal_of);
                 if (r < 0)

@@ -23,6 +23,7 @@ uint64_t arg_timeout = 0;
 uint64_t arg_delay = NSEC_PER_SEC;
 uint64_t arg_interval = 0;
 uint64_t arg_iterations = 0;
+const char *arg_window_text = NULL, *arg_for_text = NULL, *arg_interval_text = NULL;
 
 /* A list on the command line: nobody types more probes or metrics than that. */
 #define LIST_MAX 1024U
@@ -289,6 +290,7 @@ static int parse_argv(int argc, char **argv) {
                         r = parse_window(optarg, &arg_window);
                         if (r < 0)
                                 return complain(-EINVAL, "Invalid window '%s', expected a time span like 10s, 60s or 5min, or 'total'.", optarg);
+                        arg_window_text = optarg;
                         given[OPTION_WINDOW] = "--window=";
                         break;
 
@@ -328,6 +330,7 @@ static int parse_argv(int argc, char **argv) {
                         r = parse_span(optarg, &arg_for);
                         if (r < 0 || arg_for == 0)
                                 return complain(-EINVAL, "Invalid time '%s', expected a time span like 10min or 1h 30min.", optarg);
+                        arg_for_text = optarg;
                         given[OPTION_FOR] = "--for=";
                         break;
 
@@ -356,6 +359,7 @@ static int parse_argv(int argc, char **argv) {
                         r = parse_span(optarg, &arg_interval);
                         if (r < 0 || arg_interval < REPEAT_MIN || arg_interval > REPEAT_MAX)
                                 return complain(-EINVAL, "Invalid interval '%s', expected a time span of 100ms to 1d.", optarg);
+                        arg_interval_text = optarg;
                         given[OPTION_INTERVAL] = "--interval=";
                         break;
 

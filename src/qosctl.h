@@ -41,6 +41,7 @@ extern const char *arg_against;
 extern uint64_t arg_delay;              /* ns */
 extern uint64_t arg_interval;           /* ns; 0: none was asked for */
 extern uint64_t arg_iterations;         /* 0: no limit */
+extern const char *arg_window_text, *arg_for_text, *arg_interval_text; /* as they were written, to say what is wrong with them; NULL: not at all */
 
 /* The verbs get the arguments after their name and return an exit status, or a negative errno that is logged. */
 int verb_list(int argc, char **argv);

@@ -576,7 +576,9 @@ class Status(Test):
             self.out_of("status", "nginx", "--window", window)
             self.assertEqual(self.calls("List"), [{"unit": "nginx", "window": nsec}])
         for window in ("11s", "50ms", "10min"):
-            self.assertIn("5min, or total", self.error_of("status", "nginx", f"--window={window}", status=2))
+            err = self.error_of("status", "nginx", f"--window={window}", status=2)
+            self.assertIn(f"invalid window '{window}', expected ", err)
+            self.assertIn("5min, or total", err)
         for window in ("", "0", "yesterday", "-1s"):
             self.error_of("status", "nginx", f"--window={window}", status=2)
 
@@ -847,6 +849,12 @@ class Others(Test):
         self.assertIn("No such file", self.error_of("diagnose", "nginx", f"--against={path}.none"))
         self.assertEqual(len(self.calls("Diagnose")), n)
         self.assertIn("Failed to write", self.error_of("diagnose", "nginx", f"--save={self.directory}/none/normal"))
+        n = len(self.calls("Diagnose"))
+        for span in ("30s", "500ms", "11s", "1500ms", "10min"):
+            self.assertIn(f"Invalid --for={span}, expected 1s to 10s in whole seconds, 60s or 5min.", self.error_of("diagnose", "nginx", f"--for={span}", status=2))
+        self.assertEqual(len(self.calls("Diagnose")), n)
+        for span in ("1s", "10s", "1min", "5min"):
+            self.out_of("diagnose", "nginx", f"--for={span}")
         self.error_of("diagnose", "other", status=4)
         self.error_of("diagnose", "nginx", "redis", status=2)
         self.error_of("diagnose", "nginx", "--window=10s", status=2)
@@ -1389,6 +1397,8 @@ class Thresholds(Test):
                          [["nginx.service", "violated", "31.3ms"], ["nginx.service", "ok", "1.50k"], ["redis.service", "ok", "1.00us"],
                           ["nginx.service", "ok", "15.0ms"], ["nginx.service", "unknown", "15.0ms"], ["nginx.service", "ok", "793.5"]])
         self.assertIn("1 changes are not known any more", err)
+        self.qosd.errors["Subscribe"] = Error("org.varlink.service.InvalidParameter", parameter="interval")
+        self.assertIn("invalid interval '200ms', expected at least IntervalMinSec= of qosd.conf", self.error_of("monitor", "--interval=200ms", status=2))
         self.assertEqual([c[1].get("since") for c in self.qosd.calls if c[0] == "Monitor"], [None, 7])
 
 
