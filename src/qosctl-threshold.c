@@ -17,7 +17,7 @@ Color threshold_color(const char *state) {
         return streq_ptr(state, "violated") ? COLOR_RED : streq_ptr(state, "ok") ? COLOR_GREEN : COLOR_GREY;
 }
 
-/* Whether the limit is a time is seen by how it is written: qosd may be of another version, and know more metrics. */
+/* Whether the limit is a time or a size is seen by how it is written: qosd may be of another version, and know more metrics. */
 const char* threshold_value_text(sd_json_variant *threshold, const char *key, char buf[static THRESHOLD_TEXT_MAX]) {
         const char *whole = value_string(threshold, "threshold"), *metric = value_string(threshold, "metric"), *s;
         char text[FORMAT_MAX];
@@ -31,6 +31,8 @@ const char* threshold_value_text(sd_json_variant *threshold, const char *key, ch
         s = s ? s + strspn(s, " <>0123456789.") : "";
         if (strchr("nums", *s) && *s && value < (double) UINT64_MAX)
                 return strcpy(buf, format_duration(text, (uint64_t) value));
+        if (strchr("BKMGT", *s) && *s && value < (double) UINT64_MAX)
+                return strcpy(buf, format_bytes(text, (uint64_t) value));
         if (value >= 1000 && value < 1e15)
                 return strcpy(buf, format_count(text, (uint64_t) value));
         /* As many digits as in qosd's own messages */

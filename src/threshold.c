@@ -112,6 +112,18 @@ static int _printf_(2, 3) parser_fail(const Parser *p, const char *format, ...) 
         return qos_error_set(p->e, QOS_ERROR_INVALID_THRESHOLD, p->line, "threshold '%s': %s", excerpt(p->line, (char[EXCERPT_MAX + 1]) {}), what);
 }
 
+/* From the largest one on. */
+static const struct {
+        const char *unit;
+        double factor;
+} sizes[] = {
+        { "T", 1099511627776. },
+        { "G", 1073741824.    },
+        { "M", 1048576.       },
+        { "K", 1024.          },
+        { "B", 1              },
+};
+
 static bool has_unit(const char *s) {
         return s[strspn(s, "0123456789. ")] != 0 || streq(s, "0");
 }
@@ -163,17 +175,6 @@ static int limit_settle(const Parser *p, const Metric *metric, const char *s, do
 
 /* "20ms", "1.5M", "100", "5%": by the unit of the metric. */
 static int parse_limit(const Parser *p, const Metric *metric, const char *s, double *ret) {
-        static const struct {
-                const char *suffix;
-                double factor;
-        } sizes[] = {
-                { "",  1             },
-                { "B", 1             },
-                { "K", 1024.         },
-                { "M", 1048576.      },
-                { "G", 1073741824.   },
-                { "T", 1099511627776. },
-        };
         char b[EXCERPT_MAX + 1];
         const char *end;
         uint64_t nsec;
@@ -189,7 +190,7 @@ static int parse_limit(const Parser *p, const Metric *metric, const char *s, dou
         if (streq(metric->unit, "bytes")) {
                 if (parse_decimal(s, &end, &value) >= 0)
                         for (size_t i = 0; i < ELEMENTSOF(sizes); i++)
-                                if (streq(end, sizes[i].suffix))
+                                if (streq(*end ? end : "B", sizes[i].unit))
                                         return limit_settle(p, metric, s, value * sizes[i].factor, ret);
                 return parser_fail(p, "expected a size like '512K' or '10M' for '%s', got '%s'", metric->name, excerpt(s, b));
         }
@@ -383,8 +384,19 @@ int threshold_parse(const char *line, uint64_t window_nsec, ThresholdRule *ret, 
         return 0;
 }
 
+/* Exactly, and with a unit: who shows values beside it knows by that that they are sizes. */
+static char* format_size(char buffer[static 32], double value) {
+        size_t i = 0;
+
+        while (i + 1 < ELEMENTSOF(sizes) && (value < sizes[i].factor || fmod(value, sizes[i].factor) > 0))
+                i++;
+        return strcat(format_number(buffer, value / sizes[i].factor), sizes[i].unit);
+}
+
 static char* format_limit(char buffer[static 32], const Metric *metric, double value) {
-        return streq(metric->unit, "ns") ? format_exact(buffer, (uint64_t) llround(value)) : format_number(buffer, value);
+        if (streq(metric->unit, "ns"))
+                return format_exact(buffer, (uint64_t) llround(value));
+        return streq(metric->unit, "bytes") ? format_size(buffer, value) : format_number(buffer, value);
 }
 
 void threshold_get_selector(const ThresholdRule *rule, Selector *ret) {
@@ -440,8 +452,7 @@ const char* threshold_format_value(const Metric *metric, double value, char buff
         static const struct {
                 double factor;
                 const char *unit;
-        } times[] = { { 1e9, "s" }, { 1e6, "ms" }, { 1e3, "us" }, { 1, "ns" } },
-          sizes[] = { { 1099511627776., "T" }, { 1073741824., "G" }, { 1048576., "M" }, { 1024., "K" }, { 1, "B" } };
+        } times[] = { { 1e9, "s" }, { 1e6, "ms" }, { 1e3, "us" }, { 1, "ns" } };
         size_t i = 0;
 
         if (streq(metric->unit, "ns")) {

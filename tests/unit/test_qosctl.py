@@ -1362,6 +1362,12 @@ class Thresholds(Test):
         self.assertIn("3 thresholds.", self.out_of("list-thresholds"))
         self.assertNotIn("redis", self.out_of("list-thresholds", "nginx"))
         self.assertEqual(len(self.out_of("list-thresholds", "-j", "n*").splitlines()), 2)
+        # Sizes in powers of 1024, as they are written; numbers and rates not
+        self.qosd.thresholds = [self.qosd.threshold("nginx.service", f"n{i}", "ok", value, metric=metric, threshold=f"n{i}: {metric} > {limit} over 10s for 0s, clear 1B for 0s")
+                                for i, (metric, limit, value) in enumerate((
+                                    ("requests.server.bytesOut", "512M", 536870912), ("requests.server[*:443].bytesIn", "1536K", 1000),
+                                    ("contention.block.readBytes", "12B", 0), ("requests.server.count", "5", 536870912)))]
+        self.assertEqual([line.split()[3] for line in self.out_of("list-thresholds", "--no-legend").splitlines()], ["512.0M", "1000B", "0B", "537M"])
         self.qosd.thresholds = []
         self.assertEqual(self.out_of("list-thresholds"), "0 thresholds.\n")
         self.error_of("list-thresholds", "postgresql", status=4)
