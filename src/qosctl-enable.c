@@ -133,6 +133,19 @@ static void write_list(FILE *f, const char *setting, char **list) {
         (void) fprintf(f, "\n");
 }
 
+/* What was done to which file. */
+static int report(const char *unit, const char *path, const char *what) {
+        _cleanup_json_ sd_json_variant *v = NULL;
+
+        if (arg_json == JSON_OFF) {
+                (void) complain(0, "%s '%s'.", what, path);
+                return 0;
+        }
+        if (sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", unit), SD_JSON_BUILD_PAIR_STRING("file", path)) < 0)
+                return complain_oom();
+        return json_print(v);
+}
+
 static int enable_unit(const char *unit, bool late) {
         _cleanup_free_ char *directory = NULL, *path = NULL, *temporary = NULL;
         /* A section that says nothing observes nothing */
@@ -165,8 +178,7 @@ static int enable_unit(const char *unit, bool late) {
                 (void) unlink(temporary);
                 return r;
         }
-        (void) complain(0, "Created '%s'.", path);
-        return 0;
+        return report(unit, path, "Created");
 }
 
 /* 1: something was taken away. */
@@ -180,8 +192,8 @@ static int disable_unit(const char *unit) {
         if (unlink(path) < 0)
                 return errno == ENOENT ? 0 : complain(errno, "Failed to remove '%s': %m", path);
         (void) rmdir(directory); /* if nothing else is there */
-        (void) complain(0, "Removed '%s'.", path);
-        return 1;
+        r = report(unit, path, "Removed");
+        return r < 0 ? r : 1;
 }
 
 /* Until the files as they were after a moment (CLOCK_MONOTONIC ns) are in force. */
@@ -283,7 +295,7 @@ static int change_files(int argc, char **argv, bool enable) {
                 r = find_unit(bus, argv[i], &unit, &late);
                 if (r == STATUS_FINE) {
                         r = enable ? enable_unit(unit, late) : disable_unit(unit);
-                        changed = changed || (enable ? r >= 0 : r > 0);
+                        changed = changed || enable || r != 0; /* also if only telling it has failed */
                         r = r < 0 ? r : STATUS_FINE;
                 }
                 status = status_combine(status, r);

@@ -396,7 +396,7 @@ static int print_endpoints(const Reading *r) {
         }
 
         print_line("Endpoints", "%zu", n);
-        return table_print(t, stdout, terminal_style(), true, KEY_WIDTH + 2) < 0 ? complain_oom() : 0;
+        return table_print(t, stdout, terminal_style(), arg_legend, KEY_WIDTH + 2) < 0 ? complain_oom() : 0;
 }
 
 static int print_peers(const Reading *r) {
@@ -449,7 +449,7 @@ static int print_peers(const Reading *r) {
                 add_row_rate(t, row, COLOR_NONE);
                 add_row_figures(t, row, covered, COLOR_NONE);
         }
-        return table_print(t, stdout, terminal_style(), true, KEY_WIDTH + 2) < 0 ? complain_oom() : 0;
+        return table_print(t, stdout, terminal_style(), arg_legend, KEY_WIDTH + 2) < 0 ? complain_oom() : 0;
 }
 
 /* ---- the table of phases ---------------------------------------------------------------------------------------- */
@@ -496,7 +496,8 @@ int reading_print_phases(Reading *r, Client *c) {
 
         columns[n++] = (Column) { "MEAN", .right = true };
         for (size_t q = 0; q < ELEMENTSOF(quantiles); q++) {
-                k = reading_complete(r, c, SERVER "latency", quantiles[q].key);
+                /* Where no header says which it is of, none is of a longer window */
+                k = arg_legend ? reading_complete(r, c, SERVER "latency", quantiles[q].key) : 0;
                 if (k < 0)
                         return k;
 
@@ -556,11 +557,11 @@ int reading_print_phases(Reading *r, Client *c) {
         }
 
         (void) printf("\n");
-        k = table_print(t, stdout, terminal_style(), true, 0);
+        k = table_print(t, stdout, terminal_style(), arg_legend, 0);
         if (k < 0)
                 return complain_oom();
 
-        if (missing < ELEMENTSOF(quantiles)) {
+        if (arg_legend && missing < ELEMENTSOF(quantiles)) {
                 const Style *style = terminal_style();
 
                 /* How many there are to take a quantile from, in the longest window that was looked into */

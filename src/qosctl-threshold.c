@@ -213,6 +213,18 @@ static const char* combined_state(const Replies *replies) {
         return combined;
 }
 
+static int print_state(const char *unit, const char *state) {
+        _cleanup_json_ sd_json_variant *v = NULL;
+
+        if (arg_json == JSON_OFF) {
+                (void) printf("%s\n", state);
+                return 0;
+        }
+        if (sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", unit), SD_JSON_BUILD_PAIR_STRING("state", state)) < 0)
+                return complain_oom();
+        return json_print(v);
+}
+
 static int print_states(int argc, char **argv, bool *ret_violated) {
         _cleanup_client_ Client *c = NULL;
         _cleanup_names_ Names names = NAMES_INIT;
@@ -228,8 +240,8 @@ static int print_states(int argc, char **argv, bool *ret_violated) {
                 return status;
 
         for (size_t i = 0; i < names.n; i++) {
-                _cleanup_replies_ Replies replies = REPLIES_INIT;
-                const char *state;
+                _cleanup_replies_ Replies replies = REPLIES_INIT, listed = REPLIES_INIT;
+                const char *state, *unit;
 
                 r = list_thresholds(c, names.items[i], &replies);
                 if (r != 0) {
@@ -237,7 +249,19 @@ static int print_states(int argc, char **argv, bool *ret_violated) {
                         continue;
                 }
                 state = combined_state(&replies);
-                (void) printf("%s\n", state ?: "unknown");
+                unit = value_string(replies.n > 0 ? replies.items[0] : NULL, "threshold.unit");
+                if (!unit && arg_json != JSON_OFF) {
+                        /* It has none, which say how it is called */
+                        r = client_call_morebo(c, QOS_METHOD("List"), &listed, SD_JSON_BUILD_PAIR_STRING("unit", names.items[i]));
+                        if (r != 0) {
+                                status = status_combine(status, unit_read_fail(r, &listed, names.items[i]));
+                                continue;
+                        }
+                        unit = value_string(listed.n > 0 ? listed.items[0] : NULL, "unit");
+                }
+                r = print_state(unit ?: names.items[i], state ?: "unknown");
+                if (r < 0)
+                        return r;
                 *ret_violated = *ret_violated || streq_ptr(state, "violated");
                 if (!streq_ptr(state, "ok") && !streq_ptr(state, "violated"))
                         status = status_combine(status, STATUS_NOT_ATTACHED);

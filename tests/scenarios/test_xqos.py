@@ -252,7 +252,7 @@ def enable_and_disable():
         qosctl("enable", "--now", s.name, "--exclude=port:9200")
         equal((holds(s), set(states(s))), ({"unitFile": ["port:9200"]}, {"more"}), "what is in force")
         shutil.rmtree(os.path.join(scenario.UNIT_DIR, f"{s.name}.d"))
-        qosctl("disable", s.name)
+        equal(qosctl_json("disable", s.name), [{"unit": s.name, "file": path}], "what was taken away")
         wait_for("it is let go", lambda: s.name not in listed())
         check(not os.path.exists(path), "the file is there")
         check(not os.path.exists(os.path.dirname(path)), "the directory is there")
@@ -263,7 +263,8 @@ def enable_and_disable():
         dotted = Unit("sleep infinity", name=unit_name("my.app"), type="exec")
         reload()
         others.append(dotted)
-        qosctl("enable", "--now", dotted.name.removesuffix(".service"), "--probes=requests,cpu")
+        equal(qosctl_json("enable", "--now", dotted.name.removesuffix(".service"), "--probes=requests,cpu"),
+              [{"unit": dotted.name, "file": f"/etc/systemd/system/{dotted.name}.d/50-qos.conf"}], "what was written")
         check(dotted.name in listed(), "one with a dot is not attached")
 
         # Held by somebody else is not held by its file, and other probes are not those that were asked for

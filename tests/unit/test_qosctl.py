@@ -515,6 +515,21 @@ class Status(Test):
         self.out_of("status", "busy")
         self.assertEqual(len(self.calls("GetStatus")), 1)
 
+    def test_no_legend(self):
+        row = {"count": 100, "rate": 10.0, "errors": {"reset": 0}, "inFlight": 0, "latency": distribution(100, 109000)}
+        self.qosd.add("nginx.service", requests__server__endpoints=[row | {"listen": "*:443"}, row | {"listen": "*:80"}],
+                      requests__client={"peers": [row | {"peer": "127.0.0.1:6379"}]})
+        for header in (r"\n +MEAN +P50 ", r"\n +LISTEN ", r"\n +PEER "):
+            self.assertRegex(self.out_of("status", "nginx"), header)
+            self.assertNotRegex(self.out_of("status", "nginx", "--no-legend"), header)
+        self.assertRegex(self.out_of("status", "nginx", "--no-legend"), r"(?s)\n    Latency .*\*:443 .*127.0.0.1:6379 ")
+        # Nothing would say that a quantile is of a longer window
+        self.qosd.add("slow.service", rate=5)
+        self.assertRegex(self.out_of("status", "slow"), r"\n    Latency .* 338us +- +[0-9.]+m?s +\n.*\n")
+        out = self.out_of("status", "slow", "--no-legend")
+        self.assertNotIn(" 338us", out)
+        self.assertNotIn("too few", out)
+
     def test_young(self):
         self.qosd.add("young.service", rate=2, age=4)
         self.assertIn("(8 in 4.00s; one answer", self.out_of("status", "young"))
@@ -1380,6 +1395,13 @@ class Thresholds(Test):
         self.assertEqual(self.run_qosctl("is-ok", "nginx", status=3)[0], "unknown\n")
         self.qosd.thresholds = []
         self.assertEqual(self.run_qosctl("is-ok", "nginx", status=3)[0], "unknown\n")
+        # The same as JSON, of all by their names, also where no threshold tells that
+        self.qosd.thresholds = [self.qosd.threshold("redis.service", "slow", "violated")]
+        for option in ("--json=short", "--json=pretty"):
+            out, _ = self.run_qosctl("is-ok", "redis", option, status=1)
+            self.assertEqual(json.loads(out), {"unit": "redis.service", "state": "violated"})
+        out, _ = self.run_qosctl("is-ok", "nginx", "r*", "-j", status=1)
+        self.assertEqual([json.loads(line) for line in out.splitlines()], [{"unit": "nginx.service", "state": "unknown"}, {"unit": "redis.service", "state": "violated"}])
         # Nobody can be asked: that is not what 1 stands for
         self.error_of("is-ok", "nginx", status=3, QOSD_ADDRESS="/nonexistent/socket")
 
