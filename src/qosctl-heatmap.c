@@ -199,7 +199,8 @@ static void print_axis(FILE *f, const Heatmap *h, uint64_t now, size_t indent) {
 
                 if (begin > 0 && begin < at + 3)
                         continue;
-                l = strlen(format_time(buf, h->begin + column * h->per_column * h->step, now));
+                /* Days have names of the locale */
+                l = text_width(format_time(buf, h->begin + column * h->per_column * h->step, now));
                 if (begin > 0 && begin + l > width)
                         break;
                 (void) fprintf(f, "%*s%s", (int) (begin - at + (begin == 0 ? indent : 0)), "", buf);

@@ -21,9 +21,9 @@ __qosctl_thresholds() {
         qosctl --no-legend --no-pager "${remote[@]}" list-thresholds "$unit" 2>/dev/null | { while read -r _ name _; do printf '%s\n' "$name"; done; }
 }
 
-# Those with a histogram
+# Those with a histogram: of requests alone
 __qosctl_distributions() {
-        __qosctl_metrics | { while read -r metric; do [[ $metric == *.max ]] && printf '%s\n' "${metric%.max}"; done; }
+        __qosctl_metrics | { while read -r metric; do [[ $metric == requests.*.max ]] && printf '%s\n' "${metric%.max}"; done; }
 }
 
 _qosctl() {
@@ -142,11 +142,18 @@ _qosctl() {
                                                         words=$(__qosctl_metrics)
                                                 fi
                                                 ;;
-                                        histogram|heatmap)
+                                        histogram)
                                                 if (( n == 0 )); then
                                                         words=$(__qosctl_attached)
                                                 elif (( n == 1 )); then
                                                         words=$(__qosctl_distributions)
+                                                fi
+                                                ;;
+                                        heatmap)
+                                                if (( n == 0 )); then
+                                                        words=$(__qosctl_attached)
+                                                elif (( n == 1 )); then
+                                                        words='requests.server.latency requests.server.firstByte'
                                                 fi
                                                 ;;
                                 esac

@@ -762,6 +762,22 @@ class Others(Test):
             self.error_of("heatmap", "nginx")
         self.error_of("heatmap", "nginx", "a", "b", status=2)
 
+    def test_heatmap_axis(self):
+        """Each time stands below the column that begins then, also where the name of the day is of other letters."""
+        self.qosd.add("nginx.service")
+        self.qosd.histories["nginx.service"] = history("nginx.service", 60)
+        r = subprocess.run(["localedef", "-i", "ja_JP", "-f", "UTF-8", self.directory + "/ja_JP.UTF-8"], capture_output=True) if shutil.which("localedef") else None
+        for locale, day, columns in (("C.UTF-8", "Fri", 3), ("ja_JP.UTF-8", "\u91d1", 2)):
+            if locale.startswith("ja") and (not r or r.returncode > 1 or not os.path.exists(self.directory + "/ja_JP.UTF-8")):
+                self.skipTest("there is no locale with other letters")
+            out = self.out_of("heatmap", "nginx", columns=80, locale=locale, LOCPATH=self.directory)
+            axis = next(line for line in out.splitlines() if line.lstrip().startswith(day + " 00:00:00"))
+            axis = axis.replace(day, "#" * columns)
+            times = list(re.finditer("#+ 00:(\\d\\d):(\\d\\d)", axis))
+            self.assertGreater(len(times), 2)
+            for m in times:
+                self.assertEqual((m.start() - 10) * 10, int(m[1]) * 60 + int(m[2]), axis)
+
     def test_measure(self):
         self.qosd.add("nginx.service", requests__server__errors={"reset": 3, "timeout": 1})
         # The command's output is the command's, ours comes on standard error
@@ -1455,6 +1471,10 @@ class Completion(Test):
         self.assertEqual(self.complete("show", "-P", "requests.q"), ["requests.quality"])
         self.assertEqual(self.complete("histogram", "redis.service", "requests.server.l"), ["requests.server.latency"])
         self.assertEqual(self.complete("histogram", "redis.service", "requests.server.latency", ""), [""])
+        self.qosd.metrics += [{"name": f"{d}.max", "kind": "gauge", "unit": "ns", "probe": "cpu", "description": ""}
+                              for d in ("requests.server.queue", "contention.runQueueLatency", "contention.block.readQueue")]
+        self.assertEqual(self.complete("histogram", "redis.service", ""), ["requests.server.firstByte", "requests.server.latency", "requests.server.queue"])
+        self.assertEqual(self.complete("heatmap", "redis.service", ""), ["requests.server.firstByte", "requests.server.latency"])
         self.assertEqual(self.complete("heatmap", "redis.service", "requests.server.l"), ["requests.server.latency"])
         self.assertEqual(self.complete("heatmap", "redis.service", "requests.server.latency", ""), [""])
         self.assertEqual(self.complete("history", "redis.service", "requests.server.c"), ["requests.server.connections.acceptQueueMax", "requests.server.count"])
