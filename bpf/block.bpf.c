@@ -156,6 +156,7 @@ int BPF_PROG(block_start, struct request *request) {
         b.kind = request_kind(request);
         if (bpf_map_update_elem(&blocks, &key, &b, BPF_ANY) < 0)
                 statistics_count(QOS_STATISTIC_BLOCKS_LOST);
+        contention_book_cost(b.book, b.start, 1);
         return 0;
 }
 
@@ -165,8 +166,10 @@ int BPF_PROG(block_issue, struct request *request) {
         struct block *b;
 
         b = block_find(key);
-        if (b)
+        if (b) {
                 b->issued = bpf_ktime_get_ns();
+                contention_book_cost(b->book, b->issued, 1);
+        }
         return 0;
 }
 
@@ -225,6 +228,7 @@ static __always_inline int block_completed(struct request *request, unsigned int
         contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_BYTES + kind, bytes);
         if (b->writeback && kind == QOS_BLOCK_WRITES)
                 contention_sum_add(c, QOS_BLOCK_WRITEBACK_BYTES, bytes);
+        contention_book_cost(b->book, now, 1);
         return 0;
 }
 
@@ -242,7 +246,7 @@ int BPF_PROG(block_complete_too, struct request *request, int error, unsigned in
 }
 
 static __always_inline int block_is_done(struct request *request) {
-        __u64 now, queued, served, key = (__u64) request;
+        __u64 now, book, queued, served, key = (__u64) request;
         struct qos_contention *c;
         struct block *b;
         __u32 row;
@@ -267,7 +271,9 @@ static __always_inline int block_is_done(struct request *request) {
                         contention_add(c, reads ? QOS_BLOCK_READ_DEVICE : QOS_BLOCK_WRITE_DEVICE, served);
                 }
         }
+        book = b->book;
         bpf_map_delete_elem(&blocks, &key);
+        contention_book_cost(book, now, 1);
         return 0;
 }
 

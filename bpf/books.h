@@ -12,6 +12,7 @@
 #define WINDOW_WAITS (1U << 13)
 #define row_loop(n, step, data) bpf_loop(n, step, data, 0)
 #include "accumulate.h"
+#include "cost.h"
 #include "exchange.h"
 #include "service.h"
 
@@ -98,6 +99,43 @@ static __always_inline struct qos_unit* unit_get(const struct qos_owner *owner) 
         if (!u || u->generation != o.generation)
                 return NULL;
         return u;
+}
+
+/* ---- what it costs -------------------------------------------------------------------------------------------- */
+
+/* A run of a program, from where it knows whose it is. */
+struct cost {
+        struct qos_owner owner;
+        __u64 begin;            /* CLOCK_MONOTONIC ns; 0: it is not measured */
+};
+
+/* When a run begins that is measured, else 0, which is read from where the verifier does not know it: it would walk all that follows twice. */
+#define cost_begin_turn(of) (cost_turn(&(of)->turn) ? bpf_ktime_get_ns() : *(const volatile __u32*) &(of)->never)
+
+static __always_inline void cost_begin(struct cost *cost, const struct qos_owner *owner, struct qos_unit *u) {
+        cost->owner = owner_read(owner);
+        cost->begin = cost_begin_turn(u);
+}
+
+__attribute__((noinline, weak)) int cost_book(const struct cost *cost) {
+        __u64 now = bpf_ktime_get_ns();
+        struct qos_unit *u;
+
+        if (!cost)
+                return 0;
+        u = unit_get(&cost->owner);
+        if (!u)
+                return 0;
+        /* Not all that runs books anything else */
+        window_enter(u, now);
+        __sync_fetch_and_add(&u->sums[QOS_SUM_COST], cost_nsec(cost->begin, now) * COST_RUNS);
+        return 0;
+}
+
+static __always_inline void cost_end(struct cost *cost) {
+        if (cost->begin != 0)
+                cost_book(cost);
+        cost->begin = 0;
 }
 
 /* ---- booking -------------------------------------------------------------------------------------------------- */

@@ -26,6 +26,8 @@ enum qos_shard_counter {
         QOS_SHARD_MIGRATIONS,   /* it came to run on another CPU than the time before */
         QOS_SHARD_WAKE_UPS,     /* it was woken */
         QOS_SHARD_FUTEX_WAKES,  /* a thread was woken by one of the unit that is in futex(2) */
+        QOS_THREAD_COUNTERS,    /* those that each thread has for itself, too */
+        QOS_SHARD_COST = QOS_THREAD_COUNTERS, /* nanoseconds of programs, by those that were measured (cost.h) */
         QOS_SHARD_COUNTERS,
 };
 
@@ -120,6 +122,7 @@ enum qos_contention_sum {
         QOS_MEMORY_RECLAIM_NSEC,
         QOS_MEMORY_THROTTLE_NSEC,
         QOS_BLOCK_WRITEBACK_BYTES, /* that others have written for the unit */
+        QOS_COST_NSEC,          /* of the programs that add to these */
         QOS_BLOCK_FIRST_SUM,    /* by row, then by enum qos_block_sum */
         QOS_CONTENTION_SUMS = QOS_BLOCK_FIRST_SUM + QOS_BLOCK_ROWS * QOS_BLOCK_SUMS,
 };
@@ -284,7 +287,7 @@ struct qos_thread {
         __u64 book;             /* as in the thread's word */
         __u64 nsec;             /* for how long it has been in its state, included in times */
         __u64 times[QOS_STATES];
-        __u64 counters[QOS_SHARD_COUNTERS];
+        __u64 counters[QOS_THREAD_COUNTERS];
         __u32 tid;              /* as qosd sees them; 0: it does not */
         __u32 pid;
         __u32 state;

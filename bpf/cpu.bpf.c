@@ -644,8 +644,22 @@ static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now
 
 static __always_inline void thread_count(struct thread *t, struct qos_shard *s, __u64 counter) {
         shard_count(s, counter);
-        GRID_BOUND(counter, QOS_SHARD_COUNTERS);
+        GRID_BOUND(counter, QOS_THREAD_COUNTERS);
         t->counters[counter]++;
+}
+
+/* A run that began then was for a thread of this book, where no other program can write the shard. */
+__attribute__((noinline, weak)) int thread_book_cost(__u64 word, __u64 begin) {
+        struct qos_shard *s = shard_get(word, bpf_get_smp_processor_id());
+
+        if (s)
+                s->counters[QOS_SHARD_COST] += cost_nsec(begin, bpf_ktime_get_ns()) * COST_RUNS;
+        return 0;
+}
+
+static __always_inline void thread_end_cost(__u64 word, __u64 begin) {
+        if (begin != 0)
+                thread_book_cost(word, begin);
 }
 
 /* A part of a time that was booked as one state was in another. served: the serving clock when it came to the state that it has left.
@@ -838,8 +852,8 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
         struct turns *here;
         struct qos_shard *s;
         struct thread *t;
+        __u64 now, word, begin;
         __u32 zero = 0;
-        __u64 now;
 
         /* Nobody books the time in which a CPU has nothing to do */
         now = prev->pid == 0 ? queue_now(prev) : queue_switched(prev);
@@ -848,7 +862,9 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                 turns_note(here, task_turn_group(prev), now);
 
         t = thread_of(prev);
-        if (t && *(volatile __u64*) &t->word & THREAD_STATE) {
+        word = t ? *(volatile __u64*) &t->word : 0;
+        if (t && word & THREAD_STATE) {
+                begin = cost_begin_turn(t);
                 answers_turn(prev, t, false);
                 if (state & TASK_DEAD)
                         thread_leave(t, prev, QOS_STATE_NONE, now, &s);
@@ -874,12 +890,16 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                                 t->row = row;
                         }
                 }
+                thread_end_cost(word, begin);
         }
 
         t = thread_of(next);
-        if (t && *(volatile __u64*) &t->word & THREAD_STATE) {
+        word = t ? *(volatile __u64*) &t->word : 0;
+        if (t && word & THREAD_STATE) {
+                begin = cost_begin_turn(t);
                 thread_run(t, next, prev, queue_switched(next));
                 answers_turn(next, t, true);
+                thread_end_cost(word, begin);
         }
         return 0;
 }
@@ -888,17 +908,19 @@ SEC("tp_btf/sched_wakeup")
 int BPF_PROG(cpu_wake, struct task_struct *task) {
         struct thread *t;
         struct qos_shard *s;
-        __u64 since, now;
+        __u64 word, begin, since, now;
         __u32 state;
 
         t = thread_of(task);
         if (!t)
                 return 0;
         /* It was about to wait and has not left the CPU yet, or has been made to leave it before it could */
-        state = *(volatile __u64*) &t->word & THREAD_STATE;
+        word = *(volatile __u64*) &t->word;
+        state = word & THREAD_STATE;
         if (state <= QOS_STATE_THROTTLED)
                 return 0;
 
+        begin = cost_begin_turn(t);
         since = t->since;
         now = queue_now(task);
         state = thread_set(t, ready_state(t, task), now, &s);
@@ -907,6 +929,7 @@ int BPF_PROG(cpu_wake, struct task_struct *task) {
                 if (state > QOS_STATE_THROTTLED)
                         thread_end_wait(t, state, now - since);
         }
+        thread_end_cost(word, begin);
         return 0;
 }
 
@@ -952,6 +975,7 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         t->since = now;
         t->served = serving_get(book, now);
         t->queue = NULL;
+        t->turn = cost_first_turn(task->pid);
         if (__sync_val_compare_and_swap(&t->word, 0, book | QOS_STATE_RUN_QUEUE) == 0) {
                 shard_enter(s, book, now);
                 shard_move(s, QOS_STATE_NONE, QOS_STATE_RUN_QUEUE, now, t->served);
@@ -1018,10 +1042,14 @@ int BPF_PROG(cpu_waking, struct task_struct *task) {
         struct qos_shard *s;
         struct call call;
         struct thread *t;
+        __u64 begin;
 
         t = thread_of(task);
-        if (t)
+        if (t) {
+                begin = cost_begin_turn(t);
                 thread_note_waker(t, task, waker);
+                thread_end_cost(*(volatile __u64*) &t->word, begin);
+        }
 
         t = thread_of(waker);
         if (!t)
@@ -1236,10 +1264,11 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                         t->locked = 0;
                         t->known = (struct known) {};
                         t->rival = (struct rival) {};
+                        t->turn = cost_first_turn(task->pid);
                         t->row = state > QOS_STATE_THROTTLED ? thread_get_row(t, task, word, state, &w) : 0;
                         for (int i = 0; i < QOS_STATES; i++)
                                 t->times[i] = 0;
-                        for (int i = 0; i < QOS_SHARD_COUNTERS; i++)
+                        for (int i = 0; i < QOS_THREAD_COUNTERS; i++)
                                 t->counters[i] = 0;
                 }
                 done = __sync_val_compare_and_swap(&t->word, old, word) == old;

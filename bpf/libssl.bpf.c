@@ -360,8 +360,14 @@ static __always_inline struct unsealed* library_find(const struct unsealed_key *
 /* The largest buffer that is looked at. The functions that take an int cannot be given more. */
 #define BUFFER_MAX 0x7fffffffU
 
-SEC("uprobe.multi")
-int library_enter(struct pt_regs *ctx) {
+static __always_inline void cost_begin_for(struct cost *cost, const struct qos_owner *owner) {
+        struct qos_unit *u = unit_get(owner);
+
+        if (u)
+                cost_begin(cost, owner, u);
+}
+
+static __always_inline int call_begins(struct pt_regs *ctx, struct cost *cost) {
         struct task_struct *task = bpf_get_current_task_btf();
         __u32 kind = bpf_get_attach_cookie(ctx), skip;
         struct unsealed_key key = {};
@@ -372,6 +378,7 @@ int library_enter(struct pt_regs *ctx) {
 
         if (!task_owner(&owner) || !watch_get(&owner))
                 return 0;
+        cost_begin_for(cost, &owner);
         call = bpf_task_storage_get(&library_calls, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!call) {
                 statistics_count(QOS_STATISTIC_CALLS_LOST);
@@ -420,7 +427,15 @@ int library_enter(struct pt_regs *ctx) {
 }
 
 SEC("uprobe.multi")
-int library_leave(struct pt_regs *ctx) {
+int library_enter(struct pt_regs *ctx) {
+        struct cost cost = {};
+        int r = call_begins(ctx, &cost);
+
+        cost_end(&cost);
+        return r;
+}
+
+static __always_inline int call_ends(struct pt_regs *ctx, struct cost *cost) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct unsealed_key key;
         struct library_call *call;
@@ -439,6 +454,7 @@ int library_leave(struct pt_regs *ctx) {
         call->key.ssl = 0;
         if (!(call->kind & (QOS_CALL_READS | QOS_CALL_WRITES)) || !task_owner(&owner))
                 return 0;
+        cost_begin_for(cost, &owner);
 
         n = (__s32) PT_REGS_RC(ctx);
         if (call->count != 0 && n > 0) {
@@ -463,6 +479,15 @@ int library_leave(struct pt_regs *ctx) {
         }
         unsealed_leave(o);
         return 0;
+}
+
+SEC("uprobe.multi")
+int library_leave(struct pt_regs *ctx) {
+        struct cost cost = {};
+        int r = call_ends(ctx, &cost);
+
+        cost_end(&cost);
+        return r;
 }
 
 /* ---- where it is ---------------------------------------------------------------------------------------------- */

@@ -28,6 +28,8 @@ struct strain {
         __u64 major;
         __u64 fault_since;      /* CLOCK_MONOTONIC ns */
         __u64 reclaim_since;
+        __u32 turn;             /* of the run that is measured next (cost.h): faults come by the hundred thousand */
+        __u32 never;            /* 0, see cost_begin_turn() */
 };
 
 struct {
@@ -54,30 +56,36 @@ static __always_inline struct strain* strain_get(struct task_struct *task, __u64
                 s->minor = begun ? 0 : task->min_flt;
                 s->major = begun ? 0 : task->maj_flt;
                 s->fault_since = s->reclaim_since = 0;
+                s->turn = cost_first_turn(task->pid);
                 s->book = book;
                 s->loaded_at = loaded_at;
         }
         return book ? s : NULL;
 }
 
+static __always_inline void strain_end_cost(__u64 book, __u64 begin) {
+        if (begin != 0)
+                contention_book_cost(book, begin, COST_RUNS);
+}
+
 /* The thread itself and the iterator may do this at once: what the one has booked too much the other takes off. */
 static __always_inline void faults_book(struct task_struct *task) {
-        __u64 book, minor, major;
+        __u64 book, begin, minor, major;
         struct qos_contention *c;
         struct strain *s;
 
         s = strain_get(task, &book, /* begun= */ false);
         if (!s)
                 return;
+        begin = cost_begin_turn(s);
         minor = *(volatile unsigned long*) &task->min_flt;
         major = *(volatile unsigned long*) &task->maj_flt;
-        if (minor == s->minor && major == s->major)
-                return;
-        c = contention_enter(book, bpf_ktime_get_ns());
-        if (!c)
-                return;
-        contention_count(c, QOS_MEMORY_MINOR_FAULTS, minor - __sync_lock_test_and_set(&s->minor, minor));
-        contention_count(c, QOS_MEMORY_MAJOR_FAULTS, major - __sync_lock_test_and_set(&s->major, major));
+        c = minor != s->minor || major != s->major ? contention_enter(book, bpf_ktime_get_ns()) : NULL;
+        if (c) {
+                contention_count(c, QOS_MEMORY_MINOR_FAULTS, minor - __sync_lock_test_and_set(&s->minor, minor));
+                contention_count(c, QOS_MEMORY_MAJOR_FAULTS, major - __sync_lock_test_and_set(&s->major, major));
+        }
+        strain_end_cost(book, begin);
 }
 
 SEC("tp_btf/page_fault_user")
@@ -130,17 +138,19 @@ SEC("fexit/handle_mm_fault")
 int BPF_PROG(memory_fault_end, struct vm_area_struct *area, unsigned long address, unsigned int flags, void *regs, unsigned int result) {
         struct qos_contention *c;
         struct strain *s;
-        __u64 now;
+        __u64 now, begin;
 
         s = bpf_task_storage_get(&strains, bpf_get_current_task_btf(), 0, 0);
         if (!s || s->fault_since == 0)
                 return 0;
+        begin = cost_begin_turn(s);
         now = bpf_ktime_get_ns();
         c = contention_enter(s->book, now);
         if (c)
                 contention_sum_add(c, result & VM_FAULT_MAJOR || flags & FAULT_FLAG_TRIED ? QOS_MEMORY_MAJOR_NSEC : QOS_MEMORY_MINOR_NSEC,
                                now - s->fault_since);
         s->fault_since = 0;
+        strain_end_cost(s->book, begin);
         return 0;
 }
 
@@ -168,6 +178,7 @@ static __always_inline void reclaim_end(void) {
                 contention_sum_add(c, QOS_MEMORY_RECLAIM_NSEC, now - s->reclaim_since);
         }
         s->reclaim_since = 0;
+        contention_book_cost(s->book, now, 1);
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
@@ -202,7 +213,7 @@ SEC("tp_btf/balance_dirty_pages")
 int memory_throttle(__u64 *ctx) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct qos_contention *c;
-        __u64 book;
+        __u64 book, now;
         long pause;
 
         book = group_book(task->cgroups->dfl_cgrp);
@@ -218,11 +229,13 @@ int memory_throttle(__u64 *ctx) {
         }
         if (pause <= 0)
                 return 0;
-        c = contention_enter(book, bpf_ktime_get_ns());
+        now = bpf_ktime_get_ns();
+        c = contention_enter(book, now);
         if (c) {
                 contention_count(c, QOS_MEMORY_THROTTLES, 1);
                 contention_sum_add(c, QOS_MEMORY_THROTTLE_NSEC, pause * tick_nsec);
         }
+        contention_book_cost(book, now, 1);
         return 0;
 }
 

@@ -117,10 +117,11 @@ enum qos_state {
         QOS_STATE_HELD = QOS_STATE_NONE,
 };
 
-/* 64 bit sums: one per distribution (nanoseconds), then bytes, then what is known of QOS_SERVICE. */
+/* 64 bit sums: one per distribution (nanoseconds), then bytes, what all this costs, then what is known of QOS_SERVICE. */
 enum qos_sum {
         QOS_SUM_BYTES_IN = QOS_DISTRIBUTIONS,   /* payload of questions, each byte once */
         QOS_SUM_BYTES_OUT,                      /* payload of answers, each byte once */
+        QOS_SUM_COST,                           /* nanoseconds of programs, by those that were measured (cost.h) */
         QOS_SUM_ATTRIBUTED,                     /* questions that were answered by the thread that had read them … */
         QOS_SUM_STATES,                         /* … and in which state that was in between: from this plus the state on, and QOS_STATE_HELD */
         QOS_SUMS = QOS_SUM_STATES + QOS_STATES,
@@ -283,6 +284,9 @@ struct qos_unit {
         __s64 in_flight;        /* questions that began to arrive and whose answers have not all left */
         __s64 open;             /* connections */
         __u64 serving;          /* the clock of in_flight > 0 */
+        __u32 turn;             /* of the run that is measured next (cost.h) */
+        __u32 never;            /* 0, see cost_begin_turn() */
+        __u64 _padding;         /* what each run looks at is one line of the cache */
 
         /* Written by the iterators, for the reading that started them */
         __u64 listeners_session;

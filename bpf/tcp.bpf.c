@@ -82,8 +82,7 @@ static __attribute__((noinline)) int segment_lost(struct conn *c) {
         return zero();
 }
 
-SEC("cgroup_skb/ingress")
-int requests_ingress(struct __sk_buff *skb) {
+static __always_inline int packet_arrives(struct __sk_buff *skb, struct cost *cost) {
         struct exchange_effect effect = {};
         struct segment segment;
         struct qos_unit *u;
@@ -103,7 +102,7 @@ int requests_ingress(struct __sk_buff *skb) {
                 return 1;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         if (!c && sk->protocol == IPPROTO_UDP)
-                udp_arrive(skb, sk);
+                udp_arrive(skb, sk, cost);
         if (!c || c->kind == CONN_OTHER)
                 return 1;
         if (!segment_read(skb, &segment)) {
@@ -121,6 +120,7 @@ int requests_ingress(struct __sk_buff *skb) {
         u = unit_get(&c->owner);
         if (!u)
                 return 1;
+        cost_begin(cost, &c->owner, u);
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 1;
@@ -161,10 +161,18 @@ int requests_ingress(struct __sk_buff *skb) {
         return 1;
 }
 
+SEC("cgroup_skb/ingress")
+int requests_ingress(struct __sk_buff *skb) {
+        struct cost cost = {};
+        int r = packet_arrives(skb, &cost);
+
+        cost_end(&cost);
+        return r;
+}
+
 /* ---- content -------------------------------------------------------------------------------------------------- */
 
-SEC("tp_btf/skb_copy_datagram_iovec")
-int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
+static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct cost *cost) {
         struct tcp_sock *tp;
         struct qos_unit *u;
         struct sock *sk;
@@ -176,7 +184,7 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
                 return 0;
         /* Two hooks on one tracepoint would be two calls for each that reads */
         if (sk->__sk_common.skc_family == AF_UNIX)
-                return unix_content(skb, len);
+                return unix_content(skb, len, cost);
         if (connection_is_gone(sk))
                 return 0;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
@@ -190,6 +198,7 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
+        cost_begin(cost, &c->owner, u);
         if (c->kind == CONN_SERVER && c->found) {
                 u = conn_claim(sk, c, u);
                 if (!u)
@@ -222,10 +231,18 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
         return 0;
 }
 
+SEC("tp_btf/skb_copy_datagram_iovec")
+int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
+        struct cost cost = {};
+        int r = bytes_are_read(skb, len, &cost);
+
+        cost_end(&cost);
+        return r;
+}
+
 /* ---- departure ------------------------------------------------------------------------------------------------ */
 
-SEC("cgroup_skb/egress")
-int requests_egress(struct __sk_buff *skb) {
+static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cost) {
         struct exchange_effect effect = {};
         struct departure d = {};
         __u32 snd_nxt, written_end;
@@ -244,7 +261,7 @@ int requests_egress(struct __sk_buff *skb) {
         if (!sk)
                 return 1;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c && sk->protocol == IPPROTO_UDP && udp_depart(skb, sk)) {
+        if (!c && sk->protocol == IPPROTO_UDP && udp_depart(skb, sk, cost)) {
                 udp_asks(skb);
                 udp_sweep();
         }
@@ -260,6 +277,7 @@ int requests_egress(struct __sk_buff *skb) {
         u = unit_get(&c->owner);
         if (!u)
                 return 1;
+        cost_begin(cost, &c->owner, u);
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 1;
@@ -338,6 +356,15 @@ int requests_egress(struct __sk_buff *skb) {
         return 1;
 }
 
+SEC("cgroup_skb/egress")
+int requests_egress(struct __sk_buff *skb) {
+        struct cost cost = {};
+        int r = packet_leaves(skb, &cost);
+
+        cost_end(&cost);
+        return r;
+}
+
 /* Apart from requests_egress, and attached behind it, so that this is there only while a unit has the probe "tls". */
 SEC("cgroup_skb/egress")
 int library_egress(struct __sk_buff *skb) {
@@ -400,7 +427,7 @@ static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
 #define READ_UNSEALED 1
 
 /* c: NULL, or perhaps of a unit that is gone. */
-static __attribute__((noinline)) int server_has_read(struct sock *sk, struct conn *c) {
+static __attribute__((noinline)) int server_has_read(struct sock *sk, struct conn *c, struct cost *cost) {
         struct exchange_effect effect = {};
         struct tcp_sock *tp;
         struct qos_unit *u;
@@ -413,7 +440,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         struct place p;
         __u64 now, first_at, last_at;
 
-        if (!sk)
+        if (!sk || !cost)
                 return 0;
         u = c ? unit_get(&c->owner) : NULL;
         if (!u) {
@@ -424,6 +451,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         }
         if (c->kind == CONN_OTHER || c->kind == CONN_CLIENT)
                 return 0;
+        cost_begin(cost, &c->owner, u);
 
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
@@ -515,8 +543,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         return 0;
 }
 
-SEC("tp_btf/tcp_rcv_space_adjust")
-int BPF_PROG(requests_read, struct sock *sk) {
+static __always_inline int socket_is_read(struct sock *sk, struct cost *cost) {
         struct tcp_sock *tp;
         struct qos_unit *u;
         struct conn *c;
@@ -527,18 +554,28 @@ int BPF_PROG(requests_read, struct sock *sk) {
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         u = c && c->kind == CONN_CLIENT ? unit_get(&c->owner) : NULL;
         if (!u) {
-                if (server_has_read(sk, c) == READ_UNSEALED)
+                if (server_has_read(sk, c, cost) == READ_UNSEALED)
                         unsealed_has_read(sk);
                 return 0;
         }
         if (!(c->x.flags & EXCHANGE_PIPED))
                 return 0;
+        cost_begin(cost, &c->owner, u);
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 0;
         copied = tp->copied_seq - (tp->copied_seq == tp->rcv_nxt && fin_received(sk));
         /* Read without passing requests_content: spliced */
         return exchange_distance(copied, c->x.read_end) > 0 ? client_has_read(sk, c, u, copied, true) : 0;
+}
+
+SEC("tp_btf/tcp_rcv_space_adjust")
+int BPF_PROG(requests_read, struct sock *sk) {
+        struct cost cost = {};
+        int r = socket_is_read(sk, &cost);
+
+        cost_end(&cost);
+        return r;
 }
 
 /* The connection's own count, which has segments where a buffer that is sent again may be several. */
@@ -563,7 +600,7 @@ static __always_inline __u32 end_cell(int error, int old_state) {
         return QOS_CELL_ERRORS_RESET;
 }
 
-static __always_inline int state_changed(struct sock *sk, int old_state, int new_state) {
+static __always_inline int connection_changed(struct sock *sk, int old_state, int new_state, struct cost *cost) {
         struct exchange_effect effect = {};
         struct qos_owner owner;
         struct tcp_sock *tp;
@@ -622,6 +659,7 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
 
                 return s ? unsealed_forget(sk, s) : 0;
         }
+        cost_begin(cost, &c->owner, u);
         if (c->kind == CONN_CLIENT) {
                 /* shutdown() for writing alone may be part of a question */
                 if (new_state == TCP_CLOSE || new_state == TCP_CLOSE_WAIT ||
@@ -745,6 +783,14 @@ static __always_inline int state_changed(struct sock *sk, int old_state, int new
                         conn_count(c, u, false);
         }
         return 0;
+}
+
+static __always_inline int state_changed(struct sock *sk, int old_state, int new_state) {
+        struct cost cost = {};
+        int r = connection_changed(sk, old_state, new_state, &cost);
+
+        cost_end(&cost);
+        return r;
 }
 
 /* A task's program may be interrupted by packets that change the state of other sockets. The kernel lets no program interrupt

@@ -17,8 +17,10 @@ struct thread {
         __u64 woke;             /* the address at which it has last woken others by futex(2) */
         __u32 waited;           /* the state of its last wait, unless it was stopped: if its call goes on afterwards */
         __u32 writes;           /* odd while times or since are written */
+        __u32 turn;             /* of the run that is measured next (cost.h) */
+        __u32 never;            /* 0, see cost_begin_turn() */
         __u64 times[QOS_STATES]; /* ns, in states that it has left, and QOS_STATE_HELD */
-        __u64 counters[QOS_SHARD_COUNTERS];
+        __u64 counters[QOS_THREAD_COUNTERS];
         __u64 row;              /* of what it waits for, from 1, and above that its generation; 0: it has none */
         __u64 futex;            /* … its address; 0: it is none */
         const void *lock;       /* of the kernel, that it is about to wait for; NULL: none … */

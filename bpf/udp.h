@@ -502,15 +502,22 @@ __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struc
 
 /* ---- packets of a socket -------------------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bpf_sock *sk) {
+static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bpf_sock *sk, struct cost *cost) {
         struct udp_datagram d = {};
         struct udp_exchange *x;
         struct udp_socket *c;
+        struct qos_unit *u;
         __u64 now;
 
-        c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
-        if (!c || (c->kind != UDP_SERVER && c->kind != UDP_CLIENT) || !unit_get(&c->owner))
+        if (!cost)
                 return 0;
+        c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
+        if (!c || (c->kind != UDP_SERVER && c->kind != UDP_CLIENT))
+                return 0;
+        u = unit_get(&c->owner);
+        if (!u)
+                return 0;
+        cost_begin(cost, &c->owner, u);
         /* What is sent to a group, or to all, asks nobody in particular */
         if (skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST)
                 return 0;
@@ -540,12 +547,8 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
                 if (c->unanswered >= UDP_SINK)
                         return 0;
                 c->unanswered++;
-                if (bpf_map_update_elem(&udp_peers, &d.peer, &fresh, BPF_ANY) < 0) {
-                        struct qos_unit *u = unit_get(&c->owner);
-
-                        if (u)
-                                window_count(u, QOS_CELL_DROPS, 1);
-                }
+                if (bpf_map_update_elem(&udp_peers, &d.peer, &fresh, BPF_ANY) < 0)
+                        window_count(u, QOS_CELL_DROPS, 1);
                 return 0;
         }
 
@@ -668,12 +671,18 @@ static __always_inline __u32 udp_take(struct udp_exchange *x) {
 }
 
 /* Of a socket that is not bound: most never ask anything that is understood. */
-static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct udp_socket *c) {
+static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct udp_socket *c,
+                                                        struct cost *cost) {
         struct udp_datagram d = {};
         struct qos_owner owner;
+        struct qos_unit *u;
 
-        if (!skb || !sk || !task_owner(&owner) || !unit_get(&owner))
+        if (!skb || !sk || !cost || !task_owner(&owner))
                 return 0;
+        u = unit_get(&owner);
+        if (!u)
+                return 0;
+        cost_begin(cost, &owner, u);
         if (!udp_parse(skb, false, 0, &d) || d.kind != DATAGRAM_DNS_QUESTION)
                 return 0;
         if (!c) {
@@ -692,18 +701,20 @@ static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, s
         return 1;
 }
 
-static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct udp_socket *c) {
+static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct udp_socket *c,
+                                                        struct cost *cost) {
         struct udp_exchange *x = NULL;
         struct udp_datagram d = {};
         struct qos_unit *u;
         __u32 open;
         __u64 now;
 
-        if (!skb || !sk || !c || c->kind != UDP_SERVER)
+        if (!skb || !sk || !c || !cost || c->kind != UDP_SERVER)
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
+        cost_begin(cost, &c->owner, u);
         if (!udp_parse(skb, false, c->cookie, &d)) {
                 statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
                 return 0;
@@ -773,8 +784,8 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
 }
 
 /* True: the unit asks, see udp_asks(). That is not called from where it is seen, as there is too little room on the stack. */
-static __always_inline bool udp_depart(struct __sk_buff *skb, struct bpf_sock *sk) {
+static __always_inline bool udp_depart(struct __sk_buff *skb, struct bpf_sock *sk, struct cost *cost) {
         struct udp_socket *c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
 
-        return c && c->kind != UDP_CLIENT ? udp_server_departs(skb, sk, c) : udp_client_departs(skb, sk, c);
+        return c && c->kind != UDP_CLIENT ? udp_server_departs(skb, sk, c, cost) : udp_client_departs(skb, sk, c, cost);
 }

@@ -165,14 +165,14 @@ static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
 }
 
 /* A datagram was queued, perhaps an answer: the server is the one who is sending. */
-static __attribute__((noinline)) int unix_answered(struct sock *sk) {
+static __attribute__((noinline)) int unix_answered(struct sock *sk, struct cost *cost) {
         struct qos_owner owner;
         struct unix_conn *c;
         struct qos_unit *u;
         __u32 bytes;
         __u64 now;
 
-        if (!sk)
+        if (!sk || !cost)
                 return 0;
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
         if (!c || c->kind != UNIX_ASKER || !task_owner(&owner) || !owner_equal(&owner, &c->owner))
@@ -180,6 +180,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk) {
         u = unit_get(&owner);
         if (!u)
                 return 0;
+        cost_begin(cost, &owner, u);
 
         now = bpf_ktime_get_ns();
         bpf_spin_lock(&c->lock);
@@ -199,7 +200,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk) {
 
 /* Something was queued at a socket that was accepted, by the task that runs. asker: the other end; us: this one, which has the
  * listener's name. */
-static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct sock *sk, struct unix_sock *us) {
+static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct sock *sk, struct unix_sock *us, struct cost *cost) {
         struct exchange_effect effect = {};
         struct booking book = { .n = 1 };
         __u32 waiting, queued;
@@ -208,7 +209,7 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         struct qos_unit *u;
         bool first = false;
 
-        if (!asker || !sk || !us)
+        if (!asker || !sk || !us || !cost)
                 return 0;
         c = bpf_sk_storage_get(&unix_conns, asker, 0, 0);
         u = c ? unit_get(&c->owner) : NULL;
@@ -228,6 +229,7 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         }
         if (c->kind != UNIX_CLIENT)
                 return 0;
+        cost_begin(cost, &c->owner, u);
         waiting = asker->sk_receive_queue.qlen;
         queued = sk->sk_receive_queue.qlen;
         book.now = bpf_ktime_get_ns();
@@ -262,17 +264,18 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
 
 /* An answer was queued at the socket of a unit that asks; late: it was, and read, and is not noted yet. server: the other end's; NULL:
  * the unit has closed its own since. */
-static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server, bool late) {
+static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server, bool late, struct cost *cost) {
         struct exchange_effect effect = {};
         struct booking book = { .n = 1 };
         struct qos_unit *u;
         __u32 end;
 
-        if (!c)
+        if (!c || !cost)
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
+        cost_begin(cost, &c->owner, u);
         book.now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
@@ -305,8 +308,7 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
         return 0;
 }
 
-SEC("tp_btf/sk_data_ready")
-int BPF_PROG(requests_unix, struct sock *sk) {
+static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
         struct unix_conn *c;
         struct unix_sock *us;
         struct qos_unit *u;
@@ -317,7 +319,7 @@ int BPF_PROG(requests_unix, struct sock *sk) {
         if (sk->__sk_common.skc_family != AF_UNIX)
                 return 0;
         if (sk->sk_type == SOCK_DGRAM)
-                return unix_answered(sk);
+                return unix_answered(sk, cost);
         us = bpf_skc_to_unix_sock(sk);
         if (!us)
                 return 0;
@@ -330,9 +332,12 @@ int BPF_PROG(requests_unix, struct sock *sk) {
         if (unix_is_accepted(sk, us)) {
                 if (peer) {
                         c = bpf_sk_storage_get(&unix_conns, peer, 0, 0);
-                        if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ)
-                                unix_client_hears(c, us, true);
-                        unix_client_asks(peer, sk, us);
+                        if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ) {
+                                unix_client_hears(c, us, true, cost);
+                                cost_end(cost);
+                        }
+                        unix_client_asks(peer, sk, us, cost);
+                        cost_end(cost);
                 }
                 c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
                 u = c ? unit_get(&c->owner) : NULL;
@@ -352,6 +357,7 @@ int BPF_PROG(requests_unix, struct sock *sk) {
                 }
                 if (c->kind != UNIX_SERVER)
                         return 0;
+                cost_begin(cost, &c->owner, u);
 
                 queued = sk->sk_receive_queue.qlen;
                 now = bpf_ktime_get_ns();
@@ -368,13 +374,14 @@ int BPF_PROG(requests_unix, struct sock *sk) {
         if (!peer) {
                 /* It was closed between the answer and this note of it. Who had not read it by then has no answer */
                 if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ)
-                        unix_client_hears(c, NULL, false);
+                        unix_client_hears(c, NULL, false, cost);
                 return unix_depart_late(sk);
         }
         if (c && c->kind == UNIX_CLIENT) {
                 us = bpf_skc_to_unix_sock(peer);
                 if (us)
-                        unix_client_hears(c, us, false);
+                        unix_client_hears(c, us, false, cost);
+                cost_end(cost);
         }
         c = bpf_sk_storage_get(&unix_conns, peer, 0, 0);
         if (!c || c->kind != UNIX_SERVER)
@@ -382,10 +389,20 @@ int BPF_PROG(requests_unix, struct sock *sk) {
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
+        cost_begin(cost, &c->owner, u);
         unix_depart(peer, c, u);
         if (c->kept_at != 0)
                 unix_forget(sk, c);
         return 0;
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(requests_unix, struct sock *sk) {
+        struct cost cost = {};
+        int r = data_is_queued(sk, &cost);
+
+        cost_end(&cost);
+        return r;
 }
 
 /* ---- a connection ends --------------------------------------------------------------------------------------------- */

@@ -268,7 +268,7 @@ static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
 /* A datagram is on its way to a task. It asks for an answer if who has sent it can get one, has a name and is connected: most of
  * those that log or notify are not. The state is kept with the client's socket, as the server's own has all of its clients.
  * Of positions: in_end is what was asked, read_end what of that was answered, both in bytes. */
-static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix_sock *us, int len) {
+static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix_sock *us, int len, struct cost *cost) {
         struct unix_sock *peer_us;
         struct qos_owner owner;
         struct unix_conn *c;
@@ -277,7 +277,7 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
         bool overlap;
         __u64 now;
 
-        if (!sender || !us)
+        if (!sender || !us || !cost)
                 return 0;
         peer = us->peer;
         if (!peer || !us->addr)
@@ -290,6 +290,7 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
         u = unit_get(&owner);
         if (!u)
                 return 0;
+        cost_begin(cost, &owner, u);
         c = bpf_sk_storage_get(&unix_conns, sender, 0, 0);
         if (!c || c->kind != UNIX_ASKER || !unit_get(&c->owner))
                 c = unix_learn(sender, &owner, unix_find_share(peer_us, u), UNIX_ASKER, 0);
@@ -374,7 +375,7 @@ static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_
 }
 
 /* Data on its way to the application, which is a server or not. What is spliced does not pass here, see unix_depart(). */
-static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) {
+static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, struct cost *cost) {
         struct exchange_effect effect = {};
         struct sock *sender, *sk;
         struct socket *socket;
@@ -388,7 +389,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         /* skb->sk has sent it. One that was closed meanwhile waits for no answer. Through struct socket, as a pointer to
          * another type may not be made of the one in skb */
         sender = skb->sk;
-        if (!sender)
+        if (!sender || !cost)
                 return 0;
         c = sender->sk_type == SOCK_DGRAM ? NULL : bpf_sk_storage_get(&unix_conns, sender, 0, 0);
         bytes = unix_look(skb->len, skb->data);
@@ -418,6 +419,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
                 /* The answer. When it leaves nobody can tell how much it is: the client may be faster than the look at it */
                 u = c->kind == UNIX_SERVER ? unit_get(&c->owner) : NULL;
                 if (u) {
+                        cost_begin(cost, &c->owner, u);
                         window_enter(u, bpf_ktime_get_ns());
                         share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, len);
                 }
@@ -430,7 +432,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         if (!us)
                 return 0;
         if (sender->sk_type == SOCK_DGRAM)
-                return unix_asked(sender, us, len);
+                return unix_asked(sender, us, len, cost);
         sk = us->peer;
         if (!sk)
                 return 0;
@@ -459,6 +461,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len) 
         u = unit_get(&c->owner);
         if (!u || c->kind != UNIX_SERVER)
                 return 0;
+        cost_begin(cost, &c->owner, u);
 
         if (!unix_is_packets(sk)) {
                 if (!unix_consumed(skb, &consumed))

@@ -107,6 +107,17 @@ static __always_inline void contention_sum_add(struct qos_contention *c, __u64 s
         __sync_fetch_and_add(&c->sums[sum], n);
 }
 
+/* A run of a program of "block" or "memory" for this book that began then, and stands for so many. */
+__attribute__((noinline, weak)) int contention_book_cost(__u64 book, __u64 begin, __u64 runs) {
+        struct qos_contention *c;
+        __u64 now = bpf_ktime_get_ns();
+
+        c = contention_enter(book, now);
+        if (c)
+                contention_sum_add(c, QOS_COST_NSEC, cost_nsec(begin, now) * runs);
+        return 0;
+}
+
 /* To be called before anything is booked at this time. */
 static __always_inline void shard_enter(struct qos_shard *s, __u64 word, __u64 now) {
         struct qos_contention *c;

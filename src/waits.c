@@ -93,7 +93,7 @@ static void threads_fold(ThreadsReading *t) {
 
                 for (unsigned i = 0; i < QOS_STATES; i++)
                         t->rest.times[i] += last->times[i];
-                for (unsigned i = 0; i < QOS_SHARD_COUNTERS; i++)
+                for (unsigned i = 0; i < QOS_THREAD_COUNTERS; i++)
                         t->rest.counters[i] += last->counters[i];
                 t->n_rest++;
         }
