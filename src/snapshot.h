@@ -235,7 +235,7 @@ typedef struct Snapshot {
         size_t n_rows;
         BlockDevice devices[QOS_BLOCK_ROWS]; /* those that the unit has used, with most time first; over the window */
         size_t n_devices;
-        double cost_share;      /* qosd's BPF run time for this unit per second of one CPU; NaN: not measured */
+        double cost_share;      /* what qosd's programs took for this unit, as a share of one CPU; NaN: nothing is measured */
         uint64_t drops;         /* since attach: events of this unit that could not be booked */
 } Snapshot;
 

@@ -506,20 +506,33 @@ static void contention_fill_read(Unit *u, const ContentionReading *reading, uint
         usage_fill(u, window, c);
 }
 
-static void contention_fill(Unit *u, uint64_t now, uint64_t window, bool clock, Metrics *ret, ContentionReading *ret_reading, uint64_t *signature) {
+/* False: it has books that could not be read. */
+static bool contention_fill(Unit *u, uint64_t now, uint64_t window, bool clock, Metrics *ret, ContentionReading *ret_reading, uint64_t *signature) {
         ContentionBook buffer[UNITS_MAX_LIMIT];
         ContentionBooks books;
 
         contention_set_absent(ret);
         *ret_reading = (ContentionReading) {};
         if (!unit_get_contention_books(u, buffer, &books))
-                return;
+                return true;
         if (u->contention_probes & PROBE_MEMORY)
                 faults_refresh(u->manager, now);
         if (contention_read(&books, now, window, ret_reading) < 0)
-                return;
+                return false;
         *signature ^= ret_reading->signature;
         contention_fill_read(u, ret_reading, window, true, clock, &ret->contention);
+        return true;
+}
+
+/* ---- what it costs ---- */
+
+static uint64_t contention_get_cost(const ContentionReading *reading) {
+        return reading->counts.counters[QOS_SHARD_COST] + reading->counts.sums[QOS_COST_NSEC];
+}
+
+/* In CPUs. What has books of contention has them since it was attached or later: not longer than the window of requests reaches. */
+static double cost_get_share(const WindowReading *reading, uint64_t contention) {
+        return reading->covered > 0 ? (double) (reading->sums[QOS_SUM_COST] + contention) / reading->covered : NAN;
 }
 
 /* ---- devices ---- */
@@ -642,9 +655,10 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
         rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
         total.signature = rows_get_signature(&rows_total, total.signature);
         unit_collect_usage(u);
-        contention_fill(u, now, window, clock_is_whole(u->manager, &books, &reading), &s.metrics, &contention, &(uint64_t) { 0 });
+        if (contention_fill(u, now, window, clock_is_whole(u->manager, &books, &reading), &s.metrics, &contention, &(uint64_t) { 0 }))
+                s.cost_share = cost_get_share(&reading, contention_get_cost(&contention));
         devices_fill(u, &contention, now, window, &s);
-        contention_fill(u, now, WINDOW_TOTAL, clock_is_whole(u->manager, &books, &total), &s.totals, &contention, &total.signature);
+        (void) contention_fill(u, now, WINDOW_TOTAL, clock_is_whole(u->manager, &books, &total), &s.totals, &contention, &total.signature);
 
         /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same seq */
         if (!at && u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&
@@ -928,18 +942,31 @@ void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size
         }
 }
 
-void unit_mark(Unit *u, WindowMark *ret) {
+/* What the programs of contention have taken by now; ABSENT: that cannot be read. */
+static uint64_t unit_get_contention_cost(Unit *u, uint64_t now) {
+        ContentionBook buffer[UNITS_MAX_LIMIT];
+        ContentionReading reading;
+        ContentionBooks books;
+
+        if (!unit_get_contention_books(u, buffer, &books))
+                return 0;
+        return contention_read_some(&books, now, WINDOW_TOTAL, /* cells= */ true, &reading) < 0 ? ABSENT : contention_get_cost(&reading);
+}
+
+void unit_mark(Unit *u, WindowMark *ret, uint64_t *ret_cost) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
         WindowBook buffer[UNITS_MAX_LIMIT];
         WindowBooks books;
 
         assert(u->view);
 
         unit_get_books(u, buffer, &books);
-        window_mark(&books, now_nsec(CLOCK_MONOTONIC), ret);
+        window_mark(&books, now, ret);
+        *ret_cost = unit_get_contention_cost(u, now);
 }
 
-void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
-        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Snapshot *ret) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC), cost_now;
         WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
         WindowBooks books;
@@ -966,6 +993,10 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret) {
         metrics_fill(u, &books, &total, WINDOW_ALL_DISTRIBUTIONS, now, &ret->totals);
         contention_set_absent(&ret->metrics);
         contention_set_absent(&ret->totals);
+        cost_now = unit_get_contention_cost(u, now);
+        if (cost != ABSENT && cost_now != ABSENT)
+                /* Its books may have been closed since, or be new */
+                ret->cost_share = cost_get_share(&reading, cost_now >= cost ? cost_now - cost : cost_now);
 }
 
 static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, enum qos_distribution d, const uint64_t *bins,

@@ -157,10 +157,10 @@ void unit_get_selected(Unit *u, uint64_t window_nsec, const Selector *selectors,
 /* The figures of an endpoint or a peer as metrics; those that it has not are absent. */
 void row_get_metrics(const Row *row, Metrics *ret);
 
-/* Remembers the present moment, of a unit with a view. */
-void unit_mark(Unit *u, WindowMark *ret);
+/* Remembers the present moment, of a unit with a view, and what the probes of contention have cost by then. */
+void unit_mark(Unit *u, WindowMark *ret, uint64_t *ret_cost);
 /* Takes a reading of what happened since. */
-void unit_get_snapshot_since(Unit *u, const WindowMark *mark, Snapshot *ret);
+void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Snapshot *ret);
 
 /* "127.0.0.1:80", "[::1]:80", "*:80" */
 #define ADDRESS_STRING_MAX 109  /* of a Unix socket's path */

@@ -592,7 +592,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Cost,
-                FIELD_COMMENT("Run time of qosd's BPF programs for this unit, as a share of one CPU"),
+                FIELD_COMMENT("Run time of qosd's BPF programs for this unit over the window, by the runs that are measured, as a share of one CPU"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 /* Get() replies with it, List() and Subscribe() with others of its like */
@@ -621,7 +621,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
         DEFINE_BY_TYPE(contention, Contention, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("All counters since the attach, by the name of the metric"), \
         DEFINE(totals, SD_VARLINK_INT, SD_VARLINK_MAP|SD_VARLINK_NULLABLE), \
-        FIELD_COMMENT("What observing the unit costs; left out where it is not measured: the kernel books the time of programs for all units together"), \
+        FIELD_COMMENT("What observing the unit costs; left out where nothing of it is measured"), \
         DEFINE_BY_TYPE(cost, Cost, SD_VARLINK_NULLABLE), \
         FIELD_COMMENT("Events of this unit that could not be booked, since the attach"), \
         DEFINE(drops, SD_VARLINK_INT, 0)

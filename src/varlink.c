@@ -79,6 +79,7 @@ typedef struct Viewer {
 typedef struct Mark {
         Unit *unit;
         WindowMark mark;
+        uint64_t cost;
 } Mark;
 
 /* Diagnoses at a time: each reads the CPU time of all units at either end of its interval, which is some milliseconds. */
@@ -613,7 +614,7 @@ static int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varli
                         r = qos_error_set(&e, QOS_ERROR_NOT_MARKED, u->name, "'%s' was not marked on this connection", u->name);
                         return reply_error(link, r, &e);
                 }
-                unit_get_snapshot_since(u, &(*mark)->mark, &s);
+                unit_get_snapshot_since(u, &(*mark)->mark, (*mark)->cost, &s);
         } else
                 unit_get_selected(u, p.window, values.selectors, values.n, &s, values.rows);
 
@@ -809,7 +810,7 @@ static int vl_method_mark(sd_varlink *link, sd_json_variant *parameters, sd_varl
                         return -ENOMEM;
                 (*mark)->unit = u;
         }
-        unit_mark(u, &(*mark)->mark);
+        unit_mark(u, &(*mark)->mark, &(*mark)->cost);
         return sd_varlink_replybo(link, SD_JSON_BUILD_PAIR_STRING("unit", u->name));
 }
 

@@ -2,6 +2,7 @@
 """The daemon itself: what it leaves in the kernel, what it does when a part of the kernel or of the system is missing,
 and how it lives with PID 1 and the bus."""
 
+import contextlib
 import ctypes
 import errno
 import glob
@@ -12,9 +13,9 @@ import struct
 import time
 
 import scenario
-from scenario import (DBUS_ERROR, Client, Server, Talk, attach, check, configure_qosd, count, daemon_is_well,
+from scenario import (DBUS_ERROR, Client, Server, Talk, Varlink, attach, check, configure_qosd, count, daemon_is_well,
                       dbus_attach_error, equal, expect_total, fail, fresh_qosd, listed, load, preload_qosd, programs,
-                      qosctl, qosd_pid, run, snapshot, start_served, systemctl, test, unit_property, varlink,
+                      qosctl, qosd_pid, run, smaller, snapshot, start_served, systemctl, test, unit_property, varlink,
                       varlink_error, wait_for, wait_qosd)
 from test_views import metrics
 
@@ -564,10 +565,9 @@ def watched_by_the_watchdog():
     expect_total(s, 200)
 
 
-@test(exclusive=True)
-def statistics_of_programs():
-    """kernel.bpf_stats_enabled on: runs and their time; off: absent, with the hint."""
-    s = start_served(mode="thread")
+@contextlib.contextmanager
+def statistics():
+    """kernel.bpf_stats_enabled is on; gives what it was before."""
     # The container's own /proc/sys is read-only
     proc = f"{scenario.tools}/proc"
     os.makedirs(proc, exist_ok=True)
@@ -579,20 +579,53 @@ def statistics_of_programs():
         try:
             with open(path, "w") as f:
                 f.write("1")
-            load(s, connections=4, number=1000)
-            probes = programs()
-            check(sum(p.get("runs", 0) for p in probes) >= 2000, f"runs {[p.get('runs') for p in probes]}")
-            check(any(p.get("runTimeMean", 0) > 0 for p in probes), "no time per run")
-            check(varlink("GetStatus")["statisticsEnabled"], "statisticsEnabled")
+            yield old
         finally:
             with open(path, "w") as f:
                 f.write(old)
     finally:
         run("umount", proc)
+
+
+@test(exclusive=True)
+def statistics_of_programs():
+    """kernel.bpf_stats_enabled on: runs and their time; off: absent, with the hint."""
+    s = start_served(mode="thread")
+    with statistics() as old:
+        load(s, connections=4, number=1000)
+        probes = programs()
+        check(sum(p.get("runs", 0) for p in probes) >= 2000, f"runs {[p.get('runs') for p in probes]}")
+        check(any(p.get("runTimeMean", 0) > 0 for p in probes), "no time per run")
+        check(varlink("GetStatus")["statisticsEnabled"], "statisticsEnabled")
     if old.strip() == "0":
         check("bpf_stats_enabled" in qosctl("probes").stdout + qosctl("probes").stderr, "no hint how to get the time of a run")
         check(not varlink("GetStatus")["statisticsEnabled"], "statisticsEnabled")
     equal(varlink("GetStatus")["drops"], 0, "events that could not be booked")
+
+
+@test(exclusive=True)
+def what_a_unit_costs():
+    """Beside the kernel's own books, which have in them what runs for others, and what a run does before it knows the unit."""
+    s = Server(mode="thread")
+    attach(s, "--probes=requests,cpu")
+    s.start()
+    idle = start_served(mode="thread")
+
+    def booked():
+        return sum(p.get("runTime", 0) for p in programs())
+
+    with statistics(), Varlink() as v:
+        before = booked()
+        v.call("Mark", unit=s.name)
+        load(s, connections=8, number=smaller(40000))
+        m = v.call("Get", unit=s.name, sinceMark=True)
+        kernel = booked() - before
+    cost = m["cost"]["share"] * m["covered"]
+    check(kernel / 5 < cost < kernel, f"{cost} ns, of {kernel} ns that the kernel has booked for all programs")
+    whole = snapshot(s)
+    check(whole["cost"]["share"] * whole["covered"] >= .999 * cost, f"{whole['cost']} of {whole['covered']} ns, {cost} ns of it while it was under load")
+    equal(snapshot(idle)["cost"]["share"], 0, "cost of a unit that does nothing")
+    wait_for("what is over is not in the window", lambda: snapshot(s, "1s")["cost"]["share"] == 0)
 
 
 @test(exclusive=True)

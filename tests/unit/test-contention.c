@@ -151,7 +151,7 @@ static void test_random(unsigned seed, unsigned longest_ms) {
         struct qos_contention *c = book_new(START);
         Story *stories = new0(Story, THREADS);
         unsigned states[THREADS] = {};
-        uint64_t now = START, waits = 0;
+        uint64_t now = START, waits = 0, cost = 0;
 
         unit = new0(struct qos_unit, 1);
         check(stories && unit);
@@ -176,6 +176,9 @@ static void test_random(unsigned seed, unsigned longest_ms) {
                         shard_count(s, QOS_SHARD_WAITS + state);
                         waits++;
                 }
+                s->counters[QOS_SHARD_COST] += k;
+                c->sums[QOS_COST_NSEC] += 3 * k;
+                cost += k;
                 states[thread] = state;
                 stories[thread].events[stories[thread].n++] = (Event) { now, served_at(now), state };
 
@@ -210,7 +213,9 @@ static void test_random(unsigned seed, unsigned longest_ms) {
                                 for (unsigned i = 0; i < QOS_STATES; i++)
                                         sum += r.counts.counters[QOS_SHARD_WAITS + i];
                                 check(sum == waits);
-                        }
+                                check(r.counts.counters[QOS_SHARD_COST] == cost && r.counts.sums[QOS_COST_NSEC] == 3 * cost);
+                        } else
+                                check(r.counts.counters[QOS_SHARD_COST] <= cost && r.counts.sums[QOS_COST_NSEC] == 3 * r.counts.counters[QOS_SHARD_COST]);
                 }
         }
 

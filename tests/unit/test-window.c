@@ -295,6 +295,38 @@ static void test_move(void) {
         free(u);
 }
 
+/* What programs took is in the window in which they ran, whether they booked anything else or not, of all books together. */
+static void test_cost(void) {
+        uint64_t attached = 1000 * NSEC_PER_SEC, now = attached;
+        struct qos_unit *inner = unit_new_at(attached), *outer = unit_new_at(attached);
+        const WindowBook books[] = { { inner, attached }, { outer, attached } };
+        const WindowBooks both = { .books = books, .n = 2, .attached_at = attached };
+        static WindowMark mark;
+        WindowReading r;
+
+        for (unsigned i = 0; i < 40; i++) {
+                struct qos_unit *u = i % 2 ? inner : outer;
+
+                now = attached + i * 500 * NSEC_PER_MSEC;
+                if (i == 30)
+                        window_mark(&both, now, &mark);
+                window_enter(u, now);
+                u->sums[QOS_SUM_COST] += 1000;
+        }
+        check(window_read(&both, now, WINDOW_TOTAL, &r) >= 0);
+        check(r.sums[QOS_SUM_COST] == 40000);
+        check(window_read(books_of(inner, attached), now, WINDOW_TOTAL, &r) >= 0);
+        check(r.sums[QOS_SUM_COST] == 20000);
+        check(window_read(&both, now, 5 * NSEC_PER_SEC, &r) >= 0);
+        check(r.sums[QOS_SUM_COST] == (r.covered / (500 * NSEC_PER_MSEC) + 1) * 1000);
+        check(window_read(&both, now + 20 * NSEC_PER_SEC, 10 * NSEC_PER_SEC, &r) >= 0);
+        check(r.sums[QOS_SUM_COST] == 0 && r.covered > 0);
+        window_read_since(&both, now, &mark, &r);
+        check(r.sums[QOS_SUM_COST] == 10000);
+        free(inner);
+        free(outer);
+}
+
 /* What happened since a mark, at whatever moment that was: all of it and nothing else. */
 static void test_mark(void) {
         uint64_t attached = 1000 * NSEC_PER_SEC, now = attached, booked_at;
@@ -700,6 +732,7 @@ int main(void) {
         test_silence();
         test_move();
         test_carry();
+        test_cost();
         test_mark();
         test_young();
         test_books();
