@@ -108,6 +108,10 @@ def direct():
         equal(sum(d[key] for d in figures["devices"]), figures[key], f"{key} of {names}")
     check(all(os.path.exists(f"/sys/block/{n}") for n in names), f"no disks: {names}")
 
+    s = snapshot(u)
+    each = s["cost"]["share"] * s["covered"] / (figures["reads"] + figures["writes"])
+    check(100 < each < 100000, f"a request costs {each} ns")
+
     # A restart of qosd loses nothing
     kill_qosd()
     u.go("write-30")

@@ -130,6 +130,10 @@ def page_faults():
               f"{step}: {figures[0] - ours[0]} faults instead of {now[0] - truth[0]}")
         truth, ours = now, figures
 
+    s = snapshot(u)
+    each = s["cost"]["share"] * s["covered"] / ours[0]
+    check(10 < each < 100000, f"a fault costs {each} ns")
+
     kill_qosd()
     u.go("touch-301")
     now, figures = u.faults(), faults(u)
