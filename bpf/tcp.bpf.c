@@ -82,8 +82,40 @@ static __attribute__((noinline)) int segment_lost(struct conn *c) {
         return zero();
 }
 
-static __always_inline int packet_arrives(struct __sk_buff *skb, struct cost *cost) {
+/* With the length of a segment, which is less than that: what it says (SEGMENT_*) */
+#define SEGMENT_SAYS_SHIFT 29
+
+/* As client_arrives(), apart for the room on the stack. */
+static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_unit *u, __u64 segment, __u64 tcp, __u64 now) {
+        __u32 seq = segment >> 32, len = segment & ((1U << SEGMENT_SAYS_SHIFT) - 1), says = (__u32) segment >> SEGMENT_SAYS_SHIFT;
         struct exchange_effect effect = {};
+        struct place p;
+        bool idle;
+
+        if (!c || !u)
+                return 0;
+
+        bpf_spin_lock(&c->lock);
+        idle = c->x.open_at == 0;
+        if (says & SEGMENT_REMARK && exchange_is_idle(&c->x))
+                exchange_arrive_unasked(&c->x, now, seq, seq + len, tcp >> 32, tcp, &effect);
+        else
+                exchange_arrive(&c->x, now, seq, seq + len, tcp >> 32, tcp, &effect);
+        if (says & (idle ? SEGMENT_FAREWELL : SEGMENT_LAST_FAREWELL) && effect.bytes == len)
+                c->x.flags |= EXCHANGE_FAREWELL;
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+
+        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        if (!u)
+                return 0;
+        window_enter(u, now);
+        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+        share_apply(u, p.share, &effect);
+        return zero();
+}
+
+static __always_inline int packet_arrives(struct __sk_buff *skb, struct cost *cost) {
         struct segment segment;
         struct qos_unit *u;
         struct tcp_sock *tp;
@@ -91,8 +123,6 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct cost *co
         struct conn *c;
         __u32 rcv_nxt, window_end, says;
         __u64 now;
-        struct place p;
-        bool idle;
 
         sk = skb->sk;
         if (!sk)
@@ -141,23 +171,7 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct cost *co
                 return 1;
         }
 
-        bpf_spin_lock(&c->lock);
-        idle = c->x.open_at == 0;
-        if (says & SEGMENT_REMARK && exchange_is_idle(&c->x))
-                exchange_arrive_unasked(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
-        else
-                exchange_arrive(&c->x, now, segment.seq, segment.seq + segment.len, rcv_nxt, window_end, &effect);
-        if (says & (idle ? SEGMENT_FAREWELL : SEGMENT_LAST_FAREWELL) && effect.bytes == segment.len)
-                c->x.flags |= EXCHANGE_FAREWELL;
-        p = conn_note(c, &effect);
-        bpf_spin_unlock(&c->lock);
-
-        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
-        if (u) {
-                window_enter(u, now);
-                share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
-                share_apply(u, p.share, &effect);
-        }
+        server_arrives(c, u, (__u64) segment.seq << 32 | says << SEGMENT_SAYS_SHIFT | segment.len, (__u64) rcv_nxt << 32 | window_end, now);
         return 1;
 }
 
