@@ -26,19 +26,6 @@
 /* How long a reading is given again while nothing happens: rates are per time that passes. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
 
-static const char *const probe_table[] = { "requests", "tls", "cpu", "block", "memory" };
-
-ProbeMask probe_from_string(const char *s) {
-        for (size_t i = 0; i < ELEMENTSOF(probe_table); i++)
-                if (streq(s, probe_table[i]))
-                        return 1U << i;
-        return 0;
-}
-
-const char* probe_name(unsigned i) {
-        return i < ELEMENTSOF(probe_table) ? probe_table[i] : NULL;
-}
-
 const char* hold_type_to_string(HoldType t) {
         static const char *const table[_HOLD_TYPE_MAX] = {
                 [HOLD_ADMINISTRATOR] = "administrator",

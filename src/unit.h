@@ -30,11 +30,6 @@ struct qos_shard;
 typedef struct ContentionCounts ContentionCounts;
 typedef struct Usage Usage;
 
-/* "requests" → PROBE_REQUESTS; 0 if there is no such probe. */
-ProbeMask probe_from_string(const char *s);
-/* Iterates over the names of the probes; NULL after the last. */
-const char* probe_name(unsigned i);
-
 typedef enum HoldType {
         HOLD_ADMINISTRATOR,     /* "qosctl attach": until detach, an expiry, or the next boot */
         HOLD_FILE,              /* [X-QoS] in the unit's files: as long as it stands there */
