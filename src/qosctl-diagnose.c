@@ -130,7 +130,7 @@ static void print_threads(sd_json_variant *figures) {
                 print_wrapped("Threads, on average:", text, "", "");
         }
         if (value_real(figures, "cpus", &cpus) && value_real(figures, "idleCpus", &idle))
-                (void) printf("It may use %.0f CPUs, of which %.2f were idle.\n", cpus, idle);
+                (void) printf(cpus < 1.5 ? "It may use %.0f CPU, of which %.2f was idle.\n" : "It may use %.0f CPUs, of which %.2f were idle.\n", cpus, idle);
 }
 
 /* How old it is, and how much of it there is, so that who reads it knows what it is worth. */
