@@ -123,21 +123,6 @@ static const struct {
 
 /* ---- files ---------------------------------------------------------------------------------------------------- */
 
-static bool is_text(const char *s, size_t n) {
-        for (size_t i = 0; i < n; ) {
-                unsigned char c = s[i];
-                size_t l = c < 0x80 ? 1 : (c & 0xe0) == 0xc0 && c >= 0xc2 ? 2 : (c & 0xf0) == 0xe0 ? 3 : (c & 0xf8) == 0xf0 && c <= 0xf4 ? 4 : 0;
-
-                if (l == 0 || i + l > n || (c < 0x20 && c != '\t') || c == 0x7f)
-                        return false;
-                for (size_t k = 1; k < l; k++)
-                        if (((unsigned char) s[i + k] & 0xc0) != 0x80)
-                                return false;
-                i += l;
-        }
-        return true;
-}
-
 static char* strip(char *s) {
         s += strspn(s, " \t");
         for (size_t l = strlen(s); l > 0 && strchr(" \t\r", s[l - 1]); l--)
@@ -228,7 +213,7 @@ static int parse_file(const char *path, Config *c) {
                 if (used == 0)
                         first = line;
 
-                if (!is_text(buffer, n)) {
+                if (!text_is_valid(buffer, n)) {
                         log_warning("%s:%u: not UTF-8 text, ignoring the line.", path, line);
                         used = 0;
                         continue;

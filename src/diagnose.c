@@ -9,6 +9,7 @@
 #include "diagnose.h"
 #include "json.h"
 #include "manager.h"
+#include "parse.h"
 #include "probe.h"
 #include "waits.h"
 
@@ -209,6 +210,7 @@ static void thread_format(const char name[static 16], uint32_t tid, char ret[sta
                 (void) snprintf(ret, DIAGNOSIS_HOLDER_MAX, "%.15s (%" PRIu32 ")", name, tid);
         else
                 (void) snprintf(ret, DIAGNOSIS_HOLDER_MAX, "%.15s", name);
+        text_mend(ret);
 }
 
 /* Which thread ran most. */
@@ -279,6 +281,7 @@ static void users_fill(Unit *u, GroupCache *groups, const MachineReading *begin,
                         n++;
                         (void) snprintf(users[k].name, sizeof(users[k].name), "%s", name);
                         (void) snprintf(users[k].unit, sizeof(users[k].unit), "%s", strempty(unit));
+                        text_mend(users[k].unit);
                 }
                 users[k].value += value;
                 users[k].rate = NAN;
@@ -325,6 +328,7 @@ static void lock_format(const ResourceReading *r, char ret[static DIAGNOSIS_NAME
                 (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "%s", r->name);
         else
                 (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "0x%" PRIx64, (uint64_t) r->row.resource.id);
+        text_mend(ret);
 }
 
 static void locks_fill(const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
@@ -419,6 +423,7 @@ static void device_find_user(Unit *u, GroupCache *groups, const MachineReading *
                 if (!unit || group_cache_is_within(groups, u, end->block_users[most].user.group))
                         continue;
                 (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "%s", unit);
+                text_mend(ret);
                 return;
         }
 }
@@ -507,6 +512,7 @@ static void peers_fill(Unit *u, uint64_t window, DiagnosisEvidence *ret) {
                         continue;
                 (void) snprintf(peer.name, sizeof(peer.name), "%s", row_format_address(row, address));
                 (void) snprintf(peer.unit, sizeof(peer.unit), "%s", strempty(unit_find_listening(u, row)));
+                text_mend(peer.unit);
                 named_put(ret->peers, &ret->n_peers, &peer, named_time);
         }
 }

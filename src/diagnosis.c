@@ -4,6 +4,7 @@
 #include <stdarg.h>
 
 #include "diagnosis.h"
+#include "parse.h"
 #include "util.h"
 
 #define STATE(name, state) { "threads." name, offsetof(DiagnosisFigures, threads) + (state) * sizeof(double) }
@@ -723,6 +724,12 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
         qsort(d->findings, d->n_findings, sizeof(Finding), finding_compare);
 }
 
+/* With two long names in it a sentence may be cut off in the midst of a letter. */
+static void diagnosis_mend(Diagnosis *d) {
+        for (size_t i = 0; i < d->n_findings; i++)
+                text_mend(d->findings[i].text);
+}
+
 void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
         const DiagnosisFigures *f;
         bool stuck;
@@ -737,6 +744,7 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
         /* Means of less than ten requests are those of single ones */
         if (parts_read(f, &parts) && f->first_byte > 0 && f->rate * f->covered >= 10.0 * NSEC_PER_SEC) {
                 diagnose_requests(e, &parts, ret);
+                diagnosis_mend(ret);
                 return;
         }
 
@@ -749,4 +757,5 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
                 (void) snprintf(ret->text, sizeof(ret->text), "It has next to no requests to answer");
         diagnose_threads(e, stuck, ret);
         ret->verdict = ret->n_findings > 0 ? VERDICT_FOUND : stuck || isnan(f->rate) ? VERDICT_UNKNOWN : VERDICT_NOTHING;
+        diagnosis_mend(ret);
 }

@@ -10,3 +10,10 @@ int parse_time(const char *s, uint64_t *ret_nsec);
 
 /* "0.5", "20", without a sign, and where it ends; not as strtod(), which knows more than people write. */
 int parse_decimal(const char *s, const char **ret_end, double *ret);
+
+/* Whether it is UTF-8 without control characters but tabs: what both buses, and JSON, take. */
+bool text_is_valid(const char *s, size_t n);
+
+/* Makes it so: "?" for each byte that is not. Names of files, sockets and threads may be any bytes, and whoever cuts text off may do so
+ * in the midst of a letter. */
+void text_mend(char *s);

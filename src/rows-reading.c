@@ -6,6 +6,7 @@
 #include "manager.h"
 #include "metric.h"
 #include "nest.h"
+#include "parse.h"
 #include "probe.h"
 #include "rows-reading.h"
 
@@ -127,6 +128,7 @@ static int rows_read_book(const WindowBook *b, const uint64_t *sessions, uint64_
                 };
                 memcpy(row.row.address, name.address.address, sizeof(row.row.address));
                 memcpy(row.row.path, name.path, sizeof(name.path));
+                text_mend(row.row.path);
 
                 /* The first endpoint comes last, and has what no other has */
                 if (i == 0)

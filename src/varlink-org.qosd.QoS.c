@@ -880,7 +880,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 DEFINE_INPUT_WINDOW,
                 FIELD_COMMENT("When the readings were taken, all of them, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_OUTPUT(timestamp, SD_VARLINK_INT, 0),
-                FIELD_COMMENT("The readings, in the order of the units"),
+                FIELD_COMMENT("The readings, in the order of the units; without those that cannot be shown, which the log says why"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(snapshots, Snapshot, SD_VARLINK_ARRAY));
 
 static SD_VARLINK_DEFINE_METHOD(

@@ -478,6 +478,13 @@ static int unit_to_snapshot(Unit *u, const Connection *c, uint64_t window, sd_js
         return snapshot_to_json(u, &s, connection_may_see_peers(c, u), ret);
 }
 
+/* What cannot be shown of one unit is no reason to show nothing of the others. */
+static void unit_leave_out(Unit *u, int error) {
+        if (!u->unshown)
+                log_unit_warning_errno(u->name, error, "'%s' cannot be shown, it is left out: %m", u->name);
+        u->unshown = true;
+}
+
 /* Metrics that one call may name. */
 #define VALUES_MAX 1024U
 
@@ -667,7 +674,10 @@ static int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_
 
                 unit_get_snapshot_at(units[i], &now, p.window, &s);
                 r = snapshot_to_json(units[i], &s, connection_may_see_peers(c, units[i]), &v);
-                if (r >= 0)
+                if (r < 0) {
+                        unit_leave_out(units[i], r);
+                        r = 0;
+                } else
                         r = sd_json_variant_append_array(&array, v);
         }
         if (r < 0)
@@ -933,10 +943,11 @@ static int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varl
                         continue;
                 r = unit_to_list_entry(u, c, p.window, replies + n);
                 if (r < 0) {
-                        json_unref_all(replies, n);
-                        return r;
-                }
-                n++;
+                        if (only)
+                                return r;
+                        unit_leave_out(u, r);
+                } else
+                        n++;
         }
 
         return reply_many(link, replies, n);
@@ -1418,8 +1429,10 @@ static int connection_send_round(Connection *c) {
                         continue;
 
                 r = unit_to_snapshot(u, c, s->window, &v);
-                if (r < 0)
-                        return r;
+                if (r < 0) {
+                        unit_leave_out(u, r);
+                        continue;
+                }
                 r = sd_varlink_notifybo(c->link,
                                         SD_JSON_BUILD_PAIR_VARIANT("snapshot", v),
                                         SD_JSON_BUILD_PAIR_CONDITION(s->skipped > 0, "skipped", SD_JSON_BUILD_UNSIGNED(s->skipped)));

@@ -13,6 +13,7 @@
 #include "manager.h"
 #include "mappings.h"
 #include "nest.h"
+#include "parse.h"
 #include "probe.h"
 #include "threads.h"
 #include "waits.h"
@@ -40,29 +41,6 @@ static const ContentionBook* asked_get_book(const Asked *a, const struct qos_thr
                 if (a->books.books[i].map->generation == t->book >> THREAD_GENERATION_SHIFT)
                         return a->books.books + i;
         return NULL;
-}
-
-/* What a process calls itself may be any bytes; what is shown is text. */
-static void text_mend(char *s) {
-        for (unsigned char *p = (unsigned char*) s; *p; ) {
-                size_t n = *p < 0x80 ? 1 : (*p & 0xe0) == 0xc0 ? 2 : (*p & 0xf0) == 0xe0 ? 3 : (*p & 0xf8) == 0xf0 ? 4 : 0;
-                bool good = n > 1 ? *p != 0xc0 && *p != 0xc1 && *p < 0xf5 : n == 1 && *p >= 0x20 && *p != 0x7f;
-
-                for (size_t i = 1; good && i < n; i++)
-                        good = (p[i] & 0xc0) == 0x80;
-                /* Control characters, too */
-                if (good && n == 2)
-                        good = !(p[0] == 0xc2 && p[1] < 0xa0);
-                /* Longer than it need be, half of a pair, or none at all */
-                if (good && n > 2)
-                        good = !((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) ||
-                                 (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90));
-                if (!good) {
-                        *p = '?';
-                        n = 1;
-                }
-                p += n;
-        }
 }
 
 /* ---- threads -------------------------------------------------------------------------------------------------- */
@@ -640,8 +618,8 @@ const char* resource_format_cpu(const Unit *u, const struct qos_resource_row *ro
         unit = group_cache_get(groups, u->manager, row->resource.id);
         memcpy(thread, row->name, sizeof(thread));
         thread[sizeof(thread) - 1] = 0;
-        text_mend(thread);
         (void) snprintf(ret, size, "%s", unit ?: thread);
+        text_mend(ret);
         return unit;
 }
 

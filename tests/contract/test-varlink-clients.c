@@ -512,6 +512,29 @@ static void test_readings(void) {
         call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
 }
 
+/* One unit of which something is no text, however it came to be so, hides no other. */
+static void test_unshown(void) {
+        _cleanup_client_ Client *c = client_new(0), *stream = client_new(0);
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *first = NULL, *second = NULL;
+
+        call_succeeds(c, "Attach", "{\"unit\":\"a\"}");
+        call_succeeds(c, "Attach", "{\"unit\":\"b\"}");
+        manager_get_unit(manager, "a", NULL)->active_state[0] = '\xff';
+
+        check(call_more(c, "List", "{}") == 1);
+        client_send(c, "more", "List", "{\"unit\":\"a\"}");
+        client_expect_error(c, "io.systemd.System", NULL, NULL);
+        v = client_call(c, "GetMany", "{\"units\":[\"a\",\"b\"]}");
+        check(sd_json_variant_elements(message_parameter(v, "snapshots")) == 1);
+        client_send(stream, "more", "Subscribe", "{\"interval\":100000000}");
+        first = client_expect_reply(stream, "Subscribe");
+        second = client_expect_reply(stream, "Subscribe");
+        check(streq(sd_json_variant_string(sd_json_variant_by_key(message_parameter(second, "snapshot"), "unit")), "b.service"));
+
+        call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
+        call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
+}
+
 static void test_lease(void) {
         _cleanup_client_ Client *administrator = client_new(0), *client = client_new(0), *other = client_new(0);
 
@@ -963,6 +986,7 @@ int main(void) {
         test_history();
         test_attach_errors();
         test_readings();
+        test_unshown();
         test_lease();
         test_vanish_while_attaching();
         test_oneway();

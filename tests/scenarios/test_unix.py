@@ -105,6 +105,31 @@ def exchanges():
 
 
 @test()
+def path_that_is_no_text():
+    """A name of any bytes is shown with "?" for those that are no text, and hides neither the unit nor others."""
+    name = unit_name("unix")
+    path = f"/run/{name}-\udcff\udce9.sock"
+    u = attach(Unit(f"/bin/sh -c 'exec /usr/bin/python3 -B {SOURCES}/unixserver.py stream \"$(printf /run/{name}-\\\\\\\\377\\\\\\\\351.sock)\"'",
+                    name=name)).start()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+        s.settimeout(20)
+        s.connect(os.fsencode(path))
+        for _ in range(20):
+            ask(s)
+    expect_exchanges(u, 20)
+    shown = f"/run/{name}-??.sock"
+    equal([e["listen"] for e in server_figures(u)["endpoints"]], [shown], "endpoints")
+    check(u.name in qosctl("list").stdout, "the unit is not listed")
+    qosctl("status", u.name)
+    equal(scenario.varlink("GetMany", units=[u.name])["snapshots"][0]["unit"], u.name, "unit")
+    with scenario.Varlink() as v:
+        v.send("Subscribe", {"units": [u.name]}, more=True)
+        equal(v.reply()["snapshot"]["unit"], u.name, "unit")
+    metric = f"requests.server[{shown}].inFlight"
+    equal(scenario.varlink("Get", unit=u.name, metrics=[metric])["values"], {metric: 0}, "what is asked for by the name that is shown")
+
+
+@test()
 def ways_to_read_and_write():
     """Byte by byte, looked at first, spliced; answers in pieces and larger than any buffer."""
     u = attach(UnixServer()).start()

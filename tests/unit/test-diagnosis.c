@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "diagnosis.h"
+#include "parse.h"
 #include "util.h"
 
 #define US 1e3
@@ -380,6 +381,31 @@ static void test_dependency(void) {
                 check(d.findings[i].certainty == CERTAINTY_POSSIBLE);
 }
 
+/* A sentence that is too long for two names ends with a whole letter. */
+static void test_long_names(void) {
+        DiagnosisEvidence e = evidence();
+        Diagnosis d;
+
+        set_times(&e.now, 1 * MS, 21 * MS);
+        e.now.rate = 100;
+        e.now.asked = 200;
+        e.now.ask_time = 10 * MS;
+        e.now.threads[QOS_STATE_SOCKET] = 5;
+        e.peers[0] = (DiagnosisNamed) { .value = 10 * MS };
+        e.n_peers = 1;
+        for (size_t i = 0; i + 2 < DIAGNOSIS_NAME_MAX; i += 2)
+                memcpy(e.peers[0].name + i, "\xc3\xa9", 3);
+        memcpy(e.peers[0].unit, e.peers[0].name, sizeof(e.peers[0].name));
+        for (unsigned i = 0; i < 2; i++) {
+                const Finding *f = only(&e, FINDING_DEPENDENCY, &d);
+
+                check(strlen(f->text) == DIAGNOSIS_TEXT_MAX - 1);
+                check(text_is_valid(f->text, strlen(f->text)));
+                e.peers[0].name[0] = 'x';
+                memmove(e.peers[0].name + 1, e.peers[0].name + 2, sizeof(e.peers[0].name) - 2);
+        }
+}
+
 static void test_network(void) {
         DiagnosisEvidence e = evidence();
         DiagnosisFigures normal;
@@ -745,6 +771,7 @@ int main(void) {
         test_disk();
         test_lock_and_memory();
         test_dependency();
+        test_long_names();
         test_network();
         test_limit();
         test_normal();
