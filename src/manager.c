@@ -1683,7 +1683,7 @@ static void state_restore(Manager *m) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         sd_json_variant *units, *generation, *crossings, *crossings_begin, *contention_generation;
         const char *checksum;
-        bool same, adopted;
+        bool same, adopted, orphans = false;
         int r;
 
         r = m->state_path ? sd_json_parse_file(NULL, m->state_path, 0, &v, NULL, NULL) : -ENOENT;
@@ -1698,15 +1698,15 @@ static void state_restore(Manager *m) {
         units = sd_json_variant_by_key(v, "units");
         generation = sd_json_variant_by_key(v, "generation");
         contention_generation = sd_json_variant_by_key(v, "contentionGeneration");
+        /* Above those that were not noted before a crash, which groups and sockets have still: no more than units, or books, may be */
         if (sd_json_variant_is_unsigned(generation))
-                m->generation = sd_json_variant_unsigned(generation);
+                m->generation = sd_json_variant_unsigned(generation) + UNITS_MAX_LIMIT;
         crossings = sd_json_variant_by_key(v, "crossings");
         crossings_begin = sd_json_variant_by_key(v, "crossingsBegin");
         if (sd_json_variant_is_unsigned(crossings))
                 alarms_set_seq(m, sd_json_variant_unsigned(crossings),
                                sd_json_variant_is_unsigned(crossings_begin) ? sd_json_variant_unsigned(crossings_begin) : 0);
         if (sd_json_variant_is_unsigned(contention_generation))
-                /* Above those that were not noted before a crash: a book for each unit, at most */
                 m->contention_generation = sd_json_variant_unsigned(contention_generation) + UNITS_MAX_LIMIT;
 
         same = streq_ptr(checksum, probe_get_checksum(m->probe));
@@ -1727,9 +1727,14 @@ static void state_restore(Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && !m->units[i]->holds)
                         unit_let_go(m->units[i]);
-                else if (!m->units[i]) {
+                else if (!m->units[i])
                         history_forget(m, i);
-                        probe_remove_contention(m->probe, i);
+
+        /* Of units that were being attached, or folded, when the previous run ended */
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (!m->closed[i] && !(m->units[i] && m->units[i]->view) && probe_has_unit(m->probe, i)) {
+                        probe_remove_unit(m->probe, i);
+                        orphans = true;
                 }
 
         if (m->n_units == 0) {
@@ -1739,7 +1744,9 @@ static void state_restore(Manager *m) {
 
         manager_start_probe(m);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i])
+                if (m->units[i] && m->units[i]->view && orphans)
+                        unit_begin_groups(m->units[i]); /* some of which had gone over to them */
+                else if (m->units[i])
                         unit_observe(m->units[i]);
         manager_update_probes(m, NULL);
         manager_save(m);

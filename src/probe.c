@@ -1195,7 +1195,9 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, c
 
         assert(p->started);
         assert(slot < UNITS_MAX_LIMIT);
-        assert(p->unit_fds[slot] < 0);
+
+        /* The descriptor store is not ours alone */
+        probe_remove_unit(p, slot);
 
         fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_unit", sizeof(uint32_t), sizeof(struct qos_unit), 1, &options);
         if (fd < 0)
@@ -1237,15 +1239,23 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, c
 void probe_remove_unit(Probe *p, unsigned slot) {
         assert(slot < UNITS_MAX_LIMIT);
 
+        /* After a crash that may be there alone */
+        probe_remove_contention(p, slot);
         if (p->unit_fds[slot] < 0)
                 return;
 
-        probe_remove_contention(p, slot);
         (void) bpf_map_delete_elem(p->map_fds[MAP_UNITS], &slot);
         store_drop_unit("unit", slot);
-        (void) munmap(p->views[slot], sizeof(struct qos_unit));
+        if (p->views[slot])
+                (void) munmap(p->views[slot], sizeof(struct qos_unit));
         p->views[slot] = NULL;
         p->unit_fds[slot] = close_fd(p->unit_fds[slot]);
+}
+
+bool probe_has_unit(const Probe *p, unsigned slot) {
+        assert(slot < UNITS_MAX_LIMIT);
+
+        return p->unit_fds[slot] >= 0 || p->contention_fds[slot] >= 0 || p->shards_fds[slot] >= 0;
 }
 
 int probe_own_group(Probe *p, int fd, unsigned slot, uint32_t generation) {
@@ -1348,7 +1358,8 @@ int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t 
 
         assert(p->started);
         assert(slot < UNITS_MAX_LIMIT);
-        assert(p->contention_fds[slot] < 0 && p->shards_fds[slot] < 0);
+
+        probe_remove_contention(p, slot);
 
         initial = new0(struct qos_contention, 1);
         if (!initial)

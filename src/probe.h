@@ -113,7 +113,10 @@ const char* probe_get_more_failure(Probe *p, ProbeMask probe);
 
 /* The map of a unit. ret_view is mapped read-only and valid until probe_remove_unit(). */
 int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, const struct qos_unit **ret_view);
+/* … and its book of contention; what is there of them. */
 void probe_remove_unit(Probe *p, unsigned slot);
+/* Whether there is something of either. */
+bool probe_has_unit(const Probe *p, unsigned slot);
 
 /* The descriptor of the map, for others to read; it stays the probe's. -EOPNOTSUPP: they could not be told when to end that. */
 int probe_get_unit_fd(Probe *p, unsigned slot);

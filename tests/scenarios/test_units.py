@@ -330,6 +330,65 @@ def killed_qosd_loses_nothing():
     t.end()
 
 
+def kill_qosd_before_it_noted(name):
+    """As a crash in the midst of an attach: what is in the kernel and in the descriptor store nobody knows of."""
+    pid = scenario.qosd_pid()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with open("/run/qosd/state/units") as f:
+            state = json.load(f)
+        units = [u for u in state["units"] if u["name"] != name]
+        equal(len(units), len(state["units"]) - 1, "units in the state file")
+        state["units"] = units
+        state["generation"] -= 1
+        with open("/run/qosd/state/units", "w") as f:
+            json.dump(state, f)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    scenario.wait_qosd(pid)
+
+
+@test(exclusive=True)
+def killed_qosd_in_the_midst_of_an_attach():
+    """What was being attached is not, leaves nothing behind, and its requests are nobody else's."""
+    scenario.fresh_qosd()
+    slice = attach(unit_name("slice", ".slice"))
+    store = int(unit_property("qosd.service", "NFileDescriptorStore"))
+    a, b, c = (Server(mode="thread", settings=f"Slice={slice}" if n == 1 else "").start() for n in range(3))
+    attach(a)
+    maps = int(unit_property("qosd.service", "NFileDescriptorStore")) - store
+    check(maps >= 1, "nothing of a unit is in the descriptor store")
+    t = Talk(b, connections=3)
+    attach(b)
+    t.say("run 10")
+    expect_total(b, 30)
+    kill_qosd_before_it_noted(b.name)
+    equal(sorted(listed()), sorted([slice, a.name]), "attached units")
+    wait_for("what was left is gone", lambda: int(unit_property("qosd.service", "NFileDescriptorStore")) == store + maps)
+    pid = scenario.qosd_pid()
+
+    # Into the slot that it had
+    attach(c)
+    t.say("run 10")
+    load(b, connections=4, number=40)
+    load(c, connections=4, number=50)
+    load(a, connections=4, number=60)
+    expect_total(c, 50)
+    expect_total(a, 60)
+    # Around it there is still somebody, who has its groups and its sockets again
+    before = count(slice)
+    t.say("run 10")
+    load(b, connections=4, number=40)
+    expect_total(slice, before + 70)
+    attach(b)
+    t.say("run 10")
+    load(b, connections=4, number=40)
+    expect_total(b, 70)
+    expect_total(c, 50)
+    equal(scenario.qosd_pid(), pid, "qosd's process")
+    t.end()
+
+
 @test(exclusive=True)
 def unit_restarts_while_qosd_is_away():
     """What happens in qosd's absence happens to the unit all the same: restarted, stopped, started first."""
