@@ -576,6 +576,9 @@ static void unit_observe(Unit *u) {
                 if (r < 0) {
                         probe_remove_unit(m->probe, u->index);
                         u->view = NULL;
+                        u->contention = NULL; /* of before, see unit_reopen() */
+                        u->shards = NULL;
+                        u->contention_probes = 0;
                 }
         }
         if (r < 0) {
