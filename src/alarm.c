@@ -879,9 +879,8 @@ int alarms_to_json(const Unit *u, sd_json_variant **ret) {
                 if (a->source == ALARM_LEASE)
                         continue;
                 r = threshold_format(&a->rule, /* named= */ true, &rule);
-                if (r < 0)
-                        return r;
-                r = sd_json_variant_append_arraybo(&array,
+                if (r >= 0)
+                        r = sd_json_variant_append_arraybo(&array,
                                 SD_JSON_BUILD_PAIR_STRING("threshold", rule),
                                 /* If that is not what it is, it is still to be told */
                                 SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(a->told)),
@@ -891,8 +890,10 @@ int alarms_to_json(const Unit *u, sd_json_variant **ret) {
                                 SD_JSON_BUILD_PAIR_UNSIGNED("totalBefore", a->total_before),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("uid", a->uid),
                                 SD_JSON_BUILD_PAIR_CONDITION(!!a->origin, "origin", SD_JSON_BUILD_STRING(a->origin)));
-                if (r < 0)
-                        return r;
+                /* The others are */
+                if (r < 0 && !a->unsaved)
+                        log_unit_warning_errno(u->name, r, "The threshold '%s' of '%s' cannot be kept over a restart of qosd: %m", a->rule.name, u->name);
+                a->unsaved = r < 0;
         }
 
         *ret = TAKE_PTR(array);

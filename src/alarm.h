@@ -61,6 +61,7 @@ struct Alarm {
         void *lease_key;                /* as in struct Hold */
         char *origin;                   /* file and line; NULL: not from a file */
         bool seen;                      /* by the newest look at unit files (declared.c) */
+        bool unsaved;                   /* the last attempt to keep it failed, which was said */
 
         uint64_t since;                 /* of the state, CLOCK_REALTIME ns */
 

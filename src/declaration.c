@@ -2,6 +2,7 @@
 
 #include "declaration.h"
 #include "log.h"
+#include "parse.h"
 #include "threshold.h"
 #include "unit-file.h"
 
@@ -129,6 +130,10 @@ static int on_line(const char *section, char *line, unsigned number, void *userd
                 return 0;
         if (!line) {
                 log_warning("%s:%u: the line is longer than %u bytes, ignoring.", r->path, number, UNIT_FILE_LINE_MAX);
+                return 0;
+        }
+        if (!text_is_valid(line, strlen(line))) {
+                log_warning("%s:%u: not UTF-8 text, ignoring the line.", r->path, number);
                 return 0;
         }
         return set(r->declaration, r->path, number, line);

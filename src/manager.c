@@ -1485,16 +1485,18 @@ static int state_write(Manager *m) {
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *unit = NULL;
+                Unit *u;
 
                 /* Closed books are units that nobody holds */
                 if (!m->units[i] && !m->closed[i])
                         continue;
-                r = unit_to_json(m->units[i] ?: m->closed[i], &unit);
-                if (r < 0)
-                        return r;
-                r = sd_json_variant_append_array(&units, unit);
-                if (r < 0)
-                        return r;
+                u = m->units[i] ?: m->closed[i];
+                r = unit_to_json(u, &unit);
+                if (r >= 0)
+                        r = sd_json_variant_append_array(&units, unit);
+                if (r < 0 && !u->state_unsaved)
+                        log_unit_warning_errno(u->name, r, "A restart of qosd will forget that '%s' is attached: %m", u->name);
+                u->state_unsaved = r < 0;
         }
 
         r = sd_json_buildo(&v,

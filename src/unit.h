@@ -112,6 +112,7 @@ struct Unit {
         uint64_t violated_since, violated_until; /* see unit_note_violation(); 0: never */
 
         bool history_unsaved;           /* the last attempt failed, which was said */
+        bool state_unsaved;             /* … to note that it is attached */
         bool unshown;                   /* a reading could not be shown, which was said */
 
         /* See library.h */

@@ -123,6 +123,24 @@ def restarts():
     wait_for("it is let go", lambda: s.name not in listed())
 
 
+@test(exclusive=True)
+def line_that_is_no_text():
+    """It is said where it stands, the rest is in force, and all that is attached is kept over a crash."""
+    s, other = Server(mode="thread").start(), Server(mode="thread").start()
+    began = time.time()
+    path = drop_in(s, "[X-QoS]\nThreshold=good: requests.server.rate < 5 over 1s\n")
+    with open(path, "ab") as f:
+        f.write(b"Threshold=x: requests.server[/run/caf\xe9.sock].latency.p99 > 1ms\n")
+    reload()
+    wait_for("it is attached", lambda: s.name in listed())
+    equal(set(states(s)), {"good"}, "thresholds")
+    wait_for("it is said", lambda: journal_has(f"{path}:3: not UTF-8 text", began))
+    attach(other)
+    check(not journal_has("will forget", began), "what is attached is not kept")
+    kill_qosd()
+    check({s.name, other.name} <= set(listed()), f"attached: {listed()}")
+
+
 @test(exclusive=True, deadline=60)
 def wherever_it_stands():
     """In the unit file itself, in /etc and /run, under an alias, of a template, of all whose names begin so."""
