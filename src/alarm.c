@@ -653,7 +653,7 @@ static Alarm* unit_find_alarm(const Unit *u, const char *name) {
         return NULL;
 }
 
-static int alarm_new(Unit *u, const ThresholdRule *rule, AlarmSource source, uid_t uid, void *lease_key, const char *origin, Alarm **ret) {
+static int alarm_new(Unit *u, const ThresholdRule *rule, AlarmSource source, uid_t uid, uid_t owner_uid, void *lease_key, const char *origin, Alarm **ret) {
         uint64_t period = threshold_get_period(rule);
         Alarm **p = &u->alarms, *a;
 
@@ -669,6 +669,7 @@ static int alarm_new(Unit *u, const ThresholdRule *rule, AlarmSource source, uid
                 .rule = *rule,
                 .source = source,
                 .uid = uid,
+                .owner_uid = owner_uid,
                 .lease_key = lease_key,
                 .origin = origin ? strdup(origin) : NULL,
                 .since = now_nsec(CLOCK_REALTIME),
@@ -719,6 +720,11 @@ static int alarm_check_limits(const Unit *u, uid_t uid, QosError *e) {
         return 0;
 }
 
+/* Who owns the control group may not change what the administrator has set. */
+static bool alarm_is_for(const Alarm *a, uid_t owner_uid) {
+        return owner_uid == 0 || a->owner_uid == owner_uid;
+}
+
 int alarm_set(Manager *m, const AlarmRequest *request, Alarm **ret, QosError *e) {
         Alarm *a = NULL, *old;
         ThresholdRule rule;
@@ -735,7 +741,7 @@ int alarm_set(Manager *m, const AlarmRequest *request, Alarm **ret, QosError *e)
 
         if (request->source != ALARM_CONDITION)
                 a = unit_find_alarm(u, rule.name);
-        if (a && (a->source != request->source || a->lease_key != request->lease_key))
+        if (a && (a->source != request->source || a->lease_key != request->lease_key || !alarm_is_for(a, request->owner_uid)))
                 return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, rule.name, "'%s' has a threshold '%s' already, %s%s", u->name, rule.name,
                                      a->source == ALARM_FILE ? "from " : a->source == ALARM_LEASE ? "for as long as another client is connected" :
                                                                                                    "set by the administrator",
@@ -755,7 +761,7 @@ int alarm_set(Manager *m, const AlarmRequest *request, Alarm **ret, QosError *e)
                         return r;
         }
         old = a;
-        r = alarm_new(u, &rule, request->source, request->uid, request->lease_key, request->origin, &a);
+        r = alarm_new(u, &rule, request->source, request->uid, request->owner_uid, request->lease_key, request->origin, &a);
         if (r < 0)
                 return r;
         if (old)
@@ -776,7 +782,7 @@ int alarm_set(Manager *m, const AlarmRequest *request, Alarm **ret, QosError *e)
         return 0;
 }
 
-int alarm_clear(Manager *m, const char *unit, const char *name, void *lease_key, QosError *e) {
+int alarm_clear(Manager *m, const char *unit, const char *name, void *lease_key, uid_t owner_uid, QosError *e) {
         Alarm *a;
         Unit *u;
 
@@ -790,7 +796,7 @@ int alarm_clear(Manager *m, const char *unit, const char *name, void *lease_key,
         if (a->source == ALARM_FILE)
                 return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name, "'%s' of '%s' comes from %s, it goes when it is taken out there", name, u->name,
                                      strempty(a->origin));
-        if (a->lease_key != lease_key)
+        if (a->lease_key != lease_key || !alarm_is_for(a, owner_uid))
                 return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name, "'%s' of '%s' is somebody else's", name, u->name);
 
         alarm_end(a);
@@ -889,6 +895,7 @@ int alarms_to_json(const Unit *u, sd_json_variant **ret) {
                                 SD_JSON_BUILD_PAIR_UNSIGNED("goodBefore", a->good_before),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("totalBefore", a->total_before),
                                 SD_JSON_BUILD_PAIR_UNSIGNED("uid", a->uid),
+                                SD_JSON_BUILD_PAIR_CONDITION(a->owner_uid != 0, "ownerUid", SD_JSON_BUILD_UNSIGNED(a->owner_uid)),
                                 SD_JSON_BUILD_PAIR_CONDITION(!!a->origin, "origin", SD_JSON_BUILD_STRING(a->origin)));
                 /* The others are */
                 if (r < 0 && !a->unsaved)
@@ -903,7 +910,7 @@ int alarms_to_json(const Unit *u, sd_json_variant **ret) {
 typedef struct SavedAlarm {
         const char *threshold, *state, *origin;
         uint64_t since, violated_since, good_before, total_before;
-        uid_t uid;
+        uid_t uid, owner_uid;
 } SavedAlarm;
 
 static int alarm_from_json(Unit *u, sd_json_variant *v) {
@@ -915,6 +922,7 @@ static int alarm_from_json(Unit *u, sd_json_variant *v) {
                 { "goodBefore",    SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedAlarm, good_before),    0                 },
                 { "totalBefore",   SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedAlarm, total_before),   0                 },
                 { "uid",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid,      offsetof(SavedAlarm, uid),            SD_JSON_MANDATORY },
+                { "ownerUid",      SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid,      offsetof(SavedAlarm, owner_uid),      0                 },
                 { "origin",        SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedAlarm, origin),         0                 },
                 {}
         };
@@ -933,7 +941,7 @@ static int alarm_from_json(Unit *u, sd_json_variant *v) {
         if (state == _THRESHOLD_STATE_MAX)
                 return -EBADMSG;
 
-        r = alarm_new(u, &rule, saved.origin ? ALARM_FILE : ALARM_ADMINISTRATOR, saved.uid, NULL, saved.origin, &a);
+        r = alarm_new(u, &rule, saved.origin ? ALARM_FILE : ALARM_ADMINISTRATOR, saved.uid, saved.owner_uid, NULL, saved.origin, &a);
         if (r < 0)
                 return r;
         a->since = saved.since;

@@ -57,7 +57,7 @@ struct Alarm {
         uint64_t samples;               /* ABSENT: not known */
         ThresholdRule rule;
 
-        uid_t uid;
+        uid_t uid, owner_uid;
         void *lease_key;                /* as in struct Hold */
         char *origin;                   /* file and line; NULL: not from a file */
         bool seen;                      /* by the newest look at unit files (declared.c) */
@@ -104,7 +104,7 @@ typedef struct AlarmRequest {
         const char *unit;               /* as the client wrote it */
         const char *threshold;
         AlarmSource source;
-        uid_t uid;
+        uid_t uid, owner_uid;           /* as in struct Hold: the latter may change what is his own alone */
         void *lease_key;
         const char *origin;
         alarm_handler_t handler;
@@ -116,7 +116,7 @@ Alarms* alarms_free(Alarms *alarms);
 
 /* Sets a threshold, instead of the one of this name that the same source has set; or waits for a condition. */
 int alarm_set(Manager *m, const AlarmRequest *request, Alarm **ret, QosError *e);
-int alarm_clear(Manager *m, const char *unit, const char *name, void *lease_key, QosError *e);
+int alarm_clear(Manager *m, const char *unit, const char *name, void *lease_key, uid_t owner_uid, QosError *e);
 void alarm_free(Alarm *a);
 
 /* Takes back those of the unit that its files no longer have. */

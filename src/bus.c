@@ -57,6 +57,7 @@ struct Call {
         PolkitQuery *query;
         const Action *action;
         bool lease;
+        uid_t owner_uid;        /* as in struct Hold */
         bool running;           /* within manager_attach() */
         ProbeMask probes;
         ExcludeList excludes;
@@ -257,6 +258,7 @@ static void call_attach(Call *c) {
                 .excludes = c->excludes,
                 .type = c->lease ? HOLD_LEASE : HOLD_ADMINISTRATOR,
                 .uid = c->client->uid,
+                .owner_uid = c->owner_uid,
                 .owner = c->lease ? c->client->sender : NULL,
                 .lease_key = c->lease ? c->client : NULL,
                 .duration_usec = c->duration_usec,
@@ -281,7 +283,7 @@ static void call_detach(Call *c) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         int r;
 
-        r = manager_detach(c->client->server->manager, c->unit, c->lease ? c->client : NULL, &e);
+        r = manager_detach(c->client->server->manager, c->unit, c->lease ? c->client : NULL, c->owner_uid, &e);
         if (r < 0)
                 reply_error(c->message, r, &e);
         else
@@ -295,6 +297,7 @@ static void call_set_threshold(Call *c) {
                 .threshold = c->threshold,
                 .source = c->lease ? ALARM_LEASE : ALARM_ADMINISTRATOR,
                 .uid = c->client->uid,
+                .owner_uid = c->owner_uid,
                 .lease_key = c->lease ? c->client : NULL,
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -316,7 +319,7 @@ static void call_clear_threshold(Call *c) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         int r;
 
-        r = alarm_clear(c->client->server->manager, c->unit, c->threshold, c->lease ? c->client : NULL, &e);
+        r = alarm_clear(c->client->server->manager, c->unit, c->threshold, c->lease ? c->client : NULL, c->owner_uid, &e);
         if (r < 0)
                 reply_error(c->message, r, &e);
         else
@@ -398,7 +401,8 @@ static void call_authorize(Call *c) {
         Client *client = c->client;
         int r;
 
-        if (client->uid == 0 || manager_uid_owns(client->server->manager, c->unit, client->uid)) {
+        c->owner_uid = manager_uid_owns(client->server->manager, c->unit, client->uid) ? client->uid : 0;
+        if (client->uid == 0 || c->owner_uid != 0) {
                 on_authorized(1, c);
                 return;
         }

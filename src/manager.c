@@ -514,14 +514,24 @@ static void unit_begin_groups(Unit *u) {
                 nest_settle(u->manager);
 }
 
+static bool hold_is(const Hold *h, HoldType type, const void *lease_key, uid_t owner_uid) {
+        return h->type == type && h->lease_key == lease_key && (type != HOLD_ADMINISTRATOR || h->owner_uid == owner_uid);
+}
+
 int unit_get_excludes(const Unit *u, const AttachRequest *request, ExcludeList *ret) {
+        bool others = request && request->owner_uid == 0;
         ExcludeList l = {};
         int r;
 
-        if (request)
+        for (const Hold *h = u ? u->holds : NULL; h; h = h->next)
+                others = others || h->owner_uid == 0;
+        if (request && (!others || request->owner_uid == 0))
                 l = request->excludes;
         for (const Hold *h = u ? u->holds : NULL; h; h = h->next) {
-                if (request && h->type == request->type && h->lease_key == request->lease_key)
+                if (request && hold_is(h, request->type, request->lease_key, request->owner_uid))
+                        continue;
+                /* Whose traffic it is does not decide what others see of it */
+                if (others && h->owner_uid != 0)
                         continue;
                 r = exclude_list_merge(&l, &h->excludes);
                 if (r < 0)
@@ -738,9 +748,9 @@ static int on_hold_expired(sd_event_source *source, uint64_t usec, void *userdat
         return 0;
 }
 
-static Hold* unit_find_hold(Unit *u, HoldType type, const void *lease_key) {
+static Hold* unit_find_hold(Unit *u, HoldType type, const void *lease_key, uid_t owner_uid) {
         for (Hold *h = u->holds; h; h = h->next)
-                if (h->type == type && h->lease_key == lease_key)
+                if (hold_is(h, type, lease_key, owner_uid))
                         return h;
         return NULL;
 }
@@ -752,13 +762,14 @@ static int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
         Hold *h;
         int r;
 
-        h = unit_find_hold(u, request->type, request->lease_key);
+        h = unit_find_hold(u, request->type, request->lease_key, request->owner_uid);
         if (!h) {
                 h = new0(Hold, 1);
                 if (!h)
                         return -ENOMEM;
                 h->unit = u;
                 h->type = request->type;
+                h->owner_uid = request->owner_uid;
                 h->lease_key = request->lease_key;
                 h->next = u->holds;
                 u->holds = h;
@@ -824,7 +835,7 @@ static unsigned manager_count_units(Manager *m, uid_t uid) {
 /* ---- attaching ------------------------------------------------------------------------------------------------ */
 
 static bool unit_has_name(const Unit *u, const char *name) {
-        return streq(u->name, name) || names_contain(u->aliases, name);
+        return streq(u->name, name) || names_contain(u->aliases, name) || (name[0] == '/' && streq(u->control_group, name));
 }
 
 static Unit* manager_find_unit(Manager *m, const char *name) {
@@ -894,7 +905,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
         if (closed)
                 slot = closed->index;
 
-        held = u && unit_find_hold(u, request->type, request->lease_key);
+        held = u && unit_find_hold(u, request->type, request->lease_key, request->owner_uid);
 
         if (request->type == HOLD_LEASE && !held && request->uid != 0 &&
             manager_count_leases(m, request->uid) >= m->config.leases_per_uid_max) {
@@ -1243,15 +1254,22 @@ Unit* manager_get_unit(Manager *m, const char *name, QosError *e) {
         return u;
 }
 
-int manager_detach(Manager *m, const char *name, void *lease_key, QosError *e) {
+int manager_detach(Manager *m, const char *name, void *lease_key, uid_t owner_uid, QosError *e) {
+        Hold *h = NULL;
         Unit *u;
-        Hold *h;
 
         u = manager_get_unit(m, name, e);
         if (!u)
                 return e && e->code == QOS_ERROR_INVALID_UNIT_NAME ? -EINVAL : -ENXIO;
 
-        h = unit_find_hold(u, lease_key ? HOLD_LEASE : HOLD_ADMINISTRATOR, lease_key);
+        for (Hold *i = u->holds, *next; i; i = next) {
+                next = i->next;
+                if (!hold_is(i, lease_key ? HOLD_LEASE : HOLD_ADMINISTRATOR, lease_key, owner_uid == 0 ? i->owner_uid : owner_uid))
+                        continue;
+                if (h)
+                        hold_free(h);
+                h = i;
+        }
         if (!h)
                 return qos_error_set(e, QOS_ERROR_NOT_ATTACHED, u->name, "'%s' is attached, but by others only", u->name);
 
@@ -1260,7 +1278,7 @@ int manager_detach(Manager *m, const char *name, void *lease_key, QosError *e) {
 }
 
 void unit_forget_files(Unit *u) {
-        Hold *h = unit_find_hold(u, HOLD_FILE, NULL);
+        Hold *h = unit_find_hold(u, HOLD_FILE, NULL, 0);
 
         alarms_forget_files(u);
         if (h && !h->seen)
@@ -1270,7 +1288,7 @@ void unit_forget_files(Unit *u) {
 void manager_release_lease(Manager *m, void *lease_key) {
         alarms_release(m, lease_key);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Hold *h = m->units[i] ? unit_find_hold(m->units[i], HOLD_LEASE, lease_key) : NULL;
+                Hold *h = m->units[i] ? unit_find_hold(m->units[i], HOLD_LEASE, lease_key, 0) : NULL;
 
                 if (h)
                         hold_release(h);
@@ -1434,7 +1452,7 @@ static int hold_to_json(const Hold *h, sd_json_variant **ret) {
 }
 
 static int unit_to_json(const Unit *u, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *file = NULL, *base = NULL, *thresholds = NULL, *contention = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *file = NULL, *own = NULL, *base = NULL, *thresholds = NULL, *contention = NULL;
         int r;
 
         r = alarms_to_json(u, &thresholds);
@@ -1442,7 +1460,11 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                 return r;
         for (Hold *h = u->holds; h; h = h->next)
                 if (h->type != HOLD_LEASE) {
-                        r = hold_to_json(h, h->type == HOLD_FILE ? &file : &hold);
+                        _cleanup_(sd_json_variant_unrefp) sd_json_variant *owners = NULL;
+
+                        r = hold_to_json(h, h->type == HOLD_FILE ? &file : h->owner_uid == 0 ? &hold : &owners);
+                        if (r >= 0 && owners)
+                                r = sd_json_variant_append_array(&own, owners);
                         if (r < 0)
                                 return r;
                 }
@@ -1471,6 +1493,7 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                               SD_JSON_BUILD_PAIR_CONDITION(!!base, "base", SD_JSON_BUILD_VARIANT(base)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!file, "file", SD_JSON_BUILD_VARIANT(file)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!own, "ownerHolds", SD_JSON_BUILD_VARIANT(own)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!u->contention, "contentionSince", SD_JSON_BUILD_UNSIGNED(u->contention_since)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!u->contention, "watchedSince", SD_JSON_BUILD_UNSIGNED(u->watched_since)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!contention, "contentionBase", SD_JSON_BUILD_VARIANT(contention)),
@@ -1536,7 +1559,7 @@ typedef struct SavedUnit {
         const char *name, *control_group, *instances, *active_state;
         uint32_t slot, generation;
         uint64_t attached_since, attached_since_monotonic, book_since, contention_since, watched_since;
-        sd_json_variant *hold, *file, *base, *thresholds, *contention_base;
+        sd_json_variant *hold, *file, *own, *base, *thresholds, *contention_base;
 } SavedUnit;
 
 typedef struct SavedHold {
@@ -1546,7 +1569,7 @@ typedef struct SavedHold {
         sd_json_variant *exclude;
 } SavedHold;
 
-static int hold_restore(Unit *u, HoldType type, sd_json_variant *v) {
+static int hold_restore(Unit *u, HoldType type, bool own, sd_json_variant *v) {
         static const sd_json_dispatch_field hold_table[] = {
                 { "probes",  SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,  offsetof(SavedHold, probes),  SD_JSON_MANDATORY },
                 { "uid",     SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid, offsetof(SavedHold, uid),     SD_JSON_MANDATORY },
@@ -1565,12 +1588,13 @@ static int hold_restore(Unit *u, HoldType type, sd_json_variant *v) {
                 .type = type,
                 .probes = hold.probes & _PROBE_ALL,
                 .uid = hold.uid,
+                .owner_uid = own ? hold.uid : 0,
         };
         for (size_t i = 0; hold.exclude && i < sd_json_variant_elements(hold.exclude); i++)
                 (void) exclude_list_add(&request.excludes, strempty(sd_json_variant_string(sd_json_variant_by_index(hold.exclude, i))));
         r = unit_hold(u, &request, hold.expires);
         if (r >= 0 && type == HOLD_FILE)
-                unit_find_hold(u, HOLD_FILE, NULL)->named = true; /* until the first look has ended, which tells whether it is */
+                unit_find_hold(u, HOLD_FILE, NULL, 0)->named = true; /* until the first look has ended, which tells whether it is */
         return r;
 }
 
@@ -1615,10 +1639,12 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 { "contentionBase",         SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedUnit, contention_base),         0                 },
                 { "hold",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, hold),                    0                 },
                 { "file",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, file),                    0                 },
+                { "ownerHolds",             SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedUnit, own),                     0                 },
                 { "thresholds",             SD_JSON_VARIANT_ARRAY,    sd_json_dispatch_variant_noref, offsetof(SavedUnit, thresholds),              0                 },
                 {}
         };
         SavedUnit saved = {};
+        bool held;
         Unit *u;
         int r;
 
@@ -1627,14 +1653,15 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 return r;
         if (saved.slot >= UNITS_MAX_LIMIT || m->units[saved.slot])
                 return -EBADMSG;
-        if (!saved.hold && !saved.file && !adopted)
+        held = saved.hold || saved.file || saved.own;
+        if (!held && !adopted)
                 return 0;
 
         r = unit_new(m, saved.name, saved.control_group, saved.instances, saved.active_state, SD_ID128_NULL, saved.slot, &u);
         if (r < 0)
                 return r;
 
-        if (!saved.hold && !saved.file) {
+        if (!held) {
                 /* Leases only, whose connections ended with the previous run, or a closed book: see state_restore() */
                 r = probe_adopt_unit(m->probe, saved.slot, saved.generation, &u->view);
                 if (r < 0)
@@ -1646,9 +1673,11 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 return 0;
         }
 
-        r = saved.hold ? hold_restore(u, HOLD_ADMINISTRATOR, saved.hold) : 0;
+        r = saved.hold ? hold_restore(u, HOLD_ADMINISTRATOR, /* own= */ false, saved.hold) : 0;
         if (r >= 0 && saved.file)
-                r = hold_restore(u, HOLD_FILE, saved.file);
+                r = hold_restore(u, HOLD_FILE, /* own= */ false, saved.file);
+        for (size_t i = 0; r >= 0 && saved.own && i < sd_json_variant_elements(saved.own); i++)
+                r = hold_restore(u, HOLD_ADMINISTRATOR, /* own= */ true, sd_json_variant_by_index(saved.own, i));
         if (r < 0)
                 return r;
 

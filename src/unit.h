@@ -45,6 +45,8 @@ struct Hold {
         ProbeMask probes;
         ExcludeList excludes;
         uid_t uid;                      /* who asked */
+        uid_t owner_uid;                /* … and may for no other reason than that the control group is his own; 0: the administrator, or
+                                         * whom polkit takes for one */
         char *owner;                    /* for people: "varlink 1234 (qosctl)", ":1.42"; NULL for the administrator's */
         uint64_t expires;               /* CLOCK_BOOTTIME usec, or USEC_INFINITY */
         sd_event_source *expiry;

@@ -112,6 +112,7 @@ typedef struct Connection {
         int (*go_on)(struct Connection *c); /* when it is allowed */
         const char *action;             /* what polkit calls that */
         bool needs_attached;            /* it is about an attached unit */
+        uid_t owner_uid;                /* as in struct Hold */
         char *unit;
         char *threshold;                /* … or the name of one */
         ProbeMask probes;
@@ -291,6 +292,7 @@ static int connection_attach(Connection *c) {
                 .excludes = c->excludes,
                 .type = c->lease ? HOLD_LEASE : HOLD_ADMINISTRATOR,
                 .uid = c->uid,
+                .owner_uid = c->owner_uid,
                 .owner = owner,
                 .lease_key = c->lease ? c : NULL,
                 .duration_usec = c->duration_usec,
@@ -309,7 +311,7 @@ static int connection_detach(Connection *c) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         int r;
 
-        r = manager_detach(c->server->manager, c->unit, c->lease ? c : NULL, &e);
+        r = manager_detach(c->server->manager, c->unit, c->lease ? c : NULL, c->owner_uid, &e);
         connection_forget_call(c);
         if (r < 0)
                 return reply_error(c->link, r, &e);
@@ -339,7 +341,8 @@ static int connection_authorize(Connection *c, bool interactive) {
         Manager *m = c->server->manager;
         int r;
 
-        if (c->uid == 0 || manager_uid_owns(m, c->unit, c->uid))
+        c->owner_uid = manager_uid_owns(m, c->unit, c->uid) ? c->uid : 0;
+        if (c->uid == 0 || c->owner_uid != 0)
                 return c->go_on(c);
 
         /* Nobody types a password to be told of a typing error */
@@ -1313,6 +1316,7 @@ static int connection_diagnose_attach(Connection *c) {
                         .probes = DIAGNOSE_PROBES,
                         .type = HOLD_LEASE,
                         .uid = c->uid,
+                        .owner_uid = c->owner_uid,
                         .owner = owner,
                         .lease_key = c->diagnosing,
                         .duration_usec = USEC_INFINITY,
@@ -1595,6 +1599,7 @@ static int connection_set_threshold(Connection *c) {
                 .threshold = c->threshold,
                 .source = c->lease ? ALARM_LEASE : ALARM_ADMINISTRATOR,
                 .uid = c->uid,
+                .owner_uid = c->owner_uid,
                 .lease_key = c->lease ? c : NULL,
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -1618,7 +1623,7 @@ static int connection_clear_threshold(Connection *c) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         int r;
 
-        r = alarm_clear(c->server->manager, c->unit, c->threshold, c->lease ? c : NULL, &e);
+        r = alarm_clear(c->server->manager, c->unit, c->threshold, c->lease ? c : NULL, c->owner_uid, &e);
         connection_forget_call(c);
         if (r < 0)
                 return reply_error(c->link, r, &e);

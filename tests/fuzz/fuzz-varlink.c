@@ -97,7 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check(manager_count_leases(manager, 0) == 0);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (manager->units[i])
-                        check(manager_detach(manager, manager->units[i]->name, NULL, NULL) >= 0);
+                        check(manager_detach(manager, manager->units[i]->name, NULL, 0, NULL) >= 0);
         check(manager->n_units == 0);
         return 0;
 }

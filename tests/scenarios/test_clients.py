@@ -9,7 +9,7 @@ import time
 
 import scenario
 from scenario import (VARLINK, Failed, Server, Varlink, VarlinkError, as_user, attach, check, count, daemon_is_well,
-                      dbus_attach_error, dbus_error, equal, expect_total, fail, listed, load, qosctl, qosd_pid, run,
+                      dbus_attach_error, dbus_error, equal, expect_total, fail, listed, load, qosctl, qosctl_json, qosd_pid, run,
                       start_served, test, varlink, wait_for)
 
 NOBODY = 65534
@@ -270,6 +270,58 @@ def own_control_group():
     equal(v.call("Get", unit=path, window=0)["totals"]["requests.server.count"], 100, "count")
     v.close()
     wait_for("the lease is gone", lambda: path not in listed() and s.name not in listed())
+
+
+def holds_of(unit):
+    with Varlink() as v:
+        return sorted((h["type"], h["uid"]) for u in v.collect("List") if u["unit"] == unit.name for h in u["holds"])
+
+
+@test(exclusive=True)
+def own_control_group_and_the_administrator():
+    """Whose control group it is has a hold of his own, and changes nothing of what the administrator has asked for."""
+    s = Server(mode="thread", settings="User=nobody\nDelegate=yes").start()
+    path, limit = s.control_group, "busy: requests.server.rate > 1000000"
+    attach(s)
+    qosctl("set-threshold", s.name, limit)
+    with as_nobody():
+        v = Varlink()
+    # Neither for a moment …
+    v.call("Attach", unit=path, duration=1000, exclude=[f"port:{s.port}"])
+    wait_for("that is over", lambda: holds_of(s) == [("administrator", 0)])
+    # … nor for good; what is left out counts when the other one is gone
+    v.call("Attach", unit=path, exclude=[f"port:{s.port}"])
+    equal(holds_of(s), [("administrator", 0), ("administrator", NOBODY)], "holds")
+    load(s, connections=4, number=100)
+    expect_total(s, 100)
+    for method, parameters in (("ClearThreshold", {"name": "busy"}), ("SetThreshold", {"threshold": "busy: requests.server.rate > 5"})):
+        try:
+            v.call(method, unit=path, **parameters)
+            fail(f"{method} of what the administrator has set")
+        except VarlinkError as e:
+            equal(e.name, VARLINK + "ThresholdExists", "error")
+    scenario.kill_qosd()
+    with as_nobody():
+        v = Varlink()
+    equal(holds_of(s), [("administrator", 0), ("administrator", NOBODY)], "holds after a crash")
+    v.call("Detach", unit=path)
+    equal(holds_of(s), [("administrator", 0)], "holds")
+    try:
+        v.call("Detach", unit=path)
+        fail("the administrator's hold was released")
+    except VarlinkError as e:
+        equal(e.name, VARLINK + "NotAttached", "error")
+    equal([t["name"] for t in qosctl_json("list-thresholds", s.name)], ["busy"], "thresholds")
+    expect_total(s, 100)
+    # The administrator's word is about all
+    v.call("Attach", unit=path)
+    qosctl("detach", s.name)
+    check(s.name not in listed(), "still attached")
+    v.call("Attach", unit=path, exclude=[f"port:{s.port}"])
+    load(s, connections=4, number=100)
+    equal(v.call("Get", unit=path, window=0)["totals"]["requests.server.count"], 0, "count of what is left out")
+    v.call("Detach", unit=path)
+    v.close()
 
 
 @test()
