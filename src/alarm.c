@@ -981,6 +981,9 @@ int alarms_new(Manager *m, Alarms **ret) {
         r = log_is_journal() ? journal_new(m->event, JOURNAL_SOCKET, &alarms->journal) : 0;
         if (r >= 0)
                 r = sd_event_add_time(m->event, &alarms->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_look, alarms);
+        /* Before clients, who could keep the loop so busy that what has to be so for a while never was */
+        if (r >= 0)
+                r = sd_event_source_set_priority(alarms->timer, SD_EVENT_PRIORITY_IMPORTANT);
         if (r >= 0)
                 r = sd_event_source_set_enabled(alarms->timer, SD_EVENT_OFF);
 

@@ -517,7 +517,7 @@ static void peers_fill(Unit *u, uint64_t window, DiagnosisEvidence *ret) {
         }
 }
 
-int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, DiagnosisEvidence *ret) {
+int unit_get_evidence(Unit *u, MachineReading *begin, bool names, uint64_t window, DiagnosisEvidence *ret) {
         _cleanup_(machine_reading_freep) MachineReading *end = NULL;
         _cleanup_group_cache_ GroupCache groups = GROUP_CACHE_INIT;
         Snapshot s;
@@ -527,7 +527,7 @@ int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, Diagnosis
         assert(begin);
         assert(ret);
 
-        r = machine_reading_new(u, /* names= */ true, &end);
+        r = machine_reading_new(u, names, &end);
         if (r < 0)
                 return r;
         unit_get_snapshot(u, window, &s);

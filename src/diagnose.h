@@ -21,7 +21,7 @@ int machine_reading_new(Unit *u, bool names, MachineReading **ret);
 MachineReading* machine_reading_free(MachineReading *r);
 
 /* begin: of an interval as long as the window. */
-int unit_get_evidence(Unit *u, MachineReading *begin, uint64_t window, DiagnosisEvidence *ret);
+int unit_get_evidence(Unit *u, MachineReading *begin, bool names, uint64_t window, DiagnosisEvidence *ret);
 
 /* What a reading says by itself, with nothing of the machine, and without names. */
 void snapshot_get_evidence(const Snapshot *s, DiagnosisEvidence *ret);

@@ -30,6 +30,7 @@ static const struct {
         [QOS_ERROR_TOO_MANY_THRESHOLDS] = { "TooManyThresholds", "limit", -EUSERS     },
         [QOS_ERROR_NO_VIEW]           = { "NoView",           "unit",   -EOPNOTSUPP    },
         [QOS_ERROR_TOO_MANY_VIEWS]    = { "TooManyViews",     "limit",  -EUSERS        },
+        [QOS_ERROR_NAMED_TWICE]       = { "NamedTwice",       "unit",   -EINVAL        },
         [QOS_ERROR_SERVICE_MANAGER]   = { "ServiceManager",   "unit",   -EHOSTUNREACH  },
 };
 

@@ -203,7 +203,7 @@ static void group_give(Unit *u, const Unit *to, int fd, unsigned depth, unsigned
                 return;
         }
 
-        for (struct dirent *de; (de = readdir(d)); ) {
+        for (struct dirent *de; *n <= GROUPS_MAX && (de = readdir(d)); ) {
                 _cleanup_close_ int child = -EBADF;
 
                 if (de->d_type != DT_DIR || de->d_name[0] == '.')
@@ -305,7 +305,7 @@ static void walk_group(Unit *u, int fd, bool instance, void *userdata) {
                 return;
         }
         walk->depth++;
-        for (struct dirent *de; (de = readdir(d)); ) {
+        for (struct dirent *de; walk->n <= GROUPS_MAX && (de = readdir(d)); ) {
                 _cleanup_close_ int child = -EBADF;
 
                 if (de->d_type != DT_DIR || de->d_name[0] == '.')

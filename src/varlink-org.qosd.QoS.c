@@ -875,7 +875,7 @@ static SD_VARLINK_DEFINE_METHOD(
 
 static SD_VARLINK_DEFINE_METHOD(
                 GetMany,
-                FIELD_COMMENT("The units, at most 256"),
+                FIELD_COMMENT("The units, at most 256, each once"),
                 SD_VARLINK_DEFINE_INPUT(units, SD_VARLINK_STRING, SD_VARLINK_ARRAY),
                 DEFINE_INPUT_WINDOW,
                 FIELD_COMMENT("When the readings were taken, all of them, in nanoseconds since 1970 UTC"),
@@ -1327,6 +1327,7 @@ static DEFINE_ERROR(ThresholdExists, threshold, SD_VARLINK_STRING, "The name of 
 static DEFINE_ERROR(TooManyThresholds, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooSlow, seq, SD_VARLINK_INT, "The number of the last event that was sent, to go on from there");
 static DEFINE_ERROR(NotMeasured, metric, SD_VARLINK_STRING, "The metric");
+static DEFINE_ERROR(NamedTwice, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(ServiceManager, unit, SD_VARLINK_STRING, "The unit");
 static SD_VARLINK_DEFINE_ERROR(NothingToList);
 
@@ -1532,6 +1533,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_TooSlow,
                 SYMBOL_COMMENT("There is no reading of that metric now"),
                 &vl_error_NotMeasured,
+                SYMBOL_COMMENT("The unit was named more than once, perhaps by an alias"),
+                &vl_error_NamedTwice,
                 SYMBOL_COMMENT("The service manager could not be asked about the unit"),
                 &vl_error_ServiceManager,
                 SYMBOL_COMMENT("There is nothing to list"),

@@ -133,6 +133,7 @@ struct VarlinkServer {
         Viewer *viewers;                /* users who were given maps */
         sd_event_source *monitors_timer; /* while one of them does not read what happens to thresholds */
         uint64_t refused_at;            /* CLOCK_MONOTONIC usec; 0: never */
+        uint64_t names_not_before;      /* CLOCK_MONOTONIC ns */
 };
 
 static Stream* stream_free(Stream *s) {
@@ -667,6 +668,11 @@ static int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_
                 units[n] = manager_get_unit(c->server->manager, *name, &e);
                 if (!units[n])
                         return reply_error(link, -ENXIO, &e);
+                for (size_t i = 0; i < n; i++)
+                        if (units[i] == units[n]) {
+                                r = qos_error_set(&e, QOS_ERROR_NAMED_TWICE, units[n]->name, "'%s' is named more than once", units[n]->name);
+                                return reply_error(link, r, &e);
+                        }
                 n++;
         }
 
@@ -1012,17 +1018,26 @@ static int connection_read_threads(const Connection *c, Unit *u, sd_json_variant
 /* Nobody else is served while names are looked for. Others than root get none for so many times as long as it took. */
 #define NAMES_PAUSE 4U
 
+/* Whether names may be looked for that began then. */
+static bool connection_may_have_names(const Connection *c, uint64_t begin) {
+        return c->uid == 0 || begin >= c->server->names_not_before;
+}
+
+static void connection_had_names(const Connection *c, uint64_t begin) {
+        uint64_t end = now_nsec(CLOCK_MONOTONIC);
+
+        c->server->names_not_before = end + (end - begin) * NAMES_PAUSE;
+}
+
 static int connection_read_resources(const Connection *c, Unit *u, sd_json_variant **ret) {
         _cleanup_resources_reading_ ResourcesReading reading = {};
-        static uint64_t not_before = 0;
-        uint64_t begin = now_nsec(CLOCK_MONOTONIC), end;
-        bool names = c->uid == 0 || begin >= not_before;
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
+        bool names = connection_may_have_names(c, begin);
         int r;
 
         r = unit_read_resources(u, names, &reading);
-        end = now_nsec(CLOCK_MONOTONIC);
         if (names)
-                not_before = end + (end - begin) * NAMES_PAUSE;
+                connection_had_names(c, begin);
         return r < 0 ? r : resources_reading_to_json(u, &reading, ret);
 }
 
@@ -1241,9 +1256,10 @@ static int connection_reply_diagnosis(Connection *c) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         Diagnosing *d = c->diagnosing;
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
         DiagnosisEvidence evidence;
         Diagnosis diagnosis;
-        bool by_history;
+        bool by_history, names;
         Normal normal;
         Unit *u;
         int r;
@@ -1252,7 +1268,10 @@ static int connection_reply_diagnosis(Connection *c) {
         if (!u)
                 return reply_error(c->link, -ENXIO, &e);
 
-        r = unit_get_evidence(u, d->begin, d->window, &evidence);
+        names = connection_may_have_names(c, begin);
+        r = unit_get_evidence(u, d->begin, names, d->window, &evidence);
+        if (names)
+                connection_had_names(c, begin);
         if (r < 0)
                 return r;
         by_history = !d->has_normal && unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - d->window, evidence.now.rate, &normal) >= 0;

@@ -29,6 +29,7 @@ int error_from_reply(const char *id, sd_json_variant *parameters, char buffer[st
                 { INTERFACE ".InvalidThreshold",                  -EINVAL       },
                 { INTERFACE ".NoSuchThreshold",                   -ENXIO        },
                 { INTERFACE ".ThresholdExists",                   -EEXIST       },
+                { INTERFACE ".NamedTwice",                        -EINVAL       },
                 { INTERFACE ".ServiceManager",                    -EHOSTUNREACH },
                 { SD_VARLINK_ERROR_PERMISSION_DENIED,             -EACCES       },
                 { SD_VARLINK_ERROR_INTERACTIVE_AUTHENTICATION_REQUIRED, -EACCES },

@@ -504,6 +504,8 @@ static void test_readings(void) {
         check(call_more(c, "List", "{\"unit\":\"b\",\"window\":60000000000}") == 1);
         call_fails(c, NULL, "List", "{}", "org.varlink.service.ExpectedMore", NULL, NULL);
         call_fails(c, "more", "List", "{\"unit\":\"c\"}", INTERFACE "NotAttached", "unit", NULL);
+        call_succeeds(c, "GetMany", "{\"units\":[\"b\",\"a\"]}");
+        call_fails(c, NULL, "GetMany", "{\"units\":[\"a\",\"b\",\"alias\"]}", INTERFACE "NamedTwice", "unit", "a.service");
         check(call_more(c, "Probes", "{}") > 0);
         check(call_more(c, "ListMetrics", "{}") > 0);
         call_succeeds(c, "GetStatus", "{}");
