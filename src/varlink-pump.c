@@ -12,6 +12,8 @@ struct VarlinkPump {
         int fd;                         /* the link's */
         sd_event_source *io;
         sd_event_source *again;
+        uint64_t unread_since;          /* since when there is something to be written, and nothing leaves, CLOCK_MONOTONIC usec; 0: there is not */
+        sd_event_source *unread;        /* fires no later than that has been so for too long */
         size_t unfinished;              /* bytes of the message whose end has not been seen */
         bool *freed;                    /* set when the pump ends within its own callback */
 };
@@ -24,6 +26,7 @@ VarlinkPump* varlink_pump_free(VarlinkPump *p) {
                 *p->freed = true;
         sd_event_source_disable_unref(p->io);
         sd_event_source_disable_unref(p->again);
+        sd_event_source_disable_unref(p->unread);
         free(p);
         return NULL;
 }
@@ -69,8 +72,12 @@ static int pump_may_process(VarlinkPump *p) {
         }
 
         /* Replies first. If they cannot be written, then the library would go on and read */
-        if (events & EPOLLOUT)
-                return pollfd.revents & POLLOUT ? 1 : 0;
+        if (events & EPOLLOUT) {
+                if (!(pollfd.revents & POLLOUT))
+                        return 0;
+                p->unread_since = 0;
+                return 1;
+        }
 
         r = pump_measure(p);
         return r < 0 ? r : 1;
@@ -121,13 +128,40 @@ static int on_again(sd_event_source *s, void *userdata) {
         return pump_process(ASSERT_PTR(userdata));
 }
 
+static int on_unread(sd_event_source *s, uint64_t usec, void *userdata) {
+        VarlinkPump *p = ASSERT_PTR(userdata);
+        _cleanup_(sd_varlink_unrefp) sd_varlink *link = sd_varlink_ref(p->link);
+
+        if (p->unread_since == 0)
+                return 0;
+        if (now_usec(CLOCK_MONOTONIC) < p->unread_since + UNREAD_USEC) {
+                (void) sd_event_source_set_time(s, p->unread_since + UNREAD_USEC);
+                (void) sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
+                return 0;
+        }
+        log_notice("A client has not read its replies for %llu s, it is cut off.", (unsigned long long) (UNREAD_USEC / USEC_PER_SEC));
+        (void) sd_varlink_close(link);
+        return 0;
+}
+
 static int on_prepare(sd_event_source *s, void *userdata) {
         VarlinkPump *p = ASSERT_PTR(userdata);
-        int events;
+        int events, enabled;
 
         events = sd_varlink_get_events(p->link);
         if (events < 0)
                 return events;
+
+        if (!(events & EPOLLOUT))
+                p->unread_since = 0;
+        else if (p->unread_since == 0) {
+                p->unread_since = now_usec(CLOCK_MONOTONIC);
+                /* Each reply is unread for a moment: that is not worth setting a timer again */
+                if (sd_event_source_get_enabled(p->unread, &enabled) >= 0 && enabled == SD_EVENT_OFF) {
+                        (void) sd_event_source_set_time(p->unread, p->unread_since + UNREAD_USEC);
+                        (void) sd_event_source_set_enabled(p->unread, SD_EVENT_ONESHOT);
+                }
+        }
 
         /* What is not to be handled yet must not wake us up */
         return sd_event_source_set_io_events(s, events & EPOLLOUT ? EPOLLOUT : (uint32_t) events);
@@ -158,6 +192,10 @@ int varlink_pump_new(sd_event *event, sd_varlink *link, VarlinkPump **ret) {
                 r = sd_event_source_set_prepare(p->io, on_prepare);
         if (r >= 0)
                 r = sd_event_add_defer(event, &p->again, on_again, p);
+        if (r >= 0)
+                r = sd_event_add_time(event, &p->unread, CLOCK_MONOTONIC, 0, USEC_PER_SEC, on_unread, p);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(p->unread, SD_EVENT_OFF);
         if (r < 0) {
                 varlink_pump_free(p);
                 return r;

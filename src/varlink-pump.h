@@ -7,6 +7,7 @@
  *
  *   - a message that is longer than VARLINK_MESSAGE_MAX ends the connection before it is all read;
  *   - no message is handled while the replies to the one before have not left;
+ *   - who does not read these for UNREAD_USEC is cut off;
  *   - the end of the event loop waits for nobody. */
 
 #include <systemd/sd-event.h>
@@ -16,6 +17,9 @@
 
 /* Longer than any sensible call: Subscribe() with the names of 256 units. */
 #define VARLINK_MESSAGE_MAX (128U * 1024U)
+
+/* How long a client may leave all unread that there is for it. */
+#define UNREAD_USEC (15 * USEC_PER_SEC)
 
 typedef struct VarlinkPump VarlinkPump;
 

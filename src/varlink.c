@@ -34,9 +34,6 @@
  * socket's own buffer, and what the library queues is then at most one round. */
 #define UNREAD_MAX (32 * 1024)
 
-/* How long a subscriber may leave it so before it is cut off. */
-#define UNREAD_USEC (15 * USEC_PER_SEC)
-
 /* Units that one subscription may name. */
 #define STREAM_UNITS_MAX UNITS_MAX_LIMIT
 

@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import select
 import socket
 import time
 
@@ -255,6 +256,32 @@ def the_socket_of_others():
                 fail(f"nobody attached {name}")
             except VarlinkError as e:
                 check(e.name in REFUSED or e.name.startswith(VARLINK), f"error {e.name}")
+
+
+@test(deadline=60)
+def client_that_never_reads():
+    """Whose replies nobody fetches is cut off, and who fetches them slowly is not."""
+    def fill(v):
+        """Until the daemon takes no more, as its replies do not leave."""
+        v.socket.settimeout(1)
+        try:
+            while True:
+                v.send("ListMetrics", more=True)
+        except TimeoutError:
+            return v
+
+    never, slow = fill(Varlink(rcvbuf=4096)), fill(Varlink(rcvbuf=4096))
+    hung_up = select.poll()
+    hung_up.register(never.socket, 0)
+    slow.socket.settimeout(5)
+
+    def cut_off():
+        # Some of it, each time
+        check(slow.socket.recv(65536), "who reads slowly was cut off")
+        return hung_up.poll(500)
+    wait_for("it is cut off", cut_off, 40, pause=0)
+    check(slow.socket.recv(65536), "who reads slowly was cut off")
+    daemon_is_well()
 
 
 @test()
