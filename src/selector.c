@@ -117,6 +117,10 @@ int selector_parse(const char *name, Selector *ret, char ret_metric[static SELEC
         return 0;
 }
 
+bool selector_is_private(const Selector *s) {
+        return s->type != SELECTOR_NONE && (s->client || s->type == SELECTOR_PATH);
+}
+
 static bool text_is(const Selector *s, const char *text) {
         return strlen(text) == s->length && strncmp(text, s->text, s->length) == 0;
 }

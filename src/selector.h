@@ -35,5 +35,8 @@ typedef struct Selector {
  * -EINVAL: the brackets, or what is in them, make no sense; -ENAMETOOLONG. */
 int selector_parse(const char *name, Selector *ret, char ret_metric[static SELECTOR_METRIC_MAX]);
 
+/* Whether it says with whom a unit talks, or where on the file system: which is not for everybody. */
+bool selector_is_private(const Selector *s);
+
 /* unit: who is known to listen at the row's address; NULL: nobody is. Never the rest, which has no address. */
 bool selector_matches(const Selector *s, const Row *row, const char *unit);

@@ -411,14 +411,13 @@ void threshold_get_selector(const ThresholdRule *rule, Selector *ret) {
                 ret->text = rule->selector;
 }
 
-/* As in snapshots: of endpoints the paths, and of peers all. */
-static bool selector_is_for_all(const ThresholdRule *rule) {
+bool threshold_is_for_all(const ThresholdRule *rule) {
         Selector s;
 
         if (!*rule->selector)
                 return true;
         threshold_get_selector(rule, &s);
-        return !s.client && s.type != SELECTOR_PATH;
+        return !selector_is_private(&s);
 }
 
 const char* threshold_format_metric(const ThresholdRule *rule, bool named, char buffer[static THRESHOLD_METRIC_MAX]) {
@@ -426,7 +425,7 @@ const char* threshold_format_metric(const ThresholdRule *rule, bool named, char 
         int l = *rule->selector ? (int) strlen("requests.server") : 0;
 
         (void) snprintf(buffer, THRESHOLD_METRIC_MAX, "%.*s%s%s%s%s", l, rule->metric->name, l > 0 ? "[" : "",
-                        named || selector_is_for_all(rule) ? rule->selector : "...", l > 0 ? "]" : "", rule->metric->name + l);
+                        named || threshold_is_for_all(rule) ? rule->selector : "...", l > 0 ? "]" : "", rule->metric->name + l);
         return buffer;
 }
 

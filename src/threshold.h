@@ -62,6 +62,8 @@ const char* threshold_format_metric(const ThresholdRule *rule, bool named, char 
 
 /* Of a rule that has one. Points into the rule. */
 void threshold_get_selector(const ThresholdRule *rule, Selector *ret);
+/* Whether everybody may know what it is about: as in snapshots, of endpoints not the paths, and of peers nothing. */
+bool threshold_is_for_all(const ThresholdRule *rule);
 
 /* A value of the metric, or a limit, for people: "31.25ms", "1200/s"; four digits of it. */
 #define THRESHOLD_VALUE_MAX 40U

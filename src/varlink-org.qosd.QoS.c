@@ -867,7 +867,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 DEFINE_INPUT_WINDOW,
                 FIELD_COMMENT("Show what happened since Mark() was called for the unit on this connection, instead of a window. Default: no"),
                 SD_VARLINK_DEFINE_INPUT(sinceMark, SD_VARLINK_BOOL, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("Metrics to show by themselves, too: those that ListMetrics() has, and such of an endpoint (\"requests.server[127.0.0.1:80].count\", \"requests.server[:80].latency.p99\" for all at this port together) or of a peer (\"requests.client[127.0.0.1:6379].rate\", \"requests.client[redis-server.service].rate\"), which have count, rate, errors, clientAborts or aborts, inFlight, latency, bytesIn and bytesOut. Those of peers are for root and for the user whose control group it is"),
+                FIELD_COMMENT("Metrics to show by themselves, too: those that ListMetrics() has, and such of an endpoint (\"requests.server[127.0.0.1:80].count\", \"requests.server[:80].latency.p99\" for all at this port together) or of a peer (\"requests.client[127.0.0.1:6379].rate\", \"requests.client[redis-server.service].rate\"), which have count, rate, errors, clientAborts or aborts, inFlight, latency, bytesIn and bytesOut. Those of peers, and of endpoints with a path, are for root and for the user whose control group it is"),
                 SD_VARLINK_DEFINE_INPUT(metrics, SD_VARLINK_STRING, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 DEFINE_SNAPSHOT(SD_VARLINK_DEFINE_OUTPUT, SD_VARLINK_DEFINE_OUTPUT_BY_TYPE),
                 FIELD_COMMENT("What was asked for with metrics, by the name with which it was asked for. What was not measured, or is of no endpoint or peer that there is, is left out"),

@@ -542,10 +542,10 @@ static int values_parse(Values *v, char **names, QosError *e) {
         return 0;
 }
 
-/* With whom the unit talks may be asked by name, too. */
-static bool values_have_peers(const Values *v) {
+/* With whom the unit talks, and at which paths, may be asked by name, too. */
+static bool values_are_private(const Values *v) {
         for (size_t i = 0; i < v->n; i++)
-                if (v->selectors[i].type != SELECTOR_NONE && v->selectors[i].client)
+                if (selector_is_private(v->selectors + i))
                         return true;
         return false;
 }
@@ -611,7 +611,7 @@ static int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varli
                 r = values_parse(&values, p.names, &e);
                 if (r < 0)
                         return reply_error(link, r, &e);
-                if (values_have_peers(&values) && !connection_may_see_peers(c, u))
+                if (values_are_private(&values) && !connection_may_see_peers(c, u))
                         return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
         }
 
@@ -971,6 +971,8 @@ static int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         Connection *c = ASSERT_PTR(userdata);
+        char metric[SELECTOR_METRIC_MAX];
+        Selector selector;
         Unit *u;
         int r;
 
@@ -986,7 +988,7 @@ static int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd
                 return reply_error(link, -ENXIO, &e);
 
         /* The sum over all peers is for everybody, not one of them */
-        if (startswith(p.metric, "requests.client[") && !connection_may_see_peers(c, u))
+        if (selector_parse(p.metric, &selector, metric) >= 0 && selector_is_private(&selector) && !connection_may_see_peers(c, u))
                 return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
 
         r = unit_get_histogram(u, p.metric, p.window, &h, &e);
@@ -1911,10 +1913,10 @@ static int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varl
         r = sd_varlink_dispatch(link, parameters, table, &p);
         if (r != 0)
                 return r;
-        /* Whom a unit asks is not for everybody */
+        /* Whom a unit asks, and at which paths it is asked, is not for everybody */
         u = manager_get_unit(c->server->manager, p.unit, NULL);
         if (u && threshold_parse_condition(p.threshold, c->server->manager->config.default_window_nsec, &rule, NULL) >= 0 &&
-            *rule.selector && startswith(rule.metric->name, "requests.client.") && !connection_may_see_peers(c, u))
+            !threshold_is_for_all(&rule) && !connection_may_see_peers(c, u))
                 return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
         request = (AlarmRequest) {
                 .unit = p.unit,

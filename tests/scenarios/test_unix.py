@@ -2,6 +2,7 @@
 """Unix sockets: exchanges that are counted by the client, with a real database, and with servers that read and write in
 every way."""
 
+import json
 import os
 import socket
 import threading
@@ -127,6 +128,25 @@ def path_that_is_no_text():
         equal(v.reply()["snapshot"]["unit"], u.name, "unit")
     metric = f"requests.server[{shown}].inFlight"
     equal(scenario.varlink("Get", unit=u.name, metrics=[metric])["values"], {metric: 0}, "what is asked for by the name that is shown")
+
+
+@test()
+def path_is_not_for_everybody():
+    """Nobody but root, and whose control group it is, can tell whether a guess is right."""
+    u = attach(UnixServer()).start()
+    with u.connect() as s:
+        ask(s)
+    expect_exchanges(u, 1)
+    right, wrong = (f"requests.server[{path}]" for path in (u.path, "/run/none.sock"))
+    calls = [("Get", lambda of: {"metrics": [of + ".inFlight"]}), ("Histogram", lambda of: {"metric": of + ".latency"}),
+             ("Wait", lambda of: {"condition": of + ".inFlight < 1"})]
+    equal(scenario.varlink("Get", unit=u.name, metrics=[right + ".inFlight"])["values"], {right + ".inFlight": 0}, "for root")
+    equal(scenario.varlink("Wait", unit=u.name, condition=right + ".inFlight < 1")["value"], 0, "for root")
+    for method, parameters in calls:
+        for of in right, wrong:
+            r = run(*scenario.as_user(65534), "varlinkctl", "call", "/run/qosd/org.qosd.QoS", f"org.qosd.QoS.{method}",
+                    json.dumps({"unit": u.name, **parameters(of)}), ok=False)
+            check("PermissionDenied" in r.stderr, f"{method} of {of}: {r.stdout} {r.stderr}")
 
 
 @test()
