@@ -878,12 +878,22 @@ static int unit_new(Manager *m, const char *name, const char *control_group, con
         return 0;
 }
 
+/* Its control group is, or will be, another one. */
+static void unit_move(Unit *u, const char *control_group) {
+        if (u->view)
+                probe_disown_path(u->manager->probe, u->control_group);
+        nest_notify(u);
+        if (unit_set_place(u, control_group, u->instances) < 0)
+                (void) log_oom();
+        nest_notify(u);
+}
+
 static int manager_attach_unit(Manager *m, const AttachRequest *request, const char *name, const char *control_group,
                                const char *instances, const char *active_state, sd_id128_t invocation_id, Unit **ret, QosError *e) {
         uint64_t now, expires = USEC_INFINITY;
         unsigned slot = UNITS_MAX_LIMIT;
         bool held, is_new = false;
-        Unit *u = NULL, *closed;
+        Unit *u = NULL, *moved = NULL, *closed;
         ExcludeList excludes;
         char limit[16];
         int r;
@@ -900,6 +910,14 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                         u = other;
                         break;
                 }
+                if (name[0] != '/' && streq(other->name, name))
+                        moved = other;
+        }
+        /* Where it is to lie may have changed while it did not run */
+        if (!u && moved) {
+                u = moved;
+                unit_move(u, control_group);
+                unit_own_control_group(u);
         }
         closed = nest_find_closed(m, control_group);
         if (closed)
@@ -1374,12 +1392,7 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
                 changed = true;
         }
         if (!isempty(group) && !streq(u->control_group, group)) {
-                if (u->view)
-                        probe_disown_path(m->probe, u->control_group);
-                nest_notify(u);
-                if (unit_set_place(u, group, u->instances) < 0)
-                        (void) log_oom();
-                nest_notify(u);
+                unit_move(u, group);
                 changed = true;
         }
 

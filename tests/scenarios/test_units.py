@@ -417,6 +417,26 @@ def unit_restarts_while_qosd_is_away():
 
 
 @test()
+def slice_changes_while_it_is_stopped():
+    """Attached again, it is still one unit, which goes on where it will be started."""
+    s = Server(mode="thread")
+    attach(s)
+    s.start()
+    load(s, connections=4, number=100)
+    s.stop()
+    wait_for("it is shown inactive", lambda: snapshot(s)["activeState"] == "inactive")
+    slice = unit_name("other", "").replace("-", "") + ".slice"
+    write_unit("50-slice.conf", f"[Service]\nSlice={slice}\n", os.path.join(scenario.UNIT_DIR, f"{s.name}.d"))
+    systemctl("daemon-reload")
+    attach(s)
+    equal([name for name in listed() if name == s.name], [s.name], "units of the name")
+    equal(snapshot(s)["controlGroup"], f"/{slice}/{s.name}", "control group")
+    s.start()
+    load(s, connections=4, number=100, per_connection=1)
+    expect_total(s, 200)
+
+
+@test()
 def accept_yes():
     """A .socket with Accept=yes stands for its instances, one for each connection."""
     name = unit_name("inetd", "")
