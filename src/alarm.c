@@ -701,7 +701,7 @@ static int too_many(unsigned max, const char *whose, QosError *e) {
 }
 
 static int alarm_check_limits(const Unit *u, uid_t uid, QosError *e) {
-        unsigned of_unit = 0, of_uid = 0;
+        unsigned of_unit = 0, of_uid = 0, of_others = 0;
         Manager *m = u->manager;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
@@ -710,11 +710,15 @@ static int alarm_check_limits(const Unit *u, uid_t uid, QosError *e) {
                                 of_unit++;
                         if (a->uid == uid)
                                 of_uid++;
+                        if (a->uid != 0)
+                                of_others++;
                 }
         if (of_unit >= ALARMS_PER_UNIT_MAX)
                 return too_many(ALARMS_PER_UNIT_MAX, "the unit has", e);
         if (uid != 0 && of_uid >= ALARMS_PER_UID_MAX)
                 return too_many(ALARMS_PER_UID_MAX, "the user has", e);
+        if (uid != 0 && of_others >= without_reserve(ALARMS_MAX))
+                return too_many(without_reserve(ALARMS_MAX), "there are", e);
         if (m->alarms->n >= ALARMS_MAX)
                 return too_many(ALARMS_MAX, "there are", e);
         return 0;

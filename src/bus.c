@@ -175,7 +175,7 @@ static int sender_get_uid(sd_bus_message *m, uid_t *ret) {
 /* Finds the sender's, or makes it: end with client_settle(). */
 static int client_get(BusServer *b, sd_bus_message *m, Client **ret, sd_bus_error *error) {
         const char *sender = strempty(sd_bus_message_get_sender(m));
-        unsigned n = 0;
+        unsigned n = 0, others = 0;
         uid_t uid = 0;
         Client *c;
         int r;
@@ -189,10 +189,11 @@ static int client_get(BusServer *b, sd_bus_message *m, Client **ret, sd_bus_erro
         r = sender_get_uid(m, &uid);
         if (r < 0)
                 return r;
-        for (c = b->clients; c; c = c->next)
-                if (c->uid == uid)
-                        n++;
-        if (b->n_clients >= CLIENTS_MAX || (uid != 0 && n >= CLIENTS_PER_UID_MAX))
+        for (c = b->clients; c; c = c->next) {
+                n += c->uid == uid;
+                others += c->uid != 0;
+        }
+        if (b->n_clients >= CLIENTS_MAX || (uid != 0 && (n >= CLIENTS_PER_UID_MAX || others >= without_reserve(CLIENTS_MAX))))
                 return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
                                          "Too many clients are waiting, subscribed or hold leases: %u of user %u, %u together",
                                          n, (unsigned) uid, b->n_clients);

@@ -832,6 +832,14 @@ static unsigned manager_count_units(Manager *m, uid_t uid) {
         return n;
 }
 
+/* Whether root is among those who hold it. */
+static bool unit_is_held_by_root(const Unit *u) {
+        for (const Hold *h = u->holds; h; h = h->next)
+                if (h->uid == 0)
+                        return true;
+        return false;
+}
+
 /* ---- attaching ------------------------------------------------------------------------------------------------ */
 
 static bool unit_has_name(const Unit *u, const char *name) {
@@ -947,12 +955,19 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
         }
 
         if (!u) {
-                if (m->n_units >= m->config.units_max) {
-                        (void) snprintf(limit, sizeof(limit), "%u", m->config.units_max);
+                unsigned max = request->uid == 0 ? m->config.units_max : without_reserve(m->config.units_max), others = 0, closed_others = 0;
+
+                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                        others += m->units[i] && !unit_is_held_by_root(m->units[i]);
+                        closed_others += m->closed[i] && m->closed[i]->last_uid != 0;
+                }
+                if (m->n_units >= m->config.units_max || (request->uid != 0 && others >= max)) {
+                        (void) snprintf(limit, sizeof(limit), "%u", max);
                         return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "%s units are attached, more are not allowed (UnitsMax=)", limit);
                 }
-                if (slot >= UNITS_MAX_LIMIT) {
-                        (void) snprintf(limit, sizeof(limit), "%u", UNITS_MAX_LIMIT);
+                max = request->uid == 0 ? UNITS_MAX_LIMIT : without_reserve(UNITS_MAX_LIMIT);
+                if (slot >= UNITS_MAX_LIMIT || (request->uid != 0 && !closed && others + closed_others >= max)) {
+                        (void) snprintf(limit, sizeof(limit), "%u", max);
                         return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit,
                                              "%s units are attached, or were within some minutes in units that are, try again later", limit);
                 }

@@ -26,6 +26,11 @@ typedef struct VarlinkServer VarlinkServer;     /* varlink.c */
  * most that a service about other services may take. */
 #define UNITS_MAX_LIMIT 256U
 
+/* Of what there is for all together the last quarter is kept for root: nobody can take it all from the administrator. */
+static inline unsigned without_reserve(unsigned max) {
+        return max - max / 4;
+}
+
 struct Manager {
         sd_event *event;
         sd_bus *bus;                    /* the system bus; NULL while it is away */

@@ -2062,8 +2062,9 @@ static void connection_free(Connection *c) {
 
 static int on_connect(sd_varlink_server *server, sd_varlink *link, void *userdata) {
         VarlinkServer *v = ASSERT_PTR(userdata);
-        unsigned n = 0;
+        unsigned n = 0, others = 0;
         Connection *c;
+        bool full;
         uid_t uid;
         int r;
 
@@ -2071,15 +2072,20 @@ static int on_connect(sd_varlink_server *server, sd_varlink *link, void *userdat
         if (r < 0)
                 return r;
 
-        for (c = v->connections; c; c = c->next)
-                if (c->uid == uid)
-                        n++;
-        if (uid != 0 && n >= v->manager->config.connections_per_uid_max) {
+        for (c = v->connections; c; c = c->next) {
+                n += c->uid == uid;
+                others += c->uid != 0;
+        }
+        full = others >= without_reserve(sd_varlink_server_connections_max(v->server));
+        if (uid != 0 && (full || n >= v->manager->config.connections_per_uid_max)) {
                 uint64_t now = now_usec(CLOCK_MONOTONIC);
 
                 if (v->refused_at == 0 || now >= v->refused_at + REFUSED_USEC) {
                         v->refused_at = now;
-                        log_notice("User %u has %u connections, more are not accepted (ConnectionsPerUserMax=).", (unsigned) uid, n);
+                        if (full)
+                                log_notice("Others than root have %u connections, more are not accepted.", others);
+                        else
+                                log_notice("User %u has %u connections, more are not accepted (ConnectionsPerUserMax=).", (unsigned) uid, n);
                 }
                 return -EUSERS;
         }

@@ -30,6 +30,7 @@ static FakeUnit units[] = {
         { .id = "a.service", .alias = "alias.service", .active_state = "active", .sub_state = "running",
           .control_group = "/system.slice/a.service", .slice = "system.slice" },
         { .id = "b.service", .active_state = "inactive", .sub_state = "dead", .slice = "system.slice" },
+        { .id = "c.service", .active_state = "inactive", .sub_state = "dead", .slice = "system.slice" },
         { .id = "exited.service", .active_state = "active", .sub_state = "exited", .slice = "system.slice" },
         { .id = "x.target", .active_state = "active", .sub_state = "active" },
         { .id = "inner.service", .active_state = "active", .sub_state = "running",
@@ -946,6 +947,47 @@ static void test_limits(void) {
         manager->config.connections_per_uid_max = 128;
 }
 
+/* What all have together others cannot take from root. */
+static void test_reserve(void) {
+        static const char *const names[] = { "a", "b", "inner" };
+        _cleanup_client_ Client *c = client_new(TEST_OTHER_UID), *root = client_new(0);
+        char parameters[64];
+        int fds[2048];
+        unsigned n;
+
+        polkit_mood = POLKIT_YES;
+        manager->config.units_max = 4;
+        for (unsigned i = 0; i < ELEMENTSOF(names); i++) {
+                (void) snprintf(parameters, sizeof(parameters), "{\"unit\":\"%s\",\"lease\":true}", names[i]);
+                call_succeeds(c, "Attach", parameters);
+        }
+        call_fails(c, NULL, "Attach", "{\"unit\":\"c\",\"lease\":true}", INTERFACE "TooManyUnits", NULL, NULL);
+        call_succeeds(root, "Attach", "{\"unit\":\"c\",\"lease\":true}");
+        check(manager->n_units == 4);
+        /* What root holds, too, is not theirs alone */
+        call_succeeds(root, "Detach", "{\"unit\":\"c\",\"lease\":true}");
+        call_succeeds(root, "Attach", "{\"unit\":\"a\",\"lease\":true}");
+        call_succeeds(c, "Attach", "{\"unit\":\"c\",\"lease\":true}");
+        manager->config.units_max = UNITS_MAX_LIMIT;
+        root = client_free(root);
+        c = client_free(c);
+        test_wait(event, manager->n_units == 0);
+
+        manager->config.connections_per_uid_max = ELEMENTSOF(fds);
+        for (n = 0; n < ELEMENTSOF(fds); n++) {
+                fds[n] = open_connection(TEST_OTHER_UID);
+                if (fds[n] < 0)
+                        break;
+        }
+        check(n > 0 && n < ELEMENTSOF(fds) && fds[n] == -EUSERS);
+        root = client_new(0);
+        call_succeeds(root, "GetStatus", "{}");
+        for (unsigned i = 0; i < n; i++)
+                (void) close(fds[i]);
+        settle();
+        manager->config.connections_per_uid_max = 128;
+}
+
 /* The loop ends although somebody has not read. */
 static void test_exit(void) {
         _cleanup_client_ Client *c = client_new(0), *waiting = client_new(0);
@@ -981,7 +1023,10 @@ int main(void) {
         check(sd_bus_add_object_vtable(system_side, NULL, "/org/freedesktop/PolicyKit1/Authority", "org.freedesktop.PolicyKit1.Authority",
                                        polkit_vtable, NULL) >= 0);
         check(manager_set_bus(manager, daemon_side) >= 0);
+        /* It takes as many connections as there are descriptors, when it begins */
+        check(setrlimit(RLIMIT_NOFILE, &(struct rlimit) { .rlim_cur = 1024, .rlim_max = limit.rlim_max }) >= 0);
         check(varlink_server_new_peer(manager, &manager->varlink_server) >= 0);
+        check(setrlimit(RLIMIT_NOFILE, &limit) >= 0);
 
         test_attach();
         test_nested();
@@ -1002,6 +1047,7 @@ int main(void) {
         if (test_has_other_user()) {
                 test_polkit();
                 test_limits();
+                test_reserve();
         }
         test_exit();
 
