@@ -129,15 +129,15 @@ typedef void (*manager_attach_handler_t)(Manager *m, int error, const QosError *
 int manager_attach(Manager *m, const AttachRequest *request, manager_attach_handler_t handler, void *userdata,
                    AttachOperation **ret_operation);
 
-/* What all who hold the unit leave out of its figures; those to whom only the control group belongs as long as it is held by no other. request: who is about to join them, instead of what it holds by now; or
- * NULL. -E2BIG: that would be too much. */
+/* What all who hold the unit leave out of its figures; those to whom only the control group belongs as long as it is held by no
+ * other. request: who is about to join them, instead of what it holds by now; or NULL. -E2BIG: that would be too much. */
 int unit_get_excludes(const Unit *u, const AttachRequest *request, ExcludeList *ret);
 
 /* For a client that went away meanwhile: the handler will not be called. Pointer is invalid after the handler ran. */
 AttachOperation* attach_operation_cancel(AttachOperation *o);
 
-/* Drops the caller's hold: the lease of the connection; or (lease_key NULL) that of the control group's owner, or, for the administrator, his own
- * and those. name as above, but only attached units are looked at (by name, alias-free, ".service" appended as systemctl does, or path).
+/* Drops the caller's hold: the lease of the connection; or (lease_key NULL) that of the control group's owner, or, for the
+ * administrator, his own and those. name as above, but only attached units are looked at (by name, alias-free, ".service" appended as systemctl does, or path).
  * Fails with NotAttached, also when somebody else's hold is all there is. */
 int manager_detach(Manager *m, const char *name, void *lease_key, uid_t owner_uid, QosError *e);
 
