@@ -21,9 +21,9 @@ __qosctl_thresholds() {
         qosctl --no-legend --no-pager "${remote[@]}" list-thresholds "$unit" 2>/dev/null | { while read -r _ name _; do printf '%s\n' "$name"; done; }
 }
 
-# Those with a histogram: of requests alone
+# Those with a histogram
 __qosctl_distributions() {
-        __qosctl_metrics | { while read -r metric; do [[ $metric == requests.*.max ]] && printf '%s\n' "${metric%.max}"; done; }
+        __qosctl_metrics | { while read -r metric; do [[ $metric == *.max ]] && printf '%s\n' "${metric%.max}"; done; }
 }
 
 _qosctl() {
