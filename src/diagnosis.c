@@ -164,7 +164,7 @@ static char* span(char buf[static SPAN_MAX], double nsec) {
         } table[] = { { 1e9, "s" }, { 1e6, "ms" }, { 1e3, "us" } };
 
         if (!(nsec >= 1)) {
-                (void) snprintf(buf, SPAN_MAX, "0");
+                (void) snprintf(buf, SPAN_MAX, "0us");
                 return buf;
         }
         for (size_t i = 0; i < ELEMENTSOF(table); i++)

@@ -819,7 +819,7 @@ class Others(Test):
         found = {"verdict": "found", "text": "It answers.", "figures": figures,
                  "findings": [{"kind": "cpu", "certainty": "likely", "text": "Its threads wait for a CPU, \x1b hog.service used it", "rule": "the rule",
                                "unit": "hog.service", "resource": "hog.service", "state": "runQueue", "time": 5, "share": 0.5}],
-                 "excluded": [{"kind": "disk", "text": "Its threads wait for the disk for 0 of a request (0%)"}]}
+                 "excluded": [{"kind": "disk", "text": "Its threads wait for the disk for 0us of a request (0%)"}]}
         nothing = {"verdict": "nothing", "text": "It answers.", "figures": figures, "findings": [], "excluded": []}
         self.qosd.add("nginx.service")
 
