@@ -238,7 +238,7 @@ def what_is_refused():
             (["history", s.name, "nonsense"], 1, "there is no metric 'nonsense'"),
             (["history", s.name, "requests.server.latency"], 2, "requests.server.latency.max"),
             (["heatmap", s.name, "requests.server.service"], 1, "no history is kept"),
-            (["heatmap", s.name, "requests.server.count"], 1, "requests.server.count"),
+            (["heatmap", s.name, "requests.server.count"], 2, "requests.server.count"),
             (["history", "no-such-unit-at-all"], 4, "no-such-unit-at-all"),
             (["status", s.name, "--since=1h"], 2, "--since")):
         r = qosctl(*arguments, ok=False)
