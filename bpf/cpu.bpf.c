@@ -187,7 +187,8 @@ static __always_inline __u32 file_state(struct task_struct *task, __u64 fd, stru
 /* Mutexes wait on 2 ("taken, and others wait": glibc, musl, Go, Rust), or on the owner's number with this bit. Everything else
  * is a wait for something to be done: condition variables, semaphores, idle pools. With a time limit or the like (BITSET) 2 says
  * less: condition variables of glibc count signals there, and Rust waits for all things so. Then it is a mutex if the thread has
- * woken others there itself. */
+ * woken others there itself. Condition variables of musl wait on 2 as well, on the stack of who waits: no mutex lies there, near its
+ * end. */
 #define FUTEX_COMMAND 0x7f
 #define FUTEX_PRIVATE 0x80
 #define FUTEX_WAIT 0
@@ -198,8 +199,10 @@ static __always_inline __u32 file_state(struct task_struct *task, __u64 fd, stru
 #define FUTEX_OWNER 0x3fffffff
 #define OWNER_MAX 0x400000 /* PID_MAX_LIMIT */
 #define MUTEX_CONTENDED 2
+#define STACK_NEAR 4096         /* bytes: the frames of a few functions */
 
-static __always_inline __u32 futex_state(__u64 address, __u64 operation, __u64 value, __u64 woke) {
+/* stack: where that of the thread ends. */
+static __always_inline __u32 futex_state(__u64 address, __u64 operation, __u64 value, __u64 stack, __u64 woke) {
         __u32 command = operation & FUTEX_COMMAND, v = value, owner = v & FUTEX_OWNER;
 
         if (command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2)
@@ -208,7 +211,7 @@ static __always_inline __u32 futex_state(__u64 address, __u64 operation, __u64 v
                 return QOS_STATE_PARK;
         if (v & FUTEX_WAITERS && owner > 0 && owner <= OWNER_MAX)
                 return QOS_STATE_LOCK;
-        if (v == MUTEX_CONTENDED && (command == FUTEX_WAIT || address == woke))
+        if (v == MUTEX_CONTENDED && address - stack >= STACK_NEAR && (command == FUTEX_WAIT || address == woke))
                 return QOS_STATE_LOCK;
         return QOS_STATE_PARK;
 }
@@ -216,6 +219,7 @@ static __always_inline __u32 futex_state(__u64 address, __u64 operation, __u64 v
 struct call {
         int number;             /* negative: none */
         __u64 arguments[3];
+        __u64 stack;            /* its end */
 };
 
 /* The only descriptor that poll(2) was asked for; of several, which one is waited for nobody knows. The list is in the memory of the
@@ -242,6 +246,7 @@ static __always_inline void call_read(struct task_struct *task, struct call *ret
         ret->arguments[0] = regs->di;
         ret->arguments[1] = regs->si;
         ret->arguments[2] = regs->dx;
+        ret->stack = regs->sp;
         /* Programs of 32 bits have other numbers */
         if (task->thread_info.status & TS_COMPAT)
                 ret->number = SYSCALLS_MAX;
@@ -250,10 +255,12 @@ static __always_inline void call_read(struct task_struct *task, struct call *ret
         ret->arguments[0] = regs->orig_x0;
         ret->arguments[1] = regs->regs[1];
         ret->arguments[2] = regs->regs[2];
+        ret->stack = regs->sp;
         if (task->thread_info.flags & 1UL << TIF_32BIT)
                 ret->number = SYSCALLS_MAX;
 #else
         ret->number = SYSCALLS_MAX;
+        ret->stack = 0;
 #endif
 }
 
@@ -267,6 +274,9 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
 
         /* Who waits in vfork(2) for the other process to go its own way counts as frozen for the kernel, too, and cannot be interrupted */
         if (state & (__TASK_STOPPED | __TASK_TRACED) || (BPF_CORE_READ_BITFIELD(task, frozen) && !(state & TASK_UNINTERRUPTIBLE)))
+                return QOS_STATE_OTHER;
+        /* Its process dumps core, and it waits for the end of that */
+        if (task->flags & PF_POSTCOREDUMP && state & TASK_NOLOAD)
                 return QOS_STATE_OTHER;
         if (task->flags & PF_MEMALLOC)
                 return QOS_STATE_MEMORY;
@@ -303,7 +313,7 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
             (kind == QOS_STATE_SOCKET || kind == QOS_STATE_POLL || kind == QOS_STATE_PIPE || kind == QOS_STATE_PARK || kind == QOS_STATE_SLEEP))
                 return !io ? QOS_STATE_LOCK : kind == QOS_STATE_POLL ? QOS_STATE_DISK : QOS_STATE_MEMORY;
         if (kind == SYSCALL_FUTEX) {
-                kind = futex_state(call.arguments[0], call.arguments[1], call.arguments[2], t->woke);
+                kind = futex_state(call.arguments[0], call.arguments[1], call.arguments[2], call.stack, t->woke);
                 if (state & TASK_UNINTERRUPTIBLE && kind == QOS_STATE_PARK)
                         return io ? QOS_STATE_MEMORY : QOS_STATE_LOCK;
                 if (!(state & TASK_UNINTERRUPTIBLE)) {
@@ -331,6 +341,11 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
                 if (kind == SYSCALL_SPLICE && s == QOS_STATE_PIPE && file_state(task, call.arguments[2], &other) == QOS_STATE_SOCKET) {
                         s = QOS_STATE_SOCKET;
                         *w = other;
+                }
+                /* On the way there, as above */
+                if (state & TASK_UNINTERRUPTIBLE && !io && (s == QOS_STATE_SOCKET || s == QOS_STATE_POLL || s == QOS_STATE_PIPE)) {
+                        *w = (struct wait) {};
+                        return QOS_STATE_LOCK;
                 }
                 if (s != QOS_STATE_NONE && !io)
                         return s;

@@ -170,10 +170,12 @@ struct pt_regs___saved {
         unsigned long si;
         unsigned long di;
         unsigned long orig_ax;
+        unsigned long sp;
 };
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs___saved {
         __u64 regs[31];
+        __u64 sp;
         __u64 orig_x0;
         int syscallno;
 };
@@ -392,6 +394,7 @@ enum {
 #define SOCK_DGRAM 2
 #define RCV_SHUTDOWN 1
 #define SHUTDOWN_MASK 3
+#define PF_POSTCOREDUMP 0x00000008
 #define PF_MEMALLOC 0x00000800
 #define PF_IO_WORKER 0x00000010
 #define PF_FORKNOEXEC 0x00000040
@@ -403,6 +406,7 @@ enum {
 #define __TASK_STOPPED 0x0004
 #define __TASK_TRACED 0x0008
 #define TASK_DEAD 0x0080
+#define TASK_NOLOAD 0x0400
 #define S_IFMT 0170000
 #define S_IFIFO 0010000
 #define S_IFCHR 0020000

@@ -75,6 +75,9 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
         [__NR_epoll_pwait2] = QOS_STATE_POLL | SYSCALL_DESCRIPTOR,
 #endif
         [__NR_io_uring_enter] = QOS_STATE_POLL,
+        /* The same of files: databases have threads that wait in it for as long as there is nothing to do */
+        [__NR_io_getevents] = QOS_STATE_POLL,
+        [__NR_io_pgetevents] = QOS_STATE_POLL,
 
         /* Locks and pools */
         [__NR_futex] = SYSCALL_FUTEX,
@@ -152,8 +155,6 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
         [__NR_copy_file_range] = QOS_STATE_DISK,
         [__NR_readahead] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
         [__NR_fadvise64] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
-        [__NR_io_getevents] = QOS_STATE_DISK,
-        [__NR_io_pgetevents] = QOS_STATE_DISK,
         [__NR_io_submit] = QOS_STATE_DISK,
         [__NR_getdents64] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
 #ifdef __NR_open
@@ -181,6 +182,9 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
 #endif
         [__NR_statx] = QOS_STATE_DISK,
         [__NR_faccessat] = QOS_STATE_DISK,
+#ifdef __NR_faccessat2
+        [__NR_faccessat2] = QOS_STATE_DISK,
+#endif
 #ifdef __NR_renameat
         [__NR_renameat] = QOS_STATE_DISK,
 #endif
@@ -192,6 +196,9 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
         [__NR_readlinkat] = QOS_STATE_DISK,
         [__NR_fchmod] = QOS_STATE_DISK,
         [__NR_fchmodat] = QOS_STATE_DISK,
+#ifdef __NR_fchmodat2
+        [__NR_fchmodat2] = QOS_STATE_DISK,
+#endif
         [__NR_fchown] = QOS_STATE_DISK,
         [__NR_fchownat] = QOS_STATE_DISK,
         [__NR_utimensat] = QOS_STATE_DISK,
@@ -199,12 +206,20 @@ static const __u8 syscall_table[SYSCALLS_MAX] = {
         [__NR_statfs] = QOS_STATE_DISK,
         [__NR_fstatfs] = QOS_STATE_DISK,
         [__NR_mknodat] = QOS_STATE_DISK,
+        [__NR_getxattr] = QOS_STATE_DISK,
+        [__NR_lgetxattr] = QOS_STATE_DISK,
+        [__NR_fgetxattr] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
+        [__NR_listxattr] = QOS_STATE_DISK,
+        [__NR_llistxattr] = QOS_STATE_DISK,
+        [__NR_flistxattr] = QOS_STATE_DISK | SYSCALL_DESCRIPTOR,
         [__NR_setxattr] = QOS_STATE_DISK,
         [__NR_lsetxattr] = QOS_STATE_DISK,
         [__NR_fsetxattr] = QOS_STATE_DISK,
         [__NR_removexattr] = QOS_STATE_DISK,
         [__NR_lremovexattr] = QOS_STATE_DISK,
         [__NR_fremovexattr] = QOS_STATE_DISK,
+        [__NR_chdir] = QOS_STATE_DISK,
+        [__NR_inotify_add_watch] = QOS_STATE_DISK,
         [__NR_close] = QOS_STATE_DISK,
         [__NR_io_setup] = QOS_STATE_DISK,
         [__NR_execve] = QOS_STATE_DISK,

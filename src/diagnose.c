@@ -445,8 +445,10 @@ static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
         f->queue = real(server->queue.mean);
         f->service = real(server->service.mean);
         f->answer = real(server->answer.mean);
-        if (server->service_states.attributed >= ATTRIBUTED_MIN)
+        if (server->service_states.attributed >= ATTRIBUTED_MIN) {
                 f->held = server->service_states.held * f->service;
+                f->service_lock = server->service_states.shares[QOS_STATE_LOCK] * f->service;
+        }
         if (server->service_states.attributed >= ATTRIBUTED_HALF)
                 f->service_run_queue = server->service_states.shares[QOS_STATE_RUN_QUEUE] * f->service;
         f->bytes_in = count > 0 ? real(server->bytes_in) / count : NAN;

@@ -27,6 +27,7 @@ const DiagnosisFigure diagnosis_figures[] = {
         { "askTime",     offsetof(DiagnosisFigures, ask_time)     },
         { "held",        offsetof(DiagnosisFigures, held)         },
         { "serviceRunQueue", offsetof(DiagnosisFigures, service_run_queue) },
+        { "serviceLock", offsetof(DiagnosisFigures, service_lock) },
         { "runQueueWait", offsetof(DiagnosisFigures, run_queue_wait) },
         { "runQueueOwn", offsetof(DiagnosisFigures, run_queue_own) },
         { "runQueueOthers", offsetof(DiagnosisFigures, run_queue_others) },
@@ -224,8 +225,10 @@ typedef struct Parts {
 
 /* Nothing is known of which request a thread has worked for. But in the time of service there is room only for what is not taken by the
  * other parts: that much of each part must have been in it, whatever went on in the background. The time in which requests wait
- * to be read is as long as those before them are worked on, so it divides as that does. */
-static bool parts_read(const DiagnosisFigures *f, Parts *ret) {
+ * to be read is as long as those before them are worked on, so it divides as that does. Where each request has a thread of its own it is
+ * known for how long that waited for a lock, or for a CPU, and what other threads did besides is of no request. exact: that is looked at, as
+ * with what is compared to these. */
+static bool parts_read(const DiagnosisFigures *f, bool exact, Parts *ret) {
         double read = f->queue + f->service, occupied = 0, sum = 0, in_service = 0, lower[_PART_MAX], upper[_PART_MAX];
 
         *ret = (Parts) {};
@@ -236,6 +239,10 @@ static bool parts_read(const DiagnosisFigures *f, Parts *ret) {
                 double n = p == PART_ASK ? f->asked / f->rate * f->ask_time : f->threads[part_table[p].state] / f->rate * NSEC_PER_SEC;
 
                 ret->spent[p] = n > 0 ? n : 0; /* not known: nothing of it is */
+                if (exact && !isnan(f->service_lock) && p == PART_LOCK)
+                        ret->spent[p] = MIN(ret->spent[p], f->service_lock);
+                if (exact && !isnan(f->service_lock) && p == PART_RUN_QUEUE)
+                        ret->spent[p] = MIN(ret->spent[p], f->queue + f->service_run_queue);
                 if (part_table[p].in_service)
                         in_service += ret->spent[p];
         }
@@ -258,6 +265,11 @@ static bool parts_read(const DiagnosisFigures *f, Parts *ret) {
         }
         ret->unexplained = (occupied - sum) / occupied * read;
         return true;
+}
+
+/* What was normal may not be known so exactly: then neither is looked at like that. */
+static bool parts_are_exact(const DiagnosisEvidence *e) {
+        return !e->normal || !isnan(e->normal->service_lock);
 }
 
 /* ---- findings ------------------------------------------------------------------------------------------------- */
@@ -352,8 +364,10 @@ static void finding_name(Finding *f, const DiagnosisEvidence *e) {
                                 (void) snprintf(end, left, ", the device is %s, and its bytes are the unit's own (%.0f%%)", device->name, 100 * device->value);
                         else {
                                 name_copy(f->unit, device->unit);
-                                (void) snprintf(end, left, ", the device is %s, and its bytes are others' (%.0f%%)%s%s", device->name,
-                                                100 * (1 - device->value), device->unit[0] ? ", of them " : "", device->unit);
+                                /* What the kernel writes back is nobody's where the io controller does not say whose it was */
+                                (void) snprintf(end, left, ", the device is %s, and its bytes are others'%s (%.0f%%)%s%s", device->name,
+                                                device->unit[0] ? "" : ", or nobody's that is known", 100 * (1 - device->value),
+                                                device->unit[0] ? ", of them " : "", device->unit);
                         }
                 }
                 break;
@@ -675,10 +689,10 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
         const DiagnosisFigures *f = &e->now, *n = e->normal;
         DiagnosisEvidence alone;
         bool compared, worse, unknown;
-        Parts normal = {};
+        Parts normal = {}, own;
         size_t length;
 
-        compared = n && parts_read(n, &normal) && n->first_byte > 0;
+        compared = n && parts_read(n, parts_are_exact(e), &normal) && n->first_byte > 0;
         worse = !compared || (f->first_byte >= WORSE * n->first_byte && f->first_byte >= n->first_byte + WORSE_NSEC && f->first_byte > e->usual);
 
         length = (size_t) snprintf(d->text, sizeof(d->text), "It answers %.*f requests per second, the first byte of an answer leaves after %s on average: %s to arrive, %s until it is read, %s to be worked on",
@@ -691,6 +705,8 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
                 alone = *e;
                 alone.normal = NULL;
                 e = &alone;
+                if (parts_read(f, parts_are_exact(e), &own))
+                        now = &own;
                 compared = false;
                 worse = true;
         }
@@ -742,7 +758,7 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
         *ret = (Diagnosis) {};
 
         /* Means of less than ten requests are those of single ones */
-        if (parts_read(f, &parts) && f->first_byte > 0 && f->rate * f->covered >= 10.0 * NSEC_PER_SEC) {
+        if (parts_read(f, parts_are_exact(e), &parts) && f->first_byte > 0 && f->rate * f->covered >= 10.0 * NSEC_PER_SEC) {
                 diagnose_requests(e, &parts, ret);
                 diagnosis_mend(ret);
                 return;

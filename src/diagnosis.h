@@ -24,6 +24,7 @@ typedef struct DiagnosisFigures {
         double ask_time;                /* ns, of one of these */
         double held;                    /* ns that the thread of a request waited, in park and poll, until that of another one let it go on */
         double service_run_queue;       /* ns of the time of service in which the thread of a request was ready, and others had its CPU */
+        double service_lock;            /* … in which it waited for a lock; known where nearly all requests have a thread of their own, as held */
         double run_queue_wait;          /* ns of a thread that was ready until it ran */
         double run_queue_own;           /* average number of threads that waited for a CPU that others of the unit had, as far as it is known who … */
         double run_queue_others;        /* … and that others had */

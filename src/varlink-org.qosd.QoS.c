@@ -1051,6 +1051,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(held, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How much of its time of service the thread of a request was ready, and others had its CPU, in nanoseconds; where half of the requests are answered by the thread that has read them"),
                 SD_VARLINK_DEFINE_FIELD(serviceRunQueue, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("… in which it waited for a lock, in nanoseconds; where nine of ten requests are answered by the thread that has read them"),
+                SD_VARLINK_DEFINE_FIELD(serviceLock, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How long a thread that was ready waited for a CPU, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(runQueueWait, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Threads that waited for a CPU that others of the unit had, on average; as far as it is known who had it"),

@@ -15,7 +15,7 @@ STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", 
 KINDS = {"sleep": {"sleep": 1}, "pipe": {"pipe": 1}, "socket": {"socket": 1}, "accept": {"socket": 1}, "poll": {"poll": 1},
          "epoll": {"poll": 1}, "select": {"poll": 1}, "eventfd": {"poll": 1}, "mutex": {"lock": 1}, "inherit": {"lock": 1},
          "condition": {"park": 1}, "semaphore": {"park": 1}, "flock": {"lock": 1}, "child": {"child": 1, "sleep": 1},
-         "vfork": {"child": 1, "sleep": 1}}
+         "vfork": {"child": 1, "sleep": 1}, "barrier": {"park": 1}, "aio": {"poll": 1}}
 
 
 def waiter(*wishes, settings="", **options):

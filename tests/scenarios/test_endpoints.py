@@ -421,7 +421,7 @@ def who_leaves_out_what():
         except scenario.VarlinkError as e:
             equal((e.name, e.parameters["exclude"]), (scenario.VARLINK + "InvalidExclude", what), repr(what))
     r = qosctl("attach", u.name, "--exclude=port:9100,nonsense", ok=False)
-    check(r.returncode == 1 and "nonsense" in r.stderr and "port:" in r.stderr, f"qosctl said: {r.stderr}")
+    check(r.returncode == 2 and "nonsense" in r.stderr and "port:" in r.stderr, f"qosctl said: {r.stderr}")
     equal(varlink_error("Attach", unit=u.name, exclude=[f"port:{p}" for p in range(1, 18)]), "TooManyExcludes", "too many")
     # A hold that is renewed has what it was renewed with; the same twice is once
     attach(u, "--exclude=port:7,port:7", "--exclude=port:6")

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
@@ -27,6 +28,7 @@
 #include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -267,6 +269,29 @@ static void* do_births(void *data) {
         return data;
 }
 
+/* As a condition variable of musl, which lies on the stack of who waits there. */
+static void* do_barrier(void *data) {
+        int barrier = 2;
+
+        begun++;
+        for (;;)
+                (void) syscall(SYS_futex, &barrier, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 2, NULL, NULL, 0);
+        return data;
+}
+
+/* As the threads of a database that wait for what they have asked of a disk, which is nothing. */
+static void* do_aio(void *data) {
+        unsigned char events[32];
+        unsigned long context = 0;
+
+        if (syscall(SYS_io_setup, 1, &context) < 0)
+                fail("io_setup");
+        begun++;
+        for (;;)
+                (void) syscall(SYS_io_getevents, context, 1, 1, events, NULL);
+        return data;
+}
+
 typedef struct Pair {
         pthread_mutex_t mutex;
         pthread_cond_t condition;
@@ -334,6 +359,7 @@ int main(int argc, char **argv) {
                 { "epoll", do_epoll }, { "poll-one", do_poll_one }, { "queue", do_queue }, { "select", do_select },
                 { "eventfd", do_eventfd }, { "mutex", do_mutex }, { "inherit", do_inherit }, { "condition", do_condition }, { "semaphore", do_semaphore }, { "flock", do_flock },
                 { "child", do_child }, { "vfork", do_vfork }, { "burn", do_burn }, { "work", do_work }, { "births", do_births }, { "wake", do_half },
+                { "barrier", do_barrier }, { "aio", do_aio },
         };
         pthread_mutexattr_t attributes;
         int fd, wanted = 0;

@@ -16,6 +16,7 @@ static DiagnosisEvidence evidence(void) {
         DiagnosisFigures *f = &e.now;
 
         memset(f, 0, sizeof(*f));
+        f->service_lock = NAN; /* its threads do whatever there is to do */
         f->covered = 10e9;
         f->rate = 1000;
         f->queue = 20 * US;
@@ -243,7 +244,7 @@ static void test_disk(void) {
 
         e.devices[0].value = 0.1;
         f = only(&e, FINDING_DISK, &d);
-        check(strstr(f->text, "are others' (90%)") && !f->unit[0]);
+        check(strstr(f->text, "are others', or nobody's that is known (90%)") && !f->unit[0]);
         (void) snprintf(e.devices[0].unit, sizeof(e.devices[0].unit), "backup.service");
         f = only(&e, FINDING_DISK, &d);
         check(streq(f->unit, "backup.service") && strstr(f->text, "of them backup.service"));
@@ -456,6 +457,55 @@ static void test_network(void) {
         e.normal = NULL;
         e.now.bytes_out = 140000;
         nothing(&e);
+}
+
+/* Where each request has a thread of its own, what others do besides is of no request: those that wait until it is their turn to accept a
+ * connection, and those that have work of their own. */
+static void test_beside(void) {
+        DiagnosisEvidence e = evidence();
+        DiagnosisFigures normal;
+        const Finding *f;
+        Diagnosis d;
+
+        set_times(&e.now, 20 * US, 40 * MS);
+        e.now.rate = 100;
+        e.now.threads[QOS_STATE_RUNNING] = 1.6;
+        e.now.threads[QOS_STATE_LOCK] = 12;
+        e.now.asked = 100;
+        e.now.ask_time = 22 * MS;
+        e.now.held = e.now.service_run_queue = e.now.service_lock = 0;
+        f = only(&e, FINDING_DEPENDENCY, &d);
+        check(f->certainty == CERTAINTY_CERTAIN && f->time > 20 * MS);
+        e.now.service_lock = 20 * MS;
+        e.now.asked = 0;
+        f = only(&e, FINDING_LOCK, &d);
+        check(f->time > 19 * MS && f->time < 21 * MS);
+        e.now.service_lock = NAN;
+        diagnosis_make(&e, &d);
+        check(find(&d, FINDING_LOCK)->time > 22 * MS);
+
+        e = evidence();
+        set_times(&e.now, 50 * US, 2 * MS);
+        e.now.rate = 400;
+        e.now.threads[QOS_STATE_RUNNING] = 3.9;
+        e.now.threads[QOS_STATE_RUN_QUEUE] = 8;
+        e.now.run_queue_wait = 4 * MS;
+        e.now.run_queue_own = 3;
+        e.now.run_queue_others = 5;
+        e.now.cpus = 4;
+        e.now.idle_cpus = 0;
+        e.now.held = e.now.service_lock = 0;
+        e.now.service_run_queue = 10 * US;
+        nothing(&e);
+        /* What was normal is not known so exactly: then neither is what it is compared to */
+        normal = e.now;
+        normal.held = normal.service_lock = normal.service_run_queue = NAN;
+        normal.threads[QOS_STATE_RUN_QUEUE] = 0;
+        normal.queue = normal.service = 100 * US;
+        normal.first_byte = 200 * US;
+        e.normal = &normal;
+        diagnosis_make(&e, &d);
+        check(find(&d, FINDING_CPU));
 }
 
 static void test_limit(void) {
@@ -773,6 +823,7 @@ int main(void) {
         test_dependency();
         test_long_names();
         test_network();
+        test_beside();
         test_limit();
         test_normal();
         test_inside();

@@ -1473,7 +1473,9 @@ class Completion(Test):
         self.assertEqual(self.complete("histogram", "redis.service", "requests.server.latency", ""), [""])
         self.qosd.metrics += [{"name": f"{d}.max", "kind": "gauge", "unit": "ns", "probe": "cpu", "description": ""}
                               for d in ("requests.server.queue", "contention.runQueueLatency", "contention.block.readQueue")]
-        self.assertEqual(self.complete("histogram", "redis.service", ""), ["requests.server.firstByte", "requests.server.latency", "requests.server.queue"])
+        self.assertEqual(self.complete("histogram", "redis.service", ""),
+                         ["contention.block.readQueue", "contention.runQueueLatency", "requests.server.firstByte", "requests.server.latency",
+                          "requests.server.queue"])
         self.assertEqual(self.complete("heatmap", "redis.service", ""), ["requests.server.firstByte", "requests.server.latency"])
         self.assertEqual(self.complete("heatmap", "redis.service", "requests.server.l"), ["requests.server.latency"])
         self.assertEqual(self.complete("heatmap", "redis.service", "requests.server.latency", ""), [""])
