@@ -1208,6 +1208,19 @@ static __always_inline __u32 task_state(struct task_struct *task, const struct t
         return wait_state(task, state, t, w);
 }
 
+/* When it came to the CPU on which it is, between two times; the latter if that is not known. */
+static __always_inline __u64 arrival_time(struct task_struct *task, __u64 first, __u64 last) {
+        struct clock *c;
+        __u32 zero = 0;
+        __u64 at;
+
+        c = bpf_map_lookup_elem(&clocks, &zero);
+        if (!c || c->offset == 0 || !bpf_core_field_exists(task->sched_info))
+                return last;
+        at = task->sched_info.last_arrival + c->offset;
+        return (__s64) (at - first) < 0 ? first : (__s64) (last - at) < 0 ? last : at;
+}
+
 /* In the book of the word, on no CPU. */
 GRID_FUNCTION int thread_move(__u64 word, __u64 from, __u64 to, __u64 now) {
         struct qos_shard *s = shard_get(word, cpus);
@@ -1295,6 +1308,12 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 __u64 state = old & THREAD_STATE;
 
                 GRID_BOUND(state, QOS_STATES);
+                /* It has come to the CPU since it was found, which nobody saw as it was not known yet */
+                if ((word & THREAD_STATE) == QOS_STATE_RUNNING && (state == QOS_STATE_RUN_QUEUE || state == QOS_STATE_THROTTLED)) {
+                        now = arrival_time(task, t->since, now);
+                        if (now > t->since)
+                                thread_end_ready(t, now - t->since);
+                }
                 t->times[state] += now - t->since;
                 t->since = now;
                 t->served = serving_get(old, now);

@@ -764,7 +764,8 @@ int resources_reading_to_json(const Unit *u, const ResourcesReading *reading, sd
         if (!resources)
                 return -ENOMEM;
         for (size_t i = 0; i < reading->n && r >= 0; i++)
-                if (reading->resources[i].row.waits > 0)
+                /* Of waits for a CPU that several had one after the other each has a part, and one of them has the wait */
+                if (reading->resources[i].row.waits > 0 || reading->resources[i].row.nsec > 0)
                         r = resource_to_json(u, reading->resources + i, &groups, resources + n++);
         for (enum qos_state i = QOS_STATE_RUN_QUEUE; i < QOS_STATES && r >= 0; i++)
                 if (reading->rests[i].waits > 0 || reading->rests[i].nsec > 0)
