@@ -60,11 +60,11 @@ static const char* set_default_probes(Config *c, const char *value) {
                 ProbeMask probe = probe_mask_from_name(word);
 
                 if (probe == 0)
-                        return "names of probes ('requests', 'tls', 'cpu', 'block', 'memory')";
+                        return "names of probes " PROBES_LISTED;
                 mask |= probe;
         }
         if (mask == 0)
-                return "names of probes ('requests', 'tls', 'cpu', 'block', 'memory')";
+                return "names of probes " PROBES_LISTED;
 
         c->default_probes = mask;
         return NULL;

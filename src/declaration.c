@@ -37,7 +37,7 @@ static void set_observe(Declaration *d, const char *path, unsigned line, char *v
                 ProbeMask probe = probe_mask_from_name(word);
 
                 if (probe == 0)
-                        log_warning("%s:%u: Observe= has names of probes ('requests', 'tls', 'cpu', 'block', 'memory'), got '%s', ignoring it.", path, line, excerpt_of(word));
+                        log_warning("%s:%u: Observe= has names of probes " PROBES_LISTED ", got '%s', ignoring it.", path, line, excerpt_of(word));
                 d->probes |= probe;
         }
 }

@@ -16,6 +16,8 @@ typedef enum ProbeMask {
         _PROBE_ALL     = (1 << 5) - 1,
 } ProbeMask;
 
+/* In messages about files, and in those to clients */
+#define PROBES_LISTED "('requests', 'tls', 'cpu', 'block', 'memory')"
 #define PROBES_EXPECTED "'requests', 'tls', 'cpu', 'block' or 'memory'"
 
 /* "requests" → PROBE_REQUESTS; 0 if there is no such probe. */
