@@ -11,7 +11,7 @@ struct VarlinkPump {
         sd_varlink *link;               /* no reference: the pump ends with the connection */
         int fd;                         /* the link's */
         sd_event_source *io;
-        sd_event_source *again;
+        sd_event_source *again;         /* NULL: there is no next step yet */
         uint64_t unread_since;          /* since when there is something to be written, and nothing leaves, CLOCK_MONOTONIC usec; 0: there is not */
         sd_event_source *unread;        /* fires no later than that has been so for too long */
         size_t unfinished;              /* bytes of the message whose end has not been seen */
@@ -65,11 +65,12 @@ static int pump_may_process(VarlinkPump *p) {
         if (poll(&pollfd, 1, 0) < 0)
                 return -errno;
 
-        if (pollfd.revents & (POLLHUP|POLLERR)) {
-                /* Tells the library; it waits for nothing now */
-                (void) sd_varlink_wait(p->link, 0);
-                return 1;
-        }
+        /* The client is gone, or has shut down its receiving side, which poll() does not report: its remaining
+         * requests are not served, the library would serve them all and keep the replies */
+        if (pollfd.revents & (POLLHUP|POLLERR))
+                return -ECONNRESET;
+        if (send(p->fd, NULL, 0, MSG_NOSIGNAL|MSG_DONTWAIT) < 0)
+                return -errno;
 
         /* Replies first. If they cannot be written, then the library would go on and read */
         if (events & EPOLLOUT) {
@@ -82,6 +83,8 @@ static int pump_may_process(VarlinkPump *p) {
         r = pump_measure(p);
         return r < 0 ? r : 1;
 }
+
+static int on_again(sd_event_source *s, void *userdata);
 
 static int pump_process(VarlinkPump *p) {
         _cleanup_(sd_varlink_unrefp) sd_varlink *link = sd_varlink_ref(p->link);
@@ -104,9 +107,10 @@ static int pump_process(VarlinkPump *p) {
                 return 0;
         }
 
-        /* One step at a time, so that a busy client does not keep the others waiting */
-        if (r > 0)
-                return sd_event_source_set_enabled(p->again, SD_EVENT_ONESHOT);
+        /* One step at a time, so that a busy client does not keep the others waiting. With a new event source each time: a defer source
+         * counts as pending since it was made, and sd-event dispatches what has been pending for longest. */
+        if (r > 0 && !p->again)
+                return sd_event_add_defer(sd_event_source_get_event(p->io), &p->again, on_again, p);
         return 0;
 }
 
@@ -125,7 +129,10 @@ static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
 }
 
 static int on_again(sd_event_source *s, void *userdata) {
-        return pump_process(ASSERT_PTR(userdata));
+        VarlinkPump *p = ASSERT_PTR(userdata);
+
+        p->again = sd_event_source_disable_unref(p->again);
+        return pump_process(p);
 }
 
 static int on_unread(sd_event_source *s, uint64_t usec, void *userdata) {
@@ -163,7 +170,9 @@ static int on_prepare(sd_event_source *s, void *userdata) {
                 }
         }
 
-        /* What is not to be handled yet must not wake us up */
+        /* What is not to be handled yet must not wake us up, and what has its next step coming gets no second one */
+        if (p->again)
+                events = 0;
         return sd_event_source_set_io_events(s, events & EPOLLOUT ? EPOLLOUT : (uint32_t) events);
 }
 
@@ -190,8 +199,6 @@ int varlink_pump_new(sd_event *event, sd_varlink *link, VarlinkPump **ret) {
         r = sd_event_add_io(event, &p->io, fd, 0, on_io, p);
         if (r >= 0)
                 r = sd_event_source_set_prepare(p->io, on_prepare);
-        if (r >= 0)
-                r = sd_event_add_defer(event, &p->again, on_again, p);
         if (r >= 0)
                 r = sd_event_add_time(event, &p->unread, CLOCK_MONOTONIC, 0, USEC_PER_SEC, on_unread, p);
         if (r >= 0)

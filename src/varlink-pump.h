@@ -8,6 +8,8 @@
  *   - a message that is longer than VARLINK_MESSAGE_MAX ends the connection before it is all read;
  *   - no message is handled while the replies to the one before have not left;
  *   - who does not read these for UNREAD_USEC is cut off;
+ *   - who cannot read any more is not served;
+ *   - each connection with something to do makes one step, then all others have their turn;
  *   - the end of the event loop waits for nobody. */
 
 #include <systemd/sd-event.h>

@@ -776,6 +776,57 @@ static void test_never_reads(void) {
         call_succeeds(other, "GetStatus", "{}");
 }
 
+/* As many calls that nobody answers as the socket takes. */
+static unsigned client_fill(Client *c) {
+        static const char message[] = "{\"method\":\"org.qosd.QoS.GetStatus\",\"oneway\":true}";
+        unsigned n = 0;
+
+        while (send(c->fd, message, sizeof(message), MSG_NOSIGNAL) > 0)
+                n++;
+        check(errno == EAGAIN);
+        return n;
+}
+
+/* One whose socket is always full of calls has no more than its turn. */
+static void test_flood(void) {
+        static const char message[] = "{\"method\":\"org.qosd.QoS.GetStatus\"}";
+        _cleanup_client_ Client *flood = client_new(0), *other = client_new(0);
+        unsigned steps = 0;
+        ssize_t n;
+
+        check(client_fill(flood) > 100);
+        for (unsigned i = 0; i < 100; i++) { /* until it has been served for a while */
+                check(sd_event_run(event, 0) > 0);
+                (void) client_fill(flood);
+        }
+
+        client_write(other, message, sizeof(message));
+        while ((n = recv(other->fd, other->buffer, sizeof(other->buffer), 0)) < 0) {
+                check(errno == EAGAIN);
+                check(++steps <= 10);
+                check(sd_event_run(event, 0) > 0);
+                (void) client_fill(flood);
+        }
+        check(n > 0);
+}
+
+/* Nobody gets the replies to what a client has sent that is gone, or does not receive any more. */
+static void test_dead(void) {
+        for (unsigned i = 0; i < 2; i++) {
+                _cleanup_client_ Client *dead = client_new(0);
+                unsigned steps = 0;
+
+                check(client_fill(dead) > 100);
+                if (i == 0)
+                        check(shutdown(dead->fd, SHUT_RD) >= 0);
+                else
+                        dead = client_free(dead);
+                while (sd_event_run(event, 0) > 0)
+                        check(++steps <= 10);
+                check(!dead || (send(dead->fd, "", 1, MSG_NOSIGNAL) < 0 && errno == EPIPE));
+        }
+}
+
 static void test_oversized(void) {
         static char junk[64 * 1024];
         _cleanup_client_ Client *c = client_new(0), *large = client_new(0), *other = client_new(0);
@@ -1042,6 +1093,8 @@ int main(void) {
         test_pieces();
         test_pipeline();
         test_never_reads();
+        test_flood();
+        test_dead();
         test_oversized();
         test_garbage();
         if (test_has_other_user()) {
