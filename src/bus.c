@@ -25,8 +25,20 @@
 #define CLIENTS_PER_UID_MAX 64U
 #define CALLS_PER_UID_MAX 32U
 
-/* Words in a list of probes. There are not that many. */
+/* Senders whose user is remembered: the bus never gives a unique name away twice, so that the answer stays true. */
+#define SENDERS_MAX 256U
+
+/* Calls, of all senders together, that wait until the bus has named the sender's user. Everybody's are in there, as long as it is not
+ * known whose they are: who has most of them gives way. */
+#define UNIDENTIFIED_CALLS_MAX 2048U
+
+/* Words in a list of probes, and options of a call. There are not that many. */
 #define PROBES_MAX 64U
+
+#define DBUS_NAME "org.freedesktop.DBus"
+#define DBUS_PATH "/org/freedesktop/DBus"
+#define LOG_CONTROL_PATH "/org/freedesktop/LogControl1"
+#define LOG_CONTROL_INTERFACE "org.freedesktop.LogControl1"
 
 typedef struct Call Call;
 
@@ -34,23 +46,37 @@ typedef struct Call Call;
 typedef struct Client {
         BusServer *server;
         struct Client *next;
-        sd_bus_track *track;
+        sd_bus_slot *gone;      /* it has left the bus */
+        sd_bus_slot *check;     /* … before that was listened for */
         char *sender;           /* empty on a peer-to-peer connection */
         uid_t uid;
         bool subscribed;
         Call *calls;
 } Client;
 
-/* What polkit is asked for, and how people call it. */
+/* Who sent a call, by the unique name. Asked of the bus, whose answer may stand behind all that others have sent: nothing waits for it but
+ * the calls of that sender. */
+typedef struct Sender {
+        BusServer *server;
+        struct Sender *next;
+        char *name;
+        sd_bus_slot *slot;      /* the bus is being asked */
+        uid_t uid;
+        Call *calls;            /* that wait for the answer, in their order */
+        unsigned n_calls;
+} Sender;
+
+/* What polkit is asked for (NULL: nothing), and how people call it. */
 typedef struct Action {
         const char *name;
         const char *what;
         void (*go_on)(Call *c);         /* when it is allowed; ends the call */
 } Action;
 
-/* A call that changes something, and waits until it is allowed and done. */
+/* A call that depends on who the caller is, and waits until that is known, and it is allowed and done. */
 struct Call {
-        Client *client;
+        BusServer *server;
+        Client *client;         /* NULL until the sender's user is known */
         Call *next;
         sd_bus_message *message;
         AttachOperation *attach;
@@ -73,6 +99,9 @@ struct BusServer {
         size_t n_slots;
         sd_event_source *tick;
         UnitObjects *objects;
+        Sender *senders;        /* heard from last first */
+        unsigned n_senders;
+        unsigned n_unidentified; /* calls */
         Client *clients;
         unsigned n_clients;
         unsigned n_subscribed;
@@ -98,7 +127,7 @@ static void reply_error(sd_bus_message *m, int errno_value, const QosError *e) {
 /* ---- clients -------------------------------------------------------------------------------------------------- */
 
 static void call_free(Call *c) {
-        for (Call **p = &c->client->calls; *p; p = &(*p)->next)
+        for (Call **p = c->client ? &c->client->calls : NULL; p && *p; p = &(*p)->next)
                 if (*p == c) {
                         *p = c->next;
                         break;
@@ -127,7 +156,8 @@ static void client_free(Client *c) {
                         b->n_clients--;
                         break;
                 }
-        sd_bus_track_unref(c->track);
+        sd_bus_slot_unref(c->gone);
+        sd_bus_slot_unref(c->check);
         free(c->sender);
         free(c);
 }
@@ -148,9 +178,37 @@ static void client_settle(Client *c) {
                 client_free(c);
 }
 
-static int on_client_gone(sd_bus_track *track, void *userdata) {
-        client_free(ASSERT_PTR(userdata));
+static int on_owner_changed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const char *new_owner;
+
+        if (sd_bus_message_read(m, "sss", NULL, NULL, &new_owner) >= 0 && isempty(new_owner))
+                client_free(ASSERT_PTR(userdata));
         return 0;
+}
+
+static int on_owner_checked(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        Client *c = ASSERT_PTR(userdata);
+        int owned;
+
+        c->check = sd_bus_slot_unref(c->check);
+        if (sd_bus_message_read(m, "b", &owned) >= 0 && !owned)
+                client_free(c);
+        return 0;
+}
+
+/* sd_bus_track would wait for the bus. */
+static int client_follow(Client *c) {
+        sd_bus *bus = c->server->bus;
+        _cleanup_free_ char *match = NULL;
+        int r;
+
+        if (asprintf(&match, "type='signal',sender='" DBUS_NAME "',path='" DBUS_PATH "',interface='" DBUS_NAME "',member='NameOwnerChanged',arg0='%s'",
+                     c->sender) < 0)
+                return -ENOMEM;
+        r = sd_bus_add_match_async(bus, &c->gone, match, on_owner_changed, NULL, c);
+        if (r < 0)
+                return r;
+        return sd_bus_call_method_async(bus, &c->check, DBUS_NAME, DBUS_PATH, DBUS_NAME, "NameHasOwner", on_owner_checked, c, "s", c->sender);
 }
 
 static Client* client_find(BusServer *b, sd_bus_message *m) {
@@ -162,21 +220,10 @@ static Client* client_find(BusServer *b, sd_bus_message *m) {
         return NULL;
 }
 
-static int sender_get_uid(sd_bus_message *m, uid_t *ret) {
-        _cleanup_(sd_bus_creds_unrefp) sd_bus_creds *creds = NULL;
-        int r;
-
-        r = sd_bus_query_sender_creds(m, SD_BUS_CREDS_EUID, &creds);
-        if (r < 0)
-                return r;
-        return sd_bus_creds_get_euid(creds, ret);
-}
-
 /* Finds the sender's, or makes it: end with client_settle(). */
-static int client_get(BusServer *b, sd_bus_message *m, Client **ret, sd_bus_error *error) {
+static int client_get(BusServer *b, sd_bus_message *m, uid_t uid, Client **ret, sd_bus_error *error) {
         const char *sender = strempty(sd_bus_message_get_sender(m));
         unsigned n = 0, others = 0;
-        uid_t uid = 0;
         Client *c;
         int r;
 
@@ -186,9 +233,6 @@ static int client_get(BusServer *b, sd_bus_message *m, Client **ret, sd_bus_erro
                 return 0;
         }
 
-        r = sender_get_uid(m, &uid);
-        if (r < 0)
-                return r;
         for (c = b->clients; c; c = c->next) {
                 n += c->uid == uid;
                 others += c->uid != 0;
@@ -211,11 +255,8 @@ static int client_get(BusServer *b, sd_bus_message *m, Client **ret, sd_bus_erro
         b->n_clients++;
 
         r = c->sender ? 0 : -ENOMEM;
-        if (r >= 0 && !isempty(sender)) {
-                r = sd_bus_track_new(b->bus, &c->track, on_client_gone, c);
-                if (r >= 0)
-                        r = sd_bus_track_add_sender(c->track, m);
-        }
+        if (r >= 0 && !isempty(sender))
+                r = client_follow(c);
         if (r < 0) {
                 client_free(c);
                 return r;
@@ -357,40 +398,20 @@ static void on_authorized(int result, void *userdata) {
         call_finish(c);
 }
 
-static int call_new(BusServer *b, sd_bus_message *m, const Action *action, const char *unit, Call **ret, sd_bus_error *error) {
-        Client *client;
-        unsigned n = 0;
+static int call_new(BusServer *b, sd_bus_message *m, const Action *action, const char *unit, Call **ret) {
         Call *c;
-        int r;
-
-        r = client_get(b, m, &client, error);
-        if (r < 0)
-                return r;
-
-        for (Client *i = b->clients; i; i = i->next)
-                for (c = i->uid == client->uid ? i->calls : NULL; c; c = c->next)
-                        n++;
-        if (client->uid != 0 && n >= CALLS_PER_UID_MAX) {
-                r = sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "%u calls of user %u are waiting already", n, (unsigned) client->uid);
-                client_settle(client);
-                return r;
-        }
 
         c = new0(Call, 1);
-        if (!c) {
-                client_settle(client);
+        if (!c)
                 return -ENOMEM;
-        }
         *c = (Call) {
-                .client = client,
-                .next = client->calls,
+                .server = b,
                 .message = sd_bus_message_ref(m),
                 .action = action,
-                .unit = strdup(unit),
+                .unit = strdup(strempty(unit)),
         };
-        client->calls = c;
         if (!c->unit) {
-                call_finish(c);
+                call_free(c);
                 return -ENOMEM;
         }
 
@@ -411,6 +432,224 @@ static void call_authorize(Call *c) {
         r = polkit_query_bus(client->server->bus, c->message, client->uid, c->action->name, on_authorized, c, &c->query);
         if (r < 0)
                 on_authorized(r, c);
+}
+
+/* ---- whose a call is ------------------------------------------------------------------------------------------ */
+
+static int call_count(Call *c, sd_bus_error *error) {
+        const Client *client = c->client;
+        unsigned n = 0;
+
+        for (const Client *i = c->server->clients; i; i = i->next)
+                for (const Call *j = i->uid == client->uid ? i->calls : NULL; j; j = j->next)
+                        n++;
+        if (client->uid != 0 && n > CALLS_PER_UID_MAX)
+                return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "%u calls of user %u are waiting already", n - 1, (unsigned) client->uid);
+        return 0;
+}
+
+/* The call's own is its own to give up. */
+static bool call_is_own(const Call *c) {
+        return c->lease && (c->action == &action_detach || c->action == &action_clear);
+}
+
+static void call_start(Call *c, uid_t uid) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        int r;
+
+        r = client_get(c->server, c->message, uid, &c->client, &error);
+        if (r < 0) {
+                (void) sd_bus_reply_method_errno(c->message, r, &error);
+                call_free(c);
+                return;
+        }
+        c->next = c->client->calls;
+        c->client->calls = c;
+
+        r = c->action->name ? call_count(c, &error) : 0;
+        if (r < 0) {
+                (void) sd_bus_reply_method_errno(c->message, r, &error);
+                call_finish(c);
+        } else if (!c->action->name || call_is_own(c))
+                c->action->go_on(c);
+        else
+                call_authorize(c);
+}
+
+static Call* sender_pop(Sender *s, Call **p) {
+        Call *c = *p;
+
+        *p = c->next;
+        c->next = NULL;
+        s->n_calls--;
+        s->server->n_unidentified--;
+        return c;
+}
+
+static void sender_free(Sender *s) {
+        while (s->calls)
+                call_free(sender_pop(s, &s->calls));
+        for (Sender **p = &s->server->senders; *p; p = &(*p)->next)
+                if (*p == s) {
+                        *p = s->next;
+                        s->server->n_senders--;
+                        break;
+                }
+        sd_bus_slot_unref(s->slot);
+        free(s->name);
+        free(s);
+}
+
+static Sender* sender_find(BusServer *b, sd_bus_message *m) {
+        const char *name = strempty(sd_bus_message_get_sender(m));
+
+        for (Sender **p = &b->senders; *p; p = &(*p)->next)
+                if (streq((*p)->name, name)) {
+                        Sender *s = *p;
+
+                        *p = s->next;
+                        s->next = b->senders;
+                        return b->senders = s;
+                }
+        return NULL;
+}
+
+static int on_identified(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        Sender *s = ASSERT_PTR(userdata);
+        uint32_t uid = 0;
+        int r;
+
+        s->slot = sd_bus_slot_unref(s->slot);
+        r = sd_bus_message_is_method_error(m, NULL) ? -sd_bus_message_get_errno(m) : sd_bus_message_read(m, "u", &uid);
+        if (r < 0) {
+                /* It has left, or the bus does not answer */
+                while (s->calls) {
+                        Call *c = sender_pop(s, &s->calls);
+
+                        (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED, "The bus does not say whose call this is: %s", strerror(-r));
+                        call_free(c);
+                }
+                sender_free(s);
+                return 0;
+        }
+
+        s->uid = uid;
+        while (s->calls)
+                call_start(sender_pop(s, &s->calls), uid);
+        return 0;
+}
+
+static int sender_new(BusServer *b, sd_bus_message *m, Sender **ret) {
+        Sender *s, *oldest = NULL;
+        int r;
+
+        for (s = b->n_senders >= SENDERS_MAX ? b->senders : NULL; s; s = s->next)
+                if (!s->slot)
+                        oldest = s;
+        if (oldest)
+                sender_free(oldest);
+
+        s = new0(Sender, 1);
+        if (!s)
+                return -ENOMEM;
+        *s = (Sender) {
+                .server = b,
+                .next = b->senders,
+                .name = strdup(sd_bus_message_get_sender(m)),
+        };
+        b->senders = s;
+        b->n_senders++;
+
+        r = s->name ? 0 : -ENOMEM;
+        if (r >= 0)
+                r = sd_bus_call_method_async(b->bus, &s->slot, DBUS_NAME, DBUS_PATH, DBUS_NAME, "GetConnectionUnixUser", on_identified, s, "s", s->name);
+        if (r < 0) {
+                sender_free(s);
+                return r;
+        }
+
+        *ret = s;
+        return 0;
+}
+
+/* Makes place for a call of this sender. */
+static int sender_admit(Sender *s) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        BusServer *b = s->server;
+        Sender *most = s;
+        Call **p, *c;
+
+        if (b->n_unidentified < UNIDENTIFIED_CALLS_MAX)
+                return 0;
+
+        for (Sender *i = b->senders; i; i = i->next)
+                if (i->n_calls > most->n_calls)
+                        most = i;
+        if (most->n_calls <= s->n_calls + 1)
+                return -EBUSY;
+
+        for (p = &most->calls; (*p)->next; p = &(*p)->next)
+                ;
+        c = sender_pop(most, p);
+        (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_LIMITS_EXCEEDED, "Too many calls are waiting until their senders are known");
+        call_free(c);
+        return 0;
+}
+
+/* Takes the call, and starts it as soon as it is known whose it is. */
+static int call_submit(Call *c, sd_bus_error *error) {
+        _cleanup_(sd_bus_creds_unrefp) sd_bus_creds *creds = NULL;
+        BusServer *b = c->server;
+        const Client *client;
+        Call **p;
+        Sender *s;
+        uid_t uid;
+        int r = 0;
+
+        /* Peer-to-peer: the kernel knows */
+        if (isempty(sd_bus_message_get_sender(c->message))) {
+                r = sd_bus_get_owner_creds(b->bus, SD_BUS_CREDS_EUID, &creds);
+                if (r >= 0)
+                        r = sd_bus_creds_get_euid(creds, &uid);
+                if (r < 0) {
+                        call_free(c);
+                        return r;
+                }
+                call_start(c, uid);
+                return 1;
+        }
+
+        client = client_find(b, c->message);
+        s = sender_find(b, c->message);
+        if (client || (s && !s->slot)) {
+                call_start(c, client ? client->uid : s->uid);
+                return 1;
+        }
+
+        if (!s)
+                r = sender_new(b, c->message, &s);
+        if (r >= 0)
+                r = sender_admit(s);
+        if (r < 0) {
+                call_free(c);
+                if (s && !s->calls)
+                        sender_free(s);
+                return r != -EBUSY ? r : sd_bus_error_set(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "Too many calls are waiting until their senders are known");
+        }
+
+        for (p = &s->calls; *p; p = &(*p)->next)
+                ;
+        *p = c;
+        s->n_calls++;
+        b->n_unidentified++;
+        return 1;
+}
+
+/* The next call of this sender must wait for those before it. */
+static bool sender_waits(BusServer *b, sd_bus_message *m) {
+        const Sender *s = sender_find(b, m);
+
+        return s && s->slot;
 }
 
 static int read_probes(sd_bus_message *m, ProbeMask *ret, sd_bus_error *error) {
@@ -502,12 +741,15 @@ static int read_option(sd_bus_message *m, const char *name, AttachOptions *o, sd
 /* a{sv}. An option that is there twice has the value that comes last. */
 static int read_options(sd_bus_message *m, AttachOptions *o, sd_bus_error *error) {
         const char *name;
+        unsigned n = 0;
         int r;
 
         r = sd_bus_message_enter_container(m, 'a', "{sv}");
         if (r < 0)
                 return r;
         while ((r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
+                if (++n > PROBES_MAX)
+                        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "More than %u options are given", PROBES_MAX);
                 r = sd_bus_message_read(m, "s", &name);
                 if (r >= 0)
                         r = read_option(m, name, o, error);
@@ -532,15 +774,14 @@ static int method_attach(BusServer *b, sd_bus_message *m, const char *unit, cons
         if (!manager_get_unit(b->manager, unit, &e) && e.code == QOS_ERROR_INVALID_UNIT_NAME)
                 return error_to_bus(error, -EINVAL, &e);
 
-        r = call_new(b, m, &action_attach, unit, &c, error);
+        r = call_new(b, m, &action_attach, unit, &c);
         if (r < 0)
                 return r;
         c->lease = o->lease;
         c->probes = o->probes;
         c->excludes = o->excludes;
         c->duration_usec = o->duration_usec == 0 ? USEC_INFINITY : o->duration_usec;
-        call_authorize(c);
-        return 1;
+        return call_submit(c, error);
 }
 
 static int manager_method_attach_unit(sd_bus_message *m, void *userdata, sd_bus_error *error) {
@@ -589,20 +830,16 @@ static int manager_method_detach_unit(sd_bus_message *m, void *userdata, sd_bus_
 
         if (!manager_get_unit(b->manager, unit, &e))
                 return error_to_bus(error, -ENXIO, &e);
-        if (lease && !client_find(b, m)) {
+        if (lease && !client_find(b, m) && !sender_waits(b, m)) {
                 r = qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, unit, "the caller has no lease of '%s'", unit);
                 return error_to_bus(error, r, &e);
         }
 
-        r = call_new(b, m, &action_detach, unit, &c, error);
+        r = call_new(b, m, &action_detach, unit, &c);
         if (r < 0)
                 return r;
         c->lease = lease;
-        if (lease)
-                call_detach(c); /* one's own is one's own to give up */
-        else
-                call_authorize(c);
-        return 1;
+        return call_submit(c, error);
 }
 
 /* ---- thresholds ----------------------------------------------------------------------------------------------- */
@@ -623,21 +860,21 @@ static int method_change_threshold(BusServer *b, sd_bus_message *m, const Action
                 return error_to_bus(error, -EINVAL, &e);
         if (!manager_get_unit(b->manager, unit, &e))
                 return error_to_bus(error, -ENXIO, &e);
+        if (strlen(threshold) > THRESHOLD_LINE_MAX) {
+                r = qos_error_set(&e, QOS_ERROR_NO_SUCH_THRESHOLD, threshold, "'%s' has no threshold '%s'", unit, excerpt(threshold, (char[EXCERPT_MAX + 1]) {}));
+                return error_to_bus(error, r, &e);
+        }
 
-        r = call_new(b, m, action, unit, &c, error);
+        r = call_new(b, m, action, unit, &c);
         if (r < 0)
                 return r;
         c->lease = lease;
         c->threshold = strdup(threshold);
         if (!c->threshold) {
-                call_finish(c);
+                call_free(c);
                 return -ENOMEM;
         }
-        if (action == &action_clear && lease)
-                action->go_on(c); /* one's own is one's own to give up */
-        else
-                call_authorize(c);
-        return 1;
+        return call_submit(c, error);
 }
 
 static int manager_method_set_threshold(sd_bus_message *m, void *userdata, sd_bus_error *error) {
@@ -851,40 +1088,62 @@ static int on_tick(sd_event_source *source, uint64_t usec, void *userdata) {
         return 0;
 }
 
-static int manager_method_subscribe(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        BusServer *b = ASSERT_PTR(userdata);
-        Client *c;
-        int r;
+static void call_subscribe(Call *c) {
+        BusServer *b = c->server;
 
-        r = client_get(b, m, &c, error);
-        if (r < 0)
-                return r;
-        if (c->subscribed)
-                return sd_bus_error_set(error, BUS_ERROR_PREFIX "AlreadySubscribed", "The caller is subscribed already");
+        if (c->client->subscribed) {
+                (void) sd_bus_reply_method_errorf(c->message, BUS_ERROR_PREFIX "AlreadySubscribed", "The caller is subscribed already");
+                call_finish(c);
+                return;
+        }
 
-        c->subscribed = true;
+        c->client->subscribed = true;
         if (++b->n_subscribed == 1) {
                 unit_objects_set_subscribed(b->objects, true);
                 bus_server_arm(b);
         }
-        return sd_bus_reply_method_return(m, NULL);
+        (void) sd_bus_reply_method_return(c->message, NULL);
+        call_finish(c);
 }
 
-static int manager_method_unsubscribe(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        BusServer *b = ASSERT_PTR(userdata);
-        Client *c;
+static void call_unsubscribe(Call *c) {
+        BusServer *b = c->server;
 
-        c = client_find(b, m);
-        if (!c || !c->subscribed)
-                return sd_bus_error_set(error, BUS_ERROR_PREFIX "NotSubscribed", "The caller is not subscribed");
+        if (!c->client->subscribed) {
+                (void) sd_bus_reply_method_errorf(c->message, BUS_ERROR_PREFIX "NotSubscribed", "The caller is not subscribed");
+                call_finish(c);
+                return;
+        }
 
-        c->subscribed = false;
+        c->client->subscribed = false;
         if (--b->n_subscribed == 0) {
                 unit_objects_set_subscribed(b->objects, false);
                 (void) sd_event_source_set_enabled(b->tick, SD_EVENT_OFF);
         }
-        client_settle(c);
-        return sd_bus_reply_method_return(m, NULL);
+        (void) sd_bus_reply_method_return(c->message, NULL);
+        call_finish(c);
+}
+
+static int manager_method_subscribe(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        static const Action action = { .go_on = call_subscribe };
+        Call *c;
+        int r;
+
+        r = call_new(ASSERT_PTR(userdata), m, &action, NULL, &c);
+        return r < 0 ? r : call_submit(c, error);
+}
+
+static int manager_method_unsubscribe(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        static const Action action = { .go_on = call_unsubscribe };
+        BusServer *b = ASSERT_PTR(userdata);
+        Call *c;
+        int r;
+
+        if (!client_find(b, m) && !sender_waits(b, m))
+                return sd_bus_error_set(error, BUS_ERROR_PREFIX "NotSubscribed", "The caller is not subscribed");
+
+        r = call_new(b, m, &action, NULL, &c);
+        return r < 0 ? r : call_submit(c, error);
 }
 
 /* ---- properties ----------------------------------------------------------------------------------------------- */
@@ -963,6 +1222,7 @@ static int log_property_get_identifier(sd_bus *bus, const char *path, const char
         return sd_bus_message_append(reply, "s", "qosd");
 }
 
+/* Set() of the first two: only on_log_set() calls what is written down here. */
 static const sd_bus_vtable log_control_vtable[] = {
         SD_BUS_VTABLE_START(0),
         SD_BUS_WRITABLE_PROPERTY("LogLevel", "s", log_property_get_level, log_property_set_level, 0, 0),
@@ -970,6 +1230,56 @@ static const sd_bus_vtable log_control_vtable[] = {
         SD_BUS_PROPERTY("SyslogIdentifier", "s", log_property_get_identifier, 0, SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_VTABLE_END
 };
+
+/* c->message stands before the value. */
+static void call_set_log(Call *c) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        const char *property;
+        int r;
+
+        if (c->client->uid != 0 && c->client->uid != getuid()) {
+                (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED, "Only root may change what is logged");
+                call_finish(c);
+                return;
+        }
+
+        r = sd_bus_message_rewind(c->message, true);
+        if (r >= 0)
+                r = sd_bus_message_read(c->message, "ss", NULL, &property);
+        if (r >= 0)
+                r = sd_bus_message_enter_container(c->message, 'v', "s");
+        if (r >= 0)
+                r = (streq(property, "LogLevel") ? log_property_set_level : log_property_set_target)
+                        (c->server->bus, LOG_CONTROL_PATH, LOG_CONTROL_INTERFACE, property, c->message, c->server, &error);
+        if (r < 0)
+                (void) sd_bus_reply_method_errno(c->message, r, &error);
+        else
+                (void) sd_bus_reply_method_return(c->message, NULL);
+        call_finish(c);
+}
+
+/* Before sd-bus sees a Set() of LogControl1: to find out whether the sender may, it would wait for the bus. */
+static int on_log_set(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        static const Action action = { .go_on = call_set_log };
+        const char *interface, *property, *value;
+        Call *c;
+        int r;
+
+        if (sd_bus_message_is_method_call(m, DBUS_NAME ".Properties", "Set") <= 0 || !streq_ptr(sd_bus_message_get_path(m), LOG_CONTROL_PATH))
+                return 0;
+        if (!sd_bus_message_has_signature(m, "ssv"))
+                return sd_bus_error_set(error, SD_BUS_ERROR_INVALID_ARGS, "Expected an interface, a property and its value");
+        if (sd_bus_message_read(m, "ssv", &interface, &property, "s", &value) < 0 ||
+            !streq(interface, LOG_CONTROL_INTERFACE) || (!streq(property, "LogLevel") && !streq(property, "LogTarget"))) {
+                (void) sd_bus_message_rewind(m, true);
+                return 0; /* sd-bus refuses it without asking anybody */
+        }
+        if (strlen(value) > EXCERPT_MAX)
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "There is no %s '%s'", property, excerpt(value, (char[EXCERPT_MAX + 1]) {}));
+
+        r = call_new(ASSERT_PTR(userdata), m, &action, NULL, &c);
+        return r < 0 ? r : call_submit(c, error);
+}
 
 /* ---- what the manager tells ----------------------------------------------------------------------------------- */
 
@@ -1022,6 +1332,8 @@ BusServer* bus_server_free(BusServer *b) {
         if (!b)
                 return NULL;
 
+        while (b->senders)
+                sender_free(b->senders);
         while (b->clients)
                 client_free(b->clients);
         sd_event_source_disable_unref(b->tick);
@@ -1051,8 +1363,9 @@ int bus_server_new_peer(Manager *m, sd_bus *bus, BusServer **ret) {
         if (r >= 0)
                 r = sd_bus_add_object_manager(bus, b->slots + b->n_slots++, BUS_PATH);
         if (r >= 0)
-                r = sd_bus_add_object_vtable(bus, b->slots + b->n_slots++, "/org/freedesktop/LogControl1",
-                                             "org.freedesktop.LogControl1", log_control_vtable, b);
+                r = sd_bus_add_object_vtable(bus, b->slots + b->n_slots++, LOG_CONTROL_PATH, LOG_CONTROL_INTERFACE, log_control_vtable, b);
+        if (r >= 0)
+                r = sd_bus_add_filter(bus, b->slots + b->n_slots++, on_log_set, b);
         if (r >= 0)
                 r = unit_objects_new(m, bus, &b->objects);
         if (r < 0) {
@@ -1099,8 +1412,7 @@ int bus_server_new(Manager *m, BusServer **ret) {
         if (r < 0)
                 return r;
 
-        r = sd_bus_match_signal_async(m->bus, b->slots + b->n_slots++, "org.freedesktop.DBus", "/org/freedesktop/DBus",
-                                      "org.freedesktop.DBus", "NameLost", on_name_lost, NULL, NULL);
+        r = sd_bus_match_signal_async(m->bus, b->slots + b->n_slots++, DBUS_NAME, DBUS_PATH, DBUS_NAME, "NameLost", on_name_lost, NULL, NULL);
         if (r >= 0)
                 r = sd_bus_request_name_async(m->bus, b->slots + b->n_slots++, BUS_NAME, 0, on_name_requested, NULL);
         if (r < 0) {

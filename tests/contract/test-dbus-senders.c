@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* The daemon as a client of a message bus that takes its time: as long as the bus has not said which user a sender is, only the calls of
+ * that sender wait. The bus is the other end of a socket pair, with what the daemon calls of org.freedesktop.DBus. */
+
+#include <sys/socket.h>
+
+#include "bus.h"
+#include "log.h"
+#include "util-bus.h"
+
+#define DBUS_NAME "org.freedesktop.DBus"
+#define DBUS_PATH "/org/freedesktop/DBus"
+#define MANAGER "org.qosd1.Manager"
+
+/* As in the daemon: clients of one user who is not root, and calls that wait until the sender is known */
+#define CLIENTS_PER_UID_MAX 64
+#define UNIDENTIFIED_CALLS_MAX 2048
+
+#define QUESTIONS_MAX 512
+
+static sd_event *event;
+static Manager *manager;
+static sd_bus *daemon_side, *broker;
+
+static FakeUnit units[] = {
+        { .id = "a.service", .active_state = "active", .sub_state = "running", .control_group = "/system.slice/a.service", .slice = "system.slice" },
+        { .id = "b.service", .active_state = "active", .sub_state = "running", .control_group = "/system.slice/b.service", .slice = "system.slice" },
+        {}
+};
+
+/* ---- the bus -------------------------------------------------------------------------------------------------- */
+
+static bool delays = false;
+static uid_t sender_uid = 0;            /* of everybody, when there is no delay */
+static const char *gone = NULL;         /* no such name on the bus any more */
+static sd_bus_message *questions[QUESTIONS_MAX];
+static unsigned n_questions = 0, n_asked = 0, n_matches = 0;
+
+static int method_hello(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        return sd_bus_reply_method_return(m, "s", ":1.1");
+}
+
+static int method_match(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const char *rule;
+
+        check(sd_bus_message_read(m, "s", &rule) > 0);
+        if (strstr(rule, "arg0=':"))
+                n_matches += streq(sd_bus_message_get_member(m), "AddMatch") ? 1U : -1U;
+        return sd_bus_reply_method_return(m, NULL);
+}
+
+static int method_has_owner(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const char *name;
+
+        check(sd_bus_message_read(m, "s", &name) > 0);
+        return sd_bus_reply_method_return(m, "b", !streq_ptr(name, gone));
+}
+
+static int method_get_owner(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const char *name;
+
+        check(sd_bus_message_read(m, "s", &name) > 0);
+        return sd_bus_reply_method_return(m, "s", name);
+}
+
+static int method_get_user(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        n_asked++;
+        if (!delays)
+                return sd_bus_reply_method_return(m, "u", (uint32_t) sender_uid);
+
+        check(n_questions < QUESTIONS_MAX);
+        questions[n_questions++] = sd_bus_message_ref(m);
+        return 1;
+}
+
+static const sd_bus_vtable broker_vtable[] = {
+        SD_BUS_VTABLE_START(0),
+        SD_BUS_METHOD("Hello", NULL, "s", method_hello, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("AddMatch", "s", NULL, method_match, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("RemoveMatch", "s", NULL, method_match, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("NameHasOwner", "s", "b", method_has_owner, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("GetNameOwner", "s", "s", method_get_owner, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("GetConnectionUnixUser", "s", "u", method_get_user, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_VTABLE_END
+};
+
+/* Answers what was held back, about this sender or about everybody. */
+static void answer(const char *sender, uid_t uid, const char *error) {
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < n_questions; i++) {
+                const char *name;
+
+                check(sd_bus_message_rewind(questions[i], true) >= 0);
+                check(sd_bus_message_read(questions[i], "s", &name) > 0);
+                if (sender && !streq(name, sender)) {
+                        questions[n++] = questions[i];
+                        continue;
+                }
+                check((error ? sd_bus_reply_method_errorf(questions[i], error, "%s", error)
+                             : sd_bus_reply_method_return(questions[i], "u", (uint32_t) uid)) >= 0);
+                sd_bus_message_unref(questions[i]);
+        }
+        check(n < n_questions);
+        n_questions = n;
+}
+
+static void leave(const char *sender) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        check(sd_bus_message_new_signal(broker, &m, DBUS_PATH, DBUS_NAME, "NameOwnerChanged") >= 0);
+        check(sd_bus_message_append(m, "sss", sender, sender, "") >= 0);
+        check(sd_bus_message_set_sender(m, DBUS_NAME) >= 0);
+        check(sd_bus_send(broker, m, NULL) >= 0);
+}
+
+/* ---- calls ---------------------------------------------------------------------------------------------------- */
+
+typedef struct Reply {
+        sd_bus_message *message;
+        unsigned order;         /* 1 is the first */
+} Reply;
+
+static unsigned n_replies = 0;
+
+static int on_reply(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        Reply *r = userdata;
+
+        r->message = sd_bus_message_ref(m);
+        r->order = ++n_replies;
+        return 0;
+}
+
+static sd_bus_message* new_call(const char *sender, const char *method) {
+        sd_bus_message *m;
+
+        check(sd_bus_message_new_method_call(broker, &m, "org.qosd1", "/org/qosd1", MANAGER, method) >= 0);
+        check(sd_bus_message_set_sender(m, sender) >= 0);
+        if (streq(method, "AttachUnit"))
+                check(sd_bus_message_append(m, "sastb", "a", 0, UINT64_C(0), 1) >= 0);
+        return m;
+}
+
+static void send_message(sd_bus_message *m, Reply *reply) {
+        *reply = (Reply) {};
+        check(sd_bus_call_async(broker, NULL, m, on_reply, reply, UINT64_MAX) >= 0);
+}
+
+static void send_call(const char *sender, const char *method, Reply *reply) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = new_call(sender, method);
+
+        send_message(m, reply);
+}
+
+static const char* reply_error(const Reply *r) {
+        const sd_bus_error *e = sd_bus_message_get_error(r->message);
+
+        return e ? e->name : NULL;
+}
+
+/* expected: the error, NULL for none */
+static void expect(Reply *r, const char *expected) {
+        test_wait(event, r->message);
+        if (!streq_ptr(reply_error(r), expected)) {
+                fprintf(stderr, "Error %s instead of %s\n", strempty(reply_error(r)), strempty(expected));
+                exit(EXIT_FAILURE);
+        }
+        r->message = sd_bus_message_unref(r->message);
+}
+
+/* Somebody else is served, and what was sent before has been read. */
+static void expect_served(const char *sender) {
+        Reply attached, listed;
+
+        send_call(sender, "AttachUnit", &attached);
+        send_call(sender, "ListUnits", &listed);
+        expect(&listed, NULL);
+        expect(&attached, NULL);
+}
+
+/* ---- tests ---------------------------------------------------------------------------------------------------- */
+
+static void test_delay(void) {
+        Reply calls[5];
+        unsigned asked;
+
+        expect_served(":1.10");
+        check(manager_count_leases(manager, 0) == 1);
+        check(n_asked == 1 && n_matches == 1);
+
+        delays = true;
+        send_call(":1.11", "Subscribe", calls + 0);
+        send_call(":1.11", "Subscribe", calls + 1);
+        send_call(":1.11", "Unsubscribe", calls + 2);
+        send_call(":1.11", "Unsubscribe", calls + 3);
+        send_call(":1.11", "AttachUnit", calls + 4);
+        asked = n_asked;
+        expect_served(":1.10");
+        check(n_asked == asked + 1); /* :1.11 once, :1.10 is known */
+        for (size_t i = 0; i < ELEMENTSOF(calls); i++)
+                check(!calls[i].message);
+        check(manager_count_leases(manager, 0) == 1);
+        check(n_matches == 1);
+
+        answer(":1.11", 0, NULL);
+        expect(calls + 0, NULL);
+        expect(calls + 1, "org.qosd1.Error.AlreadySubscribed");
+        expect(calls + 2, NULL);
+        expect(calls + 3, "org.qosd1.Error.NotSubscribed");
+        expect(calls + 4, NULL);
+        for (size_t i = 1; i < ELEMENTSOF(calls); i++)
+                check(calls[i].order > calls[i - 1].order);
+        check(manager_count_leases(manager, 0) == 2);
+
+        /* What is known is not asked again, also when nothing was kept for the sender */
+        asked = n_asked;
+        leave(":1.11");
+        test_wait(event, manager_count_leases(manager, 0) == 1);
+        send_call(":1.11", "Subscribe", calls + 0);
+        expect(calls + 0, NULL);
+        check(n_asked == asked);
+        leave(":1.11");
+        test_wait(event, n_matches == 1);
+        delays = false;
+}
+
+static void test_gone(void) {
+        Reply attached, again;
+
+        /* Before it was known who it is */
+        delays = true;
+        send_call(":1.20", "AttachUnit", &attached);
+        send_call(":1.20", "AttachUnit", &again);
+        expect_served(":1.10");
+        answer(":1.20", 0, "org.freedesktop.DBus.Error.NameHasNoOwner");
+        expect(&attached, SD_BUS_ERROR_ACCESS_DENIED);
+        expect(&again, SD_BUS_ERROR_ACCESS_DENIED);
+        check(manager_count_leases(manager, 0) == 1);
+        delays = false;
+
+        /* Before it was listened for */
+        gone = ":1.21";
+        send_call(":1.21", "Subscribe", &attached);
+        expect(&attached, NULL);
+        test_wait(event, n_matches == 1);
+        gone = NULL;
+
+        /* While it waits for polkit or the service manager */
+        send_call(":1.22", "AttachUnit", &attached);
+        test_wait(event, n_matches == 2);
+        leave(":1.22");
+        test_wait(event, n_matches == 1);
+        check(manager_count_leases(manager, 0) == 1);
+        sd_bus_message_unref(attached.message);
+}
+
+/* What one user may have is counted when the user is known. */
+static void test_limits(void) {
+        static Reply subscribed[CLIENTS_PER_UID_MAX + 8];
+        unsigned granted = 0;
+        char name[32];
+
+        delays = true;
+        for (size_t i = 0; i < ELEMENTSOF(subscribed); i++) {
+                (void) snprintf(name, sizeof(name), ":1.%zu", 100 + i);
+                send_call(name, "Subscribe", subscribed + i);
+        }
+        expect_served(":1.10");
+        check(n_questions == ELEMENTSOF(subscribed));
+        answer(NULL, 1000, NULL);
+        for (size_t i = 0; i < ELEMENTSOF(subscribed); i++) {
+                test_wait(event, subscribed[i].message);
+                granted += !reply_error(subscribed + i);
+                expect(subscribed + i, reply_error(subscribed + i) ? SD_BUS_ERROR_LIMITS_EXCEEDED : NULL);
+        }
+        check(granted == CLIENTS_PER_UID_MAX);
+        delays = false;
+
+        for (size_t i = 0; i < ELEMENTSOF(subscribed); i++) {
+                (void) snprintf(name, sizeof(name), ":1.%zu", 100 + i);
+                leave(name);
+        }
+        test_wait(event, n_matches == 1);
+}
+
+/* One sends and sends: the others have their place all the same. */
+static void test_flood(void) {
+        static Reply calls[UNIDENTIFIED_CALLS_MAX + 8];
+        unsigned refused = 0;
+        Reply attached;
+
+        delays = true;
+        for (size_t i = 0; i < ELEMENTSOF(calls); i++)
+                send_call(":1.300", "Subscribe", calls + i);
+        expect_served(":1.10");
+        send_call(":1.301", "AttachUnit", &attached);
+        test_wait(event, n_questions == 2);
+        answer(":1.301", 0, NULL);
+        expect(&attached, NULL);
+
+        answer(":1.300", 1000, NULL);
+        for (size_t i = 0; i < ELEMENTSOF(calls); i++) {
+                test_wait(event, calls[i].message);
+                refused += streq_ptr(reply_error(calls + i), SD_BUS_ERROR_LIMITS_EXCEEDED);
+                sd_bus_message_unref(calls[i].message);
+        }
+        check(refused == ELEMENTSOF(calls) - UNIDENTIFIED_CALLS_MAX + 1);
+        delays = false;
+        leave(":1.300");
+        leave(":1.301");
+        test_wait(event, n_matches == 1);
+}
+
+static void send_log_level(const char *sender, const char *level, Reply *reply) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        check(sd_bus_message_new_method_call(broker, &m, "org.qosd1", "/org/freedesktop/LogControl1", "org.freedesktop.DBus.Properties", "Set") >= 0);
+        check(sd_bus_message_append(m, "ssv", "org.freedesktop.LogControl1", "LogLevel", "s", level) >= 0);
+        check(sd_bus_message_set_sender(m, sender) >= 0);
+        send_message(m, reply);
+}
+
+static void test_log_level(void) {
+        int before = log_get_max_level();
+        Reply user, root;
+
+        delays = true;
+        send_log_level(":1.400", "debug", &user);
+        send_log_level(":1.401", "err", &root);
+        expect_served(":1.10");
+        check(!user.message && !root.message);
+        check(log_get_max_level() == before);
+
+        answer(":1.400", 1000, NULL);
+        expect(&user, SD_BUS_ERROR_ACCESS_DENIED);
+        check(log_get_max_level() == before);
+        answer(":1.401", 0, NULL);
+        expect(&root, NULL);
+        check(log_get_max_level() == LOG_ERR);
+        log_set_max_level(before);
+        delays = false;
+        test_wait(event, n_matches == 1);
+}
+
+static void test_disconnect(void) {
+        Reply attached;
+
+        delays = true;
+        send_call(":1.500", "AttachUnit", &attached);
+        test_wait(event, n_questions == 1);
+        check(manager_set_bus(manager, NULL) >= 0);
+        check(manager->n_units == 0);
+        for (unsigned i = 0; i < n_questions; i++)
+                sd_bus_message_unref(questions[i]);
+}
+
+int main(void) {
+        FakeServiceManager pid1;
+        sd_id128_t id;
+        int fds[2];
+
+        if (!test_become_plain_root())
+                return 77;
+
+        check(sd_event_new(&event) >= 0);
+        check(manager_new(event, &manager) >= 0);
+
+        check(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, fds) >= 0);
+        check(sd_id128_randomize(&id) >= 0);
+        check(sd_bus_new(&broker) >= 0);
+        check(sd_bus_set_fd(broker, fds[0], fds[0]) >= 0);
+        check(sd_bus_set_server(broker, true, id) >= 0);
+        check(sd_bus_start(broker) >= 0);
+        check(sd_bus_add_object_vtable(broker, NULL, DBUS_PATH, DBUS_NAME, broker_vtable, NULL) >= 0);
+        fake_service_manager_start(&pid1, broker, units);
+        check(sd_bus_attach_event(broker, event, 0) >= 0);
+
+        check(sd_bus_new(&daemon_side) >= 0);
+        check(sd_bus_set_fd(daemon_side, fds[1], fds[1]) >= 0);
+        check(sd_bus_set_bus_client(daemon_side, true) >= 0);
+        check(sd_bus_start(daemon_side) >= 0);
+        check(sd_bus_attach_event(daemon_side, event, 0) >= 0);
+        test_wait(event, sd_bus_is_ready(daemon_side) > 0);
+
+        check(manager_set_bus(manager, daemon_side) >= 0);
+        check(bus_server_new_peer(manager, daemon_side, &manager->bus_server) >= 0);
+
+        test_delay();
+        test_gone();
+        test_limits();
+        test_flood();
+        test_log_level();
+        test_disconnect();
+
+        manager_free(manager);
+        sd_bus_unref(daemon_side);
+        sd_bus_flush_close_unref(broker);
+        sd_event_unref(event);
+        return EXIT_SUCCESS;
+}
