@@ -469,6 +469,7 @@ static void contention_fill(const Snapshot *s, DiagnosisFigures *f) {
                 return;
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 f->threads[i] = c->threads[i];
+        f->serving = c->serving.share;
         f->run_queue_wait = real(c->run_queue_latency.mean);
         if (c->quota.periods != ABSENT && c->quota.periods > 0)
                 f->throttled = real(c->quota.throttled_periods) / real(c->quota.periods);

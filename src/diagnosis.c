@@ -21,6 +21,7 @@ const DiagnosisFigure diagnosis_figures[] = {
         { "bytesOut",    offsetof(DiagnosisFigures, bytes_out)    },
         { "inFlight",    offsetof(DiagnosisFigures, in_flight)    },
         { "oldestInFlight", offsetof(DiagnosisFigures, oldest)    },
+        { "serving",     offsetof(DiagnosisFigures, serving)      },
         { "retransmits", offsetof(DiagnosisFigures, retransmits)  },
         { "listenDrops", offsetof(DiagnosisFigures, listen_drops) },
         { "asked",       offsetof(DiagnosisFigures, asked)        },
@@ -70,6 +71,8 @@ _Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeo
 #define STALL_MIN_NSEC (0.1 * NSEC_PER_MSEC)
 /* A thread that waits for a CPU a tenth of the time; timers of an idle server on a busy machine make some hundredths. */
 #define THREADS_MIN 0.1
+/* Half a thread that waits all the time, where no request shows who is waited for: what a daemon does beside its requests is less. */
+#define THREADS_WAITING_MIN 0.5
 /* Times are worse than normal: half as long again, as from one interval to the next means of steady servers move by tenths … */
 #define WORSE 1.5
 /* … and by what a busy machine makes of any of them. */
@@ -85,6 +88,9 @@ _Static_assert(ELEMENTSOF(diagnosis_figures) == sizeof(DiagnosisFigures) / sizeo
 /* A CPU that sleeps takes some tens of microseconds to begin, in a virtual machine more; one that others use lets a thread wait for
  * milliseconds. */
 #define WAKE_MAX_NSEC (0.1 * NSEC_PER_MSEC)
+/* Answers are in flight for a tenth of the time that they take, or more, even where many of them leave together. Of what is sent to
+ * subscribers nearly nothing is. */
+#define PACED_MAX 0.1
 /* One segment of a hundred sent again: paths without loss have none. */
 #define RETRANSMITS_MIN 0.01
 /* Two of them: more than distant clients, of whom some are on bad ways at any time, make of themselves. */
@@ -412,23 +418,53 @@ static double asleep(const DiagnosisFigures *f) {
         return threads / f->rate * NSEC_PER_SEC;
 }
 
+static const char *const waited[_FINDING_KIND_MAX] = {
+        [FINDING_CPU]        = "Its threads wait for a CPU",
+        [FINDING_QUOTA]      = "Its threads are throttled by the CPU quota",
+        [FINDING_DISK]       = "Its threads wait for the disk",
+        [FINDING_LOCK]       = "Its threads wait for a lock",
+        [FINDING_DEPENDENCY] = "It waits for others to answer",
+        [FINDING_MEMORY]     = "Its threads wait for memory",
+};
+
+/* The CPUs are busy with the unit itself. */
+static bool cpu_is_own(const DiagnosisEvidence *e, Part p) {
+        const DiagnosisFigures *f = &e->now;
+
+        return p == PART_RUN_QUEUE && f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus && !(f->run_queue_others > f->run_queue_own);
+}
+
+/* Nobody has taken the CPUs, its threads only have to wake up, many times. */
+static bool cpu_is_waking(const DiagnosisEvidence *e, Part p) {
+        return p == PART_RUN_QUEUE && e->now.run_queue_wait < WAKE_MAX_NSEC && e->now.idle_cpus >= IDLE_MIN;
+}
+
+/* What threads in a state wait for. ret_lock: that of the kernel, if it is one; else it is left alone. */
+static FindingKind part_find_kind(const DiagnosisEvidence *e, Part p, const DiagnosisNamed **ret_lock) {
+        const DiagnosisFigures *f = &e->now;
+        enum qos_state state = part_table[p].state;
+        const DiagnosisNamed *kernel = e->kernel + state;
+
+        /* In calls on files, or on memory, for what another one has in the kernel. If that one waits for a device there, it is the device */
+        if ((p == PART_DISK || p == PART_MEMORY) && kernel->value >= SHARE_MOST * f->threads[state] && f->threads[state] - kernel->value < SHARE_MOST) {
+                *ret_lock = kernel;
+                return FINDING_LOCK;
+        }
+        /* What had been in memory and has to be read again */
+        if (p == PART_DISK && f->refaults >= REFAULTS_MIN * f->reads && f->refaults > 0)
+                return FINDING_MEMORY;
+        return part_table[p].kind;
+}
+
 /* Waits for what the system has, or what others are asked. */
 static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const Parts *normal, Diagnosis *d) {
-        static const char *const waited[_FINDING_KIND_MAX] = {
-                [FINDING_CPU]        = "Its threads wait for a CPU",
-                [FINDING_QUOTA]      = "Its threads are throttled by the CPU quota",
-                [FINDING_DISK]       = "Its threads wait for the disk",
-                [FINDING_LOCK]       = "Its threads wait for a lock",
-                [FINDING_DEPENDENCY] = "It waits for others to answer",
-                [FINDING_MEMORY]     = "Its threads wait for memory",
-        };
         const DiagnosisFigures *f = &e->now;
 
         for (Part p = PART_RUN_QUEUE; p < _PART_MAX; p++) {
                 FindingKind kind = part_table[p].kind;
                 double time = now->least[p], share, floor = part_table[p].floor;
                 enum qos_state state = part_table[p].state;
-                const DiagnosisNamed *kernel = e->kernel + state;
+                const DiagnosisNamed *lock = NULL;
                 const char *rule = part_table[p].rule;
                 Certainty certainty;
                 Finding *finding;
@@ -467,35 +503,24 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                         continue;
                 }
 
-                /* Nobody has taken the CPUs, they only have to wake up, many times for each request */
-                if (kind == FINDING_CPU && f->run_queue_wait < WAKE_MAX_NSEC && f->idle_cpus >= IDLE_MIN) {
+                if (cpu_is_waking(e, p)) {
                         diagnosis_exclude(d, kind, "%s for %s of a request (%.0f%%), but %s each time, and %.2f CPUs are idle", waited[kind], SPAN(time),
                                           100 * share, SPAN(f->run_queue_wait), f->idle_cpus);
                         continue;
                 }
-                /* The CPUs are busy with the unit itself: that is told below */
-                if (kind == FINDING_CPU && f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus &&
-                    !(f->run_queue_others > f->run_queue_own))
-                        continue;
-                /* What had been in memory and has to be read again */
-                if (kind == FINDING_DISK && f->refaults >= REFAULTS_MIN * f->reads && f->refaults > 0) {
-                        if (diagnosis_has(d, FINDING_MEMORY))
-                                continue;
-                        kind = FINDING_MEMORY;
-                }
-                /* In calls on files, or on memory, for what another one has in the kernel. If that one waits for a device there, it is the device */
-                if ((p == PART_DISK || p == PART_MEMORY) && kernel->value >= SHARE_MOST * f->threads[state] && f->threads[state] - kernel->value < SHARE_MOST) {
-                        kind = FINDING_LOCK;
+                if (cpu_is_own(e, p))
+                        continue; /* that is told below */
+                kind = part_find_kind(e, p, &lock);
+                if (lock)
                         rule = "its threads waited for files or memory for a fifth or more of the time of a request, half of that or more for a lock of the kernel, and less than half a thread for all else there";
-                }
                 if (diagnosis_has(d, kind))
                         continue;
 
                 finding = diagnosis_add(d, kind, certainty, state, share, time, rule, "%s for %s of the %s of a request (%.0f%%)",
                                         kind == FINDING_MEMORY && p == PART_DISK ? "Its threads wait for files that were in memory before" : waited[kind],
                                         SPAN(time), SPAN(f->first_byte), 100 * share);
-                if (kind == FINDING_LOCK && p != PART_LOCK)
-                        finding_name_lock(finding, kernel);
+                if (lock)
+                        finding_name_lock(finding, lock);
                 else
                         finding_name(finding, e);
         }
@@ -589,9 +614,9 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
 static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         double whole = f->first_byte + f->answer, own = 0, worst = MAX(f->receive, f->answer);
-        double lost = f->retransmits / (f->rate * MAX(f->bytes_out / SEGMENT_BYTES, 1.0));
+        double lost = f->retransmits / (f->rate * MAX(f->bytes_out / SEGMENT_BYTES, 1.0)), leaving = f->rate * f->answer / NSEC_PER_SEC;
         bool answer = f->answer >= f->receive;
-        bool known = e->normal && !isnan(e->normal->retransmits) && e->normal->rate > 0, losing;
+        bool known = e->normal && !isnan(e->normal->retransmits) && e->normal->rate > 0, losing, paced;
         const char *again;
 
         if (isnan(whole) || isnan(f->receive))
@@ -600,6 +625,10 @@ static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
                 (!known || f->retransmits / f->rate >= WORSE * e->normal->retransmits / e->normal->rate);
         again = losing ? ", and segments are sent again" : "";
         if (e->normal && worst < WORSE * MAX(e->normal->receive, e->normal->answer))
+                worst = 0;
+        /* Answers that wait for clients are in flight meanwhile. Those of which all there is has left, while the unit makes more of it, are not */
+        paced = answer && worst >= WAIT_MIN_NSEC && f->serving > 0 && f->serving < PACED_MAX * MIN(leaving, 1.0);
+        if (paced)
                 worst = 0;
 
         if (worst >= SHARE_MOST * whole && worst >= WAIT_MIN_NSEC) {
@@ -622,6 +651,8 @@ static void diagnose_network(const DiagnosisEvidence *e, Diagnosis *d) {
                                      "Segments are lost on the way to clients: %.1f are sent again per second (%.1f%%)", f->retransmits, 100 * lost);
         else if (losing)
                 diagnosis_exclude(d, FINDING_NETWORK, "Segments are sent again, %.1f per second (%.1f%%), which may be normal for its clients", f->retransmits, 100 * lost);
+        else if (paced)
+                diagnosis_exclude(d, FINDING_NETWORK, "Answers go on for %s, as the unit sends more from time to time, and each part leaves at once", SPAN(f->answer));
         else
                 diagnosis_exclude(d, FINDING_NETWORK, "Requests arrive in %s, and answers leave in %s", SPAN(f->receive), SPAN(f->answer));
 }
@@ -658,7 +689,8 @@ static void diagnose_workload(const DiagnosisEvidence *e, const Parts *now, cons
                 diagnosis_exclude(d, FINDING_WORKLOAD, "It has %.0f requests per second to answer, normally %.0f, of the same size", f->rate, n->rate);
 }
 
-/* Nothing was answered, or it is not known what was: threads alone tell. */
+/* Nothing was answered, or it is not known what was: threads alone tell. In units that have no requests waits are held against the time in
+ * which threads are not idle. */
 static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
         double busy = 0;
@@ -667,15 +699,47 @@ static void diagnose_threads(const DiagnosisEvidence *e, bool stuck, Diagnosis *
                 busy += f->threads[part_table[p].state] > 0 ? f->threads[part_table[p].state] : 0;
 
         for (Part p = PART_RUN_QUEUE; p < PART_ASK; p++) {
-                double n = f->threads[part_table[p].state];
+                enum qos_state state = part_table[p].state;
+                FindingKind kind = part_table[p].kind;
+                const DiagnosisNamed *lock = NULL;
+                double n = f->threads[state], share = n / busy;
+                Finding *finding;
 
-                /* Where nobody waits for an answer only what keeps threads from running, and most of the time */
-                if (!(n >= SHARE_MOST) || n < SHARE_MOST * busy || (!stuck && part_table[p].in_service))
+                if (isnan(n))
                         continue;
-                finding_name(diagnosis_add(d, part_table[p].kind, stuck ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, part_table[p].state, NAN, NAN,
-                                           "no time of requests is known, and threads that could work are in this state for half of their time or more",
-                                           "%.1f of its threads on average are in the state %s", n, diagnosis_state_name(part_table[p].state)), e);
+                if (!(n >= THREADS_WAITING_MIN) || share < (stuck ? SHARE_MOST : SHARE_MIN) || cpu_is_own(e, p) || cpu_is_waking(e, p)) {
+                        if (!stuck && n > 0)
+                                diagnosis_exclude(d, kind, "%s: %.2f on average, in %.0f%% of the time in which they are not idle", waited[kind], n, 100 * share);
+                        continue;
+                }
+                /* What was given as normal; what its history has is what it does, not that it is well */
+                if (!stuck && e->normal && !(e->usual > 0) && n < WORSE * e->normal->threads[state]) {
+                        diagnosis_exclude(d, kind, "%s: %.2f on average, normally %.2f", waited[kind], n, e->normal->threads[state]);
+                        continue;
+                }
+                kind = part_find_kind(e, p, &lock);
+                if (diagnosis_has(d, kind))
+                        continue;
+
+                finding = stuck ? diagnosis_add(d, kind, CERTAINTY_LIKELY, state, NAN, NAN,
+                                                "requests wait for their answers, and threads that could work are in this state for half of their time or more",
+                                                "%.1f of its threads on average are in the state %s", n, diagnosis_state_name(state)) :
+                        /* That it waits for CPUs behind others may be what its weight is for */
+                        diagnosis_add(d, kind, share >= SHARE_MOST && kind != FINDING_CPU ? CERTAINTY_LIKELY : CERTAINTY_POSSIBLE, state, kind == FINDING_CPU ? NAN : share, NAN,
+                                      "it has no requests, and half a thread or more waits on average, for a fifth or more of the time in which its threads are not idle",
+                                      "%s: %.1f on average, in %.0f%% of the time in which they are not idle", waited[kind], n, 100 * share);
+                if (lock)
+                        finding_name_lock(finding, lock);
+                else
+                        finding_name(finding, e);
         }
+}
+
+/* The kernel has killed processes of it. */
+static void diagnose_kills(const DiagnosisEvidence *e, Diagnosis *d) {
+        if (e->now.oom_kills > 0 && !diagnosis_has(d, FINDING_MEMORY))
+                (void) diagnosis_add(d, FINDING_MEMORY, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN, "the kernel has killed processes of it for want of memory",
+                                     "The kernel has killed processes of it for want of memory");
 }
 
 static int finding_compare(const void *a, const void *b) {
@@ -720,9 +784,7 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
         }
         diagnose_network(e, d);
 
-        if (f->oom_kills > 0 && !diagnosis_has(d, FINDING_MEMORY))
-                (void) diagnosis_add(d, FINDING_MEMORY, CERTAINTY_CERTAIN, QOS_STATE_NONE, NAN, NAN, "the kernel has killed processes of it for want of memory",
-                                     "The kernel has killed processes of it for want of memory");
+        diagnose_kills(e, d);
 
         /* It is slow, and waits for nothing that is known. Of what it only is by its history something must be noticed, too: microseconds
          * come and go */
@@ -772,6 +834,7 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
         else
                 (void) snprintf(ret->text, sizeof(ret->text), "It has next to no requests to answer");
         diagnose_threads(e, stuck, ret);
+        diagnose_kills(e, ret);
         ret->verdict = ret->n_findings > 0 ? VERDICT_FOUND : stuck || isnan(f->rate) ? VERDICT_UNKNOWN : VERDICT_NOTHING;
         diagnosis_mend(ret);
 }

@@ -18,6 +18,7 @@ typedef struct DiagnosisFigures {
         double first_byte, receive, queue, service, answer;
         double bytes_in, bytes_out;     /* of a request */
         double in_flight, oldest;       /* ns, at the end */
+        double serving;                 /* share of the interval in which a request was in flight */
         double retransmits, listen_drops;
         double threads[QOS_STATES];     /* average number; that of QOS_STATE_NONE is not used */
         double asked;                   /* requests that the unit made to others */
@@ -130,7 +131,7 @@ typedef struct Finding {
         FindingKind kind;
         Certainty certainty;
         enum qos_state state;           /* in which threads are then; QOS_STATE_NONE: none in particular */
-        double share;                   /* of the time of a request that this explains; NaN: it is no matter of time */
+        double share;                   /* of the time of a request that this explains, in units without requests of the time of threads that are not idle; NaN: it is no matter of time */
         double time;                    /* … in ns */
         char resource[DIAGNOSIS_NAME_MAX]; /* what is short, or who takes it: a unit, a device, an address; or "" */
         char unit[DIAGNOSIS_NAME_MAX];  /* the unit behind it; or "" */

@@ -1005,7 +1005,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(unit, SD_VARLINK_STRING, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How much of the time of a request it explains, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(time, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
-                FIELD_COMMENT("The same as a part of the time to the first byte of the answer, or, with network, of all its time"),
+                FIELD_COMMENT("The same as a part of the time to the first byte of the answer, or, with network, of all its time; of a unit without requests as a part of the time in which its threads are not idle"),
                 SD_VARLINK_DEFINE_FIELD(share, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
@@ -1039,6 +1039,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(inFlight, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The age of the oldest of these, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(oldestInFlight, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("The share of the interval in which at least one was in flight"),
+                SD_VARLINK_DEFINE_FIELD(serving, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Segments that were sent again, per second"),
                 SD_VARLINK_DEFINE_FIELD(retransmits, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Connection attempts that were dropped, per second"),

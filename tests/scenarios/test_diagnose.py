@@ -545,6 +545,29 @@ def two_faults():
     equal((found(d, "cpu")["unit"], found(d, "dependency")["resource"]), (other.name, f"127.0.0.1:{slow.port}"), f"both: {said(d)}")
 
 
+def waiter(*what):
+    """A unit that serves nobody, with threads that do these things."""
+    prepare()
+    return Unit(f"{scenario.tools}/waiter {' '.join(what)}", settings=FIRST).start()
+
+
+@case("lock")
+def batch_behind_a_mutex():
+    """Four threads wait for a mutex that the fifth does not let go, and a sixth one works now and then."""
+    u = waiter("mutex:4", "work:1")
+    d = yield u
+    f = found(d, "lock")
+    equal((f["state"], f["certainty"], d["figures"]["rate"]), ("lock", "likely", 0), f"what it waits for: {said(d)}")
+    check(3.9 < d["figures"]["threads"]["lock"] < 4.1 and f["share"] > 0.5, f"how much of that: {said(d)}")
+    check(f["resource"].endswith(":mutex") and "4.0 on average" in f["text"], f"which lock: {f}")
+
+
+@case()
+def batch_that_runs():
+    """One that has a CPU to itself, and pauses in between."""
+    yield waiter("burn:1", "work:1", "sleep:2")
+
+
 @case()
 def idle_redis():
     yield redis()

@@ -429,6 +429,23 @@ static void test_network(void) {
         f = only(&e, FINDING_NETWORK, &d);
         check(f->certainty == CERTAINTY_CERTAIN && strstr(f->text, "sent again"));
 
+        /* Subscribers get more from time to time, and each part leaves at once: nothing is in flight meanwhile */
+        e = evidence();
+        e.now.rate = 10;
+        e.now.answer = 500 * MS;
+        e.now.serving = 0.01;
+        nothing(&e);
+        e.now.rate = 0.5;
+        e.now.covered = 60e9;
+        e.now.serving = 0.2;
+        (void) only(&e, FINDING_NETWORK, &d);
+        /* … and what is lost on the way to them is a finding all the same */
+        e.now.rate = 100;
+        e.now.serving = 0.01;
+        e.now.retransmits = 50;
+        f = only(&e, FINDING_NETWORK, &d);
+        check(isnan(f->share));
+
         /* Requests that drop in */
         e = evidence();
         e.now.receive = 30 * MS;
@@ -768,6 +785,104 @@ static void test_two(void) {
         check(d.findings[0].share >= d.findings[1].share);
 }
 
+/* Units that serve nothing: by what their threads do while they are not idle. */
+static DiagnosisEvidence batch(void) {
+        DiagnosisEvidence e = evidence();
+
+        e.now.rate = 0;
+        e.now.first_byte = e.now.receive = e.now.queue = e.now.service = e.now.answer = NAN;
+        e.now.threads[QOS_STATE_RUNNING] = 0;
+        e.now.run_queue_own = e.now.run_queue_others = NAN;
+        return e;
+}
+
+static void test_threads(void) {
+        DiagnosisEvidence e = batch(), before;
+        const Finding *f;
+        Diagnosis d;
+
+        /* All of them wait for one lock, of which it is known which, and who has had it */
+        e.now.threads[QOS_STATE_LOCK] = 2.6;
+        e.now.threads[QOS_STATE_RUNNING] = 0.4;
+        e.locks[0] = (DiagnosisNamed) { .name = "worker:queue_mutex", .holder = "worker (12)", .value = 2.6 };
+        e.n_locks = 1;
+        f = only(&e, FINDING_LOCK, &d);
+        check(f->certainty == CERTAINTY_LIKELY && f->state == QOS_STATE_LOCK && fabs(f->share - 2.6 / 3) < 0.001 && isnan(f->time));
+        check(streq(f->resource, "worker:queue_mutex") && strstr(f->text, "let go by worker (12)") && strstr(f->text, "2.6 on average"));
+        /* Beside more that run */
+        e.now.threads[QOS_STATE_RUNNING] = 7;
+        f = only(&e, FINDING_LOCK, &d);
+        check(f->certainty == CERTAINTY_POSSIBLE);
+        e.now.threads[QOS_STATE_RUNNING] = 11;
+        nothing(&e);
+        /* As is normal; what a history has is not for that reason well */
+        e.now.threads[QOS_STATE_RUNNING] = 0.4;
+        before = e;
+        e.normal = &before.now;
+        nothing(&e);
+        e.usual = 1;
+        (void) only(&e, FINDING_LOCK, &d);
+        e.usual = 0;
+        before.now.threads[QOS_STATE_LOCK] = 0.2;
+        (void) only(&e, FINDING_LOCK, &d);
+
+        /* One that just runs, on as many CPUs as there are, and with more threads than that */
+        e = batch();
+        e.now.threads[QOS_STATE_RUNNING] = 1;
+        nothing(&e);
+        e.now.threads[QOS_STATE_RUNNING] = 1.9;
+        e.now.threads[QOS_STATE_RUN_QUEUE] = 6;
+        e.now.run_queue_own = 5.9;
+        e.now.run_queue_others = 0.1;
+        e.now.run_queue_wait = 3 * MS;
+        e.now.idle_cpus = 0;
+        nothing(&e);
+        /* … where others have the CPUs */
+        e.now.threads[QOS_STATE_RUNNING] = 0.3;
+        e.now.run_queue_own = 0.1;
+        e.now.run_queue_others = 5.9;
+        e.users[0] = (DiagnosisNamed) { .name = "hog.service", .unit = "hog.service", .value = 5 };
+        e.n_users = 1;
+        f = only(&e, FINDING_CPU, &d);
+        check(streq(f->unit, "hog.service"));
+        /* … where they only wake up */
+        e.now.run_queue_wait = 20 * US;
+        e.now.idle_cpus = 1;
+        nothing(&e);
+
+        e = batch();
+        e.now.threads[QOS_STATE_RUNNING] = 0.1;
+        e.now.threads[QOS_STATE_THROTTLED] = 0.9;
+        e.now.throttled = 0.95;
+        f = only(&e, FINDING_QUOTA, &d);
+        check(strstr(f->text, "95% of the periods"));
+
+        e = batch();
+        e.now.threads[QOS_STATE_RUNNING] = 0.2;
+        e.now.threads[QOS_STATE_DISK] = 0.8;
+        e.now.reads = 1000;
+        f = only(&e, FINDING_DISK, &d);
+        check(f->state == QOS_STATE_DISK && f->certainty == CERTAINTY_LIKELY);
+        /* … for what had been in memory, or for another thread in the kernel */
+        e.now.refaults = 900;
+        (void) only(&e, FINDING_MEMORY, &d);
+        e.kernel[QOS_STATE_DISK] = (DiagnosisNamed) { .name = "lock in ext4_buffered_write_iter()", .value = 0.7 };
+        f = only(&e, FINDING_LOCK, &d);
+        check(streq(f->resource, "lock in ext4_buffered_write_iter()"));
+        /* … now and then, as a daemon with nothing to do may */
+        e.now.threads[QOS_STATE_DISK] = 0.3;
+        nothing(&e);
+
+        e = batch();
+        e.now.threads[QOS_STATE_MEMORY] = 0.7;
+        e.now.major_faults = 300;
+        (void) only(&e, FINDING_MEMORY, &d);
+        e = batch();
+        e.now.oom_kills = 0.1;
+        f = only(&e, FINDING_MEMORY, &d);
+        check(f->certainty == CERTAINTY_CERTAIN && strstr(f->text, "killed"));
+}
+
 static void test_unknown(void) {
         DiagnosisEvidence e = {};
         Diagnosis d;
@@ -829,6 +944,7 @@ int main(void) {
         test_inside();
         test_history();
         test_two();
+        test_threads();
         test_unknown();
         return 0;
 }
