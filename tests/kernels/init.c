@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* The only process of a virtual machine that boots some kernel: loads each BPF program of qosd by itself, attaches it where
+ * that needs nothing but the program, and reports what the verifier spent on it. On its standard output, one line each:
+ *
+ *   kernel RELEASE
+ *   program NAME VERDICT INSTRUCTIONS STATES MEMORY [MESSAGE]
+ *   end
+ *
+ * VERDICT: "attached", "loaded" (attaching takes more than the program), or "refused". INSTRUCTIONS: verified, by the kernel's own
+ * count. STATES: the most that the verifier kept at a time. MEMORY: by how many KiB the machine's free memory fell meanwhile, at
+ * most. MESSAGE: what the kernel said last. */
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "contention.h"
+#include "qosd.skel.h"
+
+#define LOG_SIZE (1U << 20)
+#define LOG_STATISTICS 4        /* BPF_LOG_STATS of the kernel */
+#define SAMPLE_NSEC 5000000L
+
+struct result {
+        char verdict[16];
+        unsigned long instructions, states;
+        char message[512];
+};
+
+static char complaint[512];
+
+static int on_print(enum libbpf_print_level level, const char *format, va_list ap) {
+        char line[512];
+
+        if (level != LIBBPF_WARN)
+                return 0;
+        (void) vsnprintf(line, sizeof(line), format, ap);
+        if (strstr(line, "failed"))
+                (void) snprintf(complaint, sizeof(complaint), "%s", line);
+        return 0;
+}
+
+/* The kernel's last words but for the statistics, on one line. */
+static void message_take(struct result *result, char *log) {
+        const char *last = complaint;
+        char *line, *save = NULL;
+
+        for (line = strtok_r(log, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+                if (*line && strncmp(line, "processed ", 10) != 0 && strncmp(line, "verification time", 17) != 0 &&
+                    strncmp(line, "stack depth", 11) != 0 && strncmp(line, "mark_precise", 12) != 0)
+                        last = line;
+        (void) snprintf(result->message, sizeof(result->message), "%s", last);
+        for (char *c = result->message; *c; c++)
+                if (*c == '\n')
+                        *c = ' ';
+}
+
+/* Returns a file descriptor, -errno, or -EOPNOTSUPP for programs that need more than themselves to be attached. */
+static int attach(const struct bpf_program *program) {
+        const char *section = bpf_program__section_name(program);
+        int fd, group;
+
+        switch (bpf_program__type(program)) {
+
+        case BPF_PROG_TYPE_TRACING:
+                if (strncmp(section, "iter/", 5) == 0) {
+                        if (strncmp(section, "iter/task", 9) != 0)
+                                return -EOPNOTSUPP; /* of a map */
+                        fd = bpf_link_create(bpf_program__fd(program), 0, BPF_TRACE_ITER, NULL);
+                } else
+                        fd = bpf_raw_tracepoint_open(NULL, bpf_program__fd(program));
+                break;
+
+        case BPF_PROG_TYPE_CGROUP_SKB:
+        case BPF_PROG_TYPE_CGROUP_SOCK:
+                group = open("/sys/fs/cgroup", O_RDONLY|O_DIRECTORY);
+                if (group < 0)
+                        return -errno;
+                fd = bpf_link_create(bpf_program__fd(program), group, bpf_program__expected_attach_type(program), NULL);
+                break;
+
+        default:
+                return -EOPNOTSUPP;
+        }
+
+        return fd < 0 ? -errno : fd;
+}
+
+static struct qosd_bpf* skeleton_open(void) {
+        struct qosd_bpf *skeleton;
+
+        skeleton = qosd_bpf__open();
+        if (!skeleton) {
+                printf("error cannot open the programs: %s\n", strerror(errno));
+                exit(EXIT_FAILURE);
+        }
+        return skeleton;
+}
+
+/* What is not in the programs' own object: as src/probe.c sets it, since the verifier follows constants. */
+static int skeleton_prepare(struct qosd_bpf *skeleton) {
+        LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
+        int fd;
+
+        skeleton->rodata->root_group_id = 1;
+        skeleton->rodata->cpus = libbpf_num_possible_cpus();
+        skeleton->rodata->page_size = sysconf(_SC_PAGESIZE);
+        skeleton->rodata->tick_nsec = 4000000;
+        skeleton->rodata->loaded_at = 1;
+
+        /* A map of maps takes the shape of those that it is to have from one of them */
+        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "shards", sizeof(__u32), sizeof(struct qos_shard),
+                            libbpf_num_possible_cpus() + QOS_SHARDS_MORE, &options);
+        if (fd < 0)
+                return fd;
+        return bpf_map__set_inner_map_fd(skeleton->maps.shards, fd);
+}
+
+static void program_try(const char *name, struct result *result) {
+        struct qosd_bpf *skeleton = skeleton_open();
+        struct bpf_program *program, *wanted = NULL;
+        char *log, *statistics;
+        int r;
+
+        log = calloc(1, LOG_SIZE);
+        if (!log)
+                exit(EXIT_FAILURE);
+
+        bpf_object__for_each_program(program, skeleton->obj)
+                if (strcmp(bpf_program__name(program), name) == 0)
+                        wanted = program;
+                else
+                        (void) bpf_program__set_autoload(program, false);
+        if (!wanted)
+                exit(EXIT_FAILURE);
+        (void) bpf_program__set_autoload(wanted, true);
+        (void) bpf_program__set_log_level(wanted, LOG_STATISTICS);
+        (void) bpf_program__set_log_buf(wanted, log, LOG_SIZE);
+
+        r = skeleton_prepare(skeleton);
+        if (r >= 0)
+                r = qosd_bpf__load(skeleton);
+
+        statistics = strstr(log, "processed ");
+        if (statistics)
+                (void) sscanf(statistics, "processed %lu insns (limit %*u) max_states_per_insn %*u total_states %*u peak_states %lu",
+                              &result->instructions, &result->states);
+        if (r < 0) {
+                (void) snprintf(result->verdict, sizeof(result->verdict), "refused");
+                message_take(result, log);
+                return;
+        }
+
+        r = attach(wanted);
+        if (r >= 0 || r == -EOPNOTSUPP) {
+                (void) snprintf(result->verdict, sizeof(result->verdict), r >= 0 ? "attached" : "loaded");
+                return;
+        }
+        (void) snprintf(result->verdict, sizeof(result->verdict), "refused");
+        (void) snprintf(result->message, sizeof(result->message), "attaching failed: %s", strerror(-r));
+}
+
+static unsigned long free_kib(void) {
+        struct sysinfo info;
+
+        return sysinfo(&info) < 0 ? 0 : (unsigned long) (info.freeram * info.mem_unit / 1024);
+}
+
+/* In a process of its own: what a program leaves in the kernel goes with it. */
+static void program_report(const char *name, struct result *result) {
+        const struct timespec sample = { .tv_nsec = SAMPLE_NSEC };
+        unsigned long before, now, least;
+        sigset_t child;
+        pid_t pid;
+
+        *result = (struct result) {};
+        sigemptyset(&child);
+        sigaddset(&child, SIGCHLD);
+
+        before = least = free_kib();
+        pid = fork();
+        if (pid == 0) {
+                program_try(name, result);
+                _exit(EXIT_SUCCESS);
+        }
+        while (pid > 0 && waitpid(pid, NULL, WNOHANG) == 0) {
+                now = free_kib();
+                if (now < least)
+                        least = now;
+                (void) sigtimedwait(&child, NULL, &sample);
+        }
+        printf("program %s %s %lu %lu %lu %s\n", name, *result->verdict ? result->verdict : "refused", result->instructions,
+               result->states, before - least, *result->verdict ? result->message : "the loader was killed");
+}
+
+int main(void) {
+        struct bpf_program *program;
+        struct qosd_bpf *skeleton;
+        struct result *result;
+        struct utsname name;
+        sigset_t child;
+        int console;
+
+        (void) mkdir("/dev", 0755);
+        (void) mkdir("/proc", 0755);
+        (void) mkdir("/sys", 0755);
+        (void) mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
+        (void) mount("proc", "/proc", "proc", 0, NULL);
+        (void) mount("sysfs", "/sys", "sysfs", 0, NULL);
+        (void) mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, NULL);
+        (void) mount("bpf", "/sys/fs/bpf", "bpf", 0, NULL);
+
+        console = open("/dev/ttyS0", O_RDWR);
+        if (console >= 0) {
+                (void) dup2(console, STDOUT_FILENO);
+                (void) dup2(console, STDERR_FILENO);
+        }
+        setvbuf(stdout, NULL, _IOLBF, 0);
+        sigemptyset(&child);
+        sigaddset(&child, SIGCHLD);
+        (void) sigprocmask(SIG_BLOCK, &child, NULL);
+
+        libbpf_set_print(on_print);
+        result = mmap(NULL, sizeof(*result), PROT_READ|PROT_WRITE, MAP_SHARED|MAP_ANONYMOUS, -1, 0);
+        if (result == MAP_FAILED || uname(&name) < 0)
+                printf("error %s\n", strerror(errno));
+        else {
+                printf("kernel %s\n", name.release);
+                /* Kernel messages that come in the midst of a line are only those of trouble: the machine is booted with "quiet" */
+                skeleton = skeleton_open();
+                bpf_object__for_each_program(program, skeleton->obj)
+                        program_report(bpf_program__name(program), result);
+                printf("end\n");
+        }
+        (void) tcdrain(console);
+        (void) reboot(RB_AUTOBOOT); /* which is where the virtual machine ends */
+        return EXIT_FAILURE;
+}
