@@ -474,7 +474,7 @@ static __attribute__((noinline)) int client_hears(struct conn *c, struct qos_uni
                 c->x.last_at = at;
                 c->x.last_out_at = book->now;
         }
-        for (int i = 0; i < TALK_GROUPS && left > 0; i++) {
+        while (left > 0 && can_loop) {
                 taken = client_hears_group(t, u, book, left, at);
                 if (taken == 0)
                         break;

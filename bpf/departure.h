@@ -168,7 +168,7 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
         if (parsed & DEPARTURE_MORE)
                 departure_book_more(c, u, d);
 
-        for (int i = 0; i < TALK_GROUPS && answers > 0; i++) {
+        while (answers > 0 && can_loop) {
                 n = departure_book_group(t, u, d, answers, &first);
                 if (n == 0)
                         break;

@@ -58,6 +58,24 @@ static const __u8 grid_guess[64] = {
 #define GRID_OPAQUE(x) ((void) (x))
 #endif
 
+/* The condition of a loop that ends by itself: true. The verifier walks a round or two of such a loop, where it walks each of a
+ * loop with a constant bound; what it costs to run is a counter on the stack. Since Linux 6.9. */
+#ifdef __bpf__
+#define can_loop                                                                                      \
+        ({                                                                                            \
+                __label__ l_break, l_continue;                                                        \
+                int go_on = 1;                                                                        \
+                __asm__ volatile goto("may_goto %l[l_break]" :::: l_break);                           \
+                goto l_continue;                                                                      \
+        l_break:                                                                                      \
+                go_on = 0;                                                                            \
+        l_continue:;                                                                                  \
+                go_on;                                                                                \
+        })
+#else
+#define can_loop 1
+#endif
+
 /* All bits, if it is 0, else none. */
 static inline __attribute__((always_inline)) __u64 grid_if_zero(__u64 x) {
         __u64 negative = -x;

@@ -584,7 +584,7 @@ PARSER_FUNCTION __u32 http_line_end(struct parser *p, const struct window *w, __
         if (!p || !w)
                 return 0;
 
-        for (__u32 i = 0; i < WINDOW_SIZE / 8 && at + 8 <= end; i++) {
+        while (at + 8 <= end && can_loop) {
                 word = window_word(w, at);
                 feeds = http_line_feeds(word);
                 if (feeds != 0)
@@ -624,9 +624,6 @@ PARSER_FUNCTION __u32 http_line_end(struct parser *p, const struct window *w, __
 /* The first letters of a field that may mean something, lower case, as window_word_low() has them. */
 #define HTTP_FIELD(letters) ((__u32) __builtin_bswap32(WORD_OF(letters, 4)))
 
-/* In one call, a little more than there are in a window: a line ends with one more. */
-#define HTTP_WORDS 64
-
 /* Goes on over lines that mean nothing here: to the beginning of one that may, or to the end of the window. Returns where that is. */
 PARSER_FUNCTION __u32 http_lines(struct parser *p, const struct window *w, __u32 from, __u32 end) {
         __u32 at = from, state, first, field;
@@ -636,7 +633,7 @@ PARSER_FUNCTION __u32 http_lines(struct parser *p, const struct window *w, __u32
                 return from;
 
         state = p->state;
-        for (int i = 0; i < HTTP_WORDS && at < end; i++) {
+        while (at < end && can_loop) {
                 word = window_word_low(w, at);
                 if (state == HTTP_LINE) {
                         first = word & 0xff;
@@ -668,7 +665,7 @@ PARSER_FUNCTION __u32 http_path(struct parser *p, const struct window *w, __u32 
 
         if (!p || !w)
                 return PARSED_LOST;
-        for (__u32 i = 0; i < WINDOW_SIZE && at < end && meaning == 0 && p->state == HTTP_PATH; i++)
+        while (at < end && meaning == 0 && p->state == HTTP_PATH && can_loop)
                 meaning = http_path_byte(p, window_byte(w, at++));
         return PARSED(meaning, at - from, 0);
 }

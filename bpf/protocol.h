@@ -11,6 +11,7 @@
 
 #include <linux/types.h>
 
+#include "grid.h"
 #include "name.h"
 
 /* In BPF each is a function of its own, which the verifier walks once. */
@@ -200,9 +201,6 @@ static inline __attribute__((always_inline)) int protocol_ends_with_stream(__u32
         return protocol == PROTOCOL_HTTP1 && p->state == HTTP_CLOSE;
 }
 
-/* Steps in one call: a window has room for so many short lines. */
-#define PROTOCOL_STEPS 32
-
 /* The bytes at … end of a window. Stops early behind a message that is more than a question, or an answer. answers: it is
  * the direction in which these go. */
 static inline __attribute__((always_inline)) __u32 protocol_take(__u32 how, int answers, struct parser *p, const struct window *w,
@@ -212,7 +210,7 @@ static inline __attribute__((always_inline)) __u32 protocol_take(__u32 how, int 
         if (!p || !w)
                 return PARSED_LOST;
 
-        for (int i = 0; i < PROTOCOL_STEPS && at < end; i++) {
+        while (at < end && can_loop) {
                 r = answers ? protocol_answer_step(how, p, w, at, end) : protocol_question_step(how, p, w, at, end);
                 at += PARSED_TAKEN(r);
                 meaning = PARSED_MEANING(r);
