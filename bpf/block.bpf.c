@@ -131,7 +131,7 @@ static __always_inline __u64 request_book(struct request *request, bool *ret_wri
         }
 
         level = noted->level;
-        if (level <= (__u32) own->level)
+        if (level <= own->level)
                 (void) bpf_probe_read_kernel(&around, sizeof(around),
                                              (char*) own + bpf_core_field_offset(struct cgroup, ancestors) + level * sizeof(around));
         if (around == noted) {

@@ -371,7 +371,7 @@ static __always_inline void listener_account(struct sock *sk, struct qos_listene
 
         /* Two who look at once: one of them counts, or the next to come */
         old = *(volatile __s32*) &l->drops;
-        drops = sk->sk_drops.counter;
+        drops = (__s32) sk->sk_drops.counter;
         if (drops - old <= 0 || __sync_val_compare_and_swap(&l->drops, old, drops) != old)
                 return;
 

@@ -251,7 +251,7 @@ static __always_inline void call_read(struct task_struct *task, struct call *ret
         if (task->thread_info.status & TS_COMPAT)
                 ret->number = SYSCALLS_MAX;
 #elif defined(__TARGET_ARCH_arm64)
-        ret->number = regs->syscallno;
+        ret->number = (int) regs->syscallno;
         ret->arguments[0] = regs->orig_x0;
         ret->arguments[1] = regs->regs[1];
         ret->arguments[2] = regs->regs[2];
@@ -443,7 +443,7 @@ static __always_inline __u32 own_number(struct task_struct *task) {
         __u32 zero = 0, level;
         void *numbers = NULL;
         struct pid *pid;
-        int nr = 0;
+        __u32 nr = 0;
 
         inquiry = bpf_map_lookup_elem(&inquiries, &zero);
         pid = BPF_CORE_READ(task, thread_pid);
@@ -1323,7 +1323,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
         }
         thread_move(word, QOS_STATE_NONE, word & THREAD_STATE, now);
         /* It may have ended meanwhile, with its last switch before the exchange */
-        if (*(volatile int*) &task->exit_state && __sync_val_compare_and_swap(&t->word, word, 0) == word)
+        if (*(volatile unsigned int*) &task->exit_state && __sync_val_compare_and_swap(&t->word, word, 0) == word)
                 thread_move(word, word & THREAD_STATE, QOS_STATE_NONE, now);
         return 0;
 }

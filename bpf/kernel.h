@@ -2,7 +2,11 @@
 #pragma once
 
 /* The kernel types and fields that the programs read, and nothing else. libbpf moves each access to where the running
- * kernel has the field (CO-RE); a field that is not there refuses the program, which is then said in "qosctl probes". */
+ * kernel has the field (CO-RE); a field that is not there refuses the program, which is then said in "qosctl probes".
+ *
+ * Every integer is unsigned, whatever the kernel calls it: where a field has become shorter or longer, the access is
+ * changed accordingly only if it is unsigned on both sides, and the program is refused otherwise. Where the sign matters
+ * the value is cast by whoever uses it. */
 
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -15,7 +19,7 @@
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 typedef struct {
-        int counter;
+        unsigned int counter;
 } atomic_t;
 
 /* ---- control groups ---- */
@@ -25,13 +29,13 @@ struct kernfs_node {
 };
 
 struct cgroup_root {
-        int hierarchy_id;               /* 0: the unified hierarchy */
+        unsigned int hierarchy_id;      /* 0: the unified hierarchy */
 };
 
 struct cgroup {
         struct kernfs_node *kn;
         struct cgroup_root *root;
-        int level;
+        unsigned int level;
         struct cgroup *ancestors[];     /* since 6.1; by level, itself the last */
 };
 
@@ -105,7 +109,7 @@ struct rq {
 
 struct cfs_rq {
         struct rq *rq;                  /* only with CONFIG_FAIR_GROUP_SCHED */
-        int throttle_count;             /* of it and those above it; only with CONFIG_CFS_BANDWIDTH, as the next */
+        unsigned int throttle_count;    /* of it and those above it; only with CONFIG_CFS_BANDWIDTH, as the next */
         __u64 throttled_clock_pelt_time; /* how long it was in all */
 };
 
@@ -126,7 +130,7 @@ struct thread_info {
 };
 
 struct upid {
-        int nr;
+        unsigned int nr;
         void *ns;                       /* only compared */
 };
 
@@ -139,19 +143,19 @@ struct task_struct {
         struct thread_info thread_info;
         unsigned int __state;
         unsigned int flags;
-        int on_cpu;
-        int on_rq;
+        unsigned int on_cpu;
+        unsigned int on_rq;
         struct sched_entity se;
         struct sched_info sched_info;   /* only with CONFIG_SCHED_INFO */
         bool throttled;                 /* since 6.18: it waits for quota itself */
         struct mm_struct *mm;
-        int exit_state;
+        unsigned int exit_state;
         unsigned int in_execve: 1;
         unsigned int in_iowait: 1;
         unsigned int frozen: 1;
         unsigned int in_memstall: 1;    /* only with CONFIG_PSI */
-        int pid;
-        int tgid;
+        unsigned int pid;
+        unsigned int tgid;
         unsigned long min_flt;          /* page faults that it has had */
         unsigned long maj_flt;
         struct task_struct *real_parent;
@@ -177,7 +181,7 @@ struct pt_regs___saved {
         __u64 regs[31];
         __u64 sp;
         __u64 orig_x0;
-        int syscallno;
+        unsigned int syscallno;
 };
 #endif
 
@@ -196,8 +200,8 @@ struct bio {
 };
 
 struct gendisk {
-        int major;
-        int first_minor;
+        unsigned int major;
+        unsigned int first_minor;
 };
 
 struct request_queue {
@@ -268,7 +272,7 @@ struct sock {
         __u32 sk_ack_backlog;
         __u32 sk_max_ack_backlog;
         atomic_t sk_drops;
-        int sk_err;
+        unsigned int sk_err;
         struct socket *sk_socket;
 };
 
@@ -284,7 +288,7 @@ struct sockaddr_un {
 };
 
 struct unix_address {
-        int len;                        /* of all of the name */
+        unsigned int len;               /* of all of the name */
         struct sockaddr_un name[];
 };
 

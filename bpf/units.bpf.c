@@ -142,7 +142,7 @@ int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
         struct qos_owner *known, owner = {};
         struct cgroup *parent;
 
-        if (group->root->hierarchy_id != 0 || group->level < 1)
+        if (group->root->hierarchy_id != 0 || group->level == 0)
                 return 0;
 
         known = path_owner(group, path);
