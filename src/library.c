@@ -16,9 +16,14 @@
 #define LOOK_AGAIN_NSEC (10 * NSEC_PER_MSEC)
 #define LOOK_AGAIN_MAX_NSEC (60 * NSEC_PER_SEC)
 
+/* How long after which it is looked again whether libraries are not in use any more, while others wait for their places: it takes a look
+ * at all processes of all units. */
+#define SWEEP_NSEC (10 * NSEC_PER_SEC)
+
 typedef struct Look {
         unsigned processes;
         unsigned libraries;
+        int limit;
 } Look;
 
 static void look_at_processes(Unit *u, int group, void *userdata) {
@@ -38,7 +43,7 @@ static void look_at_processes(Unit *u, int group, void *userdata) {
                 int n;
 
                 look->processes++;
-                n = pid > 0 ? probe_add_libraries(u->manager->probe, pid) : 0;
+                n = pid > 0 ? probe_add_libraries(u->manager->probe, pid, &look->limit) : 0;
                 if (n > 0)
                         look->libraries += n;
         }
@@ -48,12 +53,30 @@ static void unit_look(Unit *u) {
         Look look = {};
 
         unit_for_each_group(u, look_at_processes, &look);
-        u->wanted = false;
         u->looked_at = now_nsec(CLOCK_MONOTONIC);
         u->has_library = look.libraries > 0;
-        if (streq(u->active_state, "active") && look.libraries == 0 && u->look_again_nsec == 0)
+        if (look.limit < 0 && u->library_limit >= 0)
+                log_unit_info(u->name, "Not all OpenSSL libraries of '%s' are watched: %s.", u->name, probe_library_limit_reason(look.limit));
+        u->library_limit = look.limit;
+        u->wanted = look.limit < 0; /* others may stop to use theirs */
+        if (streq(u->active_state, "active") && look.libraries == 0 && look.limit >= 0 && u->look_again_nsec == 0)
                 log_unit_info(u->name, "No process of '%s' has OpenSSL's library yet, waiting for one.", u->name);
         probe_set_watch(u->manager->probe, u->index, u->generation, true);
+}
+
+/* Lets go of libraries that no process has any more, and has others take their places. */
+static void library_sweep(Manager *m) {
+        probe_begin_libraries(m->probe);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && m->units[i]->watched)
+                        unit_look(m->units[i]);
+        probe_end_libraries(m->probe);
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && m->units[i]->watched && m->units[i]->library_limit < 0) {
+                        unit_look(m->units[i]);
+                        bus_server_unit_changed(m->bus_server, m->units[i]);
+                }
 }
 
 static int on_look_again(sd_event_source *source, uint64_t usec, void *userdata);
@@ -83,9 +106,13 @@ static void library_look(Manager *m) {
                 if (!u || !u->watched || !u->wanted || now < u->looked_at + u->look_again_nsec)
                         continue;
                 had = u->has_library;
-                unit_look(u);
+                if (u->library_limit < 0 && now >= m->library_swept_at + SWEEP_NSEC) {
+                        m->library_swept_at = now;
+                        library_sweep(m);
+                } else
+                        unit_look(u);
                 u->look_again_nsec = u->look_again_nsec == 0 || had != u->has_library ? LOOK_AGAIN_NSEC :
-                        MIN(2 * u->look_again_nsec, LOOK_AGAIN_MAX_NSEC);
+                        MIN(2 * u->look_again_nsec, u->library_limit < 0 ? SWEEP_NSEC : LOOK_AGAIN_MAX_NSEC);
                 bus_server_unit_changed(m->bus_server, u);
         }
         library_schedule(m);
@@ -153,6 +180,7 @@ void library_update(Manager *m, Unit *started) {
                 u->watched = watch;
                 u->wanted = watch;
                 u->has_library = false;
+                u->library_limit = 0;
                 u->looked_at = u->look_again_nsec = 0;
                 if (!watch)
                         probe_set_watch(m->probe, u->index, u->generation, false);
@@ -177,13 +205,7 @@ void library_update(Manager *m, Unit *started) {
                         (void) log_warning_errno(r, "Processes that load OpenSSL's library later will be missed: %m");
         }
 
-        if (lost) {
-                /* What the others have is kept */
-                probe_begin_libraries(m->probe);
-                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                        if (m->units[i] && m->units[i]->watched)
-                                unit_look(m->units[i]);
-                probe_end_libraries(m->probe);
-        }
+        if (lost)
+                library_sweep(m); /* what the others have is kept */
         library_look(m);
 }

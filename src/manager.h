@@ -26,11 +26,6 @@ typedef struct VarlinkServer VarlinkServer;     /* varlink.c */
  * most that a service about other services may take. */
 #define UNITS_MAX_LIMIT 256U
 
-/* Of what there is for all together the last quarter is kept for root: nobody can take it all from the administrator. */
-static inline unsigned without_reserve(unsigned max) {
-        return max - max / 4;
-}
-
 struct Manager {
         sd_event *event;
         sd_bus *bus;                    /* the system bus; NULL while it is away */
@@ -71,6 +66,7 @@ struct Manager {
         unsigned n_watched;
         sd_event_source *library_events;
         sd_event_source *library_timer; /* while a unit is to be looked at */
+        uint64_t library_swept_at;      /* CLOCK_MONOTONIC ns */
 
         /* The gauges that only the kernel can fill in, for all units at once */
         uint64_t listeners_at;          /* CLOCK_MONOTONIC ns */
@@ -156,6 +152,10 @@ Unit* manager_get_unit(Manager *m, const char *name, QosError *e);
 /* Does uid own the control group of this unit (design: a caller may attach what its own uid owns)? Resolves like
  * manager_attach but without PID 1: only a path argument ("/user.slice/…") can be owned by other than root. */
 bool manager_uid_owns(Manager *m, const char *name, uid_t uid);
+
+/* Whether it is not enough for these probes (0: the default ones) to own the control group. Fills e (if not NULL) with what to say to
+ * an owner who gets no more than that. */
+bool manager_probes_are_restricted(Manager *m, ProbeMask probes, QosError *e);
 
 /* The same of a unit that is attached, by whatever name: may this user see with whom it talks? */
 bool manager_uid_owns_attached(Manager *m, const char *name, uid_t uid);

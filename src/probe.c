@@ -276,9 +276,6 @@ static unsigned group_of(ProbeMask probe) {
         return __builtin_ctz(probe);
 }
 
-/* Different versions of OpenSSL in use at a time, each file one: a machine with containers has some. */
-#define LIBRARIES_MAX 32U
-
 /* Each CPU keeps up to 128 free elements of a map that forgets what was not used for longest, and takes as many more from the others'
  * oldest ones when it has none: a map must have a multiple of that for each, or it forgets what was used just now. */
 #define LRU_ELEMENTS_PER_CPU 256U
@@ -289,6 +286,7 @@ static unsigned group_of(ProbeMask probe) {
 typedef struct Library {
         uint64_t inode;
         uint32_t device;                        /* as in struct qos_library */
+        uid_t owner;                            /* of the file */
         int enter_fd, leave_fd;                 /* the links; negative: it was of no use */
         bool seen;
 } Library;
@@ -304,6 +302,7 @@ struct Probe {
         bool dropped;                           /* some were unloaded, and the service manager may have them still */
         uint64_t loaded_at;                     /* when those were loaded that came last, CLOCK_MONOTONIC ns */
         char *library_reason;                   /* why the programs are in none */
+        int library_limit;                      /* why they are not in all, see probe_add_libraries() */
         char checksum[17];
         int map_fds[_MAP_MAX];
         int program_fds[_PROGRAM_MAX];
@@ -499,7 +498,7 @@ static void store_drop(const char *kind, const char *name) {
 }
 
 static void library_name(const Library *l, const char *which, char ret[static 64]) {
-        (void) snprintf(ret, 64, "%s-%x-%llx", which, l->device, (unsigned long long) l->inode);
+        (void) snprintf(ret, 64, "%s-%x-%llx-%x", which, l->device, (unsigned long long) l->inode, (unsigned) l->owner);
 }
 
 static void store_drop_library(const Library *l) {
@@ -885,6 +884,7 @@ void probe_stop_more(Probe *p, ProbeMask probe) {
                         library_drop(p, p->n_libraries - 1);
                 free(p->library_reason);
                 p->library_reason = NULL;
+                p->library_limit = 0;
         }
         for (Program i = first; i < end; i++) {
                 if (p->link_fds[i] >= 0) {
@@ -979,6 +979,28 @@ static int library_link(Probe *p, Program program, const char *path, const Libra
         return bpf_link_create(p->program_fds[program], 0, BPF_TRACE_UPROBE_MULTI, &options);
 }
 
+/* A user could have as many copies as there are places, and leave none to the others. */
+static int library_check_limit(const Probe *p, const Library *l) {
+        unsigned n = 0, own = 0, others = 0;
+
+        for (size_t i = 0; i < p->n_libraries; i++) {
+                n += p->libraries[i].enter_fd >= 0;
+                own += p->libraries[i].enter_fd >= 0 && p->libraries[i].owner == l->owner;
+                others += p->libraries[i].enter_fd >= 0 && p->libraries[i].owner != 0;
+        }
+        if (n >= LIBRARIES_MAX || (l->owner != 0 && others >= without_reserve(LIBRARIES_MAX)))
+                return -ENOSPC;
+        return l->owner != 0 && own >= LIBRARIES_PER_UID_MAX ? -EDQUOT : 0;
+}
+
+const char* probe_library_limit_reason(int limit) {
+        static char all[128], own[64];
+
+        (void) snprintf(all, sizeof(all), "%u files are the most, %u those of users who are not root", LIBRARIES_MAX, without_reserve(LIBRARIES_MAX));
+        (void) snprintf(own, sizeof(own), "%u files of one user are the most", LIBRARIES_PER_UID_MAX);
+        return limit == -EDQUOT ? own : all;
+}
+
 static int library_attach(Probe *p, Library *l, const char *path) {
         LibraryPoints enter = {}, leave = {};
         _cleanup_close_ int fd = -EBADF;
@@ -994,6 +1016,11 @@ static int library_attach(Probe *p, Library *l, const char *path) {
                 return -errno;
         if (!S_ISREG(st.st_mode) || st.st_ino != l->inode)
                 return -ENOENT;
+
+        l->owner = st.st_uid;
+        r = library_check_limit(p, l);
+        if (r < 0)
+                return r;
 
         r = library_find_points(fd, &enter, &leave);
         if (r < 0)
@@ -1033,7 +1060,7 @@ static int library_attach_elsewhere(Probe *p, Library *l, const struct qos_libra
         if (!f)
                 return -errno;
         r = -ENOENT;
-        while (r < 0 && getline(&line, &size, f) >= 0) {
+        while (r < 0 && r != -ENOSPC && r != -EDQUOT && getline(&line, &size, f) >= 0) {
                 _cleanup_free_ char *path = NULL;
 
                 if (mounts_line_find(line, found->device, file_path, &path) < 0)
@@ -1065,7 +1092,7 @@ static Library* library_get(Probe *p, uint32_t device, uint64_t inode, bool make
         return l;
 }
 
-/* Returns 1 if the programs are in it. */
+/* Returns 1 if the programs are in it, -ENOSPC or -EDQUOT as probe_add_libraries(). */
 static int library_see(Probe *p, const struct qos_library *found) {
         Library *l = library_get(p, found->device, found->inode, /* make= */ false);
         char path[QOS_LIBRARY_PATH_SIZE];
@@ -1073,14 +1100,20 @@ static int library_see(Probe *p, const struct qos_library *found) {
 
         if (!l) {
                 l = library_get(p, found->device, found->inode, /* make= */ true);
-                if (!l) {
-                        log_debug("More than %u files are libraries of OpenSSL, the rest is not looked at.", LIBRARIES_MAX);
-                        return 0;
-                }
+                if (!l)
+                        return -ENOSPC;
                 (void) snprintf(path, sizeof(path), "%.*s", (int) sizeof(path) - 1, found->path);
                 r = library_attach(p, l, path);
-                if (r < 0 && library_attach_elsewhere(p, l, found, path) >= 0)
-                        r = 0;
+                if (r < 0 && r != -ENOSPC && r != -EDQUOT) {
+                        int k = library_attach_elsewhere(p, l, found, path);
+
+                        r = k >= 0 || k == -ENOSPC || k == -EDQUOT ? k : r;
+                }
+                if (r == -ENOSPC || r == -EDQUOT) {
+                        /* There may be room when it is seen again */
+                        *l = p->libraries[--p->n_libraries];
+                        return r;
+                }
                 if (r < 0) {
                         free(p->library_reason);
                         if (asprintf(&p->library_reason, "'%s' cannot be watched: %s", path, strerror(-r)) < 0)
@@ -1099,9 +1132,10 @@ static int library_see(Probe *p, const struct qos_library *found) {
 void probe_begin_libraries(Probe *p) {
         for (size_t i = 0; i < p->n_libraries; i++)
                 p->libraries[i].seen = false;
+        p->library_limit = 0;
 }
 
-int probe_add_libraries(Probe *p, pid_t process) {
+int probe_add_libraries(Probe *p, pid_t process, int *limit) {
         union bpf_iter_link_info info = { .task.tid = process };
         LIBBPF_OPTS(bpf_link_create_opts, options, .iter_info = &info, .iter_info_len = sizeof(info));
         _cleanup_close_ int link = -EBADF, fd = -EBADF;
@@ -1132,7 +1166,12 @@ int probe_add_libraries(Probe *p, pid_t process) {
                         break;
                 have += size;
                 if (have == sizeof(found)) {
-                        n += library_see(p, &found);
+                        int r = library_see(p, &found);
+
+                        if (r >= 0)
+                                n += r;
+                        else
+                                p->library_limit = *limit = r;
                         have = 0;
                 }
         }
@@ -1952,7 +1991,9 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                         if (program_table[i].type == HOOK_LIBRARY && !libraries) {
                                 program->state = PROGRAM_IDLE;
                                 program->reason = strdup(p->library_reason ?: "waits for a process that has OpenSSL's library");
-                        }
+                        } else if (program_table[i].type == HOOK_LIBRARY && p->library_limit < 0 &&
+                                   asprintf(&program->reason, "not in all libraries: %s", probe_library_limit_reason(p->library_limit)) < 0)
+                                program->reason = NULL;
                         if (bpf_prog_get_info_by_fd(p->program_fds[i], &bpf, &size) >= 0) {
                                 program->recursion_misses = bpf.recursion_misses;
                                 if (bpf.run_cnt > 0) {
@@ -2040,13 +2081,15 @@ bool probe_take_fd(Probe *p, const char *name, int fd) {
         if (startswith(name, "library-")) {
                 unsigned long long inode;
                 char which[6];
-                unsigned device;
+                unsigned device, owner;
                 Library *l;
                 int *place;
 
-                if (sscanf(name, "library-%5[a-z]-%x-%llx", which, &device, &inode) != 3)
+                if (sscanf(name, "library-%5[a-z]-%x-%llx-%x", which, &device, &inode, &owner) != 4)
                         return false;
                 l = library_get(p, device, inode, /* make= */ true);
+                if (l)
+                        l->owner = owner;
                 place = !l ? NULL : streq(which, "enter") ? &l->enter_fd : streq(which, "leave") ? &l->leave_fd : NULL;
                 if (!place || *place >= 0)
                         return false;

@@ -191,8 +191,15 @@ void probe_read_moves(Probe *p);
 /* Whether a unit is watched with "tls"; what was written to probe_get_wanted_fd() of it may be written again. */
 void probe_set_watch(Probe *p, unsigned slot, uint32_t generation, bool tls);
 
-/* Puts the programs into the libraries that a process has mapped. Returns how many it has. */
-int probe_add_libraries(Probe *p, pid_t process);
+/* Different versions of OpenSSL in use at a time, each file one: a machine with containers has some. Of these how many may be the files
+ * of one user who is not root: copies are made quickly. */
+#define LIBRARIES_MAX 32U
+#define LIBRARIES_PER_UID_MAX 8U
+
+/* Puts the programs into the libraries that a process has mapped. Returns how many of those it has. limit is left alone, or becomes why
+ * they are not in all of them: -ENOSPC (LIBRARIES_MAX) or -EDQUOT (LIBRARIES_PER_UID_MAX). */
+int probe_add_libraries(Probe *p, pid_t process, int *limit);
+const char* probe_library_limit_reason(int limit);
 /* Lets go of those that none of the processes has that were added in between. */
 void probe_begin_libraries(Probe *p);
 void probe_end_libraries(Probe *p);

@@ -75,6 +75,11 @@ static inline uint64_t hash_words(uint64_t h, const uint64_t *words, size_t n) {
         return chains[0];
 }
 
+/* Of what there is for all together the last quarter is kept for root: nobody can take it all from the administrator. */
+static inline unsigned without_reserve(unsigned max) {
+        return max - max / 4;
+}
+
 static inline uint64_t now_nsec(clockid_t clock) {
         struct timespec ts;
 

@@ -652,6 +652,78 @@ def left_out_by_name():
     equal(f["errors"]["status5xx"], 0, "errors.status5xx")
 
 
+HAS_COPIES = """
+import glob, mmap, sys, time
+kept = []
+for path in sys.argv[1:]:
+    with open(path, "rb") as f:
+        kept.append(mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC))
+while True:
+    time.sleep(1000)
+"""
+
+
+def copies(directory, owners):
+    """Files of these users, as many as there are names."""
+    original = os.path.realpath(re.search(r"libssl\.so\.3 .*=> (\S+)", run("ldconfig", "-p").stdout)[1])
+    paths = []
+    for owner in owners:
+        paths.append(f"{directory}/{len(os.listdir(directory))}/libssl.so.3")
+        os.mkdir(os.path.dirname(paths[-1]))
+        shutil.copy(original, paths[-1])
+        os.chown(paths[-1], owner, owner)
+    return paths
+
+
+def libraries_watched():
+    """How many there are by the user whose files they are."""
+    found = {}
+    for owner in re.findall(r"library-enter-[0-9a-f]+-[0-9a-f]+-([0-9a-f]+)", run("systemd-analyze", "fdstore", "qosd.service").stdout):
+        found[int(owner, 16)] = found.get(int(owner, 16), 0) + 1
+    return found
+
+
+@test(exclusive=True, deadline=120)
+def copies_of_the_library():
+    """Copies of a user leave room for the others', and are let go when no process has them. What is left out is said."""
+    directory = f"/dev/shm/{scenario.prefix}-copies"
+    os.makedirs(directory)
+    try:
+        with open(f"{directory}.py", "w") as f:
+            f.write(HAS_COPIES)
+        users = [2001, 2002, 2003, 2004]
+        u = Unit(f"/usr/bin/python3 {f.name} " + " ".join(copies(directory, [user for user in users for _ in range(10)])), settings="User=nobody", type="exec")
+        u.start()
+        watch(u)
+        wait_for("it is said that there are too many", lambda: "of users who are not root" in degraded(u) or "files of one user" in degraded(u))
+        equal(sorted(libraries_watched().values()), [8, 8, 8], "copies that are watched by user")
+
+        n = watched()
+        s = n.connect("TLSv1.3")
+        pipeline(s, ["/small"] * 7)
+        s.close()
+        is_seen(n, 7)
+        equal(libraries_watched()[0], 1, "root's libraries")
+        check(any("not in all libraries" in p.get("reason", "") for p in programs() if p["probe"] == "tls"), f"no reason in {programs()}")
+
+        # Also after a crash
+        scenario.kill_qosd()
+        wait_for("it is said again", lambda: "not all OpenSSL libraries" in degraded(u))
+        equal(sorted(libraries_watched().values()), [1, 8, 8, 8], "libraries that are watched by user, after a crash")
+
+        second = Unit(f"/usr/bin/python3 {f.name} " + " ".join(copies(directory, [2001, 2001])), settings="User=nobody",
+                      type="exec")
+        second.start()
+        watch(second)
+        wait_for("it is said of the second, too", lambda: "not all OpenSSL libraries" in degraded(second))
+        u.stop()
+        wait_for("there is room for the second", lambda: degraded(second) == "", timeout=40)
+        equal(libraries_watched(), {0: 1, 2001: 2}, "libraries that are watched at the end")
+    finally:
+        shutil.rmtree(directory)
+        os.unlink(f"{directory}.py")
+
+
 @test(exclusive=True, deadline=60)
 def a_program_refused():
     """Without one of its programs the probe does nothing, which is said; requests are measured as without it."""
