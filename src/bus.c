@@ -378,6 +378,8 @@ static const Action
 static void on_authorized(int result, void *userdata) {
         Call *c = ASSERT_PTR(userdata);
 
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+
         c->query = NULL;
 
         if (result > 0) {
@@ -385,7 +387,9 @@ static void on_authorized(int result, void *userdata) {
                 return;
         }
 
-        if (result == POLKIT_NEEDS_INTERACTION)
+        if (c->owner_uid != 0 && manager_probes_are_restricted(c->server->manager, c->probes, &e))
+                reply_error(c->message, -EACCES, &e);
+        else if (result == POLKIT_NEEDS_INTERACTION)
                 (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED,
                                                   "Interactive authorization is required (%s)", c->action->name);
         else if (result == 0)
@@ -424,7 +428,7 @@ static void call_authorize(Call *c) {
         int r;
 
         c->owner_uid = manager_uid_owns(client->server->manager, c->unit, client->uid) ? client->uid : 0;
-        if (client->uid == 0 || c->owner_uid != 0) {
+        if (client->uid == 0 || (c->owner_uid != 0 && (c->action != &action_attach || !manager_probes_are_restricted(c->server->manager, c->probes, NULL)))) {
                 on_authorized(1, c);
                 return;
         }

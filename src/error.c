@@ -15,6 +15,7 @@ static const struct {
         [QOS_ERROR_NO_CONTROL_GROUP]  = { "NoControlGroup",   "unit",   -EOPNOTSUPP    },
         [QOS_ERROR_NO_SUCH_PROBE]     = { "NoSuchProbe",      "probe",  -EINVAL        },
         [QOS_ERROR_PROBE_UNAVAILABLE] = { "ProbeUnavailable", "probe",  -EOPNOTSUPP    },
+        [QOS_ERROR_PROBE_NOT_PERMITTED] = { "ProbeNotPermitted", "probe", -EACCES      },
         [QOS_ERROR_TOO_MANY_UNITS]    = { "TooManyUnits",     "limit",  -ENOSPC        },
         [QOS_ERROR_TOO_MANY_LEASES]   = { "TooManyLeases",    "limit",  -EUSERS        },
         [QOS_ERROR_NO_SUCH_METRIC]    = { "NoSuchMetric",     "metric", -ENOENT        },

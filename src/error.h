@@ -14,6 +14,7 @@ typedef enum QosErrorCode {
         QOS_ERROR_NO_CONTROL_GROUP,     /* argument: unit; a target, device, timer..., or an empty shell of other units */
         QOS_ERROR_NO_SUCH_PROBE,        /* argument: probe */
         QOS_ERROR_PROBE_UNAVAILABLE,    /* argument: probe; detail: why */
+        QOS_ERROR_PROBE_NOT_PERMITTED,  /* argument: probe; the caller owns the control group, and may nothing else */
         QOS_ERROR_TOO_MANY_UNITS,       /* argument: the limit, decimal */
         QOS_ERROR_TOO_MANY_LEASES,      /* argument: the limit, decimal */
         QOS_ERROR_NO_SUCH_METRIC,       /* argument: metric */

@@ -1340,6 +1340,20 @@ bool manager_uid_owns(Manager *m, const char *name, uid_t uid) {
         return name[0] == '/' && path_check(name) >= 0 && uid_owns_group(name, uid);
 }
 
+bool manager_probes_are_restricted(Manager *m, ProbeMask probes, QosError *e) {
+        const char *name = NULL;
+
+        probes = (probes ?: m->config.default_probes) & PROBES_MACHINE_WIDE;
+        if (probes == 0)
+                return false;
+        for (unsigned i = 0; !name; i++)
+                if (probes & probe_mask_from_name(probe_mask_name(i)))
+                        name = probe_mask_name(i);
+        (void) qos_error_set(e, QOS_ERROR_PROBE_NOT_PERMITTED, name,
+                             "the probe '%s' slows down every process of the machine and needs authorization (org.qosd1.attach), also from the owner of the control group", name);
+        return true;
+}
+
 bool manager_uid_owns_attached(Manager *m, const char *name, uid_t uid) {
         const Unit *u = manager_find_unit(m, name);
 

@@ -1314,6 +1314,7 @@ static DEFINE_ERROR(NotAttached, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(NoControlGroup, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(NoSuchProbe, probe, SD_VARLINK_STRING, "The probe as it was asked for");
 static DEFINE_ERROR(ProbeUnavailable, probe, SD_VARLINK_STRING, "The probe");
+static DEFINE_ERROR(ProbeNotPermitted, probe, SD_VARLINK_STRING, "The probe");
 static DEFINE_ERROR(TooManyUnits, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooManyLeases, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(NoSuchMetric, metric, SD_VARLINK_STRING, "The metric as it was asked for");
@@ -1503,6 +1504,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_NoSuchProbe,
                 SYMBOL_COMMENT("The probe does not work on this system"),
                 &vl_error_ProbeUnavailable,
+                SYMBOL_COMMENT("The probe slows down every process of the machine: it needs authorization, also from the owner of the control group"),
+                &vl_error_ProbeNotPermitted,
                 SYMBOL_COMMENT("As many units are attached as may be, or as this user may attach"),
                 &vl_error_TooManyUnits,
                 SYMBOL_COMMENT("This user has as many leases as may be"),

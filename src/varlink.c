@@ -316,16 +316,30 @@ static int connection_detach(Connection *c) {
         return sd_varlink_reply(c->link, NULL);
 }
 
+/* The owner of a control group attaches without polkit, but not with all probes. */
+static bool connection_needs_more(Connection *c, QosError *e) {
+        return c->go_on == connection_attach && manager_probes_are_restricted(c->server->manager, c->probes, e);
+}
+
+static int connection_deny(Connection *c, int result) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        bool owner = c->owner_uid != 0 && connection_needs_more(c, &e);
+
+        connection_forget_call(c);
+        if (owner)
+                return reply_error(c->link, -EACCES, &e);
+        return sd_varlink_error(c->link,
+                                result == POLKIT_NEEDS_INTERACTION ? SD_VARLINK_ERROR_INTERACTIVE_AUTHENTICATION_REQUIRED :
+                                                                     SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
+}
+
 static void on_authorized(int result, void *userdata) {
         Connection *c = ASSERT_PTR(userdata);
         int r;
 
         c->query = NULL;
         if (result <= 0) {
-                connection_forget_call(c);
-                (void) sd_varlink_error(c->link,
-                                        result == POLKIT_NEEDS_INTERACTION ? SD_VARLINK_ERROR_INTERACTIVE_AUTHENTICATION_REQUIRED :
-                                                                             SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
+                (void) connection_deny(c, result);
                 return;
         }
 
@@ -340,7 +354,7 @@ static int connection_authorize(Connection *c, bool interactive) {
         int r;
 
         c->owner_uid = manager_uid_owns(m, c->unit, c->uid) ? c->uid : 0;
-        if (c->uid == 0 || c->owner_uid != 0)
+        if (c->uid == 0 || (c->owner_uid != 0 && !connection_needs_more(c, NULL)))
                 return c->go_on(c);
 
         /* Nobody types a password to be told of a typing error */
@@ -350,11 +364,7 @@ static int connection_authorize(Connection *c, bool interactive) {
         }
 
         r = m->bus ? polkit_query_varlink(m->bus, c->link, c->action, interactive, on_authorized, c, &c->query) : -ENOTCONN;
-        if (r < 0) {
-                connection_forget_call(c);
-                return sd_varlink_error(c->link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
-        }
-        return 0;
+        return r < 0 ? connection_deny(c, r) : 0;
 }
 
 /* 1: an error was sent. */
@@ -1331,7 +1341,7 @@ static int connection_diagnose_attach(Connection *c) {
         else {
                 AttachRequest request = {
                         .name = c->unit,
-                        .probes = DIAGNOSE_PROBES,
+                        .probes = c->owner_uid != 0 ? DIAGNOSE_PROBES & ~PROBES_MACHINE_WIDE : DIAGNOSE_PROBES,
                         .type = HOLD_LEASE,
                         .uid = c->uid,
                         .owner_uid = c->owner_uid,

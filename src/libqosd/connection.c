@@ -20,6 +20,7 @@ int error_from_reply(const char *id, sd_json_variant *parameters, char buffer[st
                 { INTERFACE ".NoControlGroup",                    -EOPNOTSUPP   },
                 { INTERFACE ".NoSuchProbe",                       -EINVAL       },
                 { INTERFACE ".ProbeUnavailable",                  -EOPNOTSUPP   },
+                { INTERFACE ".ProbeNotPermitted",                 -EACCES       },
                 { INTERFACE ".NoView",                            -EOPNOTSUPP   },
                 { INTERFACE ".TooManyUnits",                      -EUSERS       },
                 { INTERFACE ".TooManyLeases",                     -EUSERS       },

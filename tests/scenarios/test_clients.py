@@ -299,6 +299,28 @@ def own_control_group():
     wait_for("the lease is gone", lambda: path not in listed() and s.name not in listed())
 
 
+@test()
+def own_control_group_not_all_probes():
+    """What slows down every process of the machine is not for the owner of a control group, and a diagnosis by the owner goes without it."""
+    s = Server(mode="thread", settings="User=nobody\nDelegate=yes").start()
+    path = s.control_group
+    with as_nobody():
+        v = Varlink()
+    for probes in ["tls"], ["requests", "cpu", "memory"]:
+        try:
+            v.call("Attach", unit=path, probes=probes, lease=True)
+            fail(f"nobody attached {path} with {probes}")
+        except VarlinkError as e:
+            equal((e.name, e.parameters["probe"]), (VARLINK + "ProbeNotPermitted", probes[-1]), "error")
+        equal(scenario.dbus_error("AttachUnit", f"string:{path}", f"array:string:{probes[-1]}", "uint64:0", "boolean:true", user=NOBODY),
+              scenario.DBUS_ERROR + "ProbeNotPermitted", "error over D-Bus")
+    check(path not in listed() and s.name not in listed(), "it is attached")
+
+    v.call("Diagnose", unit=path, window=scenario.SEC)
+    v.call("Attach", unit=path, probes=["requests", "cpu", "block"], lease=True)
+    v.close()
+
+
 def holds_of(unit):
     with Varlink() as v:
         return sorted((h["type"], h["uid"]) for u in v.collect("List") if u["unit"] == unit.name for h in u["holds"])
