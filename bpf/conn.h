@@ -363,25 +363,6 @@ static __always_inline int zero(void) {
         return r;
 }
 
-/* ---- listeners ---- */
-
-static __always_inline void listener_account(struct sock *sk, struct qos_listener *l) {
-        struct qos_unit *u;
-        __s32 drops, old;
-
-        /* Two who look at once: one of them counts, or the next to come */
-        old = *(volatile __s32*) &l->drops;
-        drops = (__s32) sk->sk_drops.counter;
-        if (drops - old <= 0 || __sync_val_compare_and_swap(&l->drops, old, drops) != old)
-                return;
-
-        u = unit_get(&l->owner);
-        if (!u)
-                return;
-        window_enter(u, bpf_ktime_get_ns());
-        window_count(u, QOS_CELL_LISTEN_DROPS, drops - old);
-}
-
 /* ---- sockets that were not seen from their beginning ---- */
 
 /* A socket that is used by a task of the unit and was not known to be the unit's. */
@@ -431,8 +412,5 @@ static __always_inline void listener_learn(struct sock *sk, const struct qos_own
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
                 return;
         }
-        if (!owner_equal(&l->owner, owner)) {
-                l->owner = *owner;
-                l->drops = sk->sk_drops.counter;
-        }
+        l->owner = *owner;
 }

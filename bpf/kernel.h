@@ -230,6 +230,18 @@ struct hlist_node {
         struct hlist_node **pprev;
 };
 
+struct netns_ipv4 {
+        __u8 sysctl_tcp_syncookies;
+};
+
+struct net {
+        struct netns_ipv4 ipv4;
+};
+
+typedef struct {
+        struct net *net;                /* only with CONFIG_NET_NS */
+} possible_net_t;
+
 struct sock_common {
         __be32 skc_daddr;
         __be32 skc_rcv_saddr;
@@ -239,6 +251,7 @@ struct sock_common {
         volatile unsigned char skc_state;
         __be16 skc_dport;
         __u16 skc_num;
+        possible_net_t skc_net;
         struct in6_addr skc_v6_daddr;
         struct in6_addr skc_v6_rcv_saddr;
 } __attribute__((preserve_access_index));
@@ -271,7 +284,6 @@ struct sock {
         __u16 sk_protocol;
         __u32 sk_ack_backlog;
         __u32 sk_max_ack_backlog;
-        atomic_t sk_drops;
         unsigned int sk_err;
         struct socket *sk_socket;
 };
@@ -303,6 +315,15 @@ struct unix_skb_parms {                 /* UNIXCB() */
 
 struct udp_sock {
         struct sk_buff_head reader_queue; /* what was in sk_receive_queue when somebody began to read */
+};
+
+struct request_sock_queue {
+        __u8 rskq_defer_accept;
+        atomic_t qlen;                  /* connections whose handshake has not ended */
+};
+
+struct inet_connection_sock {
+        struct request_sock_queue icsk_accept_queue;
 };
 
 struct tcp_sock {

@@ -84,7 +84,7 @@ enum qos_cell {
         QOS_CELL_CLIENT_ABORTS,         /* … that the client ended with its question unanswered */
         QOS_CELL_OVERLAPS,              /* questions that came while one was open */
         QOS_CELL_ACCEPTED,              /* handshakes completed (inet_sock_set_state) */
-        QOS_CELL_LISTEN_DROPS,          /* sk_drops of the listeners */
+        QOS_CELL_LISTEN_DROPS,          /* connection attempts that came while the queue of their listener was full */
         QOS_CELL_RETRANSMITS,           /* segments (tcp_retransmit_skb) */
         QOS_CELL_DROPS,                 /* events of this unit that could not be booked */
         QOS_CELLS,
@@ -379,8 +379,6 @@ struct qos_passed {
 /* What a listener had dropped when it was last looked at (SK_STORAGE). */
 struct qos_listener {
         struct qos_owner owner;
-        __s32 drops;
-        __u32 _padding;
 };
 
 /* What the unit in a slot is watched with besides requests (array). */

@@ -11,7 +11,7 @@ struct segment {
         __u32 offset;           /* of the payload, from the IP header on */
         __u32 len;              /* of the payload */
         __be16 source;
-        bool syn;
+        __u8 flags;             /* TCP_FLAG_* */
 };
 
 struct tcp_header {
@@ -23,7 +23,10 @@ struct tcp_header {
         __u8 flags;
 };
 
+#define TCP_FLAG_FIN 0x01
 #define TCP_FLAG_SYN 0x02
+#define TCP_FLAG_RST 0x04
+#define TCP_FLAG_ACK 0x10
 
 /* By the packet's protocol, not the socket's family: a v6 socket carries v4 packets. */
 static __always_inline bool segment_parse(struct __sk_buff *skb, struct segment *ret) {
@@ -66,7 +69,7 @@ static __always_inline bool segment_parse(struct __sk_buff *skb, struct segment 
         ret->offset = length;
         ret->len = skb->len > length ? skb->len - length : 0;
         ret->source = header.source;
-        ret->syn = header.flags & TCP_FLAG_SYN;
+        ret->flags = header.flags;
         return true;
 }
 
@@ -102,7 +105,7 @@ static __always_inline bool segment_read(struct __sk_buff *skb, struct segment *
         ret->offset = length;
         ret->len = skb->len > length ? skb->len - length : 0;
         ret->source = header->source;
-        ret->syn = header->flags & TCP_FLAG_SYN;
+        ret->flags = header->flags;
         return true;
 }
 

@@ -225,7 +225,6 @@ int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
         if (!u)
                 return 0;
 
-        listener_account(sk, l);
         if (u->listeners_session != session.id) {
                 u->accept_queue = 0;
                 u->accept_queue_max = 0;

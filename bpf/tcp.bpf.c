@@ -45,16 +45,32 @@ struct {
 
 /* ---- arrival -------------------------------------------------------------------------------------------------- */
 
-static __always_inline void listener_arrive(struct bpf_sock *sk, const struct segment *segment) {
-        struct qos_listener *l;
-        struct tcp_sock *tp;
+/* The kernel drops what would need room where there is none, which it looks at next. sk_drops counts more than that: whatever of a
+ * handshake is thrown away, as the acknowledgement that TCP_DEFER_ACCEPT has no use for. */
+static __always_inline bool listener_is_full(const struct tcp_sock *tp, const struct segment *segment) {
+        const struct inet_connection_sock *icsk = (const struct inet_connection_sock*) tp;
+        const struct sock *sk = (const struct sock*) tp;
+        __u32 flags = segment->flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK), max = sk->sk_max_ack_backlog;
 
-        if (segment->syn) {
-                /* Drops are noticed with the next attempt; the iterator sees what came after the last one */
-                l = bpf_sk_storage_get(&listeners, sk, 0, 0);
-                tp = l ? bpf_skc_to_tcp_sock(sk) : NULL;
-                if (tp)
-                        listener_account((struct sock*) tp, l);
+        if (sk->sk_ack_backlog > max) {
+                if (flags == TCP_FLAG_ACK)
+                        return segment->len > 0 || segment->flags & TCP_FLAG_FIN || icsk->icsk_accept_queue.rskq_defer_accept == 0;
+                return flags == TCP_FLAG_SYN;
+        }
+        return flags == TCP_FLAG_SYN && icsk->icsk_accept_queue.qlen.counter > max &&
+                bpf_core_field_exists(sk->__sk_common.skc_net.net) && BPF_CORE_READ(sk, __sk_common.skc_net.net, ipv4.sysctl_tcp_syncookies) == 0;
+}
+
+static __always_inline void listener_arrive(struct bpf_sock *sk, struct conn *c, const struct segment *segment) {
+        struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+        struct qos_unit *u;
+
+        if (tp && listener_is_full(tp, segment)) {
+                u = unit_get(&c->owner);
+                if (u) {
+                        window_enter(u, bpf_ktime_get_ns());
+                        window_count(u, QOS_CELL_LISTEN_DROPS, 1);
+                }
         }
 
         if (segment->len > 0) {
@@ -64,7 +80,7 @@ static __always_inline void listener_arrive(struct bpf_sock *sk, const struct se
                 if (!h)
                         return;
                 h->at = bpf_ktime_get_ns();
-                h->seq = segment->seq + segment->syn;
+                h->seq = segment->seq + !!(segment->flags & TCP_FLAG_SYN);
                 h->end = h->seq + segment->len;
                 h->client_port = segment->source;
         }
@@ -141,7 +157,7 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct cost *co
         }
 
         if (sk->state == TCP_LISTEN) {
-                listener_arrive(sk, &segment);
+                listener_arrive(sk, c, &segment);
                 return 1;
         }
         if (segment.len == 0)
@@ -649,16 +665,8 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
         if (!c)
                 return 0;
 
-        if (old_state == TCP_LISTEN) {
-                struct qos_listener *l;
-
-                if (new_state == TCP_CLOSE) {
-                        l = bpf_sk_storage_get(&listeners, sk, 0, 0);
-                        if (l)
-                                listener_account(sk, l);
-                }
+        if (old_state == TCP_LISTEN)
                 return 0;
-        }
 
         /* Seen by the other of the two programs below */
         if (c->tcp_state == new_state)
