@@ -309,7 +309,7 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                 c->x.flags |= EXCHANGE_FRESH;
                 /* The application reads from another socket, which gathers what several connections bring: nothing tells when */
                 if (mptcp)
-                        c->x.flags |= EXCHANGE_DONE;
+                        c->x.flags |= EXCHANGE_DONE | EXCHANGE_UNREAD;
                 if (end != begin)
                         exchange_arrive(&c->x, now, begin, end, begin, end, &effect);
         }
@@ -397,6 +397,13 @@ static __always_inline bool connection_is_gone(const struct sock *sk) {
         return sk->__sk_common.skc_state == TCP_CLOSE;
 }
 
+/* One of the sockets of TCP that MPTCP transmits through. */
+static __always_inline bool socket_is_mptcp(const struct sock *sk) {
+        const struct tcp_sock *tp = (const struct tcp_sock*) sk;
+
+        return bpf_core_field_exists(tp->is_mptcp) && BPF_CORE_READ(tp, is_mptcp);
+}
+
 static __always_inline void listener_learn(struct sock *sk, const struct qos_owner *owner, struct qos_unit *u, bool found) {
         struct qos_listener *l;
         struct conn *c;
@@ -407,6 +414,10 @@ static __always_inline void listener_learn(struct sock *sk, const struct qos_own
                 return;
         c->found = found;
 
+        /* A listener of MPTCP is two sockets: the one that the application has, and one of TCP that accepts for it, whose connections
+         * are marked by its own entry. It is one listener, the application's */
+        if (sk->sk_protocol == IPPROTO_TCP && socket_is_mptcp(sk))
+                return;
         l = bpf_sk_storage_get(&listeners, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!l) {
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);

@@ -61,6 +61,7 @@ enum exchange_flag {
         EXCHANGE_REST       = 1 << 15,  /* what is unread of the first mark is the rest of what was read */
         EXCHANGE_FASTCGI    = 1 << 16,  /* questions are FastCGI's, whose last record may be read behind the answer */
         EXCHANGE_WAITS      = 1 << 17,  /* who asks: what is asked is to wait, how long that takes says nothing of the peer */
+        EXCHANGE_UNREAD     = 1 << 18,  /* no read is seen: requests are not counted, but each is said to be one of which nothing is known */
 };
 
 struct exchange {
@@ -415,6 +416,12 @@ EXCHANGE_INLINE __u32 exchange_leave(struct exchange *x, __u32 end, __u32 snd_nx
 EXCHANGE_INLINE void exchange_depart(struct exchange *x, __u64 now, __u32 bytes, int complete, struct exchange_effect *effect) {
         effect->bytes = bytes;
 
+        if (x->flags & EXCHANGE_UNREAD) {
+                /* Something has come since the last response left */
+                effect->overlap = x->in_end != x->read_end;
+                x->read_end = x->in_end;
+                return;
+        }
         if (x->state == EXCHANGE_ASKED) {
                 if (x->flags & EXCHANGE_ONE_WAY && x->first_out_at != 0 && now > x->read_at + EXCHANGE_SILENCE_NSEC)
                         return; /* neither was this asked for; but the first word of all is an answer */

@@ -326,6 +326,10 @@ struct inet_connection_sock {
         struct request_sock_queue icsk_accept_queue;
 };
 
+struct mptcp_sock {
+        struct sock *first;             /* of a listener: the socket of TCP that accepts for it */
+};
+
 struct tcp_sock {
         __u32 rcv_nxt;
         __u32 rcv_wnd;
@@ -412,6 +416,7 @@ enum {
 
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
+#define IPPROTO_MPTCP 262
 #define SOCK_BINDPORT_LOCK 8
 #define PACKET_BROADCAST 1
 #define PACKET_MULTICAST 2

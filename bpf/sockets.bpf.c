@@ -86,9 +86,8 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         if (!sk)
                 return 0;
 
-        /* The listeners of MPTCP lie behind another socket, where the verifier lets no program go from here: their
-         * connections are learned when they are read */
-        if (sk->sk_protocol != IPPROTO_TCP)
+        /* Of MPTCP only listeners: the sockets of TCP behind the others cannot be had from here */
+        if (sk->sk_protocol != IPPROTO_TCP && (sk->sk_protocol != IPPROTO_MPTCP || sk->__sk_common.skc_state != TCP_LISTEN))
                 return 0;
         /* bpf_skc_to_tcp_sock() wants a pointer that the verifier trusts, which one read from a file is not */
         tp = (struct tcp_sock*) sk;
@@ -186,7 +185,7 @@ int units_find_passed(struct bpf_iter__task_file *ctx) {
         if (!socket)
                 return 0;
         sk = socket->sk;
-        if (!sk || sk->sk_protocol != IPPROTO_TCP || sk->__sk_common.skc_state != TCP_LISTEN)
+        if (!sk || (sk->sk_protocol != IPPROTO_TCP && sk->sk_protocol != IPPROTO_MPTCP) || sk->__sk_common.skc_state != TCP_LISTEN)
                 return 0;
 
         passed.cookie = bpf_get_socket_cookie(sk);
@@ -211,6 +210,7 @@ SEC("iter/bpf_sk_storage_map")
 int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_session session = { .id = ctx->meta->session_id };
         struct sock *sk = ctx->sk;
+        const struct mptcp_sock *msk;
         struct qos_listener *l;
         struct qos_unit *u;
 
@@ -230,8 +230,14 @@ int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 u->accept_queue_max = 0;
                 u->listeners_session = session.id;
         }
-        u->accept_queue += sk->sk_ack_backlog;
-        u->accept_queue_max += sk->sk_max_ack_backlog;
+        msk = (const struct mptcp_sock*) sk;
+        if (sk->sk_protocol == IPPROTO_MPTCP && bpf_core_field_exists(msk->first)) {
+                u->accept_queue += BPF_CORE_READ(msk, first, sk_ack_backlog);
+                u->accept_queue_max += BPF_CORE_READ(msk, first, sk_max_ack_backlog);
+        } else {
+                u->accept_queue += sk->sk_ack_backlog;
+                u->accept_queue_max += sk->sk_max_ack_backlog;
+        }
         return 0;
 }
 

@@ -61,6 +61,34 @@ static __always_inline bool listener_is_full(const struct tcp_sock *tp, const st
                 bpf_core_field_exists(sk->__sk_common.skc_net.net) && BPF_CORE_READ(sk, __sk_common.skc_net.net, ipv4.sysctl_tcp_syncookies) == 0;
 }
 
+/* The entry of a listener, to which a segment comes before there is a connection. The one that accepts for a listener of MPTCP is in
+ * no table of files: whose it is says the application's own, which was found there. */
+static __attribute__((noinline)) struct conn* listener_get(struct bpf_sock *sk, struct conn *c) {
+        struct mptcp_sock *msk;
+        struct qos_owner owner;
+        struct tcp_sock *tp;
+        struct qos_unit *u;
+        struct conn *l;
+
+        if (!sk || !bpf_core_type_exists(struct mptcp_sock))
+                return c;
+        msk = bpf_skc_to_mptcp_sock(sk);
+        l = msk ? bpf_sk_storage_get(&conns, msk, 0, 0) : NULL;
+        if (!l || l->kind != CONN_LISTENER)
+                return c;
+        owner = owner_read(&l->owner);
+        if (c && owner_equal(&c->owner, &owner))
+                return c;
+        u = unit_get(&owner);
+        tp = u ? bpf_skc_to_tcp_sock(sk) : NULL;
+        if (!tp)
+                return c;
+        c = conn_learn((struct sock*) tp, CONN_LISTENER, &owner, u);
+        if (c)
+                c->found = l->found;
+        return c;
+}
+
 static __always_inline void listener_arrive(struct bpf_sock *sk, struct conn *c, const struct segment *segment) {
         struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
         struct qos_unit *u;
@@ -149,6 +177,8 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct cost *co
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         if (!c && sk->protocol == IPPROTO_UDP)
                 udp_arrive(skb, sk, cost);
+        else if (sk->state == TCP_LISTEN)
+                c = listener_get(sk, c);
         if (!c || c->kind == CONN_OTHER)
                 return 1;
         if (!segment_read(skb, &segment)) {
@@ -202,6 +232,45 @@ int requests_ingress(struct __sk_buff *skb) {
 
 /* ---- content -------------------------------------------------------------------------------------------------- */
 
+/* A connection of which nothing is known is that of the unit that reads. Apart, for the room on the stack. */
+static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
+        struct qos_owner owner;
+        struct qos_unit *u;
+
+        /* No file: a socket of the kernel's own, whose reader may be any task */
+        if (!sk || !task_owner(&owner) || !sk->sk_socket || !sk->sk_socket->file)
+                return NULL;
+        u = unit_get(&owner);
+        return u ? conn_learn(sk, sock_kind(sk), &owner, u) : NULL;
+}
+
+/* The same where nothing was read before: it is parsed from its beginning. When these bytes came was not seen. */
+static __attribute__((noinline)) struct conn* conn_learn_first(struct sock *sk) {
+        struct tcp_sock *tp;
+        __u32 copied, end, snd_nxt;
+        struct conn *c;
+
+        if (!sk || sk->sk_protocol != IPPROTO_TCP || sock_kind(sk) != CONN_SERVER)
+                return NULL;
+        tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
+        copied = tp->copied_seq;
+        end = tp->rcv_nxt;
+        snd_nxt = tp->snd_nxt;
+        if (copied != end - (__u32) tp->bytes_received)
+                return NULL;
+        c = conn_learn_read(sk);
+        if (!c)
+                return NULL;
+
+        bpf_spin_lock(&c->lock);
+        if (!(c->x.flags & (EXCHANGE_IN_KNOWN | EXCHANGE_READ_KNOWN | EXCHANGE_OUT_KNOWN))) {
+                exchange_begin(&c->x, end, copied, snd_nxt);
+                c->x.flags |= EXCHANGE_FRESH;
+        }
+        bpf_spin_unlock(&c->lock);
+        return c;
+}
+
 static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct cost *cost) {
         struct tcp_sock *tp;
         struct qos_unit *u;
@@ -218,6 +287,8 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct c
         if (connection_is_gone(sk))
                 return 0;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c)
+                c = conn_learn_first(sk);
         if (!c)
                 return 0;
         if (c->kind == CONN_CLIENT) {
@@ -442,16 +513,6 @@ int library_egress(struct __sk_buff *skb) {
 /* ---- read ----------------------------------------------------------------------------------------------------- */
 
 /* The parts of requests_read, each with a room of its own on the stack. */
-static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
-        struct qos_owner owner;
-        struct qos_unit *u;
-
-        /* No file: a socket of the kernel's own, whose reader may be any task */
-        if (!sk || !task_owner(&owner) || !sk->sk_socket || !sk->sk_socket->file)
-                return NULL;
-        u = unit_get(&owner);
-        return u ? conn_learn(sk, sock_kind(sk), &owner, u) : NULL;
-}
 
 /* What the library has read is to be looked at instead. */
 #define READ_UNSEALED 1

@@ -139,7 +139,10 @@ class Connection:
         self.socket.close()
 
 
-listener = socket.create_server(("127.0.0.1", port), backlog=100)
+listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262 if "mptcp" in sys.argv[2:] else 0) # IPPROTO_MPTCP
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("127.0.0.1", port))
+listener.listen(100)
 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
     notify.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"].replace("@", "\0", 1))
 while True:

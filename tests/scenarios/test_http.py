@@ -76,8 +76,10 @@ class Nginx(Http):
 
 
 class Client:
-    def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+    def __init__(self, port, protocol=0):
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
+        self.socket.settimeout(10)
+        self.socket.connect(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
 

@@ -822,7 +822,27 @@ static void test_left(void) {
                         }
 }
 
+/* Where no read is seen each request is one of which nothing is known, however many segments it and its response have. */
+static void test_no_reads(void) {
+        struct exchange x = exchange_new();
+        Totals t = {};
+
+        x.flags |= EXCHANGE_DONE | EXCHANGE_UNREAD;
+        depart(&x, &t, 5, 0, 5, 5);
+        check(t.overlaps == 0);
+        for (uint32_t i = 0; i < 10; i++) {
+                arrive(&x, &t, 10 * i + 10, 100 * i, 100 * i + 50, 100 * i);
+                arrive(&x, &t, 10 * i + 11, 100 * i + 50, 100 * i + 100, 100 * i + 50);
+                depart(&x, &t, 10 * i + 12, 20 * i + 5, 20 * i + 15, 20 * i + 25);
+                depart(&x, &t, 10 * i + 13, 20 * i + 15, 20 * i + 25, 20 * i + 25);
+                check(t.overlaps == i + 1 && t.begun == 0 && t.grown == 0 && t.in_flight == 0);
+        }
+        end(&x, &t, true, 0);
+        check(t.unanswered == 0 && t.bytes_in == 1000 && t.bytes_out == 205);
+}
+
 int main(void) {
+        test_no_reads();
         test_left();
         test_rest();
         test_farewell();
