@@ -9,7 +9,8 @@
  *   - no message is handled while the replies to the one before have not left;
  *   - who does not read these for UNREAD_USEC is cut off;
  *   - who cannot read any more is not served;
- *   - each connection with something to do makes one step, then all others have their turn;
+ *   - connections with something to do take turns, and users, too. The CPU time of a turn is charged to the user, who gets the next one
+ *     only after a multiple of it. Root's connections come first, and wait for nothing;
  *   - the end of the event loop waits for nobody. */
 
 #include <systemd/sd-event.h>
@@ -23,10 +24,27 @@
 /* How long a client may leave all unread that there is for it. */
 #define UNREAD_USEC (15 * USEC_PER_SEC)
 
+/* Connections of one user other than root that may have unread replies in our memory at a time, up to some MiB each. While there are so
+ * many, the requests of the user's other connections wait. */
+#define UNREAD_CONNECTIONS_MAX 8U
+
 typedef struct VarlinkPump VarlinkPump;
 
+/* The turns of all connections of a server. */
+typedef struct VarlinkQueue VarlinkQueue;
+
+int varlink_queue_new(sd_event *event, VarlinkQueue **ret);
+/* To be called when there are no more connections. */
+VarlinkQueue* varlink_queue_free(VarlinkQueue *q);
+
+/* Called when it is the connection's turn. A negative value ends the connection. */
+typedef int (*varlink_turn_handler_t)(void *userdata);
+
 /* For a connection of a server; it is taken away from the library's own event sources. */
-int varlink_pump_new(sd_event *event, sd_varlink *link, VarlinkPump **ret);
+int varlink_pump_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_handler_t handler, void *userdata, VarlinkPump **ret);
+
+/* Has the handler called at the connection's next turn. False: that is still to come since the last time. */
+bool varlink_pump_want_turn(VarlinkPump *p);
 
 /* Writes as much of what there is to be written as the socket takes, now and not when the loop comes to it. May end the connection. Not
  * from within a method of it. */

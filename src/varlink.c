@@ -126,6 +126,7 @@ typedef struct Connection {
 struct VarlinkServer {
         Manager *manager;
         sd_varlink_server *server;
+        VarlinkQueue *queue;
         Connection *connections;
         Viewer *viewers;                /* users who were given maps */
         sd_event_source *monitors_timer; /* while one of them does not read what happens to thresholds */
@@ -1478,14 +1479,25 @@ static int connection_send_round(Connection *c) {
 
 static int on_stream_tick(sd_event_source *source, uint64_t usec, void *userdata) {
         Connection *c = ASSERT_PTR(userdata);
+        Stream *s = c->stream;
+
+        /* At multiples of the interval: all that is shown at this second is one reading */
+        (void) sd_event_source_set_time(source, (now_usec(CLOCK_MONOTONIC) / s->interval_usec + 1) * s->interval_usec);
+        (void) sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+
+        if (!varlink_pump_want_turn(c->pump))
+                s->skipped++;
+        return 0;
+}
+
+static int on_turn(void *userdata) {
+        Connection *c = ASSERT_PTR(userdata);
         uint64_t now = now_usec(CLOCK_MONOTONIC);
         Stream *s = c->stream;
         int r;
 
-        /* At multiples of the interval: all that is shown at this second is one reading */
-        (void) sd_event_source_set_time(source, (now / s->interval_usec + 1) * s->interval_usec);
-        (void) sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
-
+        if (!s) /* it ended meanwhile */
+                return 0;
         if (connection_is_behind(c)) {
                 s->skipped++;
                 if (s->unread_since == 0)
@@ -1493,18 +1505,16 @@ static int on_stream_tick(sd_event_source *source, uint64_t usec, void *userdata
                 if (now > s->unread_since + UNREAD_USEC) {
                         log_notice("A subscriber of user %u has not read for %llu s, it is cut off.", (unsigned) c->uid,
                                    (unsigned long long) (UNREAD_USEC / USEC_PER_SEC));
-                        (void) sd_varlink_close(c->link);
+                        return -ETIMEDOUT;
                 }
                 return 0;
         }
         s->unread_since = 0;
 
         r = connection_send_round(c);
-        if (r < 0) {
+        if (r < 0)
                 (void) log_debug_errno(r, "Failed to send to a subscriber, it is cut off: %m");
-                (void) sd_varlink_close(c->link);
-        }
-        return 0;
+        return r;
 }
 
 /* NULL: none are named. 1: an error was sent. */
@@ -2113,7 +2123,7 @@ static int on_connect(sd_varlink_server *server, sd_varlink *link, void *userdat
         (void) sd_varlink_set_userdata(link, c);
 
         /* If it fails, the caller closes the link, and on_disconnect() does the rest */
-        return varlink_pump_new(v->manager->event, link, &c->pump);
+        return varlink_pump_new(v->queue, link, uid, on_turn, c, &c->pump);
 }
 
 static void on_disconnect(sd_varlink_server *server, sd_varlink *link, void *userdata) {
@@ -2135,7 +2145,9 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
                 return -ENOMEM;
         v->manager = m;
 
-        r = sd_varlink_server_new(&v->server, SD_VARLINK_SERVER_ACCOUNT_UID);
+        r = varlink_queue_new(m->event, &v->queue);
+        if (r >= 0)
+                r = sd_varlink_server_new(&v->server, SD_VARLINK_SERVER_ACCOUNT_UID);
         if (r < 0)
                 goto fail;
         (void) sd_varlink_server_set_userdata(v->server, v);
@@ -2242,6 +2254,7 @@ VarlinkServer* varlink_server_free(VarlinkServer *v) {
         while (v->connections)
                 (void) sd_varlink_close(v->connections->link); /* on_disconnect() frees it */
         sd_varlink_server_unref(v->server);
+        varlink_queue_free(v->queue);
         for (Viewer *i = v->viewers, *next; i; i = next) {
                 next = i->next;
                 free(i);

@@ -5,6 +5,7 @@
  * figures. */
 
 #include <math.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -85,13 +86,15 @@ typedef struct Client {
         char buffer[256 * 1024];
 } Client;
 
-static int open_connection(uid_t uid) {
+/* size: of the socket buffer for replies; 0: the usual one */
+static int open_connection_with(uid_t uid, int size) {
         int fds[2], r;
 
         /* The kernel notes for both who makes them */
         check(uid == 0 || seteuid(uid) >= 0);
         check(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, fds) >= 0);
         check(uid == 0 || seteuid(0) >= 0);
+        check(size == 0 || setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)) >= 0);
 
         r = varlink_server_add_connection(manager->varlink_server, fds[0]);
         if (r < 0) {
@@ -99,6 +102,10 @@ static int open_connection(uid_t uid) {
                 return r;
         }
         return fds[1];
+}
+
+static int open_connection(uid_t uid) {
+        return open_connection_with(uid, 0);
 }
 
 static Client* client_new(uid_t uid) {
@@ -998,6 +1005,57 @@ static void test_limits(void) {
         manager->config.connections_per_uid_max = 128;
 }
 
+static unsigned count_readable(const int *fds, size_t n_fds) {
+        unsigned n = 0;
+
+        for (size_t i = 0; i < n_fds; i++)
+                n += poll(&(struct pollfd) { .fd = fds[i], .events = POLLIN }, 1, 0) > 0;
+        return n;
+}
+
+/* The work that a user causes delays that user's own requests, not root's. */
+static void test_budget(void) {
+        static const char message[] = "{\"method\":\"org.qosd.QoS.ListMetrics\",\"more\":true}";
+        _cleanup_client_ Client *flood = client_new(TEST_OTHER_UID), *root = client_new(0);
+        int fds[UNREAD_CONNECTIONS_MAX + 4];
+        unsigned rounds = 0;
+
+        /* There is something to do all the time, and yet it is not done */
+        do {
+                (void) client_fill(flood);
+                check(++rounds < 1000);
+        } while (sd_event_run(event, 0) > 0);
+        check(client_fill(flood) < 100);
+        call_succeeds(root, "GetStatus", "{}");
+        flood = client_free(flood);
+        settle();
+
+        /* Replies that are not read wait in the memory of so many connections */
+        for (unsigned i = 0; i < ELEMENTSOF(fds); i++) {
+                fds[i] = open_connection_with(TEST_OTHER_UID, 4096);
+                check(fds[i] >= 0);
+                check(send(fds[i], message, sizeof(message), MSG_NOSIGNAL) == sizeof(message));
+        }
+        do
+                test_run(event);
+        while (count_readable(fds, ELEMENTSOF(fds)) < UNREAD_CONNECTIONS_MAX);
+        for (unsigned i = 0; i < 1000; i++)
+                call_succeeds(root, "GetStatus", "{}");
+        check(count_readable(fds, ELEMENTSOF(fds)) == UNREAD_CONNECTIONS_MAX);
+
+        /* When one of them is gone it is the next one's turn */
+        for (size_t n = ELEMENTSOF(fds); n > 0; n--) {
+                size_t i = 0;
+
+                test_wait(event, count_readable(fds, n) == MIN(n, (size_t) UNREAD_CONNECTIONS_MAX));
+                while (count_readable(fds + i, 1) == 0)
+                        i++;
+                (void) close(fds[i]);
+                fds[i] = fds[n - 1];
+        }
+        settle();
+}
+
 /* What all have together others cannot take from root. */
 static void test_reserve(void) {
         static const char *const names[] = { "a", "b", "inner" };
@@ -1100,6 +1158,7 @@ int main(void) {
         if (test_has_other_user()) {
                 test_polkit();
                 test_limits();
+                test_budget();
                 test_reserve();
         }
         test_exit();
