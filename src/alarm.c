@@ -936,7 +936,7 @@ static int alarm_from_json(Unit *u, sd_json_variant *v) {
         Alarm *a;
         int r;
 
-        r = sd_json_dispatch(v, table, 0, &saved);
+        r = sd_json_dispatch(v, table, SD_JSON_ALLOW_EXTENSIONS, &saved);
         if (r >= 0)
                 r = threshold_parse(saved.threshold, WINDOW_DEFAULT_NSEC, &rule, NULL);
         if (r < 0)

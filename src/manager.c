@@ -757,24 +757,18 @@ static Hold* unit_find_hold(Unit *u, HoldType type, const void *lease_key, uid_t
 
 /* Takes a hold, or renews the one that is there. */
 static int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
+        _cleanup_free_ char *owner = NULL;
+        _cleanup_free_ Hold *new = NULL;
         sd_event_source *expiry = NULL;
-        char *owner = NULL;
         Hold *h;
         int r;
 
         h = unit_find_hold(u, request->type, request->lease_key, request->owner_uid);
         if (!h) {
-                h = new0(Hold, 1);
+                h = new = new0(Hold, 1);
                 if (!h)
                         return -ENOMEM;
-                h->unit = u;
-                h->type = request->type;
-                h->owner_uid = request->owner_uid;
-                h->lease_key = request->lease_key;
-                h->next = u->holds;
-                u->holds = h;
         }
-
         if (request->owner) {
                 owner = strdup(request->owner);
                 if (!owner)
@@ -782,14 +776,21 @@ static int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
         }
         if (expires != USEC_INFINITY) {
                 r = sd_event_add_time(u->manager->event, &expiry, CLOCK_BOOTTIME, expires, USEC_PER_SEC, on_hold_expired, h);
-                if (r < 0) {
-                        free(owner);
+                if (r < 0)
                         return r;
-                }
         }
 
+        /* Nothing fails from here on */
+        if (new) {
+                h->unit = u;
+                h->type = request->type;
+                h->owner_uid = request->owner_uid;
+                h->lease_key = request->lease_key;
+                h->next = u->holds;
+                u->holds = TAKE_PTR(new);
+        }
         free(h->owner);
-        h->owner = owner;
+        h->owner = TAKE_PTR(owner);
         h->uid = request->uid;
         h->probes = request->probes;
         h->excludes = request->excludes;
@@ -1548,6 +1549,9 @@ static int state_write(Manager *m) {
         _cleanup_fclose_ FILE *f = NULL;
         int r;
 
+        r = sd_json_variant_new_array(&units, NULL, 0);
+        if (r < 0)
+                return r;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 _cleanup_(sd_json_variant_unrefp) sd_json_variant *unit = NULL;
                 Unit *u;
@@ -1570,7 +1574,7 @@ static int state_write(Manager *m) {
                            SD_JSON_BUILD_PAIR_UNSIGNED("crossings", alarms_get_seq(m)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("crossingsBegin", alarms_get_seq_begin(m)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("contentionGeneration", m->contention_generation),
-                           SD_JSON_BUILD_PAIR_CONDITION(!!units, "units", SD_JSON_BUILD_VARIANT(units)));
+                           SD_JSON_BUILD_PAIR_VARIANT("units", units));
         if (r < 0)
                 return r;
 
@@ -1623,12 +1627,12 @@ static int hold_restore(Unit *u, HoldType type, bool own, sd_json_variant *v) {
         AttachRequest request;
         int r;
 
-        r = sd_json_dispatch(v, hold_table, 0, &hold);
+        r = sd_json_dispatch(v, hold_table, SD_JSON_ALLOW_EXTENSIONS, &hold);
         if (r < 0)
                 return r;
         request = (AttachRequest) {
                 .type = type,
-                .probes = hold.probes & _PROBE_ALL,
+                .probes = (hold.probes & _PROBE_ALL) ?: PROBE_REQUESTS, /* it may have had none but what only a newer qosd knows */
                 .uid = hold.uid,
                 .owner_uid = own ? hold.uid : 0,
         };
@@ -1638,6 +1642,13 @@ static int hold_restore(Unit *u, HoldType type, bool own, sd_json_variant *v) {
         if (r >= 0 && type == HOLD_FILE)
                 unit_find_hold(u, HOLD_FILE, NULL, 0)->named = true; /* until the first look has ended, which tells whether it is */
         return r;
+}
+
+static void hold_restore_or_complain(Unit *u, HoldType type, bool own, sd_json_variant *v) {
+        int r = hold_restore(u, type, own, v);
+
+        if (r < 0)
+                log_unit_warning_errno(u->name, r, "A hold of '%s' that was kept makes no sense, ignoring: %m", u->name);
 }
 
 /* The book of contention of the previous run, if it is still there: else a new one is made. */
@@ -1664,7 +1675,30 @@ static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
         }
 }
 
-static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
+/* What is written there has passed such checks before: this is about files that somebody has changed, or a disk. */
+static const char* saved_unit_complain(const Manager *m, const SavedUnit *saved, bool held) {
+        _cleanup_free_ char *name = NULL;
+
+        if (name_normalise(saved->name, &name, NULL) < 0 || !streq(name, saved->name))
+                return "its name is none of a unit";
+        if (saved->control_group[0] != '/' || (saved->control_group[1] != 0 && path_check(saved->control_group) < 0) ||
+            strlen(saved->control_group) >= QOS_PATH_SIZE)
+                return "its control group is no path of one";
+        if (saved->instances && (saved->instances[0] != '/' || path_check(saved->instances) < 0 || strlen(saved->instances) >= QOS_PATH_SIZE))
+                return "the control groups of its instances have no such path";
+        if (saved->slot >= UNITS_MAX_LIMIT)
+                return "there is no such slot";
+        if (m->units[saved->slot])
+                return "its slot is that of another entry";
+        for (unsigned i = 0; held && i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && m->units[i]->holds &&
+                    (streq(m->units[i]->name, saved->name) || streq(m->units[i]->control_group, saved->control_group)))
+                        return "the unit is in another entry already";
+        return NULL;
+}
+
+/* ret_reason: why the entry is of no use, if -EBADMSG is returned. */
+static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char **ret_reason) {
         static const sd_json_dispatch_field unit_table[] = {
                 { "name",                   SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedUnit, name),                     SD_JSON_MANDATORY },
                 { "controlGroup",           SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedUnit, control_group),            SD_JSON_MANDATORY },
@@ -1690,12 +1724,13 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
         Unit *u;
         int r;
 
-        r = sd_json_dispatch(v, unit_table, 0, &saved);
+        r = sd_json_dispatch(v, unit_table, SD_JSON_ALLOW_EXTENSIONS, &saved);
         if (r < 0)
                 return r;
-        if (saved.slot >= UNITS_MAX_LIMIT || m->units[saved.slot])
-                return -EBADMSG;
         held = saved.hold || saved.file || saved.own;
+        *ret_reason = saved_unit_complain(m, &saved, held);
+        if (*ret_reason)
+                return -EBADMSG;
         if (!held && !adopted)
                 return 0;
 
@@ -1715,13 +1750,12 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
                 return 0;
         }
 
-        r = saved.hold ? hold_restore(u, HOLD_ADMINISTRATOR, /* own= */ false, saved.hold) : 0;
-        if (r >= 0 && saved.file)
-                r = hold_restore(u, HOLD_FILE, /* own= */ false, saved.file);
-        for (size_t i = 0; r >= 0 && saved.own && i < sd_json_variant_elements(saved.own); i++)
-                r = hold_restore(u, HOLD_ADMINISTRATOR, /* own= */ true, sd_json_variant_by_index(saved.own, i));
-        if (r < 0)
-                return r;
+        if (saved.hold)
+                hold_restore_or_complain(u, HOLD_ADMINISTRATOR, /* own= */ false, saved.hold);
+        if (saved.file)
+                hold_restore_or_complain(u, HOLD_FILE, /* own= */ false, saved.file);
+        for (size_t i = 0; saved.own && i < sd_json_variant_elements(saved.own); i++)
+                hold_restore_or_complain(u, HOLD_ADMINISTRATOR, /* own= */ true, sd_json_variant_by_index(saved.own, i));
 
         alarms_from_json(u, saved.thresholds);
         unit_load_history(u, saved.generation);
@@ -1754,6 +1788,26 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted) {
         return 0;
 }
 
+static int state_read(const char *path, sd_json_variant **ret) {
+        _cleanup_fclose_ FILE *f = NULL;
+        _cleanup_close_ int fd = -EBADF;
+        struct stat st;
+
+        /* To open a pipe could wait */
+        fd = open(path, O_RDONLY|O_NONBLOCK|O_NOCTTY|O_CLOEXEC);
+        if (fd < 0)
+                return -errno;
+        if (fstat(fd, &st) < 0)
+                return -errno;
+        if (!S_ISREG(st.st_mode))
+                return S_ISDIR(st.st_mode) ? -EISDIR : -EBADFD;
+        f = fdopen(fd, "r");
+        if (!f)
+                return -errno;
+        TAKE_FD(fd);
+        return sd_json_parse_file(f, path, 0, ret, NULL, NULL);
+}
+
 /* Goes on where the previous run ended. */
 static void state_restore(Manager *m) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
@@ -1762,7 +1816,7 @@ static void state_restore(Manager *m) {
         bool same, adopted, orphans = false;
         int r;
 
-        r = m->state_path ? sd_json_parse_file(NULL, m->state_path, 0, &v, NULL, NULL) : -ENOENT;
+        r = m->state_path ? state_read(m->state_path, &v) : -ENOENT;
         if (r < 0) {
                 if (r != -ENOENT)
                         (void) log_warning_errno(r, "Failed to read '%s', nothing is attached: %m", m->state_path);
@@ -1772,6 +1826,10 @@ static void state_restore(Manager *m) {
 
         checksum = sd_json_variant_string(sd_json_variant_by_key(v, "checksum"));
         units = sd_json_variant_by_key(v, "units");
+        if (!sd_json_variant_is_array(units)) {
+                log_warning("'%s' has no list of units, nothing is attached.", m->state_path);
+                units = NULL;
+        }
         generation = sd_json_variant_by_key(v, "generation");
         contention_generation = sd_json_variant_by_key(v, "contentionGeneration");
         /* Above those that were not noted before a crash, which groups and sockets have still: no more than units, or books, may be */
@@ -1794,9 +1852,11 @@ static void state_restore(Manager *m) {
                                               "The programs of the previous run cannot be taken over: totals begin anew (%m).");
 
         for (size_t i = 0; units && i < sd_json_variant_elements(units); i++) {
-                r = unit_restore(m, sd_json_variant_by_index(units, i), adopted);
+                const char *reason = NULL;
+
+                r = unit_restore(m, sd_json_variant_by_index(units, i), adopted, &reason);
                 if (r < 0)
-                        (void) log_warning_errno(r, "Entry %zu in '%s' makes no sense, ignoring: %m", i, m->state_path);
+                        (void) log_warning_errno(r, "Entry %zu in '%s' makes no sense, ignoring: %s", i, m->state_path, reason ?: strerror(-r));
         }
 
         /* What nobody holds goes on only as a part of others. These are all there by now */

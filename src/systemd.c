@@ -117,6 +117,8 @@ int unit_get_default_control_group(const char *name, const char *slice, char **r
 bool names_contain(const char *names, const char *name) {
         size_t l = strlen(name);
 
+        if (l == 0)
+                return false;
         for (const char *s = names; s && (s = strstr(s, name)); s += l)
                 if ((s == names || s[-1] == ' ') && (s[l] == ' ' || s[l] == 0))
                         return true;

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* What the daemon attaches again from the file that it finds when it starts: all that makes sense, and what does not is named in the
+ * log, in one line. Nothing gets into the kernel, units are attached without figures. */
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "alarm.h"
+#include "manager.h"
+#include "systemd.h"
+#include "util-bus.h"
+
+static char directory[] = "/tmp/test-state-XXXXXX", *path, *log_path;
+
+static void state_write(const char *text) {
+        _cleanup_fclose_ FILE *f = fopen(path, "we");
+
+        check(f && fputs(text, f) >= 0 && fflush(f) == 0);
+}
+
+/* Starts with what is there. complaint: what the one line of complaint has in it, NULL for none. */
+static Manager* state_restore(sd_event *event, const char *complaint) {
+        _cleanup_close_ int before = dup(STDERR_FILENO), fd = open(log_path, O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC, 0600);
+        _cleanup_fclose_ FILE *f = NULL;
+        unsigned n = 0, n_expected = 0;
+        char line[4096];
+        Manager *m;
+        int r;
+
+        check(before >= 0 && fd >= 0);
+        check(dup2(fd, STDERR_FILENO) >= 0);
+        r = manager_new(event, &m);
+        check(dup2(before, STDERR_FILENO) >= 0);
+        check(r >= 0);
+
+        f = fopen(log_path, "re");
+        check(f);
+        while (fgets(line, sizeof(line), f)) {
+                bool names = strstr(line, "makes no sense") || strstr(line, path);
+
+                n += names;
+                n_expected += names && complaint && strstr(line, complaint);
+                fputs(line, stderr);
+        }
+        check(n == (complaint ? 1 : 0) && n_expected == n);
+        return m;
+}
+
+static Unit* find(Manager *m, const char *name) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && streq(m->units[i]->name, name))
+                        return m->units[i];
+        return NULL;
+}
+
+#define ENTRY(name, group, slot, more)                                                                          \
+        "{\"name\":\"" name "\",\"controlGroup\":\"" group "\",\"activeState\":\"active\",\"slot\":" slot       \
+        ",\"generation\":1,\"attachedSince\":1,\"attachedSinceMonotonic\":1" more "}"
+#define HOLD ",\"hold\":{\"probes\":1,\"uid\":0}"
+#define GOOD ENTRY("good.service", "/system.slice/good.service", "200", HOLD)
+#define STATE(units) "{\"generation\":5,\"units\":[" units "]}"
+
+/* The good one stays, the other is named. */
+static void test_entries(sd_event *event) {
+        static const struct {
+                const char *text, *complaint;
+        } table[] = {
+                { STATE(GOOD), NULL },
+                { STATE(ENTRY("", "/system.slice/x.service", "1", HOLD) "," GOOD), "its name" },
+                { STATE(ENTRY("x y", "/system.slice/x.service", "1", HOLD) "," GOOD), "its name" },
+                { STATE(ENTRY("x", "/system.slice/x.service", "1", HOLD) "," GOOD), "its name" },
+                { STATE(ENTRY("/..", "/system.slice/x.service", "1", HOLD) "," GOOD), "its name" },
+                { STATE(ENTRY("x.service", "", "1", HOLD) "," GOOD), "its control group" },
+                { STATE(ENTRY("x.service", "system.slice/x.service", "1", HOLD) "," GOOD), "its control group" },
+                { STATE(ENTRY("x.service", "/system.slice/../x.service", "1", HOLD) "," GOOD), "its control group" },
+                { STATE(ENTRY("x.socket", "/system.slice/x.socket", "1", HOLD ",\"instances\":\"x@\"") "," GOOD), "instances" },
+                { STATE(ENTRY("x.socket", "/system.slice/x.socket", "1", HOLD ",\"instances\":\"\"") "," GOOD), "instances" },
+                { STATE(ENTRY("x.service", "/system.slice/x.service", "256", HOLD) "," GOOD), "slot" },
+                { STATE(ENTRY("x.service", "/system.slice/x.service", "-1", HOLD) "," GOOD), "Entry 0" },
+                { STATE(GOOD "," ENTRY("x.service", "/system.slice/x.service", "200", HOLD)), "slot" },
+                { STATE(GOOD "," ENTRY("good.service", "/system.slice/good.service", "3", HOLD)), "another entry" },
+                { STATE(GOOD "," ENTRY("good.service", "/system.slice/x.service", "3", HOLD)), "another entry" },
+                { STATE(GOOD "," ENTRY("/system.slice/good.service", "/system.slice/good.service", "3", HOLD)), "another entry" },
+                { STATE(ENTRY("x.service", "/system.slice/x.service", "1", ",\"hold\":{\"uid\":0}") "," GOOD), "A hold of 'x.service'" },
+                { STATE(ENTRY("x.service", "/system.slice/x.service", "1", ",\"ownerHolds\":[7]") "," GOOD), "A hold of 'x.service'" },
+                { STATE("{}," GOOD), "Entry 0" },
+                { STATE("7," GOOD), "Entry 0" },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                Manager *m;
+                Unit *u;
+
+                state_write(table[i].text);
+                m = state_restore(event, table[i].complaint);
+                check(m->n_units == 1);
+                u = find(m, "good.service");
+                check(u && u->holds && !u->holds->next && u->holds->type == HOLD_ADMINISTRATOR && u->holds->probes == PROBE_REQUESTS);
+                manager_free(m);
+        }
+}
+
+/* What is no state at all: it begins with nothing, and can attach. */
+static void test_files(sd_event *event) {
+        static const struct {
+                const char *text, *complaint;
+        } table[] = {
+                { "[1,2,3]",                     "no list of units" },
+                { "7",                           "no list of units" },
+                { "{\"generation\":5}",          "no list of units" },
+                { "{\"units\":{\"a\":1}}",       "no list of units" },
+                { "{\"units\":[",                "Failed to read"   },
+                { "",                            "Failed to read"   },
+                { STATE(""),                     NULL               },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                Manager *m;
+
+                state_write(table[i].text);
+                m = state_restore(event, table[i].complaint);
+                check(m->n_units == 0);
+                manager_free(m);
+        }
+
+        check(unlink(path) >= 0);
+        manager_free(state_restore(event, NULL));
+        check(mkfifo(path, 0600) >= 0);
+        manager_free(state_restore(event, "Failed to read"));
+        check(unlink(path) >= 0);
+        check(mkdir(path, 0700) >= 0);
+        manager_free(state_restore(event, "Failed to read"));
+        check(rmdir(path) >= 0);
+}
+
+/* What was written by a newer version that knows more. */
+static void test_newer(sd_event *event) {
+        Manager *m;
+        Unit *u;
+
+        state_write("{\"units\":["
+                    ENTRY("good.service", "/system.slice/good.service", "0",
+                          ",\"later\":{},\"hold\":{\"probes\":1048579,\"uid\":0,\"later\":[]},\"ownerHolds\":[{\"probes\":1048576,\"uid\":1000,\"later\":1}],"
+                          "\"thresholds\":[{\"threshold\":\"busy: requests.server.rate > 5\",\"state\":\"ok\",\"since\":1,\"violatedSince\":0,\"uid\":0,\"later\":7},"
+                          "{\"threshold\":\"odd: some.later.metric > 5\",\"state\":\"ok\",\"since\":1,\"violatedSince\":0,\"uid\":0}]")
+                    "],\"later\":7}");
+        m = state_restore(event, "A threshold of 'good.service'");
+        u = find(m, "good.service");
+        check(u && m->n_units == 1);
+        check(u->holds && u->holds->next && !u->holds->next->next);
+        for (Hold *h = u->holds; h; h = h->next)
+                check(h->probes == (h->owner_uid == 0 ? PROBE_REQUESTS|PROBE_TLS : PROBE_REQUESTS));
+        check(alarm_next(u, NULL) && !alarm_next(u, alarm_next(u, NULL)));
+        check(streq(alarm_next(u, NULL)->rule.name, "busy"));
+
+        /* What it has written itself it reads */
+        manager_save(m);
+        manager_free(m);
+        m = state_restore(event, NULL);
+        u = find(m, "good.service");
+        check(u && m->n_units == 1 && u->holds && u->holds->next && alarm_next(u, NULL));
+        manager_free(m);
+}
+
+static void test_names(void) {
+        check(!names_contain("a.service b.service", ""));
+        check(!names_contain("", ""));
+        check(names_contain("a.service b.service", "b.service"));
+        check(!names_contain("a.service ab.service", "b.service"));
+}
+
+int main(void) {
+        _cleanup_(sd_event_unrefp) sd_event *event = NULL;
+
+        if (!test_become_plain_root())
+                return 77;
+
+        check(mkdtemp(directory));
+        check(asprintf(&path, "%s/units", directory) > 0);
+        check(asprintf(&log_path, "%s/log", directory) > 0);
+        check(setenv("RUNTIME_DIRECTORY", directory, 1) >= 0);
+        check(sd_event_new(&event) >= 0);
+
+        test_names();
+        test_entries(event);
+        test_newer(event);
+        test_files(event);
+
+        (void) unlink(log_path);
+        (void) unlink(path);
+        (void) rmdir(directory);
+        free(path);
+        free(log_path);
+        return EXIT_SUCCESS;
+}
