@@ -87,6 +87,7 @@ static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos
                         c->x.flags |= EXCHANGE_FAREWELL;
                 if (c->x.state != EXCHANGE_ASKED)
                         begins = CLIENT_ASKS;
+                exchange_note_part(&c->x, now, c->x.read_at, bytes, says == CLIENT_SAYS_AGAIN);
                 if (says == CLIENT_SAYS_AGAIN)
                         exchange_ask_again(&c->x, now, &effect);
                 else

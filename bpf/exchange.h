@@ -32,6 +32,14 @@
  * Shorter ones are questions that come slowly. */
 #define EXCHANGE_PATIENCE_NSEC 10000000000ULL
 
+/* Also without silences in between: who has gone on like that, in so many parts of its own, each after all before it had been read, sends messages. What is
+ * uploaded comes in larger parts, one right after the other … */
+#define EXCHANGE_MESSAGES 8U
+/* … than what sensors, logs and counters have to say in one … */
+#define EXCHANGE_MESSAGE_MAX 1024U
+/* … unless that is some time after the one before. */
+#define EXCHANGE_MESSAGE_NSEC 10000000ULL
+
 /* What is left of a piece of FastCGI that came at once, and is no longer than this, belongs to the question whose other part was read: PHP
  * answers before it reads the empty record, of eight bytes, with which a question ends. */
 #define EXCHANGE_REST_MAX 8U
@@ -67,6 +75,7 @@ enum exchange_flag {
 struct exchange {
         __u8 state;             /* enum exchange_state */
         __u8 n_marks;
+        __u16 messages;         /* of what is asked: how many parts look like messages, less those that do not */
         __u32 flags;            /* enum exchange_flag */
         __u32 in_end;           /* highest byte that arrived */
         __u32 read_end;         /* the application has read up to here */
@@ -185,6 +194,16 @@ EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, _
         exchange_mark(x, now, end);
         if (x->open_at == 0 && !(x->flags & EXCHANGE_LATE))
                 exchange_open(x, now, effect);
+}
+
+/* A part of what is asked has come, or has left. before: when the one before it did; alone: all before it was taken, and its sender had no more to say. */
+EXCHANGE_INLINE void exchange_note_part(struct exchange *x, __u64 now, __u64 before, __u32 length, int alone) {
+        if (x->state != EXCHANGE_ASKED)
+                return;
+        if (alone && (length <= EXCHANGE_MESSAGE_MAX || now > before + EXCHANGE_MESSAGE_NSEC))
+                x->messages += x->messages < 2 * EXCHANGE_MESSAGES;
+        else
+                x->messages -= x->messages > 0;
 }
 
 /* The application has read up to copied: forgets the marks before that. False if that is nothing new. ret_first_at,
@@ -356,6 +375,7 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
                 if (x->state == EXCHANGE_ANSWERING && first_at != 0 && first_at <= x->last_out_at)
                         x->flags |= EXCHANGE_LEFT;
                 x->state = EXCHANGE_ASKED;
+                x->messages = 0;
                 x->first_at = first_at;
                 x->last_at = 0;
         } else if (x->flags & EXCHANGE_LEFT && first_at > x->last_out_at) {
@@ -364,7 +384,7 @@ EXCHANGE_INLINE void exchange_read(struct exchange *x, __u64 now, __u32 copied, 
                 effect->overlap = 1;
                 x->first_at = first_at;
                 x->last_at = 0;
-        } else if (first_at > x->read_at + EXCHANGE_SILENCE_NSEC &&
+        } else if (first_at != 0 && (first_at > x->read_at + EXCHANGE_SILENCE_NSEC || x->messages >= EXCHANGE_MESSAGES) &&
                    (x->flags & EXCHANGE_ONE_WAY || now > x->first_at + EXCHANGE_PATIENCE_NSEC)) {
                 x->flags |= EXCHANGE_ONE_WAY;
                 x->first_at = first_at;
@@ -473,6 +493,7 @@ EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange
         if (x->state != EXCHANGE_ASKED) {
                 x->state = EXCHANGE_ASKED;
                 x->flags &= ~EXCHANGE_ONE_WAY;
+                x->messages = 0;
                 x->first_at = now;
                 exchange_open(x, now, effect);
         } else if (x->open_at == 0 && x->flags & EXCHANGE_PIPED)
@@ -480,10 +501,11 @@ EXCHANGE_INLINE void exchange_ask(struct exchange *x, __u64 now, struct exchange
         x->read_at = now;
 }
 
-/* The same, after the unit has said nothing for a while that the peer had not taken long ago: a question goes on like that, or what
- * wants no answer. */
+/* The same, after the unit has said nothing for a while, or sent message after message, that the peer had not taken long ago: a question goes on like
+ * that, or what wants no answer. */
 EXCHANGE_INLINE void exchange_ask_again(struct exchange *x, __u64 now, struct exchange_effect *effect) {
-        if (x->state == EXCHANGE_ASKED && !(x->flags & (EXCHANGE_DONE | EXCHANGE_PIPED)) && now > x->read_at + EXCHANGE_SILENCE_NSEC &&
+        if (x->state == EXCHANGE_ASKED && !(x->flags & (EXCHANGE_DONE | EXCHANGE_PIPED)) &&
+            (now > x->read_at + EXCHANGE_SILENCE_NSEC || x->messages >= EXCHANGE_MESSAGES) &&
             (x->flags & EXCHANGE_ONE_WAY || now > x->first_at + EXCHANGE_PATIENCE_NSEC)) {
                 x->flags |= EXCHANGE_ONE_WAY;
                 x->first_at = now;

@@ -26,6 +26,7 @@ struct tcp_header {
 #define TCP_FLAG_FIN 0x01
 #define TCP_FLAG_SYN 0x02
 #define TCP_FLAG_RST 0x04
+#define TCP_FLAG_PSH 0x08
 #define TCP_FLAG_ACK 0x10
 
 /* By the packet's protocol, not the socket's family: a v6 socket carries v4 packets. */
@@ -113,6 +114,8 @@ static __always_inline bool segment_read(struct __sk_buff *skb, struct segment *
 #define SEGMENT_REMARK 1U
 #define SEGMENT_FAREWELL 2U             /* perhaps (EXCHANGE_FAREWELL) … */
 #define SEGMENT_LAST_FAREWELL 4U        /* … also of what was asked before */
+/* Not that, but that its sender had no more to say when it left (PSH) */
+#define SEGMENT_PUSHED 8U
 
 static __attribute__((noinline)) __u32 segment_says(struct __sk_buff *skb, __u32 offset, __u32 length) {
         __u32 look = exchange_look(length);

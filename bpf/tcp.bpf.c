@@ -127,13 +127,14 @@ static __attribute__((noinline)) int segment_lost(struct conn *c) {
 }
 
 /* With the length of a segment, which is less than that: what it says (SEGMENT_*) */
-#define SEGMENT_SAYS_SHIFT 29
+#define SEGMENT_SAYS_SHIFT 28
 
 /* As client_arrives(), apart for the room on the stack. */
 static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_unit *u, __u64 segment, __u64 tcp, __u64 now) {
         __u32 seq = segment >> 32, len = segment & ((1U << SEGMENT_SAYS_SHIFT) - 1), says = (__u32) segment >> SEGMENT_SAYS_SHIFT;
         struct exchange_effect effect = {};
         struct place p;
+        __u64 before;
         bool idle;
 
         if (!c || !u)
@@ -141,10 +142,13 @@ static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_u
 
         bpf_spin_lock(&c->lock);
         idle = c->x.open_at == 0;
+        before = c->x.tail_at;
         if (says & SEGMENT_REMARK && exchange_is_idle(&c->x))
                 exchange_arrive_unasked(&c->x, now, seq, seq + len, tcp >> 32, tcp, &effect);
         else
                 exchange_arrive(&c->x, now, seq, seq + len, tcp >> 32, tcp, &effect);
+        if (c->x.n_marks == 1)
+                exchange_note_part(&c->x, now, before, len, says & SEGMENT_PUSHED);
         if (says & (idle ? SEGMENT_FAREWELL : SEGMENT_LAST_FAREWELL) && effect.bytes == len)
                 c->x.flags |= EXCHANGE_FAREWELL;
         p = conn_note(c, &effect);
@@ -205,6 +209,8 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct cost *co
                 return 1;
         }
         says = c->kind != CONN_CLIENT && exchange_look(segment.len) > 0 ? segment_says(skb, segment.offset, segment.len) : 0;
+        if (segment.flags & TCP_FLAG_PSH)
+                says |= SEGMENT_PUSHED;
         now = bpf_ktime_get_ns();
         if (c->kind == CONN_LISTENER)
                 conn_accept(c, u, tp, tp->copied_seq, now);

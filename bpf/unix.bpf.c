@@ -27,6 +27,8 @@ struct unix_name {
         struct qos_owner owner;
         __u32 found;
         __u32 share;
+        __u32 answered;         /* 1: it has answered something; only kept where its row is not its own */
+        __u32 _padding;
 };
 
 struct {
@@ -76,6 +78,49 @@ static __always_inline void listener_note(struct sock *sk, struct unix_sock *us)
         bpf_map_update_elem(&unix_names, &key, &name, BPF_ANY);
 }
 
+/* As share_has_answered(), of a listener whose row is others', too. */
+static __attribute__((noinline)) int unix_has_answered(struct sock *sk, struct qos_unit *u, __u32 share) {
+        struct unix_name *name;
+        struct unix_sock *us;
+        __u64 key;
+
+        if (!sk || !u)
+                return 0;
+        us = share == QOS_ROW_ENDPOINTS_REST ? bpf_skc_to_unix_sock(sk) : NULL;
+        if (us) {
+                key = (__u64) us->addr;
+                name = bpf_map_lookup_elem(&unix_names, &key);
+                if (name)
+                        return name->answered;
+        }
+        return share_has_answered(u, share);
+}
+
+static __attribute__((noinline)) int unix_note_answered(struct sock *sk) {
+        struct unix_name *name;
+        struct unix_sock *us;
+        __u64 key;
+
+        us = sk ? bpf_skc_to_unix_sock(sk) : NULL;
+        if (!us)
+                return 0;
+        key = (__u64) us->addr;
+        name = bpf_map_lookup_elem(&unix_names, &key);
+        if (name)
+                name->answered = 1;
+        return 0;
+}
+
+/* How long the newest buffer at a socket is. */
+static __attribute__((noinline)) __u32 unix_newest_length(struct sock *sk) {
+        struct sk_buff *skb = NULL;
+        __u32 length = 0;
+
+        if (!sk || bpf_core_read(&skb, sizeof(skb), &sk->sk_receive_queue.prev) < 0 || bpf_core_read(&length, sizeof(length), &skb->len) < 0)
+                return ~0U;
+        return length;
+}
+
 /* An answer was queued at the peer of this one. */
 static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c, struct qos_unit *u) {
         struct exchange_effect effect = {};
@@ -110,6 +155,8 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
         if (effect.begun) {
                 window_count(u, QOS_CELL_UNIX, 1);
                 share_book(u, &book);
+                if (book.share == QOS_ROW_ENDPOINTS_REST)
+                        unix_note_answered(sk);
         } else if (effect.grown)
                 share_book_more(u, &book);
         return 0;
@@ -203,7 +250,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct cost 
 static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct sock *sk, struct unix_sock *us, struct cost *cost) {
         struct exchange_effect effect = {};
         struct booking book = { .n = 1 };
-        __u32 waiting, queued;
+        __u32 waiting, queued, length = 0;
         struct qos_owner owner;
         struct unix_conn *c;
         struct qos_unit *u;
@@ -232,10 +279,14 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         cost_begin(cost, &c->owner, u);
         waiting = asker->sk_receive_queue.qlen;
         queued = sk->sk_receive_queue.qlen;
+        if (c->x.state == EXCHANGE_ASKED)
+                length = unix_newest_length(sk);
         book.now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
         c->x.flags &= ~EXCHANGE_FAREWELL;
+        c->heard_out = c->x.state == EXCHANGE_ASKED && c->heard_out < 0xffff ? c->heard_out + 1 : 1;
+        exchange_note_part(&c->x, book.now, c->x.read_at, length, queued <= 1);
         if (c->x.state == EXCHANGE_ASKED && queued <= 1)
                 exchange_ask_again(&c->x, book.now, &effect); /* what was sent before has been read */
         else if (c->x.state == EXCHANGE_ASKED || waiting == 0)
@@ -262,13 +313,29 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         return 0;
 }
 
+/* How many buffers there are at a socket, if nothing was read of the first of them. */
+static __attribute__((noinline)) __u32 unix_untouched(struct unix_sock *us) {
+        struct sock *sk = (struct sock*) us;
+        struct sk_buff *skb = NULL;
+        __u32 queued, consumed;
+
+        if (!sk)
+                return 0;
+        queued = sk->sk_receive_queue.qlen;
+        if (queued == 0 || bpf_core_read(&skb, sizeof(skb), &sk->sk_receive_queue.next) < 0)
+                return 0;
+        if (!unix_is_packets(sk) && (!unix_consumed(skb, &consumed) || consumed > 0))
+                return 0;
+        return queued;
+}
+
 /* An answer was queued at the socket of a unit that asks; late: it was, and read, and is not noted yet. server: the other end's; NULL:
  * the unit has closed its own since. */
 static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server, bool late, struct cost *cost) {
         struct exchange_effect effect = {};
         struct booking book = { .n = 1 };
+        __u32 end, untouched = 0;
         struct qos_unit *u;
-        __u32 end;
 
         if (!c || !cost)
                 return 0;
@@ -276,12 +343,19 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
         if (!u)
                 return 0;
         cost_begin(cost, &c->owner, u);
+        if (server && !late)
+                untouched = unix_untouched(server);
         book.now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
         if (late ? c->x.state != EXCHANGE_ASKED || c->heard != UNIX_HEARD_READ : c->heard == UNIX_HEARD_BOOKED) {
                 if (!late)
                         c->heard = UNIX_HEARD_NOTED;
+                bpf_spin_unlock(&c->lock);
+                return 0;
+        }
+        /* It speaks first, of its own accord: it has read nothing yet of what it is asked */
+        if (untouched > 0 && c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_NOTED && untouched >= c->heard_out) {
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }
@@ -312,9 +386,9 @@ static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
         struct unix_conn *c;
         struct unix_sock *us;
         struct qos_unit *u;
+        __u32 queued, length;
+        __u64 now, before;
         struct sock *peer;
-        __u32 queued;
-        __u64 now;
 
         if (sk->__sk_common.skc_family != AF_UNIX)
                 return 0;
@@ -360,12 +434,16 @@ static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
                 cost_begin(cost, &c->owner, u);
 
                 queued = sk->sk_receive_queue.qlen;
+                length = c->x.state == EXCHANGE_ASKED ? unix_newest_length(sk) : 0;
                 now = bpf_ktime_get_ns();
                 bpf_spin_lock(&c->lock);
+                before = c->x.tail_at;
                 if (c->heard > 0)
                         c->heard--; /* it was read, or is being read, by somebody who did not sleep */
                 else if (queued > 0)
                         unix_arrive(&c->x, now);
+                if (c->x.n_marks <= 1)
+                        exchange_note_part(&c->x, now, before, length, true);
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }
@@ -453,7 +531,7 @@ static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct un
                 return 0;
         share = share_now(u, c->share);
         /* Some only listen, see requests_unix_open() */
-        if ((client || ignored) && !share_has_answered(u, share))
+        if ((client || ignored) && !unix_has_answered(sk, u, share))
                 return 0;
         window_enter(u, now);
         share_count(u, share, cell, cell - QOS_CELL_ERRORS_RESET + QOS_ROW_ERRORS_RESET, 1);
@@ -612,7 +690,7 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
 
         share = share_now(u, c->share);
         /* Some only listen: who has never answered has nothing to answer */
-        if ((c->kind == UNIX_CLIENT || exchange_is_ignored(&c->x, bpf_ktime_get_ns())) && !share_has_answered(u, share))
+        if ((c->kind == UNIX_CLIENT || exchange_is_ignored(&c->x, bpf_ktime_get_ns())) && !unix_has_answered(sk, u, share))
                 return 0;
         share_in_flight(u, share, QOS_GAUGE_UNIX, session.id, 1, at, at > c->x.first_out_at);
         return 0;

@@ -43,7 +43,8 @@ struct unix_conn {
         __u16 share;            /* SHARE_ROW; of UNIX_CLIENT: as struct conn has it */
         __u16 looked;           /* 1: at what the first question begins with */
         __u16 heard;            /* of UNIX_CLIENT: enum unix_heard; of UNIX_SERVER: buffers that were read before their arrival was noted */
-        __u16 heard_out;        /* of UNIX_SERVER, 1: the client has read the answer, and then asked what is unread, before that answer was noted */
+        __u16 heard_out;        /* of UNIX_SERVER, 1: the client has read the answer, and then asked what is unread, before that answer was noted;
+                                 * of UNIX_CLIENT: in how many buffers it has asked, as far as they can be counted */
         __u64 kept_at;          /* of UNIX_SERVER: since when what is asked is kept with the client's socket, too (unix_keep()); 0: it is not */
         struct exchange x;
 };

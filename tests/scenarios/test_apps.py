@@ -2,11 +2,14 @@
 """Real services as they are packaged, under load that counts for itself."""
 
 import contextlib
+import imaplib
+import json
 import os
 import re
 import socket
 import struct
 import subprocess
+import threading
 import time
 
 import scenario
@@ -215,6 +218,121 @@ def other_farewells():
         equal((f["count"], f["clientAborts"] + f["errors"]["reset"], f["inFlight"]), (n, aborted, 0), f"count, given up, in flight after {words}")
     f = last(s, b"\1\0\0\0\1", after=b"q" * 5)
     equal((f["count"], f["clientAborts"], f["errors"]["reset"], f["inFlight"]), (2, 0, 0, 0), "count, clientAborts, errors, in flight of what is answered")
+
+
+@test(deadline=120)
+def mosquitto():
+    """Messages that nobody confirms, one after the other on one connection, are in flight only until they are read, and who is killed in the midst of
+    that has given up nothing. What a broker that is stopped does not read is in flight all the same."""
+    directory, port = f"/run/{scenario.unit_name('mqtt', '')}", scenario.unused_port()
+    os.mkdir(directory)
+    with open(f"{directory}/conf", "w") as f:
+        f.write(f"listener {port} 127.0.0.1\nallow_anonymous true\n")
+    u = attach(scenario.Unit(f"/usr/sbin/mosquitto -c {directory}/conf", type="exec")).start()
+    wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+    subscribers = [subprocess.Popen(["mosquitto_sub", "-p", str(port), "-t", "t/#"], stdout=subprocess.DEVNULL) for _ in range(3)]
+    publisher = subprocess.Popen(["mosquitto_pub", "-p", str(port), "-t", "t/a", "-q", "0", "-l"], stdin=subprocess.PIPE)
+    stop = threading.Event()
+
+    def publish():
+        with contextlib.suppress(BrokenPipeError):
+            while not stop.wait(0.1):
+                publisher.stdin.write(b"message\n")
+                publisher.stdin.flush()
+    t = threading.Thread(target=publish, daemon=True)
+    t.start()
+
+    try:
+        # Four that connect, three that subscribe
+        wait_for("all have connected", lambda: total(u) == 7)
+        # 16 bytes each. That they go on for ten seconds shows what they are
+        wait_for("it has had enough of them", lambda: server_figures(u)["bytesIn"] > 16 * 60 and total(u, "requests.server.bytesIn") > 16 * 120, 30)
+        wait_for("nothing is old", lambda: server_figures(u).get("oldestInFlight", 0) < SEC)
+        d = json.loads(qosctl("diagnose", u.name, "--for=5s", "--json=short", timeout=40).stdout)
+        check(d["verdict"] == "nothing" or {f["kind"] for f in d["findings"]} == {"cpu"}, f"diagnosis: {d}")
+        for _ in range(20):
+            time.sleep(0.1)
+            check(server_figures(u).get("oldestInFlight", 0) < SEC, "something is in flight again")
+
+        u.kill("SIGSTOP")
+        wait_for("it is in flight", lambda: server_figures(u).get("oldestInFlight", 0) > 2 * SEC)
+        u.kill("SIGCONT")
+        wait_for("it is read", lambda: server_figures(u).get("oldestInFlight", 0) < SEC)
+        publisher.kill()
+        publisher.wait()
+        f = wait_for("nothing is in flight", lambda: (f := server_figures(u))["inFlight"] == 0 and f["connections"]["open"] == 3 and f)
+        equal((f["clientAborts"], f["errors"]), (0, {"reset": 0, "timeout": 0}), "clientAborts, errors")
+    finally:
+        stop.set()
+        for p in (publisher, *subscribers):
+            p.kill()
+            p.wait()
+        t.join()
+        with contextlib.suppress(BrokenPipeError):
+            publisher.stdin.close()
+    u.stop()
+    run("rm", "-rf", directory)
+
+
+@test(deadline=90)
+def dovecot():
+    """What its processes tell its own collector of statistics nobody answers: it is in flight for ten seconds at most."""
+    directory, port = f"/run/{scenario.unit_name('imap', '')}", scenario.unused_port()
+    run("install", "-d", directory)
+    run("install", "-d", "-o", "nobody", f"{directory}/mail")
+    with open(f"{directory}/users", "w") as f:
+        f.write("joe:{PLAIN}secret\n")
+    with open(f"{directory}/conf", "w") as f:
+        f.write(f"""dovecot_config_version = 2.4.0
+dovecot_storage_version = 2.4.0
+base_dir = {directory}/base
+state_dir = {directory}/state
+log_path = /dev/stderr
+protocols = imap
+listen = 127.0.0.1
+ssl = no
+auth_allow_cleartext = yes
+mail_driver = maildir
+mail_path = {directory}/mail/%{{user}}
+mail_uid = nobody
+mail_gid = nogroup
+first_valid_uid = 1
+first_valid_gid = 1
+service imap-login {{
+  inet_listener imap {{
+    port = {port}
+  }}
+  inet_listener imaps {{
+    port = 0
+  }}
+}}
+passdb passwd-file {{
+  passwd_file_path = {directory}/users
+}}
+userdb static {{
+  fields {{
+    uid = nobody
+    gid = nogroup
+    home = {directory}/mail/%{{user}}
+  }}
+}}
+""")
+    # It has more sockets than there are rows for endpoints: that of the statistics is among the rest, of which others have answered
+    u = scenario.Unit(f"/usr/sbin/dovecot -F -c {directory}/conf", type="exec").start()
+    wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+    attach(u)
+    for _ in range(3):
+        c = imaplib.IMAP4("127.0.0.1", port)
+        equal(c.login("joe", "secret")[0], "OK", "login")
+        equal(c.select()[0], "OK", "select")
+        c.logout()
+    # Its processes go on with what they have to say to each other
+    f = wait_for("nothing is in flight", lambda: (f := server_figures(u))["inFlight"] == 0 and f["connections"]["open"] == 0 and f, 30)
+    equal((f["clientAborts"], f["errors"]), (0, {"reset": 0, "timeout": 0}), "clientAborts, errors")
+    d = json.loads(qosctl("diagnose", u.name, "--for=5s", "--json=short", timeout=40).stdout)
+    check(d["verdict"] == "nothing" or {f["kind"] for f in d["findings"]} == {"cpu"}, f"diagnosis: {d}")
+    u.stop()
+    run("rm", "-rf", directory)
 
 
 @test(deadline=60)

@@ -464,6 +464,98 @@ static void test_one_way(void) {
         check(t.unanswered == 1 && t.in_flight == 0 && t.overlaps == 0);
 }
 
+/* The same without silences: messages, each read before the next one comes. */
+static void test_messages(void) {
+        const uint64_t second = UINT64_C(1000000000), gaps[] = { second / 100, second / 2 };
+        const uint32_t lengths[] = { 20, 20, 1000, 8000, 8000 };
+
+        for (unsigned k = 0; k < 10; k++) {
+                uint64_t gap = gaps[k % 2], now = second, before;
+                /* Large ones are messages if they come one by one */
+                bool pushed = k / 2 != 1, is_stream = pushed && (lengths[k / 2] <= EXCHANGE_MESSAGE_MAX || gap > EXCHANGE_MESSAGE_NSEC);
+                struct exchange x = exchange_new();
+                uint32_t at = 0;
+                Totals t = {};
+
+                /* It is answered at first, as any */
+                arrive(&x, &t, now, 0, 10, 10);
+                reads(&x, &t, now + 10, 10);
+                depart(&x, &t, now + 20, 0, 10, 10);
+                at = 10;
+
+                for (unsigned i = 0; now < 13 * second; i++) {
+                        now += gap;
+                        before = x.tail_at;
+                        arrive(&x, &t, now, at, at + lengths[k / 2], at + lengths[k / 2]);
+                        exchange_note_part(&x, now, before, lengths[k / 2], pushed);
+                        check(t.in_flight == 1); /* until it is read */
+                        at += lengths[k / 2];
+                        reads(&x, &t, now + 10, at);
+                        check(t.in_flight == !(is_stream && now >= 11 * second + gap));
+                }
+                if (is_stream) {
+                        /* What is said to that at once answers the newest */
+                        depart(&x, &t, now + 20, 10, 20, 20);
+                        check(t.begun == 2 && x.first_at == now);
+                        /* The next one is a question again, until it is known better */
+                        now += gap;
+                        arrive(&x, &t, now, at, at + 10, at + 10);
+                        reads(&x, &t, now + 10, at + 10);
+                        check(t.in_flight == 1);
+                }
+                end(&x, &t, true, 0);
+                check(t.unanswered == 1 && t.in_flight == 0 && t.overlaps == 0);
+        }
+
+        /* Who hangs up in the midst of a stream has given nothing up */
+        {
+                struct exchange x = exchange_new();
+                Totals t = {};
+
+                for (unsigned i = 0; i < 120; i++) {
+                        arrive(&x, &t, second + i * second / 10, i * 10, i * 10 + 10, i * 10 + 10);
+                        exchange_note_part(&x, second + i * second / 10, 0, 10, 1);
+                        reads(&x, &t, second + i * second / 10 + 5, i * 10 + 10);
+                }
+                /* The server does not read any more */
+                arrive(&x, &t, 14 * second, 1200, 1210, 1210);
+                exchange_note_part(&x, 14 * second, 13 * second, 10, 1);
+                check(t.in_flight == 1 && x.open_at == 14 * second);
+                reads(&x, &t, 15 * second, 1210);
+                check(t.in_flight == 0);
+                end(&x, &t, true, 0);
+                check(t.unanswered == 0);
+        }
+
+        /* Many parts at once, and then nothing: it waits */
+        {
+                struct exchange x = exchange_new();
+                Totals t = {};
+
+                for (unsigned i = 0; i < 50; i++) {
+                        arrive(&x, &t, second + i, i * 10, i * 10 + 10, i * 10 + 10);
+                        exchange_note_part(&x, second + i, second, 10, 1);
+                        reads(&x, &t, second + i, i * 10 + 10);
+                }
+                check(t.in_flight == 1 && x.messages >= EXCHANGE_MESSAGES && !(x.flags & EXCHANGE_ONE_WAY));
+                end(&x, &t, true, 0);
+                check(t.unanswered == 1);
+        }
+
+        /* The other role */
+        for (unsigned k = 0; k < 2; k++) {
+                struct exchange_effect e = {};
+                struct exchange x = exchange_new();
+
+                for (unsigned i = 0; i < 120; i++) {
+                        exchange_note_part(&x, second + i * second / 10, x.read_at, k == 0 ? 100 : 60000, k == 0 || i % 2);
+                        exchange_ask_again(&x, second + i * second / 10, &e);
+                        check(e.in_flight == !(k == 0 && i > 100));
+                }
+                check(exchange_hear(&x, 14 * second, IN + 5, IN, IN + WINDOW, &e) == (k == 1));
+        }
+}
+
 /* The same in the other role, and where nothing was ever answered. */
 static void test_one_way_asked(void) {
         const uint64_t second = UINT64_C(1000000000);
@@ -848,6 +940,7 @@ int main(void) {
         test_farewell();
         test_ask();
         test_one_way();
+        test_messages();
         test_one_way_asked();
         test_ask_more();
         test_pipe();
