@@ -267,6 +267,7 @@ static __attribute__((noinline)) int library_questions(struct unsealed *o, const
         if (!o || !owner)
                 return 0;
         o->unread = 0;
+        o->delivered = 1;
         if (o->talk.protocol == PROTOCOL_PLAIN || mux_may_be_preface(&o->talk))
                 library_detect(o, owner, buffer, n);
         if (o->talk.protocol == PROTOCOL_PLAIN)

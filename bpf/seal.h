@@ -380,6 +380,20 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
 
 /* ---- departure ---- */
 
+/* Something leaves without a question and without having been seen to be written. In the beginning these are tickets for
+ * sessions, of which OpenSSL sends two at once or apart; later the library is used in a way that is not known here. */
+#define STRAYS_MAX 4
+
+/* The first request may be read from the socket together with the client's Finished (Apache reads 8,000 bytes at a time). What leaves
+ * before the library has delivered anything of it still belongs to the handshake: session tickets. */
+static __always_inline bool unsealed_is_handshake(struct unsealed *o) {
+        if (o->late || o->delivered)
+                return false;
+        if (++o->strays > STRAYS_MAX)
+                o->delivered = 1; /* in a way that is not known here */
+        return !o->delivered;
+}
+
 /* Of a connection that is sealed: what is no part of an answer changes nothing. Returns 1 where the plaintext is seen: what that
  * means is for library_egress to say. */
 static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
@@ -420,6 +434,8 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
                 bpf_spin_unlock(&c->lock);
                 return 1;
         }
+        if (o && talks && unsealed_is_handshake(o))
+                talks = false;
 
         bpf_spin_lock(&c->lock);
         if (talks) {
@@ -441,10 +457,6 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         }
         return 0;
 }
-
-/* Something leaves without a question and without having been seen to be written. In the beginning these are tickets for
- * sessions, of which OpenSSL sends two at once or apart; later the library is used in a way that is not known here. */
-#define STRAYS_MAX 4
 
 /* What that means which leaves up to a position, as departure_parse() says it of plaintext. */
 __attribute__((noinline, weak)) __u64 unsealed_take(struct unsealed *o, struct qos_unit *u, struct departure *d, __u32 end) {

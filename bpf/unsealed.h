@@ -50,6 +50,7 @@ struct unsealed {
         __u8 strays;            /* how often something has left that nobody was seen to write */
         __u8 late;              /* what was said before was not seen */
         __u8 asked;             /* of the socket something is in flight */
+        __u8 delivered;         /* the library has returned data from the client */
 };
 
 /* Connections that are open at a time: 1 KiB each, as long as they are. */

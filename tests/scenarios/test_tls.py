@@ -56,6 +56,38 @@ class Nginx(Unit):
         return s
 
 
+class Apache(Unit):
+    """mod_ssl reads the socket itself, up to 8,000 bytes at a time, whatever OpenSSL asks for. One port for each version."""
+
+    listens, connect = Nginx.listens, Nginx.connect
+    netns = None
+
+    def __init__(self):
+        self.directory = f"/run/{scenario.unit_name('apache', '')}"
+        os.makedirs(f"{self.directory}/www")
+        self.key, self.certificate = f"{self.directory}/key", f"{self.directory}/certificate"
+        run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", self.key, "-out", self.certificate,
+            "-days", "2", "-subj", "/CN=localhost", timeout=60)
+        self.ports = {version: unused_port() for version in VERSIONS}
+        with open(f"{self.directory}/www/small", "w") as f:
+            f.write("small")
+        modules = "".join(f"LoadModule {m}_module /usr/lib/apache2/modules/mod_{m}.so\n"
+                          for m in ("mpm_event", "authz_core", "socache_shmcb", "ssl", "http2"))
+        hosts = "".join(f"Listen 127.0.0.1:{port}\n<VirtualHost 127.0.0.1:{port}>\nSSLEngine on\nSSLProtocol -all +{version}\n"
+                        f"SSLCertificateFile {self.certificate}\nSSLCertificateKeyFile {self.key}\n</VirtualHost>\n"
+                        for version, port in self.ports.items())
+        with open(f"{self.directory}/conf", "w") as f:
+            f.write(f"{modules}ServerName localhost\nUser www-data\nGroup www-data\nPidFile {self.directory}/pid\n"
+                    f"DefaultRuntimeDir {self.directory}\nMutex file:{self.directory}\nErrorLog {self.directory}/error\n"
+                    f"LogFormat %H line\nCustomLog {self.directory}/access line\nDocumentRoot {self.directory}/www\n"
+                    f"SSLSessionCache shmcb:{self.directory}/sessions(512000)\nProtocols h2 http/1.1\nServerLimit 2\nStartServers 2\n{hosts}")
+        super().__init__(f"/usr/sbin/apache2 -f {self.directory}/conf -DFOREGROUND", type="exec", settings="SuccessExitStatus=TERM KILL 143")
+
+    def logged(self):
+        with open(f"{self.directory}/access") as f:
+            return len(f.readlines())
+
+
 def farewell(s):
     try:
         s.unwrap()

@@ -9,12 +9,15 @@ import ssl
 import subprocess
 import threading
 
+import h2.connection
+import h2.events
+
 import http2
 import scenario
 import test_http2
 from scenario import (Client, Unit, attach, check, equal, expect_total, lookup, programs, protocols, qosctl, qosctl_json, run, server_figures,
                       smaller, snapshot, start_served, systemctl, test, total, unused_port, wait_for)
-from test_tls import VERSIONS, Nginx, ask, farewell
+from test_tls import VERSIONS, Apache, Nginx, ask, farewell
 
 
 def watch(unit):
@@ -394,6 +397,94 @@ def http2_under_load():
     placed(u)
     h2load(u, port, 1000, 4, 20, ["/small"])
     is_seen(u, 1000, protocol="http2")
+
+
+class Hasty:
+    """A client that sends its Finished and the first request in one segment, so that the server reads both at once."""
+
+    def __init__(self, unit, version, offer, session=None):
+        context = ssl.create_default_context(cafile=unit.certificate)
+        context.check_hostname = False
+        context.minimum_version = context.maximum_version = VERSIONS[version]
+        context.set_alpn_protocols([offer])
+        self.context = session.context if session else context
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = self.context.wrap_bio(self.incoming, self.outgoing, session=session and session.tls.session)
+        self.socket = socket.create_connection(("127.0.0.1", unit.ports[version]), timeout=30)
+        while True:
+            try:
+                self.tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self.flush()
+                self.hear()
+        equal(self.tls.selected_alpn_protocol(), offer, "what is spoken")
+        equal(self.tls.session_reused, bool(session), "session is resumed")
+
+    def flush(self):
+        self.socket.sendall(self.outgoing.read())
+
+    def hear(self):
+        data = self.socket.recv(65536)
+        check(data, "the server hung up")
+        self.incoming.write(data)
+
+    def read(self):
+        while True:
+            try:
+                return self.tls.read(65536)
+            except ssl.SSLWantReadError:
+                self.hear()
+
+    def ask(self):
+        if self.tls.selected_alpn_protocol() == "h2":
+            client = h2.connection.H2Connection()
+            client.initiate_connection()
+            client.send_headers(1, [(":method", "GET"), (":path", "/small"), (":scheme", "https"), (":authority", "localhost")], end_stream=True)
+            self.tls.write(client.data_to_send())
+            self.flush()
+            while not any(isinstance(e, h2.events.StreamEnded) for e in client.receive_data(self.read())):
+                pass
+        else:
+            self.tls.write(b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            self.flush()
+            got = b""
+            while not got.endswith(b"small"):
+                got += self.read()
+
+
+@test(deadline=60)
+def finished_and_request_in_one_read():
+    """Session tickets, which the server sends before it returns any data of the client, are no response. Counts are those of the client and
+    of Apache's access log."""
+    u = Apache()
+    watch(u)
+    u.start()
+    u.listens()
+    placed(u)
+    n = {"http1": 0, "http2": 0}
+    for offer, protocol in ("http/1.1", "http1"), ("h2", "http2"):
+        for version in VERSIONS:
+            for _ in range(10):
+                first = Hasty(u, version, offer)
+                first.ask()
+                if protocol == "http1":
+                    first.ask()
+                again = Hasty(u, version, offer, session=first)
+                again.ask()
+                n[protocol] += 3 if protocol == "http1" else 2
+                first.socket.close()
+                again.socket.close()
+            url = f"https://127.0.0.1:{u.ports[version]}/small"
+            for _ in range(5):
+                run("curl", "-sk", "--http1.1" if protocol == "http1" else "--http2", *["-o", "/dev/null", url] * 3)
+            n[protocol] += 15
+    wait_for("all is logged", lambda: u.logged() == sum(n.values()))
+    expect_total(u, sum(n.values()))
+    f = wait_for("nothing is in flight", lambda: (f := server_figures(u))["inFlight"] == 0 and f)
+    equal(protocols(f), n, "protocols")
+    equal((f["clientAborts"], f["errors"]["reset"], f["latency"]["count"]), (0, 0, sum(n.values())), "aborts, resets, latency.count")
+    equal(snapshot(u)["requests"]["quality"], "exact", "quality")
 
 
 @test(deadline=60)
