@@ -120,6 +120,56 @@ static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *
         return CONTENT_SEALED;
 }
 
+struct offer_feed {
+        struct tls_offer offer;
+        struct bpf_dynptr *data;
+        __u32 there;            /* where the buffer ends */
+};
+
+static long offer_step(__u64 i, void *data) {
+        struct offer_feed *f = data;
+        __u32 bytes = 0, n;
+
+        n = f->offer.at < f->there ? f->there - f->offer.at : 0;
+        if (n > sizeof(bytes))
+                n = sizeof(bytes);
+        GRID_BOUND(n, sizeof(bytes) + 1);
+        if (n > 0 && bpf_dynptr_read(&bytes, n, f->data, f->offer.at, 0) < 0)
+                return 1;
+        return tls_offer_step(&f->offer, bpf_ntohl(bytes)) != 0;
+}
+
+/* Does ClientHello, which begins at the offset in its buffer, not offer HTTP/2? No, if not all of it is in the buffer. */
+static __attribute__((noinline)) int offer_is_plain(struct bpf_dynptr *data, __u32 offset, __u32 there) {
+        struct offer_feed f = {};
+        __u8 session, compressions;
+        __u16 ciphers, extensions;
+        __u8 type;
+
+        if (!data || bpf_dynptr_read(&type, 1, data, offset, 0) < 0 || type != TLS_HANDSHAKE)
+                return 0;
+        f.offer.at = offset + TLS_OFFER_SESSION;
+        if (bpf_dynptr_read(&session, 1, data, f.offer.at, 0) < 0)
+                return 0;
+        f.offer.at += 1 + session;
+        if (bpf_dynptr_read(&ciphers, 2, data, f.offer.at, 0) < 0)
+                return 0;
+        f.offer.at += 2 + bpf_ntohs(ciphers);
+        if (bpf_dynptr_read(&compressions, 1, data, f.offer.at, 0) < 0)
+                return 0;
+        f.offer.at += 1 + compressions;
+        if (bpf_dynptr_read(&extensions, 2, data, f.offer.at, 0) < 0)
+                return 0;
+        f.offer.at += 2;
+        f.offer.end = f.offer.at + bpf_ntohs(extensions);
+        if (f.offer.end > there)
+                return 0;
+        f.data = data;
+        f.there = there;
+        bpf_loop(TLS_OFFER_STEPS_MAX, offer_step, &f, 0);
+        return !f.offer.http2 && f.offer.at == f.offer.end;
+}
+
 /* A piece of what the client says on a sealed connection, as content_parse(). */
 static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct conn *c, __u32 copied, __u64 piece) {
         __u32 offset = piece >> 32, len = piece;
@@ -143,6 +193,8 @@ static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct 
         f.data = &data;
         f.offset = offset;
         f.end = len;
+        if (f.tls->phase == TLS_HELLO && f.tls->in.have == 0 && f.tls->in.left == 0 && offer_is_plain(&data, offset, skb->len))
+                f.tls->plain = 1;
         if ((__s32) (f.tls->in_pos - copied) > 0)
                 f.at = f.tls->in_pos - copied; /* looked at before (MSG_PEEK) */
         if ((__s32) (f.tls->in_pos - copied) < 0)
@@ -155,6 +207,7 @@ static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct 
         if (f.seen & TLS_STEP_APPLICATION)
                 f.tls->asks = 1;
         if (f.seen & TLS_STEP_LOST) {
+                f.tls->certain = 0;
                 bpf_spin_lock(&c->lock);
                 c->x.flags &= ~EXCHANGE_SEALED;
                 c->tries = TRIES_MAX;
@@ -430,6 +483,7 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
                 s->left_complete = d->complete;
                 s->left_bytes = talks ? d->bytes : 0;
                 bpf_spin_lock(&c->lock);
+                c->x.state = EXCHANGE_IDLE; /* which requests are open is known to the parser alone */
                 d->place = conn_note(c, effect);
                 bpf_spin_unlock(&c->lock);
                 return 1;

@@ -597,6 +597,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
 
         bpf_spin_lock(&c->lock);
         if (s && exchange_distance(copied, s->in_pos) > 0) {
+                s->certain = 0;
                 c->x.flags &= ~EXCHANGE_SEALED;
                 c->tries = TRIES_MAX;
                 s = NULL;
@@ -820,8 +821,15 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 muxed = o && o->talk.protocol == PROTOCOL_HTTP2;
 
                 bpf_spin_lock(&c->lock);
-                if ((c->x.flags & EXCHANGE_SEALED) && unsent == 0 && !(t && t->asked > 0))
-                        tls_end(&c->x, s ? &s->tls : NULL, &effect);
+                if (s && t) {
+                        /* The parser knows which requests are open. What was not read is mostly the client's close_notify */
+                        if (c->x.in_end - c->x.read_end <= TLS_FAREWELL_SIZE)
+                                c->x.n_marks = 0;
+                        talk_settle(t, &c->x, now, unsent == 0, &effect);
+                } else if (s && o && o->talk.protocol != PROTOCOL_PLAIN)
+                        exchange_shut(&c->x, &effect); /* another program is at it, or it is HTTP/2 */
+                else if (s)
+                        tls_end(&c->x, &s->tls, gone, unsent, &effect);
                 asked = t ? talk_waiting(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
                 /* What was not read of frames is perhaps no question (GOAWAY) */
                 if ((h && asked == 0) || muxed)

@@ -7,6 +7,11 @@
  * TLS 1.2 says in the clear what a record is. TLS 1.3 seals the end of the handshake and the farewell as well, and shows their
  * lengths: what ends the handshake is as long as a digest.
  *
+ * What is concluded from the length of a record is a guess: padding, another cipher, or an extension that is not known here change
+ * it. Such guesses decide what is counted as a request, and whether requests may overlap. No error is counted because of one: a
+ * connection that ends with a request unanswered is an error only where requests are told apart without guessing (tls.certain,
+ * tls_end()).
+ *
  * Pure: compiled for BPF and for the unit tests. */
 
 #include "exchange.h"
@@ -28,6 +33,7 @@ enum tls_type {
 /* Sealed by TLS 1.3, with the byte that says what it is and the tag of 16 bytes (of 8 with one rare cipher): Finished, of four
  * bytes and a digest of 32 or 48; an alert, of two bytes. */
 #define TLS_IS_FINISHED(length) ((length) == 53 || (length) == 69 || (length) == 45)
+#define TLS_IS_FINISHED_OF_TAG_16(length) ((length) == 53 || (length) == 69)
 #define TLS_IS_ALERT(length) ((length) == 19)
 
 /* Sealed up to TLS 1.2 it has 12 bytes in place of the digest, and what the cipher adds, at most 80 (AES in CBC with SHA-384). A
@@ -48,18 +54,23 @@ enum tls_type {
 #define TLS_IS_HTTP2(length)                                                                            \
         ((length) <= TLS_EXTENSIONS_LENGTH_MAX && !((length) & 1) && !TLS_IS_HTTP1(length) && !TLS_IS_POSTGRESQL(length))
 
+/* The shortest record of EncryptedExtensions that names "h2": header, length of the extensions, nine bytes, content type and a tag of
+ * 16 bytes. Padding makes records only longer, so that a shorter one rules HTTP/2 out. This is no guess. */
+#define TLS_EXTENSIONS_HTTP2_MIN (4U + 2 + 9 + 1 + 16)
+
 /* What a client says in HTTP/2 that is no question and gets no answer, if nothing else is in its record: frames of nine bytes (SETTINGS
  * that are acknowledged) and of thirteen (WINDOW_UPDATE, RST_STREAM), with what TLS 1.3 adds (17 bytes), and TLS 1.2 (16 or 24). */
 #define TLS_IS_HTTP2_CONTROL(length)                                                                    \
         ((length) == 26 || (length) == 30 || (length) == 25 || (length) == 29 || (length) == 33 || (length) == 37)
 
 /* What exchange_is_farewell() knows of five to seven bytes, sealed by TLS 1.2 (16 or 24 bytes more), and by 1.3 (17; two bytes are as long as
- * an alert then). */
+ * an alert then). Only used to suppress errors. */
 #define TLS_IS_SEALED_FAREWELL(length)                                                                  \
         (((length) >= 5 + 16 && (length) <= 7 + 17) || ((length) >= 5 + 24 && (length) <= 7 + 24))
 
-/* A farewell of HTTP/2 (GOAWAY), which has 17 bytes if it says nothing besides, sealed by TLS 1.3, and by TLS 1.2 (16 or 24 bytes). */
-#define TLS_IS_GOAWAY(length) ((length) == 34 || (length) == 33 || (length) == 41)
+/* COM_STMT_CLOSE of MySQL, nine bytes, which no server answers, encrypted likewise. Drivers send it before they close the connection, too.
+ * Only used to suppress errors. */
+#define TLS_IS_SEALED_REMARK(length) ((length) == 9 + 16 || (length) == 9 + 17 || (length) == 9 + 24)
 
 /* A certificate, a proof of it, and a Finished: who sends more records than these has longer ones than are known here. Some put all that
  * in one record (BoringSSL), whose length tells nothing: then it was the last when the server seals something more, which it does behind
@@ -98,6 +109,8 @@ struct tls {
         __u8 tries;             /* how often its plaintext was looked at in vain */
         __u8 questions;         /* records since the last answer began; of HTTP/2: so many questions there are at most */
         __u8 farewell;          /* all that was asked since then may be one */
+        __u8 plain;             /* known without guessing: it is not HTTP/2 … */
+        __u8 certain;           /* … and which records of the client are requests */
 };
 
 /* By the first bytes of a question, as protocol_detect(): a greeting, or the middle of a talk. */
@@ -110,7 +123,7 @@ PARSER_FUNCTION int tls_detect(__u64 bytes, __u32 length) {
 EXCHANGE_INLINE void tls_add_questions(struct tls *t, __u32 length) {
         __u32 n = t->questions + 1 + (t->http2 ? length / TLS_HTTP2_QUESTION_SIZE : 0);
 
-        t->farewell = t->questions == 0 && (TLS_IS_SEALED_FAREWELL(length) || (t->http2 && TLS_IS_GOAWAY(length)));
+        t->farewell = (t->questions == 0 || t->farewell) && (TLS_IS_SEALED_FAREWELL(length) || TLS_IS_SEALED_REMARK(length));
         t->questions = n < TLS_HTTP2_QUESTIONS_MAX ? n : TLS_HTTP2_QUESTIONS_MAX;
 }
 
@@ -136,8 +149,11 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
                 return 1;
 
         case TLS_HANDSHAKE:
-                if (!out && t->phase == TLS_CHANGED)
+                if (!out && t->phase == TLS_CHANGED) {
                         t->phase = length > TLS_SEALED_FINISHED_MAX ? TLS_HELLO : TLS_ESTABLISHED;
+                        /* Up to TLS 1.2 record types are in the clear, and so is the protocol that the server has chosen */
+                        t->certain = t->phase == TLS_ESTABLISHED && !t->http2;
+                }
                 return 1;
 
         case TLS_APPLICATION:
@@ -145,11 +161,15 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
                         side->application = !TLS_IS_ALERT(length) && (out || !t->http2 || !TLS_IS_HTTP2_CONTROL(length));
                         if (!out && side->application)
                                 tls_add_questions(t, length);
-                } else if (!out && (TLS_IS_FINISHED(length) || ++t->sealed >= TLS_FINISHED_RECORDS))
+                } else if (!out && (TLS_IS_FINISHED(length) || ++t->sealed >= TLS_FINISHED_RECORDS)) {
                         t->phase = TLS_ESTABLISHED;
-                else if (out && !t->extended) {
+                        /* A client that pads its records pads this one, too. If not, alerts have their usual length */
+                        t->certain = t->plain && TLS_IS_FINISHED_OF_TAG_16(length);
+                } else if (out && !t->extended) {
                         t->extended = 1;
-                        t->http2 = TLS_IS_HTTP2(length);
+                        t->http2 = TLS_IS_HTTP2(length) && !t->plain;
+                        if (length < TLS_EXTENSIONS_HTTP2_MIN)
+                                t->plain = 1;
                 } else if (out && t->sealed > 0)
                         t->phase = TLS_ESTABLISHED;
                 return 1;
@@ -173,6 +193,41 @@ EXCHANGE_INLINE int tls_is_farewell(__u64 bytes, __u32 length) {
 
         return major == 3 && length == TLS_HEADER_SIZE + body &&
                 (type == TLS_ALERT || (type == TLS_APPLICATION && TLS_IS_ALERT(body)));
+}
+
+/* ClientHello is in the clear in all versions, with the protocols that the client offers (ALPN): behind the header, 38 bytes, session
+ * ID, cipher suites and compression methods, each with its length in front (one, two bytes, one), and the length of all extensions
+ * come the extensions. A client that does not offer HTTP/2 does not speak it. */
+#define TLS_OFFER_SESSION (TLS_HEADER_SIZE + 38U)
+#define TLS_OFFER_STEPS_MAX 64  /* extensions, of which browsers have twenty, and protocols, of which they have two */
+
+#define TLS_EXTENSION_ALPN 16U
+#define TLS_EXTENSION_ENCRYPTED_HELLO 0xfe0dU   /* another ClientHello, which may offer something else */
+
+struct tls_offer {
+        __u32 at;               /* the next extension, or the next protocol … */
+        __u32 end;              /* … before that: behind the extensions … */
+        __u32 names_end;        /* … or, while in the list of protocols, behind that */
+        __u32 http2;            /* HTTP/2 is offered, or may be */
+};
+
+/* bytes: the first four at .at, the first one highest; 0 behind the end of what there is. Returns 1 at the end. */
+PARSER_FUNCTION int tls_offer_step(struct tls_offer *o, __u32 bytes) {
+        __u32 type = bytes >> 16, length = bytes & 0xffff;
+
+        if (!o)
+                return 1;
+        if (o->at < o->names_end) {
+                o->http2 |= bytes >> 8 == 0x026832; /* "h2", with its length */
+                o->at += 1 + (bytes >> 24);
+        } else if (type == TLS_EXTENSION_ALPN) {
+                o->names_end = o->at + 4 + length;
+                o->at += 4 + 2; /* the length of the list */
+        } else {
+                o->http2 |= type == TLS_EXTENSION_ENCRYPTED_HELLO;
+                o->at += 4 + length;
+        }
+        return o->http2 || o->at >= o->end;
 }
 
 /* In the greeting of a server up to TLS 1.2 the same is in the clear: behind the header, 38 bytes, the session's name with its
@@ -222,11 +277,15 @@ PARSER_FUNCTION __u32 tls_step(struct tls *t, int out, __u64 bytes, __u32 there)
         return n | (side->application ? TLS_STEP_APPLICATION : 0);
 }
 
-/* The connection ends. What has come and was not read is mostly the client's farewell: an alert, of 19 (TLS 1.3) or 26 bytes
- * (TLS 1.2). Questions are longer than that. */
-#define TLS_FAREWELL_SIZE (TLS_HEADER_SIZE + 26U)
+/* The connection ends. What was received and not read is mostly the client's close_notify alert, perhaps with messages of its protocol
+ * before it that end the session. Without padding, three of them have at most this size: an alert of two bytes has 85 with its header
+ * and what the cipher adds (AES in CBC with SHA-384: 80 bytes), messages of two to nine bytes have 88 or less. */
+#define TLS_FAREWELL_SIZE (3U * 88)
 
-EXCHANGE_INLINE void tls_end(struct exchange *x, const struct tls *t, struct exchange_effect *effect) {
-        if (x->state == EXCHANGE_ASKED ? t && t->farewell : x->in_end - x->read_end <= TLS_FAREWELL_SIZE)
+/* unsent: as for exchange_end(). What is in flight and not certain to be a request is in flight no longer, and no error. */
+EXCHANGE_INLINE void tls_end(struct exchange *x, const struct tls *t, int gone, __u32 unsent, struct exchange_effect *effect) {
+        if (unsent > 0 && (t->certain || !gone))
+                return;
+        if (!t->certain || (x->state == EXCHANGE_ASKED ? t->farewell : x->in_end - x->read_end <= TLS_FAREWELL_SIZE))
                 exchange_shut(x, effect);
 }

@@ -4,6 +4,7 @@
 import os
 import socket
 import ssl
+import struct
 
 import h2.connection
 import h2.events
@@ -86,6 +87,12 @@ class Apache(Unit):
     def logged(self):
         with open(f"{self.directory}/access") as f:
             return len(f.readlines())
+
+
+def reset(s):
+    """Ends the connection with a reset."""
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    s.close()
 
 
 def farewell(s):
@@ -194,6 +201,78 @@ def http2_idle():
                 check("oldestInFlight" not in f, f"in flight: {f}")
     f = wait_for("they are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f)
     equal((f["clientAborts"], f["errors"]["reset"]), (0, 0), "connections that ended with a question open")
+
+
+NODE = """
+const http2 = require('http2');
+function ask(left) {
+  if (left == 0)
+    return;
+  const client = http2.connect('https://127.0.0.1:' + process.argv[2], { rejectUnauthorized: false });
+  const request = client.request({ ':path': '/small' });
+  client.on('close', () => ask(left - 1));
+  request.on('end', () => client.close()).resume().end();
+}
+ask(20);
+"""
+
+
+@test(deadline=60)
+def http2_ends_in_order():
+    """curl and Node end a connection with GOAWAY, of different lengths. By its length the record may be a request without a response, but
+    that counts neither as an error nor as an abort."""
+    u = served(http2=True)
+    script = f"{u.directory}/ask.js"
+    with open(script, "w") as f:
+        f.write(NODE)
+    for i, port in enumerate(u.ports.values()):
+        for _ in range(20):
+            run("curl", "-sk", "--http2", "-o", "/dev/null", f"https://127.0.0.1:{port}/small")
+        run("node", script, port)
+        f = wait_for("they are closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f["inFlight"] == 0 and f)
+        equal(f["connections"]["accepted"], 40 * (i + 1), "connections.accepted")
+        equal((f["clientAborts"], f["errors"]["reset"]), (0, 0), "connections that ended with a question open")
+
+
+def hanging(u, version, **options):
+    """A connection with a request that gets no response."""
+    s = u.connect(version, **options)
+    ask(s)
+    s.sendall(b"GET /hang HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return s
+
+
+def given_up_and_broken_off(begin):
+    """Connections with an HTTP/1 request that is known to be one, ended without a response, by the client and by the server."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as nobody:
+        u = Nginx(root=f"location /hang {{ proxy_pass http://127.0.0.1:{nobody.getsockname()[1]}; }}")
+        begin(u)
+        aborts = 0
+        for version in VERSIONS:
+            for options in {}, {"offers": ["http/1.1"], "name": "localhost"}:
+                for end in reset, socket.socket.close:
+                    s = hanging(u, version, **options)
+                    wait_for("it is in flight", lambda: server_figures(u)["inFlight"] == 1)
+                    end(s)
+                    aborts += 1
+                    wait_for("the abort is counted", lambda: server_figures(u)["clientAborts"] == aborts)
+        held = [hanging(u, version) for version in VERSIONS]
+        wait_for("they are in flight", lambda: server_figures(u)["inFlight"] == len(held))
+        u.kill()
+        f = wait_for("the resets are counted", lambda: (f := server_figures(u))["errors"]["reset"] == len(held) and f)
+        equal((f["clientAborts"], f["inFlight"], f["count"]), (aborts, 0, aborts + len(held)), "clientAborts, inFlight, count")
+        for s in held:
+            s.close()
+
+
+@test()
+def http1_given_up_and_broken_off():
+    def begin(u):
+        attach(u)
+        u.start()
+        u.listens()
+
+    given_up_and_broken_off(begin)
 
 
 @test()

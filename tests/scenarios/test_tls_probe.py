@@ -17,6 +17,7 @@ import scenario
 import test_http2
 from scenario import (Client, Unit, attach, check, equal, expect_total, lookup, programs, protocols, qosctl, qosctl_json, run, server_figures,
                       smaller, snapshot, start_served, systemctl, test, total, unused_port, wait_for)
+import test_tls
 from test_tls import VERSIONS, Apache, Nginx, ask, farewell
 
 
@@ -485,6 +486,45 @@ def finished_and_request_in_one_read():
     equal(protocols(f), n, "protocols")
     equal((f["clientAborts"], f["errors"]["reset"], f["latency"]["count"]), (0, 0, sum(n.values())), "aborts, resets, latency.count")
     equal(snapshot(u)["requests"]["quality"], "exact", "quality")
+
+
+@test(deadline=60)
+def server_hangs_up_first():
+    """The client answers the server's close_notify with its own, which the server does not read: neither an abort nor a reset."""
+    u = watched(Python("threads"))
+    placed(u)
+    sent = 0
+    for paths in ["/end"], ["/closed"], ["/small", "/end"], ["/small", "/closed"]:
+        s = u.connect()
+        for path in paths:
+            pipeline(s, [path])
+        s = s.unwrap()
+        if paths[-1] == "/end":
+            wait_for("it is closed", lambda: server_figures(u)["connections"]["open"] == 0)
+        s.close()
+        wait_for("it is closed", lambda: server_figures(u)["connections"]["open"] == 0)
+        sent += len(paths)
+    equal(is_seen(u, sent)["clientAborts"], 0, "clientAborts")
+
+    u = watched()
+    sent = 0
+    for port in u.ports.values():
+        out = run("ab", "-q", "-n", 500, "-c", 4, f"https://127.0.0.1:{port}/small", timeout=60).stdout
+        check("Complete requests:      500\n" in out and "Failed requests:        0\n" in out, f"ab said: {out}")
+        sent += 500
+        f = is_seen(u, sent)
+        equal(f["clientAborts"], 0, "clientAborts")
+
+
+@test()
+def given_up_and_broken_off():
+    def begin(u):
+        watch(u)
+        u.start()
+        u.listens()
+        placed(u)
+
+    test_tls.given_up_and_broken_off(begin)
 
 
 @test(deadline=60)

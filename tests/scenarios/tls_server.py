@@ -2,15 +2,20 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """HTTP over TLS by Python's own means: tls_server.py PORT KEY CERTIFICATE HOW. threads: a thread for each connection, SSL_read_ex()
 and SSL_write_ex() on the socket. memory: asyncio, which keeps the sealed bytes in buffers of its own. later: as threads, but
-OpenSSL is loaded when the first client has connected."""
+OpenSSL is loaded when the first client has connected. After the response to /end a thread sends close_notify, waits for the client's,
+and closes the connection without reading it; after that to /closed it also waits for the client to close."""
 
 import os
+import select
 import socket
 import socketserver
 import sys
 import threading
 
 port, key, certificate, how = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+
+
+ENDS = {"/end": select.POLLIN, "/closed": select.POLLRDHUP}
 
 
 def ready():
@@ -32,13 +37,29 @@ def context():
     return c
 
 
+def end(t, event):
+    import ssl
+    t.setblocking(False)
+    try:
+        t.unwrap()
+    except ssl.SSLWantReadError:
+        pass
+    p = select.poll()
+    p.register(t, event)
+    p.poll()
+    t.close()
+
+
 def serve(s, c):
     with c.wrap_socket(s, server_side=True) as t:
         data = b""
         while True:
             while b"\r\n\r\n" in data:
                 head, data = data.split(b"\r\n\r\n", 1)
-                t.sendall(answer(head.split()[1].decode()))
+                path = head.split()[1].decode()
+                t.sendall(answer(path))
+                if path in ENDS:
+                    return end(t, ENDS[path])
             more = t.recv(1000)
             if not more:
                 return

@@ -143,8 +143,7 @@ static void test_http2_control(void) {
                 SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_CHANGE_CIPHER, 1), HEARS(TLS_APPLICATION, 32),
                 SAYS(TLS_APPLICATION, 53),
         };
-        const Record settings_acknowledged = SAYS(TLS_APPLICATION, 9 + 17), window = SAYS(TLS_APPLICATION, 13 + 24), request = ASKS(31),
-                goaway = ASKS(17 + 17);
+        const Record settings_acknowledged = SAYS(TLS_APPLICATION, 9 + 17), window = SAYS(TLS_APPLICATION, 13 + 24), request = ASKS(31);
 
         for (int http2 = 0; http2 < 2; http2++) {
                 struct tls t = {};
@@ -160,10 +159,114 @@ static void test_http2_control(void) {
                 for (int k = 0; k < 1000; k++)
                         check(take(&t, &request, 6) == TLS_STEP_APPLICATION);
                 check(t.questions == TLS_HTTP2_QUESTIONS_MAX);
+        }
+}
 
-                /* It says good-bye */
-                t.questions = 0;
-                check(take(&t, &goaway, 100) == TLS_STEP_APPLICATION && t.farewell == http2);
+/* The extensions of a ClientHello, with their length in front. */
+static bool offers_http2(const char *bytes, size_t n) {
+        struct tls_offer o = { .at = 2, .end = n };
+
+        for (unsigned i = 0; i < TLS_OFFER_STEPS_MAX; i++) {
+                uint32_t word = 0;
+
+                for (size_t k = 0; k < 4; k++)
+                        word = word << 8 | (o.at + k < n ? (uint8_t) bytes[o.at + k] : 0);
+                if (tls_offer_step(&o, word))
+                        break;
+        }
+        return o.http2 || o.at != o.end;
+}
+
+#define OFFER(bytes) offers_http2(bytes, sizeof(bytes) - 1)
+
+static void test_offer(void) {
+        char many[2 + 4 * 2 * TLS_OFFER_STEPS_MAX] = {};
+
+        /* None; an empty one in front of it; the only name, the last of two, the first of two, not the last extension */
+        check(!OFFER("\0\5" "\0\xb\0\1\0"));
+        check(!OFFER("\0\x14" "\0\x17\0\0" "\0\x10\0\xb\0\x9\x8http/1.1" "\0\x2d\0\0"));
+        check(OFFER("\0\x9" "\0\x10\0\5\0\3\2h2"));
+        check(OFFER("\0\x16" "\0\x17\0\0" "\0\x10\0\xe\0\xc\x8http/1.1\2h2"));
+        check(OFFER("\0\x16" "\0\x10\0\xe\0\xc\2h2\x8http/1.1" "\0\x2d\0\0"));
+        check(!OFFER("\0\xe" "\0\x10\0\6\0\4\3h2c" "\0\x2d\0\0"));
+        /* Encrypted ClientHello; one that is cut; more extensions than are looked at */
+        check(OFFER("\0\6" "\xfe\xd\0\2xx"));
+        check(OFFER("\0\6" "\0\x17\0\3xx"));
+        check(offers_http2(many, sizeof(many)));
+}
+
+static const Record handshake12[] = {
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 3000), SAYS(TLS_HANDSHAKE, 37), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_HANDSHAKE, 40),
+}, handshake13[] = { /* too short to name what is spoken */
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 27), HEARS(TLS_APPLICATION, 2048), SAYS(TLS_CHANGE_CIPHER, 1),
+        SAYS(TLS_APPLICATION, 69),
+}, named13[] = {
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 38), HEARS(TLS_APPLICATION, 2048), SAYS(TLS_CHANGE_CIPHER, 1),
+        SAYS(TLS_APPLICATION, 69),
+}, padded13[] = { /* four records that may be the client's Finished */
+        SAYS(TLS_HANDSHAKE, 512), HEARS(TLS_HANDSHAKE, 122), HEARS(TLS_APPLICATION, 27), SAYS(TLS_CHANGE_CIPHER, 1), SAYS(TLS_APPLICATION, 256),
+        SAYS(TLS_APPLICATION, 256), SAYS(TLS_APPLICATION, 256), SAYS(TLS_APPLICATION, 256),
+};
+
+/* After the handshake the client sends records of these lengths and closes the connection. Is that an error? */
+static bool is_error(const Record *handshake, size_t n, bool plain, bool http2, const uint16_t *said, size_t n_said) {
+        struct exchange_effect effect = {};
+        struct tls t = { .plain = plain, .http2 = http2 }; /* as ServerHello says in the clear */
+        struct exchange x = {};
+
+        for (size_t i = 0; i < n; i++)
+                (void) take(&t, handshake + i, 100);
+        for (size_t i = 0; i < n_said; i++)
+                if (take(&t, &(Record) SAYS(TLS_APPLICATION, said[i]), 100) == TLS_STEP_APPLICATION) {
+                        x.state = EXCHANGE_ASKED;
+                        exchange_open(&x, 1, &effect);
+                }
+        tls_end(&x, &t, 1, 0, &effect);
+        exchange_end(&x, 1, x.state == EXCHANGE_ASKED, 0, &effect);
+        check(effect.in_flight == 0);
+        return effect.unanswered > 0;
+}
+
+#define IS_ERROR(handshake, plain, http2, ...)                                                          \
+        is_error(handshake, ELEMENTSOF(handshake), plain, http2, (const uint16_t[]) { __VA_ARGS__ }, ELEMENTSOF(((const uint16_t[]) { __VA_ARGS__ })))
+
+/* Only a request that is known to be one is an error, whatever the length of its records. */
+static void test_end(void) {
+        check(IS_ERROR(handshake12, false, false, 200) && IS_ERROR(handshake13, false, false, 200));
+        check(!IS_ERROR(handshake12, false, true, 200));
+        /* Alerts, Terminate of PostgreSQL, COM_STMT_CLOSE and COM_QUIT of MySQL */
+        check(!IS_ERROR(handshake13, false, false, 19) && !IS_ERROR(handshake13, false, false, 5 + 17) && !IS_ERROR(handshake12, false, false, 5 + 24));
+        check(!IS_ERROR(handshake13, false, false, 9 + 17, 9 + 17, 5 + 17) && !IS_ERROR(handshake12, false, false, 9 + 24, 5 + 24));
+        check(IS_ERROR(handshake13, false, false, 200, 5 + 17) && IS_ERROR(handshake13, false, false, 9 + 17, 200, 5 + 17));
+        /* GOAWAY with "shutdown", and any other record */
+        for (uint16_t length = 17; length < 300; length++)
+                check(!IS_ERROR(named13, false, false, length) && !IS_ERROR(padded13, true, false, length));
+        check(IS_ERROR(named13, true, false, 200) && !IS_ERROR(padded13, true, false, 200));
+}
+
+/* Bytes that were received and not read. */
+static void test_end_unread(void) {
+        static const struct {
+                bool certain;
+                int gone;
+                uint32_t unread, unsent;
+                bool open;
+        } table[] = {
+                { true,  0, 24,                    0, false }, { true,  1, 24,                    0, false },
+                { true,  1, TLS_FAREWELL_SIZE,     0, false }, { true,  1, TLS_FAREWELL_SIZE + 1, 0, true  },
+                { true,  0, 24,                    9, true  }, { false, 0, 24,                    9, true  },
+                { false, 1, TLS_FAREWELL_SIZE + 1, 9, false }, { false, 0, TLS_FAREWELL_SIZE + 1, 0, false },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                struct exchange x = { .state = EXCHANGE_ANSWERING, .in_end = table[i].unread - 100, .read_end = (uint32_t) -100 };
+                const struct tls t = { .certain = table[i].certain };
+                struct exchange_effect effect = {};
+
+                exchange_open(&x, 1, &effect);
+                tls_end(&x, &t, table[i].gone, table[i].unsent, &effect);
+                check((x.open_at != 0) == table[i].open);
+                check(effect.in_flight == table[i].open);
         }
 }
 
@@ -180,5 +283,8 @@ int main(int argc, char **argv) {
         test_lost();
         test_http2();
         test_http2_control();
+        test_offer();
+        test_end();
+        test_end_unread();
         return EXIT_SUCCESS;
 }
