@@ -23,6 +23,7 @@ static const struct {
         [QOS_ERROR_NOT_MARKED]        = { "NotMarked",        "unit",   -ENXIO         },
         [QOS_ERROR_TOO_MANY_MARKS]    = { "TooManyMarks",     "limit",  -EUSERS        },
         [QOS_ERROR_TOO_MANY_DIAGNOSES] = { "TooManyDiagnoses", "limit", -EUSERS        },
+        [QOS_ERROR_TOO_MANY_STREAMS]  = { "TooManyStreams",   "limit",  -EUSERS        },
         [QOS_ERROR_INVALID_EXCLUDE]   = { "InvalidExclude",   "exclude", -EINVAL       },
         [QOS_ERROR_TOO_MANY_EXCLUDES] = { "TooManyExcludes",  "limit",  -E2BIG         },
         [QOS_ERROR_INVALID_THRESHOLD] = { "InvalidThreshold", "threshold", -EINVAL    },

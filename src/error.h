@@ -22,6 +22,7 @@ typedef enum QosErrorCode {
         QOS_ERROR_NOT_MARKED,           /* argument: unit */
         QOS_ERROR_TOO_MANY_MARKS,       /* argument: the limit, decimal */
         QOS_ERROR_TOO_MANY_DIAGNOSES,   /* argument: the limit, decimal */
+        QOS_ERROR_TOO_MANY_STREAMS,     /* argument: the limit, decimal */
         QOS_ERROR_INVALID_EXCLUDE,      /* argument: what was to be left out, as the client wrote it */
         QOS_ERROR_TOO_MANY_EXCLUDES,    /* argument: the limit, decimal */
         QOS_ERROR_INVALID_THRESHOLD,    /* argument: the threshold, or the condition, as the client wrote it */

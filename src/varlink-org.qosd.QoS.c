@@ -1322,6 +1322,7 @@ static DEFINE_ERROR(NoHistory, metric, SD_VARLINK_STRING, "The metric");
 static DEFINE_ERROR(NotMarked, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(TooManyMarks, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooManyDiagnoses, limit, SD_VARLINK_INT, "How many there may be");
+static DEFINE_ERROR(TooManyStreams, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(InvalidExclude, exclude, SD_VARLINK_STRING, "What was to be left out, as it was asked for");
 static DEFINE_ERROR(NoView, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(TooManyViews, limit, SD_VARLINK_INT, "How many there may be");
@@ -1520,6 +1521,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 &vl_error_TooManyMarks,
                 SYMBOL_COMMENT("As many diagnoses are under way as may be at a time"),
                 &vl_error_TooManyDiagnoses,
+                SYMBOL_COMMENT("The user has as many streams of readings as a user may"),
+                &vl_error_TooManyStreams,
                 SYMBOL_COMMENT("What cannot be left out, expected \"port:\" and a number, \"http:\" and a path, or \"redis:\" and a command"),
                 &vl_error_InvalidExclude,
                 SYMBOL_COMMENT("There is no map that has all of the unit's figures"),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include <linux/sockios.h>
+#include <malloc.h>
 #include <sys/ioctl.h>
 
 #include "alarm.h"
@@ -34,6 +35,9 @@
  * socket's own buffer, and what the library queues is then at most one round. */
 #define UNREAD_MAX (32 * 1024)
 
+/* Streams of readings of one user other than root: as many as somebody looks at. */
+#define STREAMS_PER_USER_MAX 8U
+
 /* Units that one subscription may name. */
 #define STREAM_UNITS_MAX UNITS_MAX_LIMIT
 
@@ -56,6 +60,9 @@ typedef struct Monitor {
 
 /* How often subscribers who do not read are looked at, while there are some. */
 #define MONITORS_USEC (100 * USEC_PER_MSEC)
+
+/* How often memory is given back to the system when connections end. */
+#define TRIM_USEC USEC_PER_SEC
 
 /* How often it is said that somebody has too many connections. */
 #define REFUSED_USEC (60 * USEC_PER_SEC)
@@ -130,6 +137,8 @@ struct VarlinkServer {
         Connection *connections;
         Viewer *viewers;                /* users who were given maps */
         sd_event_source *monitors_timer; /* while one of them does not read what happens to thresholds */
+        sd_event_source *trim_timer;    /* enabled while a connection has ended since the last time */
+        uint64_t trimmed_at;            /* CLOCK_MONOTONIC usec */
         uint64_t refused_at;            /* CLOCK_MONOTONIC usec; 0: never */
         uint64_t names_not_before;      /* CLOCK_MONOTONIC ns */
 };
@@ -1556,10 +1565,12 @@ static int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd
                 { "interval", _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,         offsetof(Parameters, interval), SD_JSON_NULLABLE },
                 {}
         };
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         _cleanup_(strv_freep) char **units = NULL;
         Connection *c = ASSERT_PTR(userdata);
         Manager *m = c->server->manager;
+        unsigned n = 0;
         uint64_t now;
         int r;
 
@@ -1577,6 +1588,16 @@ static int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd
         r = resolve_units(m, link, p.names, &units);
         if (r != 0)
                 return r < 0 ? r : 0;
+
+        for (const Connection *i = c->server->connections; i; i = i->next)
+                n += i->stream && i->uid == c->uid;
+        if (c->uid != 0 && n >= STREAMS_PER_USER_MAX) {
+                char limit[16];
+
+                (void) snprintf(limit, sizeof(limit), "%u", STREAMS_PER_USER_MAX);
+                r = qos_error_set(&e, QOS_ERROR_TOO_MANY_STREAMS, limit, "user %u has %s streams, more are not allowed", (unsigned) c->uid, limit);
+                return reply_error(link, r, &e);
+        }
 
         c->stream = new0(Stream, 1);
         if (!c->stream)
@@ -2060,6 +2081,27 @@ static int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, s
 
 /* ---- connections ---------------------------------------------------------------------------------------------- */
 
+static int on_trim(sd_event_source *source, uint64_t usec, void *userdata) {
+        VarlinkServer *v = ASSERT_PTR(userdata);
+
+        (void) malloc_trim(0);
+        v->trimmed_at = now_usec(CLOCK_MONOTONIC);
+        return 0;
+}
+
+/* The C library keeps what is free between what is not: all that replies have taken at once, of everybody. The first connection that
+ * ends has it given back at once, so that no timer wakes up a daemon that has nothing to do; those that follow soon, together. */
+static void server_trim(VarlinkServer *v) {
+        int enabled;
+
+        if (now_usec(CLOCK_MONOTONIC) >= v->trimmed_at + TRIM_USEC)
+                (void) on_trim(v->trim_timer, 0, v);
+        else if (sd_event_source_get_enabled(v->trim_timer, &enabled) >= 0 && enabled == SD_EVENT_OFF) {
+                (void) sd_event_source_set_time(v->trim_timer, v->trimmed_at + TRIM_USEC);
+                (void) sd_event_source_set_enabled(v->trim_timer, SD_EVENT_ONESHOT);
+        }
+}
+
 static void connection_free(Connection *c) {
         VarlinkServer *v = c->server;
 
@@ -2078,6 +2120,7 @@ static void connection_free(Connection *c) {
         varlink_pump_free(c->pump);
         manager_release_lease(v->manager, c);
         free(c);
+        server_trim(v);
 }
 
 static int on_connect(sd_varlink_server *server, sd_varlink *link, void *userdata) {
@@ -2155,6 +2198,10 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
         r = sd_event_add_time(m->event, &v->monitors_timer, CLOCK_MONOTONIC, 0, 0, on_monitors, v);
         if (r >= 0)
                 r = sd_event_source_set_enabled(v->monitors_timer, SD_EVENT_OFF);
+        if (r >= 0)
+                r = sd_event_add_time(m->event, &v->trim_timer, CLOCK_MONOTONIC, 0, 0, on_trim, v);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(v->trim_timer, SD_EVENT_OFF);
         if (r < 0)
                 goto fail;
 
@@ -2260,6 +2307,7 @@ VarlinkServer* varlink_server_free(VarlinkServer *v) {
                 free(i);
         }
         sd_event_source_disable_unref(v->monitors_timer);
+        sd_event_source_disable_unref(v->trim_timer);
         free(v);
         return NULL;
 }

@@ -1056,6 +1056,27 @@ static void test_budget(void) {
         settle();
 }
 
+/* So many streams of a user, and again when one has ended; root has no such limit. */
+static void test_streams(void) {
+        _cleanup_client_ Client *root = client_new(0), *c = client_new(TEST_OTHER_UID);
+        Client *streams[8 + 1];
+
+        call_succeeds(root, "Attach", "{\"unit\":\"a\"}");
+        for (unsigned i = 0; i < ELEMENTSOF(streams); i++) {
+                streams[i] = client_new(i < 8 ? TEST_OTHER_UID : 0);
+                client_send(streams[i], "more", "Subscribe", "{\"interval\":3600000000000}");
+                sd_json_variant_unref(client_expect_reply(streams[i], "Subscribe"));
+        }
+        call_fails(c, "more", "Subscribe", "{}", INTERFACE "TooManyStreams", NULL, NULL);
+        streams[0] = client_free(streams[0]);
+        settle();
+        client_send(c, "more", "Subscribe", "{\"interval\":3600000000000}");
+        sd_json_variant_unref(client_expect_reply(c, "Subscribe"));
+        for (unsigned i = 1; i < ELEMENTSOF(streams); i++)
+                client_free(streams[i]);
+        call_succeeds(root, "Detach", "{\"unit\":\"a\"}");
+}
+
 /* What all have together others cannot take from root. */
 static void test_reserve(void) {
         static const char *const names[] = { "a", "b", "inner" };
@@ -1159,6 +1180,7 @@ int main(void) {
                 test_polkit();
                 test_limits();
                 test_budget();
+                test_streams();
                 test_reserve();
         }
         test_exit();

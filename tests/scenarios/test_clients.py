@@ -6,6 +6,7 @@ import json
 import os
 import select
 import socket
+import threading
 import time
 
 import scenario
@@ -111,6 +112,47 @@ def vanishing_in_the_middle():
 
     wait_for("only the administrator's hold is left", lambda: holds() == ["administrator"])
     daemon_is_well()
+
+
+@test(exclusive=True, deadline=60)
+def flood_of_a_user():
+    """A user who asks all the time, on as many connections as allowed, does not delay root; the memory of all the replies comes back."""
+    s = start_served(mode="thread")
+    fresh = [Varlink() for _ in range(2)]
+    with as_nobody():
+        flood = [Varlink() for _ in range(100)]
+    calls = b'{"method":"org.qosd.QoS.List","parameters":{},"more":true}\0' * 100
+    poll = select.poll()
+    for f in flood:
+        f.socket.setblocking(False)
+        poll.register(f.socket, select.POLLIN | select.POLLOUT)
+    sockets = {f.socket.fileno(): f.socket for f in flood}
+    stop = threading.Event()
+
+    def go_on():
+        while not stop.is_set():
+            for fd, events in poll.poll(100):
+                with contextlib.suppress(BlockingIOError):
+                    sockets[fd].recv(1 << 20) if events & select.POLLIN else sockets[fd].send(calls)
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        for v in fresh * 50:
+            equal(v.call("Get", unit=s.name)["unit"], s.name, "what root gets")
+        varlink("GetStatus")
+        run("systemctl", "reload", "qosd")
+    finally:
+        stop.set()
+        thread.join()
+    for f in flood:
+        f.close()
+
+    def memory():
+        with open(f"/proc/{qosd_pid()}/status") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("RssAnon:"))
+
+    wait_for("the memory comes back", lambda: memory() < 8 * 1024)
 
 
 @test(exclusive=True, deadline=60)
