@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include "qosctl.h"
@@ -114,6 +116,35 @@ static int connect_ssh(Client *c) {
         return r;
 }
 
+/* How long qosd may take to accept the connection when others connect all the time. */
+#define CONNECT_SEC 1
+
+/* Not sd_varlink_connect_address() itself, which does not wait while the listen queue is full, and cannot be used then */
+static int connect_local(sd_varlink **ret) {
+        const struct timeval limit = { .tv_sec = CONNECT_SEC };
+        struct sockaddr_un sa = { .sun_family = AF_UNIX };
+        const char *path = address();
+        _cleanup_close_ int fd = -EBADF;
+        int r;
+
+        if (*path != '/' || strlen(path) >= sizeof(sa.sun_path))
+                return sd_varlink_connect_address(ret, path);
+
+        strcpy(sa.sun_path, path);
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+                return -errno;
+        if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
+                return -errno;
+        if (connect(fd, (const struct sockaddr*) &sa, sizeof(sa)) < 0)
+                return errno == EAGAIN ? -ETIMEDOUT : -errno;
+
+        r = sd_varlink_connect_fd(ret, fd);
+        if (r >= 0)
+                (void) TAKE_FD(fd);
+        return r;
+}
+
 int client_connect_quiet(Client **ret) {
         _cleanup_client_ Client *c = NULL;
         int r;
@@ -122,7 +153,7 @@ int client_connect_quiet(Client **ret) {
         if (!c)
                 return -ENOMEM;
 
-        r = arg_host ? connect_ssh(c) : sd_varlink_connect_address(&c->link, address());
+        r = arg_host ? connect_ssh(c) : connect_local(&c->link);
         if (r < 0)
                 return r;
 

@@ -12,11 +12,13 @@ import re
 import select
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import termios
+import threading
 import time
 import unittest
 
@@ -648,6 +650,42 @@ class Show(Test):
         self.error_of("show", "x", status=3)
         self.error_of("show", "y", status=4)
         self.error_of("show", "x", "--value", "--json=short", status=2)
+
+
+class Connecting(Test):
+    def test_full_listen_queue(self):
+        """A connection that the other side does not take at once is waited for."""
+        self.qosd.add("nginx.service")
+        path = self.directory + "/busy"
+        others = []
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen(0)
+            try:
+                while True:
+                    others.append(socket.socket(socket.AF_UNIX))
+                    others[-1].setblocking(False)
+                    others[-1].connect(path)
+            except BlockingIOError:
+                pass
+            with subprocess.Popen([QOSCTL, "list", "--no-legend"], env=self.env | {"QOSD_ADDRESS": path}, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+                def waits():
+                    with open(f"/proc/{process.pid}/wchan") as f:
+                        return f.read().startswith("unix_")
+
+                deadline = time.monotonic() + DEADLINE
+                while process.poll() is None and not waits():
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(.001)
+                for _ in others:    # the last one has not connected, but qosctl does
+                    threading.Thread(target=self.qosd.serve, args=(listener.accept()[0],), daemon=True).start()
+                    if process.poll() is not None:
+                        break
+                out, _ = process.communicate(timeout=DEADLINE)
+                self.assertIn("nginx.service", out.decode())
+        for s in others:
+            s.close()
 
 
 class Others(Test):
