@@ -13,6 +13,7 @@
 #include <systemd/sd-daemon.h>
 
 #include "contention.h"
+#include "kernel-support.h"
 #include "log.h"
 #include "mounts.h"
 #include "probe.h"
@@ -763,6 +764,10 @@ int probe_start(Probe *p) {
         }
         free(p->failure);
         p->failure = NULL;
+
+        r = kernel_support_check(&p->failure);
+        if (r < 0)
+                return r;
 
         r = object_load(p, 0);
         if (r < 0) {

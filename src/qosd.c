@@ -8,6 +8,7 @@
 #include <systemd/sd-event.h>
 
 #include "config-build.h"
+#include "kernel-support.h"
 #include "log.h"
 #include "manager.h"
 #include "ready.h"
@@ -94,6 +95,7 @@ static void manager_freep(Manager **m) {
 static int run(int argc, char *argv[]) {
         _cleanup_(sd_event_unrefp) sd_event *event = NULL;
         _cleanup_(manager_freep) Manager *m = NULL;
+        _cleanup_free_ char *reason = NULL;
         Waiting waiting = {};
         bool connected;
         int r;
@@ -109,6 +111,11 @@ static int run(int argc, char *argv[]) {
         r = sd_event_set_signal_exit(event, true);
         if (r < 0)
                 return log_error_errno(r, "Failed to watch for signals: %m");
+
+        /* It serves all the same, and gives the reason to those who attach */
+        r = kernel_support_check(&reason);
+        if (r < 0)
+                (void) log_warning_errno(r, "Nothing can be measured on this kernel: %s.", reason ?: "its release is unknown");
 
         /* Before anything is loaded: programs that an earlier run has left may be so again already here */
         r = ready_watch(READY_MAX_USEC);

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Preloaded into a program that uses libbpf: refuses to load the BPF program whose name is in REFUSE_PROGRAM, as a
- * kernel that lacks its hook would. libbpf calls bpf() through libc's syscall(). */
+ * kernel that lacks its hook would, and has the kernel say that its release is that in KERNEL_RELEASE. libbpf calls bpf() through
+ * libc's syscall(). */
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/bpf.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 long syscall(long number, ...) {
@@ -35,4 +38,14 @@ long syscall(long number, ...) {
         if (!real)
                 real = (long (*)(long, ...)) dlsym(RTLD_NEXT, "syscall");
         return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+int uname(struct utsname *name) {
+        const char *release = getenv("KERNEL_RELEASE");
+        int r;
+
+        r = (int) syscall(__NR_uname, (long) name, 0L, 0L, 0L, 0L, 0L);
+        if (r >= 0 && release)
+                (void) snprintf(name->release, sizeof(name->release), "%s", release);
+        return r;
 }

@@ -646,13 +646,14 @@ def fresh_qosd():
     wait_qosd()
 
 
-def preload_qosd(environment):
-    """A drop-in of qosd.service that sets variables, or none."""
+def preload_qosd(environment, *settings):
+    """A drop-in of qosd.service that sets variables and has other settings, or none."""
     path = os.path.join(QOSD_DROP_IN_DIR, "99-scenario.conf")
-    if environment:
+    if environment or settings:
         os.makedirs(QOSD_DROP_IN_DIR, exist_ok=True)
         with open(path, "w") as f:
-            f.write("[Service]\n" + "".join(f"Environment={k}={v}\n" for k, v in environment.items()))
+            f.write("[Service]\n" + "".join(f"Environment={k}={v}\n" for k, v in environment.items()) +
+                    "".join(f"{s}\n" for s in settings))
     elif os.path.exists(path):
         os.unlink(path)
     systemctl("daemon-reload")

@@ -274,6 +274,37 @@ def each_program_refused():
     equal(set(metrics_of(s)), set(whole), "metrics afterwards")
 
 
+@test(exclusive=True, deadline=120)
+def unsupported_kernels():
+    """On a kernel that is too old, or locked down so that no program can read anything, the daemon starts, names the reason in one
+    line of the journal, and gives it to whoever attaches."""
+    s = start_served(mode="thread")
+    lockdown = f"/run/{scenario.prefix}-lockdown"
+    os.mkdir(lockdown)
+    with open(os.path.join(lockdown, "lockdown"), "w") as f:
+        f.write("none integrity [confidentiality]\n")
+    refuse = f"{scenario.tools}/refuse.so"
+    try:
+        for reason, environment, *settings in (
+                ("Linux 6.12 or newer is required, this is Linux 6.11.10-test",
+                 {"LD_PRELOAD": refuse, "KERNEL_RELEASE": "6.11.10-test"}),
+                ("locked down in confidentiality mode", {}, f"BindReadOnlyPaths={lockdown}:/sys/kernel/security")):
+            preload_qosd(environment, *settings)
+            invocation = unit_property("qosd.service", "InvocationID")
+            r = qosctl("attach", s.name)
+            check(reason in r.stderr, f"not said when a unit is attached: {r.stderr}")
+            check("requests" not in varlink("Get", unit=s.name), "a reading has requests")
+            journal = run("journalctl", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={invocation}").stdout
+            check("Nothing can be measured on this kernel: " in journal and reason in journal, f"not in the journal: {journal}")
+            check("is not available" not in journal, f"complaints about single programs: {journal}")
+            daemon_is_well()
+    finally:
+        preload_qosd(None)
+    attach(s)
+    load(s, connections=1, number=10)
+    expect_total(s, 10)
+
+
 def without(name, names, whole):
     """A unit that is older than the attach, and one that is younger, without one program. Returns whether requests are
     counted."""
