@@ -189,6 +189,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         struct bpf_dynptr data;
         struct sock *sk;
         struct talk *t;
+        bool whole;
 
         if (!skb || !c || !u)
                 return 0;
@@ -276,7 +277,10 @@ talk:
         } else {
                 bpf_spin_lock(&c->lock);
                 c->tries = t->flags & TALK_UNDERSTOOD ? TRIES_MAX : c->tries + 1;
+                whole = (__s32) parsed >= 0 && talk_is_at_request(t);
                 talk_give_up(t, &c->x, &effect);
+                if (whole)
+                        effect.overlap = 0;
                 bpf_spin_unlock(&c->lock);
         }
 

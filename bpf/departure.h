@@ -305,6 +305,22 @@ static __attribute__((noinline)) int mux_upgrade(struct bpf_sock *sk, struct con
         return 1;
 }
 
+/* The class of the status that a response begins with, if that is an error in HTTP; 0: it is something else. What was not understood here, and
+ * is answered so, was a request of HTTP for the server, which did not understand it, either, or failed. */
+__attribute__((noinline, weak)) __u32 departure_error(struct __sk_buff *skb, const struct departure *d) {
+        struct {
+                __be64 word;
+                __be32 more;
+        } bytes = {};
+        __u32 class;
+
+        if (!skb || !d || d->bytes < HTTP_STATUS_LENGTH ||
+            bpf_skb_load_bytes(skb, skb->len - d->bytes, &bytes, HTTP_STATUS_LENGTH) < 0)
+                return 0;
+        class = http_begins_with(bpf_be64_to_cpu(bytes.word), bpf_ntohl(bytes.more)) / 100;
+        return class == 4 || class == 5 ? class : 0;
+}
+
 /* How what leaves begins, the first byte lowest. */
 static __attribute__((noinline)) __u64 departure_look(struct __sk_buff *skb, const struct departure *d) {
         __u64 bytes = 0;

@@ -70,6 +70,7 @@ enum exchange_flag {
         EXCHANGE_FASTCGI    = 1 << 16,  /* questions are FastCGI's, whose last record may be read behind the answer */
         EXCHANGE_WAITS      = 1 << 17,  /* who asks: what is asked is to wait, how long that takes says nothing of the peer */
         EXCHANGE_UNREAD     = 1 << 18,  /* no read is seen: requests are not counted, but each is said to be one of which nothing is known */
+        EXCHANGE_HTTP1      = 1 << 19,  /* it was HTTP/1.x, up to a request that is not understood */
 };
 
 struct exchange {

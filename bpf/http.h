@@ -670,24 +670,31 @@ PARSER_FUNCTION __u32 http_path(struct parser *p, const struct window *w, __u32 
         return PARSED(meaning, at - from, 0);
 }
 
+#define HTTP_STATUS_LENGTH 12U
+
+/* The status that a response begins with, of which these are the first bytes, the first one highest; 0: it is not one of HTTP/1.x. */
+static inline __attribute__((always_inline)) __u32 http_begins_with(__u64 word, __u32 more) {
+        __u32 a = (more >> 16 & 0xff) - '0', b = (more >> 8 & 0xff) - '0', c = (more & 0xff) - '0';
+
+        if (word >> 8 != WORD_OF("HTTP/1.", 7) || (__u32) (word & 0xff) - '0' > 9 || more >> 24 != ' ' || a > 9 || b > 9 || c > 9)
+                return 0;
+        return a * 100 + b * 10 + c;
+}
+
 /* The first line of a message as far as it is the same in nearly all. Returns how much that is, 0: something else. */
 static inline __attribute__((always_inline)) __u32 http_begin_fast(struct parser *p, const struct window *w, __u32 at, __u32 how,
                                                                    __u32 *ret_meaning) {
-        __u64 word = window_word(w, at), more;
-        __u32 a, b, c, length;
+        __u64 word = window_word(w, at);
+        __u32 code, length;
 
         if (how & PROTOCOL_ANSWERS) {
-                more = window_word(w, at + 8);
-                a = (__u32) (more >> 48 & 0xff) - '0';
-                b = (__u32) (more >> 40 & 0xff) - '0';
-                c = (__u32) (more >> 32 & 0xff) - '0';
-                if (word >> 8 != WORD_OF("HTTP/1.", 7) || (__u32) (word & 0xff) - '0' > 9 || more >> 56 != ' ' ||
-                    a > 9 || b > 9 || c > 9)
+                code = http_begins_with(word, window_word(w, at + 8) >> 32);
+                if (code == 0)
                         return 0;
                 p->left = 0;
                 p->flags = PARSER_UNASKED;
-                *ret_meaning = http_status(p, a * 100 + b * 10 + c, how);
-                return 12;
+                *ret_meaning = http_status(p, code, how);
+                return HTTP_STATUS_LENGTH;
         }
 
         if (word >> 32 == WORD_OF("GET ", 4) || word >> 32 == WORD_OF("PUT ", 4))

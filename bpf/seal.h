@@ -455,7 +455,7 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         struct unsealed *o;
         struct seal *s;
         struct qos_unit *u;
-        bool talks;
+        bool talks, refused = false;
 
         if (!skb || !sk || !c || !d || !effect)
                 return 0;
@@ -471,8 +471,11 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
                 f.tls->http2 = 1;
         if (!f.tls->out_lost) {
                 bpf_loop(PIECE_MAX, seal_step_out, &f, 0);
-                if (f.seen & TLS_STEP_LOST)
+                if (f.seen & TLS_STEP_LOST) {
                         f.tls->out_lost = 1;
+                        /* TLS to a port of plain HTTP */
+                        refused = f.tls->phase == TLS_HELLO && departure_error(skb, d) != 0;
+                }
         }
 
         talks = f.tls->out_lost || f.seen & TLS_STEP_APPLICATION;
@@ -492,6 +495,11 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
                 talks = false;
 
         bpf_spin_lock(&c->lock);
+        if (refused) {
+                c->x.flags &= ~EXCHANGE_SEALED;
+                c->x.state = EXCHANGE_ASKED;
+                c->x.first_at = c->x.last_at = 0; /* the greeting's are not kept */
+        }
         if (talks) {
                 departure_apply(d, &c->x, effect);
                 if (effect->begun && s->tls.http2)

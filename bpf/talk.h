@@ -298,10 +298,17 @@ EXCHANGE_INLINE void talk_give_up(struct talk *t, struct exchange *x, struct exc
                 x->state = EXCHANGE_ANSWERING;
 
         effect->overlap = !!(t->flags & TALK_UNDERSTOOD);
+        if (t->protocol == PROTOCOL_HTTP1)
+                x->flags |= EXCHANGE_HTTP1;
         t->protocol = PROTOCOL_PLAIN;
         talk_forget(t);
         x->flags &= ~(EXCHANGE_PARSED | EXCHANGE_LATE);
         effect->in_flight += talk_extra(t);
+}
+
+/* Is what the parser does not understand a request by itself, with nothing else to be answered? */
+EXCHANGE_INLINE int talk_is_at_request(const struct talk *t) {
+        return t->asked == 0 && !(t->flags & TALK_ANSWERING) && !(t->in.flags & PARSER_ASKED);
 }
 
 /* The answer has made a stream of the connection in which nothing is asked. */

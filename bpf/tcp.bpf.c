@@ -352,7 +352,7 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
 static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cost) {
         struct exchange_effect effect = {};
         struct departure d = {};
-        __u32 snd_nxt, written_end;
+        __u32 snd_nxt, written_end, class = 0;
         struct segment segment;
         struct qos_unit *u;
         struct tcp_sock *tp;
@@ -430,6 +430,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
                 if (d.bytes > segment.len)
                         d.bytes = segment.len;
                 unsealed = sealed_departs(skb, sk, c, &d, &effect);
+                sealed = c->x.flags & EXCHANGE_SEALED;
         }
         u = place_get(u, &d.place);
         if (!u)
@@ -451,6 +452,12 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
                 return 1;
         if (sealed && effect.begun && !(d.place.share & SHARE_ALONE))
                 window_count(u, QOS_CELL_TLS, 1);
+        if (effect.begun && !sealed && (c->tries < TRIES_MAX || c->x.flags & EXCHANGE_HTTP1) && !(d.place.share & SHARE_ALONE))
+                class = departure_error(skb, &d);
+        if (class != 0) {
+                window_count(u, QOS_CELL_COUNT + PROTOCOL_HTTP1, 1);
+                window_count(u, class == 4 ? QOS_CELL_STATUS_4XX : QOS_CELL_STATUS_5XX, 1);
+        }
         share_apply(u, d.place.share, &effect);
         d.book.now = d.now;
         d.book.n = 1;

@@ -5,6 +5,7 @@ import os
 import random
 import re
 import socket
+import ssl
 import struct
 import subprocess
 
@@ -430,3 +431,64 @@ def not_http_after_all():
             equal(len(c.recv(10, socket.MSG_WAITALL)), 10, "answer")
     wait_for("it is said", lambda: snapshot(s)["requests"]["quality"] == "overlapping")
     qosctl("detach", s.name)
+
+
+def refused(port, what, before=()):
+    """What a server has to say to something that is no request, behind some that are: its status, or 0 if that is not HTTP."""
+    with Client(port) as c:
+        for request in before:
+            equal(c.ask(request)[0], 200, "status")
+        c.send(what)
+        try:
+            while data := c.socket.recv(65536):
+                c.buffer += data
+        except ConnectionResetError:
+            pass
+        return int(c.buffer.split()[1]) if c.buffer.startswith(b"HTTP/1.") else 0
+
+
+class Apache(Http):
+    def __init__(self):
+        self.port, self.netns = unused_port(), None
+        name = scenario.unit_name("apache")
+        self.directory = f"/run/{name}"
+        os.makedirs(self.directory)
+        with open(f"{self.directory}/file", "wb") as f:
+            f.write(b"f" * 3000)
+        modules = "".join(f"LoadModule {m}_module /usr/lib/apache2/modules/mod_{m}.so\n" for m in ("mpm_event", "authz_core"))
+        with open(f"{self.directory}/conf", "w") as f:
+            f.write(f"{modules}Listen 127.0.0.1:{self.port}\nServerName x\nPidFile {self.directory}/pid\nErrorLog {self.directory}/log\n"
+                    f"DefaultRuntimeDir {self.directory}\nDocumentRoot {self.directory}\n")
+        super().__init__(f"/usr/sbin/apache2 -f {self.directory}/conf -DFOREGROUND", name=name, type="exec",
+                         settings=f"ExecStopPost=/bin/rm -r {self.directory}")
+        self.begin(True)
+
+
+@test(deadline=60)
+def refused_requests():
+    """What no parser takes for a request, and the server refuses as one of HTTP, counts with the status that it says."""
+    for server in Nginx, Apache:
+        s = server()
+        statuses = []
+        for what in (b"FOO BAR BAZ\r\n\r\n", b"GE<T / HTTP/1.1\r\nHost: x\r\n\r\n", b"get\t/ HTTP/1.1\r\nHost: x\r\n\r\n",
+                     b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", b"\x01\x02\x03\x04\r\n\r\n",
+                     b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"):
+            for before in 0, 3:
+                status = refused(s.port, what, [get("/file")] * before)
+                check(400 <= status < 600, f"the answer to {what} has the status {status}")
+                statuses += [200] * before + [status]
+                s.expect(len(statuses), sum(400 <= n < 500 for n in statuses), sum(n >= 500 for n in statuses),
+                         what=f"with {what} behind {before}")
+        # TLS, of which only what follows the greeting could be a request
+        hello = ssl.MemoryBIO()
+        try:
+            ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="x").do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        equal(refused(s.port, hello.read()), 400, "status")
+        expect_total(s, len(statuses) + 1)
+        f = server_figures(s)
+        equal((scenario.protocols(f), f["status4xx"]), ({"http1": len(statuses) + 1}, sum(400 <= n < 500 for n in statuses) + 1), "protocols, 4xx")
+        equal((f["inFlight"], f["errors"]["reset"], f["connections"]["accepted"]), (0, 0, 13), "in flight, resets, accepted")
+        equal((f["clientAborts"], f["connections"]["listenDrops"]), (0, 0), "aborts, drops")
+        s.stop()
