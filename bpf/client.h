@@ -4,6 +4,7 @@
 /* The other role: the unit asks. Servers that ask nobody pay for nothing of it. */
 
 #include "departure.h"
+#include "seal.h"
 #include "segment.h"
 
 /* connect() was called on the socket, perhaps not for the first time. */
@@ -212,6 +213,8 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         unread = new_state == TCP_CLOSE_WAIT && c->x.flags & EXCHANGE_PIPED && c->x.n_marks > 0;
         if (!unread) {
                 exchange_ask_none(&c->x, &effect);
+                if (c->x.flags & EXCHANGE_UNCERTAIN)
+                        exchange_shut(&c->x, &effect);
                 exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
         }
         p = conn_note(c, &effect);
@@ -281,6 +284,19 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct t
 #define CLIENT_ENDS 16          /* behind that nothing is asked any more */
 #define CLIENT_PIPES 32         /* several questions are open, whose answers can be told apart */
 #define CLIENT_WAITS 64         /* the newest asks the peer to wait, or to speak when it likes */
+
+/* TLS, with ClientHello or later: unless that shows that it is not, the connection may be HTTP/2, which ends with a message that is not answered (GOAWAY) and
+ * cannot be told from a request. offset: of what leaves in the packet. */
+static __attribute__((noinline)) int client_begins_tls(struct __sk_buff *skb, struct conn *c, __u32 offset) {
+        struct bpf_dynptr data;
+
+        if (!skb || !c || bpf_dynptr_from_skb(skb, 0, &data) < 0 || offer_is_plain(&data, offset, skb->len))
+                return 0;
+        bpf_spin_lock(&c->lock);
+        c->x.flags |= EXCHANGE_UNCERTAIN;
+        bpf_spin_unlock(&c->lock);
+        return zero();
+}
 
 /* Apart, as client_counts() has calls in it for which there is no room on the stack otherwise. found: how many questions, and how many
  * of them were asked while another was open, unless their answers are told apart. */
@@ -359,6 +375,8 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                 if (!t && !muxed) {
                         if (protocol != PROTOCOL_PLAIN)
                                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                        else if (tls_is_greeting(first, n) || (!(c->x.flags & EXCHANGE_FRESH) && tls_detect(first, n)))
+                                client_begins_tls(skb, c, skb->len - bytes);
                         c->tries = protocol != PROTOCOL_PLAIN ? TRIES_MAX : c->tries + 1;
                         return 0;
                 }

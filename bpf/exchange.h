@@ -69,6 +69,7 @@ enum exchange_flag {
         EXCHANGE_REST       = 1 << 15,  /* what is unread of the first mark is the rest of what was read */
         EXCHANGE_FASTCGI    = 1 << 16,  /* questions are FastCGI's, whose last record may be read behind the answer */
         EXCHANGE_WAITS      = 1 << 17,  /* who asks: what is asked is to wait, how long that takes says nothing of the peer */
+        EXCHANGE_UNCERTAIN  = 1 << 18,  /* who asks: TLS that may carry HTTP/2, whose last message may be no request */
         EXCHANGE_UNREAD     = 1 << 18,  /* no read is seen: requests are not counted, but each is said to be one of which nothing is known */
         EXCHANGE_HTTP1      = 1 << 19,  /* it was HTTP/1.x, up to a request that is not understood */
 };

@@ -591,6 +591,41 @@ def farewells_of_tls():
 
 
 @test(deadline=60)
+def http2_in_tls_ends_in_order():
+    """GOAWAY is not answered: neither an abort nor an error, of curl and Node. A request of HTTP/1 that is known to be one still is."""
+    nginx = test_tls.Nginx(http2=True)
+    nginx.start()
+    nginx.listens()
+    script = f"{nginx.directory}/ask.js"
+    with open(script, "w") as f:
+        f.write(test_tls.NODE)
+    for port in nginx.ports.values():
+        curl = f"curl -sSk --http2 -o /dev/null https://127.0.0.1:{port}/small; "
+        for command in f"/usr/bin/node {script} {port}", f"/bin/sh -c '{curl * 10}'":
+            c = attach(Unit(command, type="exec"))
+            run_to_its_end(c)
+            f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
+            equal((f["aborts"], f["errors"]), (0, {"reset": 0, "timeout": 0}), f"aborts and errors of {command}")
+
+    path = f"{nginx.directory}/ask.py"
+    with open(path, "w") as f:
+        f.write(f"import socket, ssl\n"
+                f"context = ssl.create_default_context(cafile='{nginx.certificate}')\n"
+                f"context.check_hostname = False\n"
+                f"context.set_alpn_protocols(['http/1.1'])\n"
+                f"for port in {list(nginx.ports.values())}:\n"
+                f"    s = context.wrap_socket(socket.create_connection(('127.0.0.1', port)))\n"
+                f"    s.sendall(b'GET /small HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'); d = b''\n"
+                f"    while not d.endswith(b'small'): d += s.recv(999)\n"
+                f"    s.sendall(b'GET /small HTTP/1.1\\r\\n')\n"
+                f"    s.close()\n")
+    c = attach(Unit(f"/usr/bin/python3 {path}", type="exec"))
+    run_to_its_end(c)
+    f = wait_for("nothing is in flight", lambda: (f := client_figures(c))["inFlight"] == 0 and f)
+    equal((f["aborts"], f["errors"]), (2, {"reset": 0, "timeout": 0}), "aborts and errors of HTTP/1")
+
+
+@test(deadline=60)
 def more_than_there_are_rows():
     """Thirty peers: some have a row, the rest is one; the sum is exact."""
     ports = unused_ports(30)
