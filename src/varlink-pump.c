@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include "log.h"
 #include "varlink-pump.h"
@@ -18,6 +19,17 @@
 
 /* So that root's requests are read as soon as what is being done is finished. What follows has the priority of all others. */
 #define PRIORITY_ROOT (SD_EVENT_PRIORITY_NORMAL - 1)
+
+/* Messages that are written with one system call. */
+#define OUTPUT_BATCH 16U
+
+/* A message that is not the library's, to be written. */
+typedef struct Output {
+        VarlinkText *text;              /* its beginning, which other connections may have, too */
+        char *end;                      /* … and its end, with the byte that ends a message */
+        size_t end_size;
+        struct Output *next;
+} Output;
 
 /* Somebody whose connections are limited in what they take together. */
 typedef struct User {
@@ -48,6 +60,8 @@ struct VarlinkPump {
         bool wants_turn;
         varlink_turn_handler_t handler;
         void *userdata;
+        Output *output, *output_last;   /* to be written before anything of the library's */
+        size_t output_sent;             /* bytes of the first one that were */
         bool unread;                    /* counted in n_unread */
         uint64_t unread_since;          /* since when there is something to be written, and nothing leaves, CLOCK_MONOTONIC usec; 0: there is not */
         sd_event_source *unread_timer;  /* fires no later than that has been so for too long */
@@ -198,6 +212,91 @@ static void pump_dequeue(VarlinkPump *p) {
         p->queued = false;
 }
 
+/* ---- messages that several connections get ------------------------------------------------------------------------ */
+
+struct VarlinkText {
+        unsigned n_ref;
+        size_t size;
+        char data[];
+};
+
+VarlinkText* varlink_text_new(const char *s) {
+        size_t size = strlen(s);
+        VarlinkText *t;
+
+        t = malloc(offsetof(VarlinkText, data) + size);
+        if (!t)
+                return NULL;
+        t->n_ref = 1;
+        t->size = size;
+        memcpy(t->data, s, size);
+        return t;
+}
+
+VarlinkText* varlink_text_unref(VarlinkText *t) {
+        if (t && --t->n_ref == 0)
+                free(t);
+        return NULL;
+}
+
+static void pump_drop_output(VarlinkPump *p) {
+        Output *o = p->output;
+
+        p->output = o->next;
+        p->output_sent = 0;
+        varlink_text_unref(o->text);
+        free(o->end);
+        free(o);
+}
+
+int varlink_pump_send(VarlinkPump *p, VarlinkText *begin, const char *end) {
+        Output *o;
+
+        o = new0(Output, 1);
+        if (!o)
+                return -ENOMEM;
+        o->end_size = strlen(end) + 1;
+        o->end = strdup(end);
+        if (!o->end) {
+                free(o);
+                return -ENOMEM;
+        }
+        begin->n_ref++;
+        o->text = begin;
+        *(p->output ? &p->output_last->next : &p->output) = o;
+        p->output_last = o;
+        return 0;
+}
+
+static int pump_write_output(VarlinkPump *p) {
+        struct iovec iov[OUTPUT_BATCH * 2];
+        struct msghdr message = { .msg_iov = iov };
+        size_t skip = p->output_sent;
+        ssize_t n;
+
+        for (const Output *o = p->output; o && message.msg_iovlen < ELEMENTSOF(iov); o = o->next) {
+                size_t in_text = MIN(skip, o->text->size);
+
+                iov[message.msg_iovlen++] = (struct iovec) { o->text->data + in_text, o->text->size - in_text };
+                iov[message.msg_iovlen++] = (struct iovec) { o->end + (skip - in_text), o->end_size - (skip - in_text) };
+                skip = 0;
+        }
+        n = sendmsg(p->fd, &message, MSG_NOSIGNAL|MSG_DONTWAIT);
+        if (n < 0)
+                return errno == EAGAIN ? 0 : -errno;
+        for (size_t left = n; p->output; ) {
+                size_t rest = p->output->text->size + p->output->end_size - p->output_sent;
+
+                if (left < rest) {
+                        p->output_sent += left;
+                        break;
+                }
+                left -= rest;
+                pump_drop_output(p);
+        }
+        return 1;
+}
+
 /* ---- one connection ------------------------------------------------------------------------------------------- */
 
 VarlinkPump* varlink_pump_free(VarlinkPump *p) {
@@ -211,6 +310,8 @@ VarlinkPump* varlink_pump_free(VarlinkPump *p) {
         sd_event_source_disable_unref(p->unread_timer);
         pump_dequeue(p);
         pump_set_unread(p, false);
+        while (p->output)
+                pump_drop_output(p);
         if (p->user)
                 p->user->n_connections--; /* it is forgotten later */
         free(p);
@@ -242,7 +343,7 @@ static int pump_measure(VarlinkPump *p) {
 static bool pump_has_output(VarlinkPump *p) {
         int events = sd_varlink_get_events(p->link);
 
-        return events > 0 && events & EPOLLOUT;
+        return p->output || (events > 0 && events & EPOLLOUT);
 }
 
 /* 0: not before something happens on the socket. */
@@ -281,7 +382,9 @@ static int pump_step(VarlinkPump *p, bool turn) {
                 return r < 0 ? r : 1;
         }
         r = pump_may_process(p);
-        return r <= 0 ? r : sd_varlink_process(p->link);
+        if (r <= 0)
+                return r;
+        return p->output ? pump_write_output(p) : sd_varlink_process(p->link);
 }
 
 /* Serves the connection until it has nothing to do (0), or nsec are over (1). With nsec 0 it is one step, and no turn. A negative value: it
@@ -401,6 +504,8 @@ static int on_prepare(sd_event_source *s, void *userdata) {
         events = sd_varlink_get_events(p->link);
         if (events < 0)
                 return events;
+        if (p->output)
+                events |= EPOLLOUT;
 
         pump_set_unread(p, events & EPOLLOUT);
         if (!(events & EPOLLOUT))

@@ -46,6 +46,16 @@ int varlink_pump_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_
 /* Has the handler called at the connection's next turn. False: that is still to come since the last time. */
 bool varlink_pump_want_turn(VarlinkPump *p);
 
+/* Text that is kept once, for all connections that it is sent to. */
+typedef struct VarlinkText VarlinkText;
+
+VarlinkText* varlink_text_new(const char *s);
+VarlinkText* varlink_text_unref(VarlinkText *t);
+
+/* Sends a message that begins with one text and ends with another, which is copied. For replies that are followed by more: the library does
+ * not learn of them, and must have nothing to write when they are sent. What it is given later is written after them. */
+int varlink_pump_send(VarlinkPump *p, VarlinkText *begin, const char *end);
+
 /* Writes as much of what there is to be written as the socket takes, now and not when the loop comes to it. May end the connection. Not
  * from within a method of it. */
 void varlink_pump_flush(VarlinkPump *p);

@@ -50,6 +50,15 @@ typedef struct Stream {
         uint64_t unread_since;          /* CLOCK_MONOTONIC usec; 0: it reads */
 } Stream;
 
+/* What streams show of a unit at one tick, as far as it has been made. */
+typedef struct Frame {
+        uint64_t window;
+        bool peers;
+        uint64_t tick;                  /* CLOCK_MONOTONIC usec */
+        VarlinkText *text;
+        struct Frame *next;
+} Frame;
+
 /* Who wants to know when thresholds are crossed. */
 typedef struct Monitor {
         char **units;                   /* NULL: all that are attached */
@@ -135,6 +144,7 @@ struct VarlinkServer {
         sd_varlink_server *server;
         VarlinkQueue *queue;
         Connection *connections;
+        Frame *frames[UNITS_MAX_LIMIT]; /* by the unit's index */
         Viewer *viewers;                /* users who were given maps */
         sd_event_source *monitors_timer; /* while one of them does not read what happens to thresholds */
         sd_event_source *trim_timer;    /* enabled while a connection has ended since the last time */
@@ -1458,26 +1468,83 @@ static bool connection_is_behind(Connection *c) {
         return fd >= 0 && ioctl(fd, SIOCOUTQ, &n) >= 0 && n > UNREAD_MAX;
 }
 
-static int connection_send_round(Connection *c) {
+static void frames_forget(Frame **frames) {
+        while (*frames) {
+                Frame *f = *frames;
+
+                *frames = f->next;
+                varlink_text_unref(f->text);
+                free(f);
+        }
+}
+
+/* Reads and formats once for all streams that show the unit at this tick with the same window and permission. */
+static int connection_get_frame(Connection *c, Unit *u, uint64_t tick, VarlinkText **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        Frame **frames = &c->server->frames[u->index], *f;
+        _cleanup_free_ char *json = NULL, *text = NULL;
+        bool peers = connection_may_see_peers(c, u);
+        uint64_t window = c->stream->window;
+        Snapshot s;
+        int r;
+
+        if (*frames && (*frames)->tick != tick)
+                frames_forget(frames);
+        for (f = *frames; f; f = f->next)
+                if (f->window == window && f->peers == peers) {
+                        *ret = f->text;
+                        return 0;
+                }
+
+        unit_get_snapshot(u, window, &s);
+        r = snapshot_to_json(u, &s, peers, &v);
+        if (r >= 0)
+                r = sd_json_variant_format(v, 0, &json);
+        if (r < 0)
+                return r;
+        if (asprintf(&text, "{\"parameters\":{\"snapshot\":%s", json) < 0)
+                return -ENOMEM;
+
+        f = new0(Frame, 1);
+        if (!f)
+                return -ENOMEM;
+        *f = (Frame) {
+                .window = window,
+                .peers = peers,
+                .tick = tick,
+                .text = varlink_text_new(text),
+                .next = *frames,
+        };
+        if (!f->text) {
+                free(f);
+                return -ENOMEM;
+        }
+        *frames = f;
+        *ret = f->text;
+        return 0;
+}
+
+static int connection_send_round(Connection *c, uint64_t tick) {
+        char end[64] = "},\"continues\":true}";
         Manager *m = c->server->manager;
         Stream *s = c->stream;
 
+        if (s->skipped > 0)
+                (void) snprintf(end, sizeof(end), ",\"skipped\":%llu},\"continues\":true}", (unsigned long long) s->skipped);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
                 Unit *u = m->units[i];
+                VarlinkText *text;
                 int r;
 
                 if (!u || !names_have(s->units, u->name))
                         continue;
 
-                r = unit_to_snapshot(u, c, s->window, &v);
+                r = connection_get_frame(c, u, tick, &text);
                 if (r < 0) {
                         unit_leave_out(u, r);
                         continue;
                 }
-                r = sd_varlink_notifybo(c->link,
-                                        SD_JSON_BUILD_PAIR_VARIANT("snapshot", v),
-                                        SD_JSON_BUILD_PAIR_CONDITION(s->skipped > 0, "skipped", SD_JSON_BUILD_UNSIGNED(s->skipped)));
+                r = varlink_pump_send(c->pump, text, end);
                 if (r < 0)
                         return r;
         }
@@ -1520,7 +1587,7 @@ static int on_turn(void *userdata) {
         }
         s->unread_since = 0;
 
-        r = connection_send_round(c);
+        r = connection_send_round(c, now / s->interval_usec * s->interval_usec);
         if (r < 0)
                 (void) log_debug_errno(r, "Failed to send to a subscriber, it is cut off: %m");
         return r;
@@ -1610,7 +1677,7 @@ static int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd
         r = sd_event_add_time(m->event, &c->stream->timer, CLOCK_MONOTONIC,
                               (now / c->stream->interval_usec + 1) * c->stream->interval_usec, USEC_PER_MSEC, on_stream_tick, c);
         if (r >= 0)
-                r = connection_send_round(c);
+                r = connection_send_round(c, now);
         if (r < 0)
                 c->stream = stream_free(c->stream);
         return r;
@@ -1620,6 +1687,7 @@ void varlink_server_unit_detached(VarlinkServer *v, Unit *u) {
         if (!v)
                 return;
 
+        frames_forget(&v->frames[u->index]);
         for (Connection *c = v->connections; c; c = c->next) {
                 char **units = c->stream ? c->stream->units : c->monitor ? c->monitor->units : NULL;
                 Mark **mark = connection_find_mark(c, u);
@@ -2083,7 +2151,12 @@ static int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, s
 
 static int on_trim(sd_event_source *source, uint64_t usec, void *userdata) {
         VarlinkServer *v = ASSERT_PTR(userdata);
+        bool streams = false;
 
+        for (const Connection *c = v->connections; c; c = c->next)
+                streams = streams || c->stream;
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT && !streams; i++)
+                frames_forget(&v->frames[i]);
         (void) malloc_trim(0);
         v->trimmed_at = now_usec(CLOCK_MONOTONIC);
         return 0;
@@ -2302,6 +2375,8 @@ VarlinkServer* varlink_server_free(VarlinkServer *v) {
                 (void) sd_varlink_close(v->connections->link); /* on_disconnect() frees it */
         sd_varlink_server_unref(v->server);
         varlink_queue_free(v->queue);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                frames_forget(&v->frames[i]);
         for (Viewer *i = v->viewers, *next; i; i = next) {
                 next = i->next;
                 free(i);

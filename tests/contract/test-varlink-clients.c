@@ -662,6 +662,31 @@ static void test_subscribe(void) {
         call_succeeds(c, "GetStatus", "{}");
 }
 
+/* All who subscribe see the same readings. */
+static void test_shared_stream(void) {
+        _cleanup_client_ Client *c = client_new(0), *first = client_new(0), *second = client_new(0);
+        uint64_t seq[6];
+        unsigned same = 0;
+
+        call_succeeds(c, "Attach", "{\"unit\":\"a\"}");
+        client_send(first, "more", "Subscribe", "{\"interval\":100000000}");
+        client_send(second, "more", "Subscribe", "{\"interval\":100000000}");
+        for (unsigned i = 0; i < ELEMENTSOF(seq); i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(first, "Subscribe");
+
+                seq[i] = sd_json_variant_unsigned(sd_json_variant_by_key(message_parameter(v, "snapshot"), "seq"));
+        }
+        for (unsigned i = 0; i < ELEMENTSOF(seq); i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = client_expect_reply(second, "Subscribe");
+
+                for (unsigned k = 0; k < ELEMENTSOF(seq); k++)
+                        same += seq[k] == sd_json_variant_unsigned(sd_json_variant_by_key(message_parameter(v, "snapshot"), "seq"));
+        }
+        /* Each reading of this unit has a number of its own */
+        check(same > 0);
+        call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
+}
+
 /* Who does not read misses frames and is told how many; who reads gets each of them. */
 static void test_slow_subscriber(void) {
         _cleanup_client_ Client *c = client_new(0), *slow = client_new(0), *reader = client_new(0);
@@ -1168,6 +1193,7 @@ int main(void) {
         test_vanish_while_attaching();
         test_oneway();
         test_subscribe();
+        test_shared_stream();
         test_slow_subscriber();
         test_pieces();
         test_pipeline();
