@@ -199,18 +199,22 @@ static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct co
         return 0;
 }
 
-/* What the end of a connection with a question open, or of an attempt to connect, says about the peer. */
-static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit *u, __u32 error, __u32 old_state, __u32 new_state) {
+/* What the end of a connection with a question open, or of an attempt to connect, says about the peer. where: up to which position the unit
+ * has read, and the new state. */
+static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit *u, __u32 error, __u32 old_state, __u64 where) {
+        __u32 copied = where >> 32, new_state = where, cell, asked;
         struct exchange_effect effect = {};
+        bool unread, missed;
         struct place p;
-        bool unread;
-        __u32 cell;
 
         if (!c || !u)
                 return 0;
 
         bpf_spin_lock(&c->lock);
+        /* It has read more than was seen: which answers these were is not known */
+        missed = c->x.flags & EXCHANGE_PIPED && exchange_distance(copied, c->x.read_end) > 0;
         unread = new_state == TCP_CLOSE_WAIT && c->x.flags & EXCHANGE_PIPED && c->x.n_marks > 0;
+        asked = c->x.asked;
         if (!unread) {
                 exchange_ask_none(&c->x, &effect);
                 if (c->x.flags & EXCHANGE_UNCERTAIN)
@@ -236,7 +240,9 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         if (!u)
                 return 0;
         window_enter(u, bpf_ktime_get_ns());
-        if (p.share & SHARE_ROW && (effect.unanswered || old_state == TCP_SYN_SENT))
+        if (missed)
+                window_count(u, QOS_CELL_DROPS, asked);
+        else if (p.share & SHARE_ROW && (effect.unanswered || old_state == TCP_SYN_SENT))
                 row_count(row_get(u, p.share & SHARE_ROW), cell, 1);
         share_apply(u, p.share, &effect);
         return 0;
@@ -598,7 +604,7 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
                 client_seeks_row(sk, c, u, bpf_ktime_get_ns());
         /* The peer has hung up behind that */
         if (!ended && sk->__sk_common.skc_state == TCP_CLOSE_WAIT)
-                client_ends(c, u, 0, TCP_ESTABLISHED, TCP_CLOSE_WAIT);
+                client_ends(c, u, 0, TCP_ESTABLISHED, (__u64) position << 32 | TCP_CLOSE_WAIT);
         return zero();
 }
 

@@ -386,10 +386,15 @@ static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, cons
         return c;
 }
 
-static __always_inline bool fin_received(const struct sock *sk) {
-        __u8 state = sk->__sk_common.skc_state;
-
+static __always_inline bool fin_received(__u32 state) {
         return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK || state == TCP_CLOSING;
+}
+
+/* Up to where the application has read, without the FIN, which has a position but no byte. */
+static __always_inline __u32 tcp_read_end(const struct tcp_sock *tp, __u32 state) {
+        __u32 copied = tp->copied_seq;
+
+        return copied - (fin_received(state) && copied == tp->rcv_nxt);
 }
 
 /* After a reset what was queued can still be read. Whoever asked that has gone, and nothing tells of the socket any more. */

@@ -3,6 +3,7 @@
 
 /* Questions, as the application takes their bytes out of the socket: which protocol it is, and how many there are. */
 
+#include "read.h"
 #include "seal.h"
 
 struct question_feed {
@@ -85,8 +86,8 @@ static long mux_question_step(__u64 i, void *data) {
 }
 
 /* A piece of what the client says on such a connection, as content_parse(). */
-static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied, __u64 piece) {
-        __u32 offset = piece >> 32, len = piece, parsed;
+static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u64 where, __u64 piece) {
+        __u32 copied = where >> 32, unsent = where, offset = piece >> 32, len = piece, parsed;
         struct mux_question_feed q = {};
         struct exchange_effect effect = {};
         struct bpf_dynptr data;
@@ -110,10 +111,16 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
         h2_piece_begin(&h->piece, bpf_ktime_get_ns());
         q.data = &data;
         parsed = h->in_pos - copied;
-        if ((__s32) parsed > 0)
-                q.f.at = parsed; /* looked at before (MSG_PEEK) */
         if ((__s32) parsed < 0)
-                h->piece.lost = 1; /* something was taken out another way */
+                return zero(); /* something was missed before: see read_apply() */
+        if (h->in.synced != H2_SYNCED) {
+                __u64 first = 0;
+
+                if (len < sizeof(first) || bpf_dynptr_read(&first, sizeof(first), &data, offset, 0) < 0 ||
+                    !h2_resumes(h, copied, first, sizeof(first), unsent))
+                        return zero();
+        }
+        q.f.at = parsed; /* what was looked at before (MSG_PEEK) */
 
         bpf_spin_lock(&c->lock);
         h->times.came_at = exchange_came_at_once(&c->x, copied + len);
@@ -178,12 +185,11 @@ static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct 
 
 /* ---- whatever it is ---- */
 
-/* Apart, so that connections which are not parsed do not pay for the room that this takes on the stack. copied: where in
- * the stream the piece begins, offset: where in the buffer. */
-static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied,
-                                                   __u64 piece) {
-
-        __u32 offset = piece >> 32, len = piece, parsed;
+/* Apart, so that connections which are not parsed do not pay for the room that this takes on the stack. where: the
+ * position in the stream at which the piece begins, and what the application has written that has not left; piece: where it is in the
+ * buffer, and its length. */
+static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u64 where, __u64 piece) {
+        __u32 copied = where >> 32, unsent = where, offset = piece >> 32, len = piece, parsed;
         struct exchange_effect effect = {};
         struct question_feed q = {};
         struct bpf_dynptr data;
@@ -200,7 +206,9 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 return 0;
 
         t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : NULL;
-        if (!t || mux_may_be_preface(t)) {
+        if (t && (t->missed ? t->in_pos != copied : exchange_distance(copied, t->in_pos) > 0))
+                return 0; /* something was missed before: see read_apply() */
+        if (!t || t->missed || mux_may_be_preface(t)) {
                 __u64 first = 0;
                 __u32 n = len, protocol;
 
@@ -212,6 +220,11 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 /* Behind what asks for TLS in another protocol, and is not answered (MySQL) */
                 if (!t && c->x.state == EXCHANGE_ASKED && !tls_is_greeting(first, n))
                         return 0;
+                if (t && t->missed) {
+                        if (!talk_resumes(t, copied, first, n, unsent))
+                                return 0;
+                        goto talk;
+                }
                 if (t) {
                         if (content_is_preface(sk, c, t, first, (__u64) copied << 32 | n))
                                 return CONTENT_MUXED;
@@ -219,6 +232,12 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 }
                 if (h2_detect(first, n))
                         return content_mux_begin(sk, c, copied, 0);
+                if (c->tries == 0 && c->x.state == EXCHANGE_ANSWERING) {
+                        /* The first request of all was missed: the connection is as one that is older than the attach */
+                        bpf_spin_lock(&c->lock);
+                        c->x.flags &= ~EXCHANGE_FRESH;
+                        bpf_spin_unlock(&c->lock);
+                }
                 protocol = protocol_detect(first, n);
                 if (protocol == PROTOCOL_PLAIN) {
                         c->tries++;
@@ -256,21 +275,18 @@ talk:
         t->times.names = names_are_wanted(&q.owner) ? PROTOCOL_NAMES : 0;
         /* Looked at before (MSG_PEEK) */
         parsed = t->in_pos - copied;
-        if ((__s32) parsed > 0)
-                q.f.at = q.f.window_begin = q.f.window_end = parsed;
-        if ((__s32) parsed < 0)
-                q.f.piece.lost = 1; /* something was taken out another way */
+        q.f.at = q.f.window_begin = q.f.window_end = parsed;
 
         bpf_spin_lock(&c->lock);
         t->times.came_at = exchange_came_at_once(&c->x, copied + len);
         if (t->times.came_at == 0)
                 exchange_get_marks(&c->x, &t->times.marks);
         bpf_spin_unlock(&c->lock);
-        if (!q.f.piece.lost && q.f.at < q.f.end)
+        if (q.f.at < q.f.end)
                 bpf_loop(PIECE_MAX, question_step, &q, 0);
 
         if (!q.f.piece.lost) {
-                if (q.f.at > parsed || (__s32) parsed <= 0)
+                if (q.f.at > parsed)
                         t->in_pos = copied + q.f.at;
                 talk_question_piece(t, &t->times, t->in_pos);
                 effect.in_flight += talk_extra(t);

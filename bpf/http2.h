@@ -124,6 +124,9 @@ struct h2 {
         __u16 late;             /* 1: it was not seen from the beginning; frames are looked at with suspicion */
         __u16 settled;          /* 1: the server speaks HTTP/2, too */
         __u32 names;            /* 1: paths of questions are wanted */
+        __u32 missed_from;      /* requests were missed on streams above this one … */
+        __u32 missed_to;        /* … and below this one: they are known by their responses. 0: on none */
+        __u64 missed_at;        /* when the last of these was read */
         __u64 begun_at;         /* when the first byte of the question's frame came */
         struct h2_piece piece;  /* of one of both; not on the stack, which is small */
         struct talk_times times; /* of a piece of the questions */
@@ -198,6 +201,7 @@ static inline __attribute__((always_inline)) void h2_begin(struct h2 *h, __u32 i
         h->hpack.inserted = h->hpack.lost = 0;
         h->asked.inserted = h->asked.lost = 0;
         h->last_id = h->extra = h->settled = 0;
+        h->missed_from = h->missed_to = 0;
         h->in_pos = in_pos;
         h->late = late;
         h->in.synced = H2_SYNCED;
@@ -354,6 +358,49 @@ static inline __attribute__((always_inline)) void h2_pad(struct h2_frames *f, __
         }
 }
 
+/* The application has read up to this position, and the parser has not seen all of that, as the kernel has skipped a run of the program that
+ * sees it. Where the next frame begins is not known until h2_resumes(). */
+EXCHANGE_INLINE void h2_miss(struct h2 *h, __u32 position, __u64 now) {
+        const struct h2_frames fresh = {};
+        __u32 n = position - h->in_pos;
+
+        h->in_pos = position;
+        /* In the middle of a frame whose bytes do not matter: nothing is lost */
+        if (h->in.synced == H2_SYNCED && h2_is_blind(&h->in, 0) && n < h->in.left) {
+                h->in.left -= n;
+                return;
+        }
+        h->in = fresh;
+        h->asked.inserted = h->asked.lost = 0;
+        if (h->missed_to == 0)
+                h->missed_from = h->last_id;
+        h->missed_to = ~0U;
+        h->missed_at = now;
+}
+
+/* Does the parser resume with what is read at this position, which begins so? As talk_resumes(). */
+static inline __attribute__((always_inline)) int h2_resumes(struct h2 *h, __u32 position, __u64 bytes, __u32 length, __u32 unsent) {
+        if (position != h->in_pos || h->open > 0 || unsent > 0 || !h2_detect_late(bytes, length))
+                return 0;
+        h->in.synced = H2_SYNCED;
+        h->late = 1;
+        return 1;
+}
+
+/* A response begins on a stream on which no request was seen. */
+static inline __attribute__((always_inline)) struct h2_stream* h2_open_unseen(struct h2 *h, __u32 id) {
+        struct h2_stream *s;
+
+        if (!(id & 1) || id <= h->missed_from || id >= h->missed_to || !h2_open(h, id, h->missed_at))
+                return (struct h2_stream*) 0;
+        if (id > h->last_id)
+                h->last_id = id;
+        s = h2_stream(h, id);
+        if (s)
+                s->last_at = s->read_at = h->missed_at;
+        return s;
+}
+
 /* ---- questions ---- */
 
 PARSER_FUNCTION int h2_question_begins(struct h2 *h, struct h2_piece *piece) {
@@ -374,6 +421,8 @@ PARSER_FUNCTION int h2_question_begins(struct h2 *h, struct h2_piece *piece) {
         }
         if (f->type == H2_HEADERS && f->stream & 1 && f->stream > h->last_id) {
                 h->last_id = f->stream;
+                if (h->missed_to > f->stream)
+                        h->missed_to = f->stream;
                 if (h->out.synced != H2_SYNCED || !h2_open(h, f->stream, h->begun_at))
                         piece->unseen++;
 
@@ -526,6 +575,8 @@ PARSER_FUNCTION int h2_answer_begins(struct h2 *h, struct h2_piece *piece) {
                 if (!f->of_answer)
                         break;
                 s = h2_stream(h, f->stream);
+                if (!s)
+                        s = h2_open_unseen(h, f->stream);
                 if (s && s->first_out_at == 0)
                         s->first_out_at = piece->now;
                 break;

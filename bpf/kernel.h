@@ -275,8 +275,13 @@ struct sock_cgroup_data {
         struct cgroup *cgroup;          /* of the task that made the socket */
 };
 
+typedef struct {
+        unsigned int owned;     /* 1: a process has locked the socket */
+} socket_lock_t;
+
 struct sock {
         struct sock_common __sk_common;
+        socket_lock_t sk_lock;
         struct sk_buff_head sk_receive_queue;
         struct sock_cgroup_data sk_cgrp_data;
         __u8 sk_userlocks;

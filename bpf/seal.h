@@ -107,7 +107,7 @@ static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *
         unsealed_forget(sk, s);
         s->left_bytes = 0;
         s->tls.in = s->tls.out = fresh;
-        s->tls.asks = s->tls.out_lost = s->tls.tries = 0;
+        s->tls.asks = s->tls.out_lost = s->tls.tries = s->tls.missed = 0;
         s->tls.in_pos = copied;
         if (type == TLS_APPLICATION)
                 s->tls.phase = TLS_ESTABLISHED; /* it is older than the attach */
@@ -171,8 +171,8 @@ static __attribute__((noinline)) int offer_is_plain(struct bpf_dynptr *data, __u
 }
 
 /* A piece of what the client says on a sealed connection, as content_parse(). */
-static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct conn *c, __u32 copied, __u64 piece) {
-        __u32 offset = piece >> 32, len = piece;
+static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct conn *c, __u64 where, __u64 piece) {
+        __u32 copied = where >> 32, unsent = where, offset = piece >> 32, len = piece;
         struct seal_feed f = {};
         struct bpf_dynptr data;
         struct seal *s;
@@ -193,13 +193,22 @@ static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct 
         f.data = &data;
         f.offset = offset;
         f.end = len;
+        if ((__s32) (f.tls->in_pos - copied) < 0)
+                return 0; /* something was missed before: see read_apply() */
+        if (f.tls->missed) {
+                __u64 first = 0;
+                __u32 n = len < sizeof(first) ? len : sizeof(first);
+
+                GRID_BOUND(n, sizeof(first) + 1);
+                if (n == 0 || bpf_dynptr_read(&first, n, &data, offset, 0) < 0 || c->x.state == EXCHANGE_ASKED ||
+                    !tls_resumes(f.tls, copied, first, n, unsent))
+                        return 0;
+        }
         if (f.tls->phase == TLS_HELLO && f.tls->in.have == 0 && f.tls->in.left == 0 && offer_is_plain(&data, offset, skb->len))
                 f.tls->plain = 1;
         if ((__s32) (f.tls->in_pos - copied) > 0)
                 f.at = f.tls->in_pos - copied; /* looked at before (MSG_PEEK) */
-        if ((__s32) (f.tls->in_pos - copied) < 0)
-                f.seen = TLS_STEP_LOST; /* something was taken out another way */
-        else if (f.at < f.end) {
+        if (f.at < f.end) {
                 bpf_loop(PIECE_MAX, seal_step_in, &f, 0);
                 f.tls->in_pos = copied + f.at;
         }
@@ -398,7 +407,7 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
         if (!c || !u || !t || !o)
                 return 0;
         if (exchange_distance(copied, t->in_pos) > 0)
-                o->lost = 1; /* something was taken out another way */
+                tls_miss(t, copied);
         alone = unsealed_enter(o);
         muxed = o->talk.protocol == PROTOCOL_HTTP2;
         o->share = c->share;
@@ -652,7 +661,7 @@ static __attribute__((noinline)) int unsealed_has_read(struct sock *sk) {
         o = unsealed_get(sk, c, u, s);
         if (!o)
                 return 0;
-        copied = tp->copied_seq - (tp->copied_seq == tp->rcv_nxt && fin_received(sk));
+        copied = tcp_read_end(tp, sk->__sk_common.skc_state);
         unsent = tp->write_seq - tp->snd_nxt;
         return unsealed_reads(c, u, &s->tls, o, (__u64) copied << 32 | unsent);
 }

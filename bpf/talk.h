@@ -34,6 +34,14 @@ enum talk_flag {
         TALK_EXCLUDED   = 1 << 7,       /* the last answer that has begun is to one that is left out */
 };
 
+/* Bytes of requests were read that the parser has not seen: the kernel has skipped a run of the program that sees them, or they were
+ * spliced. Until the parser resumes (talk_resumes()), requests are known by their responses, in which nothing is missed. */
+enum talk_missed {
+        TALK_FOLLOWED,
+        TALK_MISSED,                    /* each response is one to a request, of which perhaps nothing was seen */
+        TALK_MISSED_ANSWERED,           /* as many responses have been sent as there were requests, as far as is known */
+};
+
 /* Questions that wait for their answer, of which it is known that it has no body. A client that has more of them on their
  * way is not understood. */
 #define TALK_BARE_MAX 64U
@@ -63,6 +71,7 @@ struct talk {
         __u64 excluded[TALK_EXCLUDED_MAX / 64]; /* … it is left out */
         __u64 oldest_at;        /* when the oldest of the others began to come … */
         __u32 excluding;        /* … which are not so many of those asked */
+        __u32 missed;           /* enum talk_missed */
         struct talk_group groups[TALK_GROUPS];
         struct talk_times times; /* of a piece: not on the stack of the programs, which is small */
         __u64 work[7];          /* … nor is what they book in the other role */
@@ -82,6 +91,7 @@ EXCHANGE_INLINE void talk_begin(struct talk *t, __u32 protocol, __u32 in_pos, in
         t->begun_at = t->bare = t->oldest_at = 0;
         t->excluded[0] = t->excluded[1] = 0;
         t->excluding = 0;
+        t->missed = TALK_FOLLOWED;
 }
 
 EXCHANGE_INLINE struct talk_group* talk_newest(struct talk *t) {
@@ -161,6 +171,57 @@ EXCHANGE_INLINE void talk_ask_more(struct talk *t, __u64 last_at) {
                 return;
         g->last_at = last_at;
         g->read_at = 0;
+}
+
+/* Something more is requested. A response to an unseen request, that has not ended by then, was one without a body (HEAD). */
+EXCHANGE_INLINE void talk_end_unseen(struct talk *t) {
+        const struct parser fresh = {};
+
+        t->out = fresh;
+        t->flags &= ~(TALK_ANSWERING | TALK_ASTRAY);
+}
+
+/* The application has read up to this position, and the parser has not seen all of that. first_at, last_at: when these bytes came. */
+EXCHANGE_INLINE void talk_miss(struct talk *t, __u32 position, __u64 first_at, __u64 last_at, __u32 unsent) {
+        const struct parser fresh = {};
+        __u32 n = position - t->in_pos;
+
+        t->in_pos = position;
+        /* In the middle of a body whose length is known: nothing is lost */
+        if (t->missed == TALK_FOLLOWED && n <= t->in.skip) {
+                t->in.skip -= n;
+                if (t->in.flags & PARSER_ASKED)
+                        talk_ask_more(t, last_at);
+                return;
+        }
+        if (t->in.state == 0)
+                t->begun_at = first_at;
+        t->flags &= ~TALK_EXCLUDES;
+        if (t->missed && t->asked == 0 && unsent == 0)
+                talk_end_unseen(t);
+        /* Something was requested, unless it was the rest of a request that is counted already */
+        if (t->in.state == 0 ? t->asked == 0 : !(t->in.flags & PARSER_ASKED))
+                talk_ask(t, 1, t->begun_at, last_at, 0);
+        t->in = fresh;
+        t->missed = TALK_MISSED;
+}
+
+/* A response begins to which no request was seen. */
+EXCHANGE_INLINE void talk_ask_unseen(struct talk *t, __u32 n) {
+        talk_ask(t, n, t->begun_at, t->begun_at, 0);
+}
+
+/* Does the parser resume with what is read at this position, which begins so? Where all before it was read and answered, and nothing waits to
+ * be sent, it is the beginning of a request, unless it does not look like one. */
+EXCHANGE_INLINE int talk_resumes(struct talk *t, __u32 position, __u64 bytes, __u32 length, __u32 unsent) {
+        const struct parser fresh = {};
+
+        if (position != t->in_pos || t->asked > 0 || unsent > 0 || protocol_detect(bytes, length) != t->protocol)
+                return 0;
+        talk_end_unseen(t);
+        t->in = fresh;
+        t->missed = TALK_FOLLOWED;
+        return 1;
 }
 
 /* The application returns from reading. */
@@ -338,13 +399,13 @@ EXCHANGE_INLINE void talk_hang_up(struct talk *t, struct exchange *x, __u64 now,
 #define TALK_WHOLE_MAX 65536U
 
 EXCHANGE_INLINE int talk_is_whole(const struct talk *t, const struct exchange *x, __u32 bytes, int complete) {
-        return !protocol_is_framed(t->protocol) && t->asked == 1 && !(t->flags & (TALK_ANSWERING | TALK_PUSHES)) &&
+        return !protocol_is_framed(t->protocol) && t->asked == 1 && !t->missed && !(t->flags & (TALK_ANSWERING | TALK_PUSHES)) &&
                 t->in.state == 0 && x->n_marks == 0 && complete && bytes < TALK_WHOLE_MAX;
 }
 
 /* Do these bytes belong to the answer before: nothing else was asked, and nobody knows where it ends? */
 EXCHANGE_INLINE int talk_is_more(const struct talk *t) {
-        return t->asked == 0 && !(t->flags & (TALK_ANSWERING | TALK_PUSHES)) && t->out.state == 0 &&
+        return t->asked == 0 && t->missed != TALK_MISSED && !(t->flags & (TALK_ANSWERING | TALK_PUSHES)) && t->out.state == 0 &&
                 (t->flags & TALK_ASTRAY || !protocol_is_framed(t->protocol));
 }
 
@@ -373,7 +434,8 @@ EXCHANGE_INLINE void talk_begins(struct talk *t, struct talk_piece *piece) {
         if (piece->begun >= t->asked && protocol_is_framed(t->protocol) && t->in.state != 0 && !(t->in.flags & PARSER_ASKED)) {
                 talk_ask(t, 1, t->begun_at, t->begun_at, 0);
                 t->in.flags |= PARSER_ASKED;
-        }
+        } else if (piece->begun >= t->asked && t->missed)
+                talk_ask_unseen(t, 1);
         piece->begun++;
         if (piece->begun > t->asked || talk_is_excluded(t, piece->begun - 1))
                 return;
@@ -416,9 +478,11 @@ PARSER_FUNCTION __u32 talk_answer_bytes(struct talk *t, __u32 at, __u32 end, str
         /* Each that ended, without the one that had begun before, and the one that has not ended */
         after = t->out.state != 0 && !(t->out.flags & PARSER_UNASKED);
         n += after - before;
-        if (!protocol_is_framed(t->protocol))
+        if (!protocol_is_framed(t->protocol)) {
                 piece->begun += n;
-        else if (n == 1)
+                if (t->missed == TALK_MISSED && piece->begun > t->asked)
+                        talk_ask_unseen(t, piece->begun - t->asked);
+        } else if (n == 1)
                 talk_begins(t, piece);
         if (meaning & PARSED_STREAM && !(piece->begun > 0 ? talk_is_excluded(t, piece->begun - 1) : t->flags & TALK_EXCLUDED))
                 piece->streams++;
@@ -507,5 +571,7 @@ EXCHANGE_INLINE __u32 talk_answers(struct talk *t, const struct talk_piece *piec
                 return complete ? t->asked : piece->begun;
         }
 
+        if (t->missed && complete && piece->begun > 0)
+                t->missed = TALK_MISSED_ANSWERED;
         return piece->begun;
 }

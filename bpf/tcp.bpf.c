@@ -243,8 +243,9 @@ static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
         struct qos_owner owner;
         struct qos_unit *u;
 
-        /* No file: a socket of the kernel's own, whose reader may be any task */
-        if (!sk || !task_owner(&owner) || !sk->sk_socket || !sk->sk_socket->file)
+        /* No process has locked the socket: the kernel reads for it (kTLS, sockmap), in the midst of any task. No file: a socket of the
+         * kernel's own, whose reader may be any task */
+        if (!sk || !sk->sk_lock.owned || !task_owner(&owner) || !sk->sk_socket || !sk->sk_socket->file)
                 return NULL;
         u = unit_get(&owner);
         return u ? conn_learn(sk, sock_kind(sk), &owner, u) : NULL;
@@ -282,7 +283,7 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct c
         struct qos_unit *u;
         struct sock *sk;
         struct conn *c;
-        __u32 copied, offset, what;
+        __u32 copied, unsent, offset, what;
 
         sk = skb->sk;
         if (!sk)
@@ -306,7 +307,7 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct c
         if (!u)
                 return 0;
         cost_begin(cost, &c->owner, u);
-        if (c->kind == CONN_SERVER && c->found) {
+        if (c->kind == CONN_SERVER && c->found && sk->sk_lock.owned) {
                 u = conn_claim(sk, c, u);
                 if (!u)
                         return 0;
@@ -318,6 +319,7 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct c
         if (bpf_core_read(&offset, sizeof(offset), &skb->cb) < 0)
                 return 0;
         copied = tp->copied_seq;
+        unsent = tp->write_seq - tp->snd_nxt;
         offset = copied - offset;
         if (len <= 0 || offset >= skb->len || (__u32) len > skb->len - offset)
                 return 0;
@@ -328,13 +330,13 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct c
         else if (c->x.flags & EXCHANGE_MUXED)
                 what = CONTENT_MUXED;
         else
-                what = content_parse(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
+                what = content_parse(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
         if (what == CONTENT_SEALED) {
                 if (watch_get(&c->owner))
                         unsealed_bind(sk, c, u);
-                content_unseal(skb, c, copied, (__u64) offset << 32 | (__u32) len);
+                content_unseal(skb, c, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
         } else if (what == CONTENT_MUXED)
-                content_mux(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
+                content_mux(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
         return 0;
 }
 
@@ -349,10 +351,60 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
 
 /* ---- departure ------------------------------------------------------------------------------------------------ */
 
+/* The application has read up to this position, and no program has run for that: at the latest now. Apart, for the room on the stack. */
+static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c, struct qos_unit *u, __u32 copied) {
+        struct exchange_effect effect = {};
+        __u64 now = bpf_ktime_get_ns();
+        struct talk *t = NULL;
+        struct tls *s = NULL;
+        struct h2 *h = NULL;
+        struct seal *seal;
+        struct place p;
+
+        if (!sk || !c || !u)
+                return 0;
+        if (c->x.flags & EXCHANGE_DONE)
+                return 0;
+        if (c->x.flags & EXCHANGE_PARSED)
+                t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_MUXED)
+                h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_SEALED) {
+                seal = bpf_sk_storage_get(&seals, sk, 0, 0);
+                /* Of what is known in the clear the library's calls tell what was read */
+                if (seal && seal->key.ssl == 0)
+                        s = &seal->tls;
+                if (!s)
+                        return 0;
+        }
+
+        bpf_spin_lock(&c->lock);
+        read_apply(&c->x, t, h, s, now, copied, 0, &effect);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+
+        u = effect.in_flight != 0 || effect.overlap ? place_get(u, &p) : NULL;
+        if (!u)
+                return zero();
+        window_enter(u, now);
+        share_apply(u, p.share, &effect);
+        return zero();
+}
+
+/* The handshake has ended, and no program has run for that. */
+static __attribute__((noinline)) int established_missed(struct conn *c, struct qos_unit *u) {
+        if (!c || !u)
+                return 0;
+        window_enter(u, bpf_ktime_get_ns());
+        window_count(u, QOS_CELL_ACCEPTED, 1);
+        conn_count(c, u, true);
+        return zero();
+}
+
 static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cost) {
         struct exchange_effect effect = {};
         struct departure d = {};
-        __u32 snd_nxt, written_end, class = 0;
+        __u32 snd_nxt, written_end, copied, class = 0;
         struct segment segment;
         struct qos_unit *u;
         struct tcp_sock *tp;
@@ -412,6 +464,13 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
                 }
                 return 1;
         }
+
+        /* What the application had read by then it has read before this leaves */
+        copied = tcp_read_end(tp, sk->state);
+        if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
+                read_missed((struct sock*) tp, c, u, copied);
+        if (!c->counted && c->x.flags & EXCHANGE_FRESH && sk->state == TCP_ESTABLISHED)
+                established_missed(c, u);
 
         bpf_spin_lock(&c->lock);
         d.bytes = exchange_leave(&c->x, segment.seq + segment.len, snd_nxt);
@@ -542,7 +601,8 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         struct h2 *h = NULL;
         __u32 copied, unsent;
         struct place p;
-        __u64 now, first_at, last_at;
+        bool asks;
+        __u64 now;
 
         if (!sk || !cost)
                 return 0;
@@ -566,20 +626,17 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
                 /* Fast open: read before the handshake has ended. What came so far is all that ever came */
                 conn_accept(c, u, tp, tp->rcv_nxt - (__u32) tp->bytes_received, now);
 
-        if (c->found) {
+        if (c->found && sk->sk_lock.owned) {
                 u = conn_claim(sk, c, u);
                 if (!u)
                         return 0;
         }
 
-        copied = tp->copied_seq;
+        copied = tcp_read_end(tp, sk->__sk_common.skc_state);
         /* Splice passes here once more for the FIN, which has a position but no byte. Where that is the first that is seen
          * of a connection it was idle, or nothing tells that it was not */
-        if (copied == tp->rcv_nxt && fin_received(sk)) {
-                if (!(c->x.flags & EXCHANGE_READ_KNOWN))
-                        return 0;
-                copied--;
-        }
+        if (copied != tp->copied_seq && !(c->x.flags & EXCHANGE_READ_KNOWN))
+                return 0;
         unsent = tp->write_seq - tp->snd_nxt;
 
         if (c->x.flags & EXCHANGE_PARSED)
@@ -593,46 +650,16 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
                         if (o && o->talk.protocol != PROTOCOL_PLAIN)
                                 return READ_UNSEALED;
                 }
-        } else if (c->x.flags & EXCHANGE_MUXED) {
+        } else if (c->x.flags & EXCHANGE_MUXED)
                 h = bpf_sk_storage_get(&muxes, sk, 0, 0);
-                if (h && exchange_distance(copied, h->in_pos) > 0) {
-                        mux_give_up(c, h, u);
-                        c->tries = TRIES_MAX;
-                        h = NULL;
-                }
-        }
 
         bpf_spin_lock(&c->lock);
-        if (s && exchange_distance(copied, s->in_pos) > 0) {
-                s->certain = 0;
-                c->x.flags &= ~EXCHANGE_SEALED;
-                c->tries = TRIES_MAX;
-                s = NULL;
-        }
-        /* Read without passing requests_content: spliced */
-        if (t && exchange_distance(copied, t->in_pos) > 0) {
-                talk_give_up(t, &c->x, &effect);
-                c->tries = TRIES_MAX;
-                t = NULL;
-        }
-        if (t) {
-                exchange_take(&c->x, copied, &first_at, &last_at);
-                talk_read(t, now);
-                talk_settle(t, &c->x, now, unsent == 0, &effect);
-        } else if (h) {
-                exchange_take(&c->x, copied, &first_at, &last_at);
-                h2_settle(h, &c->x, now, &effect);
-        } else if (s && !s->asks)
-                exchange_pass(&c->x, copied, &effect);
-        else {
-                exchange_read(&c->x, now, copied, unsent, &effect);
-                if (s)
-                        s->asks = 0;
-                if (o) {
-                        o->came_first_at = c->x.first_at;
-                        o->came_last_at = c->x.last_at;
-                        o->asked = c->x.open_at != 0;
-                }
+        asks = !s || s->asks;
+        read_apply(&c->x, t, h, s, now, copied, unsent, &effect);
+        if (o && asks) {
+                o->came_first_at = c->x.first_at;
+                o->came_last_at = c->x.last_at;
+                o->asked = c->x.open_at != 0;
         }
         p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -669,7 +696,7 @@ static __always_inline int socket_is_read(struct sock *sk, struct cost *cost) {
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 0;
-        copied = tp->copied_seq - (tp->copied_seq == tp->rcv_nxt && fin_received(sk));
+        copied = tcp_read_end(tp, sk->__sk_common.skc_state);
         /* Read without passing requests_content: spliced */
         return exchange_distance(copied, c->x.read_end) > 0 ? client_has_read(sk, c, u, copied, true) : 0;
 }
@@ -712,6 +739,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
         struct qos_unit *u;
         struct conn *c;
         struct place p;
+        __u32 copied;
         __u64 now;
 
         if (new_state == TCP_LISTEN) {
@@ -757,21 +785,22 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 return s ? unsealed_forget(sk, s) : 0;
         }
         cost_begin(cost, &c->owner, u);
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 0;
+        copied = tcp_read_end(tp, old_state);
         if (c->kind == CONN_CLIENT) {
                 /* shutdown() for writing alone may be part of a question */
                 if (new_state == TCP_CLOSE || new_state == TCP_CLOSE_WAIT ||
                     (new_state == TCP_FIN_WAIT1 && sk->sk_shutdown == SHUTDOWN_MASK))
-                        client_ends(c, u, sk->sk_err, old_state, new_state);
+                        client_ends(c, u, sk->sk_err, old_state, (__u64) copied << 32 | new_state);
                 return 0;
         }
-        tp = bpf_skc_to_tcp_sock(sk);
-        if (!tp)
-                return 0;
 
         now = bpf_ktime_get_ns();
 
         if (new_state == TCP_ESTABLISHED && old_state == TCP_SYN_RECV) {
-                __u32 zero = 0, copied = tp->copied_seq, window_end = tp->rcv_wup + tp->rcv_wnd;
+                __u32 zero = 0, window_end = tp->rcv_wup + tp->rcv_wnd;
                 struct handover *h = bpf_map_lookup_elem(&handovers, &zero);
 
                 window_enter(u, now);
@@ -811,8 +840,10 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 struct talk *t = NULL;
                 struct seal *s = NULL;
                 struct h2 *h = NULL;
-                bool muxed;
+                bool muxed, missed;
 
+                if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
+                        read_missed(sk, c, u, copied);
                 if (c->x.flags & EXCHANGE_PARSED)
                         t = bpf_sk_storage_get(&talks, sk, 0, 0);
                 else if (c->x.flags & EXCHANGE_MUXED)
@@ -826,6 +857,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                                 t = &o->talk;
                 }
                 muxed = o && o->talk.protocol == PROTOCOL_HTTP2;
+                missed = (t && t->missed) || (h && h->in.synced != H2_SYNCED);
 
                 bpf_spin_lock(&c->lock);
                 if (s && t) {
@@ -873,7 +905,9 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 if (!u)
                         return 0;
                 window_enter(u, now);
-                if (effect.unanswered) {
+                if (effect.unanswered && missed)
+                        window_count(u, QOS_CELL_DROPS, effect.unanswered); /* what was missed may have been no request */
+                else if (effect.unanswered) {
                         __u32 cell = end_cell(sk->sk_err, old_state);
 
                         /* Who tells something to one that only listens, and hangs up, has not given up */

@@ -111,6 +111,7 @@ struct tls {
         __u8 farewell;          /* all that was asked since then may be one */
         __u8 plain;             /* known without guessing: it is not HTTP/2 … */
         __u8 certain;           /* … and which records of the client are requests */
+        __u8 missed;            /* 1: bytes were read that were not seen, where the next record begins is not known (tls_resumes()) */
 };
 
 /* By the first bytes of a question, as protocol_detect(): a greeting, or the middle of a talk. */
@@ -176,6 +177,39 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
         }
 
         return 0;
+}
+
+/* The application has read up to this position, and not all of that was seen: the kernel has skipped a run of the program that sees it. */
+EXCHANGE_INLINE void tls_miss(struct tls *t, __u32 position) {
+        const struct tls_side fresh = {};
+        __u32 n = position - t->in_pos;
+
+        t->in_pos = position;
+        /* In the middle of a record: nothing is lost */
+        if (!t->missed && n <= t->in.left) {
+                t->in.left -= n;
+                t->asks |= t->in.application;
+                return;
+        }
+        t->in = fresh;
+        t->missed = 1;
+        t->certain = 0;
+        if (t->phase == TLS_ESTABLISHED)
+                t->asks = 1;
+}
+
+/* Are records followed again from this position on, where what is read begins so? As talk_resumes(). */
+EXCHANGE_INLINE int tls_resumes(struct tls *t, __u32 position, __u64 bytes, __u32 length, __u32 unsent) {
+        __u32 type = bytes & 0xff, body = (bytes >> 24 & 0xff) << 8 | (bytes >> 32 & 0xff);
+
+        if (position != t->in_pos || unsent > 0 || length < TLS_HEADER_SIZE || type < TLS_CHANGE_CIPHER || type > TLS_APPLICATION ||
+            (bytes >> 8 & 0xff) != 3 || body == 0 || body > TLS_RECORD_MAX)
+                return 0;
+        t->missed = 0;
+        /* What was missed had the end of the handshake in it */
+        if (type == TLS_APPLICATION && !TLS_IS_FINISHED(body))
+                t->phase = TLS_ESTABLISHED;
+        return 1;
 }
 
 /* A ClientHello, behind which TLS begins, or the header of its record alone, which libraries read first. */
