@@ -121,23 +121,31 @@ static __attribute__((noinline)) __u32 unix_newest_length(struct sock *sk) {
         return length;
 }
 
-/* An answer was queued at the peer of this one. */
-static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c, struct qos_unit *u) {
+/* An answer was queued at the peer of this one: at this time; 0: now. */
+static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c, struct qos_unit *u, __u64 at) {
         struct exchange_effect effect = {};
         struct booking book = {};
+        __u64 now, late;
         __u32 queued;
-        __u64 now;
 
         if (!sk || !c || !u)
                 return 0;
         queued = sk->sk_receive_queue.qlen;
         now = bpf_ktime_get_ns();
+        late = at != 0 && at < now ? now - at : 0;
 
         bpf_spin_lock(&c->lock);
-        if (c->x.n_marks > 0 && queued == 0)
+        /* It is booked now, with the times that it had then */
+        if (late > 0 && c->x.last_at != 0) {
+                c->x.first_at += late;
+                c->x.last_at += late;
+        }
+        c->x.read_at += late;
+        if (c->x.n_marks > 0 && queued == 0 && late == 0)
                 /* Spliced out of the socket. When, nobody saw: at the latest now */
                 exchange_read(&c->x, now, c->x.in_end, 0, &effect);
-        c->heard_out = c->kept_at >= c->x.read_at && c->x.n_marks > 0 && c->x.mark_at[0] >= c->kept_at;
+        /* Should it be noted after all (at), that is no part of what is asked next */
+        c->heard_out = at != 0 || (c->x.n_marks > 0 && (c->heard_out || (c->kept_at >= c->x.read_at && c->x.mark_at[0] >= c->kept_at)));
         exchange_depart(&c->x, now, 0, true, &effect);
         book.first_at = c->x.last_at == 0 ? 0 : c->x.first_at;
         book.last_at = c->x.last_at;
@@ -160,6 +168,11 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
         } else if (effect.grown)
                 share_book_more(u, &book);
         return 0;
+}
+
+/* Has the client read the answer to what is asked, while nobody has noted that it was queued? */
+static __always_inline bool unix_is_unnoted(const struct unix_conn *c) {
+        return c->x.state == EXCHANGE_ASKED && c->kept_at != 0 && c->kept_at >= c->x.read_at;
 }
 
 /* That was noted: the client's socket need not know of it any more. */
@@ -238,7 +251,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct cost 
         c->found = 1;
         bpf_spin_unlock(&c->lock);
 
-        unix_depart(sk, c, u);
+        unix_depart(sk, c, u, 0);
         share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, bytes);
         return 0;
 }
@@ -433,11 +446,20 @@ static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
                         return 0;
                 cost_begin(cost, &c->owner, u);
 
+                /* The client has read the answer, and goes on: that it was queued is noted by nobody, or late */
+                if (peer && unix_is_unnoted(c)) {
+                        unix_depart(sk, c, u, c->kept_at);
+                        unix_forget(peer, c);
+                }
                 queued = sk->sk_receive_queue.qlen;
                 length = c->x.state == EXCHANGE_ASKED ? unix_newest_length(sk) : 0;
                 now = bpf_ktime_get_ns();
                 bpf_spin_lock(&c->lock);
                 before = c->x.tail_at;
+                /* Nothing waits for an answer, and all that came was read: then this has not been, and the run for what was read was
+                 * skipped by the kernel */
+                if (c->heard > 0 && queued > 0 && c->x.state != EXCHANGE_ASKED && c->x.n_marks == 0)
+                        c->heard = 0;
                 if (c->heard > 0)
                         c->heard--; /* it was read, or is being read, by somebody who did not sleep */
                 else if (queued > 0)
@@ -456,6 +478,9 @@ static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
                 return unix_depart_late(sk);
         }
         if (c && c->kind == UNIX_CLIENT) {
+                /* The run for the answer before, which is booked, was skipped: this is the next one, which is not read yet */
+                if (c->heard == UNIX_HEARD_BOOKED && c->x.state == EXCHANGE_ASKED && sk->sk_receive_queue.qlen > 0)
+                        c->heard = UNIX_HEARD_NOTED;
                 us = bpf_skc_to_unix_sock(peer);
                 if (us)
                         unix_client_hears(c, us, false, cost);
@@ -468,7 +493,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
         if (!u)
                 return 0;
         cost_begin(cost, &c->owner, u);
-        unix_depart(peer, c, u);
+        unix_depart(peer, c, u, 0);
         if (c->kept_at != 0)
                 unix_forget(sk, c);
         return 0;
@@ -517,6 +542,9 @@ static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct un
                 kept = bpf_sk_storage_get(&unix_unnoted, client, 0, 0);
         farewell = client && unix_has_farewell(sk);
         now = bpf_ktime_get_ns();
+        /* It has read the answer: should that be noted yet, unix_depart_late() finds nothing to do */
+        if (kept && unix_is_unnoted(c) && __sync_lock_test_and_set(&kept->owner.generation, 0) != 0)
+                unix_depart(sk, c, u, c->kept_at);
 
         bpf_spin_lock(&c->lock);
         ignored = exchange_is_ignored(&c->x, now);
@@ -525,9 +553,6 @@ static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct un
         exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
         bpf_spin_unlock(&c->lock);
         if (!effect.unanswered)
-                return 0;
-        /* It has read the answer, which counts when it is noted: unix_depart_late() */
-        if (kept && kept->owner.generation != 0)
                 return 0;
         share = share_now(u, c->share);
         /* Some only listen, see requests_unix_open() */
