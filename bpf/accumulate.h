@@ -222,3 +222,57 @@ WINDOW_INLINE void window_move(struct qos_unit *u, __u32 distribution, __u64 boo
                 window_forget(u, distribution, booked_at, old_nsec);
         window_shift(u, distribution, old_nsec, nsec, 1);
 }
+
+/* What happens to a unit's connections changes this, sooner or later. */
+WINDOW_INLINE __u64 window_activity(const struct qos_unit *u) {
+        return u->sums[QOS_SUM_BYTES_IN] * 3 + u->sums[QOS_SUM_BYTES_OUT] * 5 + u->opened * 7 + u->in_flight * 11 + u->open * 13;
+}
+
+/* Before all connections are summed up. */
+WINDOW_INLINE void window_sum_begin(struct qos_unit *u) {
+        u->summed.activity = window_activity(u);
+        u->summed.begun = u->opened;
+}
+
+WINDOW_INLINE void window_sum(struct qos_unit *u, __u64 session, __s64 open, __s64 in_flight) {
+        struct qos_summed *s = &u->summed;
+
+        if (s->session != session) {
+                s->session = session;
+                s->open = s->in_flight = 0;
+        }
+        s->open += open;
+        s->in_flight += in_flight;
+}
+
+/* After that: corrects the gauges. Connections go on meanwhile. Of those in the gauge that were not summed up, so many at most were opened since
+ * that began: all others have been closed, and nobody has seen it. A program that has changed a connection may be about to change the
+ * gauge, so it is as much as was too much the last time, too. Of what is in flight there is no such bound: that is corrected where nothing has
+ * happened in the meantime. */
+GRID_FUNCTION int window_reconcile(struct qos_unit *u, __u64 session) {
+        struct qos_summed *s;
+        __s64 more, correct;
+        int quiet;
+
+        GRID_EXPECT(u);
+        s = &u->summed;
+        quiet = window_activity(u) == s->activity;
+        if (s->session != session)
+                s->open = s->in_flight = 0;
+
+        more = *(volatile __s64*) &u->open;
+        more -= (__s64) (*(volatile __u64*) &u->opened - s->begun) + s->open;
+        if (more < 0 && !quiet)
+                more = 0;
+        correct = more == s->more_open || (more > 0 && s->more_open > more) ? more : more > 0 && s->more_open > 0 ? s->more_open : 0;
+        if (correct != 0)
+                __sync_fetch_and_add(&u->open, -correct);
+        s->more_open = more - correct;
+
+        more = quiet ? u->in_flight - s->in_flight : 0;
+        correct = more == s->more_in_flight ? more : 0;
+        if (correct != 0)
+                window_fly(u, (__s32) -correct);
+        s->more_in_flight = more - correct;
+        return 0;
+}

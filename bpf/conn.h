@@ -225,6 +225,8 @@ static __always_inline void conn_count(struct conn *c, struct qos_unit *u, bool 
         if (!u)
                 return;
         window_enter(u, bpf_ktime_get_ns());
+        if (open)
+                __sync_fetch_and_add(&u->opened, 1); /* first, see window_reconcile() */
         __sync_fetch_and_add(&u->open, open ? 1 : -1);
 }
 
@@ -239,6 +241,8 @@ static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, _
                 return 0;
         window_enter(u, bpf_ktime_get_ns());
         share_apply(u, share_now(u, share), &effect);
+        if (open > 0)
+                __sync_fetch_and_add(&u->opened, open);
         __sync_fetch_and_add(&u->open, open);
         return 0;
 }

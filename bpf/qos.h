@@ -87,6 +87,7 @@ enum qos_cell {
         QOS_CELL_LISTEN_DROPS,          /* connection attempts that came while the queue of their listener was full */
         QOS_CELL_RETRANSMITS,           /* segments (tcp_retransmit_skb) */
         QOS_CELL_DROPS,                 /* events of this unit that could not be booked */
+        QOS_CELL_MISSED,                /* runs of programs that the kernel has skipped since the unit was attached, of the whole machine */
         QOS_CELLS,
 };
 
@@ -273,6 +274,18 @@ struct qos_open {
         __u32 rows[QOS_ROWS + 1]; /* of these, and of what is not in the unit's figures; 0: unused */
 };
 
+/* What the connections of a unit have in its gauges, as requests_gauges sums it up. A program that was skipped (QOS_CELL_MISSED) leaves in them
+ * what it would have taken away. */
+struct qos_summed {
+        __u64 session;          /* of the iterator; another one than the last: there are no connections */
+        __u64 begun;            /* qos_unit.opened when the iterator began … */
+        __u64 activity;         /* … and what had happened by then (window_activity()) */
+        __s64 open;
+        __s64 in_flight;
+        __s64 more_open;        /* the gauges had so much more the last time, at least */
+        __s64 more_in_flight;
+};
+
 /* The map of one unit: the only element of an mmapped, frozen array. Written by BPF programs alone, concurrently, with
  * atomic operations on single words. A reader takes the count of a distribution from the sum of its bins, which are
  * each added to once per sample: there is no second word that could disagree. */
@@ -310,6 +323,9 @@ struct qos_unit {
         struct qos_row_name names[QOS_ROWS + 1]; /* by number; 0: the first endpoint */
         struct qos_row rows[QOS_ROWS];          /* by number - 1 */
         struct qos_challengers challengers;
+        struct qos_summed summed;
+        __u64 opened;                           /* connections that were added to the gauge */
+        __u64 missed;                           /* QOS_STATISTIC_RUNS_MISSED, as far as it is in QOS_CELL_MISSED */
         __u32 folds;                            /* odd while a row becomes part of the rest */
         __u32 retired;                          /* 1: what is in here is no longer all that is the unit's, or nobody adds to it. For
                                                  * those who were given the map to read (GetView) */
@@ -419,6 +435,7 @@ enum qos_statistic {
         QOS_STATISTIC_UNSEALED_LOST,    /* no room for a sealed connection whose plaintext is seen: it is counted by its records */
         QOS_STATISTIC_THREADS_LOST,     /* no storage for a thread: its time is in no state, or its faults are not counted */
         QOS_STATISTIC_BLOCKS_LOST,      /* no room for a request to a block device: it is not counted */
+        QOS_STATISTIC_RUNS_MISSED,      /* the kernel has skipped runs of programs; written by the daemon, for units_count_missed() */
         QOS_STATISTICS,
 };
 

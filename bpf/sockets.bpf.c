@@ -381,3 +381,71 @@ int requests_share(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 conn_move(sk, c, &owner);
         return 0;
 }
+
+/* As units has */
+#define UNITS 256
+
+static long gauges_begin_step(__u64 i, void *data) {
+        __u32 slot = i;
+        const struct qos_nest *nest = bpf_map_lookup_elem(&nests, &slot);
+        struct qos_owner owner = { .slot = slot, .generation = nest ? nest->generation : 0 };
+        struct qos_unit *u = owner.generation ? unit_get(&owner) : NULL;
+
+        if (u)
+                window_sum_begin(u);
+        return 0;
+}
+
+static long gauges_end_step(__u64 i, void *data) {
+        const __u64 *session = data;
+        __u32 slot = i;
+        const struct qos_nest *nest = bpf_map_lookup_elem(&nests, &slot);
+        struct qos_owner owner = { .slot = slot, .generation = nest ? nest->generation : 0 };
+        struct qos_unit *u = owner.generation ? unit_get(&owner) : NULL;
+
+        if (!u)
+                return 0;
+        window_enter(u, bpf_ktime_get_ns());
+        window_reconcile(u, *session);
+        return 0;
+}
+
+/* The gauges of connections as they are, where the kernel has skipped a program that would have changed them. */
+SEC("iter/bpf_sk_storage_map")
+int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        struct unsealed_mux *m;
+        struct place p;
+        __s32 in_flight;
+        struct qos_unit *u;
+        struct conn *c;
+        struct seal *s;
+        __u32 open;
+
+        if (ctx->meta->seq_num == 0)
+                bpf_loop(UNITS, gauges_begin_step, NULL, 0);
+        if (!sk) {
+                bpf_loop(UNITS, gauges_end_step, &session.id, 0);
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || c->kind != CONN_SERVER)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        p.owner = c->owner;
+        p.share = c->share;
+        in_flight = c->in_flight;
+        open = c->counted;
+        bpf_spin_unlock(&c->lock);
+        u = unit_get(&p.owner);
+        if (!u)
+                return 0;
+        s = c->x.flags & EXCHANGE_SEALED ? bpf_sk_storage_get(&seals, sk, 0, 0) : NULL;
+        m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed_muxes, &s->key) : NULL;
+        if (m && owner_equal(&m->owner, &p.owner))
+                in_flight += m->counted;
+        window_sum(u, session.id, open, p.share & SHARE_ALONE ? 0 : in_flight);
+        return 0;
+}

@@ -165,8 +165,24 @@ int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
         return 0;
 }
 
-/* Tells those who were given the map of a unit that it is of no use any more: once it is frozen only a program can. Runs over all
- * of nests. */
+/* Counts the runs that the kernel has skipped since this was last done. */
+static __attribute__((noinline)) int units_count_missed(struct qos_unit *u) {
+        __u32 which = QOS_STATISTIC_RUNS_MISSED;
+        __u64 *missed, old;
+
+        missed = bpf_map_lookup_elem(&statistics, &which);
+        if (!u || !missed)
+                return 0;
+        old = __sync_lock_test_and_set(&u->missed, *missed);
+        if (*missed <= old)
+                return 0; /* nothing is new, or the programs are */
+        window_enter(u, bpf_ktime_get_ns());
+        window_count(u, QOS_CELL_MISSED, *missed - old);
+        return 0;
+}
+
+/* What the daemon has to say to a unit's map, in which only programs can write once it is frozen: that runs of programs were skipped, and, to
+ * those who were given the map, that it is of no use any more. Runs over all of nests. */
 SEC("iter/bpf_map_elem")
 int units_retire(struct bpf_iter__bpf_map_elem *ctx) {
         const struct qos_nest *nest = ctx->value;
@@ -174,12 +190,15 @@ int units_retire(struct bpf_iter__bpf_map_elem *ctx) {
         struct qos_owner owner = {};
         struct qos_unit *u;
 
-        if (!nest || !slot || !(nest->flags & QOS_NEST_RETIRED))
+        if (!nest || !slot || nest->generation == 0)
                 return 0;
         owner.slot = *slot;
         owner.generation = nest->generation;
         u = unit_get(&owner);
-        if (u)
+        if (!u)
+                return 0;
+        units_count_missed(u);
+        if (nest->flags & QOS_NEST_RETIRED)
                 __sync_lock_test_and_set(&u->retired, 1);
         return 0;
 }

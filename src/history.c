@@ -20,7 +20,8 @@
 /* In the byte of the schema. */
 #define RECORD_AMOUNTS 0x80U
 #define RECORD_VIOLATED 0x40U
-#define RECORD_SCHEMA 0x3fU
+#define RECORD_MISSED 0x20U
+#define RECORD_SCHEMA 0x1fU
 #define BITMAP_SIZE ((HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS + 7) / 8)
 
 /* Where there is no room, distributions lose precision down to this first, two bins an octave, from which quantiles can still be told
@@ -284,7 +285,7 @@ void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Me
                 if (metric_is_kept(m))
                         *(uint64_t*) ((char*) ret + m->offset) = s->values[n++];
 
-        window_judge(s->overlaps, &ret->requests);
+        window_judge(s->overlaps, s->missed, &ret->requests);
         step_get_contention(s, &ret->contention);
 
         if (server->count != ABSENT && s->covered > 0)
@@ -323,6 +324,7 @@ static void step_add(HistoryStep *s, const HistoryStep *later) {
         for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
                 s->amounts[i] += later->amounts[i];
         s->violated = s->violated || later->violated;
+        s->missed = s->missed || later->missed;
 
         for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
                 s->measured[i] = s->measured[i] && later->measured[i];
@@ -461,7 +463,8 @@ static size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *re
                 if (s->measured[i])
                         present[(n + i) / 8] |= 1U << (n + i) % 8;
 
-        *p++ = (uint8_t) (s->distributions[0].schema - WINDOW_BINS_SCHEMA_MIN) | (step_has_amounts(s) ? RECORD_AMOUNTS : 0) | (s->violated ? RECORD_VIOLATED : 0);
+        *p++ = (uint8_t) (s->distributions[0].schema - WINDOW_BINS_SCHEMA_MIN) | (step_has_amounts(s) ? RECORD_AMOUNTS : 0) | (s->violated ? RECORD_VIOLATED : 0) |
+                (s->missed ? RECORD_MISSED : 0);
         p = put_number(p, s->index);
         p = put_number(p, s->timestamp / NSEC_PER_MSEC);
         p = put_number(p, level_nsec[level] - s->covered);
@@ -523,6 +526,7 @@ static int record_read(const uint8_t *rest, size_t size, HistoryLevel level, His
         first = get_byte(&in);
         schema = (int) (first & RECORD_SCHEMA) + WINDOW_BINS_SCHEMA_MIN;
         ret->violated = first & RECORD_VIOLATED;
+        ret->missed = first & RECORD_MISSED;
         ret->index = get_number(&in);
         msec = get_number(&in);
         missing = get_number(&in);
@@ -754,6 +758,7 @@ static int level_put(History *h, HistoryLevel level, const HistoryStep *step) {
                         s.timestamp = before.timestamp;
                         amounts_keep(s.amounts, before.amounts);
                         s.violated = s.violated || before.violated;
+                        s.missed = s.missed || before.missed;
                         (void) history_splice(h, level, p.offset, p.length, NULL, 0);
                         break;
                 }

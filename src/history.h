@@ -70,6 +70,7 @@ typedef struct HistoryStep {
         WindowBins distributions[HISTORY_DISTRIBUTIONS]; /* on one grid all of them */
         uint64_t amounts[_HISTORY_AMOUNT_MAX];
         bool violated;                  /* a threshold was, at some time in it */
+        bool missed;                    /* the kernel has skipped runs of programs */
 } HistoryStep;
 
 typedef struct History History;

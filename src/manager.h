@@ -75,6 +75,8 @@ struct Manager {
         uint64_t oldest_session;
         uint64_t gauge_sessions[QOS_GAUGES];
         uint64_t udp_expired_at;        /* … when it was looked at what was asked over UDP */
+        uint64_t missed_at;             /* … when it was noticed that the kernel has skipped runs of programs; 0: it was not */
+        uint64_t reconciled_at;         /* … when the gauges were last corrected for that */
 };
 
 /* Everything but the buses: no system bus is connected to, nothing listened on. Takes over what a previous run left. */

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <sys/utsname.h>
 #include <systemd/sd-daemon.h>
 
 #include "contention.h"
@@ -178,6 +179,8 @@ static const struct {
                                    "accept queue and its limit" },
         [PROGRAM_OLDEST]       = { "requests_oldest",     "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
                                    "age of the oldest request in flight" },
+        [PROGRAM_GAUGES]       = { "requests_gauges",     "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
+                                   "open connections and requests in flight where the kernel has skipped a program" },
         [PROGRAM_SHARE]        = { "requests_share",      "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
                                    "which endpoint connections older than the attach belong to, ports that are excluded while connections are open" },
         [PROGRAM_SHARE_UDP]    = { "requests_share_udp",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_UDP_SOCKETS,
@@ -191,7 +194,7 @@ static const struct {
         [PROGRAM_UDP_EXPIRE]   = { "requests_udp_expire", "requests", "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_UDP_ASKED,
                                    "what a unit has asked over UDP in vain" },
         [PROGRAM_RETIRE]       = { "units_retire",        "units",    "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_NESTS,
-                                   "maps of units that are given to other programs" },
+                                   "runs of programs that the kernel has skipped (drops), and maps of units that are given to other programs" },
         [PROGRAM_LIBRARY_EGRESS] = { "library_egress",    "tls",      "cgroup_skb/egress",            HOOK_CGROUP_EGRESS,  0,
                                    "when answers inside TLS leave" },
         [PROGRAM_LIBRARY_ENTER] = { "library_enter",      "tls",      "uprobe.multi/libssl",          HOOK_LIBRARY,        0,
@@ -311,6 +314,7 @@ struct Probe {
         char *reasons[_PROGRAM_MAX];            /* why a program does not work */
         char *failure;                          /* why nothing does */
         bool started;
+        uint64_t missed;                        /* runs of programs, as the units' maps have them */
         bool store_complained;
 
         int unit_fds[UNITS_MAX_LIMIT];
@@ -1229,6 +1233,34 @@ static int unit_map_view(int fd, struct qos_unit **ret) {
         return 0;
 }
 
+/* Runs of a program that the kernel has skipped, as the same one was under way on the same CPU. */
+static uint64_t program_get_missed(Probe *p, Program i) {
+        struct bpf_prog_info info = {};
+        uint32_t size = sizeof(info);
+
+        if (p->program_fds[i] < 0 || bpf_prog_get_info_by_fd(p->program_fds[i], &info, &size) < 0)
+                return 0;
+        return info.recursion_misses;
+}
+
+/* Before this version no task can preempt what runs at a tracepoint. Then only interrupts meet it, and these queue nothing at Unix sockets. */
+#define PREEMPTIBLE_VERSION_MAJOR 7
+
+static bool tracepoints_are_preemptible(void) {
+        struct utsname name;
+
+        return uname(&name) < 0 || strtoul(name.release, NULL, 10) >= PREEMPTIBLE_VERSION_MAJOR;
+}
+
+/* Of the programs that requests are counted with. Of the two for changes of state one is enough. */
+static uint64_t probe_get_missed(Probe *p) {
+        uint64_t n;
+
+        n = program_get_missed(p, PROGRAM_CONTENT) + program_get_missed(p, PROGRAM_READ) +
+                MIN(program_get_missed(p, PROGRAM_STATE), program_get_missed(p, PROGRAM_STATE_TOO));
+        return tracepoints_are_preemptible() ? n + program_get_missed(p, PROGRAM_UNIX) : n;
+}
+
 int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, const struct qos_unit **ret_view) {
         LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
         _cleanup_free_ struct qos_unit *initial = NULL;
@@ -1251,6 +1283,7 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, c
         if (!initial)
                 return -ENOMEM;
         initial->generation = generation;
+        initial->missed = probe_get_missed(p);
         initial->epoch = now / QOS_EPOCH_NSEC;
         initial->epoch_end = (initial->epoch + 1) * QOS_EPOCH_NSEC;
 
@@ -1920,6 +1953,10 @@ int probe_read_oldest(Probe *p, uint64_t *ret_session) {
         return iterator_run(p, PROGRAM_OLDEST, ret_session);
 }
 
+void probe_reconcile_gauges(Probe *p) {
+        (void) iterator_run(p, PROGRAM_GAUGES, NULL);
+}
+
 int probe_expire_udp(Probe *p) {
         return iterator_run(p, PROGRAM_UDP_EXPIRE, NULL);
 }
@@ -1931,6 +1968,20 @@ int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session) {
         };
 
         return iterator_run(p, table[gauge], ret_session);
+}
+
+bool probe_count_missed(Probe *p) {
+        uint64_t n;
+
+        if (!p->started)
+                return false;
+        n = probe_get_missed(p);
+        if (n == p->missed)
+                return false;
+        p->missed = n;
+        if (bpf_map_update_elem(p->map_fds[MAP_STATISTICS], &(uint32_t) { QOS_STATISTIC_RUNS_MISSED }, &n, BPF_ANY) >= 0)
+                (void) iterator_run(p, PROGRAM_RETIRE, NULL);
+        return true;
 }
 
 /* ---- what it costs -------------------------------------------------------------------------------------------- */

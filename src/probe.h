@@ -35,6 +35,7 @@ typedef enum Program {
         PROGRAM_SETTLE,
         PROGRAM_LISTENERS,
         PROGRAM_OLDEST,
+        PROGRAM_GAUGES,
         PROGRAM_SHARE,
         PROGRAM_SHARE_UDP,
         PROGRAM_UNIX_OPEN,
@@ -208,10 +209,16 @@ void probe_end_libraries(Probe *p);
 int probe_get_wanted_fd(Probe *p);
 void probe_read_wanted(Probe *p, void (*handler)(const struct qos_owner *owner, void *userdata), void *userdata);
 
+/* Counts the runs of programs that the kernel has skipped since it was last asked, for each unit (QOS_CELL_MISSED). True: there were some. */
+bool probe_count_missed(Probe *p);
+
 /* Lets the kernel fill in the gauges that only it can see, qos_unit.accept_queue* and .oldest_at: those of a unit are
  * valid when its session is the one returned. */
 int probe_read_listeners(Probe *p, uint64_t *ret_session);
 int probe_read_oldest(Probe *p, uint64_t *ret_session);
+
+/* Corrects the gauges of connections where the kernel has skipped a program. What is found twice counts: to be called again some time later. */
+void probe_reconcile_gauges(Probe *p);
 
 /* The same for qos_unit.gauges. */
 int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session);

@@ -23,6 +23,11 @@
 /* How often what was asked over UDP is looked through for what nobody has answered: after 10 s that is, one more does no harm. */
 #define UDP_EXPIRE_NSEC NSEC_PER_SEC
 
+/* Where the kernel has skipped runs of programs: how often the gauges are corrected, and for how long after that. What is found twice is corrected,
+ * what changes in the meantime is left for a quieter moment. */
+#define RECONCILE_NSEC (5 * NSEC_PER_SEC)
+#define RECONCILE_FOR_NSEC (300 * NSEC_PER_SEC)
+
 /* How long a reading is given again while nothing happens: rates are per time that passes. */
 #define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
 
@@ -135,11 +140,22 @@ static void listeners_refresh(Manager *m, uint64_t now, bool missing) {
                 m->listeners_session = 0;
 }
 
+/* What the kernel has skipped since the last look. */
+static void missed_refresh(Manager *m, uint64_t now) {
+        if (probe_count_missed(m->probe))
+                m->missed_at = now;
+        if (m->missed_at == 0 || now >= m->missed_at + RECONCILE_FOR_NSEC || now < m->reconciled_at + RECONCILE_NSEC)
+                return;
+        m->reconciled_at = now;
+        probe_reconcile_gauges(m->probe);
+}
+
 static void gauges_refresh(Manager *m, uint64_t now, bool missing) {
         if (m->gauges_at != 0 && now < m->gauges_at + GAUGES_AGE_NSEC && !missing)
                 return;
 
         m->gauges_at = now;
+        missed_refresh(m, now);
         /* What is not in flight has no age. Whatever comes from now on has none that is known, as if it came after the look */
         if (!manager_has_in_flight(m) || probe_read_oldest(m->probe, &m->oldest_session) < 0)
                 m->oldest_session = 0;
@@ -271,7 +287,7 @@ static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *rea
         bool overlapping;
 
         counters_fill(u, reading, ret);
-        window_judge(reading->cells[QOS_CELL_OVERLAPS], &ret->requests);
+        window_judge(reading->cells[QOS_CELL_OVERLAPS], reading->cells[QOS_CELL_MISSED] > 0, &ret->requests);
         overlapping = ret->requests.quality == QUALITY_OVERLAPPING;
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
@@ -632,7 +648,7 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
         }
 
         s.covered = reading.covered;
-        s.drops = total.cells[QOS_CELL_DROPS];
+        s.drops = total.cells[QOS_CELL_DROPS] + total.cells[QOS_CELL_MISSED];
         metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &s.metrics);
         metrics_fill(u, &books, &total, WINDOW_ALL_DISTRIBUTIONS, now, &s.totals);
         measurable = has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
@@ -947,6 +963,7 @@ void unit_mark(Unit *u, WindowMark *ret, uint64_t *ret_cost) {
 
         assert(u->view);
 
+        missed_refresh(u->manager, now);
         unit_get_books(u, buffer, &books);
         window_mark(&books, now, ret);
         *ret_cost = unit_get_contention_cost(u, now);
@@ -975,7 +992,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
         window_read_since(&books, now, mark, &reading);
         (void) window_read(&books, now, WINDOW_TOTAL, &total); /* which never fails */
         ret->covered = reading.covered;
-        ret->drops = total.cells[QOS_CELL_DROPS];
+        ret->drops = total.cells[QOS_CELL_DROPS] + total.cells[QOS_CELL_MISSED];
         metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &ret->metrics);
         metrics_fill(u, &books, &total, WINDOW_ALL_DISTRIBUTIONS, now, &ret->totals);
         contention_set_absent(&ret->metrics);
@@ -1193,6 +1210,7 @@ int unit_collect_history(Unit *u) {
 
         if (!u->view || current == 0)
                 return 0;
+        missed_refresh(u->manager, now);
         unit_get_books(u, buffer, &books);
 
         /* Also those that were collected before, see window_read_step() */
@@ -1225,6 +1243,7 @@ int unit_collect_history(Unit *u) {
 
                 /* What was counted; whether it means something is decided when it is shown, for a step of any length */
                 step.overlaps = reading.cells[QOS_CELL_OVERLAPS];
+                step.missed = reading.cells[QOS_CELL_MISSED] > 0;
                 metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &metrics);
                 counters_fill(u, &reading, &metrics);
                 if (metrics.requests.server.in_flight != ABSENT)

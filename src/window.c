@@ -1010,7 +1010,7 @@ static bool is_some(uint64_t n) {
         return n != ABSENT && n > 0;
 }
 
-void window_judge(uint64_t overlaps, Requests *requests) {
+void window_judge(uint64_t overlaps, bool missed, Requests *requests) {
         Server *s = &requests->server;
         uint64_t *const parsed[] = { &s->protocol_http1, &s->protocol_redis, &s->protocol_http2, &s->protocol_grpc };
         uint64_t *const plain[] = { &s->protocol_tls, &s->protocol_unix, &s->protocol_udp };
@@ -1043,7 +1043,7 @@ void window_judge(uint64_t overlaps, Requests *requests) {
                 s->protocol_http2 = s->protocol_grpc = ABSENT;
 
         if (!window_is_overlapping(overlaps, s->count)) {
-                requests->quality = s->count > 0 && n >= s->count ? QUALITY_EXACT : QUALITY_EXCHANGES;
+                requests->quality = s->count > 0 && n >= s->count && !missed ? QUALITY_EXACT : QUALITY_EXCHANGES;
                 return;
         }
         requests->quality = QUALITY_OVERLAPPING;

@@ -100,8 +100,8 @@ int window_read_clock(const struct qos_unit *u, unsigned level, uint64_t boundar
 bool window_is_overlapping(uint64_t overlaps, uint64_t count);
 
 /* What the counters of requests say together: their quality, how many were plain exchanges, and which mean nothing: all where
- * questions overlap, the status of answers where none was of a protocol that has one. */
-void window_judge(uint64_t overlaps, Requests *requests);
+ * questions overlap, the status of answers where none was of a protocol that has one. missed: the kernel has skipped runs of programs. */
+void window_judge(uint64_t overlaps, bool missed, Requests *requests);
 
 /* What the unit has counted so far, and what happened since. */
 void window_mark(const WindowBooks *books, uint64_t now, WindowMark *ret);

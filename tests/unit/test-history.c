@@ -369,14 +369,14 @@ static void test_amounts(void) {
         {
                 HistoryStep s = make_step(9, 100, 50, 3), again = make_step(9, 101, 50, 3);
 
-                s.violated = true;
+                s.violated = s.missed = true;
                 s.amounts[HISTORY_ASKED_COVERED] = s.amounts[HISTORY_ASKED] = 77;
                 memset(again.amounts + HISTORY_ASKED_COVERED, 0, sizeof(again.amounts) - HISTORY_ASKED_COVERED * sizeof(again.amounts[0]));
                 again.amounts[HISTORY_MEMORY_COVERED] = 1;
                 check(history_put(h, &s) >= 0);
                 check(history_put(h, &again) >= 0);
                 seen = look(h, HISTORY_FINE);
-                check(seen.step.violated && seen.step.amounts[HISTORY_ASKED] == 77);
+                check(seen.step.violated && seen.step.missed && seen.step.amounts[HISTORY_ASKED] == 77);
                 check(seen.step.amounts[HISTORY_FIRST_STATE] == s.amounts[HISTORY_FIRST_STATE]);
                 check(seen.step.amounts[HISTORY_MEMORY_COVERED] == 1 && seen.step.amounts[HISTORY_MAJOR_FAULTS] == 0);
         }

@@ -722,7 +722,79 @@ static void test_books_steps(void) {
         free(own);
 }
 
+/* Connections come and go, and some that go are not seen: the gauges come back to what there is, and never go below that. */
+static void test_reconcile(void) {
+        struct qos_unit *u = unit_new_at(1000 * NSEC_PER_SEC);
+        uint64_t session = 0;
+        int64_t open = 0;
+
+        /* Nothing is missed: however many are opened and closed while they are summed up, nothing is corrected */
+        for (unsigned i = 0; i < 10000; i++) {
+                int64_t seen, more = (int64_t) (i * 7919 % 5);
+
+                window_sum_begin(u);
+                seen = open * (i % 3) / 2; /* some were closed before they were come to, some were come to and closed then */
+                window_sum(u, ++session, (int32_t) seen, 0);
+                open += more;
+                u->opened += (uint64_t) more;
+                u->open = open;
+                if (seen < open - more)
+                        window_sum(u, session, (int32_t) (open - more - seen), 0);
+                window_reconcile(u, session);
+                check(u->open == open);
+        }
+
+        /* One is missed: corrected when it was found twice, and not before */
+        u->open = open + 3;
+        for (unsigned i = 0; i < 4; i++) {
+                window_sum_begin(u);
+                window_sum(u, ++session, (int32_t) open, 0);
+                u->opened++;
+                u->open++;
+                open++;
+                window_reconcile(u, session);
+                check(u->open == open + (i == 0 ? 3 : 0));
+        }
+
+        /* What is in flight while nothing happens; none of the connections is there any more */
+        u->in_flight = 5;
+        for (unsigned i = 0; i < 3; i++) {
+                window_sum_begin(u);
+                window_sum(u, ++session, (int32_t) open, 2);
+                window_reconcile(u, session);
+                check(u->in_flight == (i == 0 ? 5 : 2) && u->open == open);
+        }
+        u->in_flight = 4;
+        for (unsigned i = 0; i < 3; i++) {
+                window_sum_begin(u);
+                window_sum(u, ++session, (int32_t) open, 2);
+                u->sums[QOS_SUM_BYTES_IN]++;
+                window_reconcile(u, session);
+                check(u->in_flight == 4);
+        }
+        for (unsigned i = 0; i < 2; i++) {
+                window_sum_begin(u);
+                window_reconcile(u, ++session);
+        }
+        check(u->in_flight == 0 && u->open == 0);
+        free(u);
+}
+
+/* Where runs of programs were skipped no figure is called exact. */
+static void test_missed(void) {
+        for (unsigned i = 0; i < 2; i++) {
+                Requests r;
+
+                memset(&r, 0, sizeof(r));
+                r.server.count = r.server.protocol_http1 = 1000;
+                window_judge(0, i, &r);
+                check(r.quality == (i ? QUALITY_EXCHANGES : QUALITY_EXACT) && r.server.count == 1000 && r.server.protocol_http1 == 1000);
+        }
+}
+
 int main(void) {
+        test_reconcile();
+        test_missed();
         test_valid();
         test_grid();
         test_quantile_error();
