@@ -1691,8 +1691,7 @@ static const char* saved_unit_complain(const Manager *m, const SavedUnit *saved,
         if (m->units[saved->slot])
                 return "its slot is that of another entry";
         for (unsigned i = 0; held && i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && m->units[i]->holds &&
-                    (streq(m->units[i]->name, saved->name) || streq(m->units[i]->control_group, saved->control_group)))
+                if (m->units[i] && m->units[i]->holds && streq(m->units[i]->name, saved->name))
                         return "the unit is in another entry already";
         return NULL;
 }

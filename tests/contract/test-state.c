@@ -81,7 +81,6 @@ static void test_entries(sd_event *event) {
                 { STATE(GOOD "," ENTRY("x.service", "/system.slice/x.service", "200", HOLD)), "slot" },
                 { STATE(GOOD "," ENTRY("good.service", "/system.slice/good.service", "3", HOLD)), "another entry" },
                 { STATE(GOOD "," ENTRY("good.service", "/system.slice/x.service", "3", HOLD)), "another entry" },
-                { STATE(GOOD "," ENTRY("/system.slice/good.service", "/system.slice/good.service", "3", HOLD)), "another entry" },
                 { STATE(ENTRY("x.service", "/system.slice/x.service", "1", ",\"hold\":{\"uid\":0}") "," GOOD), "A hold of 'x.service'" },
                 { STATE(ENTRY("x.service", "/system.slice/x.service", "1", ",\"ownerHolds\":[7]") "," GOOD), "A hold of 'x.service'" },
                 { STATE("{}," GOOD), "Entry 0" },
