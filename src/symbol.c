@@ -2,6 +2,7 @@
 
 #include <elf.h>
 #include <endian.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "symbol.h"
@@ -23,6 +24,7 @@
 
 struct Symbols {
         int fd;
+        uint64_t size;
         uint16_t machine;
         Elf64_Phdr *segments;
         size_t n_segments;
@@ -114,13 +116,17 @@ static int symbols_read(Symbols *s, bool all) {
 }
 
 static int symbols_new_internal(int fd, bool all, Symbols **ret) {
+        struct stat st;
         Symbols *s;
         int r;
 
+        if (fstat(fd, &st) < 0)
+                return -errno;
         s = new0(Symbols, 1);
         if (!s)
                 return -ENOMEM;
         s->fd = fd;
+        s->size = st.st_size;
         r = symbols_read(s, all);
         if (r < 0) {
                 symbols_free(s);
@@ -148,13 +154,13 @@ Symbols* symbols_free(Symbols *s) {
         return NULL;
 }
 
-/* 0: there is no code. */
+/* 0: there is no code. The file may say that there is some behind its end. */
 static uint64_t address_to_offset(const Symbols *s, uint64_t address) {
         for (size_t i = 0; i < s->n_segments; i++) {
                 const Elf64_Phdr *p = s->segments + i;
 
                 if (p->p_type == PT_LOAD && p->p_flags & PF_X && address >= p->p_vaddr && address - p->p_vaddr < p->p_filesz)
-                        return address - p->p_vaddr + p->p_offset;
+                        return p->p_offset < s->size && address - p->p_vaddr < s->size - p->p_offset ? address - p->p_vaddr + p->p_offset : 0;
         }
         return 0;
 }
