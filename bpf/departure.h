@@ -28,6 +28,7 @@ static __always_inline void departure_apply(struct departure *d, struct exchange
 #define DEPARTURE_TUNNEL (1ULL << 32)   /* behind that nothing is asked any more */
 #define DEPARTURE_MORE (1ULL << 33)     /* the answer before that goes on */
 #define DEPARTURE_UPGRADE (1ULL << 34)  /* behind that there is HTTP/2 … */
+#define DEPARTURE_MISTAKEN (1ULL << 35) /* the connection never spoke that protocol */
 #define DEPARTURE_TAKEN_SHIFT 40        /* … which is behind so many bytes */
 
 struct answer_feed {
@@ -67,6 +68,8 @@ __attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, str
         a.skb = skb;
         a.offset = skb->len - d->bytes;
         bpf_loop(PIECE_MAX, answer_step, &a, 0);
+        if (talk_is_mistaken(t, &a.f.piece))
+                return DEPARTURE_MISTAKEN;
         answers = talk_answers(t, &a.f.piece, d->complete);
 
         if (a.f.piece.lost)
@@ -330,7 +333,31 @@ static __attribute__((noinline)) __u64 departure_look(struct __sk_buff *skb, con
         return bytes;
 }
 
-/* Of a connection whose protocol is parsed. Apart, as content_parse(). Returns 1: what of the packet is left is HTTP/2. */
+/* The protocol was another one. What was read, and how much of it ever was asked for, is as on any connection. */
+static __attribute__((noinline)) int departure_mistaken(struct bpf_sock *sk, struct conn *c, struct departure *d,
+                                                        struct exchange_effect *effect) {
+        struct talk *t;
+
+        if (!sk || !c || !d || !effect)
+                return 0;
+        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        if (!t)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        c->tries++;
+        t->flags &= ~TALK_UNDERSTOOD;
+        talk_give_up(t, &c->x, effect);
+        departure_apply(d, &c->x, effect);
+        d->place = conn_note(c, effect);
+        bpf_spin_unlock(&c->lock);
+        return zero();
+}
+
+/* What of a packet is left to others behind talk_departs(): */
+#define TALK_DEPARTS_MUXED 1    /* HTTP/2 … */
+#define TALK_DEPARTS_PLAIN 2    /* … all, as on any connection, see departure_mistaken() */
+
+/* Of a connection whose protocol is parsed. Apart, as content_parse(). */
 static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
                                                   struct departure *d) {
         bool more, whole;
@@ -358,9 +385,11 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
                 parsed |= 1;
         else if (!more)
                 parsed |= departure_parse(skb, t, u, d);
+        if (parsed & DEPARTURE_MISTAKEN)
+                return TALK_DEPARTS_PLAIN;
         departure_book(t, c, u, d, parsed);
         if (!(parsed & DEPARTURE_UPGRADE) || !mux_upgrade(sk, c, u, t))
                 return 0;
         d->bytes -= parsed >> DEPARTURE_TAKEN_SHIFT;
-        return 1;
+        return TALK_DEPARTS_MUXED;
 }

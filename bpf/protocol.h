@@ -25,6 +25,7 @@ enum protocol {
         PROTOCOL_PLAIN,         /* none that is known: what comes until the unit answers is a question */
         PROTOCOL_HTTP1,         /* HTTP/1.0 and 1.1 */
         PROTOCOL_REDIS,         /* RESP */
+        PROTOCOL_MEMCACHED,     /* text and binary */
         PROTOCOLS,              /* those whose messages come one after the other. In frames, see http2.h: */
         PROTOCOL_HTTP2 = PROTOCOLS,
         PROTOCOL_GRPC,          /* … that carries gRPC */
@@ -132,6 +133,7 @@ static inline __attribute__((always_inline)) __u32 window_skip(struct parser *p,
 
 #include "http.h"
 #include "resp.h"
+#include "memcached.h"
 
 /* By the first bytes of a connection's first question. length: how many there are, at most 8 are in bytes, in their order
  * from the lowest bits up. */
@@ -140,6 +142,8 @@ PARSER_FUNCTION __u32 protocol_detect(__u64 bytes, __u32 length) {
                 return PROTOCOL_REDIS;
         if (http_detect(bytes, length))
                 return PROTOCOL_HTTP1;
+        if (memcached_detect(bytes, length))
+                return PROTOCOL_MEMCACHED;
         return PROTOCOL_PLAIN;
 }
 
@@ -153,6 +157,9 @@ static inline __attribute__((always_inline)) __u32 protocol_question_step(__u32 
 
         case PROTOCOL_REDIS:
                 return resp_question_step(p, w, at, end, how);
+
+        case PROTOCOL_MEMCACHED:
+                return memcached_question_step(p, w, at, end);
         }
         return PARSED_LOST;
 }
@@ -166,6 +173,9 @@ static inline __attribute__((always_inline)) __u32 protocol_answer_step(__u32 ho
 
         case PROTOCOL_REDIS:
                 return resp_answer_step(p, w, at, end, how);
+
+        case PROTOCOL_MEMCACHED:
+                return memcached_answer_step(p, w, at, end, how);
         }
         return PARSED_LOST;
 }
@@ -173,7 +183,12 @@ static inline __attribute__((always_inline)) __u32 protocol_answer_step(__u32 ho
 /* Where an answer ends must be looked for in each? Otherwise one that leaves as a whole is believed to be one, and what
  * leaves behind it to be its rest. */
 static inline __attribute__((always_inline)) int protocol_is_framed(__u32 protocol) {
-        return protocol == PROTOCOL_HTTP1;
+        return protocol == PROTOCOL_HTTP1 || protocol == PROTOCOL_MEMCACHED;
+}
+
+/* May a question be another protocol's, until it is answered? */
+static inline __attribute__((always_inline)) int protocol_is_guessed(__u32 protocol) {
+        return protocol == PROTOCOL_MEMCACHED;
 }
 
 /* Behind PARSED_NAMED: the name, and which kind it is of (enum name_kind). A question may have several, one after the other. */

@@ -67,6 +67,7 @@ enum qos_cell {
         QOS_CELL_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
         QOS_CELL_HTTP1,                 /* of these, those of each protocol that is parsed, as in enum protocol (protocol.h) … */
         QOS_CELL_REDIS,
+        QOS_CELL_MEMCACHED,
         QOS_CELL_HTTP2,
         QOS_CELL_GRPC,
         QOS_CELL_TLS,                   /* … exchanges sealed by TLS … */

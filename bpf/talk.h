@@ -86,7 +86,7 @@ EXCHANGE_INLINE void talk_begin(struct talk *t, __u32 protocol, __u32 in_pos, in
         t->in_pos = in_pos;
         t->asked = t->extra = 0;
         t->protocol = protocol;
-        t->flags = answered ? TALK_ANSWERED : 0;
+        t->flags = answered && !protocol_is_guessed(protocol) ? TALK_ANSWERED : 0;
         t->head = t->n_groups = 0;
         t->begun_at = t->bare = t->oldest_at = 0;
         t->excluded[0] = t->excluded[1] = 0;
@@ -557,6 +557,12 @@ PARSER_FUNCTION __u32 talk_question_bytes(struct talk *t, __u64 window, const st
 EXCHANGE_INLINE void talk_question_piece(struct talk *t, const struct talk_times *times, __u32 position) {
         if (t->in.state != 0 && t->in.flags & PARSER_ASKED)
                 talk_ask_more(t, talk_when(times, position, 1));
+}
+
+/* Is the first answer on the connection none of the protocol? Then neither was the question, which only looked like
+ * it. */
+EXCHANGE_INLINE int talk_is_mistaken(const struct talk *t, const struct talk_piece *piece) {
+        return piece->lost && piece->begun == 0 && !(t->flags & TALK_ANSWERED) && protocol_is_guessed(t->protocol);
 }
 
 /* After the piece: how many questions it begins to answer. */

@@ -411,7 +411,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
         struct bpf_sock *sk;
         struct conn *c;
         bool parsed, sealed, muxed;
-        int unsealed = 0;
+        int unsealed = 0, left = TALK_DEPARTS_MUXED;
 
         sk = skb->sk;
         if (!sk)
@@ -502,10 +502,15 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
                 if (d.bytes > segment.len)
                         d.bytes = segment.len;
                 if (parsed)
-                        muxed = talk_departs(skb, sk, c, u, &d);
-                if (muxed)
+                        left = talk_departs(skb, sk, c, u, &d);
+                if (left == TALK_DEPARTS_MUXED)
                         mux_departs(skb, sk, c, u, &d);
-                return 1;
+                if (left != TALK_DEPARTS_PLAIN)
+                        return 1;
+                departure_mistaken(sk, c, &d, &effect);
+                u = place_get(u, &d.place);
+                if (!u)
+                        return 1;
         }
         if (unsealed)
                 return 1;

@@ -76,6 +76,7 @@ typedef struct Server {
         uint64_t protocol_tcp;          /* plain exchanges on TCP, part of count */
         uint64_t protocol_http1;        /* requests of HTTP/1.0 and 1.1, part of count */
         uint64_t protocol_redis;        /* commands of RESP, part of count */
+        uint64_t protocol_memcached;    /* requests of memcached's protocols, part of count */
         uint64_t protocol_http2;        /* requests of HTTP/2, part of count */
         uint64_t protocol_grpc;         /* … those that are calls of gRPC apart */
         uint64_t protocol_tls;          /* exchanges sealed by TLS, part of count */

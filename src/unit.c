@@ -225,6 +225,7 @@ static void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
                 { QOS_CELL_COUNT,          NEEDS_EXCHANGES,                   &s->count                    },
                 { QOS_CELL_HTTP1,          NEEDS_CONTENT,                     &s->protocol_http1           },
                 { QOS_CELL_REDIS,          NEEDS_CONTENT,                     &s->protocol_redis           },
+                { QOS_CELL_MEMCACHED,      NEEDS_CONTENT,                     &s->protocol_memcached       },
                 { QOS_CELL_HTTP2,          NEEDS_CONTENT,                     &s->protocol_http2           },
                 { QOS_CELL_GRPC,           NEEDS_CONTENT,                     &s->protocol_grpc            },
                 { QOS_CELL_TLS,            NEEDS_CONTENT,                     &s->protocol_tls             },

@@ -173,6 +173,8 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(http1, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Commands of RESP, the protocol of Redis"),
                 SD_VARLINK_DEFINE_FIELD(redis, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                FIELD_COMMENT("Requests of memcached's protocols, text and binary"),
+                SD_VARLINK_DEFINE_FIELD(memcached, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests of HTTP/2; left out, with the next, where statusUnknown is not 0"),
                 SD_VARLINK_DEFINE_FIELD(http2, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Calls of gRPC"),

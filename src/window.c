@@ -1012,7 +1012,9 @@ static bool is_some(uint64_t n) {
 
 void window_judge(uint64_t overlaps, bool missed, Requests *requests) {
         Server *s = &requests->server;
-        uint64_t *const parsed[] = { &s->protocol_http1, &s->protocol_redis, &s->protocol_http2, &s->protocol_grpc };
+        uint64_t *const parsed[] = {
+                &s->protocol_http1, &s->protocol_redis, &s->protocol_memcached, &s->protocol_http2, &s->protocol_grpc,
+        };
         uint64_t *const plain[] = { &s->protocol_tls, &s->protocol_unix, &s->protocol_udp };
         uint64_t *const others[] = {
                 &s->count, &s->protocol_tcp, &s->blocking, &s->streams, &s->status4xx, &s->status_unknown, &s->errors_status5xx, &s->errors_grpc,

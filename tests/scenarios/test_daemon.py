@@ -356,7 +356,7 @@ def without(name, names, whole):
         if name == "requests_content":
             # Not 0: nobody looked
             equal(missing, [f"requests.server.{m}" for m in ("blocking", "protocols.grpc", "protocols.http1", "protocols.http2",
-                                                          "protocols.redis", "protocols.tls", "protocols.unix", "statusUnknown", "streams")],
+                                                          "protocols.memcached", "protocols.redis", "protocols.tls", "protocols.unix", "statusUnknown", "streams")],
                   f"missing without {name}")
     return "requests.server.count" in now
 

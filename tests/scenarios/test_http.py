@@ -471,6 +471,7 @@ def refused_requests():
         s = server()
         statuses = []
         for what in (b"FOO BAR BAZ\r\n\r\n", b"GE<T / HTTP/1.1\r\nHost: x\r\n\r\n", b"get\t/ HTTP/1.1\r\nHost: x\r\n\r\n",
+                     b"get / HTTP/1.1\r\nHost: x\r\n\r\n",
                      b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", b"\x01\x02\x03\x04\r\n\r\n",
                      b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"):
             for before in 0, 3:
@@ -489,6 +490,6 @@ def refused_requests():
         expect_total(s, len(statuses) + 1)
         f = server_figures(s)
         equal((scenario.protocols(f), f["status4xx"]), ({"http1": len(statuses) + 1}, sum(400 <= n < 500 for n in statuses) + 1), "protocols, 4xx")
-        equal((f["inFlight"], f["errors"]["reset"], f["connections"]["accepted"]), (0, 0, 13), "in flight, resets, accepted")
+        equal((f["inFlight"], f["errors"]["reset"], f["connections"]["accepted"]), (0, 0, 15), "in flight, resets, accepted")
         equal((f["clientAborts"], f["connections"]["listenDrops"]), (0, 0), "aborts, drops")
         s.stop()

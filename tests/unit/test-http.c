@@ -62,7 +62,7 @@ static void test_detect(void) {
                                            "PATCH /", "CONNECT a:1", "TRACE /", "PROPFIND /", "M-SEARCH *", "GET http://a/",
                                            "GET HTTP://a/", "Get /", "UNSUBSCRIBE /", "G", "GE", "GET", "GET ", "MKCOL", "OPTIONS",
         };
-        static const char *const no[] = { "", "PRI * HTTP/2.0", "get x\r\n", "PING\r\n", "HELO mx", "USER me", "AUTH x y", "\r\n",
+        static const char *const no[] = { "", "PRI * HTTP/2.0", "PING\r\n", "HELO mx", "USER me", "AUTH x y", "\r\n",
                                           "g", "PROXY TCP4 1", "\x16\x03\x01", " GET /", "GE /", "GET\t/", "5 /abc", "EHLO\r\n",
                                           "SSH-2.0-OpenSSH",
         };
@@ -72,6 +72,7 @@ static void test_detect(void) {
         for (size_t i = 0; i < ELEMENTSOF(no); i++)
                 check(detect(no[i]) == PROTOCOL_PLAIN);
         check(detect("*1\r\n$4\r\n") == PROTOCOL_REDIS);
+        check(detect("get x\r\n") == PROTOCOL_MEMCACHED);
 }
 
 /* However they are cut. */
