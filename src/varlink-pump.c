@@ -58,6 +58,7 @@ struct VarlinkPump {
         VarlinkPump *next;              /* in the user's queue */
         bool queued;
         bool wants_turn;
+        bool turn_when_written;         /* … and not while there is output */
         varlink_turn_handler_t handler;
         void *userdata;
         Output *output, *output_last;   /* to be written before anything of the library's */
@@ -376,7 +377,7 @@ static int pump_may_process(VarlinkPump *p) {
 static int pump_step(VarlinkPump *p, bool turn) {
         int r;
 
-        if (turn && p->wants_turn) {
+        if (turn && p->wants_turn && !(p->turn_when_written && pump_has_output(p))) {
                 p->wants_turn = false;
                 r = p->handler(p->userdata);
                 return r < 0 ? r : 1;
@@ -455,10 +456,11 @@ void varlink_pump_flush(VarlinkPump *p) {
                 (void) pump_enqueue(p);
 }
 
-bool varlink_pump_want_turn(VarlinkPump *p) {
+bool varlink_pump_want_turn(VarlinkPump *p, bool when_written) {
         if (p->wants_turn)
                 return false;
         p->wants_turn = true;
+        p->turn_when_written = when_written;
         (void) pump_enqueue(p);
         return true;
 }

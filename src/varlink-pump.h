@@ -43,8 +43,9 @@ typedef int (*varlink_turn_handler_t)(void *userdata);
 /* For a connection of a server; it is taken away from the library's own event sources. */
 int varlink_pump_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_handler_t handler, void *userdata, VarlinkPump **ret);
 
-/* Has the handler called at the connection's next turn. False: that is still to come since the last time. */
-bool varlink_pump_want_turn(VarlinkPump *p);
+/* Has the handler called at the connection's next turn, or the first one when all replies have been written. False: that is still to come
+ * since the last time. */
+bool varlink_pump_want_turn(VarlinkPump *p, bool when_written);
 
 /* Text that is kept once, for all connections that it is sent to. */
 typedef struct VarlinkText VarlinkText;

@@ -59,6 +59,16 @@ typedef struct Frame {
         struct Frame *next;
 } Frame;
 
+/* How long units are listed at a time; others have their turn before the list goes on. */
+#define LIST_TURN_NSEC NSEC_PER_MSEC
+
+/* A list of all units under way. */
+typedef struct Listing {
+        uint64_t window;
+        unsigned next;                  /* slot of the unit to be looked at */
+        sd_json_variant *last;          /* what is sent when it is known whether something follows */
+} Listing;
+
 /* Who wants to know when thresholds are crossed. */
 typedef struct Monitor {
         char **units;                   /* NULL: all that are attached */
@@ -134,6 +144,7 @@ typedef struct Connection {
         uint64_t duration_usec;
 
         Diagnosing *diagnosing;
+        Listing *listing;
         Stream *stream;
         Monitor *monitor;
         Mark *marks[MARKS_MAX];         /* in no order; NULL: free */
@@ -160,6 +171,15 @@ static Stream* stream_free(Stream *s) {
         sd_event_source_disable_unref(s->timer);
         strv_free(s->units);
         free(s);
+        return NULL;
+}
+
+static Listing* listing_free(Listing *l) {
+        if (!l)
+                return NULL;
+
+        sd_json_variant_unref(l->last);
+        free(l);
         return NULL;
 }
 
@@ -943,6 +963,42 @@ static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_
                               SD_JSON_BUILD_PAIR_STRING("unit", u->name));
 }
 
+/* Lists units until the time is over, and the rest at the next turns, when the client has taken these. */
+static int connection_go_on_listing(Connection *c) {
+        Manager *m = c->server->manager;
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
+        Listing *l = c->listing;
+        int r;
+
+        while (l->next < UNITS_MAX_LIMIT) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *before = NULL;
+                Unit *u = m->units[l->next++];
+
+                if (!u)
+                        continue;
+                before = TAKE_PTR(l->last);
+                r = unit_to_list_entry(u, c, l->window, &l->last);
+                if (r < 0) {
+                        unit_leave_out(u, r);
+                        l->last = TAKE_PTR(before);
+                        continue;
+                }
+                if (before) {
+                        r = sd_varlink_notify(c->link, before);
+                        if (r < 0)
+                                return r;
+                }
+                if (now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
+                        (void) varlink_pump_want_turn(c->pump, /* when_written= */ true);
+                        return 0;
+                }
+        }
+
+        r = l->last ? sd_varlink_reply(c->link, l->last) : sd_varlink_error(c->link, INTERFACE ".NothingToList", NULL);
+        c->listing = listing_free(l);
+        return r;
+}
+
 static int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
         static const sd_json_dispatch_field table[] = {
                 { "unit",   SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),   SD_JSON_NULLABLE },
@@ -951,10 +1007,8 @@ static int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varl
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         Connection *c = ASSERT_PTR(userdata);
-        sd_json_variant *replies[UNITS_MAX_LIMIT];
-        Unit *only = NULL;
-        size_t n = 0;
         int r;
 
         r = sd_varlink_dispatch(link, parameters, table, &p);
@@ -967,26 +1021,22 @@ static int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varl
                 return r;
 
         if (p.unit) {
-                only = manager_get_unit(c->server->manager, p.unit, &e);
-                if (!only)
+                Unit *u = manager_get_unit(c->server->manager, p.unit, &e);
+
+                if (!u)
                         return reply_error(link, -ENXIO, &e);
+                r = unit_to_list_entry(u, c, p.window, &v);
+                return r < 0 ? r : sd_varlink_reply(link, v);
         }
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *u = c->server->manager->units[i];
-
-                if (!u || (only && u != only))
-                        continue;
-                r = unit_to_list_entry(u, c, p.window, replies + n);
-                if (r < 0) {
-                        if (only)
-                                return r;
-                        unit_leave_out(u, r);
-                } else
-                        n++;
-        }
-
-        return reply_many(link, replies, n);
+        c->listing = new0(Listing, 1);
+        if (!c->listing)
+                return -ENOMEM;
+        c->listing->window = p.window;
+        r = connection_go_on_listing(c);
+        if (r < 0)
+                c->listing = listing_free(c->listing);
+        return r;
 }
 
 static int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
@@ -1561,7 +1611,7 @@ static int on_stream_tick(sd_event_source *source, uint64_t usec, void *userdata
         (void) sd_event_source_set_time(source, (now_usec(CLOCK_MONOTONIC) / s->interval_usec + 1) * s->interval_usec);
         (void) sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 
-        if (!varlink_pump_want_turn(c->pump))
+        if (!varlink_pump_want_turn(c->pump, /* when_written= */ false))
                 s->skipped++;
         return 0;
 }
@@ -1572,6 +1622,8 @@ static int on_turn(void *userdata) {
         Stream *s = c->stream;
         int r;
 
+        if (c->listing)
+                return connection_go_on_listing(c);
         if (!s) /* it ended meanwhile */
                 return 0;
         if (connection_is_behind(c)) {
@@ -2186,6 +2238,7 @@ static void connection_free(Connection *c) {
 
         attach_operation_cancel(c->attach);
         connection_forget_call(c);
+        listing_free(c->listing);
         stream_free(c->stream);
         monitor_free(c->monitor);
         for (unsigned i = 0; i < MARKS_MAX; i++)
