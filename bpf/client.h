@@ -384,6 +384,11 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                         else if (tls_is_greeting(first, n) || (!(c->x.flags & EXCHANGE_FRESH) && tls_detect(first, n)))
                                 client_begins_tls(skb, c, skb->len - bytes);
                         c->tries = protocol != PROTOCOL_PLAIN ? TRIES_MAX : c->tries + 1;
+                        if (exchange_is_ssh(first)) {
+                                bpf_spin_lock(&c->lock);
+                                c->x.flags |= EXCHANGE_SESSION;
+                                bpf_spin_unlock(&c->lock);
+                        }
                         return 0;
                 }
                 if (t)

@@ -209,8 +209,8 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         if (t && (t->missed ? t->in_pos != copied : exchange_distance(copied, t->in_pos) > 0))
                 return 0; /* something was missed before: see read_apply() */
         if (!t || t->missed || mux_may_be_preface(t)) {
+                __u32 n = len, protocol, word = 0;
                 __u64 first = 0;
-                __u32 n = len, protocol;
 
                 if (n > sizeof(first))
                         n = sizeof(first);
@@ -237,6 +237,14 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                         bpf_spin_lock(&c->lock);
                         c->x.flags &= ~EXCHANGE_FRESH;
                         bpf_spin_unlock(&c->lock);
+                }
+                /* Its server reads that byte by byte, of which one alone may begin a request of HTTP */
+                if ((first & 0xff) == 'S' && bpf_dynptr_read(&word, sizeof(word), &data, offset, 0) == 0 && exchange_is_ssh(word)) {
+                        bpf_spin_lock(&c->lock);
+                        c->x.flags |= EXCHANGE_SESSION;
+                        bpf_spin_unlock(&c->lock);
+                        c->tries = TRIES_MAX;
+                        return 0;
                 }
                 protocol = protocol_detect(first, n);
                 if (protocol == PROTOCOL_PLAIN) {

@@ -72,6 +72,7 @@ enum exchange_flag {
         EXCHANGE_UNCERTAIN  = 1 << 18,  /* who asks: TLS that may carry HTTP/2, whose last message may be no request */
         EXCHANGE_UNREAD     = 1 << 18,  /* no read is seen: requests are not counted, but each is said to be one of which nothing is known */
         EXCHANGE_HTTP1      = 1 << 19,  /* it was HTTP/1.x, up to a request that is not understood */
+        EXCHANGE_SESSION    = 1 << 20,  /* both ends say what they like, when they like (SSH): its end leaves no question open */
 };
 
 struct exchange {
@@ -112,6 +113,11 @@ struct exchange_effect {
 /* By the first record of the first question: version 1, the beginning of a question, whose body has eight bytes. bytes: the first one lowest. */
 EXCHANGE_INLINE int exchange_is_fastcgi(__u64 bytes, __u32 length) {
         return length >= 6 && (bytes & 0xffff0000ffffULL) == 0x080000000101ULL;
+}
+
+/* By the first bytes that a client says. */
+EXCHANGE_INLINE int exchange_is_ssh(__u32 bytes) {
+        return bytes == 0x2d485353;
 }
 
 EXCHANGE_INLINE __s32 exchange_distance(__u32 to, __u32 from) {
@@ -263,8 +269,8 @@ EXCHANGE_INLINE int exchange_is_farewell(__u64 bytes, __u32 length) {
         switch (length) {
 
         case 5: /* Terminate of PostgreSQL ("X", and its own length of 4), COM_QUIT of MySQL (a length of 1 in three bytes, the number 0,
-                 * and a command of one byte) */
-                return bytes == 0x0400000058 || bytes == 0x0100000001;
+                 * and a command of one byte), the last of what a client of rsync has to say: data of one byte, the end of the list */
+                return bytes == 0x0400000058 || bytes == 0x0100000001 || bytes == 0x0007000001;
         case 6: /* "quit", in large or small letters, and the end of the line: memcached, beanstalkd; others answer */
                 return (bytes | 0x20202020) == 0x0a0d74697571;
         case 7: /* unbindRequest of LDAP: a sequence of five bytes, of a number of one byte and nothing */
@@ -615,7 +621,7 @@ EXCHANGE_INLINE void exchange_end(struct exchange *x, int gone, __u32 asked, __u
                 exchange_shut(x, effect);
                 asked = 0;
         }
-        if (x->flags & EXCHANGE_FAREWELL)
+        if (x->flags & (EXCHANGE_FAREWELL | EXCHANGE_SESSION))
                 exchange_shut(x, effect);
         if (x->open_at != 0 && (gone || (asked > 0 && unsent == 0))) {
                 effect->unanswered = asked > 0 ? asked : 1;

@@ -211,7 +211,7 @@ def other_farewells():
 
     n, aborted = 0, 0
     for words, more in (([b"\1\0\0\0\1"], 0), ([b"\x30\5\2\1\3\x42\0"], 0), ([b"\x30\6\2\2\1\3\x42\0"], 0), ([b"\xe0\0"], 0), ([b"\xe0\2\4\0"], 0),
-                        ([b"quit\r\n"], 0), ([b"QUIT\r\n"], 0), ([b"\x30\6\0\1xhi!", b"\xe0\0"], 0),
+                        ([b"quit\r\n"], 0), ([b"QUIT\r\n"], 0), ([b"\1\0\0\7\0"], 0), ([b"\1\0\0\7\1"], 1), ([b"\x30\6\0\1xhi!", b"\xe0\0"], 0),
                         ([b"\1\0\0\0\2"], 1), ([b"\xe0\1"], 1), ([b"quit!\n"], 1), ([b"xyz", b"quit\r\n"], 1), ([b"quit\r\n", b"xyz"], 1)):
         f = last(longer, *words, after=b"q" * 24)
         n, aborted = n + 1, aborted + more
@@ -563,6 +563,58 @@ def postgresql_replicates():
     equal(of_both(), begun, "requests at the server and of the client, in flight")
     u.stop()
     run("rm", "-rf", u.directory)
+
+
+@test(deadline=60)
+def rsync():
+    """Its clients are the last to say something, which the server reads, and goes: it has left nothing unanswered."""
+    directory, port = f"/run/{scenario.unit_name('rsync', '')}", scenario.unused_port()
+    os.makedirs(f"{directory}/source")
+    with open(f"{directory}/conf", "w") as f:
+        f.write(f"use chroot = no\nport = {port}\naddress = 127.0.0.1\n[m]\npath = {directory}/source\nread only = no\nuid = root\ngid = root\n")
+    for i in range(5):
+        with open(f"{directory}/source/{i}", "wb") as f:
+            f.write(os.urandom(50000))
+    u = attach(scenario.Unit(f"/usr/bin/rsync --daemon --no-detach --config={directory}/conf", type="exec")).start()
+    wait_for("it listens", lambda: str(port) in run("ss", "-ltnH", f"sport = :{port}").stdout)
+    there, n = f"rsync://127.0.0.1:{port}/m/", 0
+    for _ in range(smaller(6)):
+        for words in ([there, f"{directory}/copy/"], [there, f"{directory}/copy/"], [f"{directory}/source/", f"{there}up/"], [there], [there[:-2]]):
+            run("rsync", "-a", *words)
+            n += 1
+            f = wait_for("it is closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f["connections"]["accepted"] == n and f)
+            equal((f["clientAborts"], f["errors"], f["inFlight"]), (0, {"reset": 0, "timeout": 0}, 0), f"clientAborts, errors, in flight after {words}")
+        run("rm", "-rf", f"{directory}/copy")
+    u.stop()
+    run("rm", "-rf", directory)
+
+
+@test(deadline=60)
+def ssh_sessions():
+    """Sessions of SSH, and rsync in it: their ends are none of a request, at the server and at a unit that is the client."""
+    directory, port = f"/run/{scenario.unit_name('ssh', '')}", scenario.unused_port()
+    run("install", "-d", "-m", "0700", directory, f"{directory}/source")
+    run("install", "-d", "/run/sshd")
+    for name in ("host", "key"):
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{directory}/{name}")
+    with open(f"{directory}/source/file", "wb") as f:
+        f.write(os.urandom(50000))
+    u = scenario.Unit(f"/usr/sbin/sshd -D -e -f /dev/null -p {port} -h {directory}/host -o ListenAddress=127.0.0.1 -o UsePAM=no"
+                      f" -o StrictModes=no -o PidFile=none -o AuthorizedKeysFile={directory}/key.pub", type="notify")
+    attach(u).start()
+    ssh = f"ssh -F /dev/null -i {directory}/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -p {port}"
+    script = f"for i in 1 2 3; do {ssh} root@127.0.0.1 true; rsync -a -e '{ssh}' root@127.0.0.1:{directory}/source/ {directory}/copy$i/; done"
+    with open(f"{directory}/script", "w") as f:
+        f.write(f"set -e\n{script}\n")
+    c = attach(scenario.Unit(f"/bin/sh {directory}/script", type="exec")).start()
+    wait_for("it has ended", lambda: scenario.unit_property(c.name, "ActiveState") in ("inactive", "failed"), 30)
+    equal(scenario.unit_property(c.name, "Result"), "success", "result of the script")
+    f = wait_for("all is closed", lambda: (f := server_figures(u))["connections"]["open"] == 0 and f["connections"]["accepted"] == 6 and f)
+    equal((f["clientAborts"], f["errors"], f["inFlight"]), (0, {"reset": 0, "timeout": 0}, 0), "clientAborts, errors, in flight")
+    f = scenario.lookup(snapshot(c), "requests.client")
+    equal((f["aborts"], f["errors"], f["inFlight"]), (0, {"reset": 0, "timeout": 0}, 0), "aborts, errors, in flight of the client")
+    u.stop()
+    run("rm", "-rf", directory)
 
 
 @test(deadline=60)

@@ -556,6 +556,29 @@ static void test_messages(void) {
         }
 }
 
+/* Both ends speak when they like: the end of that leaves nothing open, whoever goes, in both roles. */
+static void test_session(void) {
+        for (unsigned session = 0; session < 2; session++) {
+                struct exchange x = exchange_new(), y = exchange_new();
+                struct exchange_effect e = {};
+                Totals t = {};
+
+                x.flags |= session ? EXCHANGE_SESSION : 0;
+                y.flags |= session ? EXCHANGE_SESSION : 0;
+                arrive(&x, &t, 100, 0, 36, 36);
+                reads(&x, &t, 110, 36);
+                check(t.in_flight == 1);
+                end(&x, &t, false, 0);
+                check(t.unanswered == !session && t.in_flight == 0);
+
+                exchange_ask(&y, 100, &e);
+                exchange_end(&y, 1, 1, 0, &e);
+                check(e.unanswered == !session && e.in_flight == 0);
+        }
+        check(exchange_is_ssh(0x2d485353) && !exchange_is_ssh(0x2d485352));
+        check(exchange_is_farewell(0x0007000001, 5) && !exchange_is_farewell(0x0107000001, 5) && !exchange_is_farewell(0x0007000001, 6));
+}
+
 /* The same in the other role, and where nothing was ever answered. */
 static void test_one_way_asked(void) {
         const uint64_t second = UINT64_C(1000000000);
@@ -941,6 +964,7 @@ int main(void) {
         test_ask();
         test_one_way();
         test_messages();
+        test_session();
         test_one_way_asked();
         test_ask_more();
         test_pipe();
