@@ -46,7 +46,9 @@ typedef struct Stream {
         uint64_t window;
         uint64_t interval_usec;
         sd_event_source *timer;
-        uint64_t skipped;
+        uint64_t tick;                  /* of the round under way, CLOCK_MONOTONIC usec */
+        unsigned next;                  /* slot of the unit to be sent next in it; 0: none is under way */
+        uint64_t skipped, told;         /* … and of these that are told in this round */
         uint64_t unread_since;          /* CLOCK_MONOTONIC usec; 0: it reads */
 } Stream;
 
@@ -59,7 +61,7 @@ typedef struct Frame {
         struct Frame *next;
 } Frame;
 
-/* How long units are listed at a time; others have their turn before the list goes on. */
+/* How long units are read at a time for one list or stream; others have their turn before it goes on. */
 #define LIST_TURN_NSEC NSEC_PER_MSEC
 
 /* A list of all units under way. */
@@ -1574,22 +1576,26 @@ static int connection_get_frame(Connection *c, Unit *u, uint64_t tick, VarlinkTe
         return 0;
 }
 
-static int connection_send_round(Connection *c, uint64_t tick) {
+/* Sends units until the time is over, and the rest at the next turns. */
+static int connection_send_round(Connection *c) {
         char end[64] = "},\"continues\":true}";
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
         Manager *m = c->server->manager;
         Stream *s = c->stream;
 
-        if (s->skipped > 0)
-                (void) snprintf(end, sizeof(end), ",\"skipped\":%llu},\"continues\":true}", (unsigned long long) s->skipped);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *u = m->units[i];
+        if (s->next == 0)
+                s->told = s->skipped;
+        if (s->told > 0)
+                (void) snprintf(end, sizeof(end), ",\"skipped\":%llu},\"continues\":true}", (unsigned long long) s->told);
+        while (s->next < UNITS_MAX_LIMIT) {
+                Unit *u = m->units[s->next++];
                 VarlinkText *text;
                 int r;
 
                 if (!u || !names_have(s->units, u->name))
                         continue;
 
-                r = connection_get_frame(c, u, tick, &text);
+                r = connection_get_frame(c, u, s->tick, &text);
                 if (r < 0) {
                         unit_leave_out(u, r);
                         continue;
@@ -1597,9 +1603,14 @@ static int connection_send_round(Connection *c, uint64_t tick) {
                 r = varlink_pump_send(c->pump, text, end);
                 if (r < 0)
                         return r;
+                if (s->next < UNITS_MAX_LIMIT && now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
+                        (void) varlink_pump_want_turn(c->pump, /* when_written= */ false);
+                        return 0;
+                }
         }
 
-        s->skipped = 0;
+        s->skipped -= s->told;
+        s->next = 0;
         return 0;
 }
 
@@ -1626,6 +1637,8 @@ static int on_turn(void *userdata) {
                 return connection_go_on_listing(c);
         if (!s) /* it ended meanwhile */
                 return 0;
+        if (s->next > 0)
+                return connection_send_round(c);
         if (connection_is_behind(c)) {
                 s->skipped++;
                 if (s->unread_since == 0)
@@ -1639,7 +1652,8 @@ static int on_turn(void *userdata) {
         }
         s->unread_since = 0;
 
-        r = connection_send_round(c, now / s->interval_usec * s->interval_usec);
+        s->tick = now / s->interval_usec * s->interval_usec;
+        r = connection_send_round(c);
         if (r < 0)
                 (void) log_debug_errno(r, "Failed to send to a subscriber, it is cut off: %m");
         return r;
@@ -1725,11 +1739,11 @@ static int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd
         c->stream->interval_usec = p.interval / NSEC_PER_USEC;
         c->stream->units = TAKE_PTR(units);
 
-        now = now_usec(CLOCK_MONOTONIC);
+        c->stream->tick = now = now_usec(CLOCK_MONOTONIC);
         r = sd_event_add_time(m->event, &c->stream->timer, CLOCK_MONOTONIC,
                               (now / c->stream->interval_usec + 1) * c->stream->interval_usec, USEC_PER_MSEC, on_stream_tick, c);
         if (r >= 0)
-                r = connection_send_round(c, now);
+                r = connection_send_round(c);
         if (r < 0)
                 c->stream = stream_free(c->stream);
         return r;
