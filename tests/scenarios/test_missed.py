@@ -2,15 +2,20 @@
 """Runs of programs that the kernel skips, as it does since Linux 7.0 where a program at a tracepoint is preempted. On older kernels none is
 skipped, and each figure is exact."""
 
+import platform
 import re
 
 import scenario
-from scenario import Unit, attach, check, equal, expect_total, qosctl_json, run, server_figures, snapshot, test, wait_for
+from scenario import Unit, attach, check, equal, expect_total, qosctl_json, run, server_figures, smaller, snapshot, test, wait_for
 
 from test_endpoints import Nginx
 
-NUMBER = 12000
 PROGRAMS = ("requests_content", "requests_read", "requests_unix", "requests_state", "requests_state_too")
+
+
+def number():
+    """As many as it takes for runs to be skipped, where any are."""
+    return 12000 if int(platform.release().split(".")[0]) >= 7 else smaller(12000)
 
 
 def misses():
@@ -21,13 +26,13 @@ def is_said(s, before, exact):
     """What was skipped is in drops and in quality, and nothing else is."""
     now = misses()
     skipped = {name: now[name] - before.get(name, 0) for name in now if now[name] != before.get(name, 0)}
-    print(f"skipped: {skipped}, drops: {s['drops']}, quality: {s['requests']['quality']}")
     if not skipped:
         equal(s["drops"], 0, "drops")
         equal(s["requests"]["quality"], exact, "quality")
     elif skipped.get("requests_content") or skipped.get("requests_read"):
         check(s["drops"] > 0, f"no drops, and skipped were {skipped}")
         equal(s["requests"]["quality"], "exchanges", "quality")
+    return skipped
 
 
 @test(vm=True, deadline=240)
@@ -35,17 +40,18 @@ def keep_alive():
     """No request is lost, and none of them is a client's that gave up."""
     port = scenario.unused_port()
     u = attach(Nginx([str(port)])).start()
+    n = number()
     before = misses()
     for _ in range(3):
-        out = run("ab", "-q", "-k", "-n", NUMBER // 3, "-c", 32, f"http://127.0.0.1:{port}/", timeout=120).stdout
-        equal(int(re.search(r"^Complete requests:\s+(\d+)", out, re.M)[1]), NUMBER // 3, "requests that ab completed")
-    expect_total(u, NUMBER)
+        out = run("ab", "-q", "-k", "-n", n // 3, "-c", 32, f"http://127.0.0.1:{port}/", timeout=120).stdout
+        equal(int(re.search(r"^Complete requests:\s+(\d+)", out, re.M)[1]), n // 3, "requests that ab completed")
+    expect_total(u, n)
     wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
     wait_for("no connection is open", lambda: server_figures(u)["connections"]["open"] == 0)
     s = snapshot(u)
     f = s["requests"]["server"]
     is_said(s, before, "exact")
-    equal(f["protocols"]["http1"] + f["protocols"]["tcp"], NUMBER, "requests by their protocol")
+    equal(f["protocols"]["http1"] + f["protocols"]["tcp"], n, "requests by their protocol")
     equal((f["clientAborts"], f["errors"]["reset"], f["errors"]["status5xx"]), (0, 0, 0), "errors")
     # Only what comes first on a connection is told by nothing else
     check(f["protocols"]["tcp"] <= 3 * 32, f"{f['protocols']['tcp']} are plain exchanges")
@@ -58,11 +64,12 @@ def unix():
     u = attach(Unit(f"/usr/bin/redis-server --port 0 --unixsocket {path} --save '' --supervised systemd", settings="Environment=LC_ALL=C"))
     u.start()
     before = misses()
-    run("redis-benchmark", "-q", "-s", path, "-c", 16, "-n", NUMBER, "-t", "get", timeout=120)
+    run("redis-benchmark", "-q", "-s", path, "-c", 16, "-n", number(), "-t", "get", timeout=120)
     calls = sum(int(n) for n in re.findall(r":calls=(\d+),", run("redis-cli", "-s", path, "info", "commandstats").stdout))
     wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
     s = snapshot(u)
     got = s["requests"]["server"]["count"]
-    is_said(s, before, "exchanges")
+    # Where both the program that sees a response queued and the one that sees it read were skipped, nothing tells of it
+    lost = is_said(s, before, "exchanges").get("requests_unix", 0) // 4
     # INFO does not count itself
-    check(calls <= got <= calls + 1, f"count: {got} instead of {calls} or one more")
+    check(calls - lost <= got <= calls + 1, f"count: {got} instead of {calls - lost} to {calls + 1}")

@@ -349,6 +349,15 @@ static void test_redis(void) {
              LEAVES("xx\r\n"), EXCHANGES(PING, PONG));
 }
 
+/* What nobody answers is in flight until the next response, where it was not seen, and does not count. */
+static void test_memcached(void) {
+#define SET_QUIET "set a 0 0 1 noreply\r\nx\r\n"
+#define FOUND "VALUE a 0 1\r\nx\r\nEND\r\n"
+        TELL("memcached", TALK, 4, 0, 1,
+             EXCHANGES("get a\r\n", FOUND), COMES(SET_QUIET), READS(sizeof(SET_QUIET) - 1), EXCHANGES("get a\r\n", FOUND),
+             EXCHANGES("get b\r\n", "END\r\n"), EXCHANGES("get a\r\n", FOUND));
+}
+
 #define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
 #define SETTINGS "\0\0\0\4\0\0\0\0\0"
 #define HEADERS(id) "\0\0\1\1\5\0\0\0" id "\x82"
@@ -426,6 +435,7 @@ int main(void) {
         test_plain();
         test_http();
         test_redis();
+        test_memcached();
         test_http2();
         test_tls();
         test_unanswered();
