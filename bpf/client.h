@@ -253,16 +253,17 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
 static long ask_step(__u64 i, void *data) {
         struct answer_feed *a = data;
         struct feed *f = &a->f;
+        struct talk *t = a->talk;
         __u32 n;
 
-        if (!feed_skip(f, &f->talk->in))
+        if (!feed_skip(f, &t->in))
                 return 1;
-        n = feed_move(f, &f->talk->in);
+        n = feed_move(f, t, &t->in);
         GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_skb_load_bytes(a->skb, a->offset + f->window_begin, f->talk->window.bytes, n) < 0)
+        if (n > 0 && bpf_skb_load_bytes(a->skb, a->offset + f->window_begin, t->window.bytes, n) < 0)
                 f->piece.lost = 1;
         else
-                f->at += talk_take_questions(f->talk, feed_window(f), &f->talk->times, 0, &f->piece);
+                f->at += talk_take_questions(t, feed_window(f), &t->times, 0, &f->piece);
         return f->piece.lost != 0;
 }
 
@@ -273,7 +274,7 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct t
 
         if (!skb || !t || bytes > skb->len)
                 return 0;
-        a.f.talk = t;
+        a.talk = t;
         a.f.end = bytes;
         a.skb = skb;
         a.offset = skb->len - bytes;
@@ -435,15 +436,14 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
 
 /* ---- their answers (EXCHANGE_PIPED) ---- */
 
-struct client_feed {
+/* As struct question_piece. */
+struct client_piece {
         struct feed f;          /* end: of what came at the same time */
-        struct bpf_dynptr *data;
-        struct conn *conn;
-        struct qos_unit *u;
         __u32 offset;           /* of the piece in the buffer … */
         __u32 copied;           /* … in the stream */
         __u32 end;              /* of all of it */
         __u32 mark;             /* which of the arrivals (struct talk_times) it is in */
+        __u32 begun;            /* answers, so far */
 };
 
 #define ANSWERED_MORE (1U << 31)        /* it begins with the rest of an answer before */
@@ -474,35 +474,33 @@ __attribute__((noinline, weak)) __u32 client_hears_group(struct talk *t, struct 
         return b->n;
 }
 
-/* What came at this time was read, and answers to so many questions begin in it. In struct exchange: first_at, when the question was asked
- * whose answer began last; last_at, when the newest part of that came; last_out_at, when that was booked. */
-static __attribute__((noinline)) int client_hears(struct conn *c, struct qos_unit *u, struct talk *t, __u64 at, __u32 found) {
-        struct exchange_effect effect = {};
+/* Where the answers of a connection are booked: t->work is prepared for that. */
+static __always_inline void client_book_begin(struct talk *t, __u32 share) {
+        struct booking *book = (struct booking*) t->work;
+
+        _Static_assert(sizeof(*book) <= sizeof(t->work), "no room for what is booked");
+        __builtin_memset(book, 0, sizeof(*book));
+        book->share = share;
+}
+
+/* What came at this time was read, and answers to so many questions begin in it: books them, and returns how many. In struct exchange: first_at, when the
+ * question was asked whose answer began last; last_at, when the newest part of that came; last_out_at, when that was booked. Under the
+ * socket's own lock these are nobody else's. Walked by the verifier by itself. */
+__attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qos_unit *u, struct talk *t, __u64 at, __u32 found) {
         __u32 left = found & ANSWERED_MAX, n = 0, taken;
         struct booking *book;
-        struct place p;
 
-        if (!c || !u || !t)
+        if (!x || !u || !t)
                 return 0;
-        _Static_assert(sizeof(*book) <= sizeof(t->work), "no room for what is booked");
         book = (struct booking*) t->work;
-        __builtin_memset(book, 0, sizeof(*book));
         book->now = bpf_ktime_get_ns();
-        bpf_spin_lock(&c->lock);
-        p = conn_note(c, &effect);
-        bpf_spin_unlock(&c->lock);
-        u = place_get(u, &p);
-        if (!u)
-                return 0;
         window_enter(u, book->now);
-        book->share = p.share;
 
-        /* Under the socket's own lock these are nobody else's */
-        book->before = c->x.last_out_at;
-        if (found & ANSWERED_MORE && at > c->x.last_at) {
-                client_grows(u, book, exchange_between(c->x.first_at, c->x.last_at), exchange_between(c->x.first_at, at));
-                c->x.last_at = at;
-                c->x.last_out_at = book->now;
+        book->before = x->last_out_at;
+        if (found & ANSWERED_MORE && at > x->last_at) {
+                client_grows(u, book, exchange_between(x->first_at, x->last_at), exchange_between(x->first_at, at));
+                x->last_at = at;
+                x->last_out_at = book->now;
         }
         while (left > 0 && can_loop) {
                 taken = client_hears_group(t, u, book, left, at);
@@ -513,12 +511,21 @@ static __attribute__((noinline)) int client_hears(struct conn *c, struct qos_uni
         }
         if (n == 0)
                 return 0;
-        c->x.first_at = book->last_at;
-        c->x.last_at = at;
-        c->x.last_out_at = book->now;
-        if (found & ANSWERED_UNSURE && p.share & SHARE_ROW)
-                row_count(row_get(u, p.share & SHARE_ROW), QOS_ROW_BUNDLED, n);
+        x->first_at = book->last_at;
+        x->last_at = at;
+        x->last_out_at = book->now;
+        if (found & ANSWERED_UNSURE && book->share & SHARE_ROW)
+                row_count(row_get(u, book->share & SHARE_ROW), QOS_ROW_BUNDLED, n);
+        return n;
+}
 
+/* So many questions are not in flight any more. */
+static __attribute__((noinline)) int client_is_answered(struct conn *c, struct qos_unit *u, __u32 n) {
+        struct exchange_effect effect = {};
+        struct place p;
+
+        if (!c || !u || n == 0)
+                return 0;
         bpf_spin_lock(&c->lock);
         exchange_piped(&c->x, n, &effect);
         p = conn_note(c, &effect);
@@ -529,10 +536,10 @@ static __attribute__((noinline)) int client_hears(struct conn *c, struct qos_uni
         return zero() + 1;
 }
 
-static long client_answer_step(__u64 i, void *data) {
-        struct client_feed *a = data;
+/* What came at the same time, or a window of it. Returns 1: that was the last. */
+static __always_inline int client_answer_step(struct bpf_dynptr *data, struct exchange *x, struct talk *t, struct qos_unit *u,
+                                              struct client_piece *a) {
         struct feed *f = &a->f;
-        struct talk *t = f->talk;
         struct exchange_marks *marks = &t->times.marks;
         __u64 mark = a->mark, at = 0;
         __u32 n, from = f->at, found = 0;
@@ -561,9 +568,9 @@ static long client_answer_step(__u64 i, void *data) {
         if (t->flags & TALK_ANSWERING)
                 found |= ANSWERED_MORE;
         if (feed_skip(f, &t->out)) {
-                n = feed_move(f, &t->out);
+                n = feed_move(f, t, &t->out);
                 GRID_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 && bpf_dynptr_read(t->window.bytes, n, a->data, a->offset + f->window_begin, 0) < 0) {
+                if (n > 0 && bpf_dynptr_read(t->window.bytes, n, data, a->offset + f->window_begin, 0) < 0) {
                         f->piece.lost = 1;
                         return 1;
                 }
@@ -572,13 +579,30 @@ static long client_answer_step(__u64 i, void *data) {
         if (f->at == from || f->piece.tunnel)
                 f->piece.lost = 1;
         if (f->piece.begun > 0 || found & ANSWERED_MORE)
-                client_hears(a->conn, a->u, t, at, found | (f->piece.begun & ANSWERED_MAX));
+                a->begun += client_books(x, u, t, at, found | (f->piece.begun & ANSWERED_MAX));
         return f->piece.lost != 0;
+}
+
+/* As questions_take(). */
+__attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_trusted, struct exchange *x, struct talk *t, struct qos_unit *u,
+                                                struct client_piece *a) {
+        struct bpf_dynptr data;
+
+        if (!x || !t || !u || !a)
+                return 0;
+        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0) {
+                a->f.piece.lost = 1;
+                return 0;
+        }
+        while (!client_answer_step(&data, x, t, u, a) && can_loop)
+                ;
+        return 0;
 }
 
 /* All has been read up to this position of the stream. Apart, for the room on the stack. */
 static __attribute__((noinline)) int client_has_read(struct sock *sk, struct conn *c, struct qos_unit *u, __u32 position, bool lost) {
         struct exchange_effect effect = {};
+        struct qos_unit *at;
         struct place p;
         struct talk *t;
         bool ended;
@@ -589,8 +613,16 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
         if (!t)
                 return 0;
         /* What was asked is answered, as far as anybody can tell, and nobody knows when */
-        if (lost)
-                client_hears(c, u, t, bpf_ktime_get_ns(), ANSWERED_UNSURE | ANSWERED_MAX);
+        if (lost) {
+                bpf_spin_lock(&c->lock);
+                p = conn_note(c, &effect);
+                bpf_spin_unlock(&c->lock);
+                at = place_get(u, &p);
+                if (at) {
+                        client_book_begin(t, p.share);
+                        client_is_answered(c, at, client_books(&c->x, at, t, bpf_ktime_get_ns(), ANSWERED_UNSURE | ANSWERED_MAX));
+                }
+        }
 
         bpf_spin_lock(&c->lock);
         ended = exchange_pipe_read(&c->x, position, t->out.state == 0 && !(t->flags & TALK_ANSWERING), lost, &effect);
@@ -615,8 +647,9 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
 
 /* A piece of what the unit is answered, as content_parse(). */
 static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied, __u64 piece) {
-        struct client_feed a = {};
-        struct bpf_dynptr data;
+        struct client_piece a = { .offset = piece >> 32, .copied = copied, .end = piece };
+        struct exchange_effect effect = {};
+        struct place p;
         struct sock *sk;
         struct talk *t;
 
@@ -626,26 +659,25 @@ static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct co
         if (!sk)
                 return 0;
         t = bpf_sk_storage_get(&talks, sk, 0, 0);
-        if (!t || bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+        if (!t)
                 return 0;
-        a.f.talk = t;
-        a.data = &data;
-        a.conn = c;
-        a.u = u;
-        a.copied = copied;
-        a.offset = piece >> 32;
-        a.end = piece;
-        a.f.at = c->x.read_end - copied;
-        a.f.window_begin = a.f.window_end = a.f.at;
+        a.f.at = a.f.window_begin = a.f.window_end = c->x.read_end - copied;
         if ((__s32) (a.f.at - a.end) >= 0)
                 return 0; /* looked at before (MSG_PEEK) */
 
         bpf_spin_lock(&c->lock);
         exchange_get_marks(&c->x, &t->times.marks);
+        p = conn_note(c, &effect);
         bpf_spin_unlock(&c->lock);
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
         if ((__s32) a.f.at < 0)
                 a.f.piece.lost = 1; /* something was taken out another way */
-        else
-                bpf_loop(PIECE_MAX, client_answer_step, &a, 0);
+        else {
+                client_book_begin(t, p.share);
+                client_take(skb, &c->x, t, u, &a);
+                client_is_answered(c, u, a.begun);
+        }
         return client_has_read(sk, c, u, copied + a.end, a.f.piece.lost);
 }

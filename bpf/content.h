@@ -6,32 +6,39 @@
 #include "read.h"
 #include "seal.h"
 
-struct question_feed {
+/* A piece of the questions on its way through the parser. Passed by its address: what the verifier does not know of it makes all
+ * rounds of the loops below alike. */
+struct question_piece {
         struct feed f;
-        struct bpf_dynptr *data;
         __u32 offset;           /* of the piece in the buffer */
-        __u32 position;         /* of the piece in the stream */
+        __u32 position;         /* … in the stream */
         struct qos_owner owner;
 };
 
-static long question_step(__u64 i, void *data) {
-        struct question_feed *q = data;
-        struct feed *f = &q->f;
+/* Walked by the verifier by itself. */
+__attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_trusted, struct talk *t, struct question_piece *q) {
+        struct bpf_dynptr data;
+        struct feed *f;
         __u32 n;
 
-        if (!feed_skip(f, &f->talk->in))
-                return 1;
-        n = feed_move(f, &f->talk->in);
-        GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_dynptr_read(f->talk->window.bytes, n, q->data, q->offset + f->window_begin, 0) < 0)
+        if (!t || !q)
+                return 0;
+        f = &q->f;
+        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
                 f->piece.lost = 1;
-        else
-                f->at += talk_question_bytes(f->talk, feed_window(f), &f->talk->times, q->position + f->at, &f->piece);
-        if (f->piece.named) {
-                f->piece.named = 0;
-                question_look_up(f->talk, &q->owner);
+        while (!f->piece.lost && feed_skip(f, &t->in) && can_loop) {
+                n = feed_move(f, t, &t->in);
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_dynptr_read(t->window.bytes, n, &data, q->offset + f->window_begin, 0) < 0)
+                        f->piece.lost = 1;
+                else
+                        f->at += talk_question_bytes(t, feed_window(f), &t->times, q->position + f->at, &f->piece);
+                if (f->piece.named) {
+                        f->piece.named = 0;
+                        question_look_up(t, &q->owner);
+                }
         }
-        return f->piece.lost != 0;
+        return 0;
 }
 
 /* ---- in frames ---- */
@@ -57,40 +64,46 @@ static __attribute__((noinline)) int content_mux_begin(struct sock *sk, struct c
         return CONTENT_MUXED;
 }
 
-struct mux_question_feed {
+struct mux_question_piece {
         struct mux_feed f;
-        struct bpf_dynptr *data;
-        struct qos_unit *u;
         struct qos_owner owner;
         __u32 share;
 };
 
-static long mux_question_step(__u64 i, void *data) {
-        struct mux_question_feed *q = data;
-        struct mux_feed *f = &q->f;
+/* As questions_take(). */
+__attribute__((noinline, weak)) int mux_questions_take(struct sk_buff *skb __arg_trusted, struct h2 *h, struct qos_unit *u,
+                                                       struct mux_question_piece *q) {
+        struct bpf_dynptr data;
+        struct mux_feed *f;
         __u32 n;
 
-        if (f->at >= f->end)
-                return 1;
-        n = mux_move(f, h2_is_blind(&f->h->in, 0));
-        GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_dynptr_read(f->h->window.bytes, n, q->data, f->offset + f->window_begin, 0) < 0) {
-                f->h->piece.lost = 1;
-                return 1;
+        if (!h || !u || !q)
+                return 0;
+        f = &q->f;
+        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+                h->piece.lost = 1;
+        while (!h->piece.lost && f->at < f->end && can_loop) {
+                n = mux_move(f, h2_is_blind(&h->in, 0));
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_dynptr_read(h->window.bytes, n, &data, f->offset + f->window_begin, 0) < 0) {
+                        h->piece.lost = 1;
+                        break;
+                }
+                h->piece.position = f->position + f->window_begin;
+                n = h2_questions(h, mux_window(f), f->end - f->window_end, &h->times, &h->piece);
+                f->at += n;
+                mux_questions_book(h, u, &q->owner, q->share);
+                if (n == 0)
+                        break;
         }
-        f->h->piece.position = f->position + f->window_begin;
-        n = h2_questions(f->h, mux_window(f), f->end - f->window_end, &f->h->times, &f->h->piece);
-        f->at += n;
-        mux_questions_book(f->h, q->u, &q->owner, q->share);
-        return n == 0 || f->h->piece.lost;
+        return 0;
 }
 
 /* A piece of what the client says on such a connection, as content_parse(). */
 static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u64 where, __u64 piece) {
-        __u32 copied = where >> 32, unsent = where, offset = piece >> 32, len = piece, parsed;
-        struct mux_question_feed q = {};
+        __u32 copied = where >> 32, unsent = where, parsed;
+        struct mux_question_piece q = { .f = { .offset = piece >> 32, .position = copied, .end = piece } };
         struct exchange_effect effect = {};
-        struct bpf_dynptr data;
         struct place p;
         struct sock *sk;
         struct h2 *h;
@@ -101,29 +114,26 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
         if (!sk)
                 return 0;
         h = bpf_sk_storage_get(&muxes, sk, 0, 0);
-        if (!h || bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+        if (!h)
                 return 0;
 
-        q.f.h = h;
-        q.f.end = len;
-        q.f.offset = offset;
-        q.f.position = copied;
         h2_piece_begin(&h->piece, bpf_ktime_get_ns());
-        q.data = &data;
         parsed = h->in_pos - copied;
         if ((__s32) parsed < 0)
                 return zero(); /* something was missed before: see read_apply() */
         if (h->in.synced != H2_SYNCED) {
+                struct bpf_dynptr data;
                 __u64 first = 0;
 
-                if (len < sizeof(first) || bpf_dynptr_read(&first, sizeof(first), &data, offset, 0) < 0 ||
+                if (q.f.end < sizeof(first) || bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 ||
+                    bpf_dynptr_read(&first, sizeof(first), &data, q.f.offset, 0) < 0 ||
                     !h2_resumes(h, copied, first, sizeof(first), unsent))
                         return zero();
         }
         q.f.at = parsed; /* what was looked at before (MSG_PEEK) */
 
         bpf_spin_lock(&c->lock);
-        h->times.came_at = exchange_came_at_once(&c->x, copied + len);
+        h->times.came_at = exchange_came_at_once(&c->x, copied + q.f.end);
         if (h->times.came_at == 0)
                 exchange_get_marks(&c->x, &h->times.marks);
         p = conn_note(c, &effect);
@@ -133,11 +143,10 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
                 if (!u)
                         return 0;
                 window_enter(u, h->piece.now);
-                q.u = u;
                 q.owner = p.owner;
-                q.share = p.share;
                 h->names = names_are_wanted(&q.owner);
-                bpf_loop(PIECE_MAX, mux_question_step, &q, 0);
+                q.share = p.share;
+                mux_questions_take(skb, h, u, &q);
                 h->in_pos = copied + q.f.at;
         }
         if (h->piece.lost)
@@ -189,10 +198,9 @@ static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct 
  * position in the stream at which the piece begins, and what the application has written that has not left; piece: where it is in the
  * buffer, and its length. */
 static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u64 where, __u64 piece) {
-        __u32 copied = where >> 32, unsent = where, offset = piece >> 32, len = piece, parsed;
+        __u32 copied = where >> 32, unsent = where, parsed;
+        struct question_piece q = { .f = { .end = piece }, .offset = piece >> 32, .position = copied };
         struct exchange_effect effect = {};
-        struct question_feed q = {};
-        struct bpf_dynptr data;
         struct sock *sk;
         struct talk *t;
         bool whole;
@@ -202,20 +210,19 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         sk = skb->sk;
         if (!sk)
                 return 0;
-        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
-                return 0;
 
         t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : NULL;
         if (t && (t->missed ? t->in_pos != copied : exchange_distance(copied, t->in_pos) > 0))
                 return 0; /* something was missed before: see read_apply() */
         if (!t || t->missed || mux_may_be_preface(t)) {
-                __u32 n = len, protocol, word = 0;
+                __u32 n = q.f.end, protocol, word = 0;
                 __u64 first = 0;
+                struct bpf_dynptr data;
 
                 if (n > sizeof(first))
                         n = sizeof(first);
                 GRID_BOUND(n, sizeof(first) + 1);
-                if (bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
+                if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 || bpf_dynptr_read(&first, n, &data, q.offset, 0) < 0)
                         return 0;
                 /* Behind what asks for TLS in another protocol, and is not answered (MySQL) */
                 if (!t && c->x.state == EXCHANGE_ASKED && !tls_is_greeting(first, n))
@@ -239,7 +246,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                         bpf_spin_unlock(&c->lock);
                 }
                 /* Its server reads that byte by byte, of which one alone may begin a request of HTTP */
-                if ((first & 0xff) == 'S' && bpf_dynptr_read(&word, sizeof(word), &data, offset, 0) == 0 && exchange_is_ssh(word)) {
+                if ((first & 0xff) == 'S' && bpf_dynptr_read(&word, sizeof(word), &data, q.offset, 0) == 0 && exchange_is_ssh(word)) {
                         bpf_spin_lock(&c->lock);
                         c->x.flags |= EXCHANGE_SESSION;
                         bpf_spin_unlock(&c->lock);
@@ -274,11 +281,6 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         }
 
 talk:
-        q.f.talk = t;
-        q.f.end = len;
-        q.data = &data;
-        q.offset = offset;
-        q.position = copied;
         q.owner = owner_read(&c->owner);
         t->times.names = names_are_wanted(&q.owner) ? PROTOCOL_NAMES : 0;
         /* Looked at before (MSG_PEEK) */
@@ -286,12 +288,12 @@ talk:
         q.f.at = q.f.window_begin = q.f.window_end = parsed;
 
         bpf_spin_lock(&c->lock);
-        t->times.came_at = exchange_came_at_once(&c->x, copied + len);
+        t->times.came_at = exchange_came_at_once(&c->x, copied + q.f.end);
         if (t->times.came_at == 0)
                 exchange_get_marks(&c->x, &t->times.marks);
         bpf_spin_unlock(&c->lock);
         if (q.f.at < q.f.end)
-                bpf_loop(PIECE_MAX, question_step, &q, 0);
+                questions_take(skb, t, &q);
 
         if (!q.f.piece.lost) {
                 if (q.f.at > parsed)

@@ -33,6 +33,7 @@ static __always_inline void departure_apply(struct departure *d, struct exchange
 
 struct answer_feed {
         struct feed f;
+        struct talk *talk;
         struct __sk_buff *skb;
         __u32 offset;           /* of the piece in the packet */
 };
@@ -40,16 +41,17 @@ struct answer_feed {
 static long answer_step(__u64 i, void *data) {
         struct answer_feed *a = data;
         struct feed *f = &a->f;
+        struct talk *t = a->talk;
         __u32 n;
 
-        if (!feed_skip(f, &f->talk->out))
+        if (!feed_skip(f, &t->out))
                 return 1;
-        n = feed_move(f, &f->talk->out);
+        n = feed_move(f, t, &t->out);
         GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_skb_load_bytes(a->skb, a->offset + f->window_begin, f->talk->window.bytes, n) < 0)
+        if (n > 0 && bpf_skb_load_bytes(a->skb, a->offset + f->window_begin, t->window.bytes, n) < 0)
                 f->piece.lost = 1;
         else
-                f->at += talk_answer_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+                f->at += talk_answer_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
         return f->piece.lost || f->piece.tunnel;
 }
 
@@ -63,7 +65,7 @@ __attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, str
         if (!skb || !t || !u || !d)
                 return 0;
 
-        a.f.talk = t;
+        a.talk = t;
         a.f.end = d->bytes;
         a.skb = skb;
         a.offset = skb->len - d->bytes;
@@ -215,6 +217,7 @@ static __attribute__((noinline)) int mux_give_up(struct conn *c, struct h2 *h, s
 
 struct mux_answer_feed {
         struct mux_feed f;
+        struct h2 *h;
         struct __sk_buff *skb;
         struct qos_unit *u;
         __u32 share;
@@ -227,17 +230,17 @@ static long mux_answer_step(__u64 i, void *data) {
 
         if (f->at >= f->end)
                 return 1;
-        n = mux_move(f, h2_is_blind(&f->h->out, 1));
+        n = mux_move(f, h2_is_blind(&a->h->out, 1));
         GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_skb_load_bytes(a->skb, f->offset + f->window_begin, f->h->window.bytes, n) < 0) {
-                f->h->piece.lost = 1;
+        if (n > 0 && bpf_skb_load_bytes(a->skb, f->offset + f->window_begin, a->h->window.bytes, n) < 0) {
+                a->h->piece.lost = 1;
                 return 1;
         }
-        n = h2_answers(f->h, mux_window(f), f->end - f->window_end, &f->h->piece);
+        n = h2_answers(a->h, mux_window(f), f->end - f->window_end, &a->h->piece);
         f->at += n;
-        if (f->h->piece.event)
-                mux_book(a->u, &f->h->piece, a->share);
-        return n == 0 || f->h->piece.lost;
+        if (a->h->piece.event)
+                mux_book(a->u, &a->h->piece, a->share);
+        return n == 0 || a->h->piece.lost;
 }
 
 /* Of a connection with frames, as talk_departs(). */
@@ -255,7 +258,7 @@ static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct b
                 return 0;
 
         if (h->out.synced != H2_LOST) {
-                a.f.h = h;
+                a.h = h;
                 a.f.end = d->bytes;
                 a.f.offset = skb->len - d->bytes;
                 h2_piece_begin(&h->piece, d->now);

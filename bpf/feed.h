@@ -11,7 +11,6 @@
 
 /* A piece of a stream on its way through a parser, window by window. */
 struct feed {
-        struct talk *talk;
         struct talk_piece piece;
         __u32 at;               /* the next byte … */
         __u32 end;              /* … of this many */
@@ -27,11 +26,11 @@ static __always_inline bool feed_skip(struct feed *f, struct parser *p) {
 }
 
 /* Moves the window, if it must be. Returns how much is to be loaded into it: 0 … WINDOW_SIZE. */
-static __always_inline __u32 feed_move(struct feed *f, const struct parser *p) {
+static __always_inline __u32 feed_move(struct feed *f, const struct talk *t, const struct parser *p) {
         if (f->at < f->window_end)
                 return 0;
         f->window_begin = f->at;
-        if (protocol_is_blind(f->talk->protocol, p)) {
+        if (protocol_is_blind(t->protocol, p)) {
                 f->window_end = f->at + 1;
                 return 0;
         }

@@ -16,6 +16,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 struct library_feed {
         struct feed f;
+        struct talk *talk;
         const void *buffer;
         __u32 position;         /* of the buffer in the stream of questions */
         struct qos_owner owner;
@@ -25,19 +26,20 @@ struct library_feed {
 static long library_question_step(__u64 i, void *data) {
         struct library_feed *q = data;
         struct feed *f = &q->f;
+        struct talk *t = q->talk;
         __u32 n;
 
-        if (!feed_skip(f, &f->talk->in))
+        if (!feed_skip(f, &t->in))
                 return 1;
-        n = feed_move(f, &f->talk->in);
+        n = feed_move(f, t, &t->in);
         GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_probe_read_user(f->talk->window.bytes, n, q->buffer + f->window_begin) < 0)
+        if (n > 0 && bpf_probe_read_user(t->window.bytes, n, q->buffer + f->window_begin) < 0)
                 f->piece.lost = 1;
         else
-                f->at += talk_question_bytes(f->talk, feed_window(f), &q->times, q->position + f->at, &f->piece);
+                f->at += talk_question_bytes(t, feed_window(f), &q->times, q->position + f->at, &f->piece);
         if (f->piece.named) {
                 f->piece.named = 0;
-                question_look_up(f->talk, &q->owner);
+                question_look_up(t, &q->owner);
         }
         return f->piece.lost != 0;
 }
@@ -45,16 +47,17 @@ static long library_question_step(__u64 i, void *data) {
 static long library_answer_step(__u64 i, void *data) {
         struct library_feed *a = data;
         struct feed *f = &a->f;
+        struct talk *t = a->talk;
         __u32 n;
 
-        if (!feed_skip(f, &f->talk->out))
+        if (!feed_skip(f, &t->out))
                 return 1;
-        n = feed_move(f, &f->talk->out);
+        n = feed_move(f, t, &t->out);
         GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_probe_read_user(f->talk->window.bytes, n, a->buffer + f->window_begin) < 0)
+        if (n > 0 && bpf_probe_read_user(t->window.bytes, n, a->buffer + f->window_begin) < 0)
                 f->piece.lost = 1;
         else
-                f->at += talk_answer_bytes(f->talk, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+                f->at += talk_answer_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
         return f->piece.lost || f->piece.tunnel;
 }
 
@@ -68,6 +71,7 @@ struct {
 
 struct library_mux_feed {
         struct mux_feed f;
+        struct h2 *h;
         const void *buffer;
         struct qos_unit *u;
         struct qos_owner owner;
@@ -81,17 +85,17 @@ static long library_mux_question_step(__u64 i, void *data) {
 
         if (f->at >= f->end)
                 return 1;
-        n = mux_move(f, h2_is_blind(&f->h->in, 0));
+        n = mux_move(f, h2_is_blind(&q->h->in, 0));
         GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_probe_read_user(f->h->window.bytes, n, q->buffer + f->window_begin) < 0) {
-                f->h->piece.lost = 1;
+        if (n > 0 && bpf_probe_read_user(q->h->window.bytes, n, q->buffer + f->window_begin) < 0) {
+                q->h->piece.lost = 1;
                 return 1;
         }
-        f->h->piece.position = f->position + f->window_begin;
-        n = h2_questions(f->h, mux_window(f), f->end - f->window_end, &f->h->times, &f->h->piece);
+        q->h->piece.position = f->position + f->window_begin;
+        n = h2_questions(q->h, mux_window(f), f->end - f->window_end, &q->h->times, &q->h->piece);
         f->at += n;
-        mux_questions_book(f->h, q->u, &q->owner, q->share);
-        return n == 0 || f->h->piece.lost;
+        mux_questions_book(q->h, q->u, &q->owner, q->share);
+        return n == 0 || q->h->piece.lost;
 }
 
 static long library_mux_answer_step(__u64 i, void *data) {
@@ -101,17 +105,17 @@ static long library_mux_answer_step(__u64 i, void *data) {
 
         if (f->at >= f->end)
                 return 1;
-        n = mux_move(f, h2_is_blind(&f->h->out, 1));
+        n = mux_move(f, h2_is_blind(&a->h->out, 1));
         GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_probe_read_user(f->h->window.bytes, n, a->buffer + f->window_begin) < 0) {
-                f->h->piece.lost = 1;
+        if (n > 0 && bpf_probe_read_user(a->h->window.bytes, n, a->buffer + f->window_begin) < 0) {
+                a->h->piece.lost = 1;
                 return 1;
         }
-        n = h2_answers(f->h, mux_window(f), f->end - f->window_end, &f->h->piece);
+        n = h2_answers(a->h, mux_window(f), f->end - f->window_end, &a->h->piece);
         f->at += n;
-        if (f->h->piece.event)
-                mux_book(a->u, &f->h->piece, a->share);
-        return n == 0 || f->h->piece.lost;
+        if (a->h->piece.event)
+                mux_book(a->u, &a->h->piece, a->share);
+        return n == 0 || a->h->piece.lost;
 }
 
 /* Frames have come out of the library, or are on their way into it. */
@@ -131,7 +135,7 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
                 o->lost = 1;
                 return 0;
         }
-        f.f.h = &m->h2;
+        f.h = &m->h2;
         f.f.end = n;
         f.f.position = o->position;
         f.buffer = buffer;
@@ -276,7 +280,7 @@ static __attribute__((noinline)) int library_questions(struct unsealed *o, const
                 return library_mux(o, owner, buffer, n, 0);
 
         o->strays = 0;
-        q.f.talk = &o->talk;
+        q.talk = &o->talk;
         q.f.end = n;
         q.buffer = buffer;
         q.position = o->position;
@@ -316,7 +320,7 @@ static __attribute__((noinline)) int library_answers(struct unsealed *o, const s
                 return 0;
         tp = (struct tcp_sock*) (long) o->sock;
 
-        a.f.talk = &o->talk;
+        a.talk = &o->talk;
         a.f.end = n;
         a.buffer = buffer + skip;
         /* Those that have not left are asked still */

@@ -104,7 +104,6 @@ static __always_inline __u32 mux_preface(const struct talk *t, __u64 bytes, __u3
 }
 
 struct mux_feed {
-        struct h2 *h;
         __u32 at;               /* as in struct feed */
         __u32 end;
         __u32 window_begin;

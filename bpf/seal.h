@@ -25,7 +25,6 @@ struct {
 
 struct seal_feed {
         struct tls *tls;
-        struct bpf_dynptr *data;
         struct __sk_buff *skb;
         __u32 offset;           /* of the piece */
         __u32 at;               /* the next byte … */
@@ -33,25 +32,39 @@ struct seal_feed {
         __u32 seen;             /* TLS_STEP_APPLICATION, TLS_STEP_LOST */
 };
 
-static long seal_step_in(__u64 i, void *data) {
-        struct seal_feed *f = data;
-        __u32 there = f->end - f->at, n, r;
-        __u64 bytes = 0;
+struct seal_piece {
+        __u32 offset;           /* in the buffer */
+        __u32 at;               /* the next byte … */
+        __u32 end;              /* … of this many */
+        __u32 seen;             /* TLS_STEP_APPLICATION, TLS_STEP_LOST */
+};
 
-        if (f->at >= f->end)
-                return 1;
-        if (f->tls->in.left == 0) {
-                n = there < sizeof(bytes) ? there : sizeof(bytes);
-                GRID_BOUND(n, sizeof(bytes) + 1);
-                if (n > 0 && bpf_dynptr_read(&bytes, n, f->data, f->offset + f->at, 0) < 0) {
-                        f->seen |= TLS_STEP_LOST;
-                        return 1;
+/* The records of a piece that is read, as questions_take(). */
+__attribute__((noinline, weak)) int seal_take(struct sk_buff *skb __arg_trusted, struct tls *tls, struct seal_piece *f) {
+        struct bpf_dynptr data;
+        __u32 there, n, r;
+        __u64 bytes;
+
+        if (!tls || !f)
+                return 0;
+        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+                f->seen |= TLS_STEP_LOST;
+        while (!(f->seen & TLS_STEP_LOST) && f->at < f->end && can_loop) {
+                there = f->end - f->at;
+                bytes = 0;
+                if (tls->in.left == 0) {
+                        n = there < sizeof(bytes) ? there : sizeof(bytes);
+                        GRID_BOUND(n, sizeof(bytes) + 1);
+                        if (n > 0 && bpf_dynptr_read(&bytes, n, &data, f->offset + f->at, 0) < 0) {
+                                f->seen |= TLS_STEP_LOST;
+                                break;
+                        }
                 }
+                r = tls_step(tls, 0, bytes, there);
+                f->at += TLS_STEP_TAKEN(r);
+                f->seen |= r & (TLS_STEP_APPLICATION | TLS_STEP_LOST);
         }
-        r = tls_step(f->tls, 0, bytes, there);
-        f->at += TLS_STEP_TAKEN(r);
-        f->seen |= r & (TLS_STEP_APPLICATION | TLS_STEP_LOST);
-        return (f->seen & TLS_STEP_LOST) != 0;
+        return 0;
 }
 
 static long seal_step_out(__u64 i, void *data) {
@@ -172,11 +185,11 @@ static __attribute__((noinline)) int offer_is_plain(struct bpf_dynptr *data, __u
 
 /* A piece of what the client says on a sealed connection, as content_parse(). */
 static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct conn *c, __u64 where, __u64 piece) {
-        __u32 copied = where >> 32, unsent = where, offset = piece >> 32, len = piece;
-        struct seal_feed f = {};
-        struct bpf_dynptr data;
+        struct seal_piece f = { .offset = piece >> 32, .end = piece };
+        __u32 copied = where >> 32, unsent = where;
         struct seal *s;
         struct sock *sk;
+        struct tls *tls;
 
         if (!skb || !c)
                 return 0;
@@ -186,37 +199,37 @@ static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct 
         s = bpf_sk_storage_get(&seals, sk, 0, 0);
         if (!s)
                 return 0;
-        f.tls = &s->tls;
-        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
-                return 0;
-
-        f.data = &data;
-        f.offset = offset;
-        f.end = len;
-        if ((__s32) (f.tls->in_pos - copied) < 0)
+        tls = &s->tls;
+        if ((__s32) (tls->in_pos - copied) < 0)
                 return 0; /* something was missed before: see read_apply() */
-        if (f.tls->missed) {
+        if (tls->missed) {
+                __u32 n = f.end < sizeof(__u64) ? f.end : sizeof(__u64);
+                struct bpf_dynptr data;
                 __u64 first = 0;
-                __u32 n = len < sizeof(first) ? len : sizeof(first);
 
                 GRID_BOUND(n, sizeof(first) + 1);
-                if (n == 0 || bpf_dynptr_read(&first, n, &data, offset, 0) < 0 || c->x.state == EXCHANGE_ASKED ||
-                    !tls_resumes(f.tls, copied, first, n, unsent))
+                if (n == 0 || bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 ||
+                    bpf_dynptr_read(&first, n, &data, f.offset, 0) < 0 || c->x.state == EXCHANGE_ASKED ||
+                    !tls_resumes(tls, copied, first, n, unsent))
                         return 0;
         }
-        if (f.tls->phase == TLS_HELLO && f.tls->in.have == 0 && f.tls->in.left == 0 && offer_is_plain(&data, offset, skb->len))
-                f.tls->plain = 1;
-        if ((__s32) (f.tls->in_pos - copied) > 0)
-                f.at = f.tls->in_pos - copied; /* looked at before (MSG_PEEK) */
+        if (tls->phase == TLS_HELLO && tls->in.have == 0 && tls->in.left == 0) {
+                struct bpf_dynptr data;
+
+                if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) == 0 && offer_is_plain(&data, f.offset, skb->len))
+                        tls->plain = 1;
+        }
+        if ((__s32) (tls->in_pos - copied) > 0)
+                f.at = tls->in_pos - copied; /* looked at before (MSG_PEEK) */
         if (f.at < f.end) {
-                bpf_loop(PIECE_MAX, seal_step_in, &f, 0);
-                f.tls->in_pos = copied + f.at;
+                seal_take(skb, tls, &f);
+                tls->in_pos = copied + f.at;
         }
 
         if (f.seen & TLS_STEP_APPLICATION)
-                f.tls->asks = 1;
+                tls->asks = 1;
         if (f.seen & TLS_STEP_LOST) {
-                f.tls->certain = 0;
+                tls->certain = 0;
                 bpf_spin_lock(&c->lock);
                 c->x.flags &= ~EXCHANGE_SEALED;
                 c->tries = TRIES_MAX;
