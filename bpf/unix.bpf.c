@@ -441,6 +441,9 @@ static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
                                 window_count(u, QOS_CELL_DROPS, 1);
                                 return 0;
                         }
+                        /* A greeting, which is older than all that is asked */
+                        if (peer)
+                                c->noted = peer->sk_receive_queue.qlen;
                 }
                 if (c->kind != UNIX_SERVER)
                         return 0;
@@ -493,6 +496,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
         if (!u)
                 return 0;
         cost_begin(cost, &c->owner, u);
+        c->noted = sk->sk_receive_queue.qlen;
         unix_depart(peer, c, u, 0);
         if (c->kept_at != 0)
                 unix_forget(sk, c);

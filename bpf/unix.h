@@ -45,6 +45,8 @@ struct unix_conn {
         __u16 heard;            /* of UNIX_CLIENT: enum unix_heard; of UNIX_SERVER: buffers that were read before their arrival was noted */
         __u16 heard_out;        /* of UNIX_SERVER, 1: the client has read the answer, and then asked what is unread, before that answer was noted;
                                  * of UNIX_CLIENT: in how many buffers it has asked, as far as they can be counted */
+        __u32 noted;            /* of UNIX_SERVER: so many buffers the client has not read yet, that were noted when they were queued */
+        __u32 _padding;
         __u64 kept_at;          /* of UNIX_SERVER: since when what is asked is kept with the client's socket, too (unix_keep()); 0: it is not */
         struct exchange x;
 };
@@ -170,6 +172,7 @@ static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_own
                 c->looked = 0;
                 c->heard = UNIX_HEARD_NOTED;
                 c->heard_out = 0;
+                c->noted = 0;
                 c->kept_at = 0;
                 c->x = x;
         }
@@ -437,8 +440,14 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         sk = us->peer;
         if (!sk)
                 return 0;
-        if (server && server->kind == UNIX_SERVER && server->x.state == EXCHANGE_ASKED)
-                unix_keep(sk, server);
+        if (server && server->kind == UNIX_SERVER) {
+                /* What was noted answers what was asked before, or nothing (a greeting) */
+                if (server->noted > 0) {
+                        if (unix_is_packets(sk) || !unix_consumed(skb, &consumed) || consumed + len >= skb->len)
+                                server->noted--;
+                } else if (server->x.state == EXCHANGE_ASKED)
+                        unix_keep(sk, server);
+        }
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
         if (c && c->kind == UNIX_CLIENT) {
