@@ -250,37 +250,26 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
 
 /* ---- several questions at once ---- */
 
-static long ask_step(__u64 i, void *data) {
-        struct answer_feed *a = data;
-        struct feed *f = &a->f;
-        struct talk *t = a->talk;
-        __u32 n;
-
-        if (!feed_skip(f, &t->in))
-                return 1;
-        n = feed_move(f, t, &t->in);
-        GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_skb_load_bytes(a->skb, a->offset + f->window_begin, t->window.bytes, n) < 0)
-                f->piece.lost = 1;
-        else
-                f->at += talk_take_questions(t, feed_window(f), &t->times, 0, &f->piece);
-        return f->piece.lost != 0;
-}
-
 /* Of a peer whose protocol is parsed: counts the questions in the last bytes of what leaves. Returns 1: that is not understood.
  * Walked by the verifier by itself. */
 __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct talk *t, __u32 bytes) {
-        struct answer_feed a = {};
+        __u32 offset, n;
+        struct feed *f;
 
         if (!skb || !t || bytes > skb->len)
                 return 0;
-        a.talk = t;
-        a.f.end = bytes;
-        a.skb = skb;
-        a.offset = skb->len - bytes;
+        f = feed_begin(t, bytes);
+        offset = skb->len - bytes;
         t->times.names = 0;
-        bpf_loop(PIECE_MAX, ask_step, &a, 0);
-        return a.f.piece.lost;
+        while (!f->piece.lost && feed_skip(f, &t->in) && can_loop) {
+                n = feed_move(f, t, &t->in);
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_skb_load_bytes(skb, offset + f->window_begin, t->window.bytes, n) < 0)
+                        f->piece.lost = 1;
+                else
+                        f->at += talk_question_bytes(t, feed_window(f), &t->times, 0, &f->piece);
+        }
+        return f->piece.lost;
 }
 
 /* What client_counts() has found: */

@@ -31,63 +31,45 @@ static __always_inline void departure_apply(struct departure *d, struct exchange
 #define DEPARTURE_MISTAKEN (1ULL << 35) /* the connection never spoke that protocol */
 #define DEPARTURE_TAKEN_SHIFT 40        /* … which is behind so many bytes */
 
-struct answer_feed {
-        struct feed f;
-        struct talk *talk;
-        struct __sk_buff *skb;
-        __u32 offset;           /* of the piece in the packet */
-};
-
-static long answer_step(__u64 i, void *data) {
-        struct answer_feed *a = data;
-        struct feed *f = &a->f;
-        struct talk *t = a->talk;
-        __u32 n;
-
-        if (!feed_skip(f, &t->out))
-                return 1;
-        n = feed_move(f, t, &t->out);
-        GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_skb_load_bytes(a->skb, a->offset + f->window_begin, t->window.bytes, n) < 0)
-                f->piece.lost = 1;
-        else
-                f->at += talk_answer_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
-        return f->piece.lost || f->piece.tunnel;
-}
-
 /* The parts of talk_departs(), each with a room of its own on the stack, which is small. This one is walked by the verifier by
  * itself: what it may return is not followed through the other. */
 __attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, struct talk *t, struct qos_unit *u,
                                                        const struct departure *d) {
-        struct answer_feed a = {};
+        __u32 offset, n;
+        struct feed *f;
         __u64 answers;
 
         if (!skb || !t || !u || !d)
                 return 0;
 
-        a.talk = t;
-        a.f.end = d->bytes;
-        a.skb = skb;
-        a.offset = skb->len - d->bytes;
-        bpf_loop(PIECE_MAX, answer_step, &a, 0);
-        if (talk_is_mistaken(t, &a.f.piece))
+        f = feed_begin(t, d->bytes);
+        offset = skb->len - d->bytes;
+        while (!f->piece.lost && !f->piece.tunnel && feed_skip(f, &t->out) && can_loop) {
+                n = feed_move(f, t, &t->out);
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_skb_load_bytes(skb, offset + f->window_begin, t->window.bytes, n) < 0)
+                        f->piece.lost = 1;
+                else
+                        f->at += talk_answer_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+        }
+        if (talk_is_mistaken(t, &f->piece))
                 return DEPARTURE_MISTAKEN;
-        answers = talk_answers(t, &a.f.piece, d->complete);
+        answers = talk_answers(t, &f->piece, d->complete);
 
-        if (a.f.piece.lost)
+        if (f->piece.lost)
                 share_count(u, d->place.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
-        if (a.f.piece.tunnel == 2)
-                answers |= DEPARTURE_UPGRADE | (__u64) a.f.at << DEPARTURE_TAKEN_SHIFT;
-        else if (a.f.piece.tunnel)
+        if (f->piece.tunnel == 2)
+                answers |= DEPARTURE_UPGRADE | (__u64) f->at << DEPARTURE_TAKEN_SHIFT;
+        else if (f->piece.tunnel)
                 answers |= DEPARTURE_TUNNEL;
         if (d->place.share & SHARE_ALONE)
                 return answers;
-        if (a.f.piece.streams > 0)
-                window_count(u, QOS_CELL_STREAMS, a.f.piece.streams);
-        if (a.f.piece.status4xx > 0)
-                window_count(u, QOS_CELL_STATUS_4XX, a.f.piece.status4xx);
-        if (a.f.piece.status5xx > 0)
-                window_count(u, QOS_CELL_STATUS_5XX, a.f.piece.status5xx);
+        if (f->piece.streams > 0)
+                window_count(u, QOS_CELL_STREAMS, f->piece.streams);
+        if (f->piece.status4xx > 0)
+                window_count(u, QOS_CELL_STATUS_4XX, f->piece.status4xx);
+        if (f->piece.status5xx > 0)
+                window_count(u, QOS_CELL_STATUS_5XX, f->piece.status5xx);
         return answers;
 }
 
@@ -215,39 +197,41 @@ static __attribute__((noinline)) int mux_give_up(struct conn *c, struct h2 *h, s
         return conn_apply(c, u, &effect, bpf_ktime_get_ns());
 }
 
-struct mux_answer_feed {
+/* A piece of the answers on its way, passed by its address as the place of feed_begin(). */
+struct mux_answer_piece {
         struct mux_feed f;
-        struct h2 *h;
-        struct __sk_buff *skb;
-        struct qos_unit *u;
         __u32 share;
 };
 
-static long mux_answer_step(__u64 i, void *data) {
-        struct mux_answer_feed *a = data;
-        struct mux_feed *f = &a->f;
+__attribute__((noinline, weak)) int mux_answers_take(struct __sk_buff *skb, struct h2 *h, struct qos_unit *u, struct mux_answer_piece *a) {
+        struct mux_feed *f;
         __u32 n;
 
-        if (f->at >= f->end)
-                return 1;
-        n = mux_move(f, h2_is_blind(&a->h->out, 1));
-        GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_skb_load_bytes(a->skb, f->offset + f->window_begin, a->h->window.bytes, n) < 0) {
-                a->h->piece.lost = 1;
-                return 1;
+        if (!skb || !h || !u || !a)
+                return 0;
+        f = &a->f;
+        while (f->at < f->end && can_loop) {
+                n = mux_move(f, h2_is_blind(&h->out, 1));
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_skb_load_bytes(skb, f->offset + f->window_begin, h->window.bytes, n) < 0) {
+                        h->piece.lost = 1;
+                        break;
+                }
+                n = h2_answers(h, mux_window(f), f->end - f->window_end, &h->piece);
+                f->at += n;
+                if (h->piece.event)
+                        mux_book(u, &h->piece, a->share);
+                if (n == 0 || h->piece.lost)
+                        break;
         }
-        n = h2_answers(a->h, mux_window(f), f->end - f->window_end, &a->h->piece);
-        f->at += n;
-        if (a->h->piece.event)
-                mux_book(a->u, &a->h->piece, a->share);
-        return n == 0 || a->h->piece.lost;
+        return 0;
 }
 
 /* Of a connection with frames, as talk_departs(). */
 static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
                                                  const struct departure *d) {
         struct exchange_effect effect = {};
-        struct mux_answer_feed a = {};
+        struct mux_answer_piece a = {};
         struct place p;
         struct h2 *h;
 
@@ -258,14 +242,11 @@ static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct b
                 return 0;
 
         if (h->out.synced != H2_LOST) {
-                a.h = h;
                 a.f.end = d->bytes;
                 a.f.offset = skb->len - d->bytes;
                 h2_piece_begin(&h->piece, d->now);
-                a.skb = skb;
-                a.u = u;
                 a.share = d->place.share;
-                bpf_loop(PIECE_MAX, mux_answer_step, &a, 0);
+                mux_answers_take(skb, h, u, &a);
                 if (h->piece.lost)
                         return mux_give_up(c, h, u);
                 if (h->piece.dropped > 0)

@@ -18,6 +18,17 @@ struct feed {
         __u32 window_end;
 };
 
+/* The place of a piece of so many bytes, in the connection's memory: what the verifier knows of places on the stack makes each round of a
+ * loop another one to it. */
+static __always_inline struct feed* feed_begin(struct talk *t, __u32 end) {
+        struct feed *f = (struct feed*) t->work;
+
+        _Static_assert(sizeof(*f) <= sizeof(t->work), "no room for the place of a piece");
+        __builtin_memset(f, 0, sizeof(*f));
+        f->end = end;
+        return f;
+}
+
 /* Takes what is skipped out of the way. False: there is no byte left. */
 static __always_inline bool feed_skip(struct feed *f, struct parser *p) {
         if (p->skip > 0)

@@ -14,51 +14,54 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-struct library_feed {
-        struct feed f;
-        struct talk *talk;
+/* A piece of the questions on its way through the parser, passed by its address as the place of feed_begin(). */
+struct library_piece {
         const void *buffer;
+        __u32 end;              /* so many bytes */
         __u32 position;         /* of the buffer in the stream of questions */
         struct qos_owner owner;
         struct talk_times times;
 };
 
-static long library_question_step(__u64 i, void *data) {
-        struct library_feed *q = data;
-        struct feed *f = &q->f;
-        struct talk *t = q->talk;
+__attribute__((noinline, weak)) int library_questions_take(struct talk *t, struct library_piece *q) {
+        struct feed *f;
         __u32 n;
 
-        if (!feed_skip(f, &t->in))
-                return 1;
-        n = feed_move(f, t, &t->in);
-        GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_probe_read_user(t->window.bytes, n, q->buffer + f->window_begin) < 0)
-                f->piece.lost = 1;
-        else
-                f->at += talk_question_bytes(t, feed_window(f), &q->times, q->position + f->at, &f->piece);
-        if (f->piece.named) {
-                f->piece.named = 0;
-                question_look_up(t, &q->owner);
+        if (!t || !q)
+                return 0;
+        f = feed_begin(t, q->end);
+        while (!f->piece.lost && feed_skip(f, &t->in) && can_loop) {
+                n = feed_move(f, t, &t->in);
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_probe_read_user(t->window.bytes, n, q->buffer + f->window_begin) < 0)
+                        f->piece.lost = 1;
+                else
+                        f->at += talk_question_bytes(t, feed_window(f), &q->times, q->position + f->at, &f->piece);
+                if (f->piece.named) {
+                        f->piece.named = 0;
+                        question_look_up(t, &q->owner);
+                }
         }
-        return f->piece.lost != 0;
+        return 0;
 }
 
-static long library_answer_step(__u64 i, void *data) {
-        struct library_feed *a = data;
-        struct feed *f = &a->f;
-        struct talk *t = a->talk;
+/* The same for answers; the place is that which feed_begin() has begun. */
+__attribute__((noinline, weak)) int library_answers_take(struct talk *t, __u64 buffer) {
+        struct feed *f;
         __u32 n;
 
-        if (!feed_skip(f, &t->out))
-                return 1;
-        n = feed_move(f, t, &t->out);
-        GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_probe_read_user(t->window.bytes, n, a->buffer + f->window_begin) < 0)
-                f->piece.lost = 1;
-        else
-                f->at += talk_answer_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
-        return f->piece.lost || f->piece.tunnel;
+        if (!t)
+                return 0;
+        f = (struct feed*) t->work;
+        while (!f->piece.lost && !f->piece.tunnel && feed_skip(f, &t->out) && can_loop) {
+                n = feed_move(f, t, &t->out);
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_probe_read_user(t->window.bytes, n, (void*) (long) (buffer + f->window_begin)) < 0)
+                        f->piece.lost = 1;
+                else
+                        f->at += talk_answer_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+        }
+        return 0;
 }
 
 /* What an entry of unsealed_muxes is at first. */
@@ -69,60 +72,67 @@ struct {
         __type(value, struct unsealed_mux);
 } unsealed_muxes_fresh SEC(".maps");
 
-struct library_mux_feed {
+struct library_mux_piece {
         struct mux_feed f;
-        struct h2 *h;
         const void *buffer;
-        struct qos_unit *u;
         struct qos_owner owner;
         __u32 share;
 };
 
-static long library_mux_question_step(__u64 i, void *data) {
-        struct library_mux_feed *q = data;
-        struct mux_feed *f = &q->f;
+__attribute__((noinline, weak)) int library_mux_questions_take(struct h2 *h, struct qos_unit *u, struct library_mux_piece *q) {
+        struct mux_feed *f;
         __u32 n;
 
-        if (f->at >= f->end)
-                return 1;
-        n = mux_move(f, h2_is_blind(&q->h->in, 0));
-        GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_probe_read_user(q->h->window.bytes, n, q->buffer + f->window_begin) < 0) {
-                q->h->piece.lost = 1;
-                return 1;
+        if (!h || !u || !q)
+                return 0;
+        f = &q->f;
+        while (!h->piece.lost && f->at < f->end && can_loop) {
+                n = mux_move(f, h2_is_blind(&h->in, 0));
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_probe_read_user(h->window.bytes, n, q->buffer + f->window_begin) < 0) {
+                        h->piece.lost = 1;
+                        break;
+                }
+                h->piece.position = f->position + f->window_begin;
+                n = h2_questions(h, mux_window(f), f->end - f->window_end, &h->times, &h->piece);
+                f->at += n;
+                mux_questions_book(h, u, &q->owner, q->share);
+                if (n == 0)
+                        break;
         }
-        q->h->piece.position = f->position + f->window_begin;
-        n = h2_questions(q->h, mux_window(f), f->end - f->window_end, &q->h->times, &q->h->piece);
-        f->at += n;
-        mux_questions_book(q->h, q->u, &q->owner, q->share);
-        return n == 0 || q->h->piece.lost;
+        return 0;
 }
 
-static long library_mux_answer_step(__u64 i, void *data) {
-        struct library_mux_feed *a = data;
-        struct mux_feed *f = &a->f;
+__attribute__((noinline, weak)) int library_mux_answers_take(struct h2 *h, struct qos_unit *u, struct library_mux_piece *a) {
+        struct mux_feed *f;
         __u32 n;
 
-        if (f->at >= f->end)
-                return 1;
-        n = mux_move(f, h2_is_blind(&a->h->out, 1));
-        GRID_BOUND(n, WINDOW_SIZE + 1);
-        if (n > 0 && bpf_probe_read_user(a->h->window.bytes, n, a->buffer + f->window_begin) < 0) {
-                a->h->piece.lost = 1;
-                return 1;
+        if (!h || !u || !a)
+                return 0;
+        f = &a->f;
+        while (!h->piece.lost && f->at < f->end && can_loop) {
+                n = mux_move(f, h2_is_blind(&h->out, 1));
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_probe_read_user(h->window.bytes, n, a->buffer + f->window_begin) < 0) {
+                        h->piece.lost = 1;
+                        break;
+                }
+                n = h2_answers(h, mux_window(f), f->end - f->window_end, &h->piece);
+                f->at += n;
+                if (h->piece.event)
+                        mux_book(u, &h->piece, a->share);
+                if (n == 0)
+                        break;
         }
-        n = h2_answers(a->h, mux_window(f), f->end - f->window_end, &a->h->piece);
-        f->at += n;
-        if (a->h->piece.event)
-                mux_book(a->u, &a->h->piece, a->share);
-        return n == 0 || a->h->piece.lost;
+        return 0;
 }
 
 /* Frames have come out of the library, or are on their way into it. */
 static __attribute__((noinline)) int library_mux(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n,
                                                  int answers) {
-        struct library_mux_feed f = {};
+        struct library_mux_piece f = {};
         struct unsealed_mux *m;
+        struct qos_unit *u;
         struct tcp_sock *tp;
         __s32 counted;
         __u32 dropped;
@@ -130,20 +140,19 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
         if (!o || !owner)
                 return 0;
         m = bpf_map_lookup_elem(&unsealed_muxes, &o->key);
-        f.u = unit_get(owner);
-        if (!m || !f.u) {
+        u = unit_get(owner);
+        if (!m || !u) {
                 o->lost = 1;
                 return 0;
         }
-        f.h = &m->h2;
         f.f.end = n;
         f.f.position = o->position;
         f.buffer = buffer;
         f.owner = *owner;
-        f.share = share_now(f.u, o->share);
+        f.share = share_now(u, o->share);
         m->h2.names = names_are_wanted(&f.owner);
         h2_piece_begin(&m->h2.piece, bpf_ktime_get_ns());
-        window_enter(f.u, m->h2.piece.now);
+        window_enter(u, m->h2.piece.now);
         if (m->share != o->share) {
                 counted = __sync_lock_test_and_set(&m->counted, 0);
                 unsealed_mux_book(m, -counted);
@@ -160,7 +169,7 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
                 /* Who writes begins with a frame; where not, the place is found to be lost */
                 if (m->h2.out.synced == H2_LOST)
                         m->h2.out.synced = H2_EDGE;
-                bpf_loop(PIECE_MAX, library_mux_answer_step, &f, 0);
+                library_mux_answers_take(&m->h2, u, &f);
         } else {
                 m->h2.times.came_at = 0;
                 if (o->came_first_at == o->came_last_at)
@@ -171,7 +180,7 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
                         m->h2.times.marks.at[0] = o->came_first_at;
                         m->h2.times.marks.tail_at = o->came_last_at;
                 }
-                bpf_loop(PIECE_MAX, library_mux_question_step, &f, 0);
+                library_mux_questions_take(&m->h2, u, &f);
                 o->position += n;
         }
         if (m->h2.piece.lost || f.f.at < f.f.end)
@@ -179,11 +188,11 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
 
         dropped = m->h2.piece.dropped;
         if (dropped > 0 && answers)
-                share_count(f.u, f.share, QOS_CELL_ERRORS_RESET, QOS_ROW_ERRORS_RESET, dropped);
+                share_count(u, f.share, QOS_CELL_ERRORS_RESET, QOS_ROW_ERRORS_RESET, dropped);
         else if (dropped > 0)
-                share_count(f.u, f.share, QOS_CELL_CLIENT_ABORTS, QOS_ROW_CLIENT_ABORTS, dropped);
+                share_count(u, f.share, QOS_CELL_CLIENT_ABORTS, QOS_ROW_CLIENT_ABORTS, dropped);
         if (m->h2.piece.unseen > 0)
-                share_count(f.u, f.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, m->h2.piece.unseen);
+                share_count(u, f.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, m->h2.piece.unseen);
         counted = (__s32) (m->h2.open - m->known);
         m->known = m->h2.open;
         unsealed_mux_count(m, counted);
@@ -266,7 +275,8 @@ static __attribute__((noinline)) int library_detect(struct unsealed *o, const st
 
 /* n bytes of questions have come out of the library. */
 static __attribute__((noinline)) int library_questions(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n) {
-        struct library_feed q = {};
+        struct library_piece q = {};
+        struct feed *f;
 
         if (!o || !owner)
                 return 0;
@@ -280,8 +290,7 @@ static __attribute__((noinline)) int library_questions(struct unsealed *o, const
                 return library_mux(o, owner, buffer, n, 0);
 
         o->strays = 0;
-        q.talk = &o->talk;
-        q.f.end = n;
+        q.end = n;
         q.buffer = buffer;
         q.position = o->position;
         q.owner = *owner;
@@ -295,8 +304,9 @@ static __attribute__((noinline)) int library_questions(struct unsealed *o, const
                 q.times.marks.at[0] = o->came_first_at;
                 q.times.marks.tail_at = o->came_last_at;
         }
-        bpf_loop(PIECE_MAX, library_question_step, &q, 0);
-        if (q.f.piece.lost || q.f.at < q.f.end) {
+        library_questions_take(&o->talk, &q);
+        f = (struct feed*) o->talk.work;
+        if (f->piece.lost || f->at < f->end) {
                 o->lost = 1;
                 return 0;
         }
@@ -309,8 +319,8 @@ static __attribute__((noinline)) int library_questions(struct unsealed *o, const
 /* Bytes of answers, n without the first ones, are on their way into the library. */
 static __attribute__((noinline)) int library_answers(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 skip,
                                                      __u32 n) {
-        struct library_feed a = {};
         struct tcp_sock *tp;
+        struct feed *f;
 
         if (!o || o->talk.protocol == PROTOCOL_PLAIN || o->tunnel)
                 return 0;
@@ -320,23 +330,21 @@ static __attribute__((noinline)) int library_answers(struct unsealed *o, const s
                 return 0;
         tp = (struct tcp_sock*) (long) o->sock;
 
-        a.talk = &o->talk;
-        a.f.end = n;
-        a.buffer = buffer + skip;
+        f = feed_begin(&o->talk, n);
         /* Those that have not left are asked still */
-        a.f.piece.begun = o->pending;
+        f->piece.begun = o->pending;
         if (o->pending == 0)
                 bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
-        bpf_loop(PIECE_MAX, library_answer_step, &a, 0);
+        library_answers_take(&o->talk, (__u64) (long) (buffer + skip));
 
-        o->pending = talk_answers(&o->talk, &a.f.piece, 1);
-        o->streams += a.f.piece.streams;
-        o->status4xx += a.f.piece.status4xx;
-        o->status5xx += a.f.piece.status5xx;
+        o->pending = talk_answers(&o->talk, &f->piece, 1);
+        o->streams += f->piece.streams;
+        o->status4xx += f->piece.status4xx;
+        o->status5xx += f->piece.status5xx;
         o->strays = 0;
-        if (a.f.piece.tunnel)
+        if (f->piece.tunnel)
                 o->tunnel = 1;
-        else if (a.f.piece.lost || a.f.at < a.f.end)
+        else if (f->piece.lost || f->at < f->end)
                 o->astray = 1;
         return 0;
 }

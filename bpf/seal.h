@@ -23,15 +23,6 @@ struct {
 
 /* ---- records ---- */
 
-struct seal_feed {
-        struct tls *tls;
-        struct __sk_buff *skb;
-        __u32 offset;           /* of the piece */
-        __u32 at;               /* the next byte … */
-        __u32 end;              /* … of this many */
-        __u32 seen;             /* TLS_STEP_APPLICATION, TLS_STEP_LOST */
-};
-
 struct seal_piece {
         __u32 offset;           /* in the buffer */
         __u32 at;               /* the next byte … */
@@ -67,25 +58,29 @@ __attribute__((noinline, weak)) int seal_take(struct sk_buff *skb __arg_trusted,
         return 0;
 }
 
-static long seal_step_out(__u64 i, void *data) {
-        struct seal_feed *f = data;
-        __u32 there = f->end - f->at, n, r;
-        __u64 bytes = 0;
+/* … that leaves. */
+__attribute__((noinline, weak)) int seal_take_out(struct __sk_buff *skb, struct tls *tls, struct seal_piece *f) {
+        __u32 there, n, r;
+        __u64 bytes;
 
-        if (f->at >= f->end)
-                return 1;
-        if (f->tls->out.left == 0) {
-                n = there < sizeof(bytes) ? there : sizeof(bytes);
-                GRID_BOUND(n, sizeof(bytes) + 1);
-                if (n > 0 && bpf_skb_load_bytes(f->skb, f->offset + f->at, &bytes, n) < 0) {
-                        f->seen |= TLS_STEP_LOST;
-                        return 1;
+        if (!skb || !tls || !f)
+                return 0;
+        while (!(f->seen & TLS_STEP_LOST) && f->at < f->end && can_loop) {
+                there = f->end - f->at;
+                bytes = 0;
+                if (tls->out.left == 0) {
+                        n = there < sizeof(bytes) ? there : sizeof(bytes);
+                        GRID_BOUND(n, sizeof(bytes) + 1);
+                        if (n > 0 && bpf_skb_load_bytes(skb, f->offset + f->at, &bytes, n) < 0) {
+                                f->seen |= TLS_STEP_LOST;
+                                break;
+                        }
                 }
+                r = tls_step(tls, 1, bytes, there);
+                f->at += TLS_STEP_TAKEN(r);
+                f->seen |= r & (TLS_STEP_APPLICATION | TLS_STEP_LOST);
         }
-        r = tls_step(f->tls, 1, bytes, there);
-        f->at += TLS_STEP_TAKEN(r);
-        f->seen |= r & (TLS_STEP_APPLICATION | TLS_STEP_LOST);
-        return (f->seen & TLS_STEP_LOST) != 0;
+        return 0;
 }
 
 /* What is known of the plaintext of a connection is nobody's any more. */
@@ -473,9 +468,10 @@ static __always_inline bool unsealed_is_handshake(struct unsealed *o) {
  * means is for library_egress to say. */
 static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
                                                     struct departure *d, struct exchange_effect *effect) {
-        struct seal_feed f = {};
+        struct seal_piece f = {};
         struct unsealed *o;
         struct seal *s;
+        struct tls *tls;
         struct qos_unit *u;
         bool talks, refused = false;
 
@@ -485,22 +481,21 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         if (!s)
                 return 0;
         s->left_bytes = 0;
-        f.tls = &s->tls;
-        f.skb = skb;
+        tls = &s->tls;
         f.offset = skb->len - d->bytes;
         f.end = d->bytes;
-        if (f.tls->phase == TLS_HELLO && hello_is_http2(skb, (__u64) f.offset << 32 | f.end))
-                f.tls->http2 = 1;
-        if (!f.tls->out_lost) {
-                bpf_loop(PIECE_MAX, seal_step_out, &f, 0);
+        if (tls->phase == TLS_HELLO && hello_is_http2(skb, (__u64) f.offset << 32 | f.end))
+                tls->http2 = 1;
+        if (!tls->out_lost) {
+                seal_take_out(skb, tls, &f);
                 if (f.seen & TLS_STEP_LOST) {
-                        f.tls->out_lost = 1;
+                        tls->out_lost = 1;
                         /* TLS to a port of plain HTTP */
-                        refused = f.tls->phase == TLS_HELLO && departure_error(skb, d) != 0;
+                        refused = tls->phase == TLS_HELLO && departure_error(skb, d) != 0;
                 }
         }
 
-        talks = f.tls->out_lost || f.seen & TLS_STEP_APPLICATION;
+        talks = tls->out_lost || f.seen & TLS_STEP_APPLICATION;
         /* Not where the probe has been taken away: who books it is not there any more */
         o = s->key.ssl != 0 ? unsealed_get((struct sock*) sk, c, unit_get(&c->owner), s) : NULL;
         if (o && o->talk.protocol != PROTOCOL_PLAIN) {

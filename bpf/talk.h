@@ -74,7 +74,7 @@ struct talk {
         __u32 missed;           /* enum talk_missed */
         struct talk_group groups[TALK_GROUPS];
         struct talk_times times; /* of a piece: not on the stack of the programs, which is small */
-        __u64 work[7];          /* … nor is what they book in the other role */
+        __u64 work[7];          /* … nor is the place in a piece, or what they book in the other role */
         struct window window;
 };
 
