@@ -425,7 +425,7 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
 
 /* ---- their answers (EXCHANGE_PIPED) ---- */
 
-/* As struct question_piece. */
+/* A piece of the answers on its way through the parser, passed by its address as the place of feed_begin(). */
 struct client_piece {
         struct feed f;          /* end: of what came at the same time */
         __u32 offset;           /* of the piece in the buffer … */
@@ -634,7 +634,12 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
         return zero();
 }
 
-/* A piece of what the unit is answered, as content_parse(). */
+/* What client_reads() returns, unless there is nothing new. */
+#define CLIENT_READ 1
+#define CLIENT_LOST 2
+
+/* A piece of what the unit is answered, as content_parse(). client_has_read() is to be called behind it: not in here, for the room on the
+ * stack. */
 static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied, __u64 piece) {
         struct client_piece a = { .offset = piece >> 32, .copied = copied, .end = piece };
         struct exchange_effect effect = {};
@@ -668,5 +673,5 @@ static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct co
                 client_take(skb, &c->x, t, u, &a);
                 client_is_answered(c, u, a.begun);
         }
-        return client_has_read(sk, c, u, copied + a.end, a.f.piece.lost);
+        return a.f.piece.lost ? CLIENT_LOST : CLIENT_READ;
 }

@@ -6,36 +6,30 @@
 #include "read.h"
 #include "seal.h"
 
-/* A piece of the questions on its way through the parser. Passed by its address: what the verifier does not know of it makes all
- * rounds of the loops below alike. */
-struct question_piece {
-        struct feed f;
-        __u32 offset;           /* of the piece in the buffer */
-        __u32 position;         /* … in the stream */
-        struct qos_owner owner;
-};
-
-/* Walked by the verifier by itself. */
-__attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_trusted, struct talk *t, struct question_piece *q) {
+/* A piece of the questions on its way through the parser. where: of the piece in the buffer, and in the stream; span: what of it is parsed,
+ * and how long it is. Leaves its place behind in t->work. Walked by the verifier by itself. */
+__attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_trusted, struct talk *t, const struct qos_owner *owner,
+                                                   __u64 where, __u64 span) {
         struct bpf_dynptr data;
         struct feed *f;
         __u32 n;
 
-        if (!t || !q)
+        if (!t || !owner)
                 return 0;
-        f = &q->f;
+        f = feed_begin(t, span);
+        f->at = f->window_begin = f->window_end = span >> 32;
         if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
                 f->piece.lost = 1;
         while (!f->piece.lost && feed_skip(f, &t->in) && can_loop) {
                 n = feed_move(f, t, &t->in);
                 GRID_BOUND(n, WINDOW_SIZE + 1);
-                if (n > 0 && bpf_dynptr_read(t->window.bytes, n, &data, q->offset + f->window_begin, 0) < 0)
+                if (n > 0 && bpf_dynptr_read(t->window.bytes, n, &data, (__u32) (where >> 32) + f->window_begin, 0) < 0)
                         f->piece.lost = 1;
                 else
-                        f->at += talk_question_bytes(t, feed_window(f), &t->times, q->position + f->at, &f->piece);
+                        f->at += talk_question_bytes(t, feed_window(f), &t->times, (__u32) where + f->at, &f->piece);
                 if (f->piece.named) {
                         f->piece.named = 0;
-                        question_look_up(t, &q->owner);
+                        question_look_up(t, owner);
                 }
         }
         return 0;
@@ -64,6 +58,7 @@ static __attribute__((noinline)) int content_mux_begin(struct sock *sk, struct c
         return CONTENT_MUXED;
 }
 
+/* Passed by its address as the place of feed_begin(). */
 struct mux_question_piece {
         struct mux_feed f;
         struct qos_owner owner;
@@ -198,9 +193,10 @@ static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct 
  * position in the stream at which the piece begins, and what the application has written that has not left; piece: where it is in the
  * buffer, and its length. */
 static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u64 where, __u64 piece) {
-        __u32 copied = where >> 32, unsent = where, parsed;
-        struct question_piece q = { .f = { .end = piece }, .offset = piece >> 32, .position = copied };
+        __u32 copied = where >> 32, unsent = where, offset = piece >> 32, len = piece, parsed;
         struct exchange_effect effect = {};
+        struct qos_owner owner;
+        struct feed *f;
         struct sock *sk;
         struct talk *t;
         bool whole;
@@ -215,14 +211,14 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         if (t && (t->missed ? t->in_pos != copied : exchange_distance(copied, t->in_pos) > 0))
                 return 0; /* something was missed before: see read_apply() */
         if (!t || t->missed || mux_may_be_preface(t)) {
-                __u32 n = q.f.end, protocol, word = 0;
+                __u32 n = len, protocol, word = 0;
                 __u64 first = 0;
                 struct bpf_dynptr data;
 
                 if (n > sizeof(first))
                         n = sizeof(first);
                 GRID_BOUND(n, sizeof(first) + 1);
-                if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 || bpf_dynptr_read(&first, n, &data, q.offset, 0) < 0)
+                if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 || bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
                         return 0;
                 /* Behind what asks for TLS in another protocol, and is not answered (MySQL) */
                 if (!t && c->x.state == EXCHANGE_ASKED && !tls_is_greeting(first, n))
@@ -246,7 +242,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                         bpf_spin_unlock(&c->lock);
                 }
                 /* Its server reads that byte by byte, of which one alone may begin a request of HTTP */
-                if ((first & 0xff) == 'S' && bpf_dynptr_read(&word, sizeof(word), &data, q.offset, 0) == 0 && exchange_is_ssh(word)) {
+                if ((first & 0xff) == 'S' && bpf_dynptr_read(&word, sizeof(word), &data, offset, 0) == 0 && exchange_is_ssh(word)) {
                         bpf_spin_lock(&c->lock);
                         c->x.flags |= EXCHANGE_SESSION;
                         bpf_spin_unlock(&c->lock);
@@ -281,23 +277,22 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         }
 
 talk:
-        q.owner = owner_read(&c->owner);
-        t->times.names = names_are_wanted(&q.owner) ? PROTOCOL_NAMES : 0;
+        owner = owner_read(&c->owner);
+        t->times.names = names_are_wanted(&owner) ? PROTOCOL_NAMES : 0;
         /* Looked at before (MSG_PEEK) */
         parsed = t->in_pos - copied;
-        q.f.at = q.f.window_begin = q.f.window_end = parsed;
 
         bpf_spin_lock(&c->lock);
-        t->times.came_at = exchange_came_at_once(&c->x, copied + q.f.end);
+        t->times.came_at = exchange_came_at_once(&c->x, copied + len);
         if (t->times.came_at == 0)
                 exchange_get_marks(&c->x, &t->times.marks);
         bpf_spin_unlock(&c->lock);
-        if (q.f.at < q.f.end)
-                questions_take(skb, t, &q);
+        questions_take(skb, t, &owner, (__u64) offset << 32 | copied, (__u64) parsed << 32 | len);
+        f = (struct feed*) t->work;
 
-        if (!q.f.piece.lost) {
-                if (q.f.at > parsed)
-                        t->in_pos = copied + q.f.at;
+        if (!f->piece.lost) {
+                if (f->at > parsed)
+                        t->in_pos = copied + f->at;
                 talk_question_piece(t, &t->times, t->in_pos);
                 effect.in_flight += talk_extra(t);
         } else {

@@ -323,8 +323,10 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct c
         offset = copied - offset;
         if (len <= 0 || offset >= skb->len || (__u32) len > skb->len - offset)
                 return 0;
-        if (c->kind == CONN_CLIENT)
-                return client_reads(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
+        if (c->kind == CONN_CLIENT) {
+                what = client_reads(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
+                return what ? client_has_read(sk, c, u, copied + (__u32) len, what == CLIENT_LOST) : 0;
+        }
         if (c->x.flags & EXCHANGE_SEALED)
                 what = CONTENT_SEALED;
         else if (c->x.flags & EXCHANGE_MUXED)
