@@ -73,8 +73,15 @@ static long contention_sum_step(__u64 i, void *data) {
         if (!s)
                 return 1;
         for (int try = 0; try < SHARD_READS; try++) {
+                __u32 writes;
+
+                /* An atomic operation whose result is used is the only barrier that BPF has: what is copied is read behind the
+                 * first look at the writes, and before the second one */
+                copy->writes = *(const volatile __u32*) &s->writes;
+                writes = __sync_fetch_and_or(&copy->writes, 0);
                 window_copy(copy, s, sizeof(*copy));
-                sum->torn = copy->writes % 2 != 0 || *(const volatile __u32*) &s->writes != copy->writes;
+                sum->torn = writes % 2 != 0 || __sync_fetch_and_or(&copy->writes, 0) != writes ||
+                        *(const volatile __u32*) &s->writes != writes;
                 if (!sum->torn)
                         break;
         }

@@ -272,6 +272,9 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
         bool described;
         __u64 n;
 
+        /* With PREEMPT_RT spin locks are slept on, wherever the thread is */
+        if (state & TASK_RTLOCK_WAIT)
+                return QOS_STATE_LOCK;
         /* Who waits in vfork(2) for the other process to go its own way counts as frozen for the kernel, too, and cannot be interrupted */
         if (state & (__TASK_STOPPED | __TASK_TRACED) || (BPF_CORE_READ_BITFIELD(task, frozen) && !(state & TASK_UNINTERRUPTIBLE)))
                 return QOS_STATE_OTHER;
@@ -577,7 +580,7 @@ static __always_inline __u64 thread_get_row(struct thread *t, struct task_struct
 /* It is about to wait for a lock of the kernel, as nearly all of them so that no signal ends it. Where one may, it could be that the end of
  * an earlier wait was not seen: then it counts as what its call says, and so does what comes after it. */
 static __always_inline void lock_describe(struct thread *t, __u32 state, struct wait *w) {
-        if (!(state & TASK_UNINTERRUPTIBLE))
+        if (!(state & (TASK_UNINTERRUPTIBLE | TASK_RTLOCK_WAIT)))
                 t->lock = NULL;
         else if (t->lock_id)
                 *w = (struct wait) { .lock = t->lock_id, .lock_kind = t->lock_kind };

@@ -443,6 +443,7 @@ enum {
 #define __TASK_TRACED 0x0008
 #define TASK_DEAD 0x0080
 #define TASK_NOLOAD 0x0400
+#define TASK_RTLOCK_WAIT 0x1000
 #define S_IFMT 0170000
 #define S_IFIFO 0010000
 #define S_IFCHR 0020000
