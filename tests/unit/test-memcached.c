@@ -3,9 +3,24 @@
 /* The parser of memcached's protocols (bpf/memcached.h): what is a request, which of them are answered, what is the response.
  * What the server does with each line was tried with memcached 1.6.38. */
 
+#include <stdarg.h>
+
 #include "util-talk.h"
 
 #define UNKNOWN UINT32_MAX
+
+#define STREAM_MAX ((size_t) 1 << 22)
+
+_printf_(3, 4) static void append(char *to, size_t *n, const char *format, ...) {
+        va_list ap;
+        int r;
+
+        va_start(ap, format);
+        r = vsnprintf(to + *n, STREAM_MAX - *n, format, ap);
+        va_end(ap);
+        check(r >= 0 && (size_t) r < STREAM_MAX - *n);
+        *n += (size_t) r;
+}
 
 static struct talk memcached(void) {
         struct talk t = {};
@@ -302,7 +317,7 @@ static void test_binary(void) {
                 { 0x07, 0, 0, 0,       true,  0,     0 },     /* QUIT */
                 { 0x17, 0, 0, 0,       false, 0,     65535 }, /* QUITQ */
         };
-        static char q[1 << 22], a[1 << 22];
+        static char q[STREAM_MAX], a[STREAM_MAX];
 
         for (unsigned seed = 1; seed <= 300; seed++) {
                 unsigned s = seed, number = 1 + (unsigned) rand_r(&s) % 30, asked = 0;
@@ -360,7 +375,7 @@ static void test_binary_lost(void) {
 
 /* Many at once, in pieces of random size: each is counted once, in its order, and what is quiet never. */
 static void test_streams(void) {
-        static char q[1 << 22], a[1 << 22];
+        static char q[STREAM_MAX], a[STREAM_MAX];
 
         for (unsigned seed = 1; seed <= 300; seed++) {
                 unsigned s = seed, number = 1 + (unsigned) rand_r(&s) % 50, asked = 0;
@@ -374,24 +389,24 @@ static void test_streams(void) {
                         switch (rand_r(&s) % 3) {
 
                         case 0:
-                                n_q += (size_t) sprintf(q + n_q, "get key%u key_that_is_longer_than_that\r\n", i);
+                                append(q, &n_q, "get key%u key_that_is_longer_than_that\r\n", i);
                                 for (int k = rand_r(&s) % 3; k > 0; k--)
-                                        n_a += (size_t) sprintf(a + n_a, "VALUE key%u 0 %i\r\n%0*i\r\n", i, value + 1, value + 1, 0);
-                                n_a += (size_t) sprintf(a + n_a, "END\r\n");
+                                        append(a, &n_a, "VALUE key%u 0 %i\r\n%0*i\r\n", i, value + 1, value + 1, 0);
+                                append(a, &n_a, "END\r\n");
                                 asked++;
                                 break;
 
                         case 1:
-                                n_q += (size_t) sprintf(q + n_q, "set key%u 0 0 %i%s\r\n%0*i\r\n", i, value + 1, quiet ? " noreply" : "", value + 1, 0);
+                                append(q, &n_q, "set key%u 0 0 %i%s\r\n%0*i\r\n", i, value + 1, quiet ? " noreply" : "", value + 1, 0);
                                 if (!quiet)
-                                        n_a += (size_t) sprintf(a + n_a, "STORED\r\n");
+                                        append(a, &n_a, "STORED\r\n");
                                 asked += !quiet;
                                 break;
 
                         case 2:
-                                n_q += (size_t) sprintf(q + n_q, "delete key%u%s\r\n", i, quiet ? " noreply" : "");
+                                append(q, &n_q, "delete key%u%s\r\n", i, quiet ? " noreply" : "");
                                 if (!quiet)
-                                        n_a += (size_t) sprintf(a + n_a, "DELETED\r\n");
+                                        append(a, &n_a, "DELETED\r\n");
                                 asked += !quiet;
                                 break;
                         }
