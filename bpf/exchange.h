@@ -32,12 +32,13 @@
  * Shorter ones are questions that come slowly. */
 #define EXCHANGE_PATIENCE_NSEC 10000000000ULL
 
-/* Also without silences in between: who has gone on like that, in so many parts of its own, each after all before it had been read, sends messages. What is
- * uploaded comes in larger parts, one right after the other … */
+/* Also without silences in between: a client that has gone on like that in so many parts, each after all before it had been read, sends
+ * messages. */
 #define EXCHANGE_MESSAGES 8U
-/* … than what sensors, logs and counters have to say in one … */
+/* The longest of them: what sensors, logs and counters report in one is shorter. A longer part may be one of an upload, whose response is
+ * counted whenever it comes. */
 #define EXCHANGE_MESSAGE_MAX 1024U
-/* … unless that is some time after the one before. */
+/* A longer part that comes sooner than this after the one before shows that it is no stream of messages. */
 #define EXCHANGE_MESSAGE_NSEC 10000000ULL
 
 /* What is left of a piece of FastCGI that came at once, and is no longer than this, belongs to the question whose other part was read: PHP
@@ -208,9 +209,9 @@ EXCHANGE_INLINE void exchange_arrive(struct exchange *x, __u64 now, __u32 seq, _
 EXCHANGE_INLINE void exchange_note_part(struct exchange *x, __u64 now, __u64 before, __u32 length, int alone) {
         if (x->state != EXCHANGE_ASKED)
                 return;
-        if (alone && (length <= EXCHANGE_MESSAGE_MAX || now > before + EXCHANGE_MESSAGE_NSEC))
+        if (alone && length <= EXCHANGE_MESSAGE_MAX)
                 x->messages += x->messages < 2 * EXCHANGE_MESSAGES;
-        else
+        else if (!alone || now <= before + EXCHANGE_MESSAGE_NSEC)
                 x->messages -= x->messages > 0;
 }
 
