@@ -32,8 +32,8 @@
  * known whose they are: who has most of them gives way. */
 #define UNIDENTIFIED_CALLS_MAX 2048U
 
-/* Words in a list of probes, and options of a call. There are not that many. */
-#define PROBES_MAX 64U
+/* Words in a list of probes or of exclusions, and options of a call: the message is kept for as long as the call waits. */
+#define WORDS_MAX 64U
 
 #define DBUS_NAME "org.freedesktop.DBus"
 #define DBUS_PATH "/org/freedesktop/DBus"
@@ -673,8 +673,8 @@ static int read_probes(sd_bus_message *m, ProbeMask *ret, sd_bus_error *error) {
                         r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, name, "there is no probe '%s', expected " PROBES_EXPECTED, excerpt(name, (char[EXCERPT_MAX + 1]) {}));
                         return error_to_bus(error, r, &e);
                 }
-                if (++n > PROBES_MAX)
-                        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "More than %u probes are named", PROBES_MAX);
+                if (++n > WORDS_MAX)
+                        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "More than %u probes are named", WORDS_MAX);
                 probes |= probe;
         }
         if (r < 0)
@@ -695,13 +695,19 @@ typedef struct AttachOptions {
 static int read_excludes(sd_bus_message *m, ExcludeList *ret, sd_bus_error *error) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         char **words = NULL;
+        size_t n = 0;
         int r;
 
         r = sd_bus_message_read_strv(m, &words);
         if (r < 0)
                 return r;
-        r = exclude_list_parse(words, ret, &e);
+        /* Repeated ones, too, of which the list below keeps one */
+        while (words && words[n])
+                n++;
+        r = n > WORDS_MAX ? -E2BIG : exclude_list_parse(words, ret, &e);
         strv_free(words);
+        if (n > WORDS_MAX)
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "More than %u exclusions are named", WORDS_MAX);
         return r < 0 ? error_to_bus(error, r, &e) : 0;
 }
 
@@ -752,8 +758,8 @@ static int read_options(sd_bus_message *m, AttachOptions *o, sd_bus_error *error
         if (r < 0)
                 return r;
         while ((r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
-                if (++n > PROBES_MAX)
-                        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "More than %u options are given", PROBES_MAX);
+                if (++n > WORDS_MAX)
+                        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "More than %u options are given", WORDS_MAX);
                 r = sd_bus_message_read(m, "s", &name);
                 if (r >= 0)
                         r = read_option(m, name, o, error);

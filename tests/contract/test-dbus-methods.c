@@ -204,6 +204,9 @@ static void settle(void) {
         sd_bus_message_unref(test_call(client, "/org/qosd1", "org.freedesktop.DBus.Peer", "Ping", NULL, NULL));
 }
 
+#define PORTS_4 "port:1", "port:1", "port:1", "port:1"
+#define PORTS_16 PORTS_4, PORTS_4, PORTS_4, PORTS_4
+
 static void expect_excludes(const char *unit, const char *expected) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
         char path[64], words[256] = "";
@@ -404,6 +407,8 @@ static void test_errors(void) {
         expect_error("org.qosd1.Error.InvalidExclude", "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude", "as", 2, "port:1", "http:healthz");
         expect_error("org.qosd1.Error.InvalidExclude", "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude", "as", 1, "redis:");
         expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "excludes", "as", 0);
+        /* The same one again and again, of which one is kept */
+        expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude", "as", 65, PORTS_16, PORTS_16, PORTS_16, PORTS_16, "port:1");
         expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "exclude", "s", "port:1");
         expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 1, "lease", "t", UINT64_C(1));
         expect_error(invalid_args, "AttachUnitWithOptions", "sa{sv}", "a", 2, "lease", "b", 1, "duration_usec", "t", UINT64_C(1));
