@@ -1782,7 +1782,8 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                 }
         }
 
-        if (u->name[0] != '/')
+        /* Without a hold it is let go at once */
+        if (u->holds && u->name[0] != '/')
                 (void) service_manager_watch(m->service_manager, u->name);
         return 0;
 }
@@ -1906,6 +1907,9 @@ static void manager_take_fds(Manager *m) {
                         m->listen_fd = fd;
                 else if (!probe_take_fd(m->probe, names[i], fd)) {
                         log_warning("The service manager has passed '%s', which is not known, ignoring.", names[i]);
+                        /* Links of another version's libraries, which would run for as long as they are stored */
+                        if (strncmp(names[i], "library-", 8) == 0)
+                                (void) sd_notifyf(/* unset_environment= */ false, "FDSTOREREMOVE=1\nFDNAME=%s", names[i]);
                         close_fd(fd);
                 }
                 free(names[i]);
