@@ -1411,9 +1411,11 @@ static int connection_diagnose_attach(Connection *c) {
         if (asprintf(&owner, "varlink, process %i, a diagnosis", (int) pid) < 0)
                 r = -ENOMEM;
         else {
+                /* A client that may look at the unit, and not attach to it, keeps nothing loaded that others have attached */
+                const bool all = c->owner_uid == 0 && c->go_on == connection_diagnose_attach;
                 AttachRequest request = {
                         .name = c->unit,
-                        .probes = c->owner_uid != 0 ? DIAGNOSE_PROBES & ~PROBES_MACHINE_WIDE : DIAGNOSE_PROBES,
+                        .probes = all ? DIAGNOSE_PROBES : DIAGNOSE_PROBES & ~PROBES_MACHINE_WIDE,
                         .type = HOLD_LEASE,
                         .uid = c->uid,
                         .owner_uid = c->owner_uid,
