@@ -136,8 +136,9 @@ static int connect_local(sd_varlink **ret) {
                 return -errno;
         if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
                 return -errno;
-        if (connect(fd, (const struct sockaddr*) &sa, sizeof(sa)) < 0)
-                return errno == EAGAIN ? -ETIMEDOUT : -errno;
+        while (connect(fd, (const struct sockaddr*) &sa, sizeof(sa)) < 0)
+                if (errno != EINTR)
+                        return errno == EAGAIN ? -ETIMEDOUT : -errno;
 
         r = sd_varlink_connect_fd(ret, fd);
         if (r >= 0)
