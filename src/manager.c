@@ -621,6 +621,38 @@ static void manager_start_probe(Manager *m) {
                         unit_observe(m->units[i]);
 }
 
+static void manager_stop_probe(Manager *m) {
+        library_stop(m);
+        threads_stop(m);
+        probe_stop(m->probe);
+}
+
+static int on_programs_unused(sd_event_source *source, uint64_t usec, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+
+        if (m->n_units == 0)
+                manager_stop_probe(m);
+        else
+                manager_update_probes(m, NULL);
+        return 0;
+}
+
+/* Loading takes two to three seconds of CPU time in which nobody is served. A user other than root who attaches and detaches all the time
+ * makes us load once in this time at most, and so has a fifth of the daemon as with all other requests. */
+#define PROGRAMS_KEEP_USEC (15 * USEC_PER_SEC)
+
+/* To be called when a user other than root has no use for programs any more. */
+static void manager_keep_programs(Manager *m) {
+        sd_event_source *timer = NULL;
+        uint64_t until = now_usec(CLOCK_MONOTONIC) + PROGRAMS_KEEP_USEC;
+
+        if (sd_event_add_time(m->event, &timer, CLOCK_MONOTONIC, until, USEC_PER_SEC, on_programs_unused, m) < 0)
+                return;
+        sd_event_source_disable_unref(m->keep_programs_timer);
+        m->keep_programs_timer = timer;
+        m->keep_programs_until = until;
+}
+
 /* ---- holds ---------------------------------------------------------------------------------------------------- */
 
 static void hold_free(Hold *h) {
@@ -713,9 +745,8 @@ static void unit_detach(Unit *u) {
         unit_let_go(u);
 
         if (m->n_units == 0) {
-                library_stop(m);
-                threads_stop(m);
-                probe_stop(m->probe);
+                if (now_usec(CLOCK_MONOTONIC) >= m->keep_programs_until)
+                        manager_stop_probe(m);
                 m->history = sd_event_source_disable_unref(m->history);
         } else if (listened)
                 manager_mark_listeners(m); /* perhaps another unit has these addresses to itself now */
@@ -727,6 +758,8 @@ static void hold_release(Hold *h) {
         Unit *u = h->unit;
         Manager *m = u->manager;
 
+        if (h->uid != 0)
+                manager_keep_programs(m);
         hold_free(h);
         if (!u->holds) {
                 /* Already now: after a crash halfway the next run finishes it */
@@ -789,6 +822,8 @@ static int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
                 h->next = u->holds;
                 u->holds = TAKE_PTR(new);
         }
+        if (h->uid != 0 && h->probes & ~request->probes)
+                manager_keep_programs(u->manager);
         free(h->owner);
         h->owner = TAKE_PTR(owner);
         h->uid = request->uid;
@@ -1977,6 +2012,7 @@ Manager* manager_free(Manager *m) {
         manager_collect_history(m);
         sd_event_source_disable_unref(m->history);
         sd_event_source_disable_unref(m->fold);
+        sd_event_source_disable_unref(m->keep_programs_timer);
         library_stop(m);
         threads_stop(m);
 

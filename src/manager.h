@@ -62,6 +62,9 @@ struct Manager {
         sd_event_source *moves_timer;   /* while threads are to be looked for a little later … */
         uint64_t moves_at;              /* … and when that was last done or will be, CLOCK_MONOTONIC usec */
 
+        uint64_t keep_programs_until;   /* programs that no unit needs stay loaded, CLOCK_MONOTONIC usec … */
+        sd_event_source *keep_programs_timer; /* … and are unloaded then */
+
         /* While a unit is watched (library.h) */
         unsigned n_watched;
         sd_event_source *library_events;

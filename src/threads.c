@@ -268,7 +268,7 @@ void threads_update(Manager *m) {
         }
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
-                if (!(all & table[i]))
+                if (!(all & table[i]) && now_usec(CLOCK_MONOTONIC) >= m->keep_programs_until)
                         probe_stop_more(m->probe, table[i]);
         if (!(all & PROBE_CPU)) {
                 m->moves = sd_event_source_disable_unref(m->moves);

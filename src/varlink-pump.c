@@ -14,6 +14,10 @@
 /* A user other than root whose connection took the CPU for so long waits for so many times as long: nobody has more than a fifth of it. */
 #define TURN_PAUSE 4U
 
+/* No turn makes a user wait for longer than this. Only one that loads BPF programs takes so much time: the user who is the first to attach
+ * a unit is not charged for what all use. How often that happens is limited by PROGRAMS_KEEP_USEC. */
+#define TURN_PAUSE_MAX_NSEC NSEC_PER_SEC
+
 /* A pause may be so much longer. */
 #define PAUSE_ACCURACY_USEC UINT64_C(100)
 
@@ -104,7 +108,9 @@ static int on_timer(sd_event_source *s, uint64_t usec, void *userdata) {
 }
 
 static void user_pause(User *u, uint64_t cpu_begin) {
-        u->not_before = MAX(u->not_before, now_nsec(CLOCK_MONOTONIC)) + (now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu_begin) * TURN_PAUSE;
+        uint64_t pause = (now_nsec(CLOCK_THREAD_CPUTIME_ID) - cpu_begin) * TURN_PAUSE;
+
+        u->not_before = MAX(u->not_before, now_nsec(CLOCK_MONOTONIC)) + MIN(pause, TURN_PAUSE_MAX_NSEC);
 }
 
 /* Those who are gone, once their pause is over: a new connection does not end it. */

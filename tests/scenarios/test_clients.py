@@ -11,8 +11,9 @@ import time
 
 import scenario
 from scenario import (VARLINK, Failed, Server, Varlink, VarlinkError, as_user, attach, check, count, daemon_is_well,
-                      dbus_attach_error, dbus_error, equal, expect_total, fail, listed, load, qosctl, qosctl_json, qosd_pid, run,
-                      start_served, test, varlink, wait_for)
+                      dbus_attach_error, dbus_error, equal, expect_total, fail, fresh_qosd, listed, load, qosctl, qosctl_json, qosd_pid,
+                      run, start_served, test, varlink, wait_for)
+from test_daemon import ours
 
 NOBODY = 65534
 REFUSED = ("org.varlink.service.PermissionDenied", "io.systemd.InteractiveAuthenticationRequired",
@@ -217,6 +218,27 @@ def limit_of_connections_per_user():
             except (Failed, OSError):
                 return None
     wait_for("that user is served again", again)
+
+
+@test(exclusive=True, deadline=90)
+def programs_of_a_user_stay_for_a_while():
+    """Loading takes seconds of CPU time: attaching and detaching again and again loads once."""
+    fresh_qosd()
+    s = Server(settings="User=nobody\nDelegate=yes\n", mode="thread").start()
+    with as_nobody():
+        v = Varlink()
+    loaded = set()
+    for probes in ["requests", "cpu"], ["requests"], ["requests", "cpu"]:
+        v.call("Attach", unit=s.control_group, probes=probes)
+        loaded.add(tuple(sorted(ours()["prog"])))
+        v.call("Detach", unit=s.control_group)
+    equal(len(loaded), 1, f"sets of programs that were loaded: {loaded}")
+    wait_for("the programs are gone", lambda: not ours()["prog"], timeout=40)
+    # What root does not need any more goes at once
+    attach(s)
+    qosctl("detach", s.name)
+    wait_for("the programs are gone", lambda: not ours()["prog"])
+    v.close()
 
 
 @test(exclusive=True)
