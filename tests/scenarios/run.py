@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Runs the scenario tests inside the booted lab, as root:
 
-    run.py [--vm] [GLOB...]
+    run.py [--vm] [--nightly] [GLOB...]
 
 One line per test; what is known of a failure follows it. --vm: only the tests of the smoke test, with small loads.
+What is marked as nightly runs with --nightly, or if a GLOB matches it.
 Tests that do not disturb each other run side by side, the others alone. --again: of those that failed so many get a second
 run at the end, alone; what passes then is said by name, in a line of its own. Tests that need a machine that boots anew come last:
 this ends in between, and goes on when it is called once more after the boot, for which it leaves a file (BOOT_AGAIN)."""
@@ -305,6 +306,7 @@ class Boots:
 def main():
     parser = argparse.ArgumentParser(description="Runs the scenario tests inside the lab.")
     parser.add_argument("--vm", action="store_true", help="only the smoke test, with small loads")
+    parser.add_argument("--nightly", action="store_true", help="also what runs at night only")
     parser.add_argument("--again", type=int, default=0, metavar="N", help="how many that failed may be run once more, alone")
     parser.add_argument("globs", nargs="*", metavar="GLOB", help="names of tests, as \"units.*\"")
     arguments = parser.parse_args()
@@ -315,6 +317,8 @@ def main():
              if not arguments.globs or any(fnmatch.fnmatch(t.name, g) for g in arguments.globs)]
     if arguments.vm:
         tests = [t for t in tests if t.vm]
+    if not arguments.nightly and not arguments.globs:
+        tests = [t for t in tests if not (t.nightly or arguments.vm and t.vm == "nightly")]
     if not tests:
         sys.exit("No such test.")
     if os.geteuid() != 0:

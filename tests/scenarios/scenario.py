@@ -41,22 +41,24 @@ class Off(Failed):
 
 
 class Test:
-    def __init__(self, function, deadline, exclusive, vm, needs_vm, reboots):
+    def __init__(self, function, deadline, exclusive, vm, needs_vm, nightly, reboots):
         self.function = function
         self.name = function.__module__.removeprefix("test_") + "." + function.__name__
         self.deadline = deadline
         self.exclusive = exclusive
         self.vm = vm
         self.needs_vm = needs_vm
+        self.nightly = nightly
         self.reboots = reboots
 
 
-def test(deadline=30, exclusive=False, vm=False, needs_vm=None, reboots=False):
-    """Marks a function as a test. exclusive: it disturbs others, or others would disturb it. vm: part of the smoke
-    test in the VM too. needs_vm: why it cannot run in a container. reboots: it is called twice, first with None; then the machine
-    boots anew, and it is called with what it has returned (as JSON)."""
+def test(deadline=30, exclusive=False, vm=False, needs_vm=None, nightly=False, reboots=False):
+    """Marks a function as a test. exclusive: it disturbs others, or others would disturb it. vm: part of the smoke test in the VM too,
+    or with "nightly" in that of a nightly run, as another test there runs the same BPF programs. needs_vm: why it cannot run in a
+    container. nightly: it takes minutes, and runs at night only. reboots: it is called twice, first with None; then the machine boots
+    anew, and it is called with what it has returned (as JSON)."""
     def register(function):
-        TESTS.append(Test(function, deadline, exclusive, vm or bool(needs_vm), needs_vm, reboots))
+        TESTS.append(Test(function, deadline, exclusive, vm or bool(needs_vm), needs_vm, nightly, reboots))
         return function
     return register
 

@@ -44,7 +44,7 @@ def complete(unit, n):
     return figures
 
 
-@test(vm=True)
+@test(vm="nightly")
 def first_request_starts_the_service():
     """Nothing runs but the socket. What came first waited for the service to start, and that is the queue's."""
     s = Activated(settings="ExecStartPre=/bin/sleep 0.4").open()

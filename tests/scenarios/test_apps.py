@@ -96,7 +96,7 @@ def redis_commands():
     return sum(int(n) for n in re.findall(r":calls=(\d+),", out))
 
 
-@test(vm=True, deadline=60)
+@test(vm="nightly", deadline=60)
 def redis():
     """redis-benchmark is exact, and Redis itself counts its commands."""
     with attached("redis-server.service"):

@@ -85,7 +85,7 @@ def every_state():
     check(contention(u)["threadTime"] > before, "the total began anew")
 
 
-@test(vm=True)
+@test(vm="nightly")
 def asleep_at_attach():
     """The same for threads that do nothing from before the attach on, so that nothing tells of them but themselves."""
     u = waiter(*ALL).start()

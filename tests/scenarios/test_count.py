@@ -53,7 +53,7 @@ for _name, _options in (("single_thread", {"mode": "single"}),
     test(deadline=40)(_test)
 
 
-@test(vm=True)
+@test(vm="nightly")
 def exact_in_short():
     s = start_served(mode="prefork", workers=2)
     number = smaller(4000)

@@ -115,7 +115,7 @@ def stopping_leaves_nothing():
     equal(listed(), [], "units attached after a stop and a start")
 
 
-@test(exclusive=True, vm=True)
+@test(exclusive=True, vm="nightly")
 def nothing_attached_nothing_loaded():
     """No program without a unit to watch; the first attach loads, the last detach unloads."""
     fresh_qosd()
@@ -250,7 +250,7 @@ def as_many_units_as_may_be():
 
 # ---- when a part of the kernel is missing -------------------------------------------------------------------------------
 
-@test(exclusive=True, deadline=480)
+@test(exclusive=True, deadline=480, nightly=True)
 def each_program_refused():
     """libbpf is refused each program in turn: the daemon lives, says which one and why, and every metric is right or
     absent."""

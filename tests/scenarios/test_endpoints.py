@@ -87,7 +87,7 @@ def expect_counts(unit, want, what, timed=True):
         equal(r["inFlight"], 0, f"inFlight of {name} {what}")
 
 
-@test(vm=True)
+@test(vm="nightly")
 def exact_by_port():
     """The first one, which has no row of its own, too; over a restart of the unit, in whatever order it opens them then."""
     a, b, c = unused_ports(3)

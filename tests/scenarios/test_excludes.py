@@ -45,7 +45,7 @@ class Stubs(Nginx):
                          location='return 200 "ok\\n"; } location /healthz { return 503 "no\\n"; } location /missing { return 404 "no\\n";')
 
 
-@test(vm=True, deadline=60)
+@test(vm="nightly", deadline=60)
 def paths_of_nginx():
     """Health checks that fail, between requests that do not: neither counts as the other. ab does not mind what the status is."""
     a, b = unused_ports(2)
@@ -266,7 +266,7 @@ class Http2Nginx(test_http2.Nginx):
         attach(self, "--exclude=http:/bad,http:/none/*")
 
 
-@test(vm=True, deadline=60)
+@test(vm="nightly", deadline=60)
 def paths_of_http2():
     """h2load, whose health checks fail: on its connections, by turns with others, a hundred at once."""
     u = Http2Nginx()
@@ -314,12 +314,12 @@ def by_hand(server):
         equal(f["errors"]["status5xx"], errors, "5xx")
 
 
-@test(deadline=60, vm=True)
+@test(deadline=60, vm="nightly")
 def paths_of_http2_by_hand():
     by_hand(Scripted)
 
 
-@test(deadline=60, vm=True)
+@test(deadline=60, vm="nightly")
 def paths_of_http2_in_tls():
     by_hand(SealedScripted)
 

@@ -729,7 +729,7 @@ def not_http2_after_all():
     scenario.daemon_is_well()
 
 
-@test(vm=True, deadline=60)
+@test(vm="nightly", deadline=60)
 def grpc_calls(server=Grpc):
     """Unary and streaming both ways, with a real library, 7 of 100 UNAVAILABLE."""
     g = server()

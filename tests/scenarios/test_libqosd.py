@@ -63,7 +63,7 @@ def a_view_is_never_torn():
     equal(once("follow", s.name), {"error": "", "count": answered}, "the view")
 
 
-@test(vm=True)
+@test(vm="nightly")
 def a_view_that_ends():
     s = start_served(mode="thread")
     load(s, number=100)
@@ -122,7 +122,7 @@ def a_view_and_restarts_of_qosd():
         equal(once("follow", s.name), {"error": "", "count": 100}, "the view of the next qosd")
 
 
-@test(vm=True)
+@test(vm="nightly")
 def a_view_is_to_read():
     s = start_served(mode="thread")
     got = once("write", s.name)
@@ -169,7 +169,7 @@ def limit_of_views():
     equal(once("follow", group)["error"], "", "root's")
 
 
-@test(vm=True)
+@test(vm="nightly")
 def readings_of_one_moment():
     units = [start_served(mode="thread") for _ in range(3)]
     for i, s in enumerate(units):
@@ -186,7 +186,7 @@ def readings_of_one_moment():
     equal(once("read", 1234, units[0].name)["error"], "EINVAL", "a window that is none")
 
 
-@test(vm=True)
+@test(vm="nightly")
 def around_an_action():
     s = start_served(mode="thread")
     load(s, number=70)

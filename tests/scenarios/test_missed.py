@@ -57,7 +57,7 @@ def keep_alive():
     check(f["protocols"]["tcp"] <= 3 * 32, f"{f['protocols']['tcp']} are plain exchanges")
 
 
-@test(vm=True, deadline=240)
+@test(vm="nightly", deadline=240)
 def unix():
     """The same on a Unix socket, against what Redis counts."""
     path = f"/run/{scenario.prefix}-redis-missed.sock"

@@ -44,7 +44,7 @@ class Monitored:
         self.process.communicate()
 
 
-@test(vm=True, deadline=150)
+@test(vm="nightly", deadline=150)
 def readings_as_json():
     """Each unit once per interval, with all that was answered until then; also units that are attached later, and none after the end."""
     a = start_served()

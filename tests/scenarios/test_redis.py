@@ -131,7 +131,7 @@ def tells_of_keys_that_change():
     check(longest > 1.2 and f["latency"]["max"] < SEC, f"latency.max is {f['latency']['max']}: what nobody asked for is in it")
 
 
-@test(vm=True, deadline=120)
+@test(vm="nightly", deadline=120)
 def pipelined():
     """As many commands at once as a client likes: each is one request."""
     r = Redis()

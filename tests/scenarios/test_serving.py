@@ -395,7 +395,7 @@ def held_by_others():
         undisturbed(measure)
 
 
-@test(vm=True)
+@test(vm="nightly")
 def all_are_attributed():
     """Threads, processes and one of it all that sleep for a known time; without the probe nothing is said."""
     n = smaller(200)

@@ -113,7 +113,7 @@ def entries(unit):
                                              f"UNIT={unit.name}").stdout.splitlines()]
 
 
-@test(vm=True, deadline=90)
+@test(vm="nightly", deadline=90)
 def a_service_that_hangs():
     """It answers nothing, and is violated all the same; then it goes on; then nobody asks any more."""
     r = Redis()

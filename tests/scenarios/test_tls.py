@@ -134,7 +134,7 @@ def is_clean(unit, count):
     return f
 
 
-@test(vm=True)
+@test(vm="nightly")
 def http2_is_said_to_overlap():
     """How many requests of HTTP/2 lie under the seal nobody can tell: there is no count then, also where none overlap."""
     for version in VERSIONS:

@@ -123,7 +123,7 @@ def h2load(unit, port, number, clients, streams, paths):
     return [int(n) for n in re.search(r"^status codes: (\d+) 2xx, \d+ 3xx, (\d+) 4xx, (\d+) 5xx", out, re.M).groups()]
 
 
-@test(vm=True, deadline=60)
+@test(vm="nightly", deadline=60)
 def http2_streams_at_once():
     """One stream, ten, a hundred at a time, 7 % of the answers 503, over both versions, and curl."""
     u = Nginx(http2=True)
@@ -189,7 +189,7 @@ def http2_all_kinds_of_answers():
     test_http2.all_kinds_of_answers(Sealed)
 
 
-@test(deadline=60, vm=True)
+@test(deadline=60, vm="nightly")
 def http2_streams_in_flight():
     test_http2.streams_in_flight(Sealed)
 

@@ -120,7 +120,7 @@ def asks_at_once(s, ids):
 """
 
 
-@test(vm=True)
+@test(vm="nightly")
 def on_all_kinds_of_sockets():
     """Connected or not, bound or not, several in one call, IPv4 through a socket for IPv6, the same ID to two peers."""
     u, other = unbound(), UdpServer("dns").start()

@@ -95,7 +95,7 @@ def failed_and_restarted_by_the_manager():
     wait_for("it is shown failed", lambda: snapshot(s)["activeState"] == "failed")
 
 
-@test(vm=True)
+@test(vm="nightly")
 def control_groups_made_later():
     """A delegated unit makes control groups below its own, after the attach, and serves from there: from a process
     that was moved, and from one that was born there."""

@@ -174,7 +174,7 @@ def ways_to_read_and_write():
     check(f["receive"]["max"] >= 10 * MSEC, f"receive.max {f['receive']['max']}")
 
 
-@test(vm=True)
+@test(vm="nightly")
 def datagrams():
     """Who is connected and has a name asks; who has none cannot be answered, and only logs."""
     u = attach(UnixServer("dgram")).start()

@@ -64,7 +64,7 @@ def expect_asked(unit, want, what):
                 equal(set(r) & {"errors", "aborts"}, set(), f"what this kernel does not tell of {name}")
 
 
-@test(vm=True, deadline=60)
+@test(vm="nightly", deadline=60)
 def both_ends():
     """Stream, seqpacket, an abstract name; one connection for all, and one for each: what is asked is what is answered."""
     for kind, path, constant in (("stream", None, "socket.SOCK_STREAM"), ("seqpacket", None, "socket.SOCK_SEQPACKET"),

@@ -58,7 +58,7 @@ def dbus_properties(unit, interface="Requests"):
     return plain(json.loads(r.stdout)["data"][0])
 
 
-@test(vm=True, deadline=60)
+@test(vm="nightly", deadline=60)
 def equal_at_one_seq():
     """With a connection open and one request in flight, so that gauges are not 0; over the default window and since
     attach."""

@@ -42,7 +42,7 @@ def journal_has(text, since):
     return text in run("journalctl", "-u", "qosd.service", "-o", "cat", "--no-pager", f"--since=@{since}").stdout
 
 
-@test(vm=True, exclusive=True, deadline=60)
+@test(vm="nightly", exclusive=True, deadline=60)
 def observed_while_it_stands_there():
     """Attached with daemon-reload, probes, exclusions and thresholds as it says; changed with it; let go with it."""
     s = Server(mode="thread")
