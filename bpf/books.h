@@ -401,22 +401,25 @@ static __always_inline void share_in_flight(struct qos_unit *u, __u32 share, enu
                 g->oldest_at = at;
 }
 
-/* Storage of groups is only read here, and made in units.bpf.c. Some kernels let a program that interrupts, on the same CPU, another one
- * in the midst of such a look (some 20 ns) find none, as if the task were nobody's. Programs in interrupts do not look; what can is a task that
- * preempts an iterator, at the attach. Which sockets are whose is asked again with what is read from them next.
+/* Whose a control group is. A group with which no program keeps anything, as almost all of nobody's, costs one load.
  *
- * The owner of a socket nobody has seen, by whose task uses it. Sockets that wait for accept() at attach, and those
- * whose listener somebody else has opened, come this way. */
-static __always_inline bool task_owner(struct qos_owner *ret) {
-        struct task_struct *task = bpf_get_current_task_btf();
+ * NULL means that it is nobody's, whatever this program has interrupted: what only looks takes no lock. Until Linux 6.15 and 6.12.26
+ * (f4edc66e48a6) it meant, too, that something else on this CPU was using the storage of a control group. Until 7.0 that is so for what
+ * makes storage: see units_mkdir(). That a look succeeds then is tried on each kernel (tests/kernels/owner.bpf.c). */
+static __always_inline bool group_owner(struct cgroup *group, struct qos_owner *ret) {
         struct qos_owner *owner;
 
-        owner = bpf_cgrp_storage_get(&groups, task->cgroups->dfl_cgrp, 0, 0);
+        owner = group->bpf_cgrp_storage ? bpf_cgrp_storage_get(&groups, group, 0, 0) : NULL;
         if (!owner)
                 return false;
-
         *ret = owner_read(owner);
         return true;
+}
+
+/* The owner of a socket nobody has seen, by whose task uses it. Sockets that wait for accept() at attach, and those
+ * whose listener somebody else has opened, come this way. */
+static __always_inline bool task_owner(struct qos_owner *ret) {
+        return group_owner(bpf_get_current_task_btf()->cgroups->dfl_cgrp, ret);
 }
 
 /* An open file of a task of the unit (both found in an iterator) that was forked by the service manager, and has not begun to be a program
@@ -426,7 +429,7 @@ static __always_inline bool task_owner(struct qos_owner *ret) {
 static __attribute__((noinline)) int file_is_managers(struct task_struct *task, const struct qos_owner *owner, struct file *file, __u32 fd) {
         unsigned long *bits, word = 0;
         struct task_struct *parent;
-        struct qos_owner *group;
+        struct qos_owner group;
         struct file **open, *now;
 
         if (!task || !owner)
@@ -434,8 +437,7 @@ static __attribute__((noinline)) int file_is_managers(struct task_struct *task, 
         parent = task->real_parent;
         if (!parent)
                 return 0;
-        group = bpf_cgrp_storage_get(&groups, parent->cgroups->dfl_cgrp, 0, 0);
-        if (group && owner_equal(group, owner))
+        if (group_owner(parent->cgroups->dfl_cgrp, &group) && owner_equal(&group, owner))
                 return 0;
         if (task->flags & PF_FORKNOEXEC && BPF_CORE_READ(task, mm, exe_file) == BPF_CORE_READ(parent, mm, exe_file))
                 return 1;

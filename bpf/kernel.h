@@ -36,6 +36,7 @@ struct cgroup {
         struct kernfs_node *kn;
         struct cgroup_root *root;
         unsigned int level;
+        struct bpf_local_storage *bpf_cgrp_storage; /* as bpf_storage of a task */
         struct cgroup *ancestors[];     /* since 6.1; by level, itself the last */
 };
 

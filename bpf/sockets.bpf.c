@@ -60,7 +60,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         struct file *file = ctx->file;
         struct exchange_effect effect = {};
         __u32 rcv_nxt, copied, snd_nxt;
-        struct qos_owner *group, owner, known;
+        struct qos_owner owner, known;
         struct socket *socket;
         struct tcp_sock *tp;
         struct qos_unit *u;
@@ -71,10 +71,8 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         if (!task || !file)
                 return 0;
 
-        group = bpf_cgrp_storage_get(&groups, task->cgroups->dfl_cgrp, 0, 0);
-        if (!group)
+        if (!group_owner(task->cgroups->dfl_cgrp, &owner))
                 return 0;
-        owner = owner_read(group);
         u = unit_get(&owner);
         if (!u || file_is_managers(task, &owner, file, ctx->fd))
                 return 0;

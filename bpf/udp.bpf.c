@@ -36,17 +36,15 @@ SEC("iter/task_file")
 int units_find_udp(struct bpf_iter__task_file *ctx) {
         struct task_struct *task = ctx->task;
         struct file *file = ctx->file;
-        struct qos_owner *group, owner;
+        struct qos_owner owner;
         struct socket *socket;
         struct udp_socket *c;
         struct sock *sk;
 
         if (!task || !file)
                 return 0;
-        group = bpf_cgrp_storage_get(&groups, task->cgroups->dfl_cgrp, 0, 0);
-        if (!group)
+        if (!group_owner(task->cgroups->dfl_cgrp, &owner))
                 return 0;
-        owner = *group;
         if (!unit_get(&owner) || file_is_managers(task, &owner, file, ctx->fd))
                 return 0;
 

@@ -139,7 +139,7 @@ static __always_inline struct qos_owner* path_owner(struct cgroup *group, const 
  * path, or else that of the group it is made in. */
 SEC("tp_btf/cgroup_mkdir")
 int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
-        struct qos_owner *known, owner = {};
+        struct qos_owner *known, outer, owner = {};
         struct cgroup *parent;
 
         if (group->root->hierarchy_id != 0 || group->level == 0)
@@ -152,14 +152,15 @@ int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
                 parent = bpf_cgroup_ancestor(group, group->level - 1);
                 if (!parent)
                         return 0;
-                known = bpf_cgrp_storage_get(&groups, parent, 0, 0);
-                if (known && unit_get(known))
-                        owner = owner_read(known);
+                if (group_owner(parent, &outer) && unit_get(&outer))
+                        owner = outer;
                 bpf_cgroup_release(parent);
                 if (owner.generation == 0)
                         return 0;
         }
 
+        /* Without memory, and before Linux 7.0 where this has interrupted something on its CPU that is using the storage of another group (the
+         * daemon at an attach, for one), there is none. The daemon finds the group then: manager_find_lost_groups() */
         if (!bpf_cgrp_storage_get(&groups, group, &owner, BPF_LOCAL_STORAGE_GET_F_CREATE))
                 statistics_count(QOS_STATISTIC_GROUPS_LOST);
         return 0;

@@ -40,7 +40,7 @@ struct {
 
 /* By the listener's own mark, or by who has made it. */
 static __always_inline bool listener_owner(struct sock *sk, struct unix_name *ret) {
-        struct qos_owner *owner;
+        struct qos_owner owner;
         struct unix_conn *c;
 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
@@ -50,10 +50,9 @@ static __always_inline bool listener_owner(struct sock *sk, struct unix_name *re
                 return true;
         }
 
-        owner = bpf_cgrp_storage_get(&groups, sk->sk_cgrp_data.cgroup, 0, 0);
-        if (!owner || !unit_get(owner))
+        if (!group_owner(sk->sk_cgrp_data.cgroup, &owner) || !unit_get(&owner))
                 return false;
-        ret->owner = *owner;
+        ret->owner = owner;
         ret->found = 0;
         return true;
 }
@@ -636,7 +635,7 @@ SEC("iter/task_file")
 int units_find_unix(struct bpf_iter__task_file *ctx) {
         struct task_struct *task = ctx->task;
         struct file *file = ctx->file;
-        struct qos_owner *group, *maker, owner;
+        struct qos_owner maker, owner;
         struct socket *socket;
         struct unix_sock *us;
         struct unix_conn *c;
@@ -646,10 +645,8 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
 
         if (!task || !file)
                 return 0;
-        group = bpf_cgrp_storage_get(&groups, task->cgroups->dfl_cgrp, 0, 0);
-        if (!group)
+        if (!group_owner(task->cgroups->dfl_cgrp, &owner))
                 return 0;
-        owner = *group;
         u = unit_get(&owner);
         if (!u || file_is_managers(task, &owner, file, ctx->fd))
                 return 0;
@@ -668,8 +665,7 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
                 return 0;
 
         if (sk->__sk_common.skc_state == TCP_LISTEN) {
-                maker = bpf_cgrp_storage_get(&groups, sk->sk_cgrp_data.cgroup, 0, 0);
-                if (!maker || !owner_equal(maker, &owner))
+                if (!group_owner(sk->sk_cgrp_data.cgroup, &maker) || !owner_equal(&maker, &owner))
                         unix_learn(sk, &owner, 0, UNIX_LISTENER, 1);
                 listener_note(sk, us);
                 return 0;

@@ -132,13 +132,11 @@ static __always_inline void shard_enter(struct qos_shard *s, __u64 word, __u64 n
 
 /* The book of what runs in a control group; 0: there is none. */
 static __always_inline __u64 group_book(struct cgroup *group) {
-        struct qos_owner *known, owner;
+        struct qos_owner owner;
         struct qos_contention *c;
 
-        known = bpf_cgrp_storage_get(&groups, group, 0, 0);
-        if (!known)
+        if (!group_owner(group, &owner))
                 return 0;
-        owner = owner_read(known);
         c = contention_find(owner.slot);
         if (!c || c->unit != owner.generation)
                 return 0;

@@ -351,6 +351,23 @@ static void unit_own_control_group(Unit *u) {
                 log_unit_warning_errno(u->name, r, "Failed to look for the open sockets of '%s': %m", u->name);
 }
 
+/* How often they are looked for while more and more are lost, as where memory is short: it is a walk over the directories of all units. */
+#define LOST_GROUPS_NSEC (5 * NSEC_PER_SEC)
+
+void manager_find_lost_groups(Manager *m, uint64_t now) {
+        uint64_t lost = probe_get_lost_groups(m->probe);
+
+        if (lost == m->lost_groups || (m->lost_groups_at != 0 && now < m->lost_groups_at + LOST_GROUPS_NSEC))
+                return;
+        m->lost_groups = lost;
+        m->lost_groups_at = now;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i])
+                        unit_own_control_group(m->units[i]);
+        (void) probe_find_threads(m->probe);
+}
+
 static bool unit_listens_on(const Unit *u, const struct qos_address *address) {
         for (size_t i = 0; i < u->n_listen; i++)
                 if (memcmp(u->listen + i, address, sizeof(*address)) == 0)

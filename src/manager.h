@@ -80,6 +80,8 @@ struct Manager {
         uint64_t udp_expired_at;        /* … when it was looked at what was asked over UDP */
         uint64_t missed_at;             /* … when it was noticed that the kernel has skipped runs of programs; 0: it was not */
         uint64_t reconciled_at;         /* … when the gauges were last corrected for that */
+        uint64_t lost_groups;           /* probe_get_lost_groups(), when the groups of units were last looked for … */
+        uint64_t lost_groups_at;        /* … and when that was */
 };
 
 /* Everything but the buses: no system bus is connected to, nothing listened on. Takes over what a previous run left. */
@@ -99,6 +101,9 @@ void manager_save(Manager *m);
 
 /* Calls f for each control group that the unit has now, those below them included, with its directory's descriptor. */
 void unit_for_each_group(Unit *u, void (*f)(Unit *u, int group, void *userdata), void *userdata);
+
+/* Looks for the control groups of all units again where the kernel could not note the owner of one that was made (now: CLOCK_MONOTONIC ns). */
+void manager_find_lost_groups(Manager *m, uint64_t now);
 
 /* What unit files say is in force, or it will be later: units that are ordered after qosd may start. */
 void manager_notify_ready(Manager *m);

@@ -1984,6 +1984,14 @@ bool probe_count_missed(Probe *p) {
         return true;
 }
 
+uint64_t probe_get_lost_groups(Probe *p) {
+        uint64_t n = 0;
+
+        if (p->started)
+                (void) bpf_map_lookup_elem(p->map_fds[MAP_STATISTICS], &(uint32_t) { QOS_STATISTIC_GROUPS_LOST }, &n);
+        return n;
+}
+
 /* ---- what it costs -------------------------------------------------------------------------------------------- */
 
 /* The kernel's own account of a map's memory. */

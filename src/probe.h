@@ -212,6 +212,9 @@ void probe_read_wanted(Probe *p, void (*handler)(const struct qos_owner *owner, 
 /* Counts the runs of programs that the kernel has skipped since it was last asked, for each unit (QOS_CELL_MISSED). True: there were some. */
 bool probe_count_missed(Probe *p);
 
+/* How many control groups have been made since the programs were loaded whose owner units_mkdir() could not note. */
+uint64_t probe_get_lost_groups(Probe *p);
+
 /* Lets the kernel fill in the gauges that only it can see, qos_unit.accept_queue* and .oldest_at: those of a unit are
  * valid when its session is the one returned. */
 int probe_read_listeners(Probe *p, uint64_t *ret_session);

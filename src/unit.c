@@ -155,6 +155,7 @@ static void gauges_refresh(Manager *m, uint64_t now, bool missing) {
                 return;
 
         m->gauges_at = now;
+        manager_find_lost_groups(m, now);
         missed_refresh(m, now);
         /* What is not in flight has no age. Whatever comes from now on has none that is known, as if it came after the look */
         if (!manager_has_in_flight(m) || probe_read_oldest(m->probe, &m->oldest_session) < 0)

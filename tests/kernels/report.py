@@ -46,6 +46,7 @@ class Kernel:
     def __init__(self, path):
         self.release = None
         self.programs = {}
+        self.checks = {}
         self.error = f"the machine ended early, {path} has its console"
         with open(path, errors="replace") as f:
             for line in f:
@@ -54,6 +55,8 @@ class Kernel:
                     self.release = m[1]
                 elif m := re.fullmatch(r"program (\w+) (attached|loaded|refused) (\d+) (\d+) (\d+) ?(.*)", line):
                     self.programs[m[1]] = Program(*m.groups()[1:])
+                elif m := re.fullmatch(r"check (\w+) (.+)", line):
+                    self.checks[m[1]] = m[2]
                 elif line == "end":
                     self.error = None
         if self.release is None:
@@ -104,6 +107,12 @@ def main():
         if k.error:
             print(f"{k.name}: {k.error}")
             failed += 1
+        for name, result in k.checks.items():
+            if result == "passed":
+                passed += 1
+            else:
+                print(f"{k.name}: {name}: {result}")
+                failed += 1
         for name in ordered:
             problem = k.programs[name].problem if name in k.programs else None if k.error else "not tried"
             if problem:

@@ -70,10 +70,17 @@ GET_FD_BY_ID = {"prog": 13, "map": 14, "link": 30}
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+LOOKUP, UPDATE, DELETE = 1, 2, 3
+
+
+def bpf(command, *fields):
+    attr = ctypes.create_string_buffer(struct.pack(*fields), 120)
+    return _libc.syscall(BPF, command, attr, 120)
+
+
 def exists(kind, id):
     # Not by bpftool, which loads a program of its own to look around, and where everything is emulated takes a minute
-    attr = ctypes.create_string_buffer(struct.pack("=III", id, 0, 0), 120)
-    fd = _libc.syscall(BPF, GET_FD_BY_ID[kind], attr, 120)
+    fd = bpf(GET_FD_BY_ID[kind], "=III", id, 0, 0)
     if fd < 0:
         equal(ctypes.get_errno(), errno.ENOENT, f"error of looking for {kind} {id}")
         return False
@@ -113,6 +120,41 @@ def stopping_leaves_nothing():
     t.end()
     wait_qosd()
     equal(listed(), [], "units attached after a stop and a start")
+
+
+def map_element(command, map, key, value=0):
+    """The element of a map whose keys have 32 bits and whose values 64. Returns the value, or None where there is none."""
+    key, value = ctypes.c_uint32(key), ctypes.c_uint64(value)
+    if bpf(command, "=IIQQ", map, 0, ctypes.addressof(key), ctypes.addressof(value) if command != DELETE else 0) < 0:
+        equal(ctypes.get_errno(), errno.ENOENT, "error of a map")
+        return None
+    return value.value
+
+
+@test(exclusive=True)
+def control_group_that_was_not_noted():
+    """The program that notes whose a new control group is had no memory for it, or was kept from it by another one: the daemon finds the
+    group, and what is in it counts."""
+    s = start_served(mode="process", settings="Delegate=yes")
+    own = descriptors_of([qosd_pid()])["map"]
+    maps = {m["name"]: bpf(GET_FD_BY_ID["map"], "=III", m["id"], 0, 0) for m in bpf_list("map")
+            if m["id"] in own and m.get("name") in ("groups", "statistics")}
+    path = "/sys/fs/cgroup" + unit_property(s.name, "ControlGroup")
+    os.mkdir(path + "/child")
+    parent, child = (os.open(p, os.O_RDONLY | os.O_DIRECTORY) for p in (path, path + "/child"))
+    try:
+        owner = map_element(LOOKUP, maps["groups"], parent)
+        check(owner, "the unit's control group is nobody's")
+        equal(map_element(LOOKUP, maps["groups"], child), owner, "owner of the control group in it")
+
+        map_element(DELETE, maps["groups"], child)
+        equal(map_element(LOOKUP, maps["groups"], child), None, "owner that was taken away")
+        map_element(UPDATE, maps["statistics"], 1, map_element(LOOKUP, maps["statistics"], 1) + 1)
+        wait_for("it is the unit's again", lambda: snapshot(s) and map_element(LOOKUP, maps["groups"], child) == owner)
+    finally:
+        for fd in (parent, child, *maps.values()):
+            os.close(fd)
+        os.rmdir(path + "/child")
 
 
 @test(exclusive=True, vm="nightly")

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+
+/* Whose the current task's control group is, asked while its CPU is in the midst of changing the storage of a control group. */
+
+#include "books.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+struct qos_owner found = {};
+
+SEC("fentry/bpf_local_storage_update")
+int BPF_PROG(owner_find) {
+        struct qos_owner owner = {};
+
+        if (task_owner(&owner))
+                found = owner;
+        return 0;
+}
