@@ -228,13 +228,28 @@ WINDOW_INLINE __u64 window_activity(const struct qos_unit *u) {
         return u->sums[QOS_SUM_BYTES_IN] * 3 + u->sums[QOS_SUM_BYTES_OUT] * 5 + u->opened * 7 + u->in_flight * 11 + u->open * 13;
 }
 
-/* Before all connections are summed up. */
-WINDOW_INLINE void window_sum_begin(struct qos_unit *u) {
-        u->summed.activity = window_activity(u);
-        u->summed.begun = u->opened;
+/* The same of what has the row, which may become another one's. */
+WINDOW_INLINE __u64 row_activity(const struct qos_unit *u, __u64 number) {
+        const struct qos_row *row = &u->rows[number - 1];
+
+        return row->sums[QOS_ROW_SUM_BYTES_IN] * 3 + row->sums[QOS_ROW_SUM_BYTES_OUT] * 5 + row->sums[QOS_ROW_SUM_LATENCY] * 7 +
+                row->cells[QOS_ROW_COUNT] * 11ULL + row->in_flight * 13 + u->names[number].generation * 17ULL;
 }
 
-WINDOW_INLINE void window_sum(struct qos_unit *u, __u64 session, __s64 open, __s64 in_flight) {
+/* Before all connections are summed up. */
+GRID_FUNCTION int window_sum_begin(struct qos_unit *u) {
+        GRID_EXPECT(u);
+        u->summed.activity = window_activity(u);
+        u->summed.begun = u->opened;
+        for (__u32 i = 1; i <= QOS_ROWS; i++) {
+                u->summed.rows[i - 1].activity = row_activity(u, i);
+                u->summed.rows[i - 1].in_flight = 0;
+        }
+        return 0;
+}
+
+/* row: the number of that which has them, too; 0: none. alone: the unit has not. */
+WINDOW_INLINE void window_sum(struct qos_unit *u, __u64 session, __s64 open, __s64 in_flight, __u64 row, int alone) {
         struct qos_summed *s = &u->summed;
 
         if (s->session != session) {
@@ -242,7 +257,13 @@ WINDOW_INLINE void window_sum(struct qos_unit *u, __u64 session, __s64 open, __s
                 s->open = s->in_flight = 0;
         }
         s->open += open;
-        s->in_flight += in_flight;
+        if (!alone)
+                s->in_flight += in_flight;
+        if (row > 0) {
+                row--;
+                GRID_BOUND(row, QOS_ROWS);
+                s->rows[row].in_flight += in_flight;
+        }
 }
 
 /* After that: corrects the gauges. Connections go on meanwhile. Of those in the gauge that were not summed up, so many at most were opened since
@@ -274,5 +295,13 @@ GRID_FUNCTION int window_reconcile(struct qos_unit *u, __u64 session) {
         if (correct != 0)
                 window_fly(u, (__s32) -correct);
         s->more_in_flight = more - correct;
+
+        for (__u32 i = 1; i <= QOS_ROWS; i++) {
+                more = row_activity(u, i) == s->rows[i - 1].activity ? u->rows[i - 1].in_flight - s->rows[i - 1].in_flight : 0;
+                correct = more == s->rows[i - 1].more ? more : 0;
+                if (correct != 0)
+                        __sync_fetch_and_add(&u->rows[i - 1].in_flight, -correct);
+                s->rows[i - 1].more = more - correct;
+        }
         return 0;
 }

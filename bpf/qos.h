@@ -285,6 +285,11 @@ struct qos_summed {
         __s64 in_flight;
         __s64 more_open;        /* the gauges had so much more the last time, at least */
         __s64 more_in_flight;
+        struct {
+                __u64 activity; /* … of the row */
+                __s64 in_flight;
+                __s64 more;
+        } rows[QOS_ROWS];       /* by number - 1 */
 };
 
 /* The map of one unit: the only element of an mmapped, frozen array. Written by BPF programs alone, concurrently, with

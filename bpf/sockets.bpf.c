@@ -429,7 +429,7 @@ int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 return 0;
         }
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c || c->kind != CONN_SERVER)
+        if (!c || (c->kind != CONN_SERVER && c->kind != CONN_CLIENT))
                 return 0;
         bpf_spin_lock(&c->lock);
         p.owner = c->owner;
@@ -444,6 +444,7 @@ int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
         m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed_muxes, &s->key) : NULL;
         if (m && owner_equal(&m->owner, &p.owner))
                 in_flight += m->counted;
-        window_sum(u, session.id, open, p.share & SHARE_ALONE ? 0 : in_flight);
+        p.share = share_now(u, p.share);
+        window_sum(u, session.id, open, in_flight, p.share & SHARE_ROW, p.share & SHARE_ALONE);
         return 0;
 }

@@ -8,7 +8,7 @@ import re
 import scenario
 from scenario import Unit, attach, check, equal, expect_total, qosctl_json, run, server_figures, smaller, snapshot, test, wait_for
 
-from test_endpoints import Nginx
+from test_endpoints import Nginx, endpoints, unused_ports
 
 PROGRAMS = ("requests_content", "requests_read", "requests_unix", "requests_state", "requests_state_too")
 
@@ -38,15 +38,16 @@ def is_said(s, before, exact):
 @test(vm=True, deadline=240)
 def keep_alive():
     """No request is lost, and none of them is a client's that gave up."""
-    port = scenario.unused_port()
-    u = attach(Nginx([str(port)])).start()
+    a, b = unused_ports(2)
+    u = attach(Nginx([f"127.0.0.1:{a}", f"127.0.0.1:{b}"])).start()
     n = number()
     before = misses()
-    for _ in range(3):
+    for port in (a, b, b):
         out = run("ab", "-q", "-k", "-n", n // 3, "-c", 32, f"http://127.0.0.1:{port}/", timeout=120).stdout
         equal(int(re.search(r"^Complete requests:\s+(\d+)", out, re.M)[1]), n // 3, "requests that ab completed")
     expect_total(u, n)
     wait_for("nothing is in flight", lambda: server_figures(u)["inFlight"] == 0)
+    wait_for("nothing is in flight at any endpoint", lambda: not any(row["inFlight"] for row in endpoints(u).values()))
     wait_for("no connection is open", lambda: server_figures(u)["connections"]["open"] == 0)
     s = snapshot(u)
     f = s["requests"]["server"]

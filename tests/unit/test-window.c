@@ -734,12 +734,12 @@ static void test_reconcile(void) {
 
                 window_sum_begin(u);
                 seen = open * (i % 3) / 2; /* some were closed before they were come to, some were come to and closed then */
-                window_sum(u, ++session, (int32_t) seen, 0);
+                window_sum(u, ++session, (int32_t) seen, 0, 0, 0);
                 open += more;
                 u->opened += (uint64_t) more;
                 u->open = open;
                 if (seen < open - more)
-                        window_sum(u, session, (int32_t) (open - more - seen), 0);
+                        window_sum(u, session, (int32_t) (open - more - seen), 0, 0, 0);
                 window_reconcile(u, session);
                 check(u->open == open);
         }
@@ -748,7 +748,7 @@ static void test_reconcile(void) {
         u->open = open + 3;
         for (unsigned i = 0; i < 4; i++) {
                 window_sum_begin(u);
-                window_sum(u, ++session, (int32_t) open, 0);
+                window_sum(u, ++session, (int32_t) open, 0, 0, 0);
                 u->opened++;
                 u->open++;
                 open++;
@@ -760,14 +760,14 @@ static void test_reconcile(void) {
         u->in_flight = 5;
         for (unsigned i = 0; i < 3; i++) {
                 window_sum_begin(u);
-                window_sum(u, ++session, (int32_t) open, 2);
+                window_sum(u, ++session, (int32_t) open, 2, 0, 0);
                 window_reconcile(u, session);
                 check(u->in_flight == (i == 0 ? 5 : 2) && u->open == open);
         }
         u->in_flight = 4;
         for (unsigned i = 0; i < 3; i++) {
                 window_sum_begin(u);
-                window_sum(u, ++session, (int32_t) open, 2);
+                window_sum(u, ++session, (int32_t) open, 2, 0, 0);
                 u->sums[QOS_SUM_BYTES_IN]++;
                 window_reconcile(u, session);
                 check(u->in_flight == 4);
@@ -777,6 +777,51 @@ static void test_reconcile(void) {
                 window_reconcile(u, ++session);
         }
         check(u->in_flight == 0 && u->open == 0);
+        free(u);
+}
+
+/* The same for what has a row: an endpoint, which is in the unit's gauge, too, and peers and excluded endpoints, which are not. */
+static void test_reconcile_rows(void) {
+        struct qos_unit *u = unit_new_at(1000 * NSEC_PER_SEC);
+        const unsigned endpoint = 3, peer = 4;
+        uint64_t session = 0;
+
+        u->in_flight = u->rows[endpoint - 1].in_flight = 5;
+        u->rows[peer - 1].in_flight = 3;
+        u->rows[QOS_ROWS - 1].in_flight = 7; /* none of its connections is there any more */
+        for (unsigned i = 0; i < 3; i++) {
+                window_sum_begin(u);
+                window_sum(u, ++session, 0, 1, endpoint, 0);
+                window_sum(u, session, 0, 1, endpoint, 0);
+                window_sum(u, session, 0, 1, peer, 1);
+                window_reconcile(u, session);
+                check(u->in_flight == (i == 0 ? 5 : 2));
+                check(u->rows[endpoint - 1].in_flight == (i == 0 ? 5 : 2));
+                check(u->rows[peer - 1].in_flight == (i == 0 ? 3 : 1));
+                check(u->rows[QOS_ROWS - 1].in_flight == (i == 0 ? 7 : 0));
+        }
+
+        /* Something happens in the row meanwhile, also if it is another peer's then */
+        u->rows[peer - 1].in_flight = 2;
+        for (unsigned i = 0; i < 4; i++) {
+                window_sum_begin(u);
+                window_sum(u, ++session, 0, 1, peer, 1);
+                if (i < 2)
+                        u->rows[peer - 1].sums[QOS_ROW_SUM_BYTES_OUT]++;
+                else
+                        u->names[peer].generation++;
+                window_reconcile(u, session);
+                check(u->rows[peer - 1].in_flight == 2);
+        }
+
+        /* A question that came between what was summed up and what is looked at is no less the second time */
+        for (unsigned i = 0; i < 4; i++) {
+                u->rows[peer - 1].in_flight = 2 + (int64_t) (i & 1);
+                window_sum_begin(u);
+                window_sum(u, ++session, 0, 1, peer, 1);
+                window_reconcile(u, session);
+                check(u->rows[peer - 1].in_flight == 2 + (int64_t) (i & 1));
+        }
         free(u);
 }
 
@@ -794,6 +839,7 @@ static void test_missed(void) {
 
 int main(void) {
         test_reconcile();
+        test_reconcile_rows();
         test_missed();
         test_valid();
         test_grid();
