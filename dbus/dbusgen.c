@@ -3,7 +3,7 @@
 /* Turns the published interfaces (org.qosd1.*.xml) into what would otherwise be copies of them:
  *
  *     dbusgen vtable XML           the sd-bus vtable of the interface
- *     dbusgen metrics XML...       the catalogue of metrics, for src/metric.c
+ *     dbusgen metrics XML...       the catalogue of metrics, for src/model/metric.c
  *     dbusgen man PAGE XML...      a manual page, with the line @INTERFACE@ replaced by the interface's members
  *
  * A handler that does not exist or a field of another type is then an error of the C compiler, an entry without a

@@ -11,8 +11,8 @@
 #include "kernel-support.h"
 #include "log.h"
 #include "manager.h"
-#include "ready.h"
-#include "varlink.h"
+#include "startup.h"
+#include "varlink-server.h"
 
 /* How long the service manager may take to say what is in unit files: who is ordered after us goes on without that. */
 #define READY_USEC (5 * USEC_PER_SEC)

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "bus.h"
+#include "dbus-manager.h"
 #include "util-bus.h"
 
 #define MANAGER "org.qosd1.Manager"

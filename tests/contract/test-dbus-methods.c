@@ -5,8 +5,8 @@
 
 #include <time.h>
 
-#include "bus.h"
-#include "qos.h"
+#include "dbus-manager.h"
+#include "unit-map.h"
 #include "util-bus.h"
 
 #define MANAGER "org.qosd1.Manager"

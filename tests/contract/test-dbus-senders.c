@@ -5,7 +5,7 @@
 
 #include <sys/socket.h>
 
-#include "bus.h"
+#include "dbus-manager.h"
 #include "log.h"
 #include "util-bus.h"
 

@@ -8,7 +8,7 @@
 #include <libxml/parser.h>
 #include <libxml/tree.h>
 
-#include "bus.h"
+#include "dbus-manager.h"
 #include "util-bus.h"
 
 #define DOC "org.gtk.GDBus.DocString"

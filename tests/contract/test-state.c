@@ -6,9 +6,9 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "alarm.h"
 #include "manager.h"
-#include "systemd.h"
+#include "service-manager.h"
+#include "threshold-monitor.h"
 #include "util-bus.h"
 
 static char directory[] = "/tmp/test-state-XXXXXX", *path, *log_path;

@@ -16,8 +16,8 @@
 #include "manager.h"
 #include "util-bus.h"
 #include "util-idl.h"
-#include "varlink-pump.h"
-#include "varlink.h"
+#include "varlink-io.h"
+#include "varlink-server.h"
 
 #define INTERFACE "org.qosd.QoS."
 #define INVALID_PARAMETER "org.varlink.service.InvalidParameter"

@@ -11,8 +11,8 @@
 #include "check.h"
 #include "manager.h"
 #include "metric.h"
-#include "varlink.h"
 #include "varlink-org.qosd.QoS.h"
+#include "varlink-server.h"
 
 static sd_event *event;
 static Manager *manager;

@@ -4,8 +4,8 @@
  * input is a call, in words with a blank in between: object, interface, method, signature and the arguments, as busctl has them (an array
  * begins with the number of its elements, a variant with its signature; "-" is an empty word). Nothing gets into the kernel. */
 
-#include "bus.h"
 #include "check.h"
+#include "dbus-manager.h"
 #include "fuzz.h"
 #include "log.h"
 #include "util-bus.h"

@@ -5,14 +5,14 @@
 
 #include <fcntl.h>
 
-#include "alarm.h"
 #include "check.h"
+#include "contention-probe.h"
 #include "fuzz.h"
+#include "hierarchy.h"
 #include "log.h"
 #include "manager.h"
-#include "nest.h"
-#include "systemd.h"
-#include "threads.h"
+#include "service-manager.h"
+#include "threshold-monitor.h"
 #include "util-bus.h"
 
 static char directory[] = "/tmp/fuzz-state-XXXXXX", path[sizeof(directory) + sizeof("/units")];

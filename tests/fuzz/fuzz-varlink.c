@@ -11,7 +11,7 @@
 #include "log.h"
 #include "manager.h"
 #include "util-bus.h"
-#include "varlink.h"
+#include "varlink-server.h"
 
 /* What one input can set in motion; more would be a loop that does not end. */
 #define STEPS_MAX 100000U

@@ -33,7 +33,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "contention.h"
+#include "contention-map.h"
 #include "owner.skel.h"
 #include "qosd.skel.h"
 
@@ -117,7 +117,7 @@ static struct qosd_bpf* skeleton_open(void) {
         return skeleton;
 }
 
-/* What is not in the programs' own object: as src/probe.c sets it, since the verifier follows constants. */
+/* What is not in the programs' own object: as src/probe/probe.c sets it, since the verifier follows constants. */
 static int skeleton_prepare(struct qosd_bpf *skeleton) {
         LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
         int fd;

@@ -2,7 +2,7 @@
 
 /* Whose the current task's control group is, asked while its CPU is in the midst of changing the storage of a control group. */
 
-#include "books.h"
+#include "maps.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Books of contention: the code that the programs run (bpf/account.h) and the one that reads (contention-reading.c), against a
+/* Books of contention: the code that the programs run (bpf/contention/contention-record.h) and the one that reads (contention-window.c), against a
  * plain list of what each thread did. */
 
 #include <pthread.h>
 #include <sched.h>
 
 #include "check.h"
-#include "contention-reading.h"
+#include "contention-window.h"
 #include "util.h"
 
 #define window_copy(to, from, size) memcpy(to, from, size)
@@ -29,8 +29,8 @@ static const struct qos_shard* contention_shard(__u32 slot, __u32 generation, __
         return i < SHARDS && shards[i].generation == generation ? shards + i : NULL;
 }
 
-#include "accumulate.h"
-#include "account.h"
+#include "contention-record.h"
+#include "window-record.h"
 
 #define START (1000 * NSEC_PER_SEC)
 #define GENERATION 7
@@ -52,7 +52,7 @@ static struct qos_contention* book_new(uint64_t now) {
         return c;
 }
 
-/* As shard_enter() in bpf/waits.h. */
+/* As shard_enter() in bpf/contention/contention-maps.h. */
 static void enter(struct qos_contention *c, struct qos_shard *s, uint64_t now) {
         if (now < s->epoch_end)
                 return;

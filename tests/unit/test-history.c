@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The history of a unit: the steps out of the map (src/window.c), and how they are kept, against plain arithmetic. */
+/* The history of a unit: the steps out of the map (src/model/window.c), and how they are kept, against plain arithmetic. */
 
 #include <math.h>
 
@@ -12,9 +12,9 @@
 #define window_now() UINT64_C(0)
 #define WINDOW_WAITS UINT32_MAX
 #define row_loop(n, step, data) ({ for (__u64 _i = 0; _i < (n) && step(_i, data) == 0; _i++) ; })
-#include "accumulate.h"
 #include "history.h"
 #include "util-window.h"
+#include "window-record.h"
 
 #define STEP WINDOW_STEP_NSEC
 #define REALTIME (UINT64_C(1763683200) * NSEC_PER_SEC)

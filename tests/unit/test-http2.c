@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* Frames of HTTP/2 and what answers say in their heads (bpf/http2.h, bpf/hpack.h). */
+/* Frames of HTTP/2 and what answers say in their heads (bpf/requests/http2.h, bpf/requests/hpack.h). */
 
 #include "util-http2.h"
 

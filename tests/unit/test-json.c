@@ -11,7 +11,7 @@
 #include "json.h"
 #include "manager.h"
 #include "metric.h"
-#include "qos.h"
+#include "unit-map.h"
 #include "util-idl.h"
 
 static char name[] = "a.service", control_group[] = "/system.slice/a.service", active_state[] = "active";

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The parser of memcached's protocols (bpf/memcached.h): what is a request, which of them are answered, what is the response.
+/* The parser of memcached's protocols (bpf/requests/memcached.h): what is a request, which of them are answered, what is the response.
  * What the server does with each line was tried with memcached 1.6.38. */
 
 #include <stdarg.h>
 
-#include "util-talk.h"
+#include "util-pipeline.h"
 
 #define UNKNOWN UINT32_MAX
 

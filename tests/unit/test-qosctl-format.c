@@ -5,10 +5,10 @@
 #include <locale.h>
 #include <math.h>
 
-#include "qosctl-format.h"
-#include "qosctl-histogram.h"
-#include "qosctl-table.h"
-#include "qosctl-value.h"
+#include "format.h"
+#include "histogram-view.h"
+#include "table.h"
+#include "value.h"
 
 #define CHECK(condition)                                                                                \
         do {                                                                                            \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-/* The grid, windows and distributions: the code that the programs run (bpf/accumulate.h), against plain arithmetic. */
+/* The grid, windows and distributions: the code that the programs run (bpf/core/window-record.h), against plain arithmetic. */
 
 #include <math.h>
 #include <pthread.h>
@@ -13,8 +13,8 @@
 #define window_now() UINT64_C(0)
 #define WINDOW_WAITS UINT32_MAX
 #define row_loop(n, step, data) ({ for (__u64 _i = 0; _i < (n) && step(_i, data) == 0; _i++) ; })
-#include "accumulate.h"
 #include "util-window.h"
+#include "window-record.h"
 #include "window.h"
 
 static const enum qos_distribution all_distributions[] = {

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+/* The probe "block": what the units have block devices do.
+ *
+ *   block_start     a request is made, mostly by who wants it: from here on it is somebody's
+ *   block_issue     the device is given it
+ *   block_complete  the device has done some of it
+ *   block_done      it is done
+ *
+ * These are the places where the kernel keeps the statistics of the device (/sys/block/DEVICE/stat), so that the figures can be
+ * held against those. Of all other requests of the machine what their device does is counted, which is what a unit's share is
+ * taken of, and each costs a look for its entry.
+ *
+ * Devices without a queue of requests (zram, device mapper, md) are not seen: what these ask of other devices is. */
+
+#include "contention-maps.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* A request of a unit that is under way. */
+struct block {
+        __u64 book;
+        __u64 loaded_at;        /* of the programs that have noted it */
+        __u64 start;            /* CLOCK_MONOTONIC ns */
+        __u64 issued;           /* … the last time; 0: not yet */
+        __u32 kind;             /* enum qos_block_cell */
+        bool writeback;         /* it was made by another than the unit */
+};
+
+/* By the request. Those of a queue are used again and again: an entry that was left behind, as a request was merged into another,
+ * goes when the next one begins there. Sixteen devices with as many requests as most have at most. */
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __uint(max_entries, 16384);
+        __type(key, __u64);
+        __type(value, struct block);
+} blocks SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct qos_block_devices);
+} block_devices SEC(".maps");
+
+static __always_inline struct block* block_find(__u64 key) {
+        struct block *b = bpf_map_lookup_elem(&blocks, &key);
+
+        return b && b->loaded_at == loaded_at ? b : NULL;
+}
+
+/* Commands of drivers and of users that go past the block layer */
+static __always_inline bool request_is_command(struct request *request) {
+        __u32 operation = request->cmd_flags & REQ_OP_MASK;
+
+        return operation == REQ_OP_DRV_IN || operation == REQ_OP_DRV_OUT;
+}
+
+/* As op_stat_group() of the kernel, with flushes apart. They are recognised when they are made: later the flag is gone. */
+static __always_inline __u32 request_kind(struct request *request) {
+        __u32 operation = request->cmd_flags & REQ_OP_MASK;
+
+        if (operation == REQ_OP_DISCARD)
+                return QOS_BLOCK_DISCARDS;
+        if (!(operation & 1))
+                return QOS_BLOCK_READS;
+        return request->cmd_flags & REQ_PREFLUSH && request->__data_len == 0 ? QOS_BLOCK_FLUSHES : QOS_BLOCK_WRITES;
+}
+
+static __always_inline __u32 request_row(struct request *request) {
+        struct gendisk *disk = request->q->disk;
+        struct qos_block_devices *d;
+        __u32 zero = 0, device;
+
+        d = bpf_map_lookup_elem(&block_devices, &zero);
+        device = block_device(disk->major, disk->first_minor);
+        if (!d || device == 0)
+                return 0;
+        for (__u32 i = 0; i < QOS_BLOCK_DEVICES; i++) {
+                __u32 known = *(volatile __u32*) &d->devices[i];
+
+                if (known == 0)
+                        known = __sync_val_compare_and_swap(&d->devices[i], 0, device) ?: device;
+                if (known == device)
+                        return i + 1;
+        }
+        return 0;
+}
+
+/* For who asks whose the rest of a device is. Those that use devices at a time are some tens of groups; who has not for longest goes. */
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, QOS_BLOCK_USERS);
+        __type(key, struct qos_block_user);
+        __type(value, struct qos_block_use);
+} block_users SEC(".maps");
+
+static __always_inline void block_use(struct request *request, struct cgroup *group) {
+        struct qos_block_user key = { .group = group->kn->id };
+        struct gendisk *disk = request->q->disk;
+        struct qos_block_use *use, none = {};
+
+        key.device = block_device(disk->major, disk->first_minor);
+        use = bpf_map_lookup_elem(&block_users, &key);
+        if (!use) {
+                (void) bpf_map_update_elem(&block_users, &key, &none, BPF_NOEXIST);
+                use = bpf_map_lookup_elem(&block_users, &key);
+        }
+        if (!use) {
+                statistics_count(QOS_STATISTIC_BLOCKS_LOST);
+                return;
+        }
+        __sync_fetch_and_add(&use->requests, 1);
+        __sync_fetch_and_add(&use->bytes, request->__data_len);
+}
+
+/* Whose it is. The kernel notes the innermost control group that has the io controller: around that of the task, or, as for what
+ * was written and is brought to the disk later, elsewhere. Where the controller does not reach down to the task's own group,
+ * that is more exact; for others than the task there is nothing else. */
+static __always_inline __u64 request_book(struct request *request, bool *ret_writeback) {
+        struct cgroup *own = bpf_get_current_task_btf()->cgroups->dfl_cgrp, *noted = NULL, *around = NULL;
+        __u32 level;
+
+        *ret_writeback = false;
+        if (bpf_core_field_exists(struct bio, bi_blkg))
+                noted = request->bio->bi_blkg->blkcg->css.cgroup;
+        if (!noted || noted->root->hierarchy_id != 0) {
+                block_use(request, own);
+                return group_book(own);
+        }
+
+        level = noted->level;
+        if (level <= own->level)
+                (void) bpf_probe_read_kernel(&around, sizeof(around),
+                                             (char*) own + bpf_core_field_offset(struct cgroup, ancestors) + level * sizeof(around));
+        if (around == noted) {
+                block_use(request, own);
+                return group_book(own);
+        }
+        *ret_writeback = true;
+        block_use(request, noted);
+        return group_book(noted);
+}
+
+SEC("tp_btf/block_io_start")
+int BPF_PROG(block_start, struct request *request) {
+        struct block b = { .loaded_at = loaded_at, .start = bpf_ktime_get_ns() };
+        __u64 key = (__u64) request;
+
+        b.book = request_book(request, &b.writeback);
+        if (!b.book || request_is_command(request)) {
+                bpf_map_delete_elem(&blocks, &key);
+                return 0;
+        }
+        b.kind = request_kind(request);
+        if (bpf_map_update_elem(&blocks, &key, &b, BPF_ANY) < 0)
+                statistics_count(QOS_STATISTIC_BLOCKS_LOST);
+        contention_book_cost(b.book, b.start, 1);
+        return 0;
+}
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(block_issue, struct request *request) {
+        __u64 key = (__u64) request;
+        struct block *b;
+
+        b = block_find(key);
+        if (b) {
+                b->issued = bpf_ktime_get_ns();
+                contention_book_cost(b->book, b->issued, 1);
+        }
+        return 0;
+}
+
+static __always_inline struct qos_contention* machine_enter(__u64 now) {
+        struct qos_contention *c = contention_find(QOS_SLOT_MACHINE);
+
+        if (c)
+                contention_roll(c, QOS_SLOT_MACHINE, now / QOS_EPOCH_NSEC); /* which has no shards */
+        return c;
+}
+
+/* Requests are completed with interrupts on, or in an interrupt, by their device: the one may come in the midst of the other, and no
+ * program runs in the midst of itself. So there are two of each, and the second does what the first cannot: running says that it
+ * is at work on this CPU. */
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 2);         /* block_complete, block_done */
+        __type(key, __u32);
+        __type(value, __u32);
+} block_running SEC(".maps");
+
+static __always_inline void block_run(__u32 i, bool running) {
+        __u32 *r = bpf_map_lookup_elem(&block_running, &i);
+
+        if (r)
+                *(volatile __u32*) r = running;
+}
+
+static __always_inline bool block_runs(__u32 i) {
+        __u32 *r = bpf_map_lookup_elem(&block_running, &i);
+
+        return r && *(volatile __u32*) r;
+}
+
+/* Before block_done, and once for each part that was done. */
+static __always_inline int block_completed(struct request *request, unsigned int bytes) {
+        __u64 now, key = (__u64) request;
+        struct qos_contention *c;
+        struct block *b;
+        __u32 row, kind;
+
+        if (bytes == 0 || request_is_command(request))
+                return 0;
+        now = bpf_ktime_get_ns();
+        row = request_row(request);
+        kind = request_kind(request);
+
+        c = machine_enter(now);
+        if (c)
+                contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_BYTES + kind, bytes);
+
+        b = block_find(key);
+        c = b ? contention_enter(b->book, now) : NULL;
+        if (!c)
+                return 0;
+        contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_BYTES + kind, bytes);
+        if (b->writeback && kind == QOS_BLOCK_WRITES)
+                contention_sum_add(c, QOS_BLOCK_WRITEBACK_BYTES, bytes);
+        contention_book_cost(b->book, now, 1);
+        return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(block_complete, struct request *request, int error, unsigned int bytes) {
+        block_run(0, true);
+        block_completed(request, bytes);
+        block_run(0, false);
+        return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(block_complete_too, struct request *request, int error, unsigned int bytes) {
+        return block_runs(0) ? block_completed(request, bytes) : 0;
+}
+
+static __always_inline int block_is_done(struct request *request) {
+        __u64 now, book, queued, served, key = (__u64) request;
+        struct qos_contention *c;
+        struct block *b;
+        __u32 row;
+
+        b = block_find(key);
+        if (!b || request_is_command(request))
+                return 0;
+        now = bpf_ktime_get_ns();
+        c = contention_enter(b->book, now);
+        if (c) {
+                /* A flush is not given to the device itself, but another one for all that wait for one */
+                queued = b->issued > b->start ? b->issued - b->start : 0;
+                served = now - b->start - queued;
+                row = request_row(request);
+                contention_count(c, QOS_BLOCK_FIRST_CELL + row * QOS_BLOCK_CELLS + b->kind, 1);
+                contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_QUEUE_NSEC, queued);
+                contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_DEVICE_NSEC, served);
+                if (b->kind == QOS_BLOCK_READS || b->kind == QOS_BLOCK_WRITES) {
+                        bool reads = b->kind == QOS_BLOCK_READS;
+
+                        contention_add(c, reads ? QOS_BLOCK_READ_QUEUE : QOS_BLOCK_WRITE_QUEUE, queued);
+                        contention_add(c, reads ? QOS_BLOCK_READ_DEVICE : QOS_BLOCK_WRITE_DEVICE, served);
+                }
+        }
+        book = b->book;
+        bpf_map_delete_elem(&blocks, &key);
+        contention_book_cost(book, now, 1);
+        return 0;
+}
+
+SEC("tp_btf/block_io_done")
+int BPF_PROG(block_done, struct request *request) {
+        block_run(1, true);
+        block_is_done(request);
+        block_run(1, false);
+        return 0;
+}
+
+SEC("tp_btf/block_io_done")
+int BPF_PROG(block_done_too, struct request *request) {
+        return block_runs(1) ? block_is_done(request) : 0;
+}

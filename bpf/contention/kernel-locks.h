@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* Which functions of the kernel are those that wait for a lock, whoever called them: by how their names begin. Pure: compiled for BPF and
+ * for the unit tests. */
+
+#include <linux/types.h>
+#include <stdbool.h>
+
+#include "histogram.h"
+
+/* As much of a name as tells. */
+#define LOCK_PREFIX_MAX 8
+
+struct lock_name {
+        char begin[LOCK_PREFIX_MAX];
+};
+
+static const char lock_prefixes[][LOCK_PREFIX_MAX] = {
+        /* What lies between the lock and the program that looks */
+        { 'b', 'p', 'f', '_' },
+        { '_', '_', 'b', 'p', 'f', '_' },
+        { '_', '_', 't', 'r', 'a', 'c', 'e', 'i' },     /* __traceiter_contention_begin */
+        { 's', 'c', 'h', 'e', 'd', 'u', 'l', 'e' },
+
+        { 'm', 'u', 't', 'e', 'x', '_' },
+        { '_', '_', 'm', 'u', 't', 'e', 'x', '_' },
+        { 'w', 'w', '_', 'm', 'u', 't', 'e', 'x' },
+        { '_', '_', 'w', 'w', '_', 'm', 'u', 't' },
+        { 'r', 't', '_', 'm', 'u', 't', 'e', 'x' },
+        { '_', '_', 'r', 't', '_', 'm', 'u', 't' },
+        { 'r', 'w', 'b', 'a', 's', 'e', '_' },
+        { 'r', 'w', 's', 'e', 'm', '_' },
+        { 'd', 'o', 'w', 'n' },                         /* of semaphores and those with readers */
+        { '_', '_', 'd', 'o', 'w', 'n' },
+        { '_', '_', '_', 'd', 'o', 'w', 'n' },
+        { 'p', 'e', 'r', 'c', 'p', 'u', '_' },
+        { '_', '_', 'p', 'e', 'r', 'c', 'p', 'u' },
+};
+#define LOCK_PREFIXES (sizeof(lock_prefixes) / sizeof(lock_prefixes[0]))
+
+/* 1: it is one. */
+GRID_FUNCTION int lock_function(const struct lock_name *name) {
+        GRID_EXPECT(name);
+
+        for (unsigned i = 0; i < LOCK_PREFIXES; i++) {
+                bool same = true;
+
+                for (unsigned k = 0; k < LOCK_PREFIX_MAX && lock_prefixes[i][k] != 0; k++)
+                        if (name->begin[k] != lock_prefixes[i][k]) {
+                                same = false;
+                                break;
+                        }
+                if (same)
+                        return 1;
+        }
+        return 0;
+}

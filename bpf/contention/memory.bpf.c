@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+/* The probe "memory": what the threads of the units wait for memory, and what is done to get it.
+ *
+ *   memory_fault, memory_fault_kernel      a page fault begins: those that the thread has had before are counted
+ *   memory_fork, memory_exit               a thread begins with none, and has no more
+ *   memory_find_faults                     the last one of each thread, when somebody looks
+ *   memory_fault_begin, memory_fault_end   what they take, where the kernel lets programs at its functions
+ *   memory_reclaim_*, memory_limit_*       a thread looks for memory to free: for all, or within the limit of a control group
+ *   memory_throttle                        a thread that writes has to wait for the disk, as too much is dirty
+ *   memory_oom                             a process is killed
+ *
+ * How many faults a thread has had the kernel counts itself, in the task. Here is only seen to that they are booked, each once,
+ * and not later than at the next fault. */
+
+#include "contention-maps.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* Nanoseconds from one tick to the next. */
+const volatile __u64 tick_nsec = 4000000;
+
+/* A thread of a unit (TASK_STORAGE). */
+struct strain {
+        __u64 book;             /* whose the faults were that are booked; 0: nobody's */
+        __u64 loaded_at;        /* of the programs that have booked them */
+        __u64 minor;            /* how many of its faults are booked, or are none of the unit's */
+        __u64 major;
+        __u64 fault_since;      /* CLOCK_MONOTONIC ns */
+        __u64 reclaim_since;
+        __u32 turn;             /* of the run that is measured next (overhead.h): faults come by the hundred thousand */
+        __u32 never;            /* 0, see cost_begin_turn() */
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct strain);
+} strains SEC(".maps");
+
+/* The storage of a thread of a unit. What a thread did before it was the unit's, or before it was seen, is not booked: begun is
+ * whether it is seen from its beginning. */
+static __always_inline struct strain* strain_get(struct task_struct *task, __u64 *ret_book, bool begun) {
+        struct strain *s;
+        __u64 book;
+
+        book = *ret_book = group_book(task->cgroups->dfl_cgrp);
+        s = bpf_task_storage_get(&strains, task, 0, book ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+        if (!s) {
+                if (book)
+                        statistics_count(QOS_STATISTIC_THREADS_LOST);
+                return NULL;
+        }
+        if (s->book != book || s->loaded_at != loaded_at) {
+                s->minor = begun ? 0 : task->min_flt;
+                s->major = begun ? 0 : task->maj_flt;
+                s->fault_since = s->reclaim_since = 0;
+                s->turn = cost_first_turn(task->pid);
+                s->book = book;
+                s->loaded_at = loaded_at;
+        }
+        return book ? s : NULL;
+}
+
+static __always_inline void strain_end_cost(__u64 book, __u64 begin) {
+        if (begin != 0)
+                contention_book_cost(book, begin, COST_RUNS);
+}
+
+/* The thread itself and the iterator may do this at once: what the one has booked too much the other takes off. */
+static __always_inline void faults_book(struct task_struct *task) {
+        __u64 book, begin, minor, major;
+        struct qos_contention *c;
+        struct strain *s;
+
+        s = strain_get(task, &book, /* begun= */ false);
+        if (!s)
+                return;
+        begin = cost_begin_turn(s);
+        minor = *(volatile unsigned long*) &task->min_flt;
+        major = *(volatile unsigned long*) &task->maj_flt;
+        c = minor != s->minor || major != s->major ? contention_enter(book, bpf_ktime_get_ns()) : NULL;
+        if (c) {
+                contention_count(c, QOS_MEMORY_MINOR_FAULTS, minor - __sync_lock_test_and_set(&s->minor, minor));
+                contention_count(c, QOS_MEMORY_MAJOR_FAULTS, major - __sync_lock_test_and_set(&s->major, major));
+        }
+        strain_end_cost(book, begin);
+}
+
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(memory_fault) {
+        faults_book(bpf_get_current_task_btf());
+        return 0;
+}
+
+SEC("tp_btf/page_fault_kernel")
+int BPF_PROG(memory_fault_kernel) {
+        faults_book(bpf_get_current_task_btf());
+        return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(memory_fork, struct task_struct *parent, struct task_struct *child) {
+        __u64 book;
+
+        (void) strain_get(child, &book, /* begun= */ true);
+        return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(memory_exit, struct task_struct *task) {
+        faults_book(task);
+        return 0;
+}
+
+SEC("iter/task")
+int memory_find_faults(struct bpf_iter__task *ctx) {
+        struct task_struct *task = ctx->task;
+
+        if (task && !task->exit_state)
+                faults_book(task);
+        return 0;
+}
+
+SEC("fentry/handle_mm_fault")
+int BPF_PROG(memory_fault_begin) {
+        struct strain *s;
+        __u64 book;
+
+        s = strain_get(bpf_get_current_task_btf(), &book, /* begun= */ false);
+        if (s)
+                s->fault_since = bpf_ktime_get_ns();
+        return 0;
+}
+
+SEC("fexit/handle_mm_fault")
+int BPF_PROG(memory_fault_end, struct vm_area_struct *area, unsigned long address, unsigned int flags, void *regs, unsigned int result) {
+        struct qos_contention *c;
+        struct strain *s;
+        __u64 now, begin;
+
+        s = bpf_task_storage_get(&strains, bpf_get_current_task_btf(), 0, 0);
+        if (!s || s->fault_since == 0)
+                return 0;
+        begin = cost_begin_turn(s);
+        now = bpf_ktime_get_ns();
+        c = contention_enter(s->book, now);
+        if (c)
+                contention_sum_add(c, result & VM_FAULT_MAJOR || flags & FAULT_FLAG_TRIED ? QOS_MEMORY_MAJOR_NSEC : QOS_MEMORY_MINOR_NSEC,
+                               now - s->fault_since);
+        s->fault_since = 0;
+        strain_end_cost(s->book, begin);
+        return 0;
+}
+
+static __always_inline void reclaim_begin(void) {
+        struct strain *s;
+        __u64 book;
+
+        s = strain_get(bpf_get_current_task_btf(), &book, /* begun= */ false);
+        if (s)
+                s->reclaim_since = bpf_ktime_get_ns();
+}
+
+static __always_inline void reclaim_end(void) {
+        struct qos_contention *c;
+        struct strain *s;
+        __u64 now;
+
+        s = bpf_task_storage_get(&strains, bpf_get_current_task_btf(), 0, 0);
+        if (!s || s->reclaim_since == 0)
+                return;
+        now = bpf_ktime_get_ns();
+        c = contention_enter(s->book, now);
+        if (c) {
+                contention_count(c, QOS_MEMORY_RECLAIMS, 1);
+                contention_sum_add(c, QOS_MEMORY_RECLAIM_NSEC, now - s->reclaim_since);
+        }
+        s->reclaim_since = 0;
+        contention_book_cost(s->book, now, 1);
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
+int BPF_PROG(memory_reclaim_begin) {
+        reclaim_begin();
+        return 0;
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_end")
+int BPF_PROG(memory_reclaim_end) {
+        reclaim_end();
+        return 0;
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
+int BPF_PROG(memory_limit_begin) {
+        reclaim_begin();
+        return 0;
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
+int BPF_PROG(memory_limit_end) {
+        reclaim_end();
+        return 0;
+}
+
+/* The argument "pause" of the tracepoint, in ticks: how long the thread is about to sleep. 0 or less: it does not. */
+#define PAUSE_ARGUMENT 6
+#define PAUSE_ARGUMENT_BEFORE 10
+
+SEC("tp_btf/balance_dirty_pages")
+int memory_throttle(__u64 *ctx) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        struct qos_contention *c;
+        __u64 book, now;
+        long pause;
+
+        book = group_book(task->cgroups->dfl_cgrp);
+        if (!book)
+                return 0;
+        /* Two instructions, of which the verifier sees one: the compiler may not make it one that reads here or there */
+        if (bpf_core_field_exists(struct trace_event_raw_balance_dirty_pages, wb_setpoint)) {
+                pause = (long) ctx[PAUSE_ARGUMENT];
+                __asm__ volatile("" : "+r"(pause) : "i"(PAUSE_ARGUMENT));
+        } else {
+                pause = (long) ctx[PAUSE_ARGUMENT_BEFORE];
+                __asm__ volatile("" : "+r"(pause) : "i"(PAUSE_ARGUMENT_BEFORE));
+        }
+        if (pause <= 0)
+                return 0;
+        now = bpf_ktime_get_ns();
+        c = contention_enter(book, now);
+        if (c) {
+                contention_count(c, QOS_MEMORY_THROTTLES, 1);
+                contention_sum_add(c, QOS_MEMORY_THROTTLE_NSEC, pause * tick_nsec);
+        }
+        contention_book_cost(book, now, 1);
+        return 0;
+}
+
+/* Before 6.8 what it is given is not the task: it does not load then. */
+SEC("tp_btf/mark_victim")
+int BPF_PROG(memory_oom, struct task_struct *task) {
+        struct qos_contention *c;
+        __u64 book;
+
+        book = group_book(task->cgroups->dfl_cgrp);
+        c = book ? contention_enter(book, bpf_ktime_get_ns()) : NULL;
+        if (c)
+                contention_count(c, QOS_MEMORY_OOM_KILLS, 1);
+        return 0;
+}

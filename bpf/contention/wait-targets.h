@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* The writing half of the rows of what threads wait for. Compiled for BPF and, for the unit tests, for user space. */
+
+#include <stdbool.h>
+
+#include "contention-map.h"
+
+/* What has been used so often does not lose its place to those that come by once, however many they are for a while. */
+#define RESOURCE_CREDIT_MAX 1024U
+
+/* The row was another one's, or nobody's: its name and the like are to be filled in. */
+#define RESOURCE_NEW (1U << 31)
+
+static inline __attribute__((always_inline)) bool resource_equal(const struct qos_resource *a, const struct qos_resource *b) {
+        const __u64 *x = (const __u64*) a, *y = (const __u64*) b;
+
+        for (unsigned i = 0; i < QOS_RESOURCE_WORDS; i++)
+                if (x[i] != y[i])
+                        return false;
+        return true;
+}
+
+static inline __attribute__((always_inline)) __u64 resource_hash(const struct qos_resource *r) {
+        const __u64 *words = (const __u64*) r;
+        __u64 h = 0xcbf29ce484222325ULL;
+
+        /* FNV-1a by words mixes upwards only */
+        for (unsigned i = 0; i < QOS_RESOURCE_WORDS; i++) {
+                h = (h ^ words[i]) * 0x9e3779b97f4a7c15ULL;
+                h ^= h >> 29;
+        }
+        return h >> 32;
+}
+
+/* Gives the row to another resource. Only one does that at a time; who adds to it at the same moment, which are nanoseconds, of a
+ * row that is hardly used, adds to the wrong one. */
+static inline __attribute__((always_inline)) bool resource_take(struct qos_contention *c, struct qos_resource_row *row,
+                                                                const struct qos_resource *r) {
+        __u32 generation = *(volatile __u32*) &row->generation;
+        __u64 state = row->resource.state;
+
+        if (generation % 2 != 0 || __sync_val_compare_and_swap(&row->generation, generation, generation + 1) != generation)
+                return false;
+
+        GRID_BOUND(state, QOS_STATES);
+        __sync_fetch_and_add(&c->rests[state].waits, __sync_lock_test_and_set(&row->waits, 0));
+        __sync_fetch_and_add(&c->rests[state].nsec, __sync_lock_test_and_set(&row->nsec, 0));
+        row->held = 0;
+        row->resource = *r;
+        row->credit = 1;
+        row->process = row->fd = 0;
+        row->name[0] = 0;
+        for (unsigned i = 0; i < QOS_WAKERS; i++)
+                row->wakers[i].thread = 0;
+        __sync_lock_test_and_set(&row->generation, generation + 2);
+        return true;
+}
+
+/* The row of what somebody begins to wait for, from 1, and RESOURCE_NEW perhaps; 0: it gets none, and the others are the nearer to
+ * losing theirs. */
+GRID_FUNCTION __u32 resource_find(struct qos_contention *c, const struct qos_resource *r) {
+        GRID_EXPECT(c);
+        GRID_EXPECT(r);
+
+        __u64 first = resource_hash(r) % QOS_RESOURCE_SETS * QOS_RESOURCE_SET, place = QOS_RESOURCE_ROWS;
+
+        for (__u64 k = 0; k < QOS_RESOURCE_SET; k++) {
+                __u64 i = first + k;
+                struct qos_resource_row *row;
+
+                GRID_BOUND(i, QOS_RESOURCE_ROWS);
+                row = &c->rows[i];
+                if (row->generation != 0 && row->generation % 2 == 0 && resource_equal(&row->resource, r))
+                        return i + 1;
+                if (row->credit == 0)
+                        place = i;
+        }
+        if (place < QOS_RESOURCE_ROWS)
+                return resource_take(c, &c->rows[place], r) ? (place + 1) | RESOURCE_NEW : 0;
+
+        for (__u64 k = 0; k < QOS_RESOURCE_SET; k++) {
+                __u64 i = first + k;
+                struct qos_resource_row *row;
+
+                GRID_BOUND(i, QOS_RESOURCE_ROWS);
+                row = &c->rows[i];
+                if (row->credit > 0)
+                        row->credit--;
+        }
+        return 0;
+}
+
+/* Somebody has ended a wait there. */
+static inline __attribute__((always_inline)) void wakers_count(struct qos_resource_row *row, const struct qos_waker *waker) {
+        struct qos_waker *place = NULL;
+
+        for (unsigned i = 0; i < QOS_WAKERS; i++) {
+                struct qos_waker *w = &row->wakers[i];
+
+                if (w->thread == waker->thread) {
+                        if (w->credit < (__s32) RESOURCE_CREDIT_MAX)
+                                w->credit++;
+                        __sync_fetch_and_add(&w->waits, 1);
+                        return;
+                }
+                if (!place && (w->thread == 0 || w->credit <= 0))
+                        place = w;
+        }
+        if (!place) {
+                for (unsigned i = 0; i < QOS_WAKERS; i++)
+                        row->wakers[i].credit--;
+                return;
+        }
+        *place = *waker;
+        place->credit = 1;
+        place->waits = 1;
+}
+
+/* Added to the state: it is known who has ended the wait. */
+#define RESOURCE_WOKEN (1U << 8)
+/* … and that was in the midst of a request. */
+#define RESOURCE_HELD (1U << 9)
+
+/* … and this is a part of a wait that is counted already. */
+#define RESOURCE_PART (1U << 10)
+
+/* A wait has ended, in the row that was found when it began; 0: it had none. */
+GRID_FUNCTION int resource_end(struct qos_contention *c, __u64 row_and_generation, __u64 state, __u64 nsec, const struct qos_waker *waker) {
+        GRID_EXPECT(c);
+        GRID_EXPECT(waker);
+
+        __u64 i = (__u32) row_and_generation, waits;
+        struct qos_resource_row *row;
+
+        if (i > 0) {
+                i--;
+                GRID_BOUND(i, QOS_RESOURCE_ROWS);
+                row = &c->rows[i];
+                if (*(volatile __u32*) &row->generation == row_and_generation >> 32) {
+                        if (!(state & RESOURCE_PART))
+                                __sync_fetch_and_add(&row->waits, 1);
+                        __sync_fetch_and_add(&row->nsec, nsec);
+                        if (row->credit < RESOURCE_CREDIT_MAX)
+                                row->credit++;
+                        if (state & RESOURCE_WOKEN)
+                                wakers_count(row, waker);
+                        if (state & RESOURCE_HELD)
+                                __sync_fetch_and_add(&row->held, nsec);
+                        return 1;
+                }
+        }
+        waits = !(state & RESOURCE_PART);
+        state &= ~(__u64) (RESOURCE_WOKEN|RESOURCE_HELD|RESOURCE_PART);
+        GRID_BOUND(state, QOS_STATES);
+        __sync_fetch_and_add(&c->rests[state].waits, waits);
+        __sync_fetch_and_add(&c->rests[state].nsec, nsec);
+        return 0;
+}

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* What the files of programs share: whose is it, and booking. Maps are weak: each file has them, the linked object once. */
+
+#include "kernel.h"
+
+#define window_copy(to, from, size) bpf_probe_read_kernel(to, size, from)
+#define window_cpu() bpf_get_smp_processor_id()
+#define window_now() bpf_ktime_get_ns()
+/* Rounds of waiting for another CPU that writes checkpoints: some 20 us, where they are written in less than 10. */
+#define WINDOW_WAITS (1U << 13)
+#define row_loop(n, step, data) bpf_loop(n, step, data, 0)
+#include "window-record.h"
+#include "overhead.h"
+#include "exchange.h"
+#include "request-cpu.h"
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+        __uint(max_entries, 256);       /* UNITS_MAX_LIMIT in src/core/manager.h */
+        __type(key, __u32);
+        __array(values, struct {
+                __uint(type, BPF_MAP_TYPE_ARRAY);
+                __uint(map_flags, BPF_F_MMAPABLE);
+                __uint(max_entries, 1);
+                __type(key, __u32);
+                __uint(value_size, sizeof(struct qos_unit));
+        });
+} units SEC(".maps") __weak;
+
+struct {
+        __uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct qos_owner);
+} groups SEC(".maps") __weak;
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 256);       /* as units */
+        __type(key, __u32);
+        __type(value, struct qos_nest);
+} nests SEC(".maps") __weak;
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, QOS_STATISTICS);
+        __type(key, __u32);
+        __type(value, __u64);
+} statistics SEC(".maps") __weak;
+
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __uint(max_entries, QOS_EXCLUDES);
+        __type(key, struct qos_exclude);
+        __type(value, __u8);
+} excludes SEC(".maps") __weak;
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 256);       /* as units */
+        __type(key, __u32);
+        __type(value, struct qos_filter);
+} filters SEC(".maps") __weak;
+
+static __always_inline void statistics_count(__u32 which) {
+        __u64 *n = bpf_map_lookup_elem(&statistics, &which);
+
+        if (n)
+                __sync_fetch_and_add(n, 1);
+}
+
+static __always_inline struct qos_owner owner_read(const struct qos_owner *owner) {
+        union {
+                __u64 word;
+                struct qos_owner owner;
+        } o = { .word = *(const volatile __u64*) owner };
+
+        return o.owner;
+}
+
+static __always_inline bool owner_equal(const struct qos_owner *a, const struct qos_owner *b) {
+        return a->slot == b->slot && a->generation == b->generation;
+}
+
+/* The unit's map, or NULL if it was detached (and the slot perhaps given to another). */
+static __always_inline struct qos_unit* unit_get(const struct qos_owner *owner) {
+        struct qos_owner o = owner_read(owner);
+        struct qos_unit *u;
+        __u32 zero = 0;
+        void *map;
+
+        map = bpf_map_lookup_elem(&units, &o.slot);
+        if (!map)
+                return NULL;
+        u = bpf_map_lookup_elem(map, &zero);
+        if (!u || u->generation != o.generation)
+                return NULL;
+        return u;
+}
+
+/* ---- what it costs -------------------------------------------------------------------------------------------- */
+
+/* A run of a program, from where it knows whose it is. */
+struct cost {
+        struct qos_owner owner;
+        __u64 begin;            /* CLOCK_MONOTONIC ns; 0: it is not measured */
+};
+
+/* When a run begins that is measured, else 0, which is read from where the verifier does not know it: it would walk all that follows twice. */
+#define cost_begin_turn(of) (cost_turn(&(of)->turn) ? bpf_ktime_get_ns() : *(const volatile __u32*) &(of)->never)
+
+static __always_inline void cost_begin(struct cost *cost, const struct qos_owner *owner, struct qos_unit *u) {
+        cost->owner = owner_read(owner);
+        cost->begin = cost_begin_turn(u);
+}
+
+__attribute__((noinline, weak)) int cost_book(const struct cost *cost) {
+        __u64 now = bpf_ktime_get_ns();
+        struct qos_unit *u;
+
+        if (!cost)
+                return 0;
+        u = unit_get(&cost->owner);
+        if (!u)
+                return 0;
+        /* Not all that runs books anything else */
+        window_enter(u, now);
+        __sync_fetch_and_add(&u->sums[QOS_SUM_COST], cost_nsec(cost->begin, now) * COST_RUNS);
+        return 0;
+}
+
+static __always_inline void cost_end(struct cost *cost) {
+        if (cost->begin != 0)
+                cost_book(cost);
+        cost->begin = 0;
+}
+
+/* ---- booking -------------------------------------------------------------------------------------------------- */
+
+/* Where the figures of a socket go besides the unit's, or instead. */
+#define SHARE_ROW 0x7fU         /* the number of the row (unit-map.h), 0: none */
+#define SHARE_ALONE 0x80U       /* they are not the unit's: an excluded endpoint, or what it asks of others */
+
+static __always_inline void sock_local(const struct sock *sk, struct qos_address *ret) {
+        ret->family = sk->__sk_common.skc_family;
+        ret->port = sk->__sk_common.skc_num;
+        if (ret->family == AF_INET6)
+                bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_rcv_saddr);
+        else
+                *(volatile __be32*) ret->address = sk->__sk_common.skc_rcv_saddr;
+}
+
+/* The share of who listens at this address. unsure: perhaps nobody does, then it gets no row; all can be had again. */
+static __always_inline __u32 endpoint_find(struct qos_unit *u, const struct qos_owner *owner, const struct qos_address *a,
+                                           bool unsure) {
+        struct qos_exclude exclude = { .owner = *owner, .name = a->port, .kind = QOS_EXCLUDE_PORT };
+
+        if (bpf_map_lookup_elem(&excludes, &exclude))
+                return row_find(u, a, QOS_ROW_EXCLUDED) | SHARE_ALONE;
+        return unsure ? 0 : row_find(u, a, QOS_ROW_ENDPOINT);
+}
+
+#define SHARE_GENERATION_SHIFT 8        /* above them the generation of the row */
+
+/* A peer's row may have become another one's meanwhile. What it had is part of the rest then. Should it become that between this look
+ * and what is booked after it, the new peer has one event of the old one's: the sum of all is right, and a row changes hands ten
+ * times a second at most. */
+static __always_inline __u32 share_now(struct qos_unit *u, __u32 share) {
+        __u32 row = share & SHARE_ROW;
+
+        if (row < QOS_ROW_FIRST)
+                return share;
+        GRID_BOUND(row, QOS_ROWS + 1);
+        if ((u->names[row].generation & 0xff) != share >> SHARE_GENERATION_SHIFT)
+                return QOS_ROW_PEERS_REST | SHARE_ALONE;
+        return share;
+}
+
+static __attribute__((noinline)) int row_apply(struct qos_unit *u, __u32 share, __s32 in_flight, __u32 overlaps) {
+        struct qos_row *row;
+
+        if (!u || !(share & SHARE_ROW))
+                return 0;
+        row = row_get(u, share & SHARE_ROW);
+        if (in_flight != 0)
+                __sync_fetch_and_add(&row->in_flight, in_flight);
+        if (overlaps > 0)
+                row_count(row, QOS_ROW_OVERLAPS, overlaps);
+        return 0;
+}
+
+static __always_inline void share_apply(struct qos_unit *u, __u32 share, const struct exchange_effect *effect) {
+        if (share) {
+                row_apply(u, share, effect->in_flight, effect->overlap);
+                if (share & SHARE_ALONE)
+                        return;
+        }
+        if (effect->in_flight != 0)
+                window_fly(u, effect->in_flight);
+        if (effect->overlap)
+                window_count(u, QOS_CELL_OVERLAPS, 1);
+}
+
+/* Has what this share stands for ever answered anything? The first endpoint has what is not in the other ones' rows. */
+static __attribute__((noinline)) int share_has_answered(struct qos_unit *u, __u32 share) {
+        struct qos_row *row;
+        __u32 n;
+
+        if (!u)
+                return 0;
+        if (share & SHARE_ROW) {
+                row = row_get(u, share & SHARE_ROW);
+                return row->cells[QOS_ROW_COUNT] > 0 || row->carry[QOS_ROW_COUNT] > 0;
+        }
+
+        n = u->cells[QOS_CELL_COUNT];
+        for (int i = 1; i <= QOS_ROWS; i++)
+                if (i == QOS_ROW_ENDPOINTS_REST || u->names[i].kind == QOS_ROW_ENDPOINT)
+                        n -= row_get(u, i)->cells[QOS_ROW_COUNT];
+        return n != 0 || u->carry[QOS_CELL_COUNT] > 0;
+}
+
+/* n events of the unit that have a counter in the rows, too. */
+static __always_inline void share_count(struct qos_unit *u, __u32 share, __u32 cell, __u32 row_cell, __u32 n) {
+        if (share & SHARE_ROW)
+                row_count(row_get(u, share & SHARE_ROW), row_cell, n);
+        if (!(share & SHARE_ALONE))
+                window_count(u, cell, n);
+}
+
+static __always_inline void share_sum(struct qos_unit *u, __u32 share, __u32 sum, __u32 row_sum, __u32 n) {
+        GRID_BOUND(row_sum, QOS_ROW_SUMS);
+        if (share & SHARE_ROW)
+                __sync_fetch_and_add(&row_get(u, share & SHARE_ROW)->sums[row_sum], n);
+        if (!(share & SHARE_ALONE))
+                __sync_fetch_and_add(&u->sums[sum], n);
+}
+
+/* What is booked of n answers that began to leave, or of one that goes on, and where. */
+struct booking {
+        __u64 now;
+        __u64 first_at;         /* as in struct exchange … */
+        __u64 last_at;
+        __u64 read_at;
+        __u64 first_out_at;
+        __u64 before;           /* … when the part before this one left */
+        __u32 n;
+        __u32 share;
+};
+
+/* Answers that have left since a thread came to this CPU: who has sent them is looked up when it leaves it, or reads the next question. In
+ * programs for packets there is no way from a task to what is known of it. */
+#define ANSWERS_MAX SERVICE_NOTES
+struct answers {
+        __u32 watched;          /* 1: it is a thread whose time is watched */
+        __u32 n;
+        struct answer {
+                __u64 read_at;
+                __u64 now;
+                __u32 n;
+                __u32 generation; /* of the unit that it is booked in */
+        } list[ANSWERS_MAX];
+        struct service_run account; /* to work in */
+        __u64 sums[QOS_STATES];
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct answers);
+} answers SEC(".maps") __weak;
+
+static __always_inline void answer_leave(const struct qos_unit *u, const struct booking *b) {
+        struct answers *a;
+        __u32 zero = 0;
+        __u64 i;
+
+        a = bpf_map_lookup_elem(&answers, &zero);
+        if (!a || !a->watched || a->n >= ANSWERS_MAX)
+                return;
+        i = a->n;
+        GRID_BOUND(i, ANSWERS_MAX);
+        a->list[i].read_at = b->read_at;
+        a->list[i].now = b->now;
+        a->list[i].n = b->n;
+        a->list[i].generation = u->generation;
+        a->n = i + 1;
+}
+
+GRID_FUNCTION int row_book(struct qos_unit *u, const struct booking *b) {
+        struct qos_row *row;
+
+        GRID_EXPECT(u);
+        GRID_EXPECT(b);
+        if (!(b->share & SHARE_ROW))
+                return 0;
+        row = row_get(u, b->share & SHARE_ROW);
+        row_count(row, QOS_ROW_COUNT, b->n);
+        if (b->first_at != 0)
+                row_add(row, b->now / QOS_EPOCH_NSEC, exchange_between(b->first_at, b->now), b->n);
+        return 0;
+}
+
+GRID_FUNCTION int row_book_more(struct qos_unit *u, const struct booking *b) {
+        GRID_EXPECT(u);
+        GRID_EXPECT(b);
+        if (!(b->share & SHARE_ROW) || b->first_at == 0)
+                return 0;
+        row_move(row_get(u, b->share & SHARE_ROW), b->before, exchange_between(b->first_at, b->before),
+                 b->now, exchange_between(b->first_at, b->now));
+        return 0;
+}
+
+/* The first byte of n answers has left: the questions count, with what their life was so far. Of the distributions that
+ * are kept as a difference (unit-map.h) only what differs is booked. This and the next are functions that the verifier walks once. */
+GRID_FUNCTION int share_book(struct qos_unit *u, const struct booking *b) {
+        __u64 receive;
+
+        GRID_EXPECT(u);
+        GRID_EXPECT(b);
+        if (b->share) {
+                row_book(u, b);
+                if (b->share & SHARE_ALONE) {
+                        window_count(u, QOS_CELL_EXCLUDED, b->n);
+                        return 0;
+                }
+        }
+
+        window_count(u, QOS_CELL_COUNT, b->n);
+        window_add(u, QOS_SERVICE, exchange_between(b->read_at, b->now), b->n);
+        answer_leave(u, b);
+
+        if (b->first_at == 0)
+                return 0; /* it came before the unit was attached, or arrivals are not seen: no guess */
+
+        window_add(u, QOS_FIRST_BYTE, exchange_between(b->first_at, b->now), b->n);
+        window_add(u, QOS_QUEUE, exchange_between(b->last_at, b->read_at), b->n);
+        receive = exchange_between(b->first_at, b->last_at);
+        if (receive > 0)
+                window_shift(u, QOS_RECEIVE, 0, receive, b->n);
+        return 0;
+}
+
+/* Later bytes of the answer leave. */
+GRID_FUNCTION int share_book_more(struct qos_unit *u, const struct booking *b) {
+        GRID_EXPECT(u);
+        GRID_EXPECT(b);
+        if (b->share) {
+                row_book_more(u, b);
+                if (b->share & SHARE_ALONE)
+                        return 0;
+        }
+
+        window_move(u, QOS_ANSWER, b->before, exchange_between(b->first_out_at, b->before),
+                    b->now, exchange_between(b->first_out_at, b->now));
+        if (b->first_at != 0)
+                window_move(u, QOS_LATENCY, b->before, exchange_between(b->first_at, b->before),
+                            b->now, exchange_between(b->first_at, b->now));
+        return 0;
+}
+
+/* So many wait for an answer, that have begun to come then. */
+static __always_inline void waiting_add(__u32 *waiting, __u64 now, __u64 at, __u32 n) {
+        __u64 octaves = (now > at ? now - at : 0) / QOS_WAITING_NSEC(0), bin = 0;
+
+        if (octaves == 0)
+                return;
+        for (int i = 1; i < QOS_WAITING_BINS; i++)
+                bin += ~grid_if_zero(octaves >> i) & 1;
+        GRID_BOUND(bin, QOS_WAITING_BINS);
+        waiting[bin] += n;
+}
+
+/* More in flight, since that time, of which so many wait: for the reading that has this session. */
+static __always_inline void share_in_flight(struct qos_unit *u, __u32 share, enum qos_gauge gauge, __u64 session, __u32 n, __u64 at,
+                                            __u32 waiting) {
+        struct qos_open *g = &u->gauges[gauge];
+        __u32 row = share & SHARE_ROW;
+
+        if (g->session != session) {
+                g->in_flight = 0;
+                g->oldest_at = ~0ULL;
+                for (int i = 0; i < QOS_WAITING_BINS; i++)
+                        g->waiting[i] = 0;
+                for (int i = 0; i <= QOS_ROWS; i++)
+                        g->rows[i] = 0;
+                g->session = session;
+        }
+        if (row > 0 && row <= QOS_ROWS)
+                g->rows[row] += n;
+        if (share & SHARE_ALONE)
+                return;
+        g->in_flight += n;
+        if (waiting > 0)
+                waiting_add(g->waiting, bpf_ktime_get_ns(), at, waiting);
+        if (at < g->oldest_at)
+                g->oldest_at = at;
+}
+
+/* Whose a control group is. A group with which no program keeps anything, as almost all of nobody's, costs one load.
+ *
+ * NULL means that it is nobody's, whatever this program has interrupted: what only looks takes no lock. Until Linux 6.15 and 6.12.26
+ * (f4edc66e48a6) it meant, too, that something else on this CPU was using the storage of a control group. Until 7.0 that is so for what
+ * makes storage: see units_mkdir(). That a look succeeds then is tried on each kernel (tests/kernels/owner.bpf.c). */
+static __always_inline bool group_owner(struct cgroup *group, struct qos_owner *ret) {
+        struct qos_owner *owner;
+
+        owner = group->bpf_cgrp_storage ? bpf_cgrp_storage_get(&groups, group, 0, 0) : NULL;
+        if (!owner)
+                return false;
+        *ret = owner_read(owner);
+        return true;
+}
+
+/* The owner of a socket nobody has seen, by whose task uses it. Sockets that wait for accept() at attach, and those
+ * whose listener somebody else has opened, come this way. */
+static __always_inline bool task_owner(struct qos_owner *ret) {
+        return group_owner(bpf_get_current_task_btf()->cgroups->dfl_cgrp, ret);
+}
+
+/* An open file of a task of the unit (both found in an iterator) that was forked by the service manager, and has not begun to be a program
+ * of the unit: its files are still the manager's, which is the case for some microseconds, or for as long as others have the CPU. First
+ * its memory is the manager's, too; in execve() it gets its own, and what is to be closed there is closed after that, perhaps between the
+ * moment at which the iterator has seen it and this. What forks in the unit is another thing, also if its parent has ended. */
+static __attribute__((noinline)) int file_is_managers(struct task_struct *task, const struct qos_owner *owner, struct file *file, __u32 fd) {
+        unsigned long *bits, word = 0;
+        struct task_struct *parent;
+        struct qos_owner group;
+        struct file **open, *now;
+
+        if (!task || !owner)
+                return 0;
+        parent = task->real_parent;
+        if (!parent)
+                return 0;
+        if (group_owner(parent->cgroups->dfl_cgrp, &group) && owner_equal(&group, owner))
+                return 0;
+        if (task->flags & PF_FORKNOEXEC && BPF_CORE_READ(task, mm, exe_file) == BPF_CORE_READ(parent, mm, exe_file))
+                return 1;
+        bits = BPF_CORE_READ(task, files, fdt, close_on_exec);
+        if (BPF_CORE_READ_BITFIELD(task, in_execve) &&
+            bpf_probe_read_kernel(&word, sizeof(word), bits + fd / (8 * sizeof(word))) == 0 && word & 1UL << fd % (8 * sizeof(word)))
+                return 1;
+        open = BPF_CORE_READ(task, files, fdt, fd);
+        return bpf_probe_read_kernel(&now, sizeof(now), open + fd) < 0 || now != file;
+}

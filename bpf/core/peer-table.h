@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* The rows of a unit (unit-map.h): booking, and who has one. Part of window-record.h, and compiled for the same two. */
+
+/* Writes the checkpoints of the rows that are due. */
+GRID_FUNCTION int rows_roll(struct qos_unit *u, __u64 before, __u64 now) {
+        GRID_EXPECT(u);
+
+        for (__u32 i = 0; i < QOS_ROWS; i++) {
+                struct qos_row *row = &u->rows[i];
+                struct qos_row_checkpoint *c;
+                __u32 k = row->written % QOS_ROW_CHECKPOINTS;
+
+                GRID_BOUND(k, QOS_ROW_CHECKPOINTS);
+                c = &row->checkpoints[k];
+
+                /* Both of the rest are without a name */
+                if (i >= QOS_ROW_FIRST - 1 && u->names[i + 1].kind == QOS_ROW_FREE)
+                        continue;
+
+                __sync_lock_test_and_set(&c->last, 0);
+                c->first = before + 1;
+                window_copy(c->sums, row->sums, sizeof(c->sums));
+                window_copy(c->cells, row->cells, sizeof(c->cells));
+                __sync_lock_test_and_set(&c->last, now);
+                row->written++;
+        }
+        return 0;
+}
+
+/* number: of a row, from one on. */
+WINDOW_INLINE struct qos_row* row_get(struct qos_unit *u, __u64 number) {
+        __u64 i = number - 1;
+
+        GRID_BOUND(i, QOS_ROWS);
+        return &u->rows[i];
+}
+
+WINDOW_INLINE void row_count(struct qos_row *row, __u64 cell, __u32 n) {
+        __u32 old;
+
+        GRID_BOUND(cell, QOS_ROW_CELLS);
+        old = __sync_fetch_and_add(&row->cells[cell], n);
+        if (old + n < old)
+                __sync_fetch_and_add(&row->carry[cell], 1);
+}
+
+WINDOW_INLINE void row_uncount(struct qos_row *row, __u64 cell, __u32 n) {
+        __u32 old;
+
+        GRID_BOUND(cell, QOS_ROW_CELLS);
+        old = __sync_fetch_and_add(&row->cells[cell], -n);
+        if (old < n)
+                __sync_fetch_and_add(&row->carry[cell], -1);
+}
+
+/* As window_maximum(). epoch: of the newest event. */
+WINDOW_INLINE void row_maximum(struct qos_row *row, __u64 epoch, __u64 nsec) {
+        __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK, subwindow = epoch / QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL);
+        __u64 i = subwindow % QOS_LEVEL_MAXIMA(QOS_ROW_LEVEL), word = subwindow << QOS_MAXIMUM_BITS | value, old;
+
+        GRID_BOUND(i, QOS_LEVEL_MAXIMA(QOS_ROW_LEVEL));
+        for (int try = 0; try < 4; try++) {
+                old = *(volatile __u64*) &row->maxima[i];
+                if ((old >> QOS_MAXIMUM_BITS == word >> QOS_MAXIMUM_BITS && old >= word) ||
+                    __sync_val_compare_and_swap(&row->maxima[i], old, word) == old)
+                        break;
+        }
+        for (int try = 0; try < 4; try++) {
+                old = *(volatile __u64*) &row->maximum_total;
+                if (old >= nsec || __sync_val_compare_and_swap(&row->maximum_total, old, nsec) == old)
+                        break;
+        }
+}
+
+WINDOW_INLINE void row_add(struct qos_row *row, __u64 epoch, __u64 nsec, __u32 n) {
+        row_maximum(row, epoch, nsec);
+        __sync_fetch_and_add(&row->sums[QOS_ROW_SUM_LATENCY], nsec * n);
+        row_count(row, grid_coarse_bin(grid_fine_bin(nsec)), n);
+}
+
+/* A sample that was booked at booked_at has grown: as window_move(). */
+WINDOW_INLINE void row_move(struct qos_row *row, __u64 booked_at, __u64 old_nsec, __u64 now, __u64 nsec) {
+        __u64 from = grid_coarse_bin(grid_fine_bin(old_nsec)), to = grid_coarse_bin(grid_fine_bin(nsec));
+        __u64 step = QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) * QOS_EPOCH_NSEC, subwindow = booked_at / step;
+
+        GRID_BOUND(from, QOS_ROW_CELLS);
+        if (subwindow != now / step)
+                for (__u32 i = 0; i < QOS_ROW_CHECKPOINTS; i++) {
+                        struct qos_row_checkpoint *c = &row->checkpoints[i];
+
+                        if (c->last >= c->first && c->first > subwindow) {
+                                __sync_fetch_and_add(&c->cells[from], -1);
+                                __sync_fetch_and_add(&c->sums[QOS_ROW_SUM_LATENCY], -old_nsec);
+                        }
+                }
+
+        if (from != to) {
+                row_count(row, to, 1);
+                row_uncount(row, from, 1);
+        }
+        __sync_fetch_and_add(&row->sums[QOS_ROW_SUM_LATENCY], nsec - old_nsec);
+        row_maximum(row, now / QOS_EPOCH_NSEC, nsec);
+}
+
+/* 0: they are equal. */
+WINDOW_INLINE __u64 address_difference(const struct qos_address *a, const struct qos_address *b) {
+        const __u32 *x = (const __u32*) a->address, *y = (const __u32*) b->address;
+
+        return (x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (__u32) (a->port ^ b->port) | (__u32) (a->family ^ b->family);
+}
+
+WINDOW_INLINE int address_equal(const struct qos_address *a, const struct qos_address *b) {
+        return address_difference(a, b) == 0;
+}
+
+/* From the local address of a connection to that of the listener it came in through, of those that have a row: the most
+ * special one, as TCP chooses. 0: there is none. */
+GRID_FUNCTION int row_find_listener(struct qos_unit *u, struct qos_address *address) {
+        struct qos_address any = {};
+        __u64 found = 0;
+
+        GRID_EXPECT(u);
+        GRID_EXPECT(address);
+
+        any.port = address->port;
+        any.family = address->family;
+        for (int i = 0; i <= QOS_ROWS; i++) {
+                struct qos_row_name *name = &u->names[i];
+
+                if (name->kind != QOS_ROW_ENDPOINT && name->kind != QOS_ROW_EXCLUDED)
+                        continue;
+                if (address_equal(&name->address, address))
+                        return 1;
+                found |= grid_if_zero(address_difference(&name->address, &any));
+        }
+        if (found)
+                *address = any;
+        return found != 0;
+}
+
+/* The row of this address, which gets one if it has none. alone: it is not to be in the unit's figures. 0: it is the first
+ * endpoint; for one that is not to be in the figures: there is no row. Two that look for the same new address at once may
+ * get two rows: whoever reads adds them. */
+GRID_FUNCTION int row_find(struct qos_unit *u, const struct qos_address *address, int kind) {
+        __u32 endpoints = 0;
+
+        GRID_EXPECT(u);
+        GRID_EXPECT(address);
+
+        if (kind == QOS_ROW_ENDPOINT) {
+                struct qos_row_name *first = &u->names[0];
+
+                if (first->kind == QOS_ROW_FREE && __sync_val_compare_and_swap(&first->taken, 0, 1) == 0) {
+                        first->address = *address;
+                        __sync_lock_test_and_set(&first->kind, QOS_ROW_ENDPOINT);
+                }
+                if (first->kind == QOS_ROW_ENDPOINT && address_equal(&first->address, address))
+                        return 0;
+        }
+
+        for (int i = QOS_ROW_FIRST; i <= QOS_ROWS; i++) {
+                struct qos_row_name *name = &u->names[i];
+
+                if (name->kind == (__u32) kind && address_equal(&name->address, address))
+                        return i;
+                endpoints += ((1U << QOS_ROW_ENDPOINT | 1U << QOS_ROW_EXCLUDED) >> (name->kind & 31)) & 1;
+        }
+
+        if (kind == QOS_ROW_PEER || endpoints < QOS_ENDPOINT_ROWS_MAX)
+                for (int i = QOS_ROW_FIRST; i <= QOS_ROWS; i++) {
+                        struct qos_row_name *name = &u->names[i];
+
+                        if (name->kind != QOS_ROW_FREE || __sync_val_compare_and_swap(&name->taken, 0, 1) != 0)
+                                continue;
+                        name->address = *address;
+                        __sync_lock_test_and_set(&name->kind, kind);
+                        return i;
+                }
+
+        return kind == QOS_ROW_PEER ? QOS_ROW_PEERS_REST : kind == QOS_ROW_ENDPOINT ? QOS_ROW_ENDPOINTS_REST : 0;
+}
+
+/* ---- peers: those that take most time have the rows ----------------------------------------------------------- */
+
+/* How often a row may pass from one peer to another: it takes some 3000 additions, ten times a second that is nothing. */
+#define PEERS_PAUSE_NSEC 100000000ULL
+
+struct row_fold {
+        struct qos_row *from;
+        struct qos_row *to;
+        __u32 place[QOS_ROW_CHECKPOINTS];       /* of the checkpoint of to that was written with each of from; or none */
+};
+
+/* Adds one cell of a row to the same of another, at each boundary that both know. */
+static long row_fold_step(__u64 cell, void *data) {
+        struct row_fold *f = data;
+        __u32 n, carry;
+
+        if (cell >= QOS_ROW_CELLS)
+                return 1;
+
+        n = __sync_lock_test_and_set(&f->from->cells[cell], 0);
+        carry = __sync_lock_test_and_set(&f->from->carry[cell], 0);
+        row_count(f->to, cell, n);
+        if (carry > 0)
+                __sync_fetch_and_add(&f->to->carry[cell], carry);
+
+        for (__u32 i = 0; i < QOS_ROW_CHECKPOINTS; i++) {
+                __u64 k = f->place[i];
+
+                if (k >= QOS_ROW_CHECKPOINTS)
+                        continue;
+                GRID_BOUND(k, QOS_ROW_CHECKPOINTS);
+                __sync_fetch_and_add(&f->to->checkpoints[k].cells[cell], f->from->checkpoints[i].cells[cell]);
+        }
+        return 0;
+}
+
+/* Whether one of its checkpoints was written with one of the rest's: all are looked at, step by step. */
+static long row_place_step(__u64 step, void *data) {
+        __u64 i = step / QOS_ROW_CHECKPOINTS, k = step % QOS_ROW_CHECKPOINTS;
+        struct row_fold *f = data;
+        struct qos_row_checkpoint *c;
+
+        GRID_BOUND(i, QOS_ROW_CHECKPOINTS);
+        GRID_BOUND(k, QOS_ROW_CHECKPOINTS);
+        c = &f->from->checkpoints[i];
+        if (k == 0)
+                f->place[i] = QOS_ROW_CHECKPOINTS;
+        if (c->last != 0 && c->first <= c->last && c->last == f->to->checkpoints[k].last)
+                f->place[i] = k;
+        return 0;
+}
+
+/* What the row has becomes part of the rest, and it is as new. Readers look at folds before and after. */
+GRID_FUNCTION int row_fold(struct qos_unit *u, __u64 number) {
+        struct row_fold f = {};
+
+        GRID_EXPECT(u);
+        f.from = row_get(u, number);
+        f.to = row_get(u, QOS_ROW_PEERS_REST);
+        if (f.from == f.to)
+                return 0;
+
+        __sync_fetch_and_add(&u->folds, 1);
+
+        row_loop(QOS_ROW_CHECKPOINTS * QOS_ROW_CHECKPOINTS, row_place_step, &f);
+        row_loop(QOS_ROW_CELLS, row_fold_step, &f);
+
+        for (__u32 i = 0; i < QOS_ROW_CHECKPOINTS; i++) {
+                struct qos_row_checkpoint *c = &f.from->checkpoints[i];
+                __u64 k = f.place[i];
+
+                for (__u32 sum = 0; sum < QOS_ROW_SUMS && k < QOS_ROW_CHECKPOINTS; sum++) {
+                        GRID_BOUND(k, QOS_ROW_CHECKPOINTS);
+                        __sync_fetch_and_add(&f.to->checkpoints[k].sums[sum], c->sums[sum]);
+                }
+                c->first = 1;
+                c->last = 0;
+        }
+        f.from->written = 0;
+        for (__u32 sum = 0; sum < QOS_ROW_SUMS; sum++)
+                __sync_fetch_and_add(&f.to->sums[sum], __sync_lock_test_and_set(&f.from->sums[sum], 0));
+        __sync_fetch_and_add(&f.to->in_flight, __sync_lock_test_and_set(&f.from->in_flight, 0));
+
+        for (__u32 i = 0; i < QOS_LEVEL_MAXIMA(QOS_ROW_LEVEL); i++) {
+                __u64 word = __sync_lock_test_and_set(&f.from->maxima[i], 0);
+
+                if (word > f.to->maxima[i])
+                        f.to->maxima[i] = word;
+        }
+        if (f.from->maximum_total > f.to->maximum_total)
+                f.to->maximum_total = f.from->maximum_total;
+        f.from->maximum_total = 0;
+
+        __sync_fetch_and_add(&u->folds, 1);
+        return 0;
+}
+
+/* The challenger with this address; QOS_CHALLENGERS: there is none. */
+GRID_FUNCTION int challenger_find(struct qos_unit *u, const struct qos_address *address) {
+        __u64 found = QOS_CHALLENGERS;
+
+        GRID_EXPECT(u);
+        GRID_EXPECT(address);
+        for (int i = 0; i < QOS_CHALLENGERS; i++)
+                found = grid_choose(grid_if_zero(address_difference(&u->challengers.list[i].address, address)) &
+                                    ~grid_if_zero(u->challengers.list[i].nsec), i, found);
+        return found;
+}
+
+/* A new one, which takes as much from all others as the least of them has. Returns its place, or QOS_CHALLENGERS: there is none. */
+GRID_FUNCTION int challenger_enter(struct qos_unit *u, const struct qos_address *address, __u64 nsec) {
+        __u64 smallest = nsec, place = QOS_CHALLENGERS;
+
+        GRID_EXPECT(u);
+        GRID_EXPECT(address);
+        for (int i = 0; i < QOS_CHALLENGERS; i++)
+                smallest = grid_choose(grid_if_less(u->challengers.list[i].nsec, smallest), u->challengers.list[i].nsec, smallest);
+        for (int i = 0; i < QOS_CHALLENGERS; i++) {
+                u->challengers.list[i].nsec -= smallest;
+                place = grid_choose(grid_if_zero(u->challengers.list[i].nsec), i, place);
+        }
+        if (place >= QOS_CHALLENGERS || nsec <= smallest)
+                return QOS_CHALLENGERS;
+        GRID_BOUND(place, QOS_CHALLENGERS);
+        u->challengers.list[place].address = *address;
+        u->challengers.list[place].nsec = nsec - smallest;
+        return place;
+}
+
+/* What the peer that has this row has taken since it has it, and what it was ahead then. */
+WINDOW_INLINE __u64 row_taken(const struct qos_unit *u, __u64 row) {
+        return u->rows[row - 1].sums[QOS_ROW_SUM_LATENCY] + u->rows[row - 1].earned;
+}
+
+/* The row of the peer that has taken least; 0: no peer has one. */
+GRID_FUNCTION int row_find_least(struct qos_unit *u) {
+        __u64 least = ~0ULL >> 1, row = 0;
+
+        GRID_EXPECT(u);
+        for (int i = QOS_ROW_FIRST; i <= QOS_ROWS; i++) {
+                __u64 taken = row_taken(u, i), less = grid_if_zero(u->names[i].kind ^ QOS_ROW_PEER) & grid_if_less(taken, least);
+
+                least = grid_choose(less, taken, least);
+                row = grid_choose(less, i, row);
+        }
+        return row;
+}
+
+/* A peer without a row has taken nsec. As soon as it is ahead of its like by more than what the least of those with a row
+ * has taken, it gets that row. Many that are alike do not chase each other. Returns the row; 0: none. */
+GRID_FUNCTION int peer_challenge(struct qos_unit *u, const struct qos_address *address, __u64 nsec, __u64 now) {
+        struct qos_challengers *c;
+        __u64 ahead, mine, row = 0;
+
+        GRID_EXPECT(u);
+        GRID_EXPECT(address);
+        c = &u->challengers;
+        if (__sync_val_compare_and_swap(&c->busy, 0, 1) != 0)
+                return 0;
+
+        mine = (__u32) challenger_find(u, address);
+        if (mine < QOS_CHALLENGERS) {
+                GRID_BOUND(mine, QOS_CHALLENGERS);
+                c->list[mine].nsec += nsec;
+        } else
+                mine = (__u32) challenger_enter(u, address, nsec);
+
+        if (mine < QOS_CHALLENGERS && now - c->changed_at >= PEERS_PAUSE_NSEC) {
+                GRID_BOUND(mine, QOS_CHALLENGERS);
+                ahead = c->list[mine].nsec;
+                row = (__u32) row_find_least(u);
+                GRID_BOUND(row, QOS_ROWS + 1);
+                if (row > 0 && ahead > row_taken(u, row)) {
+                        c->list[mine].nsec = 0;
+                        c->changed_at = now;
+                        __sync_lock_test_and_set(&u->names[row].kind, QOS_ROW_FREE); /* still taken: nobody finds it */
+                        __sync_fetch_and_add(&u->names[row].generation, 1);
+                        row_get(u, row)->earned = ahead;
+                        row_fold(u, row);
+                        *(volatile char*) u->names[row].path = 0;
+                        u->names[row].address = *address;
+                        __sync_lock_test_and_set(&u->names[row].kind, QOS_ROW_PEER);
+                } else
+                        row = 0;
+        }
+
+        __sync_lock_test_and_set(&c->busy, 0);
+        return row;
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* The writing half of windows and distributions. Compiled for BPF and, for the unit tests, for user space; the
+ * including file provides window_copy(), window_cpu(), window_now(), WINDOW_WAITS and row_loop(). The reading half is src/model/window.c. */
+
+#include "unit-map.h"
+
+#define WINDOW_INLINE static inline __attribute__((always_inline))
+
+#include "peer-table.h"
+
+WINDOW_INLINE void window_count(struct qos_unit *u, __u64 cell, __u32 n) {
+        __u32 old;
+
+        GRID_BOUND(cell, QOS_CELLS);
+        old = __sync_fetch_and_add(&u->cells[cell], n);
+        if (old + n < old)
+                __sync_fetch_and_add(&u->carry[cell], 1);
+}
+
+WINDOW_INLINE void window_uncount(struct qos_unit *u, __u64 cell, __u32 n) {
+        __u32 old;
+
+        GRID_BOUND(cell, QOS_CELLS);
+        old = __sync_fetch_and_add(&u->cells[cell], -n);
+        if (old < n)
+                __sync_fetch_and_add(&u->carry[cell], -1);
+}
+
+static long window_wait_step(__u64 i, void *data) {
+        struct qos_unit **u = data;
+
+        return *(volatile __u32*) &(*u)->rolling == 0;
+}
+
+/* Writes the checkpoints that are due at epoch, for all levels. One program at a time: those on other CPUs wait, as what
+ * they book would be in a sub-window that is over, after an idle time even long ago. Who interrupts the one that writes
+ * cannot, and does that. So does who has waited in vain, as the one that writes was preempted: what is booked then may be in a
+ * checkpoint that ends before it, each sample in one side of it as a whole. Totals do not depend on it. */
+GRID_FUNCTION int window_roll(struct qos_unit *u, __u64 epoch) {
+        __u32 self = window_cpu() + 1, who;
+
+        if (!u)
+                return 0;
+        who = __sync_val_compare_and_swap(&u->rolling, 0, self);
+        if (who != 0) {
+                if (who != self)
+                        row_loop(WINDOW_WAITS, window_wait_step, &u);
+                return 0;
+        }
+
+        __u64 old = *(volatile __u64*) &u->epoch;
+        if (epoch > old) {
+                for (__u32 level = 0; level < QOS_LEVELS; level++) {
+                        __u64 before = old / QOS_LEVEL_EPOCHS(level), now = epoch / QOS_LEVEL_EPOCHS(level);
+                        struct qos_checkpoint *c;
+                        __u32 i;
+
+                        if (now == before)
+                                break; /* the boundaries of a level are boundaries of all finer ones */
+
+                        i = QOS_LEVEL_FIRST_CHECKPOINT(level) + u->written[level] % QOS_LEVEL_CHECKPOINTS(level);
+                        if (i >= QOS_CHECKPOINTS)
+                                break;
+                        c = &u->checkpoints[i];
+
+                        /* A reader looks at last before and after it copies */
+                        __sync_lock_test_and_set(&c->last, 0);
+                        c->first = before + 1;
+                        c->in_flight = u->in_flight;
+                        c->open = u->open;
+                        c->serving = u->serving;
+                        window_copy(c->sums, u->sums, sizeof(c->sums));
+                        window_copy(c->cells, u->cells, sizeof(c->cells));
+                        __sync_lock_test_and_set(&c->last, now);
+
+                        u->written[level]++;
+                        if (level == QOS_ROW_LEVEL)
+                                rows_roll(u, before, now);
+                }
+
+                __sync_lock_test_and_set(&u->epoch, epoch);
+                __sync_lock_test_and_set(&u->epoch_end, (epoch + 1) * QOS_EPOCH_NSEC);
+        }
+
+        __sync_lock_test_and_set(&u->rolling, 0);
+        return 0;
+}
+
+/* To be called before anything is booked at this time. */
+WINDOW_INLINE void window_enter(struct qos_unit *u, __u64 now) {
+        if (now >= *(volatile __u64*) &u->epoch_end)
+                window_roll(u, now / QOS_EPOCH_NSEC);
+}
+
+/* Turns of one who sets the clock while questions come and go on other CPUs: whoever has turned it looks at the gauge again, and who was
+ * slower than another leaves that to him. It takes that many changes right behind one's own turns for the clock to be wrong until the
+ * next question. */
+#define SERVING_TRIES 8
+
+/* Makes the clock stand or go as the gauge says. Questions that come and go on several CPUs at once may do that in another order than
+ * they have changed the gauge in: what counts is what it says when the clock has been set. */
+GRID_FUNCTION int window_set_clock(struct qos_unit *u) {
+        GRID_EXPECT(u);
+        for (int try = 0; try < SERVING_TRIES; try++) {
+                __u64 word = *(volatile __u64*) &u->serving;
+                int serves = *(volatile __s64*) &u->in_flight > 0;
+
+                if (serves == !!(word & QOS_SERVING))
+                        break;
+                /* The time is taken behind the word: it is not before the one that that was made of */
+                __sync_val_compare_and_swap(&u->serving, word, serving_turn(word, window_now()));
+        }
+        return 0;
+}
+
+/* So many questions more are in flight. */
+WINDOW_INLINE void window_fly(struct qos_unit *u, __s32 n) {
+        __s64 old = __sync_fetch_and_add(&u->in_flight, n);
+
+        if ((old > 0) != (old + n > 0))
+                window_set_clock(u);
+}
+
+GRID_FUNCTION int window_maximum(struct qos_unit *u, __u64 distribution, __u64 nsec) {
+        __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK, epoch;
+
+        GRID_EXPECT(u);
+        epoch = *(volatile __u64*) &u->epoch;
+        GRID_BOUND(distribution, QOS_DISTRIBUTIONS);
+
+        for (__u32 level = 0; level < QOS_LEVELS; level++) {
+                __u64 subwindow = epoch / QOS_LEVEL_EPOCHS(level), word, old;
+                __u32 i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
+                __u64 *p;
+
+                if (i >= QOS_MAXIMA)
+                        return 0;
+                p = &u->maxima[i][distribution];
+                word = subwindow << QOS_MAXIMUM_BITS | value;
+
+                /* Tries: one more than programs can nest or meet here in practice; who loses four times in a row
+                 * loses to larger values most likely */
+                for (int try = 0; try < 4; try++) {
+                        old = *(volatile __u64*) p;
+                        if (old >> QOS_MAXIMUM_BITS == word >> QOS_MAXIMUM_BITS && old >= word) {
+                                /* Coarser levels contain this sub-window: they have a value as large */
+                                return 0;
+                        }
+                        if (__sync_val_compare_and_swap(p, old, word) == old)
+                                break;
+                }
+        }
+
+        for (int try = 0; try < 4; try++) {
+                __u64 old = *(volatile __u64*) &u->maxima_total[distribution];
+
+                if (old >= nsec || __sync_val_compare_and_swap(&u->maxima_total[distribution], old, nsec) == old)
+                        break;
+        }
+        return 0;
+}
+
+WINDOW_INLINE __u32 window_cell(__u32 distribution, __u64 nsec) {
+        __u32 bin = grid_fine_bin(nsec);
+
+        if (!QOS_DISTRIBUTION_IS_FINE(distribution))
+                bin = grid_coarse_bin(bin);
+
+        return QOS_DISTRIBUTION_FIRST_CELL(distribution) + bin;
+}
+
+/* Adds n equal samples to a distribution. */
+WINDOW_INLINE void window_add(struct qos_unit *u, __u32 distribution, __u64 nsec, __u32 n) {
+        /* The bin last: what is counted has its sum and its maximum */
+        window_maximum(u, distribution, nsec);
+        __sync_fetch_and_add(&u->sums[distribution], nsec * n);
+        window_count(u, window_cell(distribution, nsec), n);
+}
+
+/* n equal samples of this sub-window become others. */
+WINDOW_INLINE void window_shift(struct qos_unit *u, __u32 distribution, __u64 old_nsec, __u64 nsec, __u32 n) {
+        __u32 from = window_cell(distribution, old_nsec), to = window_cell(distribution, nsec);
+
+        if (from != to) {
+                /* This order, so that a reader in between sees one sample too many rather than a bin below zero */
+                window_count(u, to, n);
+                window_uncount(u, from, n);
+        }
+        __sync_fetch_and_add(&u->sums[distribution], (nsec - old_nsec) * n);
+        window_maximum(u, distribution, nsec);
+}
+
+/* A sample that was booked at booked_at has grown: it leaves the sub-window it was booked in and counts in the present
+ * one. Where checkpoints were written meanwhile they contain the old value and must forget it, or windows that begin
+ * there would count it as -1. */
+static __attribute__((noinline)) int window_forget(struct qos_unit *u, __u32 distribution, __u64 booked_at, __u64 nsec) {
+        __u32 cell = window_cell(distribution, nsec);
+        __u64 epoch = booked_at / QOS_EPOCH_NSEC;
+
+        if (!u || cell >= QOS_CELLS || distribution >= QOS_DISTRIBUTIONS)
+                return 0;
+
+        for (__u32 i = 0; i < QOS_CHECKPOINTS; i++) {
+                struct qos_checkpoint *c = &u->checkpoints[i];
+                __u32 epochs = i < 12 ? QOS_LEVEL_EPOCHS(0) : i < 24 ? QOS_LEVEL_EPOCHS(1) :
+                               i < 32 ? QOS_LEVEL_EPOCHS(2) : QOS_LEVEL_EPOCHS(3);
+
+                if (c->last >= c->first && c->first > epoch / epochs) {
+                        __sync_fetch_and_add(&c->cells[cell], -1);
+                        __sync_fetch_and_add(&c->sums[distribution], -nsec);
+                }
+        }
+        return 0;
+}
+
+WINDOW_INLINE void window_move(struct qos_unit *u, __u32 distribution, __u64 booked_at, __u64 old_nsec,
+                               __u64 now, __u64 nsec) {
+
+        if (booked_at / QOS_EPOCH_NSEC != now / QOS_EPOCH_NSEC)
+                window_forget(u, distribution, booked_at, old_nsec);
+        window_shift(u, distribution, old_nsec, nsec, 1);
+}
+
+/* What happens to a unit's connections changes this, sooner or later. */
+WINDOW_INLINE __u64 window_activity(const struct qos_unit *u) {
+        return u->sums[QOS_SUM_BYTES_IN] * 3 + u->sums[QOS_SUM_BYTES_OUT] * 5 + u->opened * 7 + u->in_flight * 11 + u->open * 13;
+}
+
+/* The same of what has the row, which may become another one's. */
+WINDOW_INLINE __u64 row_activity(const struct qos_unit *u, __u64 number) {
+        const struct qos_row *row = &u->rows[number - 1];
+
+        return row->sums[QOS_ROW_SUM_BYTES_IN] * 3 + row->sums[QOS_ROW_SUM_BYTES_OUT] * 5 + row->sums[QOS_ROW_SUM_LATENCY] * 7 +
+                row->cells[QOS_ROW_COUNT] * 11ULL + row->in_flight * 13 + u->names[number].generation * 17ULL;
+}
+
+/* Before all connections are summed up. */
+GRID_FUNCTION int window_sum_begin(struct qos_unit *u) {
+        GRID_EXPECT(u);
+        u->summed.activity = window_activity(u);
+        u->summed.begun = u->opened;
+        for (__u32 i = 1; i <= QOS_ROWS; i++) {
+                u->summed.rows[i - 1].activity = row_activity(u, i);
+                u->summed.rows[i - 1].in_flight = 0;
+        }
+        return 0;
+}
+
+/* row: the number of that which has them, too; 0: none. alone: the unit has not. */
+WINDOW_INLINE void window_sum(struct qos_unit *u, __u64 session, __s64 open, __s64 in_flight, __u64 row, int alone) {
+        struct qos_summed *s = &u->summed;
+
+        if (s->session != session) {
+                s->session = session;
+                s->open = s->in_flight = 0;
+        }
+        s->open += open;
+        if (!alone)
+                s->in_flight += in_flight;
+        if (row > 0) {
+                row--;
+                GRID_BOUND(row, QOS_ROWS);
+                s->rows[row].in_flight += in_flight;
+        }
+}
+
+/* After that: corrects the gauges. Connections go on meanwhile. Of those in the gauge that were not summed up, so many at most were opened since
+ * that began: all others have been closed, and nobody has seen it. A program that has changed a connection may be about to change the
+ * gauge, so it is as much as was too much the last time, too. Of what is in flight there is no such bound: that is corrected where nothing has
+ * happened in the meantime. */
+GRID_FUNCTION int window_reconcile(struct qos_unit *u, __u64 session) {
+        struct qos_summed *s;
+        __s64 more, correct;
+        int quiet;
+
+        GRID_EXPECT(u);
+        s = &u->summed;
+        quiet = window_activity(u) == s->activity;
+        if (s->session != session)
+                s->open = s->in_flight = 0;
+
+        more = *(volatile __s64*) &u->open;
+        more -= (__s64) (*(volatile __u64*) &u->opened - s->begun) + s->open;
+        if (more < 0 && !quiet)
+                more = 0;
+        correct = more == s->more_open || (more > 0 && s->more_open > more) ? more : more > 0 && s->more_open > 0 ? s->more_open : 0;
+        if (correct != 0)
+                __sync_fetch_and_add(&u->open, -correct);
+        s->more_open = more - correct;
+
+        more = quiet ? u->in_flight - s->in_flight : 0;
+        correct = more == s->more_in_flight ? more : 0;
+        if (correct != 0)
+                window_fly(u, (__s32) -correct);
+        s->more_in_flight = more - correct;
+
+        for (__u32 i = 1; i <= QOS_ROWS; i++) {
+                more = row_activity(u, i) == s->rows[i - 1].activity ? u->rows[i - 1].in_flight - s->rows[i - 1].in_flight : 0;
+                correct = more == s->rows[i - 1].more ? more : 0;
+                if (correct != 0)
+                        __sync_fetch_and_add(&u->rows[i - 1].in_flight, -correct);
+                s->rows[i - 1].more = more - correct;
+        }
+        return 0;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* Connections whose questions and answers are in frames (http2.h): their way through the parser, and what is booked. Where
+ * their bytes are loaded from is the caller's. */
+
+#include "stream-chunk.h"
+#include "http2.h"
+
+/* A rule leaves it out. Apart, for the room that this takes on the stack. */
+__attribute__((noinline, weak)) int mux_name_is_excluded(const struct qos_owner *owner, __u32 kind, __u64 name) {
+        return owner && name_is_excluded(owner, kind, name);
+}
+
+/* The question that was read last has got a name. */
+__attribute__((noinline, weak)) int mux_look_up(struct h2 *h, const struct qos_owner *owner) {
+        struct hpack_path *path;
+
+        if (!h || !owner)
+                return 0;
+        path = &h->paths.path;
+        for (__u32 i = 0; i < NAME_DIRECTORIES && i < path->n_directories; i++)
+                if (mux_name_is_excluded(owner, NAME_DIRECTORY, path->directories[i])) {
+                        h2_exclude(h);
+                        return 0;
+                }
+        if (mux_name_is_excluded(owner, NAME_PATH, path->name))
+                h2_exclude(h);
+        return 0;
+}
+
+/* Something has become of a stream. */
+__attribute__((noinline, weak)) int mux_book(struct qos_unit *u, struct h2_piece *piece, __u32 share) {
+        const struct h2_stream *s;
+        struct booking book = {};
+        __u32 event;
+
+        if (!u || !piece)
+                return 0;
+        s = &piece->stream;
+        event = piece->event;
+        piece->event = 0;
+        book.first_out_at = s->first_out_at;
+        book.first_at = s->last_at == 0 ? 0 : s->first_at;
+        book.last_at = s->last_at;
+        book.read_at = s->read_at ?: s->first_out_at;
+        book.n = 1;
+        book.share = share;
+
+        if (s->flags & H2_STREAM_EXCLUDED) {
+                if (event & H2_BEGUN)
+                        window_count(u, QOS_CELL_EXCLUDED, 1);
+                return 0;
+        }
+        if (event & H2_BEGUN) {
+                book.now = s->first_out_at;
+                share_book(u, &book);
+        }
+        /* Of one that was given up nobody knows when the last byte left that there was */
+        if (s->last_out_at > s->first_out_at && event & H2_ENDED && !(s->flags & H2_STREAM_CUT)) {
+                book.before = s->first_out_at;
+                book.now = s->last_out_at;
+                share_book_more(u, &book);
+        }
+        if (share & SHARE_ALONE)
+                return 0;
+
+        if (event & H2_BEGUN) {
+                window_count(u, QOS_CELL_COUNT + (s->flags & H2_STREAM_GRPC ? PROTOCOL_GRPC : PROTOCOL_HTTP2), 1);
+                if (event & H2_STREAMING)
+                        window_count(u, QOS_CELL_STREAMS, 1);
+                if (s->flags & H2_STREAM_UNKNOWN)
+                        window_count(u, QOS_CELL_STATUS_UNKNOWN, 1);
+                else if (s->status == 4)
+                        window_count(u, QOS_CELL_STATUS_4XX, 1);
+                else if (s->status == 5)
+                        window_count(u, QOS_CELL_STATUS_5XX, 1);
+        }
+        if (event & H2_ENDED) {
+                if (s->flags & H2_STREAM_UNKNOWN)
+                        return 0; /* it was counted as such */
+                if (h2_is_failed_call(s))
+                        window_count(u, QOS_CELL_ERRORS_GRPC, 1);
+                else if (h2_is_unknown_call(s))
+                        window_count(u, QOS_CELL_STATUS_UNKNOWN, 1);
+        }
+        return 0;
+}
+
+/* The preface may have been cut behind its first or second letter, which is how a question of HTTP/1 begins, too. */
+static __always_inline bool mux_may_be_preface(const struct talk *t) {
+        return t->protocol == PROTOCOL_HTTP1 && t->in.state == HTTP_METHOD && t->in.word_left >= 1 && t->in.word_left <= 2 &&
+                !(t->flags & TALK_UNDERSTOOD);
+}
+
+/* What comes next begins with these bytes. Returns how many were taken for HTTP/1; 0: it is. */
+static __always_inline __u32 mux_preface(const struct talk *t, __u64 bytes, __u32 n) {
+        __u32 k = t->in.word_left;
+
+        if (!mux_may_be_preface(t))
+                return 0;
+        bytes = bytes << 8 * k | (k == 1 ? t->in.word : (t->in.word & 0xff) << 8 | t->in.word >> 8);
+        return h2_detect(bytes, n + k) ? k : 0;
+}
+
+struct mux_feed {
+        __u32 at;               /* as in struct feed */
+        __u32 end;
+        __u32 window_begin;
+        __u32 window_end;
+        __u32 offset;           /* of the piece in the buffer */
+        __u32 position;         /* … in the stream */
+};
+
+/* Moves the window, if it must be, as feed_move(). */
+static __always_inline __u32 mux_move(struct mux_feed *f, bool blind) {
+        if (f->at < f->window_end)
+                return 0;
+        f->window_begin = f->at;
+        f->window_end = blind ? f->at : f->end - f->at > WINDOW_SIZE ? f->at + WINDOW_SIZE : f->end;
+        return f->window_end - f->window_begin;
+}
+
+/* What has become of the streams of a piece of questions. */
+static __always_inline void mux_questions_book(struct h2 *h, struct qos_unit *u, const struct qos_owner *owner, __u32 share) {
+        if (h->piece.event & H2_NAMED) {
+                h->piece.event &= ~H2_NAMED;
+                mux_look_up(h, owner);
+        }
+        if (h->piece.event)
+                mux_book(u, &h->piece, share);
+}
+
+/* What of the window there is to take. */
+static __always_inline __u64 mux_window(const struct mux_feed *f) {
+        return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
+}

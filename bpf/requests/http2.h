@@ -1,0 +1,818 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* HTTP/2, and gRPC, which is spoken in it.
+ *
+ * A connection carries many questions at a time, each on a stream of its own, in frames that say how long they are and to which
+ * stream they belong. A question begins with the first byte of its HEADERS. It counts when the head of its answer has left, and is
+ * answered with the last byte of the answer's last frame. Of a question nothing but its frames is looked at, and its path where some are
+ * left out; of an answer also what its head says (hpack.h).
+ *
+ * As in pipeline.h everything here happens under the socket's own lock. Pure: compiled for BPF, for the unit tests and for the
+ * fuzzers. */
+
+#include "hpack.h"
+#include "pipeline.h"
+
+enum h2_type {
+        H2_DATA,
+        H2_HEADERS,
+        H2_PRIORITY,
+        H2_RST_STREAM,
+        H2_SETTINGS,
+        H2_PUSH_PROMISE,
+        H2_PING,
+        H2_GOAWAY,
+        H2_WINDOW_UPDATE,
+        H2_CONTINUATION,
+};
+
+enum h2_flag {
+        H2_END_STREAM   = 1 << 0,
+        H2_ACK          = 1 << 0,       /* of SETTINGS, PING */
+        H2_END_HEADERS  = 1 << 2,
+        H2_PADDED       = 1 << 3,
+        H2_HAS_PRIORITY = 1 << 5,
+};
+
+#define H2_HEADER_SIZE 9U
+#define H2_PREFACE_SIZE 24U     /* what a client says first */
+#define H2_GOAWAY_SIZE 8U
+
+/* Streams of one connection that are open at a time. Servers allow 100 (nghttpd, h2o, Envoy), 128 (nginx) or 250 (Go);
+ * what does not fit is not counted, and that is said. */
+#define H2_STREAMS 256U
+/* A stream lies at its number's place, or behind it where another one has lain longer. Streams that were opened in a row, and are
+ * held (calls that watch for news), lie apart: next to each other they would be a wall for those whose place is in it. Up
+ * to 128 that are held leave room within as many steps, whichever they are (simulated). */
+#define H2_PROBES 16
+#define H2_SPREAD 157U
+
+enum h2_stream_flag {
+        H2_STREAM_GRPC    = 1 << 0,
+        H2_STREAM_UNKNOWN = 1 << 1,     /* what it is was in a part of its answer's head that is not known */
+        H2_STREAM_OPEN    = 1 << 2,     /* … how it has ended was in a part of what stands behind it */
+        H2_STREAM_BEGUN   = 1 << 3,     /* the head has left */
+        H2_STREAM_CUT     = 1 << 4,     /* it has ended before its answer was complete */
+        H2_STREAM_EXCLUDED = 1 << 5,    /* the question is left out */
+};
+
+struct h2_stream {
+        __u32 id;               /* 0: none */
+        __u8 flags;             /* enum h2_stream_flag */
+        __u8 status;            /* the class of its answer's, 0: not known, or none so far */
+        __u8 grpc;              /* code + 1 that its answer has ended with, 0: not known, or not so far */
+        __u8 _padding;
+        __u64 first_at;         /* as in struct exchange */
+        __u64 last_at;
+        __u64 read_at;
+        __u64 first_out_at;     /* 0: nothing of the answer has left */
+        __u64 last_out_at;
+};
+
+/* One direction. */
+struct h2_frames {
+        __u64 header;           /* the first eight bytes of a frame's header, the first one highest */
+        __u32 left;             /* bytes of the frame that are to come */
+        __u32 stream;
+        __u8 have;              /* bytes of the header */
+        __u8 type;
+        __u8 flags;
+        __u8 prefix;            /* bytes that are in front of the block still … */
+        __u8 pad;               /* … and behind it */
+        __u8 synced;            /* enum h2_sync */
+        __u8 ends;              /* the block that is not complete is the last thing on its stream */
+        __u8 of_answer;         /* the block is an answer's, not a promise */
+        __u32 word;             /* what the prefix said */
+        __u32 named;            /* of questions: 1: the block that is not complete is looked into, for its path */
+};
+
+enum h2_sync {
+        H2_LOST,                /* where frames begin is not known: the connection is older than the attach */
+        H2_EDGE,                /* the next byte is the first of a frame, if anything is */
+        H2_SYNCED,
+};
+
+enum h2_event {
+        H2_BEGUN        = 1 << 0,       /* the head of its answer has left */
+        H2_ENDED        = 1 << 1,       /* the last of it has */
+        H2_STREAMING    = 1 << 2,       /* so far as is known it never will be complete (server-sent events) */
+        H2_NAMED        = 1 << 3,       /* the question that was read last has a name, see h2_exclude() */
+};
+
+/* What was found in a piece of the stream. */
+struct h2_piece {
+        __u64 now;
+        __u32 position;         /* of the window's first byte in the stream */
+        __u32 dropped;          /* streams that one side gave up */
+        __u32 unseen;           /* questions that cannot be followed */
+        __u32 lost;             /* 1: these are no frames */
+        __u32 event;            /* enum h2_event: what has become of this stream; the caller takes that, and sets this to 0 */
+        struct h2_stream stream;
+};
+
+struct h2 {
+        struct h2_frames in;
+        struct h2_frames out;
+        struct hpack hpack;     /* of the answers … */
+        struct hpack asked;     /* … and of the questions, … */
+        struct hpack_paths paths; /* … as long as their paths are wanted */
+        __u32 in_pos;           /* what was parsed of the questions: a sequence number */
+        __u32 last_id;          /* the highest stream that was opened */
+        __u32 open;             /* streams in the table */
+        __u32 extra;            /* that are in flight besides the one that struct exchange has */
+        __u16 late;             /* 1: it was not seen from the beginning; frames are looked at with suspicion */
+        __u16 settled;          /* 1: the server speaks HTTP/2, too */
+        __u32 names;            /* 1: paths of questions are wanted */
+        __u32 missed_from;      /* requests were missed on streams above this one … */
+        __u32 missed_to;        /* … and below this one: they are known by their responses. 0: on none */
+        __u64 missed_at;        /* when the last of these was read */
+        __u64 begun_at;         /* when the first byte of the question's frame came */
+        struct h2_piece piece;  /* of one of both; not on the stack, which is small */
+        struct talk_times times; /* of a piece of the questions */
+        struct window window;
+        struct h2_stream streams[H2_STREAMS];
+};
+
+static inline __attribute__((always_inline)) void h2_piece_begin(struct h2_piece *piece, __u64 now) {
+        piece->now = now;
+        piece->dropped = piece->unseen = piece->lost = piece->event = 0;
+}
+
+/* The preface that the client begins with, as protocol_detect() sees it. Of a first piece that ends early three letters must do: no
+ * method of HTTP/1 begins with them. */
+static inline __attribute__((always_inline)) int h2_detect(__u64 bytes, __u32 length) {
+        __u64 differs = bytes ^ __builtin_bswap64(WORD_OF("PRI * HT", 8));
+
+        return length >= 3 && (length >= 8 ? differs : differs << (64 - 8 * length)) == 0;
+}
+
+/* Could these be the first eight bytes of a frame's header? Of the stream's number the last byte is not among them. */
+static inline __attribute__((always_inline)) int h2_is_header(__u64 header) {
+        __u32 length = header >> 40, type = header >> 32 & 0xff, flags = header >> 24 & 0xff, stream = header & 0xffffff;
+
+        if (stream & 0x800000)
+                return 0;
+
+        switch (type) {
+
+        case H2_DATA:
+                return !(flags & ~(H2_END_STREAM | H2_PADDED));
+
+        case H2_HEADERS:
+                return length > 0 && !(flags & ~(H2_END_STREAM | H2_END_HEADERS | H2_PADDED | H2_HAS_PRIORITY));
+
+        case H2_PRIORITY:
+                return length == 5 && flags == 0;
+
+        case H2_RST_STREAM:
+        case H2_WINDOW_UPDATE:
+                return length == 4 && flags == 0;
+
+        case H2_SETTINGS:
+                return !(flags & ~H2_ACK) && length % 6 == 0 && length < 256 && stream == 0;
+
+        case H2_PUSH_PROMISE:
+                return length > 4 && !(flags & ~(H2_END_HEADERS | H2_PADDED));
+
+        case H2_PING:
+                return length == 8 && !(flags & ~H2_ACK) && stream == 0;
+
+        case H2_GOAWAY:
+                return length >= H2_GOAWAY_SIZE && flags == 0 && stream == 0;
+
+        case H2_CONTINUATION:
+                return !(flags & ~H2_END_HEADERS);
+        }
+        return 0;
+}
+
+/* The same for a connection that is older than the attach, in the order of protocol_detect(). */
+static inline __attribute__((always_inline)) int h2_detect_late(__u64 bytes, __u32 length) {
+        return length >= 8 && h2_is_header(__builtin_bswap64(bytes));
+}
+
+/* As it is at the beginning, but for the streams (h2_clear()). late: that was before the attach. */
+static inline __attribute__((always_inline)) void h2_begin(struct h2 *h, __u32 in_pos, int late) {
+        const struct h2_frames fresh = {};
+
+        /* Perhaps it was known before, to a unit that was detached */
+        h->in = h->out = fresh;
+        h->hpack.inserted = h->hpack.lost = 0;
+        h->asked.inserted = h->asked.lost = 0;
+        h->last_id = h->extra = h->settled = 0;
+        h->missed_from = h->missed_to = 0;
+        h->in_pos = in_pos;
+        h->late = late;
+        h->in.synced = H2_SYNCED;
+        if (!late) {
+                h->out.synced = H2_SYNCED;
+                /* The preface, as a frame that means nothing */
+                h->in.have = H2_HEADER_SIZE;
+                h->in.type = H2_SETTINGS;
+                h->in.left = H2_PREFACE_SIZE;
+        }
+}
+
+static inline __attribute__((always_inline)) __u32 h2_place(__u32 id, __u32 step) {
+        return (id / 2 * H2_SPREAD + step) & (H2_STREAMS - 1);
+}
+
+/* The place of a stream; H2_STREAMS: it has none. */
+PARSER_FUNCTION __u32 h2_find(const struct h2 *h, __u32 id) {
+        if (!h || id == 0)
+                return H2_STREAMS;
+        for (__u32 i = 0; i < H2_PROBES; i++) {
+                __u32 place = h2_place(id, i);
+
+                if (h->streams[place].id == id)
+                        return place;
+        }
+        return H2_STREAMS;
+}
+
+static inline __attribute__((always_inline)) struct h2_stream* h2_stream(struct h2 *h, __u32 id) {
+        __u64 place = h2_find(h, id);
+
+        if (place >= H2_STREAMS)
+                return (struct h2_stream*) 0;
+        GRID_BOUND(place, H2_STREAMS);
+        return &h->streams[place];
+}
+
+/* The question on it has begun at this time. 0: there is no room. */
+static inline __attribute__((always_inline)) int h2_open(struct h2 *h, __u32 id, __u64 first_at) {
+        for (__u32 i = 0; i < H2_PROBES; i++) {
+                struct h2_stream *s = &h->streams[h2_place(id, i)];
+
+                if (s->id != 0)
+                        continue;
+                s->id = id;
+                s->flags = s->status = s->grpc = 0;
+                s->first_at = first_at;
+                s->last_at = s->read_at = s->first_out_at = s->last_out_at = 0;
+                h->open++;
+                return 1;
+        }
+        return 0;
+}
+
+static inline __attribute__((always_inline)) void h2_close(struct h2 *h, struct h2_stream *s) {
+        s->id = 0;
+        if (h->open > 0 && !(s->flags & H2_STREAM_EXCLUDED))
+                h->open--;
+}
+
+static inline __attribute__((always_inline)) void h2_end(struct h2 *h, struct h2_stream *s, struct h2_piece *piece) {
+        piece->stream = *s;
+        piece->event |= H2_ENDED;
+        h2_close(h, s);
+}
+
+/* One side gives it up. */
+static inline __attribute__((always_inline)) void h2_drop(struct h2 *h, struct h2_stream *s, struct h2_piece *piece) {
+        piece->dropped += !(s->flags & H2_STREAM_EXCLUDED);
+        s->flags |= H2_STREAM_CUT;
+        if (s->flags & H2_STREAM_BEGUN)
+                h2_end(h, s, piece);
+        else
+                h2_close(h, s);
+}
+
+/* The question on it is left out: it is in flight no longer, and what becomes of it is in no figure. */
+static inline __attribute__((always_inline)) void h2_leave_out(struct h2 *h, struct h2_stream *s) {
+        s->flags |= H2_STREAM_EXCLUDED;
+        if (h->open > 0)
+                h->open--;
+}
+
+/* The first question was asked before, in HTTP/1.1. */
+static inline __attribute__((always_inline)) void h2_upgrade(struct h2 *h, const struct talk_group *g) {
+        struct h2_stream *s;
+
+        h->last_id = 1;
+        if (!h2_open(h, 1, g->first_at))
+                return;
+        s = h2_stream(h, 1);
+        if (!s)
+                return;
+        s->last_at = g->last_at;
+        s->read_at = g->read_at;
+        if (g->excluded > 0)
+                h2_leave_out(h, s);
+}
+
+/* Takes bytes of a frame's header. Returns how many. */
+static inline __attribute__((always_inline)) __u32 h2_header(struct h2_frames *f, const struct window *w, __u32 at, __u32 end) {
+        if (f->have == 0 && at + H2_HEADER_SIZE <= end) {
+                f->header = window_word(w, at);
+                f->stream = window_byte(w, at + 8);
+                f->have = H2_HEADER_SIZE;
+                return H2_HEADER_SIZE;
+        }
+        if (f->have < 8) {
+                f->header = (f->have == 0 ? 0 : f->header << 8) | window_byte(w, at);
+        } else
+                f->stream = window_byte(w, at);
+        f->have++;
+        return 1;
+}
+
+/* The header is complete. */
+static inline __attribute__((always_inline)) void h2_frame(struct h2_frames *f) {
+        f->left = f->header >> 40;
+        f->type = f->header >> 32 & 0xff;
+        f->flags = f->header >> 24 & 0xff;
+        f->stream = (f->header & 0x7fffff) << 8 | (f->stream & 0xff);
+        f->prefix = f->pad = 0;
+        f->word = 0;
+}
+
+/* Is the next byte one that does not matter? */
+static inline __attribute__((always_inline)) int h2_is_blind(const struct h2_frames *f, int answers) {
+        if (f->have < H2_HEADER_SIZE)
+                return 0;
+        if (!answers && !f->named)
+                return 1;
+        if (f->prefix > 0)
+                return 0;
+        return (f->type != H2_HEADERS && f->type != H2_PUSH_PROMISE && f->type != H2_CONTINUATION) || f->left <= f->pad;
+}
+
+/* What is in front of the block of HEADERS. */
+static inline __attribute__((always_inline)) void h2_prefix_begins(struct h2_frames *f) {
+        if (f->flags & H2_PADDED)
+                f->prefix = 1;
+        if (f->flags & H2_HAS_PRIORITY)
+                f->prefix += 5;
+        if (f->prefix > f->left)
+                f->prefix = f->left;
+}
+
+/* A byte of that. Of how much padding there is the first one says, and only that: the block follows where all have been taken. */
+static inline __attribute__((always_inline)) void h2_pad(struct h2_frames *f, __u32 byte) {
+        if (f->flags & H2_PADDED) {
+                if (f->word == 0)
+                        f->pad = byte < f->left - 1 ? byte : f->left - 1;
+                f->word = 1;
+        }
+}
+
+/* The application has read up to this position, and the parser has not seen all of that, as the kernel has skipped a run of the program that
+ * sees it. Where the next frame begins is not known until h2_resumes(). */
+EXCHANGE_INLINE void h2_miss(struct h2 *h, __u32 position, __u64 now) {
+        const struct h2_frames fresh = {};
+        __u32 n = position - h->in_pos;
+
+        h->in_pos = position;
+        /* In the middle of a frame whose bytes do not matter: nothing is lost */
+        if (h->in.synced == H2_SYNCED && h2_is_blind(&h->in, 0) && n < h->in.left) {
+                h->in.left -= n;
+                return;
+        }
+        h->in = fresh;
+        h->asked.inserted = h->asked.lost = 0;
+        if (h->missed_to == 0)
+                h->missed_from = h->last_id;
+        h->missed_to = ~0U;
+        h->missed_at = now;
+}
+
+/* Does the parser resume with what is read at this position, which begins so? As talk_resumes(). */
+static inline __attribute__((always_inline)) int h2_resumes(struct h2 *h, __u32 position, __u64 bytes, __u32 length, __u32 unsent) {
+        if (position != h->in_pos || h->open > 0 || unsent > 0 || !h2_detect_late(bytes, length))
+                return 0;
+        h->in.synced = H2_SYNCED;
+        h->late = 1;
+        return 1;
+}
+
+/* A response begins on a stream on which no request was seen. */
+static inline __attribute__((always_inline)) struct h2_stream* h2_open_unseen(struct h2 *h, __u32 id) {
+        struct h2_stream *s;
+
+        if (!(id & 1) || id <= h->missed_from || id >= h->missed_to || !h2_open(h, id, h->missed_at))
+                return (struct h2_stream*) 0;
+        if (id > h->last_id)
+                h->last_id = id;
+        s = h2_stream(h, id);
+        if (s)
+                s->last_at = s->read_at = h->missed_at;
+        return s;
+}
+
+/* ---- questions ---- */
+
+PARSER_FUNCTION int h2_question_begins(struct h2 *h, struct h2_piece *piece) {
+        struct h2_frames *f;
+        struct h2_stream *s;
+
+        if (!h || !piece)
+                return 0;
+        f = &h->in;
+        if (f->type == H2_HEADERS) {
+                f->named = h->names;
+                if (f->named) {
+                        h2_prefix_begins(f);
+                        hpack_begin(&h->asked);
+                        h->paths.path.known = 0;
+                } else
+                        h->asked.inserted = h->asked.lost = 0; /* what this one adds to the table is not seen */
+        }
+        if (f->type == H2_HEADERS && f->stream & 1 && f->stream > h->last_id) {
+                h->last_id = f->stream;
+                if (h->missed_to > f->stream)
+                        h->missed_to = f->stream;
+                if (h->out.synced != H2_SYNCED || !h2_open(h, f->stream, h->begun_at))
+                        piece->unseen++;
+
+        } else if (f->type == H2_RST_STREAM) {
+                s = h2_stream(h, f->stream);
+                if (s)
+                        h2_drop(h, s, piece);
+        }
+        return 0;
+}
+
+/* The frame is complete: it came at this time. What comes behind the beginning of the answer was not waited for. */
+PARSER_FUNCTION int h2_question_ends(struct h2 *h, __u64 last_at, struct h2_piece *piece) {
+        struct h2_frames *f;
+        struct h2_stream *s;
+        int named;
+
+        if (!h || !piece)
+                return 0;
+        f = &h->in;
+        f->have = 0;
+        if (f->type != H2_DATA && f->type != H2_HEADERS && f->type != H2_CONTINUATION)
+                return 0;
+        named = f->named && f->type != H2_DATA && f->flags & H2_END_HEADERS;
+        if (named) {
+                f->named = 0;
+                if (h->asked.state != HPACK_FIELD)
+                        h->asked.lost = 1;
+        }
+        s = h2_stream(h, f->stream);
+        if (!s || s->first_out_at != 0)
+                return 0;
+        s->last_at = last_at;
+        s->read_at = piece->now;
+        if (named && h->paths.path.known && !h->asked.lost)
+                piece->event |= H2_NAMED;
+        return 0;
+}
+
+/* Behind H2_NAMED: what is asked under the name in paths.path is left out. */
+static inline __attribute__((always_inline)) void h2_exclude(struct h2 *h) {
+        struct h2_stream *s = h2_stream(h, h->in.stream);
+
+        if (s && !(s->flags & H2_STREAM_EXCLUDED))
+                h2_leave_out(h, s);
+}
+
+/* Takes bytes of a block that is looked into. */
+PARSER_FUNCTION __u32 h2_question_block(struct h2 *h, __u64 window) {
+        __u32 at = window >> 32, end = window, n = 1;
+        struct h2_frames *f;
+
+        if (!h)
+                return 0;
+        f = &h->in;
+        if (f->prefix > 0) {
+                h2_pad(f, window_byte(&h->window, at));
+                f->prefix--;
+        } else if (h->asked.state == HPACK_SKIP) {
+                n = f->left - f->pad;
+                if (n > end - at)
+                        n = end - at;
+                n = hpack_question_skip(&h->asked, &h->paths, n);
+        } else
+                hpack_question_byte(&h->asked, &h->paths, window_byte(&h->window, at));
+        f->left -= n;
+        return n;
+}
+
+/* Takes some bytes at … end of the connection's window (at in the upper half), and what follows of them that need not be looked
+ * at, of which there are ahead. Returns how many. One step, which the verifier walks once. */
+PARSER_FUNCTION __u32 h2_question_step(struct h2 *h, __u64 window, __u32 ahead, const struct talk_times *times, struct h2_piece *piece) {
+        __u32 at = window >> 32, end = window, n;
+        struct h2_frames *f;
+
+        if (!h || !times || !piece || end > WINDOW_SIZE || at > end)
+                return 0;
+        f = &h->in;
+
+        if (f->have < H2_HEADER_SIZE) {
+                if (at >= end)
+                        return 0;
+                if (f->have == 0)
+                        h->begun_at = talk_when(times, piece->position + at + 1, 0);
+                n = h2_header(f, &h->window, at, end);
+                if (f->have < H2_HEADER_SIZE)
+                        return n;
+                if (h->late && !h2_is_header(f->header)) {
+                        piece->lost = 1;
+                        return n;
+                }
+                h2_frame(f);
+                h2_question_begins(h, piece);
+        } else if (h2_is_blind(f, 0)) {
+                n = end - at + ahead;
+                if (n > f->left)
+                        n = f->left;
+                f->left -= n;
+        } else if (at >= end) {
+                return 0;
+        } else
+                n = h2_question_block(h, (__u64) at << 32 | end);
+        if (f->left == 0)
+                h2_question_ends(h, talk_when(times, piece->position + at + n, 1), piece);
+        return n;
+}
+
+/* Steps in one call: a window has room for so many short frames. */
+#define H2_QUESTION_STEPS 32
+/* … and what is looked at byte by byte of the blocks that are not longer. */
+#define H2_ANSWER_STEPS 96
+
+/* Takes bytes at … end of the window, as many as it likes, and returns how many. Stops where something has become of a stream. */
+PARSER_FUNCTION __u32 h2_questions(struct h2 *h, __u64 window, __u32 ahead, const struct talk_times *times, struct h2_piece *piece) {
+        __u32 from = window >> 32, end = window, at = from, n;
+
+        if (!h || !times || !piece)
+                return 0;
+        for (int i = 0; i < H2_QUESTION_STEPS && at <= end; i++) {
+                n = h2_question_step(h, (__u64) at << 32 | end, ahead, times, piece);
+                if (n == 0)
+                        break;
+                at += n;
+                if (piece->event || piece->lost)
+                        break;
+        }
+        return at - from;
+}
+
+/* ---- answers ---- */
+
+PARSER_FUNCTION int h2_answer_begins(struct h2 *h, struct h2_piece *piece) {
+        struct h2_frames *f;
+        struct h2_stream *s;
+
+        if (!h || !piece)
+                return 0;
+        f = &h->out;
+        switch (f->type) {
+
+        case H2_HEADERS:
+        case H2_PUSH_PROMISE:
+                f->of_answer = f->type == H2_HEADERS;
+                f->ends = f->of_answer && f->flags & H2_END_STREAM;
+                if (f->of_answer)
+                        h2_prefix_begins(f);
+                else
+                        f->prefix = 4 + !!(f->flags & H2_PADDED);
+                hpack_begin(&h->hpack);
+                if (!f->of_answer)
+                        break;
+                s = h2_stream(h, f->stream);
+                if (!s)
+                        s = h2_open_unseen(h, f->stream);
+                if (s && s->first_out_at == 0)
+                        s->first_out_at = piece->now;
+                break;
+
+        case H2_RST_STREAM:
+                s = h2_stream(h, f->stream);
+                if (s)
+                        h2_drop(h, s, piece);
+                break;
+
+        case H2_GOAWAY:
+                f->prefix = 4;
+                break;
+        }
+        if (f->prefix > f->left)
+                f->prefix = f->left;
+        return 0;
+}
+
+/* The server says that it has not looked at what is on streams above this one, and will not. */
+static inline __attribute__((always_inline)) void h2_go_away(struct h2 *h, __u32 last, struct h2_piece *piece) {
+        for (__u32 i = 0; i < H2_STREAMS; i++) {
+                struct h2_stream *s = &h->streams[i];
+
+                if (s->id > last) {
+                        h2_close(h, s);
+                        piece->dropped += !(s->flags & H2_STREAM_EXCLUDED);
+                }
+        }
+        if (h->last_id < last)
+                return;
+        /* Those that come nevertheless are nobody's */
+        h->last_id = ~0U;
+}
+
+/* The head of an answer is complete, or what stands behind it. */
+static inline __attribute__((always_inline)) void h2_block_ends(struct h2 *h, struct h2_stream *s, struct h2_piece *piece) {
+        struct hpack *p = &h->hpack;
+
+        if (p->state != HPACK_FIELD)
+                p->lost = p->unknown = 1;
+        if (!s || s->first_out_at == 0)
+                return;
+
+        s->last_out_at = piece->now;
+        if (!(s->flags & H2_STREAM_BEGUN)) {
+                if (p->status == 1) {
+                        s->first_out_at = 0; /* an announcement, the answer is to come */
+                        return;
+                }
+                s->status = p->status;
+                if (p->content == HPACK_CONTENT_GRPC || p->grpc != 0)
+                        s->flags |= H2_STREAM_GRPC;
+                else if (p->unknown && p->content == HPACK_CONTENT_NONE)
+                        s->flags |= H2_STREAM_UNKNOWN;
+                if (p->status == 0)
+                        s->flags |= H2_STREAM_UNKNOWN;
+                s->flags |= H2_STREAM_BEGUN;
+                /* It is booked now, and moved from where it was booked */
+                if (s->first_out_at / QOS_EPOCH_NSEC != piece->now / QOS_EPOCH_NSEC)
+                        s->first_out_at = piece->now;
+                piece->event = H2_BEGUN;
+                if (p->content == HPACK_CONTENT_EVENTS && !h->out.ends)
+                        piece->event |= H2_STREAMING;
+        }
+        s->grpc = p->grpc;
+        if (h->out.ends && p->unknown && p->grpc == 0)
+                s->flags |= H2_STREAM_OPEN;
+        piece->stream = *s;
+        if (h->out.ends || piece->event & H2_STREAMING)
+                h2_end(h, s, piece);
+}
+
+/* The frame is complete. */
+PARSER_FUNCTION int h2_answer_ends(struct h2 *h, struct h2_piece *piece) {
+        struct h2_frames *f;
+        struct h2_stream *s;
+
+        if (!h || !piece)
+                return 0;
+        f = &h->out;
+        f->have = 0;
+        s = h2_stream(h, f->stream);
+
+        switch (f->type) {
+
+        case H2_DATA:
+                if (!s)
+                        break;
+                s->last_out_at = piece->now;
+                if (f->flags & H2_END_STREAM && s->flags & H2_STREAM_BEGUN)
+                        h2_end(h, s, piece);
+                else if (f->flags & H2_END_STREAM)
+                        h2_drop(h, s, piece); /* without a head, which is not allowed */
+                break;
+
+        case H2_HEADERS:
+        case H2_PUSH_PROMISE:
+        case H2_CONTINUATION:
+                if (f->flags & H2_END_HEADERS)
+                        h2_block_ends(h, f->of_answer ? s : (struct h2_stream*) 0, piece);
+                break;
+        }
+        return 0;
+}
+
+/* A byte in front of the block, or what GOAWAY says. */
+PARSER_FUNCTION int h2_prefix(struct h2 *h, __u32 byte, struct h2_piece *piece) {
+        struct h2_frames *f;
+
+        if (!h || !piece)
+                return 0;
+        f = &h->out;
+        if (f->type == H2_GOAWAY) {
+                f->word = f->word << 8 | byte;
+                if (f->prefix == 1)
+                        h2_go_away(h, f->word & 0x7fffffff, piece);
+        } else
+                h2_pad(f, byte);
+        f->prefix--;
+        f->left--;
+        return 0;
+}
+
+/* As h2_question_step(). */
+PARSER_FUNCTION __u32 h2_answer_step(struct h2 *h, __u64 window, __u32 ahead, struct h2_piece *piece) {
+        __u32 at = window >> 32, end = window, n = 1;
+        struct h2_frames *f;
+
+        if (!h || !piece || end > WINDOW_SIZE || at > end)
+                return 0;
+        f = &h->out;
+
+        if (h2_is_blind(f, 1)) {
+                n = end - at + ahead;
+                if (n > f->left)
+                        n = f->left;
+                f->left -= n;
+        } else if (at >= end) {
+                return 0;
+        } else if (f->have < H2_HEADER_SIZE) {
+                n = h2_header(f, &h->window, at, end);
+                if (f->have < H2_HEADER_SIZE)
+                        return n;
+                /* The first frame of all is SETTINGS */
+                if (h->late ? !h2_is_header(f->header) : !h->settled && (f->header >> 32 & 0xff) != H2_SETTINGS) {
+                        piece->lost = 1;
+                        return n;
+                }
+                f->synced = H2_SYNCED;
+                h->settled = 1;
+                h2_frame(f);
+                h2_answer_begins(h, piece);
+        } else if (f->prefix > 0) {
+                h2_prefix(h, window_byte(&h->window, at), piece);
+        } else if (h->hpack.state == HPACK_SKIP) {
+                n = f->left - f->pad;
+                if (n > end - at)
+                        n = end - at;
+                n = hpack_skip(&h->hpack, n);
+                f->left -= n;
+        } else {
+                hpack_byte(&h->hpack, window_byte(&h->window, at));
+                f->left--;
+        }
+        if (f->left == 0)
+                h2_answer_ends(h, piece);
+        return n;
+}
+
+PARSER_FUNCTION __u32 h2_answers(struct h2 *h, __u64 window, __u32 ahead, struct h2_piece *piece) {
+        __u32 from = window >> 32, end = window, at = from, n;
+
+        if (!h || !piece)
+                return 0;
+        for (int i = 0; i < H2_ANSWER_STEPS && at <= end; i++) {
+                n = h2_answer_step(h, (__u64) at << 32 | end, ahead, piece);
+                if (n == 0)
+                        break;
+                at += n;
+                if (piece->event || piece->lost)
+                        break;
+        }
+        return at - from;
+}
+
+/* ---- the connection ---- */
+
+/* How many more questions are in flight than before, besides the one that struct exchange counts. */
+static inline __attribute__((always_inline)) __s32 h2_extra(struct h2 *h) {
+        __u32 before = h->extra;
+
+        h->extra = h->open > 1 ? h->open - 1 : 0;
+        return (__s32) (h->extra - before);
+}
+
+/* Brings the gauge of in-flight questions up to date. What has come and not been read may be one. The time is that of any: which
+ * is the oldest is looked for where that is asked. */
+EXCHANGE_INLINE void h2_settle(struct h2 *h, struct exchange *x, __u64 now, struct exchange_effect *effect) {
+        if (h->open > 0)
+                exchange_open(x, x->open_at ?: now, effect);
+        else if (x->n_marks > 0 && !(x->flags & EXCHANGE_DONE))
+                exchange_open(x, x->mark_at[0], effect);
+        else
+                exchange_shut(x, effect);
+        effect->in_flight += h2_extra(h);
+}
+
+/* Nothing is open any more. */
+GRID_FUNCTION int h2_clear(struct h2 *h) {
+        GRID_EXPECT(h);
+        for (__u32 i = 0; i < H2_STREAMS; i++)
+                h->streams[i].id = 0;
+        h->open = 0;
+        return 0;
+}
+
+/* Frames are not where they should be: from here on the connection is like any other. What was open is not followed any
+ * further, and that is said. Before h2_clear(). */
+EXCHANGE_INLINE void h2_give_up(const struct h2 *h, struct exchange *x, struct exchange_effect *effect) {
+        effect->overlap = h->open > 0 || h->settled;
+        x->state = EXCHANGE_IDLE;
+        x->flags &= ~EXCHANGE_MUXED;
+        exchange_shut(x, effect);
+}
+
+/* Has a call of gRPC failed? Those that OpenTelemetry takes for errors of a server: UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED,
+ * INTERNAL, UNAVAILABLE, DATA_LOSS; the others are the client's, or are answers. None was said: clients take it for UNKNOWN,
+ * unless they have given it up themselves. */
+static inline __attribute__((always_inline)) int h2_is_failed_call(const struct h2_stream *s) {
+        __u32 code = s->grpc > 0 ? s->grpc - 1U : HPACK_GRPC_UNKNOWN;
+
+        return s->flags & H2_STREAM_GRPC && !(s->flags & (H2_STREAM_CUT | H2_STREAM_OPEN)) && (code == 2 || code == 4 || (code >= 12 && code <= 15));
+}
+
+/* Nobody knows whether. */
+static inline __attribute__((always_inline)) int h2_is_unknown_call(const struct h2_stream *s) {
+        return s->flags & H2_STREAM_GRPC && s->flags & H2_STREAM_OPEN && !(s->flags & H2_STREAM_CUT);
+}

@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+/* The probe "tls": what the processes of units that are attached with it read from OpenSSL's library, and write to it.
+ *
+ *   library_enter   where it is called: SSL_read, SSL_write and their kind, SSL_do_handshake, SSL_sendfile
+ *   library_leave   where it returns: the same, but the last
+ *
+ * The library is in other processes, too: whoever is not of such a unit leaves at once. */
+
+#include <asm/ptrace.h>
+
+#include "tls-plaintext.h"
+#include "http2-conn.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* A piece of the questions on its way through the parser, passed by its address as the place of feed_begin(). */
+struct library_piece {
+        const void *buffer;
+        __u32 end;              /* so many bytes */
+        __u32 position;         /* of the buffer in the stream of questions */
+        struct qos_owner owner;
+        struct talk_times times;
+};
+
+__attribute__((noinline, weak)) int library_questions_take(struct talk *t, struct library_piece *q) {
+        struct feed *f;
+        __u32 n;
+
+        if (!t || !q)
+                return 0;
+        f = feed_begin(t, q->end);
+        while (!f->piece.lost && feed_skip(f, &t->in) && can_loop) {
+                n = feed_move(f, t, &t->in);
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_probe_read_user(t->window.bytes, n, q->buffer + f->window_begin) < 0)
+                        f->piece.lost = 1;
+                else
+                        f->at += talk_question_bytes(t, feed_window(f), &q->times, q->position + f->at, &f->piece);
+                if (f->piece.named) {
+                        f->piece.named = 0;
+                        question_look_up(t, &q->owner);
+                }
+        }
+        return 0;
+}
+
+/* The same for answers; the place is that which feed_begin() has begun. */
+__attribute__((noinline, weak)) int library_answers_take(struct talk *t, __u64 buffer) {
+        struct feed *f;
+        __u32 n;
+
+        if (!t)
+                return 0;
+        f = (struct feed*) t->work;
+        while (!f->piece.lost && !f->piece.tunnel && feed_skip(f, &t->out) && can_loop) {
+                n = feed_move(f, t, &t->out);
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_probe_read_user(t->window.bytes, n, (void*) (long) (buffer + f->window_begin)) < 0)
+                        f->piece.lost = 1;
+                else
+                        f->at += talk_answer_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+        }
+        return 0;
+}
+
+/* What an entry of unsealed_muxes is at first. */
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct unsealed_mux);
+} unsealed_muxes_fresh SEC(".maps");
+
+struct library_mux_piece {
+        struct mux_feed f;
+        const void *buffer;
+        struct qos_owner owner;
+        __u32 share;
+};
+
+__attribute__((noinline, weak)) int library_mux_questions_take(struct h2 *h, struct qos_unit *u, struct library_mux_piece *q) {
+        struct mux_feed *f;
+        __u32 n;
+
+        if (!h || !u || !q)
+                return 0;
+        f = &q->f;
+        while (!h->piece.lost && f->at < f->end && can_loop) {
+                n = mux_move(f, h2_is_blind(&h->in, 0));
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_probe_read_user(h->window.bytes, n, q->buffer + f->window_begin) < 0) {
+                        h->piece.lost = 1;
+                        break;
+                }
+                h->piece.position = f->position + f->window_begin;
+                n = h2_questions(h, mux_window(f), f->end - f->window_end, &h->times, &h->piece);
+                f->at += n;
+                mux_questions_book(h, u, &q->owner, q->share);
+                if (n == 0)
+                        break;
+        }
+        return 0;
+}
+
+__attribute__((noinline, weak)) int library_mux_answers_take(struct h2 *h, struct qos_unit *u, struct library_mux_piece *a) {
+        struct mux_feed *f;
+        __u32 n;
+
+        if (!h || !u || !a)
+                return 0;
+        f = &a->f;
+        while (!h->piece.lost && f->at < f->end && can_loop) {
+                n = mux_move(f, h2_is_blind(&h->out, 1));
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_probe_read_user(h->window.bytes, n, a->buffer + f->window_begin) < 0) {
+                        h->piece.lost = 1;
+                        break;
+                }
+                n = h2_answers(h, mux_window(f), f->end - f->window_end, &h->piece);
+                f->at += n;
+                if (h->piece.event)
+                        mux_book(u, &h->piece, a->share);
+                if (n == 0)
+                        break;
+        }
+        return 0;
+}
+
+/* Frames have come out of the library, or are on their way into it. */
+static __attribute__((noinline)) int library_mux(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n,
+                                                 int answers) {
+        struct library_mux_piece f = {};
+        struct unsealed_mux *m;
+        struct qos_unit *u;
+        struct tcp_sock *tp;
+        __s32 counted;
+        __u32 dropped;
+
+        if (!o || !owner)
+                return 0;
+        m = bpf_map_lookup_elem(&unsealed_muxes, &o->key);
+        u = unit_get(owner);
+        if (!m || !u) {
+                o->lost = 1;
+                return 0;
+        }
+        f.f.end = n;
+        f.f.position = o->position;
+        f.buffer = buffer;
+        f.owner = *owner;
+        f.share = share_now(u, o->share);
+        m->h2.names = names_are_wanted(&f.owner);
+        h2_piece_begin(&m->h2.piece, bpf_ktime_get_ns());
+        window_enter(u, m->h2.piece.now);
+        if (m->share != o->share) {
+                counted = __sync_lock_test_and_set(&m->counted, 0);
+                unsealed_mux_book(m, -counted);
+                m->share = o->share;
+                unsealed_mux_count(m, counted);
+        }
+
+        o->strays = 0;
+        if (answers) {
+                tp = (struct tcp_sock*) (long) o->sock;
+                if (o->pending == 0)
+                        bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
+                o->pending = 1;
+                /* Who writes begins with a frame; where not, the place is found to be lost */
+                if (m->h2.out.synced == H2_LOST)
+                        m->h2.out.synced = H2_EDGE;
+                library_mux_answers_take(&m->h2, u, &f);
+        } else {
+                m->h2.times.came_at = 0;
+                if (o->came_first_at == o->came_last_at)
+                        m->h2.times.came_at = o->came_first_at;
+                else {
+                        m->h2.times.marks.n = 1;
+                        m->h2.times.marks.end[0] = o->position + n;
+                        m->h2.times.marks.at[0] = o->came_first_at;
+                        m->h2.times.marks.tail_at = o->came_last_at;
+                }
+                library_mux_questions_take(&m->h2, u, &f);
+                o->position += n;
+        }
+        if (m->h2.piece.lost || f.f.at < f.f.end)
+                o->lost = 1;
+
+        dropped = m->h2.piece.dropped;
+        if (dropped > 0 && answers)
+                share_count(u, f.share, QOS_CELL_ERRORS_RESET, QOS_ROW_ERRORS_RESET, dropped);
+        else if (dropped > 0)
+                share_count(u, f.share, QOS_CELL_CLIENT_ABORTS, QOS_ROW_CLIENT_ABORTS, dropped);
+        if (m->h2.piece.unseen > 0)
+                share_count(u, f.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, m->h2.piece.unseen);
+        counted = (__s32) (m->h2.open - m->known);
+        m->known = m->h2.open;
+        unsealed_mux_count(m, counted);
+        return 0;
+}
+
+/* It is HTTP/2. late: it was not seen from the beginning; taken: so many bytes of it were taken for something else before. */
+static __attribute__((noinline)) int library_mux_begin(struct unsealed *o, const struct qos_owner *owner, __u32 late, __u32 taken) {
+        struct unsealed_mux *m;
+        struct qos_unit *u;
+        __u32 zero = 0;
+        void *fresh;
+
+        if (!o || !owner)
+                return 0;
+        o->ahead = o->pending = 0;
+        fresh = bpf_map_lookup_elem(&unsealed_muxes_fresh, &zero);
+        if (!fresh || bpf_map_update_elem(&unsealed_muxes, &o->key, fresh, BPF_ANY) < 0) {
+                statistics_count(QOS_STATISTIC_UNSEALED_LOST);
+                u = unit_get(owner);
+                if (u)
+                        window_count(u, QOS_CELL_DROPS, 1);
+                o->tries = TRIES_MAX;
+        } else {
+                m = bpf_map_lookup_elem(&unsealed_muxes, &o->key);
+                if (m) {
+                        m->owner = *owner;
+                        m->share = o->share;
+                        h2_begin(&m->h2, 0, late);
+                        m->h2.in.left -= taken;
+                        /* What the socket has in flight is none until these frames say so (unsealed_mux_settle()) */
+                        if (o->asked)
+                                unsealed_mux_count(m, -1);
+                }
+                /* The connection may have ended before there was something to be dropped */
+                if (bpf_map_lookup_elem(&unsealed, &o->key) != o)
+                        unsealed_mux_drop(&o->key);
+        }
+        /* Where there is no room for it, it is nevertheless, and lost */
+        talk_begin(&o->talk, PROTOCOL_HTTP2, 0, 0);
+        return 0;
+}
+
+/* Plaintext of a question, where the protocol is not known, or may be another: which is it? */
+static __attribute__((noinline)) int library_detect(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n) {
+        __u32 length = n, protocol, taken;
+        __u64 first = 0;
+
+        if (!o || !owner)
+                return 0;
+        if (o->talk.protocol == PROTOCOL_PLAIN && (!o->begins || o->tries >= TRIES_MAX))
+                return 0;
+        o->begins = 0;
+        if (length > sizeof(first))
+                length = sizeof(first);
+        GRID_BOUND(length, sizeof(first) + 1);
+        if (bpf_probe_read_user(&first, length, buffer) < 0)
+                return 0;
+        if (o->talk.protocol != PROTOCOL_PLAIN) {
+                taken = mux_preface(&o->talk, first, length);
+                if (taken > 0)
+                        library_mux_begin(o, owner, 0, taken);
+                return 0;
+        }
+        if (h2_detect(first, length))
+                return library_mux_begin(o, owner, 0, 0);
+        protocol = protocol_detect(first, length);
+        if (protocol == PROTOCOL_PLAIN) {
+                if (o->late && h2_detect_late(first, length))
+                        return library_mux_begin(o, owner, 1, 0);
+                o->tries++;
+                return 0;
+        }
+        o->ahead = o->pending = 0;
+        o->streams = o->status4xx = o->status5xx = 0;
+        o->growing = o->strays = 0;
+        talk_begin(&o->talk, protocol, 0, 0);
+        return 0;
+}
+
+/* n bytes of questions have come out of the library. */
+static __attribute__((noinline)) int library_questions(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n) {
+        struct library_piece q = {};
+        struct feed *f;
+
+        if (!o || !owner)
+                return 0;
+        o->unread = 0;
+        o->delivered = 1;
+        if (o->talk.protocol == PROTOCOL_PLAIN || mux_may_be_preface(&o->talk))
+                library_detect(o, owner, buffer, n);
+        if (o->talk.protocol == PROTOCOL_PLAIN)
+                return 0;
+        if (o->talk.protocol == PROTOCOL_HTTP2)
+                return library_mux(o, owner, buffer, n, 0);
+
+        o->strays = 0;
+        q.end = n;
+        q.buffer = buffer;
+        q.position = o->position;
+        q.owner = *owner;
+        if (names_are_wanted(&q.owner))
+                q.times.names = PROTOCOL_NAMES;
+        if (o->came_first_at == o->came_last_at)
+                q.times.came_at = o->came_first_at;
+        else {
+                q.times.marks.n = 1;
+                q.times.marks.end[0] = q.position + n;
+                q.times.marks.at[0] = o->came_first_at;
+                q.times.marks.tail_at = o->came_last_at;
+        }
+        library_questions_take(&o->talk, &q);
+        f = (struct feed*) o->talk.work;
+        if (f->piece.lost || f->at < f->end) {
+                o->lost = 1;
+                return 0;
+        }
+        o->position += n;
+        talk_question_piece(&o->talk, &q.times, o->position);
+        talk_read(&o->talk, bpf_ktime_get_ns());
+        return 0;
+}
+
+/* Bytes of answers, n without the first ones, are on their way into the library. */
+static __attribute__((noinline)) int library_answers(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 skip,
+                                                     __u32 n) {
+        struct tcp_sock *tp;
+        struct feed *f;
+
+        if (!o || o->talk.protocol == PROTOCOL_PLAIN || o->tunnel)
+                return 0;
+        if (o->talk.protocol == PROTOCOL_HTTP2)
+                return library_mux(o, owner, buffer + skip, n, 1);
+        if (n == 0)
+                return 0;
+        tp = (struct tcp_sock*) (long) o->sock;
+
+        f = feed_begin(&o->talk, n);
+        /* Those that have not left are asked still */
+        f->piece.begun = o->pending;
+        if (o->pending == 0)
+                bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
+        library_answers_take(&o->talk, (__u64) (long) (buffer + skip));
+
+        o->pending = talk_answers(&o->talk, &f->piece, 1);
+        o->streams += f->piece.streams;
+        o->status4xx += f->piece.status4xx;
+        o->status5xx += f->piece.status5xx;
+        o->strays = 0;
+        if (f->piece.tunnel)
+                o->tunnel = 1;
+        else if (f->piece.lost || f->at < f->end)
+                o->astray = 1;
+        return 0;
+}
+
+/* The entry of an object in this process, and nobody else at it. NULL: its connection is not known, or not this unit's. */
+static __always_inline struct unsealed* library_find(const struct unsealed_key *key, const struct qos_owner *owner) {
+        struct unsealed *o = bpf_map_lookup_elem(&unsealed, key);
+
+        if (!o || o->generation != owner->generation)
+                return NULL;
+        if (!unsealed_enter(o)) {
+                /* What is said now is not parsed */
+                o->lost = 1;
+                return NULL;
+        }
+        if (!unsealed_key_equal(&o->key, key)) {
+                unsealed_leave(o);
+                return NULL;
+        }
+        return o;
+}
+
+/* What one call makes of others at most: a record is read with two, and a handshake takes a few of them. */
+#define INNER_CALLS_MAX 32
+
+/* The largest buffer that is looked at. The functions that take an int cannot be given more. */
+#define BUFFER_MAX 0x7fffffffU
+
+static __always_inline void cost_begin_for(struct cost *cost, const struct qos_owner *owner) {
+        struct qos_unit *u = unit_get(owner);
+
+        if (u)
+                cost_begin(cost, owner, u);
+}
+
+static __always_inline int call_begins(struct pt_regs *ctx, struct cost *cost) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        __u32 kind = bpf_get_attach_cookie(ctx), skip;
+        struct unsealed_key key = {};
+        struct library_call *call;
+        struct qos_owner owner;
+        __u64 size, fourth, fifth;
+        struct unsealed *o;
+
+        if (!task_owner(&owner) || !watch_get(&owner))
+                return 0;
+        cost_begin_for(cost, &owner);
+        call = bpf_task_storage_get(&library_calls, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!call) {
+                statistics_count(QOS_STATISTIC_CALLS_LOST);
+                return 0;
+        }
+        /* A call within another: sealed twice, and the outer one has the plaintext. What was left by a jump, or when the programs
+         * were taken away, is none */
+        if (call->key.ssl != 0 && PT_REGS_SP(ctx) < call->stack && call->inner++ < INNER_CALLS_MAX)
+                return 0;
+
+        key.ssl = PT_REGS_PARM1(ctx);
+        key.tgid = bpf_get_current_pid_tgid() >> 32;
+        size = PT_REGS_PARM3(ctx);
+        if (!(kind & QOS_CALL_COUNTS))
+                size = (__u32) size;
+        if (size > BUFFER_MAX)
+                size = 0;
+        call->key = key;
+        call->kind = kind;
+        call->inner = 0;
+        call->stack = PT_REGS_SP(ctx);
+        call->buffer = PT_REGS_PARM2(ctx);
+        /* The verifier refuses a register of which it is not known which one it is */
+        fourth = PT_REGS_PARM4(ctx);
+        barrier_var(fourth);
+        fifth = PT_REGS_PARM5(ctx);
+        barrier_var(fifth);
+        call->count = !(kind & QOS_CALL_COUNTS) ? 0 : kind & QOS_CALL_FLAGS ? fifth : fourth;
+        call->size = size;
+        if (!(kind & (QOS_CALL_WRITES | QOS_CALL_SENDS_FILE)))
+                return 0;
+
+        o = library_find(&key, &owner);
+        if (!o)
+                return 0;
+        if (kind & QOS_CALL_SENDS_FILE) {
+                /* What is in the file is not seen */
+                o->lost = 1;
+                call->key.ssl = 0;
+        } else {
+                skip = o->ahead < call->size ? o->ahead : call->size;
+                library_answers(o, &owner, (const void*) (long) call->buffer, skip, call->size - skip);
+        }
+        unsealed_leave(o);
+        return 0;
+}
+
+SEC("uprobe.multi")
+int library_enter(struct pt_regs *ctx) {
+        struct cost cost = {};
+        int r = call_begins(ctx, &cost);
+
+        cost_end(&cost);
+        return r;
+}
+
+static __always_inline int call_ends(struct pt_regs *ctx, struct cost *cost) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        struct unsealed_key key;
+        struct library_call *call;
+        struct qos_owner owner;
+        struct unsealed *o;
+        __u64 count = 0;
+        __s64 n, given;
+
+        call = bpf_task_storage_get(&library_calls, task, 0, 0);
+        if (!call || call->key.ssl == 0)
+                return 0;
+        /* Of a call within another: the return address lies below that one's */
+        if (PT_REGS_SP(ctx) < call->stack)
+                return 0;
+        key = call->key;
+        call->key.ssl = 0;
+        if (!(call->kind & (QOS_CALL_READS | QOS_CALL_WRITES)) || !task_owner(&owner))
+                return 0;
+        cost_begin_for(cost, &owner);
+
+        n = (__s32) PT_REGS_RC(ctx);
+        if (call->count != 0 && n > 0) {
+                if (bpf_probe_read_user(&count, sizeof(count), (const void*) (long) call->count) < 0)
+                        count = 0;
+                n = count;
+        }
+        if (n > (__s64) BUFFER_MAX)
+                n = 0;
+        if (call->kind & QOS_CALL_READS && n <= 0)
+                return 0;
+
+        o = library_find(&key, &owner);
+        if (!o)
+                return 0;
+        if (call->kind & QOS_CALL_READS)
+                library_questions(o, &owner, (const void*) (long) call->buffer, n);
+        else {
+                /* What was not taken is given again, perhaps not all of it at once */
+                given = o->ahead > call->size ? o->ahead : call->size;
+                o->ahead = n <= 0 ? given : given > n ? given - n : 0;
+        }
+        unsealed_leave(o);
+        return 0;
+}
+
+SEC("uprobe.multi")
+int library_leave(struct pt_regs *ctx) {
+        struct cost cost = {};
+        int r = call_ends(ctx, &cost);
+
+        cost_end(&cost);
+        return r;
+}
+
+/* ---- where it is ---------------------------------------------------------------------------------------------- */
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct qos_library);
+} library_scratch SEC(".maps");
+
+/* How deep it may lie in its file system: containers' roots do so in some ten directories. */
+#define LIBRARY_DEPTH_MAX 32
+#define LIBRARY_NAME_SIZE 256
+
+/* Where a file lies in its file system. */
+static __always_inline void library_find_names(struct qos_library *l, struct file *file) {
+        struct dentry *d = BPF_CORE_READ(file, f_path.dentry), *parent;
+        __u64 at = 0;
+        long n;
+
+        l->names_size = 0;
+        for (int i = 0; i < LIBRARY_DEPTH_MAX; i++) {
+                parent = BPF_CORE_READ(d, d_parent);
+                if (!parent)
+                        return;
+                if (parent == d) {
+                        l->names_size = at;
+                        return;
+                }
+                if (at > sizeof(l->names) - LIBRARY_NAME_SIZE)
+                        return;
+                GRID_BOUND(at, sizeof(l->names) - LIBRARY_NAME_SIZE + 1);
+                n = bpf_probe_read_kernel_str(l->names + at, LIBRARY_NAME_SIZE, BPF_CORE_READ(d, d_name.name));
+                if (n <= 1)
+                        return;
+                at += n;
+                d = parent;
+        }
+}
+
+/* The files that a process has mapped whose names begin with "libssl": run over one process. What is in them is found out by the
+ * daemon, which may not read /proc of others. */
+SEC("iter/task_vma")
+int units_find_libraries(struct bpf_iter__task_vma *ctx) {
+        struct vm_area_struct *vma = ctx->vma;
+        struct qos_library *l;
+        struct file *file;
+        union {
+                char letters[8];
+                __u64 word;
+        } name = {}, libssl = { .letters = "libssl" };
+        __u32 zero = 0;
+
+        if (!ctx->task || !vma || vma->vm_pgoff != 0)
+                return 0;
+        file = vma->vm_file;
+        if (!file)
+                return 0;
+        if (bpf_probe_read_kernel(name.letters, 6, BPF_CORE_READ(file, f_path.dentry, d_name.name)) < 0 || name.word != libssl.word)
+                return 0;
+
+        l = bpf_map_lookup_elem(&library_scratch, &zero);
+        if (!l)
+                return 0;
+        l->inode = file->f_inode->i_ino;
+        l->device = file->f_inode->i_sb->s_dev;
+        if (bpf_d_path(&file->f_path, l->path, sizeof(l->path)) < 0)
+                l->path[0] = 0;
+        library_find_names(l, file);
+        bpf_seq_write(ctx->meta->seq, l, sizeof(*l));
+        return 0;
+}

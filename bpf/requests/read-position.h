@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* What it means to a connection in the server role that the application has read, whichever protocol is spoken.
+ *
+ * Since Linux 7.0 programs at tracepoints can be preempted, and the kernel skips runs of the same program for all other tasks of that CPU until
+ * it goes on. So nothing here depends on a run that must not be missed: how far the application has read is TCP's own position, and whoever
+ * comes next (a later read, the response when it leaves, the end of the connection) makes good what was missed.
+ *
+ * Pure: compiled for BPF, where the caller holds the connection's lock, and for the unit tests. */
+
+#include "http2.h"
+#include "tls-record.h"
+
+/* The application has read up to copied, at the latest now. unsent: bytes written by it that have not left. Of t, h and s one is given where
+ * the connection is parsed, or sealed. */
+EXCHANGE_INLINE void read_apply(struct exchange *x, struct talk *t, struct h2 *h, struct tls *s, __u64 now, __u32 copied, __u32 unsent,
+                                struct exchange_effect *effect) {
+        __u64 first_at, last_at;
+
+        if (t) {
+                exchange_take(x, copied, &first_at, &last_at);
+                if (exchange_distance(copied, t->in_pos) > 0)
+                        talk_miss(t, copied, first_at, last_at, unsent);
+                talk_read(t, now);
+                talk_settle(t, x, now, unsent == 0, effect);
+                return;
+        }
+        if (h) {
+                exchange_take(x, copied, &first_at, &last_at);
+                if (exchange_distance(copied, h->in_pos) > 0)
+                        h2_miss(h, copied, now);
+                h2_settle(h, x, now, effect);
+                return;
+        }
+        if (s && exchange_distance(copied, s->in_pos) > 0)
+                tls_miss(s, copied);
+        if (s && !s->asks) {
+                exchange_pass(x, copied, effect);
+                return;
+        }
+        exchange_read(x, now, copied, unsent, effect);
+        if (s)
+                s->asks = 0;
+}

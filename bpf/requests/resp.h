@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later OR LGPL-2.1-or-later */
+#pragma once
+
+/* RESP, versions 2 and 3: the protocol of Redis, Valkey, KeyDB, and of those that speak it.
+ *
+ * A question is "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", or a line ("inline command"). An answer is one value, which may contain
+ * others to any depth: how many values are still to come is all that must be remembered, not their nesting. */
+
+#include "protocols.h"
+
+/* As Redis has it: more arguments, or longer ones (proto-max-bulk-len), are a protocol error there too. */
+#define RESP_NUMBER_MAX (512U * 1024 * 1024)
+
+#define RESP_WORD_MAX 8U
+
+enum resp_state {
+        RESP_START,
+        RESP_COUNT,             /* "*N": how many arguments, or values */
+        RESP_ARGUMENT,          /* before the "$" of one */
+        RESP_LENGTH,            /* "$N" */
+        RESP_WORD,              /* in the bytes of an argument that matters */
+        RESP_AFTER,             /* before the "\n" behind a string whose length was given */
+        RESP_LINE,              /* until "\n" */
+};
+
+enum resp_flag {
+        RESP_NEGATIVE   = 1 << 0,       /* the number has a "-" */
+        RESP_DIGITS     = 1 << 1,       /* … and a digit */
+        RESP_PAIRS      = 1 << 2,       /* the number counts pairs (a map) */
+        RESP_STRING     = 1 << 3,       /* the number is the length of a string */
+        RESP_ATTRIBUTE  = 1 << 4,       /* … or of pairs in front of the value */
+        RESP_PUSH       = PARSER_UNASKED, /* of an answer: it is none, but a push; of a question: it asks for such */
+        RESP_MAY_WAIT   = 1 << 6,       /* XREAD, XREADGROUP: with the argument BLOCK */
+        RESP_WAITS      = 1 << 7,
+        RESP_REPLICA    = RESP_PUSH | RESP_WAITS, /* SYNC, PSYNC: neither of both */
+        /* Of questions, in place of what only answers have; these outlive the command: */
+        RESP_MUTE       = RESP_PAIRS,   /* nothing is answered any more (CLIENT REPLY OFF) */
+        RESP_SKIP       = RESP_STRING,  /* … nor is the next command (CLIENT REPLY SKIP) */
+};
+
+#define RESP_QUIET (RESP_MUTE | RESP_SKIP)
+
+/* Numbers of a line: bits of a flag that only live within one */
+#define RESP_LINE_FLAGS (RESP_NEGATIVE | RESP_DIGITS | RESP_PAIRS | RESP_STRING | RESP_ATTRIBUTE)
+#define RESP_QUESTION_LINE_FLAGS (RESP_NEGATIVE | RESP_DIGITS)
+
+/* The arguments of CLIENT, and of REPLCONF, have these numbers, from its name on; others count from 0 */
+#define RESP_INDEX_CLIENT 128
+#define RESP_INDEX_MAX 255
+
+/* Is the argument that follows, of this length, a word that matters? */
+static inline __attribute__((always_inline)) int resp_is_word(const struct parser *p, __u32 length) {
+        if (p->index == 0)
+                return length > 0;
+        if (p->index > RESP_INDEX_CLIENT)
+                return length > 0 && p->index <= RESP_INDEX_CLIENT + 2;
+        return p->flags & RESP_MAY_WAIT && length == sizeof("BLOCK") - 1;
+}
+
+static inline __attribute__((always_inline)) int resp_detect(__u64 bytes, __u32 length) {
+        __u32 second = bytes >> 8 & 0xff;
+
+        /* Inline commands alone could be any protocol of lines */
+        return length >= 2 && (bytes & 0xff) == '*' && second >= '1' && second <= '9';
+}
+
+/* Of a word in capitals the first eight letters are known, and the length. */
+#define RESP_IS(word, length, w)                                                                        \
+        ((length) == sizeof(w) - 1 && (word) == WORD_OF(w, sizeof(w) - 1 < 8 ? sizeof(w) - 1 : 8))
+
+/* What a command means by its name. Where names are longer than eight letters, their length tells them apart. */
+static inline __attribute__((always_inline)) __u32 resp_command(__u64 word, __u32 length) {
+        if (RESP_IS(word, length, "BLPOP") || RESP_IS(word, length, "BRPOP") || RESP_IS(word, length, "BLMOVE") ||
+            RESP_IS(word, length, "BLMPOP") || RESP_IS(word, length, "BZMPOP") || RESP_IS(word, length, "BZPOPMIN") ||
+            RESP_IS(word, length, "BZPOPMAX") || RESP_IS(word, length, "BRPOPLPUSH") || RESP_IS(word, length, "WAIT") ||
+            RESP_IS(word, length, "WAITAOF"))
+                return PARSED_WAITS;
+        if (RESP_IS(word, length, "SUBSCRIBE") || RESP_IS(word, length, "PSUBSCRIBE") || RESP_IS(word, length, "SSUBSCRIBE") ||
+            RESP_IS(word, length, "MONITOR"))
+                return PARSED_PUSHES;
+        /* Behind the answer a replica is told what changes, and says how far it has come, which nobody answers */
+        if (RESP_IS(word, length, "SYNC") || RESP_IS(word, length, "PSYNC"))
+                return PARSED_TUNNEL;
+        return 0;
+}
+
+#define RESP_BYTES(byte) (0x0101010101010101ULL * (byte))
+
+/* The same of eight letters at once. */
+static inline __attribute__((always_inline)) __u64 resp_capitals(__u64 word) {
+        __u64 low = word & RESP_BYTES(0x7f), small;
+
+        small = (low + RESP_BYTES(0x80 - 'a')) & ~(low + RESP_BYTES(0x7f - 'z')) & ~word & RESP_BYTES(0x80);
+        return word - (small >> 2);
+}
+
+static inline __attribute__((always_inline)) __u32 resp_capital(__u32 byte) {
+        return byte >= 'a' && byte <= 'z' ? byte - 'a' + 'A' : byte;
+}
+
+/* A byte of a number that ends with a line. */
+static inline __attribute__((always_inline)) __u32 resp_number_byte(struct parser *p, __u32 byte) {
+        if (byte >= '0' && byte <= '9') {
+                if (p->number > RESP_NUMBER_MAX / 10)
+                        return PARSED_LOST;
+                p->number = p->number * 10 + (byte - '0');
+                p->flags |= RESP_DIGITS;
+                return 0;
+        }
+        if (byte == '-' && !(p->flags & (RESP_DIGITS | RESP_NEGATIVE))) {
+                p->flags |= RESP_NEGATIVE;
+                return 0;
+        }
+        return byte == '\r' && (p->flags & RESP_DIGITS) ? 0 : PARSED_LOST;
+}
+
+static inline __attribute__((always_inline)) __u32 resp_question_end(struct parser *p, __u32 parsed) {
+        __u32 quiet = p->flags & RESP_QUIET;
+
+        if ((p->flags & RESP_REPLICA) == RESP_REPLICA)
+                parsed |= PARSED_TUNNEL | PARSED_PUSHES;
+        else if (p->flags & RESP_WAITS)
+                parsed |= PARSED_WAITS;
+        else if (p->flags & RESP_PUSH)
+                parsed |= PARSED_PUSHES;
+        if (quiet && !(parsed & PARSED_NOTHING)) {
+                parsed |= PARSED_NOTHING;
+                /* It has been skipped, unless it was the one that said so */
+                if (p->index <= RESP_INDEX_CLIENT + 2)
+                        quiet &= ~RESP_SKIP;
+        }
+        p->state = RESP_START;
+        p->flags = quiet;
+        return PARSED_END | parsed;
+}
+
+/* The word is complete. */
+PARSER_FUNCTION int resp_question_word(struct parser *p) {
+        __u32 meaning;
+
+        if (!p)
+                return 0;
+        if (p->index == 0) {
+                meaning = resp_command(p->word, p->number);
+                if (meaning & PARSED_WAITS)
+                        p->flags |= RESP_WAITS;
+                if (meaning & PARSED_PUSHES)
+                        p->flags |= RESP_PUSH;
+                if (meaning & PARSED_TUNNEL)
+                        p->flags |= RESP_REPLICA;
+                if (RESP_IS(p->word, p->number, "XREAD") || RESP_IS(p->word, p->number, "XREADGROUP"))
+                        p->flags |= RESP_MAY_WAIT;
+                if (RESP_IS(p->word, p->number, "CLIENT") || RESP_IS(p->word, p->number, "REPLCONF"))
+                        p->index = RESP_INDEX_CLIENT;
+        } else if (p->index == RESP_INDEX_CLIENT + 1) {
+                /* A replica says how far it has come, which is not answered: as a command that is to be skipped */
+                if (RESP_IS(p->word, p->number, "ACK"))
+                        p->flags |= RESP_SKIP;
+                if (!RESP_IS(p->word, p->number, "REPLY"))
+                        p->index = 1;
+        } else if (p->index == RESP_INDEX_CLIENT + 2) {
+                if (RESP_IS(p->word, p->number, "OFF"))
+                        p->flags |= RESP_MUTE;
+                else if (RESP_IS(p->word, p->number, "ON"))
+                        p->flags &= ~RESP_QUIET;
+                else if (RESP_IS(p->word, p->number, "SKIP") && !(p->flags & RESP_MUTE))
+                        p->flags |= RESP_SKIP;
+                else
+                        p->index = 1;
+        } else if (RESP_IS(p->word, p->number, "BLOCK"))
+                p->flags |= RESP_WAITS;
+        return 0;
+}
+
+/* The last byte of an argument. */
+static inline __attribute__((always_inline)) __u32 resp_question_after(struct parser *p, __u32 byte) {
+        if (byte != '\n')
+                return PARSED_LOST;
+        if (p->index < RESP_INDEX_MAX && p->index != RESP_INDEX_CLIENT - 1)
+                p->index++;
+        p->state = RESP_ARGUMENT;
+        return --p->left == 0 ? resp_question_end(p, 0) : 0;
+}
+
+PARSER_FUNCTION __u32 resp_question_byte(struct parser *p, __u32 byte, __u32 how) {
+        int named;
+        __u32 r;
+
+        if (!p)
+                return PARSED_LOST;
+
+        switch (p->state) {
+
+        case RESP_START:
+                p->word = 0;
+                p->number = 0;
+                p->index = 0;
+                p->flags &= RESP_QUIET;
+                if (byte == '*') {
+                        p->state = RESP_COUNT;
+                        return 0;
+                }
+                if (byte == '\n')
+                        return PARSED_END | PARSED_NOTHING;
+                if (byte == '\r') {
+                        p->state = RESP_LINE; /* an empty one: number stays 0 */
+                        return 0;
+                }
+                p->state = RESP_LINE;
+                p->word = resp_capital(byte);
+                p->number = 1;
+                return 0;
+
+        case RESP_COUNT:
+                if (byte != '\n' || !(p->flags & RESP_DIGITS))
+                        return resp_number_byte(p, byte);
+                p->left = p->flags & RESP_NEGATIVE ? 0 : p->number;
+                p->flags &= ~RESP_QUESTION_LINE_FLAGS;
+                if (p->left == 0)
+                        return resp_question_end(p, PARSED_NOTHING);
+                p->state = RESP_ARGUMENT;
+                return 0;
+
+        case RESP_ARGUMENT:
+                if (byte != '$')
+                        return PARSED_LOST;
+                p->number = 0;
+                p->state = RESP_LENGTH;
+                return 0;
+
+        case RESP_LENGTH:
+                if (byte != '\n' || !(p->flags & RESP_DIGITS)) {
+                        r = resp_number_byte(p, byte);
+                        return p->flags & RESP_NEGATIVE ? PARSED_LOST : r;
+                }
+                p->flags &= ~RESP_QUESTION_LINE_FLAGS;
+                p->word = 0;
+                if (resp_is_word(p, p->number)) {
+                        p->word_left = p->number < RESP_WORD_MAX ? p->number : RESP_WORD_MAX;
+                        p->state = RESP_WORD;
+                        return 0;
+                }
+                p->skip = p->number + 1;
+                p->state = RESP_AFTER;
+                return 0;
+
+        case RESP_WORD:
+                p->word = p->word << 8 | resp_capital(byte);
+                if (--p->word_left > 0)
+                        return 0;
+                named = p->index == 0 && how & PROTOCOL_NAMES;
+                resp_question_word(p);
+                p->skip = (p->number < RESP_WORD_MAX ? 0 : p->number - RESP_WORD_MAX) + 1;
+                p->state = RESP_AFTER;
+                return named ? PARSED_NAMED : 0;
+
+        case RESP_AFTER:
+                return resp_question_after(p, byte);
+
+        case RESP_LINE:
+                if (byte == '\n') {
+                        if (p->number == 0)
+                                return resp_question_end(p, PARSED_NOTHING);
+                        if (p->index == 0)
+                                resp_question_word(p);
+                        return resp_question_end(p, 0);
+                }
+                if (byte == ' ' || byte == '\t' || byte == '\r') {
+                        /* Its name has ended */
+                        if (p->index == 0 && p->number > 0) {
+                                resp_question_word(p);
+                                p->index = 1;
+                                return how & PROTOCOL_NAMES ? PARSED_NAMED : 0;
+                        }
+                        return 0;
+                }
+                if (p->index > 0)
+                        return 0;
+                if (p->number < RESP_WORD_MAX)
+                        p->word = p->word << 8 | resp_capital(byte);
+                p->number++;
+                return 0;
+        }
+
+        return PARSED_LOST;
+}
+
+/* A line "*N" or "$N" of up to three digits, as a whole; word: its first eight bytes. Returns its length, 0 if it is
+ * anything else. */
+static inline __attribute__((always_inline)) __u32 resp_line(__u64 word, __u32 *ret_number) {
+        __u32 a = (__u32) (word >> 48 & 0xff) - '0', b = (__u32) (word >> 40 & 0xff) - '0', c = (__u32) (word >> 32 & 0xff) - '0';
+
+        if (a > 9)
+                return 0;
+        if ((word >> 32 & 0xffff) == WORD_OF("\r\n", 2)) {
+                *ret_number = a;
+                return 4;
+        }
+        if (b > 9)
+                return 0;
+        if ((word >> 24 & 0xffff) == WORD_OF("\r\n", 2)) {
+                *ret_number = a * 10 + b;
+                return 5;
+        }
+        if (c > 9 || (word >> 16 & 0xffff) != WORD_OF("\r\n", 2))
+                return 0;
+        *ret_number = a * 100 + b * 10 + c;
+        return 6;
+}
+
+#define RESP_LINE_MAX 6U
+
+/* Lines in one step: a usual command has so many, or fewer. */
+#define RESP_LINES 4
+
+/* Nearly all commands are arrays of short strings with a short name: they are taken line by line. Whatever is not so,
+ * or not all in the window, is taken byte by byte. */
+PARSER_FUNCTION __u32 resp_question_step(struct parser *p, const struct window *w, __u32 from, __u32 end, __u32 how) {
+        __u32 at = from, number, length, meaning;
+        int named;
+
+        if (!p || !w || from >= end || end > WINDOW_SIZE)
+                return PARSED_LOST;
+
+        for (int i = 0; i < RESP_LINES && at + RESP_LINE_MAX <= end; i++) {
+                __u64 word = window_word(w, at);
+
+                length = resp_line(word, &number);
+                if (length == 0)
+                        break;
+
+                if (p->state == RESP_START && word >> 56 == '*' && number > 0) {
+                        p->index = 0;
+                        p->flags &= RESP_QUIET;
+                        p->left = number;
+                        p->state = RESP_ARGUMENT;
+                        at += length;
+                        continue;
+                }
+
+                /* No command of three letters means anything to us, unless it is left out */
+                if (p->state != RESP_ARGUMENT || word >> 56 != '$' || at + length + number + 2 > end)
+                        break;
+                at += length;
+                if (resp_is_word(p, number) && (p->index > 0 || number > 3 || how & PROTOCOL_NAMES)) {
+                        named = p->index == 0 && how & PROTOCOL_NAMES;
+                        p->word = resp_capitals(window_word(w, at));
+                        if (number < RESP_WORD_MAX)
+                                p->word >>= 8 * (RESP_WORD_MAX - number);
+                        p->number = number;
+                        resp_question_word(p);
+                        if (named) {
+                                p->skip = number + 1;
+                                p->state = RESP_AFTER;
+                                return PARSED(PARSED_NAMED, window_skip(p, at, end) - from, 0);
+                        }
+                }
+                at += number + 2;
+                meaning = resp_question_after(p, window_byte(w, at - 1));
+                if (meaning != 0)
+                        return PARSED(meaning, at - from, 0);
+        }
+        if (at > from)
+                return PARSED(0, at - from, 0);
+
+        meaning = resp_question_byte(p, window_byte(w, from), how);
+        return PARSED(meaning, window_skip(p, from + 1, end) - from, 0);
+}
+
+/* One value is complete. */
+static inline __attribute__((always_inline)) __u32 resp_answer_value(struct parser *p) {
+        p->state = RESP_ARGUMENT;
+        if (--p->left > 0)
+                return 0;
+        p->state = RESP_START;
+        return PARSED_END | (p->flags & RESP_PUSH ? PARSED_NOTHING : 0);
+}
+
+PARSER_FUNCTION __u32 resp_answer_byte(struct parser *p, __u32 byte) {
+        __u64 n;
+
+        if (!p)
+                return PARSED_LOST;
+
+        switch (p->state) {
+
+        case RESP_START:
+                p->left = 1;
+                p->flags = byte == '>' ? RESP_PUSH : 0;
+                /* fall through: to its type */
+                __attribute__((fallthrough));
+
+        case RESP_ARGUMENT:
+                p->number = 0;
+                p->flags &= ~RESP_LINE_FLAGS;
+                switch (byte) {
+
+                case '+': case '-': case ':': case ',': case '#': case '(': case '_':
+                        p->state = RESP_LINE;
+                        return 0;
+
+                case '$': case '=': case '!':
+                        p->flags |= RESP_STRING;
+                        break;
+
+                case '%':
+                        p->flags |= RESP_PAIRS;
+                        break;
+
+                case '|':
+                        p->flags |= RESP_PAIRS | RESP_ATTRIBUTE;
+                        break;
+
+                case '*': case '~': case '>':
+                        break;
+
+                default:
+                        return PARSED_LOST;
+                }
+                p->state = RESP_COUNT;
+                return 0;
+
+        case RESP_COUNT:
+                if (byte != '\n' || !(p->flags & RESP_DIGITS))
+                        return resp_number_byte(p, byte);
+                if (p->flags & RESP_NEGATIVE) /* null */
+                        return resp_answer_value(p);
+                if (p->flags & RESP_STRING) {
+                        p->skip = p->number + 1;
+                        p->state = RESP_AFTER;
+                        return 0;
+                }
+                n = (__u64) p->left + ((__u64) p->number << !!(p->flags & RESP_PAIRS)) + !!(p->flags & RESP_ATTRIBUTE);
+                if (n > RESP_NUMBER_MAX)
+                        return PARSED_LOST;
+                p->left = n;
+                return resp_answer_value(p);
+
+        case RESP_AFTER:
+                return byte == '\n' ? resp_answer_value(p) : PARSED_LOST;
+
+        case RESP_LINE:
+                return byte == '\n' ? resp_answer_value(p) : 0;
+        }
+
+        return PARSED_LOST;
+}
+
+/* The most frequent answers as a whole: "+OK", nothing, strings of less than 1000 bytes. The rest byte by byte. */
+PARSER_FUNCTION __u32 resp_answer_step(struct parser *p, const struct window *w, __u32 from, __u32 end, __u32 how) {
+        __u32 number, length, meaning;
+        __u64 word;
+
+        if (!p || !w || from >= end || end > WINDOW_SIZE)
+                return PARSED_LOST;
+
+        /* What comes behind the answer to SYNC looks like answers, and is none. Where it begins does not matter: nothing is asked
+         * any more, unless it is an error */
+        if (how & PROTOCOL_TUNNEL && p->state == RESP_START && window_byte(w, from) != '-')
+                return PARSED(PARSED_END | PARSED_TUNNEL, 1U, 0);
+
+        if (p->state == RESP_START && from + 5 <= end) {
+                word = window_word(w, from);
+                if (word >> 24 == WORD_OF("+OK\r\n", 5) || word >> 24 == WORD_OF("$-1\r\n", 5)) {
+                        p->flags = 0;
+                        return PARSED(PARSED_END, 5, 0);
+                }
+
+                length = word >> 56 == '$' && from + RESP_LINE_MAX <= end ? resp_line(word, &number) : 0;
+                if (length > 0) {
+                        p->left = 1;
+                        p->flags = 0;
+                        p->skip = number + 1;
+                        p->state = RESP_AFTER;
+                        return PARSED(0, window_skip(p, from + length, end) - from, 0);
+                }
+        }
+
+        meaning = resp_answer_byte(p, window_byte(w, from));
+        return PARSED(meaning, window_skip(p, from + 1, end) - from, 0);
+}

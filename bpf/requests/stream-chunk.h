@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* The way of a piece of a stream through a parser, window by window. Where its bytes are loaded from is the caller's. */
+
+#include "maps.h"
+#include "pipeline.h"
+
+/* No piece is larger: what skb->len and a TCP window allow at once (BIG TCP) */
+#define PIECE_MAX (1U << 20)
+
+/* A piece of a stream on its way through a parser, window by window. */
+struct feed {
+        struct talk_piece piece;
+        __u32 at;               /* the next byte … */
+        __u32 end;              /* … of this many */
+        __u32 window_begin;     /* what the window shows of it */
+        __u32 window_end;
+};
+
+/* The place of a piece of so many bytes, in the connection's memory: what the verifier knows of places on the stack makes each round of a
+ * loop another one to it. */
+static __always_inline struct feed* feed_begin(struct talk *t, __u32 end) {
+        struct feed *f = (struct feed*) t->work;
+
+        _Static_assert(sizeof(*f) <= sizeof(t->work), "no room for the place of a piece");
+        __builtin_memset(f, 0, sizeof(*f));
+        f->end = end;
+        return f;
+}
+
+/* Takes what is skipped out of the way. False: there is no byte left. */
+static __always_inline bool feed_skip(struct feed *f, struct parser *p) {
+        if (p->skip > 0)
+                f->at = window_skip(p, f->at, f->end);
+        return f->at < f->end;
+}
+
+/* Moves the window, if it must be. Returns how much is to be loaded into it: 0 … WINDOW_SIZE. */
+static __always_inline __u32 feed_move(struct feed *f, const struct talk *t, const struct parser *p) {
+        if (f->at < f->window_end)
+                return 0;
+        f->window_begin = f->at;
+        if (protocol_is_blind(t->protocol, p)) {
+                f->window_end = f->at + 1;
+                return 0;
+        }
+        f->window_end = f->end - f->at > WINDOW_SIZE ? f->at + WINDOW_SIZE : f->end;
+        return f->window_end - f->window_begin;
+}
+
+/* What of the window there is to take. */
+static __always_inline __u64 feed_window(const struct feed *f) {
+        return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
+}
+
+/* Whether some questions of a unit are left out by their names. */
+static __always_inline bool names_are_wanted(const struct qos_owner *owner) {
+        const struct qos_filter *filter = bpf_map_lookup_elem(&filters, &owner->slot);
+
+        return filter && filter->names && filter->generation == owner->generation;
+}
+
+/* Whether questions of this name are left out of a unit's figures. */
+static __always_inline bool name_is_excluded(const struct qos_owner *owner, __u32 kind, __u64 name) {
+        struct qos_exclude exclude = { .owner = *owner, .name = name, .kind = kind };
+
+        return bpf_map_lookup_elem(&excludes, &exclude) != NULL;
+}
+
+/* The question that is being read has got a name. Apart, for the room that this takes on the stack. */
+__attribute__((noinline, weak)) int question_look_up(struct talk *t, const struct qos_owner *owner) {
+        __u32 kind;
+        __u64 name;
+
+        if (!t || !owner)
+                return 0;
+        name = protocol_name(t->protocol, &t->in, &kind);
+        if (name_is_excluded(owner, kind, name))
+                t->flags |= TALK_EXCLUDES;
+        return 0;
+}
+
+/* How often the protocol of a connection is looked for, each time at the beginning of a question: a first one of a single
+ * byte tells nothing, and one that was open before the attach may be in the middle of something. */
+#define TRIES_MAX 4

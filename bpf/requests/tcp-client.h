@@ -1,0 +1,677 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* The other role: the unit asks. Servers that ask nobody pay for nothing of it. */
+
+#include "tcp-transmit.h"
+#include "tls-conn.h"
+#include "tcp-segment.h"
+
+/* connect() was called on the socket, perhaps not for the first time. */
+static __always_inline void client_begins(struct sock *sk, struct conn *c, const struct qos_owner *owner) {
+        struct exchange x = {};
+
+        bpf_spin_lock(&c->lock);
+        c->x = x;
+        c->x.flags = EXCHANGE_FRESH;
+        c->tries = 0;
+        bpf_spin_unlock(&c->lock);
+        conn_move(sk, c, owner);
+}
+
+/* The first of what is asked leaves, and not more of it */
+#define CLIENT_ASKS (1ULL << 32)
+/* … and there is an answer that was not read */
+#define CLIENT_UNREAD (1ULL << 33)
+
+enum client_says {
+        CLIENT_SAYS_NOTHING,
+        CLIENT_SAYS_QUESTION,
+        CLIENT_SAYS_AGAIN,      /* … and the peer has acknowledged all before it */
+        CLIENT_SAYS_FAREWELL,   /* … perhaps (EXCHANGE_FAREWELL) */
+        CLIENT_SAYS_LAST_FAREWELL, /* … also of what was asked before */
+};
+
+/* Whole frames of HTTP/2 that ask for nothing: what keeps a connection going comes in one, or in two. */
+#define CLIENT_FRAMES_MAX 4
+static __attribute__((noinline)) int client_says_frames(struct __sk_buff *skb, __u32 offset, __u32 length) {
+        if (!skb)
+                return 0;
+        for (int i = 0; i < CLIENT_FRAMES_MAX && length >= H2_HEADER_SIZE; i++) {
+                __u64 header = 0;
+                __u32 type, size;
+
+                if (bpf_skb_load_bytes(skb, offset, &header, sizeof(header)) < 0)
+                        return 0;
+                type = header >> 24 & 0xff;
+                size = H2_HEADER_SIZE + ((header & 0xff) << 16 | (header >> 8 & 0xff) << 8 | (header >> 16 & 0xff));
+                if (size > length || (type != H2_RST_STREAM && type != H2_SETTINGS && type != H2_PING && type != H2_GOAWAY && type != H2_WINDOW_UPDATE))
+                        return 0;
+                offset += size;
+                length -= size;
+        }
+        return length == 0;
+}
+
+/* What a segment is; acknowledged: all before it; muxed: in HTTP/2. */
+static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 offset, __u32 length, bool acknowledged, bool muxed) {
+        __u64 bytes = 0;
+        __u32 says;
+
+        if (!skb || (muxed && client_says_frames(skb, offset, length)))
+                return CLIENT_SAYS_NOTHING;
+        if (length >= TLS_HEADER_SIZE && length <= TLS_FAREWELL_MAX)
+                (void) bpf_skb_load_bytes(skb, offset, &bytes, TLS_HEADER_SIZE);
+        says = exchange_look(length) > 0 ? segment_says(skb, offset, length) : 0;
+        if (says & SEGMENT_REMARK || tls_is_farewell(bytes, length))
+                return CLIENT_SAYS_NOTHING;
+        if (says & SEGMENT_FAREWELL)
+                return says & SEGMENT_LAST_FAREWELL ? CLIENT_SAYS_LAST_FAREWELL : CLIENT_SAYS_FAREWELL;
+        return acknowledged ? CLIENT_SAYS_AGAIN : CLIENT_SAYS_QUESTION;
+}
+
+/* All of it apart: servers that ask nobody do not pay for it. tcp: where the segment ends, and snd_nxt. Returns how much leaves. */
+static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos_unit *u, __u64 tcp, __u32 says, __u64 now) {
+        struct exchange_effect effect = {};
+        __u64 begins = 0;
+        struct place p;
+        __u32 bytes;
+
+        if (!c || !u)
+                return 0;
+
+        bpf_spin_lock(&c->lock);
+        bytes = exchange_leave(&c->x, tcp >> 32, tcp);
+        if (bytes > 0 && says != CLIENT_SAYS_NOTHING) {
+                c->x.flags &= ~EXCHANGE_FAREWELL;
+                if (says == CLIENT_SAYS_LAST_FAREWELL || (says == CLIENT_SAYS_FAREWELL && c->x.open_at == 0))
+                        c->x.flags |= EXCHANGE_FAREWELL;
+                if (c->x.state != EXCHANGE_ASKED)
+                        begins = CLIENT_ASKS;
+                exchange_note_part(&c->x, now, c->x.read_at, bytes, says == CLIENT_SAYS_AGAIN);
+                if (says == CLIENT_SAYS_AGAIN)
+                        exchange_ask_again(&c->x, now, &effect);
+                else
+                        exchange_ask(&c->x, now, &effect);
+        } else if (bytes > 0 && c->x.state == EXCHANGE_ANSWERING && !(c->x.flags & EXCHANGE_MUXED))
+                c->x.state = EXCHANGE_IDLE; /* who says that has had its answer, what comes now is a stream */
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = bytes > 0 ? place_get(u, &p) : NULL;
+        if (!u)
+                return 0;
+
+        window_enter(u, now);
+        share_sum(u, p.share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes);
+        share_apply(u, p.share, &effect);
+        return bytes | begins;
+}
+
+/* Is it an announcement of HTTP, in front of the answer ("100 Continue", "103 Early Hints")? Behind 101 there is no other one. */
+#define CLIENT_ANNOUNCED_MIN 17U        /* "HTTP/1.1 100 ", and two ends of lines */
+static __attribute__((noinline)) int client_is_announced(struct __sk_buff *skb, const struct conn *c, __u32 offset, __u32 length) {
+        __u64 bytes;
+
+        if (!skb || !c || length < CLIENT_ANNOUNCED_MIN || c->x.state != EXCHANGE_ASKED ||
+            (c->x.flags & (EXCHANGE_PARSED | EXCHANGE_PIPED)) != EXCHANGE_PARSED ||
+            bpf_skb_load_bytes(skb, offset + 5, &bytes, sizeof(bytes)) < 0)
+                return 0;
+        bytes = bpf_be64_to_cpu(bytes);
+        return bytes >> 16 == WORD_OF("1.1 10", 6) && (bytes >> 8 & 0xff) != '1' && (bytes & 0xff) == ' ';
+}
+
+/* It comes: bytes, and the question is open still. end: of the segment. */
+static __attribute__((noinline)) int client_hears_announcement(struct conn *c, struct qos_unit *u, const struct tcp_sock *tp, __u32 end) {
+        __u64 now = bpf_ktime_get_ns();
+        struct exchange_effect effect = {};
+        __u32 rcv_nxt, window_end, done;
+        struct place p;
+
+        if (!c || !u || !tp)
+                return 0;
+        rcv_nxt = tp->rcv_nxt;
+        window_end = tp->rcv_wup + tp->rcv_wnd;
+        bpf_spin_lock(&c->lock);
+        done = c->x.flags & EXCHANGE_DONE;
+        c->x.flags |= EXCHANGE_DONE;
+        exchange_hear(&c->x, now, end, rcv_nxt, window_end, &effect);
+        c->x.flags = (c->x.flags & ~EXCHANGE_DONE) | done;
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        if (!u)
+                return 0;
+        window_enter(u, now);
+        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+        return zero();
+}
+
+static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit *u, __u64 segment, __u64 tcp, __u64 now) {
+        struct exchange_effect effect = {};
+        struct booking book = { .now = now };
+        __u32 seq = segment >> 32;
+        struct place p;
+
+        if (!c || !u)
+                return 0;
+
+        bpf_spin_lock(&c->lock);
+        book.n = exchange_hear(&c->x, now, seq + (__u32) segment, tcp >> 32, tcp, &effect);
+        book.first_at = c->x.flags & EXCHANGE_WAITS ? 0 : c->x.first_at;
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        if (!u)
+                return 0;
+
+        window_enter(u, now);
+        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+        book.share = p.share;
+        book.before = effect.grown_from;
+        if (effect.begun)
+                row_book(u, &book);
+        else if (effect.grown)
+                row_book_more(u, &book);
+        share_apply(u, p.share, &effect);
+        return effect.begun && (p.share & SHARE_ROW) == QOS_ROW_PEERS_REST;
+}
+
+/* The peer has no row, and has just answered: perhaps it has one by now, or earns one. */
+static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct conn *c, struct qos_unit *u, __u64 now) {
+        struct qos_address a = {};
+        __u64 row;
+
+        if (!sk || !c || !u)
+                return 0;
+        sock_remote(sk, &a);
+        row = row_find(u, &a, QOS_ROW_PEER);
+        if (row == QOS_ROW_PEERS_REST)
+                row = peer_challenge(u, &a, c->x.flags & EXCHANGE_WAITS ? 0 : exchange_between(c->x.first_at, now), now);
+        if (row == 0)
+                return 0;
+
+        GRID_BOUND(row, QOS_ROWS + 1);
+        row |= SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
+        bpf_spin_lock(&c->lock);
+        if (c->in_flight == 0)
+                c->share = row;
+        bpf_spin_unlock(&c->lock);
+        return 0;
+}
+
+/* What the end of a connection with a question open, or of an attempt to connect, says about the peer. where: up to which position the unit
+ * has read, and the new state. */
+static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit *u, __u32 error, __u32 old_state, __u64 where) {
+        __u32 copied = where >> 32, new_state = where, cell, asked;
+        struct exchange_effect effect = {};
+        bool unread, missed;
+        struct place p;
+
+        if (!c || !u)
+                return 0;
+
+        bpf_spin_lock(&c->lock);
+        /* It has read more than was seen: which answers these were is not known */
+        missed = c->x.flags & EXCHANGE_PIPED && exchange_distance(copied, c->x.read_end) > 0;
+        unread = new_state == TCP_CLOSE_WAIT && c->x.flags & EXCHANGE_PIPED && c->x.n_marks > 0;
+        asked = c->x.asked;
+        if (!unread) {
+                exchange_ask_none(&c->x, &effect);
+                if (c->x.flags & EXCHANGE_UNCERTAIN)
+                        exchange_shut(&c->x, &effect);
+                exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
+        }
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        /* What came before the end is answered when it is read, see client_has_read() */
+        if (unread)
+                return 0;
+        if (!effect.unanswered && effect.in_flight == 0 && old_state != TCP_SYN_SENT)
+                return 0;
+
+        if (error == ETIMEDOUT)
+                cell = QOS_ROW_ERRORS_TIMEOUT;
+        else if (error != 0 || new_state == TCP_CLOSE_WAIT)
+                cell = QOS_ROW_ERRORS_RESET;
+        else
+                cell = QOS_ROW_CLIENT_ABORTS; /* the unit gave up */
+
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
+        window_enter(u, bpf_ktime_get_ns());
+        if (missed)
+                window_count(u, QOS_CELL_DROPS, asked);
+        else if (p.share & SHARE_ROW && (effect.unanswered || old_state == TCP_SYN_SENT))
+                row_count(row_get(u, p.share & SHARE_ROW), cell, 1);
+        share_apply(u, p.share, &effect);
+        return 0;
+}
+
+/* ---- several questions at once ---- */
+
+/* Of a peer whose protocol is parsed: counts the questions in the last bytes of what leaves. Returns 1: that is not understood.
+ * Walked by the verifier by itself. */
+__attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct talk *t, __u32 bytes) {
+        __u32 offset, n;
+        struct feed *f;
+
+        if (!skb || !t || bytes > skb->len)
+                return 0;
+        f = feed_begin(t, bytes);
+        offset = skb->len - bytes;
+        t->times.names = 0;
+        while (!f->piece.lost && feed_skip(f, &t->in) && can_loop) {
+                n = feed_move(f, t, &t->in);
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_skb_load_bytes(skb, offset + f->window_begin, t->window.bytes, n) < 0)
+                        f->piece.lost = 1;
+                else
+                        f->at += talk_question_bytes(t, feed_window(f), &t->times, 0, &f->piece);
+        }
+        return f->piece.lost;
+}
+
+/* What client_counts() has found: */
+#define CLIENT_PARSED 1
+#define CLIENT_MUXED 2
+#define CLIENT_OVERLAPS 4
+#define CLIENT_NOTHING 8        /* what leaves asks for nothing */
+#define CLIENT_ENDS 16          /* behind that nothing is asked any more */
+#define CLIENT_PIPES 32         /* several questions are open, whose answers can be told apart */
+#define CLIENT_WAITS 64         /* the newest asks the peer to wait, or to speak when it likes */
+
+/* TLS, with ClientHello or later: unless that shows that it is not, the connection may be HTTP/2, which ends with a message that is not answered (GOAWAY) and
+ * cannot be told from a request. offset: of what leaves in the packet. */
+static __attribute__((noinline)) int client_begins_tls(struct __sk_buff *skb, struct conn *c, __u32 offset) {
+        struct bpf_dynptr data;
+
+        if (!skb || !c || bpf_dynptr_from_skb(skb, 0, &data) < 0 || offer_is_plain(&data, offset, skb->len))
+                return 0;
+        bpf_spin_lock(&c->lock);
+        c->x.flags |= EXCHANGE_UNCERTAIN;
+        bpf_spin_unlock(&c->lock);
+        return zero();
+}
+
+/* Apart, as client_counts() has calls in it for which there is no room on the stack otherwise. found: how many questions, and how many
+ * of them were asked while another was open, unless their answers are told apart. */
+static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_unit *u, __u64 found, __u32 what, __u32 rcv_nxt) {
+        __u32 asked = found >> 32, bundled = found;
+        struct exchange_effect effect = { .overlap = !!(what & CLIENT_OVERLAPS) };
+        __u64 now = bpf_ktime_get_ns();
+        struct place p;
+
+        if (!c || !u)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        if (what & CLIENT_PARSED) {
+                c->x.flags = (c->x.flags & ~EXCHANGE_WAITS) | EXCHANGE_PARSED | (what & CLIENT_WAITS ? EXCHANGE_WAITS : 0);
+                exchange_ask_more(&c->x, now, asked, &effect);
+        } else
+                c->x.flags &= ~(EXCHANGE_PARSED | EXCHANGE_PIPED | EXCHANGE_WAITS);
+        if (what & CLIENT_PIPES) {
+                exchange_pipe(&c->x, rcv_nxt);
+                if (c->x.flags & EXCHANGE_PIPED)
+                        bundled = 0;
+        }
+        if (what & CLIENT_MUXED)
+                c->x.flags |= EXCHANGE_MUXED;
+        if (what & (CLIENT_NOTHING | CLIENT_ENDS)) {
+                exchange_ask_none(&c->x, &effect);
+                exchange_shut(&c->x, &effect);
+                c->x.state = EXCHANGE_IDLE;
+        }
+        if (what & CLIENT_ENDS) {
+                c->x.flags |= EXCHANGE_DONE;
+                c->tries = TRIES_MAX;
+        }
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+
+        if (!effect.overlap && effect.in_flight == 0 && bundled == 0)
+                return 0;
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
+        share_apply(u, p.share, &effect);
+        if (p.share & SHARE_ROW)
+                row_count(row_get(u, p.share & SHARE_ROW), QOS_ROW_BUNDLED, bundled);
+        return zero() + 1;
+}
+
+/* Who asks more than one thing at once gets more than one answer, of which nobody here knows where the one ends and the other begins.
+ * They count, and how long each took is not known. Where even how many they are is not, that is said. */
+static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
+                                                   __u64 left) {
+        bool unread = left & CLIENT_UNREAD, muxed, overlap = false;
+        __u32 bytes = left, protocol, asked = 0, bundled = 0, pipes = 0, rcv_nxt = 0;
+        struct talk *t = NULL;
+
+        if (!skb || !sk || !c || !u)
+                return 0;
+        if (bytes > skb->len)
+                return 0;
+        muxed = c->x.flags & EXCHANGE_MUXED;
+        if (c->x.flags & EXCHANGE_PARSED)
+                t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        if (!t && !muxed) {
+                __u64 first = 0;
+                __u32 n = bytes < sizeof(first) ? bytes : sizeof(first);
+
+                if (!(left & CLIENT_ASKS) || n == 0)
+                        return 0;
+                GRID_BOUND(n, sizeof(first) + 1);
+                if (n == 0 || bpf_skb_load_bytes(skb, skb->len - bytes, &first, n) < 0)
+                        return 0;
+                protocol = protocol_detect(first, n);
+                muxed = h2_detect(first, n) ||
+                        (protocol == PROTOCOL_PLAIN && !(c->x.flags & EXCHANGE_FRESH) && h2_detect_late(first, n));
+                t = protocol != PROTOCOL_PLAIN ? bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
+                if (!t && !muxed) {
+                        if (protocol != PROTOCOL_PLAIN)
+                                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                        else if (tls_is_greeting(first, n) || (!(c->x.flags & EXCHANGE_FRESH) && tls_detect(first, n)))
+                                client_begins_tls(skb, c, skb->len - bytes);
+                        c->tries = protocol != PROTOCOL_PLAIN ? TRIES_MAX : c->tries + 1;
+                        if (exchange_is_ssh(first)) {
+                                bpf_spin_lock(&c->lock);
+                                c->x.flags |= EXCHANGE_SESSION;
+                                bpf_spin_unlock(&c->lock);
+                        }
+                        return 0;
+                }
+                if (t)
+                        talk_begin(t, protocol, 0, 0);
+                unread = false;
+        } else if (t && left & CLIENT_ASKS) {
+                /* It is a replica: what it says now nobody answers */
+                if (t->protocol == PROTOCOL_REDIS && t->flags & TALK_TUNNEL)
+                        return client_notes(c, u, 0, CLIENT_ENDS, 0);
+                talk_forget(t);
+        } else
+                unread = false;
+
+        if (t) {
+                asked = t->asked;
+                t->times.came_at = c->x.read_at;
+                if (client_parse(skb, t, bytes)) {
+                        c->tries = TRIES_MAX;
+                        overlap = true;
+                        t = NULL;
+                }
+        }
+        if (t) {
+                bundled = t->asked > 1 ? t->asked - (asked > 1 ? asked : 0) : unread;
+                asked = t->asked - asked;
+        }
+
+        if (muxed && left & CLIENT_ASKS)
+                overlap = true; /* of HTTP/2 any may be many */
+        /* Where there are more of them than have times of their own, or the peer speaks unasked, they are not told apart */
+        if (t && t->asked > 1 && t->n_groups < TALK_GROUPS && !(t->flags & (TALK_PUSHES | TALK_TUNNEL))) {
+                struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+
+                if (tp) {
+                        pipes = CLIENT_PIPES;
+                        rcv_nxt = tp->rcv_nxt;
+                }
+        }
+        return client_notes(c, u, (__u64) asked << 32 | bundled,
+                            (t ? CLIENT_PARSED : 0) | (overlap ? CLIENT_OVERLAPS : 0) | (muxed ? CLIENT_MUXED : 0) | pipes |
+                            (t && t->asked == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0) |
+                            (t && (t->flags & TALK_PUSHES || (t->n_groups > 0 && talk_newest(t)->waits)) ? CLIENT_WAITS : 0), rcv_nxt);
+}
+
+/* ---- their answers (EXCHANGE_PIPED) ---- */
+
+/* A piece of the answers on its way through the parser, passed by its address as the place of feed_begin(). */
+struct client_piece {
+        struct feed f;          /* end: of what came at the same time */
+        __u32 offset;           /* of the piece in the buffer … */
+        __u32 copied;           /* … in the stream */
+        __u32 end;              /* of all of it */
+        __u32 mark;             /* which of the arrivals (struct talk_times) it is in */
+        __u32 begun;            /* answers, so far */
+};
+
+#define ANSWERED_MORE (1U << 31)        /* it begins with the rest of an answer before */
+#define ANSWERED_UNSURE (1U << 30)      /* when it came is not known any more */
+#define ANSWERED_MAX (ANSWERED_UNSURE - 1)
+
+/* What is booked of an answer that grows: what it was, which was booked then, and what it is now. */
+__attribute__((noinline, weak)) int client_grows(struct qos_unit *u, const struct booking *b, __u64 was, __u64 is) {
+        if (!u || !b || !(b->share & SHARE_ROW))
+                return 0;
+        row_move(row_get(u, b->share & SHARE_ROW), b->before, was, b->now, is);
+        return 0;
+}
+
+/* Answers to so many questions of one group begin in what came at this time; 0: no question is open. */
+__attribute__((noinline, weak)) __u32 client_hears_group(struct talk *t, struct qos_unit *u, struct booking *b, __u32 n, __u64 at) {
+        struct talk_group group;
+
+        if (!t || !u || !b)
+                return 0;
+        b->n = talk_answer(t, n, &group);
+        if (b->n == 0)
+                return 0;
+        /* It is booked now, with the time that it had taken when it came */
+        b->last_at = group.first_at;
+        b->first_at = group.waits ? 0 : b->now - exchange_between(group.first_at, at);
+        row_book(u, b);
+        return b->n;
+}
+
+/* Where the answers of a connection are booked: t->work is prepared for that. */
+static __always_inline void client_book_begin(struct talk *t, __u32 share) {
+        struct booking *book = (struct booking*) t->work;
+
+        _Static_assert(sizeof(*book) <= sizeof(t->work), "no room for what is booked");
+        __builtin_memset(book, 0, sizeof(*book));
+        book->share = share;
+}
+
+/* What came at this time was read, and answers to so many questions begin in it: books them, and returns how many. In struct exchange: first_at, when the
+ * question was asked whose answer began last; last_at, when the newest part of that came; last_out_at, when that was booked. Under the
+ * socket's own lock these are nobody else's. Walked by the verifier by itself. */
+__attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qos_unit *u, struct talk *t, __u64 at, __u32 found) {
+        __u32 left = found & ANSWERED_MAX, n = 0, taken;
+        struct booking *book;
+
+        if (!x || !u || !t)
+                return 0;
+        book = (struct booking*) t->work;
+        book->now = bpf_ktime_get_ns();
+        window_enter(u, book->now);
+
+        book->before = x->last_out_at;
+        if (found & ANSWERED_MORE && at > x->last_at) {
+                client_grows(u, book, exchange_between(x->first_at, x->last_at), exchange_between(x->first_at, at));
+                x->last_at = at;
+                x->last_out_at = book->now;
+        }
+        while (left > 0 && can_loop) {
+                taken = client_hears_group(t, u, book, left, at);
+                if (taken == 0)
+                        break;
+                left -= taken < left ? taken : left;
+                n += taken;
+        }
+        if (n == 0)
+                return 0;
+        x->first_at = book->last_at;
+        x->last_at = at;
+        x->last_out_at = book->now;
+        if (found & ANSWERED_UNSURE && book->share & SHARE_ROW)
+                row_count(row_get(u, book->share & SHARE_ROW), QOS_ROW_BUNDLED, n);
+        return n;
+}
+
+/* So many questions are not in flight any more. */
+static __attribute__((noinline)) int client_is_answered(struct conn *c, struct qos_unit *u, __u32 n) {
+        struct exchange_effect effect = {};
+        struct place p;
+
+        if (!c || !u || n == 0)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        exchange_piped(&c->x, n, &effect);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = place_get(u, &p);
+        if (u)
+                share_apply(u, p.share, &effect);
+        return zero() + 1;
+}
+
+/* What came at the same time, or a window of it. Returns 1: that was the last. */
+static __always_inline int client_answer_step(struct bpf_dynptr *data, struct exchange *x, struct talk *t, struct qos_unit *u,
+                                              struct client_piece *a) {
+        struct feed *f = &a->f;
+        struct exchange_marks *marks = &t->times.marks;
+        __u64 mark = a->mark, at = 0;
+        __u32 n, from = f->at, found = 0;
+
+        GRID_BOUND(mark, EXCHANGE_MARKS);
+        if (f->at >= a->end)
+                return 1;
+        f->end = a->end;
+        if (a->mark < marks->n && a->mark < EXCHANGE_MARKS) {
+                n = marks->end[mark] - a->copied;
+                if ((__s32) (n - f->at) <= 0) {
+                        a->mark++;
+                        return 0;
+                }
+                if (n < f->end)
+                        f->end = n;
+                at = marks->at[mark];
+                if (a->mark == marks->n - 1 && marks->tail_at != at)
+                        found = ANSWERED_UNSURE;
+        }
+
+        if (at == 0)
+                at = bpf_ktime_get_ns(); /* behind the last arrival that is known: it comes at this moment */
+
+        f->piece.begun = 0;
+        if (t->flags & TALK_ANSWERING)
+                found |= ANSWERED_MORE;
+        if (feed_skip(f, &t->out)) {
+                n = feed_move(f, t, &t->out);
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_dynptr_read(t->window.bytes, n, data, a->offset + f->window_begin, 0) < 0) {
+                        f->piece.lost = 1;
+                        return 1;
+                }
+                f->at += talk_answer_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+        }
+        if (f->at == from || f->piece.tunnel)
+                f->piece.lost = 1;
+        if (f->piece.begun > 0 || found & ANSWERED_MORE)
+                a->begun += client_books(x, u, t, at, found | (f->piece.begun & ANSWERED_MAX));
+        return f->piece.lost != 0;
+}
+
+/* As questions_take(). */
+__attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_trusted, struct exchange *x, struct talk *t, struct qos_unit *u,
+                                                struct client_piece *a) {
+        struct bpf_dynptr data;
+
+        if (!x || !t || !u || !a)
+                return 0;
+        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0) {
+                a->f.piece.lost = 1;
+                return 0;
+        }
+        while (!client_answer_step(&data, x, t, u, a) && can_loop)
+                ;
+        return 0;
+}
+
+/* All has been read up to this position of the stream. Apart, for the room on the stack. */
+static __attribute__((noinline)) int client_has_read(struct sock *sk, struct conn *c, struct qos_unit *u, __u32 position, bool lost) {
+        struct exchange_effect effect = {};
+        struct qos_unit *at;
+        struct place p;
+        struct talk *t;
+        bool ended;
+
+        if (!sk || !c || !u)
+                return 0;
+        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        if (!t)
+                return 0;
+        /* What was asked is answered, as far as anybody can tell, and nobody knows when */
+        if (lost) {
+                bpf_spin_lock(&c->lock);
+                p = conn_note(c, &effect);
+                bpf_spin_unlock(&c->lock);
+                at = place_get(u, &p);
+                if (at) {
+                        client_book_begin(t, p.share);
+                        client_is_answered(c, at, client_books(&c->x, at, t, bpf_ktime_get_ns(), ANSWERED_UNSURE | ANSWERED_MAX));
+                }
+        }
+
+        bpf_spin_lock(&c->lock);
+        ended = exchange_pipe_read(&c->x, position, t->out.state == 0 && !(t->flags & TALK_ANSWERING), lost, &effect);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        if (ended) {
+                __builtin_memset(&t->out, 0, sizeof(t->out));
+                talk_forget(t);
+        }
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
+        share_apply(u, p.share, &effect);
+        /* No answer grows any more in the row that it was booked in */
+        if (ended && (p.share & SHARE_ROW) == QOS_ROW_PEERS_REST)
+                client_seeks_row(sk, c, u, bpf_ktime_get_ns());
+        /* The peer has hung up behind that */
+        if (!ended && sk->__sk_common.skc_state == TCP_CLOSE_WAIT)
+                client_ends(c, u, 0, TCP_ESTABLISHED, (__u64) position << 32 | TCP_CLOSE_WAIT);
+        return zero();
+}
+
+/* What client_reads() returns, unless there is nothing new. */
+#define CLIENT_READ 1
+#define CLIENT_LOST 2
+
+/* A piece of what the unit is answered, as content_parse(). client_has_read() is to be called behind it: not in here, for the room on the
+ * stack. */
+static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied, __u64 piece) {
+        struct client_piece a = { .offset = piece >> 32, .copied = copied, .end = piece };
+        struct exchange_effect effect = {};
+        struct place p;
+        struct sock *sk;
+        struct talk *t;
+
+        if (!skb || !c || !u)
+                return 0;
+        sk = skb->sk;
+        if (!sk)
+                return 0;
+        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        if (!t)
+                return 0;
+        a.f.at = a.f.window_begin = a.f.window_end = c->x.read_end - copied;
+        if ((__s32) (a.f.at - a.end) >= 0)
+                return 0; /* looked at before (MSG_PEEK) */
+
+        bpf_spin_lock(&c->lock);
+        exchange_get_marks(&c->x, &t->times.marks);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
+        if ((__s32) a.f.at < 0)
+                a.f.piece.lost = 1; /* something was taken out another way */
+        else {
+                client_book_begin(t, p.share);
+                client_take(skb, &c->x, t, u, &a);
+                client_is_answered(c, u, a.begun);
+        }
+        return a.f.piece.lost ? CLIENT_LOST : CLIENT_READ;
+}

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* Connections on TCP: what is kept with a socket, whose it is, and how that changes. What tcp.bpf.c, which sees what happens to them,
+ * and tcp-iter.bpf.c, which goes over all there are, share. */
+
+#include "maps.h"
+#include "stream-chunk.h"
+#include "http2-conn.h"
+#include "tls-record.h"
+#include "tls-plaintext.h"
+
+enum conn_kind {
+        CONN_LISTENER = 1,
+        CONN_SERVER,            /* accepted from a listener */
+        CONN_CLIENT,            /* the unit asked for the connection */
+        CONN_OTHER,             /* nobody's */
+};
+
+/* Socket storage is charged to the application's own option memory (net.core.optmem_max, 128 KiB since 6.9, 20 KiB
+ * before): it has to stay small. */
+struct conn {
+        struct qos_owner owner;         /* one word; written under the lock */
+        struct bpf_spin_lock lock;      /* of x, and of what the unit's gauges have: arrivals come without the socket's own lock */
+        __u8 kind;                      /* enum conn_kind */
+        __u8 found;                     /* enum conn_found */
+        __u16 share;                    /* SHARE_ROW, SHARE_ALONE, and above them the generation of the row; under the lock */
+        __u32 counted;                  /* 1: in the unit's open connections */
+        __s32 in_flight;                /* so many are in the unit's gauge, and in the row's */
+        __u32 retransmits;              /* total_retrans when it was last looked at */
+        __u16 tries;                    /* how often the protocol was looked for in vain; under the socket's own lock */
+        __u16 tcp_state;                /* the last that was seen of it, the same */
+        struct exchange x;
+};
+
+/* Who reads first shows whose a connection is: */
+enum conn_found {
+        CONN_FOUND_LISTENER = 1,        /* nobody saw who opened the listener; read by nobody's task it is nobody's */
+        CONN_FOUND_OUTER,               /* a unit was attached in the one whose it was until then */
+};
+
+/* What a connection turns out to be when its bytes are looked at: */
+#define CONTENT_SEALED 1
+#define CONTENT_MUXED 2
+
+/* Clones of a listener's entry come with the connections accepted from it. */
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+        __type(key, int);
+        __type(value, struct conn);
+} conns SEC(".maps") __weak;
+
+/* Connections whose protocol is parsed. */
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct talk);
+} talks SEC(".maps") __weak;
+
+/* … in frames (HTTP/2). */
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct h2);
+} muxes SEC(".maps") __weak;
+
+/* Connections that are sealed. */
+struct seal {
+        struct tls tls;
+        struct unsealed_key key;        /* where its plaintext is; ssl 0: that is not known */
+        /* What requests_egress leaves to library_egress, which looks at the same packet next */
+        __u64 left_at;
+        __u32 left_bytes;               /* 0: nothing */
+        __u32 left_complete;
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct seal);
+} seals SEC(".maps") __weak;
+
+/* Listeners alone, so that an iterator over them is short. */
+struct {
+        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, int);
+        __type(value, struct qos_listener);
+} listeners SEC(".maps") __weak;
+
+static __always_inline void sock_remote(const struct sock *sk, struct qos_address *ret) {
+        volatile __u32 *words = (volatile __u32*) ret->address;
+
+        ret->family = sk->__sk_common.skc_family;
+        ret->port = bpf_ntohs(sk->__sk_common.skc_dport);
+        if (ret->family == AF_INET6) {
+                bpf_core_read(ret->address, sizeof(ret->address), &sk->__sk_common.skc_v6_daddr);
+                if (words[0] == 0 && words[1] == 0 && words[2] == bpf_htonl(0xffff)) {
+                        /* IPv4 through a socket for IPv6 */
+                        words[0] = words[3];
+                        words[2] = words[3] = 0;
+                        ret->family = AF_INET;
+                }
+        } else
+                words[0] = sk->__sk_common.skc_daddr;
+}
+
+/* Which row has the figures of a socket, by its address. Apart: it is asked once for each listener, and for connections
+ * older than the attach. */
+static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos_unit *u, __u32 kind, __u32 slot, __u32 generation) {
+        struct qos_owner owner = { .slot = slot, .generation = generation };
+        struct qos_address a = {};
+        __u32 row, alone = 0, found;
+
+        if (!sk || !u)
+                return 0;
+
+        if (kind == CONN_CLIENT) {
+                sock_remote(sk, &a);
+                row = row_find(u, &a, QOS_ROW_PEER);
+                alone = SHARE_ALONE;
+        } else {
+                sock_local(sk, &a);
+                /* It is being closed, its port has been given back; what it had went where it was */
+                if (a.port == 0)
+                        return 0;
+                /* Under load connections are seen before the listeners that were there at the attach are found, one after
+                 * the other. Then requests_share comes and knows better than to take each for an endpoint. Of those whose
+                 * listener is never found it is not known which one they came in at: they are the unit's alone */
+                found = kind != CONN_SERVER || row_find_listener(u, &a);
+                row = endpoint_find(u, &owner, &a, !found);
+                alone = row & SHARE_ALONE;
+                row &= SHARE_ROW;
+        }
+
+        GRID_BOUND(row, QOS_ROWS + 1);
+        return row | alone | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
+}
+
+/* Makes a fresh connection of this owner out of storage that is new, was cloned from a listener, or belonged to a unit
+ * that was detached. Of several who try, one does it and gets true. Positions in the streams are taken from the first
+ * event, or set by the caller. */
+static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *owner, __u32 kind) {
+        struct qos_owner o = *owner;
+        struct exchange x = {};
+        bool fresh;
+
+        bpf_spin_lock(&c->lock);
+        fresh = c->kind != kind || !owner_equal(&c->owner, &o);
+        if (fresh) {
+                c->owner = o;
+                c->kind = kind;
+                c->counted = 0;
+                c->in_flight = 0;
+                c->share = 0;
+                c->tries = 0;
+                c->x = x;
+        }
+        bpf_spin_unlock(&c->lock);
+        return fresh;
+}
+
+/* A connection may become another unit's at any time, or get another row (conn_move()), and what the gauges have of it goes
+ * with it. What is changed of them is therefore noted under the lock, and booked in the place that it has then. */
+struct place {
+        struct qos_owner owner;
+        __u32 share;
+};
+
+static __always_inline struct place conn_note(struct conn *c, const struct exchange_effect *effect) {
+        struct place p = { .owner = c->owner, .share = c->share };
+
+        c->in_flight += effect->in_flight;
+        return p;
+}
+
+static __attribute__((noinline)) struct qos_unit* unit_get_other(const struct qos_owner *owner) {
+        return unit_get(owner);
+}
+
+/* u: whose it was when the program began. Makes p->share what it is in the unit's map now. */
+static __always_inline struct qos_unit* place_get(struct qos_unit *u, struct place *p) {
+        if (u->generation != p->owner.generation) {
+                u = unit_get_other(&p->owner);
+                if (!u)
+                        return NULL;
+        }
+        p->share = share_now(u, p->share);
+        return u;
+}
+
+/* The same without other business under the lock. */
+static __attribute__((noinline)) int conn_apply(struct conn *c, struct qos_unit *u, const struct exchange_effect *effect, __u64 now) {
+        struct place p;
+
+        if (!c || !u || !effect)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        p = conn_note(c, effect);
+        bpf_spin_unlock(&c->lock);
+
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
+        window_enter(u, now);
+        share_apply(u, p.share, effect);
+        return 0;
+}
+
+static __always_inline void conn_count(struct conn *c, struct qos_unit *u, bool open) {
+        struct qos_owner owner;
+        bool changed;
+
+        bpf_spin_lock(&c->lock);
+        changed = c->counted != open;
+        c->counted = open;
+        owner = c->owner;
+        bpf_spin_unlock(&c->lock);
+
+        u = !changed ? NULL : u->generation == owner.generation ? u : unit_get_other(&owner);
+        if (!u)
+                return;
+        window_enter(u, bpf_ktime_get_ns());
+        if (open)
+                __sync_fetch_and_add(&u->opened, 1); /* first, see window_reconcile() */
+        __sync_fetch_and_add(&u->open, open ? 1 : -1);
+}
+
+static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, __u32 share, __s32 in_flight, __s32 open) {
+        struct exchange_effect effect = { .in_flight = in_flight };
+        struct qos_unit *u;
+
+        if (!owner)
+                return 0;
+        u = unit_get(owner);
+        if (!u)
+                return 0;
+        window_enter(u, bpf_ktime_get_ns());
+        share_apply(u, share_now(u, share), &effect);
+        if (open > 0)
+                __sync_fetch_and_add(&u->opened, open);
+        __sync_fetch_and_add(&u->open, open);
+        return 0;
+}
+
+/* Makes a connection or a listener that of another unit; of nobody where to is {}. Of the same, it gets the row that it should
+ * have by now. */
+static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, const struct qos_owner *to) {
+        struct qos_owner from, owner;
+        __u32 share = 0, before;
+        __s32 in_flight, open;
+        struct qos_unit *u;
+
+        if (!sk || !c || !to)
+                return 0;
+        owner = *to;
+        u = unit_get(&owner);
+        if (u)
+                share = sock_find_share(sk, u, c->kind, owner.slot, owner.generation);
+
+        bpf_spin_lock(&c->lock);
+        from = c->owner;
+        before = c->share;
+        c->owner = owner;
+        c->share = share;
+        in_flight = c->in_flight;
+        open = c->counted;
+        if (owner.generation == 0) {
+                c->kind = CONN_OTHER;
+                c->in_flight = 0;
+                c->counted = 0;
+        }
+        bpf_spin_unlock(&c->lock);
+
+        if (in_flight != 0 || open != 0) {
+                gauges_add(&owner, share, in_flight, open);
+                gauges_add(&from, before, -in_flight, -open);
+        }
+        return 0;
+}
+
+/* Makes the entry that came from the listener that of the connection, whatever is seen of it first: the end of the
+ * handshake, or a segment on another CPU that overtakes it, or all that there is where inet_sock_set_state is not watched.
+ * begin: of the stream. What lies between it and rcv_nxt came with the handshake (fast open), or while we were at it. */
+static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit *u, struct tcp_sock *tp, __u32 begin,
+                                                 __u64 now) {
+        struct exchange_effect effect = {};
+        __u32 end, snd_nxt, retransmits;
+        struct place p;
+        struct exchange x = {};
+        bool mptcp;
+
+        if (!c || !u || !tp)
+                return 0;
+        end = tp->rcv_nxt;
+        snd_nxt = tp->snd_nxt;
+        retransmits = tp->total_retrans; /* SYN-ACKs */
+        mptcp = bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp;
+
+        bpf_spin_lock(&c->lock);
+        if (c->kind == CONN_LISTENER) {
+                c->kind = CONN_SERVER;
+                c->counted = 0;
+                c->in_flight = 0;
+                c->tries = 0;
+                c->retransmits = retransmits;
+                c->x = x;
+                exchange_begin(&c->x, begin, begin, snd_nxt);
+                c->x.flags |= EXCHANGE_FRESH;
+                /* The application reads from another socket, which gathers what several connections bring: nothing tells when */
+                if (mptcp)
+                        c->x.flags |= EXCHANGE_DONE | EXCHANGE_UNREAD;
+                if (end != begin)
+                        exchange_arrive(&c->x, now, begin, end, begin, end, &effect);
+        }
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+
+        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        if (u) {
+                window_enter(u, now);
+                share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+                share_apply(u, p.share, &effect);
+        }
+        return 0;
+}
+
+/* A connection of a listener that was found and not seen being opened (the service manager opens them for others, and one
+ * socket may be passed to several services), or one that was an outer unit's before another was attached in it, and is in no
+ * table of open files: the unit that reads first has it. Returns that, NULL: none. */
+static __always_inline struct qos_unit* conn_claim(struct sock *sk, struct conn *c, struct qos_unit *u) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        struct qos_owner owner = {}, none = {};
+        struct qos_unit *to = NULL;
+        bool outer = c->found == CONN_FOUND_OUTER;
+
+        c->found = 0;
+        if (task_owner(&owner)) {
+                if (owner.generation == u->generation)
+                        return u;
+                to = unit_get(&owner);
+        } else if (task->flags & PF_KTHREAD)
+                return u; /* on behalf of whoever gave it the socket */
+        if (!to && outer)
+                return u;
+
+        conn_move(sk, c, to ? &owner : &none);
+        return to;
+}
+
+/* Only accepted sockets have a backlog limit: it is the listener's, copied with the rest of it. One that asked for the
+ * connection never had listen() called on it. */
+static __always_inline __u32 sock_kind(const struct sock *sk) {
+        return sk->sk_max_ack_backlog > 0 ? CONN_SERVER : CONN_CLIENT;
+}
+
+/* What a static function returns that always returns the same is left out by the compiler, and the verifier refuses what is in
+ * its place if that happens to be a pointer to the stack. */
+static __always_inline int zero(void) {
+        int r = 0;
+
+        __asm__ volatile("" : "+r"(r));
+        return r;
+}
+
+/* ---- sockets that were not seen from their beginning ---- */
+
+/* A socket that is used by a task of the unit and was not known to be the unit's. */
+static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, const struct qos_owner *owner, struct qos_unit *u) {
+        struct conn *c;
+
+        c = bpf_sk_storage_get(&conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!c) {
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                window_count(u, QOS_CELL_DROPS, 1);
+                return NULL;
+        }
+
+        if (!conn_adopt(c, owner, kind))
+                return c;
+        conn_move(sk, c, owner);
+        if (kind == CONN_SERVER) {
+                c->retransmits = BPF_CORE_READ((struct tcp_sock*) sk, total_retrans);
+                conn_count(c, u, true);
+        }
+        return c;
+}
+
+static __always_inline bool fin_received(__u32 state) {
+        return state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK || state == TCP_CLOSING;
+}
+
+/* Up to where the application has read, without the FIN, which has a position but no byte. */
+static __always_inline __u32 tcp_read_end(const struct tcp_sock *tp, __u32 state) {
+        __u32 copied = tp->copied_seq;
+
+        return copied - (fin_received(state) && copied == tp->rcv_nxt);
+}
+
+/* After a reset what was queued can still be read. Whoever asked that has gone, and nothing tells of the socket any more. */
+static __always_inline bool connection_is_gone(const struct sock *sk) {
+        return sk->__sk_common.skc_state == TCP_CLOSE;
+}
+
+/* One of the sockets of TCP that MPTCP transmits through. */
+static __always_inline bool socket_is_mptcp(const struct sock *sk) {
+        const struct tcp_sock *tp = (const struct tcp_sock*) sk;
+
+        return bpf_core_field_exists(tp->is_mptcp) && BPF_CORE_READ(tp, is_mptcp);
+}
+
+static __always_inline void listener_learn(struct sock *sk, const struct qos_owner *owner, struct qos_unit *u, bool found) {
+        struct qos_listener *l;
+        struct conn *c;
+
+        /* When it is called from inet_sock_set_state the socket is not in that state yet */
+        c = conn_learn(sk, CONN_LISTENER, owner, u);
+        if (!c)
+                return;
+        c->found = found;
+
+        /* A listener of MPTCP is two sockets: the one that the application has, and one of TCP that accepts for it, whose connections
+         * are marked by its own entry. It is one listener, the application's */
+        if (sk->sk_protocol == IPPROTO_TCP && socket_is_mptcp(sk))
+                return;
+        l = bpf_sk_storage_get(&listeners, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!l) {
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                return;
+        }
+        l->owner = *owner;
+}

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+/* All connections on TCP that there are, gone over when the daemon asks: at an attach, which of them are a unit's, and then what only
+ * they can tell.
+ *
+ *   units_…      whose they are
+ *   requests_…   figures of the probe "requests" that are in the sockets alone, and where they are booked */
+
+#include "tcp-conn.h"
+#include "http2-conn.h"
+#include "tls-plaintext.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __uint(max_entries, QOS_ADDRESSES);
+        __type(key, struct qos_address);
+        __type(value, struct qos_owner);
+} addresses SEC(".maps");
+
+/* ---- whose they are ---- */
+
+/* Does the one lie in the other? */
+static __attribute__((noinline)) int owner_is_inside(const struct qos_owner *inner, const struct qos_owner *outer) {
+        struct qos_owner o;
+
+        if (!inner || !outer)
+                return 0;
+        o = *inner;
+        for (int i = 0; i < QOS_NEST_DEPTH; i++) {
+                const struct qos_nest *nest = bpf_map_lookup_elem(&nests, &o.slot);
+
+                if (!nest || nest->generation != o.generation)
+                        return 0;
+                o = owner_read(&nest->outer);
+                if (o.generation == 0)
+                        return 0;
+                if (owner_equal(&o, outer))
+                        return 1;
+        }
+        return 0;
+}
+
+/* With its connections' storage, or its listener's. */
+static __always_inline void socket_move(struct sock *sk, struct conn *c, const struct qos_owner *to) {
+        struct qos_listener *l;
+
+        conn_move(sk, c, to);
+        l = bpf_sk_storage_get(&listeners, sk, 0, 0);
+        if (l)
+                l->owner = *to;
+}
+
+/* The sockets that tasks of observed units have open already: run at attach, and when a unit has started. */
+SEC("iter/task_file")
+int units_find_sockets(struct bpf_iter__task_file *ctx) {
+        struct task_struct *task = ctx->task;
+        struct file *file = ctx->file;
+        struct exchange_effect effect = {};
+        __u32 rcv_nxt, copied, snd_nxt;
+        struct qos_owner owner, known;
+        struct socket *socket;
+        struct tcp_sock *tp;
+        struct qos_unit *u;
+        struct sock *sk;
+        struct conn *c;
+        __u64 now;
+
+        if (!task || !file)
+                return 0;
+
+        if (!group_owner(task->cgroups->dfl_cgrp, &owner))
+                return 0;
+        u = unit_get(&owner);
+        if (!u || file_is_managers(task, &owner, file, ctx->fd))
+                return 0;
+
+        socket = bpf_sock_from_file(file);
+        if (!socket)
+                return 0;
+        sk = socket->sk;
+        if (!sk)
+                return 0;
+
+        /* Of MPTCP only listeners: the sockets of TCP behind the others cannot be had from here */
+        if (sk->sk_protocol != IPPROTO_TCP && (sk->sk_protocol != IPPROTO_MPTCP || sk->__sk_common.skc_state != TCP_LISTEN))
+                return 0;
+        /* bpf_skc_to_tcp_sock() wants a pointer that the verifier trusts, which one read from a file is not */
+        tp = (struct tcp_sock*) sk;
+
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (c) {
+                known = owner_read(&c->owner);
+                if (unit_get(&known)) {
+                        /* That of a unit around this one, before this one was attached */
+                        if (owner_is_inside(&owner, &known)) {
+                                if (c->kind == CONN_LISTENER)
+                                        c->found = CONN_FOUND_OUTER; /* it may be several's */
+                                socket_move(sk, c, &owner);
+                        }
+                        return 0;
+                }
+        }
+
+        if (sk->__sk_common.skc_state == TCP_LISTEN) {
+                listener_learn(sk, &owner, u, true);
+                return 0;
+        }
+        if (sk->__sk_common.skc_state != TCP_ESTABLISHED && sk->__sk_common.skc_state != TCP_CLOSE_WAIT)
+                return 0;
+
+        c = conn_learn(sk, sock_kind(sk), &owner, u);
+        if (!c)
+                return 0;
+        /* Nothing is in flight that was read before now: what was asked of the unit before the attach is not counted.
+         * What is unread came at the latest now */
+        now = bpf_ktime_get_ns();
+        copied = BPF_CORE_READ(tp, copied_seq);
+        rcv_nxt = BPF_CORE_READ(tp, rcv_nxt);
+        snd_nxt = BPF_CORE_READ(tp, snd_nxt);
+
+        bpf_spin_lock(&c->lock);
+        if (!(c->x.flags & (EXCHANGE_IN_KNOWN | EXCHANGE_READ_KNOWN | EXCHANGE_OUT_KNOWN))) {
+                exchange_begin(&c->x, c->kind == CONN_CLIENT ? rcv_nxt : copied, copied, snd_nxt);
+                if (rcv_nxt != copied && c->kind == CONN_SERVER)
+                        exchange_arrive(&c->x, now, copied, rcv_nxt, copied, rcv_nxt, &effect);
+        }
+        bpf_spin_unlock(&c->lock);
+
+        conn_apply(c, u, &effect, now);
+        return 0;
+}
+
+/* After a unit was attached in another, or was detached there: run over all known sockets. Those in no table of files are
+ * with the outer one still, and what was a detached one's is the outer one's now. */
+SEC("iter/bpf_sk_storage_map")
+int units_settle(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        const struct qos_nest *nest;
+        struct qos_owner owner, to;
+        struct conn *c;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c)
+                return 0;
+        owner = owner_read(&c->owner);
+        nest = bpf_map_lookup_elem(&nests, &owner.slot);
+        if (!nest || nest->generation != owner.generation)
+                return 0;
+
+        if (nest->flags & QOS_NEST_CLOSED) {
+                to = owner_read(&nest->outer);
+                if (to.generation != 0)
+                        socket_move(sk, c, &to);
+        } else if (nest->flags & QOS_NEST_LOOK && c->found == 0 && sk->__sk_common.skc_state != TCP_LISTEN)
+                c->found = CONN_FOUND_OUTER;
+        return 0;
+}
+
+
+/* The listeners that the service manager (the only task that is looked at) has opened: lists them all, and makes those at
+ * known addresses their unit's. */
+SEC("iter/task_file")
+int units_find_passed(struct bpf_iter__task_file *ctx) {
+        struct qos_passed passed = {};
+        struct file *file = ctx->file;
+        struct qos_owner *known, owner;
+        struct socket *socket;
+        struct qos_unit *u;
+        struct sock *sk;
+        struct conn *c;
+
+        if (!ctx->task || !file)
+                return 0;
+        socket = bpf_sock_from_file(file);
+        if (!socket)
+                return 0;
+        sk = socket->sk;
+        if (!sk || (sk->sk_protocol != IPPROTO_TCP && sk->sk_protocol != IPPROTO_MPTCP) || sk->__sk_common.skc_state != TCP_LISTEN)
+                return 0;
+
+        passed.cookie = bpf_get_socket_cookie(sk);
+        sock_local(sk, &passed.address);
+
+        known = bpf_map_lookup_elem(&addresses, &passed.address);
+        if (known) {
+                owner = *known;
+                u = unit_get(&owner);
+                c = bpf_sk_storage_get(&conns, sk, 0, 0);
+                if (u && !(c && c->owner.slot == owner.slot && c->owner.generation == owner.generation))
+                        listener_learn(sk, &owner, u, true);
+        }
+        bpf_seq_write(ctx->meta->seq, &passed, sizeof(passed));
+        return 0;
+}
+
+/* ---- what they tell ---- */
+
+/* Accept queues: their length and limit are only in the listeners. */
+SEC("iter/bpf_sk_storage_map")
+int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        const struct mptcp_sock *msk;
+        struct qos_listener *l;
+        struct qos_unit *u;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        l = bpf_sk_storage_get(&listeners, sk, 0, 0);
+        if (!l || sk->__sk_common.skc_state != TCP_LISTEN)
+                return 0;
+        u = unit_get(&l->owner);
+        if (!u)
+                return 0;
+
+        if (u->listeners_session != session.id) {
+                u->accept_queue = 0;
+                u->accept_queue_max = 0;
+                u->listeners_session = session.id;
+        }
+        msk = (const struct mptcp_sock*) sk;
+        if (sk->sk_protocol == IPPROTO_MPTCP && bpf_core_field_exists(msk->first)) {
+                u->accept_queue += BPF_CORE_READ(msk, first, sk_ack_backlog);
+                u->accept_queue_max += BPF_CORE_READ(msk, first, sk_max_ack_backlog);
+        } else {
+                u->accept_queue += sk->sk_ack_backlog;
+                u->accept_queue_max += sk->sk_max_ack_backlog;
+        }
+        return 0;
+}
+
+struct oldest_search {
+        const struct h2 *h;
+        struct qos_unit *u;
+        __u64 now;
+        __u64 at;
+};
+
+static long oldest_step(__u64 i, void *data) {
+        struct oldest_search *o = data;
+        const struct h2_stream *s = &o->h->streams[i & (H2_STREAMS - 1)];
+
+        if (s->id == 0 || s->first_at == 0 || s->flags & H2_STREAM_EXCLUDED)
+                return 0;
+        if (s->first_at < o->at)
+                o->at = s->first_at;
+        if (s->first_out_at == 0)
+                waiting_add(o->u->waiting, o->now, s->first_at, 1);
+        return 0;
+}
+
+/* Of those that the application has read: the ones that did not ask to wait. */
+static __attribute__((noinline)) int oldest_talk(struct qos_unit *u, const struct talk *t, __u64 now) {
+        if (!u || !t)
+                return 0;
+        for (int i = 0; i < TALK_GROUPS; i++) {
+                const struct talk_group *g = &t->groups[(t->head + i) & (TALK_GROUPS - 1)];
+
+                if (i < t->n_groups && !g->waits && g->n > g->excluded && g->first_at != 0)
+                        waiting_add(u->waiting, now, g->first_at, g->n - g->excluded);
+        }
+        return 0;
+}
+
+/* What an endpoint that has never answered anything has read is in flight no longer (it collects logs): it would be for as long as its
+ * connections are open. */
+static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_unit *u, __u64 now) {
+        struct exchange_effect effect = {};
+        struct place p;
+
+        if (!c || !u || share_has_answered(u, c->share))
+                return 0;
+
+        bpf_spin_lock(&c->lock);
+        if (exchange_is_ignored(&c->x, now)) {
+                c->x.flags |= EXCHANGE_ONE_WAY;
+                exchange_shut(&c->x, &effect);
+        }
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = effect.in_flight != 0 ? place_get(u, &p) : NULL;
+        if (u) {
+                window_enter(u, now);
+                share_apply(u, p.share, &effect);
+        }
+        return effect.in_flight != 0;
+}
+
+/* The oldest question of each unit that is in flight, and how long those wait of which no answer has begun to leave. */
+SEC("iter/bpf_sk_storage_map")
+int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct oldest_search o = { .now = bpf_ktime_get_ns(), .at = ~0ULL };
+        struct sock *sk = ctx->sk;
+        struct qos_unit *u;
+        struct talk *t;
+        struct conn *c;
+        __u64 at;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || c->kind != CONN_SERVER || c->share & SHARE_ALONE)
+                return 0;
+        at = *(volatile __u64*) &c->x.open_at;
+        if (c->x.flags & EXCHANGE_MUXED)
+                o.h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_SEALED) {
+                struct seal *s = bpf_sk_storage_get(&seals, sk, 0, 0);
+                struct unsealed_mux *m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed_muxes, &s->key) : NULL;
+
+                if (m)
+                        o.h = &m->h2;
+        }
+        if (at == 0 && !(o.h && o.h->open > 0))
+                return 0;
+        u = unit_get(&c->owner);
+        if (!u)
+                return 0;
+        if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_MUXED)) && exchange_is_ignored(&c->x, o.now) && question_ignore(c, u, o.now))
+                return 0;
+
+        if (u->oldest_session != session.id) {
+                u->oldest_at = ~0ULL;
+                for (int i = 0; i < QOS_WAITING_BINS; i++)
+                        u->waiting[i] = 0;
+                u->oldest_session = session.id;
+        }
+
+        if (o.h) {
+                o.u = u;
+                if (o.h->open > 0)
+                        bpf_loop(H2_STREAMS, oldest_step, &o, 0);
+                if (o.at != ~0ULL)
+                        at = o.at;
+        } else {
+                t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : 0;
+                if (t && t->n_groups > 0)
+                        oldest_talk(u, t, o.now);
+                else if (at > c->x.first_out_at) /* else what is in flight is an answer that leaves */
+                        waiting_add(u->waiting, o.now, at, 1);
+        }
+
+        if (at != 0 && at < u->oldest_at)
+                u->oldest_at = at;
+        return 0;
+}
+
+/* Gives all sockets the share that is theirs now: what is excluded has changed, or listeners were found. Not by the files of
+ * tasks, which sockets that wait to be accepted, that PID 1 holds, or that io_uring has alone, are not in. */
+SEC("iter/bpf_sk_storage_map")
+int requests_share(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        struct qos_owner owner;
+        struct conn *c;
+
+        if (!sk) {
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || (c->kind != CONN_LISTENER && c->kind != CONN_SERVER) || sk->__sk_common.skc_state == TCP_CLOSE)
+                return 0;
+        owner = owner_read(&c->owner);
+        if (unit_get(&owner))
+                conn_move(sk, c, &owner);
+        return 0;
+}
+
+/* As units has */
+#define UNITS 256
+
+static long gauges_begin_step(__u64 i, void *data) {
+        __u32 slot = i;
+        const struct qos_nest *nest = bpf_map_lookup_elem(&nests, &slot);
+        struct qos_owner owner = { .slot = slot, .generation = nest ? nest->generation : 0 };
+        struct qos_unit *u = owner.generation ? unit_get(&owner) : NULL;
+
+        if (u)
+                window_sum_begin(u);
+        return 0;
+}
+
+static long gauges_end_step(__u64 i, void *data) {
+        const __u64 *session = data;
+        __u32 slot = i;
+        const struct qos_nest *nest = bpf_map_lookup_elem(&nests, &slot);
+        struct qos_owner owner = { .slot = slot, .generation = nest ? nest->generation : 0 };
+        struct qos_unit *u = owner.generation ? unit_get(&owner) : NULL;
+
+        if (!u)
+                return 0;
+        window_enter(u, bpf_ktime_get_ns());
+        window_reconcile(u, *session);
+        return 0;
+}
+
+/* The gauges of connections as they are, where the kernel has skipped a program that would have changed them. */
+SEC("iter/bpf_sk_storage_map")
+int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
+        struct qos_session session = { .id = ctx->meta->session_id };
+        struct sock *sk = ctx->sk;
+        struct unsealed_mux *m;
+        struct place p;
+        __s32 in_flight;
+        struct qos_unit *u;
+        struct conn *c;
+        struct seal *s;
+        __u32 open;
+
+        if (ctx->meta->seq_num == 0)
+                bpf_loop(UNITS, gauges_begin_step, NULL, 0);
+        if (!sk) {
+                bpf_loop(UNITS, gauges_end_step, &session.id, 0);
+                bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
+                return 0;
+        }
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || (c->kind != CONN_SERVER && c->kind != CONN_CLIENT))
+                return 0;
+        bpf_spin_lock(&c->lock);
+        p.owner = c->owner;
+        p.share = c->share;
+        in_flight = c->in_flight;
+        open = c->counted;
+        bpf_spin_unlock(&c->lock);
+        u = unit_get(&p.owner);
+        if (!u)
+                return 0;
+        s = c->x.flags & EXCHANGE_SEALED ? bpf_sk_storage_get(&seals, sk, 0, 0) : NULL;
+        m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed_muxes, &s->key) : NULL;
+        if (m && owner_equal(&m->owner, &p.owner))
+                in_flight += m->counted;
+        p.share = share_now(u, p.share);
+        window_sum(u, session.id, open, in_flight, p.share & SHARE_ROW, p.share & SHARE_ALONE);
+        return 0;
+}

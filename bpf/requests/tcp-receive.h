@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* Questions, as the application takes their bytes out of the socket: which protocol it is, and how many there are. */
+
+#include "read-position.h"
+#include "tls-conn.h"
+
+/* A piece of the questions on its way through the parser. where: of the piece in the buffer, and in the stream; span: what of it is parsed,
+ * and how long it is. Leaves its place behind in t->work. Walked by the verifier by itself. */
+__attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_trusted, struct talk *t, const struct qos_owner *owner,
+                                                   __u64 where, __u64 span) {
+        struct bpf_dynptr data;
+        struct feed *f;
+        __u32 n;
+
+        if (!t || !owner)
+                return 0;
+        f = feed_begin(t, span);
+        f->at = f->window_begin = f->window_end = span >> 32;
+        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+                f->piece.lost = 1;
+        while (!f->piece.lost && feed_skip(f, &t->in) && can_loop) {
+                n = feed_move(f, t, &t->in);
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_dynptr_read(t->window.bytes, n, &data, (__u32) (where >> 32) + f->window_begin, 0) < 0)
+                        f->piece.lost = 1;
+                else
+                        f->at += talk_question_bytes(t, feed_window(f), &t->times, (__u32) where + f->at, &f->piece);
+                if (f->piece.named) {
+                        f->piece.named = 0;
+                        question_look_up(t, owner);
+                }
+        }
+        return 0;
+}
+
+/* ---- in frames ---- */
+
+/* The connection's questions and answers are in frames. Returns CONTENT_MUXED, unless there is no room for it. */
+static __attribute__((noinline)) int content_mux_begin(struct sock *sk, struct conn *c, __u32 copied, __u32 late) {
+        struct h2 *h;
+
+        if (!sk || !c)
+                return 0;
+        h = bpf_sk_storage_get(&muxes, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!h) {
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                c->tries = TRIES_MAX;
+                return 0;
+        }
+        h2_begin(h, copied, late);
+        h2_clear(h);
+
+        bpf_spin_lock(&c->lock);
+        c->x.flags |= EXCHANGE_MUXED;
+        bpf_spin_unlock(&c->lock);
+        return CONTENT_MUXED;
+}
+
+/* Passed by its address as the place of feed_begin(). */
+struct mux_question_piece {
+        struct mux_feed f;
+        struct qos_owner owner;
+        __u32 share;
+};
+
+/* As questions_take(). */
+__attribute__((noinline, weak)) int mux_questions_take(struct sk_buff *skb __arg_trusted, struct h2 *h, struct qos_unit *u,
+                                                       struct mux_question_piece *q) {
+        struct bpf_dynptr data;
+        struct mux_feed *f;
+        __u32 n;
+
+        if (!h || !u || !q)
+                return 0;
+        f = &q->f;
+        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+                h->piece.lost = 1;
+        while (!h->piece.lost && f->at < f->end && can_loop) {
+                n = mux_move(f, h2_is_blind(&h->in, 0));
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_dynptr_read(h->window.bytes, n, &data, f->offset + f->window_begin, 0) < 0) {
+                        h->piece.lost = 1;
+                        break;
+                }
+                h->piece.position = f->position + f->window_begin;
+                n = h2_questions(h, mux_window(f), f->end - f->window_end, &h->times, &h->piece);
+                f->at += n;
+                mux_questions_book(h, u, &q->owner, q->share);
+                if (n == 0)
+                        break;
+        }
+        return 0;
+}
+
+/* A piece of what the client says on such a connection, as content_parse(). */
+static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u64 where, __u64 piece) {
+        __u32 copied = where >> 32, unsent = where, parsed;
+        struct mux_question_piece q = { .f = { .offset = piece >> 32, .position = copied, .end = piece } };
+        struct exchange_effect effect = {};
+        struct place p;
+        struct sock *sk;
+        struct h2 *h;
+
+        if (!skb || !c || !u)
+                return 0;
+        sk = skb->sk;
+        if (!sk)
+                return 0;
+        h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        if (!h)
+                return 0;
+
+        h2_piece_begin(&h->piece, bpf_ktime_get_ns());
+        parsed = h->in_pos - copied;
+        if ((__s32) parsed < 0)
+                return zero(); /* something was missed before: see read_apply() */
+        if (h->in.synced != H2_SYNCED) {
+                struct bpf_dynptr data;
+                __u64 first = 0;
+
+                if (q.f.end < sizeof(first) || bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 ||
+                    bpf_dynptr_read(&first, sizeof(first), &data, q.f.offset, 0) < 0 ||
+                    !h2_resumes(h, copied, first, sizeof(first), unsent))
+                        return zero();
+        }
+        q.f.at = parsed; /* what was looked at before (MSG_PEEK) */
+
+        bpf_spin_lock(&c->lock);
+        h->times.came_at = exchange_came_at_once(&c->x, copied + q.f.end);
+        if (h->times.came_at == 0)
+                exchange_get_marks(&c->x, &h->times.marks);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        if (!h->piece.lost && q.f.at < q.f.end) {
+                u = place_get(u, &p);
+                if (!u)
+                        return 0;
+                window_enter(u, h->piece.now);
+                q.owner = p.owner;
+                h->names = names_are_wanted(&q.owner);
+                q.share = p.share;
+                mux_questions_take(skb, h, u, &q);
+                h->in_pos = copied + q.f.at;
+        }
+        if (h->piece.lost)
+                return mux_give_up(c, h, u);
+
+        effect.in_flight = h2_extra(h);
+        if (effect.in_flight == 0 && h->piece.unseen == 0 && h->piece.dropped == 0)
+                return zero();
+
+        bpf_spin_lock(&c->lock);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = place_get(u, &p);
+        if (!u)
+                return 0;
+        window_enter(u, h->piece.now);
+        share_apply(u, p.share, &effect);
+        if (h->piece.unseen > 0)
+                share_count(u, p.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, h->piece.unseen);
+        if (h->piece.dropped > 0)
+                share_count(u, p.share, QOS_CELL_CLIENT_ABORTS, QOS_ROW_CLIENT_ABORTS, h->piece.dropped);
+        return 0;
+}
+
+/* Was the first piece the beginning of HTTP/2's preface? */
+static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct conn *c, struct talk *t, __u64 bytes, __u64 piece) {
+        __u32 copied = piece >> 32, taken;
+        struct h2 *h;
+
+        if (!sk || !c || !t)
+                return 0;
+        taken = t->in_pos == copied ? mux_preface(t, bytes, piece) : 0;
+        if (taken == 0 || !content_mux_begin(sk, c, copied, 0))
+                return 0;
+        h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        if (!h)
+                return 0;
+        h->in.left -= taken;
+
+        bpf_spin_lock(&c->lock);
+        c->x.flags &= ~EXCHANGE_PARSED;
+        bpf_spin_unlock(&c->lock);
+        return CONTENT_MUXED;
+}
+
+/* ---- whatever it is ---- */
+
+/* Apart, so that connections which are not parsed do not pay for the room that this takes on the stack. where: the
+ * position in the stream at which the piece begins, and what the application has written that has not left; piece: where it is in the
+ * buffer, and its length. */
+static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u64 where, __u64 piece) {
+        __u32 copied = where >> 32, unsent = where, offset = piece >> 32, len = piece, parsed;
+        struct exchange_effect effect = {};
+        struct qos_owner owner;
+        struct feed *f;
+        struct sock *sk;
+        struct talk *t;
+        bool whole;
+
+        if (!skb || !c || !u)
+                return 0;
+        sk = skb->sk;
+        if (!sk)
+                return 0;
+
+        t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : NULL;
+        if (t && (t->missed ? t->in_pos != copied : exchange_distance(copied, t->in_pos) > 0))
+                return 0; /* something was missed before: see read_apply() */
+        if (!t || t->missed || mux_may_be_preface(t)) {
+                __u32 n = len, protocol, word = 0;
+                __u64 first = 0;
+                struct bpf_dynptr data;
+
+                if (n > sizeof(first))
+                        n = sizeof(first);
+                GRID_BOUND(n, sizeof(first) + 1);
+                if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 || bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
+                        return 0;
+                /* Behind what asks for TLS in another protocol, and is not answered (MySQL) */
+                if (!t && c->x.state == EXCHANGE_ASKED && !tls_is_greeting(first, n))
+                        return 0;
+                if (t && t->missed) {
+                        if (!talk_resumes(t, copied, first, n, unsent))
+                                return 0;
+                        goto talk;
+                }
+                if (t) {
+                        if (content_is_preface(sk, c, t, first, (__u64) copied << 32 | n))
+                                return CONTENT_MUXED;
+                        goto talk;
+                }
+                if (h2_detect(first, n))
+                        return content_mux_begin(sk, c, copied, 0);
+                if (c->tries == 0 && c->x.state == EXCHANGE_ANSWERING) {
+                        /* The first request of all was missed: the connection is as one that is older than the attach */
+                        bpf_spin_lock(&c->lock);
+                        c->x.flags &= ~EXCHANGE_FRESH;
+                        bpf_spin_unlock(&c->lock);
+                }
+                /* Its server reads that byte by byte, of which one alone may begin a request of HTTP */
+                if ((first & 0xff) == 'S' && bpf_dynptr_read(&word, sizeof(word), &data, offset, 0) == 0 && exchange_is_ssh(word)) {
+                        bpf_spin_lock(&c->lock);
+                        c->x.flags |= EXCHANGE_SESSION;
+                        bpf_spin_unlock(&c->lock);
+                        c->tries = TRIES_MAX;
+                        return 0;
+                }
+                protocol = protocol_detect(first, n);
+                if (protocol == PROTOCOL_PLAIN) {
+                        c->tries++;
+                        if (exchange_is_fastcgi(first, n)) {
+                                bpf_spin_lock(&c->lock);
+                                c->x.flags |= EXCHANGE_FASTCGI;
+                                bpf_spin_unlock(&c->lock);
+                        }
+                        if (tls_detect(first, n))
+                                return content_seal(sk, c, copied, first & 0xff);
+                        if (!(c->x.flags & EXCHANGE_FRESH) && h2_detect_late(first, n))
+                                return content_mux_begin(sk, c, copied, 1);
+                        return 0;
+                }
+                t = bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+                if (!t) {
+                        statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                        c->tries = TRIES_MAX;
+                        return 0;
+                }
+                talk_begin(t, protocol, copied, c->x.state == EXCHANGE_ANSWERING);
+
+                bpf_spin_lock(&c->lock);
+                c->x.flags |= EXCHANGE_PARSED;
+                bpf_spin_unlock(&c->lock);
+        }
+
+talk:
+        owner = owner_read(&c->owner);
+        t->times.names = names_are_wanted(&owner) ? PROTOCOL_NAMES : 0;
+        /* Looked at before (MSG_PEEK) */
+        parsed = t->in_pos - copied;
+
+        bpf_spin_lock(&c->lock);
+        t->times.came_at = exchange_came_at_once(&c->x, copied + len);
+        if (t->times.came_at == 0)
+                exchange_get_marks(&c->x, &t->times.marks);
+        bpf_spin_unlock(&c->lock);
+        questions_take(skb, t, &owner, (__u64) offset << 32 | copied, (__u64) parsed << 32 | len);
+        f = (struct feed*) t->work;
+
+        if (!f->piece.lost) {
+                if (f->at > parsed)
+                        t->in_pos = copied + f->at;
+                talk_question_piece(t, &t->times, t->in_pos);
+                effect.in_flight += talk_extra(t);
+        } else {
+                bpf_spin_lock(&c->lock);
+                c->tries = t->flags & TALK_UNDERSTOOD ? TRIES_MAX : c->tries + 1;
+                whole = (__s32) parsed >= 0 && talk_is_at_request(t);
+                talk_give_up(t, &c->x, &effect);
+                if (whole)
+                        effect.overlap = 0;
+                bpf_spin_unlock(&c->lock);
+        }
+
+        if (effect.in_flight != 0 || effect.overlap)
+                conn_apply(c, u, &effect, bpf_ktime_get_ns());
+        return zero();
+}

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* Answers, as they leave: what the bytes mean where the protocol is parsed, and what is booked of them. */
+
+#include "tcp-conn.h"
+
+/* Functions of the kernel by their names may be in one of the objects that are linked, not in two */
+int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *ret) __ksym;
+
+struct departure {
+        __u64 now;
+        __u32 bytes;            /* that leave for the first time, at the end of the packet */
+        bool complete;          /* nothing is left to send */
+        struct booking book;    /* as struct exchange has it afterwards; where it is parsed, room to work in */
+        struct place place;     /* where it is booked */
+};
+
+static __always_inline void departure_apply(struct departure *d, struct exchange *x, struct exchange_effect *effect) {
+        exchange_depart(x, d->now, d->bytes, d->complete, effect);
+        d->book.first_at = x->last_at == 0 ? 0 : x->first_at;
+        d->book.last_at = x->last_at;
+        d->book.read_at = x->read_at;
+        d->book.first_out_at = x->first_out_at;
+}
+
+/* What a departure means: how many questions begin to be answered, and these. */
+#define DEPARTURE_TUNNEL (1ULL << 32)   /* behind that nothing is asked any more */
+#define DEPARTURE_MORE (1ULL << 33)     /* the answer before that goes on */
+#define DEPARTURE_UPGRADE (1ULL << 34)  /* behind that there is HTTP/2 … */
+#define DEPARTURE_MISTAKEN (1ULL << 35) /* the connection never spoke that protocol */
+#define DEPARTURE_TAKEN_SHIFT 40        /* … which is behind so many bytes */
+
+/* The parts of talk_departs(), each with a room of its own on the stack, which is small. This one is walked by the verifier by
+ * itself: what it may return is not followed through the other. */
+__attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, struct talk *t, struct qos_unit *u,
+                                                       const struct departure *d) {
+        __u32 offset, n;
+        struct feed *f;
+        __u64 answers;
+
+        if (!skb || !t || !u || !d)
+                return 0;
+
+        f = feed_begin(t, d->bytes);
+        offset = skb->len - d->bytes;
+        while (!f->piece.lost && !f->piece.tunnel && feed_skip(f, &t->out) && can_loop) {
+                n = feed_move(f, t, &t->out);
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_skb_load_bytes(skb, offset + f->window_begin, t->window.bytes, n) < 0)
+                        f->piece.lost = 1;
+                else
+                        f->at += talk_answer_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+        }
+        if (talk_is_mistaken(t, &f->piece))
+                return DEPARTURE_MISTAKEN;
+        answers = talk_answers(t, &f->piece, d->complete);
+
+        if (f->piece.lost)
+                share_count(u, d->place.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
+        if (f->piece.tunnel == 2)
+                answers |= DEPARTURE_UPGRADE | (__u64) f->at << DEPARTURE_TAKEN_SHIFT;
+        else if (f->piece.tunnel)
+                answers |= DEPARTURE_TUNNEL;
+        if (d->place.share & SHARE_ALONE)
+                return answers;
+        if (f->piece.streams > 0)
+                window_count(u, QOS_CELL_STREAMS, f->piece.streams);
+        if (f->piece.status4xx > 0)
+                window_count(u, QOS_CELL_STATUS_4XX, f->piece.status4xx);
+        if (f->piece.status5xx > 0)
+                window_count(u, QOS_CELL_STATUS_5XX, f->piece.status5xx);
+        return answers;
+}
+
+/* When the last one came of the questions of a group. */
+struct first {
+        __u64 at;
+        __u64 booked;           /* 0: none of them is in a distribution */
+};
+
+/* Answers begin to leave: those to the oldest questions that were asked together, at most so many. Returns how many. Walked by the
+ * verifier by itself, as its loop would be for each of its rounds. */
+__attribute__((noinline, weak)) __u32 departure_book_group(struct talk *t, struct qos_unit *u, struct departure *d, __u32 answers,
+                                                           struct first *ret) {
+        struct talk_group group;
+        struct booking *book;
+        __u32 share, taken, n;
+
+        if (!t || !u || !d || !ret)
+                return 0;
+        book = &d->book;
+        ret->booked = 0;
+        taken = n = talk_answer(t, answers, &group);
+        if (n == 0)
+                return 0;
+
+        share = d->place.share;
+        if (group.excluded > 0) {
+                window_count(u, QOS_CELL_EXCLUDED, group.excluded);
+                n -= group.excluded;
+                t->flags &= ~TALK_ANSWERED;
+                if (n == 0)
+                        return taken;
+        }
+        if (!(share & SHARE_ALONE))
+                window_count(u, QOS_CELL_COUNT + t->protocol, n);
+        if (group.waits) {
+                share_count(u, share, QOS_CELL_COUNT, QOS_ROW_COUNT, n);
+                window_count(u, share & SHARE_ALONE ? QOS_CELL_EXCLUDED : QOS_CELL_WAITS, n);
+                t->flags &= ~TALK_ANSWERED;
+                return taken;
+        }
+        book->now = d->now;
+        book->share = share;
+        book->n = n;
+        book->first_at = group.last_at == 0 ? 0 : group.first_at;
+        book->last_at = group.last_at;
+        /* A part of the question was read that was not the last, where whoever reads has not returned */
+        book->read_at = group.read_at ?: d->now;
+        share_book(u, book);
+        if (!(t->flags & TALK_EXCLUDED))
+                t->flags |= TALK_ANSWERED;
+        ret->at = group.first_at;
+        ret->booked = 1;
+        return taken;
+}
+
+/* The answer before goes on. */
+static __attribute__((noinline)) int departure_book_more(struct conn *c, struct qos_unit *u, struct departure *d) {
+        if (!c || !u || !d)
+                return 0;
+        d->book.now = d->now;
+        d->book.share = d->place.share;
+        d->book.first_at = c->x.first_at;
+        d->book.first_out_at = c->x.first_out_at;
+        d->book.before = c->x.last_out_at;
+        share_book_more(u, &d->book);
+        c->x.last_out_at = d->now;
+        return zero();
+}
+
+/* What struct exchange has of the last answer is only touched here and under the socket's lock: ours is for what arrivals
+ * touch too. */
+static __attribute__((noinline)) int departure_book(struct talk *t, struct conn *c, struct qos_unit *u, struct departure *d,
+                                                    __u64 parsed) {
+        __u32 n, answers = parsed;
+        struct exchange_effect effect = {};
+        struct first first = {};
+        struct place p;
+
+        if (!t || !c || !u || !d)
+                return 0;
+
+        if (parsed & DEPARTURE_MORE)
+                departure_book_more(c, u, d);
+
+        while (answers > 0 && can_loop) {
+                n = departure_book_group(t, u, d, answers, &first);
+                if (n == 0)
+                        break;
+                answers -= n;
+                if (first.booked) {
+                        c->x.first_at = first.at;
+                        c->x.first_out_at = c->x.last_out_at = d->now;
+                }
+        }
+
+        bpf_spin_lock(&c->lock);
+        if (parsed & DEPARTURE_TUNNEL) {
+                talk_end(t, &c->x, &effect);
+                c->tries = TRIES_MAX;
+        } else
+                talk_settle(t, &c->x, d->now, d->complete, &effect);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = place_get(u, &p);
+        if (u)
+                share_apply(u, p.share, &effect);
+        return zero();
+}
+
+/* ---- in frames ---- */
+
+/* These are no frames, or some were missed. */
+static __attribute__((noinline)) int mux_give_up(struct conn *c, struct h2 *h, struct qos_unit *u) {
+        struct exchange_effect effect = {};
+
+        if (!c || !h || !u)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        h2_give_up(h, &c->x, &effect);
+        bpf_spin_unlock(&c->lock);
+        h2_clear(h);
+        effect.in_flight += h2_extra(h);
+        c->tries++;
+        return conn_apply(c, u, &effect, bpf_ktime_get_ns());
+}
+
+/* A piece of the answers on its way, passed by its address as the place of feed_begin(). */
+struct mux_answer_piece {
+        struct mux_feed f;
+        __u32 share;
+};
+
+__attribute__((noinline, weak)) int mux_answers_take(struct __sk_buff *skb, struct h2 *h, struct qos_unit *u, struct mux_answer_piece *a) {
+        struct mux_feed *f;
+        __u32 n;
+
+        if (!skb || !h || !u || !a)
+                return 0;
+        f = &a->f;
+        while (f->at < f->end && can_loop) {
+                n = mux_move(f, h2_is_blind(&h->out, 1));
+                GRID_BOUND(n, WINDOW_SIZE + 1);
+                if (n > 0 && bpf_skb_load_bytes(skb, f->offset + f->window_begin, h->window.bytes, n) < 0) {
+                        h->piece.lost = 1;
+                        break;
+                }
+                n = h2_answers(h, mux_window(f), f->end - f->window_end, &h->piece);
+                f->at += n;
+                if (h->piece.event)
+                        mux_book(u, &h->piece, a->share);
+                if (n == 0 || h->piece.lost)
+                        break;
+        }
+        return 0;
+}
+
+/* Of a connection with frames, as talk_departs(). */
+static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
+                                                 const struct departure *d) {
+        struct exchange_effect effect = {};
+        struct mux_answer_piece a = {};
+        struct place p;
+        struct h2 *h;
+
+        if (!skb || !sk || !c || !u || !d)
+                return 0;
+        h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        if (!h)
+                return 0;
+
+        if (h->out.synced != H2_LOST) {
+                a.f.end = d->bytes;
+                a.f.offset = skb->len - d->bytes;
+                h2_piece_begin(&h->piece, d->now);
+                a.share = d->place.share;
+                mux_answers_take(skb, h, u, &a);
+                if (h->piece.lost)
+                        return mux_give_up(c, h, u);
+                if (h->piece.dropped > 0)
+                        share_count(u, a.share, QOS_CELL_ERRORS_RESET, QOS_ROW_ERRORS_RESET, h->piece.dropped);
+        } else if (d->complete)
+                h->out.synced = H2_EDGE;
+
+        bpf_spin_lock(&c->lock);
+        h2_settle(h, &c->x, d->now, &effect);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = place_get(u, &p);
+        if (u)
+                share_apply(u, p.share, &effect);
+        return zero();
+}
+
+/* From HTTP/1.1 the connection goes over to HTTP/2, with the question that asked for it. */
+static __attribute__((noinline)) int mux_upgrade(struct bpf_sock *sk, struct conn *c, struct qos_unit *u, struct talk *t) {
+        struct exchange_effect effect = {};
+        struct talk_group group;
+        struct h2 *h;
+
+        if (!sk || !c || !u || !t)
+                return 0;
+        h = bpf_sk_storage_get(&muxes, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!h)
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+        if (!h || talk_answer(t, 1, &group) == 0)
+                return 0;
+        h2_begin(h, t->in_pos, 0);
+        h2_clear(h);
+        h2_upgrade(h, &group);
+        /* What was asked behind it in HTTP/1.1 is not answered */
+        talk_forget(t);
+        effect.in_flight = talk_extra(t);
+
+        bpf_spin_lock(&c->lock);
+        c->x.flags = (c->x.flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_MUXED;
+        bpf_spin_unlock(&c->lock);
+        if (effect.in_flight != 0)
+                conn_apply(c, u, &effect, bpf_ktime_get_ns());
+        return 1;
+}
+
+/* The class of the status that a response begins with, if that is an error in HTTP; 0: it is something else. What was not understood here, and
+ * is answered so, was a request of HTTP for the server, which did not understand it, either, or failed. */
+__attribute__((noinline, weak)) __u32 departure_error(struct __sk_buff *skb, const struct departure *d) {
+        struct {
+                __be64 word;
+                __be32 more;
+        } bytes = {};
+        __u32 class;
+
+        if (!skb || !d || d->bytes < HTTP_STATUS_LENGTH ||
+            bpf_skb_load_bytes(skb, skb->len - d->bytes, &bytes, HTTP_STATUS_LENGTH) < 0)
+                return 0;
+        class = http_begins_with(bpf_be64_to_cpu(bytes.word), bpf_ntohl(bytes.more)) / 100;
+        return class == 4 || class == 5 ? class : 0;
+}
+
+/* How what leaves begins, the first byte lowest. */
+static __attribute__((noinline)) __u64 departure_look(struct __sk_buff *skb, const struct departure *d) {
+        __u64 bytes = 0;
+
+        if (skb && d && d->bytes >= sizeof(bytes))
+                (void) bpf_skb_load_bytes(skb, skb->len - d->bytes, &bytes, sizeof(bytes));
+        return bytes;
+}
+
+/* The protocol was another one. What was read, and how much of it ever was asked for, is as on any connection. */
+static __attribute__((noinline)) int departure_mistaken(struct bpf_sock *sk, struct conn *c, struct departure *d,
+                                                        struct exchange_effect *effect) {
+        struct talk *t;
+
+        if (!sk || !c || !d || !effect)
+                return 0;
+        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        if (!t)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        c->tries++;
+        t->flags &= ~TALK_UNDERSTOOD;
+        talk_give_up(t, &c->x, effect);
+        departure_apply(d, &c->x, effect);
+        d->place = conn_note(c, effect);
+        bpf_spin_unlock(&c->lock);
+        return zero();
+}
+
+/* What of a packet is left to others behind talk_departs(): */
+#define TALK_DEPARTS_MUXED 1    /* HTTP/2 … */
+#define TALK_DEPARTS_PLAIN 2    /* … all, as on any connection, see departure_mistaken() */
+
+/* Of a connection whose protocol is parsed. Apart, as content_parse(). */
+static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
+                                                  struct departure *d) {
+        bool more, whole;
+        __u64 parsed = 0;
+        struct talk *t;
+
+        if (!skb || !sk || !c || !u || !d)
+                return 0;
+        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        if (!t)
+                return 0;
+        more = talk_is_more(t);
+        whole = talk_is_whole(t, &c->x, d->bytes, d->complete);
+        if (more || (whole && talk_newest(t)->waits)) {
+                if (talk_is_push(departure_look(skb, d), t->protocol))
+                        more = whole = false;
+                /* As of any connection (exchange_depart()) */
+                else if (more && c->x.open_at == 0 && d->now - c->x.last_out_at >= EXCHANGE_SILENCE_NSEC)
+                        return 0;
+        }
+        if ((more || t->flags & TALK_ANSWERING) && t->flags & TALK_ANSWERED)
+                parsed = DEPARTURE_MORE;
+
+        if (whole)
+                parsed |= 1;
+        else if (!more)
+                parsed |= departure_parse(skb, t, u, d);
+        if (parsed & DEPARTURE_MISTAKEN)
+                return TALK_DEPARTS_PLAIN;
+        departure_book(t, c, u, d, parsed);
+        if (!(parsed & DEPARTURE_UPGRADE) || !mux_upgrade(sk, c, u, t))
+                return 0;
+        d->bytes -= parsed >> DEPARTURE_TAKEN_SHIFT;
+        return TALK_DEPARTS_MUXED;
+}

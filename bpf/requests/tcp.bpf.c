@@ -1,0 +1,972 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+
+/* The probe "requests": exchanges on TCP, of the units that answer and of those that ask.
+ *
+ *   arrival     cgroup_skb/ingress           at the root: a unit's own group, and a program attached to it, die with
+ *                                            each restart (the group is made anew)
+ *   read        tcp_rcv_space_adjust         fires for every way to take bytes out of the socket, with copied_seq
+ *                                            already moved
+ *   content     skb_copy_datagram_iovec      the bytes on their way to the application, in order and once: in arrivals
+ *                                            they are neither. What is spliced does not pass here, and is not parsed
+ *   departure   cgroup_skb/egress            sock_send_length comes after the data left, and too late to order it
+ *   connection  inet_sock_set_state          listen(), accepted, closing, gone
+ *
+ * Every program may be missing: without one its own figures are missing, and nothing else. */
+
+#include "tcp-client.h"
+#include "tcp-receive.h"
+#include "tls-conn.h"
+#include "tcp-segment.h"
+#include "thread.h"
+#include "udp.h"
+#include "unix.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+void* bpf_rdonly_cast(const void *object, __u32 type_id) __ksym;
+
+/* Data that completes the handshake (deferred accept, a lost ACK) reaches the listener's ingress program and never the
+ * child's: kept here for the child, which is made on the same CPU right after. */
+struct handover {
+        __u64 at;
+        __u32 seq;
+        __u32 end;
+        __be16 client_port;
+        __u16 _padding;
+        __u32 _padding2;
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct handover);
+} handovers SEC(".maps");
+
+/* ---- arrival -------------------------------------------------------------------------------------------------- */
+
+/* The kernel drops what would need room where there is none, which it looks at next. sk_drops counts more than that: whatever of a
+ * handshake is thrown away, as the acknowledgement that TCP_DEFER_ACCEPT has no use for. */
+static __always_inline bool listener_is_full(const struct tcp_sock *tp, const struct segment *segment) {
+        const struct inet_connection_sock *icsk = (const struct inet_connection_sock*) tp;
+        const struct sock *sk = (const struct sock*) tp;
+        __u32 flags = segment->flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK), max = sk->sk_max_ack_backlog;
+
+        if (sk->sk_ack_backlog > max) {
+                if (flags == TCP_FLAG_ACK)
+                        return segment->len > 0 || segment->flags & TCP_FLAG_FIN || icsk->icsk_accept_queue.rskq_defer_accept == 0;
+                return flags == TCP_FLAG_SYN;
+        }
+        return flags == TCP_FLAG_SYN && icsk->icsk_accept_queue.qlen.counter > max &&
+                bpf_core_field_exists(sk->__sk_common.skc_net.net) && BPF_CORE_READ(sk, __sk_common.skc_net.net, ipv4.sysctl_tcp_syncookies) == 0;
+}
+
+/* The entry of a listener, to which a segment comes before there is a connection. The one that accepts for a listener of MPTCP is in
+ * no table of files: whose it is says the application's own, which was found there. */
+static __attribute__((noinline)) struct conn* listener_get(struct bpf_sock *sk, struct conn *c) {
+        struct mptcp_sock *msk;
+        struct qos_owner owner;
+        struct tcp_sock *tp;
+        struct qos_unit *u;
+        struct conn *l;
+
+        if (!sk || !bpf_core_type_exists(struct mptcp_sock))
+                return c;
+        msk = bpf_skc_to_mptcp_sock(sk);
+        l = msk ? bpf_sk_storage_get(&conns, msk, 0, 0) : NULL;
+        if (!l || l->kind != CONN_LISTENER)
+                return c;
+        owner = owner_read(&l->owner);
+        if (c && owner_equal(&c->owner, &owner))
+                return c;
+        u = unit_get(&owner);
+        tp = u ? bpf_skc_to_tcp_sock(sk) : NULL;
+        if (!tp)
+                return c;
+        c = conn_learn((struct sock*) tp, CONN_LISTENER, &owner, u);
+        if (c)
+                c->found = l->found;
+        return c;
+}
+
+static __always_inline void listener_arrive(struct bpf_sock *sk, struct conn *c, const struct segment *segment) {
+        struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+        struct qos_unit *u;
+
+        if (tp && listener_is_full(tp, segment)) {
+                u = unit_get(&c->owner);
+                if (u) {
+                        window_enter(u, bpf_ktime_get_ns());
+                        window_count(u, QOS_CELL_LISTEN_DROPS, 1);
+                }
+        }
+
+        if (segment->len > 0) {
+                __u32 zero = 0;
+                struct handover *h = bpf_map_lookup_elem(&handovers, &zero);
+
+                if (!h)
+                        return;
+                h->at = bpf_ktime_get_ns();
+                h->seq = segment->seq + !!(segment->flags & TCP_FLAG_SYN);
+                h->end = h->seq + segment->len;
+                h->client_port = segment->source;
+        }
+}
+
+/* A packet of a connection shows no segment, as it is sealed on its way out of the machine (IPsec). */
+static __attribute__((noinline)) int segment_lost(struct conn *c) {
+        struct qos_unit *u = c ? unit_get(&c->owner) : NULL;
+
+        statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
+        if (u) {
+                window_enter(u, bpf_ktime_get_ns());
+                window_count(u, QOS_CELL_DROPS, 1);
+        }
+        return zero();
+}
+
+/* With the length of a segment, which is less than that: what it says (SEGMENT_*) */
+#define SEGMENT_SAYS_SHIFT 28
+
+/* As client_arrives(), apart for the room on the stack. */
+static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_unit *u, __u64 segment, __u64 tcp, __u64 now) {
+        __u32 seq = segment >> 32, len = segment & ((1U << SEGMENT_SAYS_SHIFT) - 1), says = (__u32) segment >> SEGMENT_SAYS_SHIFT;
+        struct exchange_effect effect = {};
+        struct place p;
+        __u64 before;
+        bool idle;
+
+        if (!c || !u)
+                return 0;
+
+        bpf_spin_lock(&c->lock);
+        idle = c->x.open_at == 0;
+        before = c->x.tail_at;
+        if (says & SEGMENT_REMARK && exchange_is_idle(&c->x))
+                exchange_arrive_unasked(&c->x, now, seq, seq + len, tcp >> 32, tcp, &effect);
+        else
+                exchange_arrive(&c->x, now, seq, seq + len, tcp >> 32, tcp, &effect);
+        if (c->x.n_marks == 1)
+                exchange_note_part(&c->x, now, before, len, says & SEGMENT_PUSHED);
+        if (says & (idle ? SEGMENT_FAREWELL : SEGMENT_LAST_FAREWELL) && effect.bytes == len)
+                c->x.flags |= EXCHANGE_FAREWELL;
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+
+        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        if (!u)
+                return 0;
+        window_enter(u, now);
+        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+        share_apply(u, p.share, &effect);
+        return zero();
+}
+
+static __always_inline int packet_arrives(struct __sk_buff *skb, struct cost *cost) {
+        struct segment segment;
+        struct qos_unit *u;
+        struct tcp_sock *tp;
+        struct bpf_sock *sk;
+        struct conn *c;
+        __u32 rcv_nxt, window_end, says;
+        __u64 now;
+
+        sk = skb->sk;
+        if (!sk)
+                return 1;
+        sk = bpf_sk_fullsock(sk);
+        if (!sk)
+                return 1;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c && sk->protocol == IPPROTO_UDP)
+                udp_arrive(skb, sk, cost);
+        else if (sk->state == TCP_LISTEN)
+                c = listener_get(sk, c);
+        if (!c || c->kind == CONN_OTHER)
+                return 1;
+        if (!segment_read(skb, &segment)) {
+                segment_lost(c);
+                return 1;
+        }
+
+        if (sk->state == TCP_LISTEN) {
+                listener_arrive(sk, c, &segment);
+                return 1;
+        }
+        if (segment.len == 0)
+                return 1;
+
+        u = unit_get(&c->owner);
+        if (!u)
+                return 1;
+        cost_begin(cost, &c->owner, u);
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 1;
+        if (c->kind == CONN_CLIENT && client_is_announced(skb, c, segment.offset, segment.len)) {
+                client_hears_announcement(c, u, tp, segment.seq + segment.len);
+                return 1;
+        }
+        says = c->kind != CONN_CLIENT && exchange_look(segment.len) > 0 ? segment_says(skb, segment.offset, segment.len) : 0;
+        if (segment.flags & TCP_FLAG_PSH)
+                says |= SEGMENT_PUSHED;
+        now = bpf_ktime_get_ns();
+        if (c->kind == CONN_LISTENER)
+                conn_accept(c, u, tp, tp->copied_seq, now);
+
+        rcv_nxt = tp->rcv_nxt;
+        window_end = tp->rcv_wup + tp->rcv_wnd;
+        if (c->kind == CONN_CLIENT) {
+                if (client_arrives(c, u, (__u64) segment.seq << 32 | segment.len, (__u64) rcv_nxt << 32 | window_end, now))
+                        client_seeks_row((struct sock*) tp, c, u, now);
+                return 1;
+        }
+
+        server_arrives(c, u, (__u64) segment.seq << 32 | says << SEGMENT_SAYS_SHIFT | segment.len, (__u64) rcv_nxt << 32 | window_end, now);
+        return 1;
+}
+
+SEC("cgroup_skb/ingress")
+int requests_ingress(struct __sk_buff *skb) {
+        struct cost cost = {};
+        int r = packet_arrives(skb, &cost);
+
+        cost_end(&cost);
+        return r;
+}
+
+/* ---- content -------------------------------------------------------------------------------------------------- */
+
+/* A connection of which nothing is known is that of the unit that reads. Apart, for the room on the stack. */
+static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
+        struct qos_owner owner;
+        struct qos_unit *u;
+
+        /* No process has locked the socket: the kernel reads for it (kTLS, sockmap), in the midst of any task. No file: a socket of the
+         * kernel's own, whose reader may be any task */
+        if (!sk || !sk->sk_lock.owned || !task_owner(&owner) || !sk->sk_socket || !sk->sk_socket->file)
+                return NULL;
+        u = unit_get(&owner);
+        return u ? conn_learn(sk, sock_kind(sk), &owner, u) : NULL;
+}
+
+/* The same where nothing was read before: it is parsed from its beginning. When these bytes came was not seen. */
+static __attribute__((noinline)) struct conn* conn_learn_first(struct sock *sk) {
+        struct tcp_sock *tp;
+        __u32 copied, end, snd_nxt;
+        struct conn *c;
+
+        if (!sk || sk->sk_protocol != IPPROTO_TCP || sock_kind(sk) != CONN_SERVER)
+                return NULL;
+        tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
+        copied = tp->copied_seq;
+        end = tp->rcv_nxt;
+        snd_nxt = tp->snd_nxt;
+        if (copied != end - (__u32) tp->bytes_received)
+                return NULL;
+        c = conn_learn_read(sk);
+        if (!c)
+                return NULL;
+
+        bpf_spin_lock(&c->lock);
+        if (!(c->x.flags & (EXCHANGE_IN_KNOWN | EXCHANGE_READ_KNOWN | EXCHANGE_OUT_KNOWN))) {
+                exchange_begin(&c->x, end, copied, snd_nxt);
+                c->x.flags |= EXCHANGE_FRESH;
+        }
+        bpf_spin_unlock(&c->lock);
+        return c;
+}
+
+static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct cost *cost) {
+        struct tcp_sock *tp;
+        struct qos_unit *u;
+        struct sock *sk;
+        struct conn *c;
+        __u32 copied, unsent, offset, what;
+
+        sk = skb->sk;
+        if (!sk)
+                return 0;
+        /* Two hooks on one tracepoint would be two calls for each that reads */
+        if (sk->__sk_common.skc_family == AF_UNIX)
+                return unix_content(skb, len, cost);
+        if (connection_is_gone(sk))
+                return 0;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c)
+                c = conn_learn_first(sk);
+        if (!c)
+                return 0;
+        if (c->kind == CONN_CLIENT) {
+                if (!(c->x.flags & EXCHANGE_PIPED))
+                        return 0;
+        } else if (c->kind != CONN_SERVER || (c->tries >= TRIES_MAX && !(c->x.flags & EXCHANGE_SEALED)))
+                return 0;
+        u = unit_get(&c->owner);
+        if (!u)
+                return 0;
+        cost_begin(cost, &c->owner, u);
+        if (c->kind == CONN_SERVER && c->found && sk->sk_lock.owned) {
+                u = conn_claim(sk, c, u);
+                if (!u)
+                        return 0;
+        }
+        /* What has an entry as a server's connection is TCP. bpf_skc_to_tcp_sock() wants more trust than this has */
+        tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
+
+        /* Where in the stream, and so in the buffer: TCP_SKB_CB(skb)->seq. One further on is only looked at (MSG_PEEK) */
+        if (bpf_core_read(&offset, sizeof(offset), &skb->cb) < 0)
+                return 0;
+        copied = tp->copied_seq;
+        unsent = tp->write_seq - tp->snd_nxt;
+        offset = copied - offset;
+        if (len <= 0 || offset >= skb->len || (__u32) len > skb->len - offset)
+                return 0;
+        if (c->kind == CONN_CLIENT) {
+                what = client_reads(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
+                return what ? client_has_read(sk, c, u, copied + (__u32) len, what == CLIENT_LOST) : 0;
+        }
+        if (c->x.flags & EXCHANGE_SEALED)
+                what = CONTENT_SEALED;
+        else if (c->x.flags & EXCHANGE_MUXED)
+                what = CONTENT_MUXED;
+        else
+                what = content_parse(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
+        if (what == CONTENT_SEALED) {
+                if (watch_get(&c->owner))
+                        unsealed_bind(sk, c, u);
+                content_unseal(skb, c, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
+        } else if (what == CONTENT_MUXED)
+                content_mux(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
+        return 0;
+}
+
+SEC("tp_btf/skb_copy_datagram_iovec")
+int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
+        struct cost cost = {};
+        int r = bytes_are_read(skb, len, &cost);
+
+        cost_end(&cost);
+        return r;
+}
+
+/* ---- departure ------------------------------------------------------------------------------------------------ */
+
+/* The application has read up to this position, and no program has run for that: at the latest now. Apart, for the room on the stack. */
+static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c, struct qos_unit *u, __u32 copied) {
+        struct exchange_effect effect = {};
+        __u64 now = bpf_ktime_get_ns();
+        struct talk *t = NULL;
+        struct tls *s = NULL;
+        struct h2 *h = NULL;
+        struct seal *seal;
+        struct place p;
+
+        if (!sk || !c || !u)
+                return 0;
+        if (c->x.flags & EXCHANGE_DONE)
+                return 0;
+        if (c->x.flags & EXCHANGE_PARSED)
+                t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_MUXED)
+                h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_SEALED) {
+                seal = bpf_sk_storage_get(&seals, sk, 0, 0);
+                /* Of what is known in the clear the library's calls tell what was read */
+                if (seal && seal->key.ssl == 0)
+                        s = &seal->tls;
+                if (!s)
+                        return 0;
+        }
+
+        bpf_spin_lock(&c->lock);
+        read_apply(&c->x, t, h, s, now, copied, 0, &effect);
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+
+        u = effect.in_flight != 0 || effect.overlap ? place_get(u, &p) : NULL;
+        if (!u)
+                return zero();
+        window_enter(u, now);
+        share_apply(u, p.share, &effect);
+        return zero();
+}
+
+/* The handshake has ended, and no program has run for that. */
+static __attribute__((noinline)) int established_missed(struct conn *c, struct qos_unit *u) {
+        if (!c || !u)
+                return 0;
+        window_enter(u, bpf_ktime_get_ns());
+        window_count(u, QOS_CELL_ACCEPTED, 1);
+        conn_count(c, u, true);
+        return zero();
+}
+
+static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cost) {
+        struct exchange_effect effect = {};
+        struct departure d = {};
+        __u32 snd_nxt, written_end, copied, class = 0;
+        struct segment segment;
+        struct qos_unit *u;
+        struct tcp_sock *tp;
+        struct bpf_sock *sk;
+        struct conn *c;
+        bool parsed, sealed, muxed;
+        int unsealed = 0, left = TALK_DEPARTS_MUXED;
+
+        sk = skb->sk;
+        if (!sk)
+                return 1;
+        sk = bpf_sk_fullsock(sk);
+        if (!sk)
+                return 1;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c && sk->protocol == IPPROTO_UDP && udp_depart(skb, sk, cost)) {
+                udp_asks(skb);
+                udp_sweep();
+        }
+        if (!c || c->kind == CONN_OTHER || sk->state == TCP_LISTEN)
+                return 1;
+        if (!segment_read(skb, &segment)) {
+                segment_lost(c);
+                return 1;
+        }
+        if (segment.len == 0)
+                return 1;
+
+        u = unit_get(&c->owner);
+        if (!u)
+                return 1;
+        cost_begin(cost, &c->owner, u);
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 1;
+        if (c->kind == CONN_LISTENER)
+                conn_accept(c, u, tp, tp->copied_seq, tp->tcp_clock_cache);
+
+        snd_nxt = tp->snd_nxt;
+        /* After the unit has hung up the last position is that of the FIN */
+        written_end = tp->write_seq - (sk->state == TCP_FIN_WAIT1 || sk->state == TCP_LAST_ACK || sk->state == TCP_CLOSING);
+        d.complete = exchange_distance(segment.seq + segment.len, written_end) >= 0;
+        /* CLOCK_MONOTONIC ns, which TCP takes each time it begins to transmit (tcp_mstamp_refresh() in tcp_write_xmit(),
+         * tcp_write_timer_handler()), just before this. Reading the clock once more takes 24 ns, of some 300 that an
+         * exchange costs */
+        d.now = tp->tcp_clock_cache;
+        if (c->kind == CONN_CLIENT) {
+                __u64 bytes;
+
+                bytes = client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt,
+                                       client_says(skb, segment.offset, segment.len, segment.seq == tp->snd_una,
+                                                   c->x.flags & EXCHANGE_MUXED), d.now);
+                if (bytes > 0 && c->tries < TRIES_MAX) {
+                        if (tp->rcv_nxt != tp->copied_seq && sk->state == TCP_ESTABLISHED)
+                                bytes |= CLIENT_UNREAD;
+                        client_counts(skb, sk, c, u, bytes);
+                }
+                return 1;
+        }
+
+        /* What the application had read by then it has read before this leaves */
+        copied = tcp_read_end(tp, sk->state);
+        if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
+                read_missed((struct sock*) tp, c, u, copied);
+        if (!c->counted && c->x.flags & EXCHANGE_FRESH && sk->state == TCP_ESTABLISHED)
+                established_missed(c, u);
+
+        bpf_spin_lock(&c->lock);
+        d.bytes = exchange_leave(&c->x, segment.seq + segment.len, snd_nxt);
+        parsed = c->x.flags & EXCHANGE_PARSED;
+        sealed = c->x.flags & EXCHANGE_SEALED;
+        muxed = c->x.flags & EXCHANGE_MUXED;
+        if (d.bytes > 0 && !parsed && !sealed && !muxed)
+                departure_apply(&d, &c->x, &effect);
+        if (!sealed)
+                d.place = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        if (d.bytes == 0)
+                return 1;
+
+        if (sealed) {
+                if (d.bytes > segment.len)
+                        d.bytes = segment.len;
+                unsealed = sealed_departs(skb, sk, c, &d, &effect);
+                sealed = c->x.flags & EXCHANGE_SEALED;
+        }
+        u = place_get(u, &d.place);
+        if (!u)
+                return 1;
+
+        window_enter(u, d.now);
+        share_sum(u, d.place.share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, d.bytes);
+        if (parsed || muxed) {
+                /* More than the packet: the position was unknown, and data left before it was */
+                if (d.bytes > segment.len)
+                        d.bytes = segment.len;
+                if (parsed)
+                        left = talk_departs(skb, sk, c, u, &d);
+                if (left == TALK_DEPARTS_MUXED)
+                        mux_departs(skb, sk, c, u, &d);
+                if (left != TALK_DEPARTS_PLAIN)
+                        return 1;
+                departure_mistaken(sk, c, &d, &effect);
+                u = place_get(u, &d.place);
+                if (!u)
+                        return 1;
+        }
+        if (unsealed)
+                return 1;
+        if (sealed && effect.begun && !(d.place.share & SHARE_ALONE))
+                window_count(u, QOS_CELL_TLS, 1);
+        if (effect.begun && !sealed && (c->tries < TRIES_MAX || c->x.flags & EXCHANGE_HTTP1) && !(d.place.share & SHARE_ALONE))
+                class = departure_error(skb, &d);
+        if (class != 0) {
+                window_count(u, QOS_CELL_COUNT + PROTOCOL_HTTP1, 1);
+                window_count(u, class == 4 ? QOS_CELL_STATUS_4XX : QOS_CELL_STATUS_5XX, 1);
+        }
+        share_apply(u, d.place.share, &effect);
+        d.book.now = d.now;
+        d.book.n = 1;
+        d.book.share = d.place.share;
+        d.book.before = effect.grown_from;
+        if (effect.begun)
+                share_book(u, &d.book);
+        else if (effect.grown)
+                share_book_more(u, &d.book);
+        return 1;
+}
+
+SEC("cgroup_skb/egress")
+int requests_egress(struct __sk_buff *skb) {
+        struct cost cost = {};
+        int r = packet_leaves(skb, &cost);
+
+        cost_end(&cost);
+        return r;
+}
+
+/* Apart from requests_egress, and attached behind it, so that this is there only while a unit has the probe "tls". */
+SEC("cgroup_skb/egress")
+int library_egress(struct __sk_buff *skb) {
+        struct exchange_effect effect = {};
+        struct departure d = {};
+        struct unsealed *o;
+        struct qos_unit *u;
+        struct bpf_sock *sk;
+        struct conn *c;
+        struct seal *s;
+
+        sk = skb->sk;
+        if (!sk)
+                return 1;
+        sk = bpf_sk_fullsock(sk);
+        if (!sk)
+                return 1;
+        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        if (!s || s->left_bytes == 0)
+                return 1;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        u = c ? unit_get(&c->owner) : NULL;
+        if (!u)
+                return 1;
+        d.now = s->left_at;
+        d.bytes = s->left_bytes;
+        d.complete = s->left_complete;
+        s->left_bytes = 0;
+
+        o = unsealed_get((struct sock*) sk, c, u, s);
+        bpf_spin_lock(&c->lock);
+        d.place = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = place_get(u, &d.place);
+        if (!u)
+                return 1;
+        window_enter(u, d.now);
+        if (o)
+                unsealed_departs(o, c, u, &d);
+        else
+                sealed_book(c, u, &d);
+        return 1;
+}
+
+/* ---- read ----------------------------------------------------------------------------------------------------- */
+
+/* The parts of requests_read, each with a room of its own on the stack. */
+
+/* What the library has read is to be looked at instead. */
+#define READ_UNSEALED 1
+
+/* c: NULL, or perhaps of a unit that is gone. */
+static __attribute__((noinline)) int server_has_read(struct sock *sk, struct conn *c, struct cost *cost) {
+        struct exchange_effect effect = {};
+        struct tcp_sock *tp;
+        struct qos_unit *u;
+        struct talk *t = NULL;
+        struct unsealed *o = NULL;
+        struct seal *seal;
+        struct tls *s = NULL;
+        struct h2 *h = NULL;
+        __u32 copied, unsent;
+        struct place p;
+        bool asks;
+        __u64 now;
+
+        if (!sk || !cost)
+                return 0;
+        u = c ? unit_get(&c->owner) : NULL;
+        if (!u) {
+                c = conn_learn_read(sk);
+                u = c ? unit_get(&c->owner) : NULL;
+                if (!u)
+                        return 0;
+        }
+        if (c->kind == CONN_OTHER || c->kind == CONN_CLIENT)
+                return 0;
+        cost_begin(cost, &c->owner, u);
+
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 0;
+        now = bpf_ktime_get_ns();
+
+        if (c->kind == CONN_LISTENER)
+                /* Fast open: read before the handshake has ended. What came so far is all that ever came */
+                conn_accept(c, u, tp, tp->rcv_nxt - (__u32) tp->bytes_received, now);
+
+        if (c->found && sk->sk_lock.owned) {
+                u = conn_claim(sk, c, u);
+                if (!u)
+                        return 0;
+        }
+
+        copied = tcp_read_end(tp, sk->__sk_common.skc_state);
+        /* Splice passes here once more for the FIN, which has a position but no byte. Where that is the first that is seen
+         * of a connection it was idle, or nothing tells that it was not */
+        if (copied != tp->copied_seq && !(c->x.flags & EXCHANGE_READ_KNOWN))
+                return 0;
+        unsent = tp->write_seq - tp->snd_nxt;
+
+        if (c->x.flags & EXCHANGE_PARSED)
+                t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_SEALED) {
+                seal = bpf_sk_storage_get(&seals, sk, 0, 0);
+                if (seal) {
+                        s = &seal->tls;
+                        if (seal->key.ssl != 0)
+                                o = unsealed_get(sk, c, u, seal);
+                        if (o && o->talk.protocol != PROTOCOL_PLAIN)
+                                return READ_UNSEALED;
+                }
+        } else if (c->x.flags & EXCHANGE_MUXED)
+                h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+
+        bpf_spin_lock(&c->lock);
+        asks = !s || s->asks;
+        read_apply(&c->x, t, h, s, now, copied, unsent, &effect);
+        if (o && asks) {
+                o->came_first_at = c->x.first_at;
+                o->came_last_at = c->x.last_at;
+                o->asked = c->x.open_at != 0;
+        }
+        p = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        question_read(now);
+
+        if (effect.in_flight != 0 || effect.overlap) {
+                u = place_get(u, &p);
+                if (!u)
+                        return 0;
+                window_enter(u, now);
+                share_apply(u, p.share, &effect);
+        }
+        return 0;
+}
+
+static __always_inline int socket_is_read(struct sock *sk, struct cost *cost) {
+        struct tcp_sock *tp;
+        struct qos_unit *u;
+        struct conn *c;
+        __u32 copied;
+
+        if (connection_is_gone(sk))
+                return 0;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        u = c && c->kind == CONN_CLIENT ? unit_get(&c->owner) : NULL;
+        if (!u) {
+                if (server_has_read(sk, c, cost) == READ_UNSEALED)
+                        unsealed_has_read(sk);
+                return 0;
+        }
+        if (!(c->x.flags & EXCHANGE_PIPED))
+                return 0;
+        cost_begin(cost, &c->owner, u);
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 0;
+        copied = tcp_read_end(tp, sk->__sk_common.skc_state);
+        /* Read without passing requests_content: spliced */
+        return exchange_distance(copied, c->x.read_end) > 0 ? client_has_read(sk, c, u, copied, true) : 0;
+}
+
+SEC("tp_btf/tcp_rcv_space_adjust")
+int BPF_PROG(requests_read, struct sock *sk) {
+        struct cost cost = {};
+        int r = socket_is_read(sk, &cost);
+
+        cost_end(&cost);
+        return r;
+}
+
+/* The connection's own count, which has segments where a buffer that is sent again may be several. */
+static __always_inline void conn_count_retransmits(struct conn *c, __u32 total, struct qos_unit *u) {
+        __u32 old = *(volatile __u32*) &c->retransmits;
+
+        if ((__s32) (total - old) <= 0 || __sync_val_compare_and_swap(&c->retransmits, old, total) != old)
+                return;
+        window_count(u, QOS_CELL_RETRANSMITS, total - old);
+}
+
+/* ---- connections begin and end -------------------------------------------------------------------------------- */
+
+/* What a connection that ends with a question open says about the unit. */
+static __always_inline __u32 end_cell(int error, int old_state) {
+        if (error == ETIMEDOUT)
+                return QOS_CELL_ERRORS_TIMEOUT;
+        if (error != 0)
+                return QOS_CELL_CLIENT_ABORTS; /* a reset has come */
+        if (old_state == TCP_CLOSE_WAIT || old_state == TCP_LAST_ACK || old_state == TCP_CLOSING)
+                return QOS_CELL_CLIENT_ABORTS; /* the client hung up first */
+        return QOS_CELL_ERRORS_RESET;
+}
+
+static __always_inline int connection_changed(struct sock *sk, int old_state, int new_state, struct cost *cost) {
+        struct exchange_effect effect = {};
+        struct qos_owner owner;
+        struct tcp_sock *tp;
+        struct qos_unit *u;
+        struct conn *c;
+        struct place p;
+        __u32 copied;
+        __u64 now;
+
+        if (new_state == TCP_LISTEN) {
+                if (!task_owner(&owner))
+                        return 0;
+                u = unit_get(&owner);
+                if (u)
+                        listener_learn(sk, &owner, u, false);
+                return 0;
+        }
+
+        if (new_state == TCP_SYN_SENT) {
+                /* connect(), its address is known by now. A socket may be used for that again and again */
+                if (!task_owner(&owner))
+                        return 0;
+                u = unit_get(&owner);
+                c = u ? conn_learn(sk, CONN_CLIENT, &owner, u) : NULL;
+                if (c) {
+                        client_begins(sk, c, &owner);
+                        c->tcp_state = new_state;
+                }
+                return 0;
+        }
+
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c)
+                return 0;
+
+        if (old_state == TCP_LISTEN)
+                return 0;
+
+        /* Seen by the other of the two programs below */
+        if (c->tcp_state == new_state)
+                return 0;
+        c->tcp_state = new_state;
+
+        if (c->kind == CONN_OTHER)
+                return 0;
+        u = unit_get(&c->owner);
+        if (!u) {
+                struct seal *s = new_state == TCP_CLOSE ? bpf_sk_storage_get(&seals, sk, 0, 0) : NULL;
+
+                return s ? unsealed_forget(sk, s) : 0;
+        }
+        cost_begin(cost, &c->owner, u);
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 0;
+        copied = tcp_read_end(tp, old_state);
+        if (c->kind == CONN_CLIENT) {
+                /* shutdown() for writing alone may be part of a question */
+                if (new_state == TCP_CLOSE || new_state == TCP_CLOSE_WAIT ||
+                    (new_state == TCP_FIN_WAIT1 && sk->sk_shutdown == SHUTDOWN_MASK))
+                        client_ends(c, u, sk->sk_err, old_state, (__u64) copied << 32 | new_state);
+                return 0;
+        }
+
+        now = bpf_ktime_get_ns();
+
+        if (new_state == TCP_ESTABLISHED && old_state == TCP_SYN_RECV) {
+                __u32 zero = 0, window_end = tp->rcv_wup + tp->rcv_wnd;
+                struct handover *h = bpf_map_lookup_elem(&handovers, &zero);
+
+                window_enter(u, now);
+                window_count(u, QOS_CELL_ACCEPTED, 1);
+
+                /* Perhaps not the first of its data: segments overtake each other, and the acknowledgement */
+                if (h && (h->at == 0 || h->client_port != sk->__sk_common.skc_dport ||
+                          exchange_distance(h->seq, copied) < 0 || exchange_distance(window_end, h->end) < 0))
+                        h = NULL;
+
+                if (c->kind == CONN_LISTENER)
+                        conn_accept(c, u, tp, copied, h ? h->at : now);
+
+                /* Also where a segment on another CPU was faster than this one, and has made the connection ours */
+                if (h) {
+                        bpf_spin_lock(&c->lock);
+                        exchange_arrive(&c->x, h->at, h->seq, h->end, copied, window_end, &effect);
+                        p = conn_note(c, &effect);
+                        bpf_spin_unlock(&c->lock);
+                        h->at = 0;
+
+                        u = place_get(u, &p);
+                        if (!u)
+                                return 0;
+                        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+                        share_apply(u, p.share, &effect);
+                }
+
+                conn_count(c, u, true);
+                return 0;
+        }
+
+        if (new_state == TCP_FIN_WAIT1 || new_state == TCP_LAST_ACK || new_state == TCP_CLOSE) {
+                __u32 unsent = tp->write_seq - tp->snd_nxt, asked;
+                bool gone = new_state == TCP_CLOSE;
+                struct unsealed *o = NULL;
+                struct talk *t = NULL;
+                struct seal *s = NULL;
+                struct h2 *h = NULL;
+                bool muxed, missed;
+
+                if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
+                        read_missed(sk, c, u, copied);
+                if (c->x.flags & EXCHANGE_PARSED)
+                        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+                else if (c->x.flags & EXCHANGE_MUXED)
+                        h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+                else if (c->x.flags & EXCHANGE_SEALED || c->tries >= TRIES_MAX || gone) {
+                        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+                        o = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
+                        if (o && o->sock != (__u64) (long) sk)
+                                o = NULL;
+                        if (o && o->talk.protocol != PROTOCOL_PLAIN && o->talk.protocol != PROTOCOL_HTTP2 && unsealed_enter(o))
+                                t = &o->talk;
+                }
+                muxed = o && o->talk.protocol == PROTOCOL_HTTP2;
+                missed = (t && t->missed) || (h && h->in.synced != H2_SYNCED);
+
+                bpf_spin_lock(&c->lock);
+                if (s && t) {
+                        /* The parser knows which requests are open. What was not read is mostly the client's close_notify */
+                        if (c->x.in_end - c->x.read_end <= TLS_FAREWELL_SIZE)
+                                c->x.n_marks = 0;
+                        talk_settle(t, &c->x, now, unsent == 0, &effect);
+                } else if (s && o && o->talk.protocol != PROTOCOL_PLAIN)
+                        exchange_shut(&c->x, &effect); /* another program is at it, or it is HTTP/2 */
+                else if (s)
+                        tls_end(&c->x, &s->tls, gone, unsent, &effect);
+                asked = t ? talk_waiting(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
+                /* What was not read of frames is perhaps no question (GOAWAY) */
+                if ((h && asked == 0) || muxed)
+                        exchange_shut(&c->x, &effect);
+                if (t && !gone)
+                        talk_hang_up(t, &c->x, now, unsent, &effect);
+                exchange_end(&c->x, gone, asked, unsent, &effect);
+                if (t && effect.unanswered) {
+                        talk_forget(t);
+                        effect.in_flight += talk_extra(t);
+                }
+                if (h && effect.unanswered) {
+                        h->open = 0;
+                        effect.in_flight += h2_extra(h);
+                }
+                if (gone)
+                        effect.in_flight = -c->in_flight; /* also what was known to somebody who is at it */
+                p = conn_note(c, &effect);
+                bpf_spin_unlock(&c->lock);
+                if (h && effect.unanswered)
+                        h2_clear(h);
+                if (o && t)
+                        unsealed_leave(o);
+
+                if (o && gone)
+                        bpf_map_delete_elem(&unsealed, &s->key);
+                if (muxed && (gone || unsent == 0))
+                        effect.unanswered = unsealed_mux_drop(&s->key);
+                else if (muxed)
+                        unsealed_mux_settle(o);
+                if (o && gone)
+                        s->key.ssl = 0;
+                u = place_get(u, &p);
+                if (!u)
+                        return 0;
+                window_enter(u, now);
+                if (effect.unanswered && missed)
+                        window_count(u, QOS_CELL_DROPS, effect.unanswered); /* what was missed may have been no request */
+                else if (effect.unanswered) {
+                        __u32 cell = end_cell(sk->sk_err, old_state);
+
+                        /* Who tells something to one that only listens, and hangs up, has not given up */
+                        if (cell != QOS_CELL_CLIENT_ABORTS || sk->sk_err != 0 || share_has_answered(u, p.share))
+                                share_count(u, p.share, cell, cell - QOS_CELL_ERRORS_RESET + QOS_ROW_ERRORS_RESET, effect.unanswered);
+                }
+                /* One that failed to leave is in the count, and is not traced by all kernels */
+                conn_count_retransmits(c, tp->total_retrans, u);
+                share_apply(u, p.share, &effect);
+                if (gone)
+                        conn_count(c, u, false);
+        }
+        return 0;
+}
+
+static __always_inline int state_changed(struct sock *sk, int old_state, int new_state) {
+        struct cost cost = {};
+        int r = connection_changed(sk, old_state, new_state, &cost);
+
+        cost_end(&cost);
+        return r;
+}
+
+/* A task's program may be interrupted by packets that change the state of other sockets. The kernel lets no program interrupt
+ * itself, and what comes is lost to it, the end of a handshake with the data that it brought as well as the end of a
+ * connection. Therefore there are two, of which one is free unless interrupts interrupt interrupts, and whoever is first
+ * does it. */
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
+        return state_changed(sk, old_state, new_state);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(requests_state_too, struct sock *sk, int old_state, int new_state) {
+        return state_changed(sk, old_state, new_state);
+}
+
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(requests_retransmit, struct sock *sk) {
+        struct tcp_sock *tp;
+        struct qos_unit *u;
+        struct conn *c;
+
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c || c->kind != CONN_SERVER)
+                return 0;
+        u = unit_get(&c->owner);
+        tp = u ? bpf_skc_to_tcp_sock(sk) : NULL;
+        if (!tp)
+                return 0;
+
+        window_enter(u, bpf_ktime_get_ns());
+        conn_count_retransmits(c, tp->total_retrans, u);
+        return 0;
+}

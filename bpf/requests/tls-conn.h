@@ -1,0 +1,675 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* Connections that are sealed: their records as they are read and as they leave, and, where the probe "tls" sees it, their plaintext
+ * (tls-plaintext.h), as it meets the records. */
+
+#include "tcp-transmit.h"
+
+/* Units whose sealed connections are read by who is in no known library: for the daemon, which looks for it. One is written at
+ * a time for each. */
+struct {
+        __uint(type, BPF_MAP_TYPE_RINGBUF);
+        __uint(max_entries, 4096);
+} wanted SEC(".maps");
+
+/* What an entry of it is at first. */
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct unsealed);
+} unsealed_fresh SEC(".maps");
+
+/* ---- records ---- */
+
+struct seal_piece {
+        __u32 offset;           /* in the buffer */
+        __u32 at;               /* the next byte … */
+        __u32 end;              /* … of this many */
+        __u32 seen;             /* TLS_STEP_APPLICATION, TLS_STEP_LOST */
+};
+
+/* The records of a piece that is read, as questions_take(). */
+__attribute__((noinline, weak)) int seal_take(struct sk_buff *skb __arg_trusted, struct tls *tls, struct seal_piece *f) {
+        struct bpf_dynptr data;
+        __u32 there, n, r;
+        __u64 bytes;
+
+        if (!tls || !f)
+                return 0;
+        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+                f->seen |= TLS_STEP_LOST;
+        while (!(f->seen & TLS_STEP_LOST) && f->at < f->end && can_loop) {
+                there = f->end - f->at;
+                bytes = 0;
+                if (tls->in.left == 0) {
+                        n = there < sizeof(bytes) ? there : sizeof(bytes);
+                        GRID_BOUND(n, sizeof(bytes) + 1);
+                        if (n > 0 && bpf_dynptr_read(&bytes, n, &data, f->offset + f->at, 0) < 0) {
+                                f->seen |= TLS_STEP_LOST;
+                                break;
+                        }
+                }
+                r = tls_step(tls, 0, bytes, there);
+                f->at += TLS_STEP_TAKEN(r);
+                f->seen |= r & (TLS_STEP_APPLICATION | TLS_STEP_LOST);
+        }
+        return 0;
+}
+
+/* … that leaves. */
+__attribute__((noinline, weak)) int seal_take_out(struct __sk_buff *skb, struct tls *tls, struct seal_piece *f) {
+        __u32 there, n, r;
+        __u64 bytes;
+
+        if (!skb || !tls || !f)
+                return 0;
+        while (!(f->seen & TLS_STEP_LOST) && f->at < f->end && can_loop) {
+                there = f->end - f->at;
+                bytes = 0;
+                if (tls->out.left == 0) {
+                        n = there < sizeof(bytes) ? there : sizeof(bytes);
+                        GRID_BOUND(n, sizeof(bytes) + 1);
+                        if (n > 0 && bpf_skb_load_bytes(skb, f->offset + f->at, &bytes, n) < 0) {
+                                f->seen |= TLS_STEP_LOST;
+                                break;
+                        }
+                }
+                r = tls_step(tls, 1, bytes, there);
+                f->at += TLS_STEP_TAKEN(r);
+                f->seen |= r & (TLS_STEP_APPLICATION | TLS_STEP_LOST);
+        }
+        return 0;
+}
+
+/* What is known of the plaintext of a connection is nobody's any more. */
+static __attribute__((noinline)) int unsealed_forget(struct sock *sk, struct seal *s) {
+        struct unsealed *o;
+
+        if (!sk || !s || s->key.ssl == 0)
+                return 0;
+        o = bpf_map_lookup_elem(&unsealed, &s->key);
+        if (o && o->sock == (__u64) (long) sk) {
+                bpf_map_delete_elem(&unsealed, &s->key);
+                unsealed_mux_drop(&s->key);
+        }
+        s->key.ssl = 0;
+        return 0;
+}
+
+/* The connection is sealed. Returns CONTENT_SEALED: its records are to be followed from here on. */
+static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *c, __u32 copied, __u32 type) {
+        const struct tls_side fresh = {};
+        struct seal *s;
+
+        if (!sk || !c)
+                return 0;
+        s = bpf_sk_storage_get(&seals, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        if (!s) {
+                statistics_count(QOS_STATISTIC_SOCKETS_LOST);
+                c->tries = TRIES_MAX;
+                return 0;
+        }
+        /* Perhaps it was known before, to a unit that was detached: what is spoken and that the handshake is over is as it was */
+        unsealed_forget(sk, s);
+        s->left_bytes = 0;
+        s->tls.in = s->tls.out = fresh;
+        s->tls.asks = s->tls.out_lost = s->tls.tries = s->tls.missed = 0;
+        s->tls.in_pos = copied;
+        if (type == TLS_APPLICATION)
+                s->tls.phase = TLS_ESTABLISHED; /* it is older than the attach */
+
+        bpf_spin_lock(&c->lock);
+        if (c->x.state == EXCHANGE_ASKED)
+                c->x.state = EXCHANGE_IDLE;
+        c->x.flags |= EXCHANGE_SEALED;
+        bpf_spin_unlock(&c->lock);
+        return CONTENT_SEALED;
+}
+
+struct offer_feed {
+        struct tls_offer offer;
+        struct bpf_dynptr *data;
+        __u32 there;            /* where the buffer ends */
+};
+
+static long offer_step(__u64 i, void *data) {
+        struct offer_feed *f = data;
+        __u32 bytes = 0, n;
+
+        n = f->offer.at < f->there ? f->there - f->offer.at : 0;
+        if (n > sizeof(bytes))
+                n = sizeof(bytes);
+        GRID_BOUND(n, sizeof(bytes) + 1);
+        if (n > 0 && bpf_dynptr_read(&bytes, n, f->data, f->offer.at, 0) < 0)
+                return 1;
+        return tls_offer_step(&f->offer, bpf_ntohl(bytes)) != 0;
+}
+
+/* Does ClientHello, which begins at the offset in its buffer, not offer HTTP/2? No, if not all of it is in the buffer. */
+static __attribute__((noinline)) int offer_is_plain(struct bpf_dynptr *data, __u32 offset, __u32 there) {
+        struct offer_feed f = {};
+        __u8 session, compressions;
+        __u16 ciphers, extensions;
+        __u8 type;
+
+        if (!data || bpf_dynptr_read(&type, 1, data, offset, 0) < 0 || type != TLS_HANDSHAKE)
+                return 0;
+        f.offer.at = offset + TLS_OFFER_SESSION;
+        if (bpf_dynptr_read(&session, 1, data, f.offer.at, 0) < 0)
+                return 0;
+        f.offer.at += 1 + session;
+        if (bpf_dynptr_read(&ciphers, 2, data, f.offer.at, 0) < 0)
+                return 0;
+        f.offer.at += 2 + bpf_ntohs(ciphers);
+        if (bpf_dynptr_read(&compressions, 1, data, f.offer.at, 0) < 0)
+                return 0;
+        f.offer.at += 1 + compressions;
+        if (bpf_dynptr_read(&extensions, 2, data, f.offer.at, 0) < 0)
+                return 0;
+        f.offer.at += 2;
+        f.offer.end = f.offer.at + bpf_ntohs(extensions);
+        if (f.offer.end > there)
+                return 0;
+        f.data = data;
+        f.there = there;
+        bpf_loop(TLS_OFFER_STEPS_MAX, offer_step, &f, 0);
+        return !f.offer.http2 && f.offer.at == f.offer.end;
+}
+
+/* A piece of what the client says on a sealed connection, as content_parse(). */
+static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct conn *c, __u64 where, __u64 piece) {
+        struct seal_piece f = { .offset = piece >> 32, .end = piece };
+        __u32 copied = where >> 32, unsent = where;
+        struct seal *s;
+        struct sock *sk;
+        struct tls *tls;
+
+        if (!skb || !c)
+                return 0;
+        sk = skb->sk;
+        if (!sk)
+                return 0;
+        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        if (!s)
+                return 0;
+        tls = &s->tls;
+        if ((__s32) (tls->in_pos - copied) < 0)
+                return 0; /* something was missed before: see read_apply() */
+        if (tls->missed) {
+                __u32 n = f.end < sizeof(__u64) ? f.end : sizeof(__u64);
+                struct bpf_dynptr data;
+                __u64 first = 0;
+
+                GRID_BOUND(n, sizeof(first) + 1);
+                if (n == 0 || bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 ||
+                    bpf_dynptr_read(&first, n, &data, f.offset, 0) < 0 || c->x.state == EXCHANGE_ASKED ||
+                    !tls_resumes(tls, copied, first, n, unsent))
+                        return 0;
+        }
+        if (tls->phase == TLS_HELLO && tls->in.have == 0 && tls->in.left == 0) {
+                struct bpf_dynptr data;
+
+                if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) == 0 && offer_is_plain(&data, f.offset, skb->len))
+                        tls->plain = 1;
+        }
+        if ((__s32) (tls->in_pos - copied) > 0)
+                f.at = tls->in_pos - copied; /* looked at before (MSG_PEEK) */
+        if (f.at < f.end) {
+                seal_take(skb, tls, &f);
+                tls->in_pos = copied + f.at;
+        }
+
+        if (f.seen & TLS_STEP_APPLICATION)
+                tls->asks = 1;
+        if (f.seen & TLS_STEP_LOST) {
+                tls->certain = 0;
+                bpf_spin_lock(&c->lock);
+                c->x.flags &= ~EXCHANGE_SEALED;
+                c->tries = TRIES_MAX;
+                bpf_spin_unlock(&c->lock);
+        }
+        return 0;
+}
+
+struct hello {
+        struct __sk_buff *skb;
+        __u32 at;               /* the next extension … */
+        __u32 end;
+        __u32 http2;
+};
+
+static long hello_step(__u64 i, void *data) {
+        struct hello *h = data;
+        __u64 bytes;
+
+        if (h->at + sizeof(bytes) > h->end || bpf_skb_load_bytes(h->skb, h->at, &bytes, sizeof(bytes)) < 0)
+                return 1;
+        bytes = bpf_be64_to_cpu(bytes);
+        h->http2 = bytes == TLS_EXTENSION_HTTP2;
+        h->at += 4 + TLS_EXTENSION_LENGTH(bytes);
+        return h->http2;
+}
+
+/* The greeting of a server: does it say that HTTP/2 is spoken? piece: as that of content_parse(). */
+static __attribute__((noinline)) int hello_is_http2(struct __sk_buff *skb, __u64 piece) {
+        __u32 offset = piece >> 32, len = piece;
+        struct hello h = {};
+        __u8 session;
+
+        if (!skb || bpf_skb_load_bytes(skb, offset + TLS_HELLO_SESSION, &session, 1) < 0)
+                return 0;
+        h.skb = skb;
+        h.at = offset + TLS_HELLO_EXTENSIONS(session);
+        h.end = offset + len;
+        bpf_loop(TLS_EXTENSIONS_MAX, hello_step, &h, 0);
+        return h.http2;
+}
+
+/* ---- plaintext ---- */
+
+/* Whether what is known of the plaintext is this connection's, and all of it. */
+static __always_inline bool unsealed_holds(const struct unsealed *o, const struct sock *sk, struct conn *c) {
+        return o->sock == (__u64) (long) sk && o->generation == c->owner.generation && !o->lost && watch_get(&c->owner);
+}
+
+/* From here on the connection is counted by its records again. False: another program is at it, and it is not. */
+static __attribute__((noinline)) int unsealed_quit(struct conn *c, struct qos_unit *u, struct seal *s, struct unsealed *o) {
+        struct exchange_effect effect = {};
+
+        if (!c || !u || !s || !o || !unsealed_enter(o))
+                return 0;
+
+        if (o->talk.protocol == PROTOCOL_HTTP2) {
+                struct unsealed_mux *m = bpf_map_lookup_elem(&unsealed_muxes, &s->key);
+
+                /* Not what only looked like it */
+                if (!o->late || (m && m->h2.settled))
+                        s->tls.http2 = 1;
+                /* What was open is not followed any further; nobody wants to know where the probe has been taken away */
+                effect.overlap = unsealed_mux_drop(&s->key) > 0 && (o->lost || watch_get(&c->owner));
+                o->talk.protocol = PROTOCOL_PLAIN;
+        }
+        s->tls.tries = o->talk.flags & TALK_UNDERSTOOD && o->lost ? TRIES_MAX : o->tries + o->lost;
+        bpf_spin_lock(&c->lock);
+        if (o->talk.protocol != PROTOCOL_PLAIN) {
+                talk_give_up(&o->talk, &c->x, &effect);
+                if (!o->lost)
+                        effect.overlap = 0; /* nobody wants to know any more */
+        }
+        bpf_spin_unlock(&c->lock);
+        bpf_map_delete_elem(&unsealed, &s->key);
+        s->key.ssl = 0;
+
+        conn_apply(c, u, &effect, bpf_ktime_get_ns());
+        return zero() + 1;
+}
+
+/* What is known of the plaintext; NULL: the connection is counted by its records. */
+static __attribute__((noinline)) struct unsealed* unsealed_get(struct sock *sk, struct conn *c, struct qos_unit *u, struct seal *s) {
+        struct unsealed *o;
+
+        if (!sk || !c || !u || !s || s->key.ssl == 0)
+                return NULL;
+        o = bpf_map_lookup_elem(&unsealed, &s->key);
+        if (!o || o->sock != (__u64) (long) sk) {
+                s->key.ssl = 0; /* another connection has that object now */
+                return NULL;
+        }
+        if (!unsealed_holds(o, sk, c)) {
+                unsealed_quit(c, u, s, o);
+                return NULL;
+        }
+        return o;
+}
+
+/* Bytes are copied out of a sealed connection: whoever is in a call of the library reads them for that. */
+static __attribute__((noinline)) int unsealed_bind(struct sock *sk, struct conn *c, struct qos_unit *u) {
+        struct qos_owner owner;
+        struct library_call *call;
+        struct unsealed *o;
+        struct qos_watch *w;
+        struct seal *s;
+        __u32 zero = 0;
+        void *fresh;
+
+        if (!sk || !c || !u)
+                return 0;
+        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        if (!s || s->tls.tries >= TRIES_MAX)
+                return 0;
+        /* After a reset what has come is read still, and nobody would come to take away what is known of the connection */
+        if (sk->__sk_common.skc_state == TCP_CLOSE)
+                return 0;
+        owner = owner_read(&c->owner);
+
+        call = bpf_task_storage_get(&library_calls, bpf_get_current_task_btf(), 0, 0);
+        if (!call || call->key.ssl == 0) {
+                w = s->key.ssl == 0 ? watch_get(&owner) : NULL;
+                if (w && __sync_val_compare_and_swap(&w->wanted, 0, 1) == 0 &&
+                    bpf_ringbuf_output(&wanted, &owner, sizeof(owner), 0) < 0)
+                        w->wanted = 0;
+                return 0;
+        }
+
+        o = s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
+        if (o && o->sock == (__u64) (long) sk) {
+                if (unsealed_key_equal(&s->key, &call->key) && unsealed_holds(o, sk, c)) {
+                        /* A record is read in two parts by some: the second one takes nothing back */
+                        o->begins |= c->x.state != EXCHANGE_ASKED;
+                        return 0;
+                }
+                if (!unsealed_quit(c, u, s, o))
+                        return 0;
+        }
+
+        /* Another connection had the object, and has not ended yet */
+        unsealed_mux_drop(&call->key);
+        fresh = bpf_map_lookup_elem(&unsealed_fresh, &zero);
+        if (!fresh || bpf_map_update_elem(&unsealed, &call->key, fresh, BPF_ANY) < 0) {
+                statistics_count(QOS_STATISTIC_UNSEALED_LOST);
+                window_count(u, QOS_CELL_DROPS, 1);
+                return 0;
+        }
+        o = bpf_map_lookup_elem(&unsealed, &call->key);
+        if (!o)
+                return 0;
+        o->share = c->share;
+        o->sock = (__u64) (long) sk;
+        o->generation = owner.generation;
+        o->tries = s->tls.tries;
+        o->begins = c->x.state != EXCHANGE_ASKED;
+        o->late = s->tls.phase == TLS_ESTABLISHED;
+        o->key = call->key;
+        s->key = call->key;
+        return 0;
+}
+
+/* Of a connection in frames: what there is of questions is known when it comes out of the library, and what has not been read may be
+ * one. */
+static __always_inline void unsealed_settle(struct exchange *x, struct exchange_effect *effect) {
+        x->state = EXCHANGE_IDLE;
+        if (x->n_marks > 0 && !(x->flags & EXCHANGE_DONE))
+                exchange_open(x, x->mark_at[0], effect);
+        else
+                exchange_shut(x, effect);
+}
+
+/* That was done, and the library need not subtract any longer what was not known to be frames when it was read. */
+static __attribute__((noinline)) int unsealed_mux_settle(struct unsealed *o) {
+        if (!o || !o->asked)
+                return 0;
+        o->asked = 0;
+        return unsealed_mux_count(bpf_map_lookup_elem(&unsealed_muxes, &o->key), 1);
+}
+
+/* Sealed bytes up to a position were read. where: that, and what has not left of what was written. */
+static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_unit *u, struct tls *t, struct unsealed *o,
+                                                    __u64 where) {
+        struct exchange_effect effect = {};
+        __u64 now = bpf_ktime_get_ns(), first_at, last_at;
+        __u32 copied = where >> 32, unsent = where;
+        bool alone, muxed;
+
+        if (!c || !u || !t || !o)
+                return 0;
+        if (exchange_distance(copied, t->in_pos) > 0)
+                tls_miss(t, copied);
+        alone = unsealed_enter(o);
+        muxed = o->talk.protocol == PROTOCOL_HTTP2;
+        o->share = c->share;
+
+        bpf_spin_lock(&c->lock);
+        exchange_take(&c->x, copied, &first_at, &last_at);
+        if (t->asks && !(c->x.flags & EXCHANGE_DONE)) {
+                if (!o->unread)
+                        o->came_first_at = first_at;
+                o->came_last_at = last_at;
+                o->unread = 1;
+        }
+        if (muxed)
+                unsealed_settle(&c->x, &effect);
+        else if (t->asks && !(c->x.flags & EXCHANGE_DONE))
+                exchange_open(&c->x, c->x.open_at ?: first_at ?: now, &effect);
+        else if (!t->asks && alone && !o->unread)
+                talk_settle(&o->talk, &c->x, now, unsent == 0, &effect);
+        if (!muxed)
+                o->asked = c->x.open_at != 0;
+        bpf_spin_unlock(&c->lock);
+        t->asks = 0;
+        if (alone)
+                unsealed_leave(o);
+
+        if (effect.in_flight != 0)
+                conn_apply(c, u, &effect, now);
+        if (muxed)
+                unsealed_mux_settle(o);
+        return zero();
+}
+
+/* ---- departure ---- */
+
+/* Something leaves without a question and without having been seen to be written. In the beginning these are tickets for
+ * sessions, of which OpenSSL sends two at once or apart; later the library is used in a way that is not known here. */
+#define STRAYS_MAX 4
+
+/* The first request may be read from the socket together with the client's Finished (Apache reads 8,000 bytes at a time). What leaves
+ * before the library has delivered anything of it still belongs to the handshake: session tickets. */
+static __always_inline bool unsealed_is_handshake(struct unsealed *o) {
+        if (o->late || o->delivered)
+                return false;
+        if (++o->strays > STRAYS_MAX)
+                o->delivered = 1; /* in a way that is not known here */
+        return !o->delivered;
+}
+
+/* Of a connection that is sealed: what is no part of an answer changes nothing. Returns 1 where the plaintext is seen: what that
+ * means is for library_egress to say. */
+static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
+                                                    struct departure *d, struct exchange_effect *effect) {
+        struct seal_piece f = {};
+        struct unsealed *o;
+        struct seal *s;
+        struct tls *tls;
+        struct qos_unit *u;
+        bool talks, refused = false;
+
+        if (!skb || !sk || !c || !d || !effect)
+                return 0;
+        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        if (!s)
+                return 0;
+        s->left_bytes = 0;
+        tls = &s->tls;
+        f.offset = skb->len - d->bytes;
+        f.end = d->bytes;
+        if (tls->phase == TLS_HELLO && hello_is_http2(skb, (__u64) f.offset << 32 | f.end))
+                tls->http2 = 1;
+        if (!tls->out_lost) {
+                seal_take_out(skb, tls, &f);
+                if (f.seen & TLS_STEP_LOST) {
+                        tls->out_lost = 1;
+                        /* TLS to a port of plain HTTP */
+                        refused = tls->phase == TLS_HELLO && departure_error(skb, d) != 0;
+                }
+        }
+
+        talks = tls->out_lost || f.seen & TLS_STEP_APPLICATION;
+        /* Not where the probe has been taken away: who books it is not there any more */
+        o = s->key.ssl != 0 ? unsealed_get((struct sock*) sk, c, unit_get(&c->owner), s) : NULL;
+        if (o && o->talk.protocol != PROTOCOL_PLAIN) {
+                s->left_at = d->now;
+                s->left_complete = d->complete;
+                s->left_bytes = talks ? d->bytes : 0;
+                bpf_spin_lock(&c->lock);
+                c->x.state = EXCHANGE_IDLE; /* which requests are open is known to the parser alone */
+                d->place = conn_note(c, effect);
+                bpf_spin_unlock(&c->lock);
+                return 1;
+        }
+        if (o && talks && unsealed_is_handshake(o))
+                talks = false;
+
+        bpf_spin_lock(&c->lock);
+        if (refused) {
+                c->x.flags &= ~EXCHANGE_SEALED;
+                c->x.state = EXCHANGE_ASKED;
+                c->x.first_at = c->x.last_at = 0; /* the greeting's are not kept */
+        }
+        if (talks) {
+                departure_apply(d, &c->x, effect);
+                if (effect->begun && s->tls.http2)
+                        effect->overlap = 1;
+        }
+        d->place = conn_note(c, effect);
+        bpf_spin_unlock(&c->lock);
+
+        if (effect->begun) {
+                s->tls.farewell = 0;
+                u = s->tls.http2 && s->tls.questions > 1 ? unit_get(&d->place.owner) : NULL;
+                if (u) {
+                        window_enter(u, d->now);
+                        share_count(u, share_now(u, d->place.share), QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, s->tls.questions - 1);
+                }
+                s->tls.questions = 0;
+        }
+        return 0;
+}
+
+/* What that means which leaves up to a position, as departure_parse() says it of plaintext. */
+__attribute__((noinline, weak)) __u64 unsealed_take(struct unsealed *o, struct qos_unit *u, struct departure *d, __u32 end) {
+        __u64 parsed = 0;
+
+        if (!o || !u || !d)
+                return 0;
+        if (o->growing && o->talk.flags & TALK_ANSWERED)
+                parsed = DEPARTURE_MORE;
+        if (o->pending == 0 || exchange_distance(end, o->pending_position) <= 0) {
+                if (parsed == 0 && o->pending == 0 && !(o->talk.flags & (TALK_PUSHES | TALK_ANSWERING)) && ++o->strays > STRAYS_MAX)
+                        o->lost = 1;
+                return parsed;
+        }
+
+        parsed |= o->pending;
+        o->pending = 0;
+        if (o->missed_at != 0)
+                d->now = o->missed_at;
+        if (o->tunnel)
+                parsed |= DEPARTURE_TUNNEL;
+        if (o->astray)
+                share_count(u, d->place.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
+        if (!(d->place.share & SHARE_ALONE)) {
+                if (o->streams > 0)
+                        window_count(u, QOS_CELL_STREAMS, o->streams);
+                if (o->status4xx > 0)
+                        window_count(u, QOS_CELL_STATUS_4XX, o->status4xx);
+                if (o->status5xx > 0)
+                        window_count(u, QOS_CELL_STATUS_5XX, o->status5xx);
+        }
+        o->streams = o->status4xx = o->status5xx = 0;
+        o->astray = 0;
+        return parsed;
+}
+
+/* Frames leave, of which all is known since they were written. */
+static __attribute__((noinline)) int unsealed_mux_departs(struct unsealed *o, struct conn *c, struct qos_unit *u,
+                                                          const struct departure *d) {
+        struct exchange_effect effect = {};
+
+        if (!o || !c || !u || !d)
+                return 0;
+        if (o->pending == 0 && !o->growing && ++o->strays > STRAYS_MAX)
+                o->lost = 1;
+        if (exchange_distance(c->x.out_end, o->pending_position) > 0)
+                o->pending = 0;
+        o->growing = !d->complete;
+
+        bpf_spin_lock(&c->lock);
+        unsealed_settle(&c->x, &effect);
+        bpf_spin_unlock(&c->lock);
+        if (effect.in_flight != 0)
+                conn_apply(c, u, &effect, d->now);
+        return unsealed_mux_settle(o);
+}
+
+/* A part of an answer leaves whose plaintext was parsed when it was written. */
+static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct conn *c, struct qos_unit *u,
+                                                      struct departure *d) {
+        __u64 parsed;
+
+        if (!o || !c || !u || !d)
+                return 0;
+        if (o->talk.protocol == PROTOCOL_HTTP2)
+                return unsealed_mux_departs(o, c, u, d);
+        if (!unsealed_enter(o)) {
+                if (o->missed_at == 0)
+                        o->missed_at = d->now;
+                return 0;
+        }
+        parsed = unsealed_take(o, u, d, c->x.out_end);
+        o->missed_at = 0;
+        departure_book(&o->talk, c, u, d, parsed);
+        o->growing = o->talk.flags & TALK_ANSWERING || !d->complete;
+        if (parsed & DEPARTURE_TUNNEL) {
+                /* Nothing is asked any more, and nothing is to be parsed */
+                o->talk.protocol = PROTOCOL_PLAIN;
+                o->tries = TRIES_MAX;
+        }
+        unsealed_leave(o);
+        return zero();
+}
+
+/* … or it was, and is not any more: an exchange. */
+static __attribute__((noinline)) int sealed_book(struct conn *c, struct qos_unit *u, struct departure *d) {
+        struct exchange_effect effect = {};
+
+        if (!c || !u || !d)
+                return 0;
+        bpf_spin_lock(&c->lock);
+        departure_apply(d, &c->x, &effect);
+        d->place = conn_note(c, &effect);
+        bpf_spin_unlock(&c->lock);
+        u = place_get(u, &d->place);
+        if (!u)
+                return 0;
+
+        share_apply(u, d->place.share, &effect);
+        d->book.now = d->now;
+        d->book.n = 1;
+        d->book.share = d->place.share;
+        d->book.before = effect.grown_from;
+        if (effect.begun && !(d->place.share & SHARE_ALONE))
+                window_count(u, QOS_CELL_TLS, 1);
+        if (effect.begun)
+                share_book(u, &d->book);
+        else if (effect.grown)
+                share_book_more(u, &d->book);
+        return 0;
+}
+
+/* ---- read ---- */
+
+static __attribute__((noinline)) int unsealed_has_read(struct sock *sk) {
+        struct tcp_sock *tp;
+        struct unsealed *o;
+        struct qos_unit *u;
+        struct conn *c;
+        struct seal *s;
+        __u32 copied, unsent;
+
+        if (!sk)
+                return 0;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        tp = bpf_skc_to_tcp_sock(sk);
+        u = c ? unit_get(&c->owner) : NULL;
+        if (!u || !s || !tp)
+                return 0;
+        o = unsealed_get(sk, c, u, s);
+        if (!o)
+                return 0;
+        copied = tcp_read_end(tp, sk->__sk_common.skc_state);
+        unsent = tp->write_seq - tp->snd_nxt;
+        return unsealed_reads(c, u, &s->tls, o, (__u64) copied << 32 | unsent);
+}

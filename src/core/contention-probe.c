@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "cgroup-stat.h"
+#include "contention-probe.h"
+#include "hierarchy.h"
+#include "log.h"
+#include "probe.h"
+
+/* ---- books ---------------------------------------------------------------------------------------------------- */
+
+static ContentionBook unit_get_contention_book(const Unit *u) {
+        return (ContentionBook) {
+                .map = u->contention,
+                .shards = u->shards,
+                .since = u->contention_since,
+                .slot = u->index,
+                .requests = u->view,
+        };
+}
+
+bool unit_get_contention_books(const Unit *u, ContentionBook *buffer, ContentionBooks *ret) {
+        Manager *m = u->manager;
+        size_t n = 0;
+
+        if (!u->contention)
+                return false;
+
+        buffer[n++] = unit_get_contention_book(u);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *other = m->units[i] ?: m->closed[i];
+
+                if (other && other->view && other->contention && unit_contains(u, other))
+                        buffer[n++] = unit_get_contention_book(other);
+        }
+
+        *ret = (ContentionBooks) {
+                .books = buffer,
+                .n = n,
+                .since = u->watched_since,
+                .before = u->contention_base,
+        };
+        return true;
+}
+
+static int unit_add_contention(Unit *u, const Unit *inner, int times) {
+        ContentionBook book;
+
+        if (!u->contention || !inner->contention)
+                return 0;
+        if (!u->contention_base) {
+                u->contention_base = new0(ContentionCounts, 1);
+                if (!u->contention_base)
+                        return -ENOMEM;
+        }
+        book = unit_get_contention_book(inner);
+        return contention_counts_add(u->contention_base, &book, now_nsec(CLOCK_MONOTONIC), times);
+}
+
+static void unit_add_contention_or_warn(Unit *u, const Unit *inner, int times) {
+        int r;
+
+        r = unit_add_contention(u, inner, times);
+        if (r < 0)
+                log_unit_warning_errno(u->name, r, "The totals of the contention of '%s' are off by what '%s' has: %m", u->name, inner->name);
+}
+
+void unit_open_contention(Unit *u, const Unit *inner) {
+        unit_add_contention_or_warn(u, inner, 1);
+}
+
+void unit_close_contention(Unit *u, const Unit *inner) {
+        unit_add_contention_or_warn(u, inner, -1);
+}
+
+/* What its own holds ask for, or those of a unit that it lies in. */
+static ProbeMask unit_get_wanted(const Unit *u) {
+        ProbeMask wanted = 0;
+
+        for (const Unit *o = u; o; o = unit_find_outer(o))
+                wanted |= o->probes;
+        return wanted & PROBES_CONTENTION;
+}
+
+static void unit_make_contention(Unit *u) {
+        Manager *m = u->manager;
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        int r;
+
+        r = probe_add_contention(m->probe, u->index, u->generation, ++m->contention_generation, now, serving_at(u->view->serving, now), &u->contention, &u->shards);
+        if (r < 0) {
+                log_unit_warning_errno(u->name, r, "Failed to make the book of contention of '%s': %m", u->name);
+                return;
+        }
+        u->contention_since = now;
+}
+
+/* What its books have by now is not its own. */
+static void unit_begin_contention(Unit *u) {
+        Manager *m = u->manager;
+
+        u->watched_since = now_nsec(CLOCK_MONOTONIC);
+        free(u->contention_base);
+        u->contention_base = NULL;
+        if (u->contention_since < u->watched_since)
+                unit_open_contention(u, u);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *other = m->units[i] ?: m->closed[i];
+
+                if (other && unit_contains(u, other))
+                        unit_open_contention(u, other);
+        }
+}
+
+void unit_reopen_contention(Unit *u, Unit *closed) {
+        if (!closed->contention)
+                return;
+        u->contention = closed->contention;
+        u->shards = closed->shards;
+        u->contention_since = closed->contention_since;
+        u->contention_probes = closed->contention_probes;
+        unit_begin_contention(u);
+}
+
+static void unit_drop_contention(Unit *u) {
+        Manager *m = u->manager;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && unit_contains(m->units[i], u))
+                        unit_close_contention(m->units[i], u);
+        probe_remove_contention(m->probe, u->index);
+        u->contention = NULL;
+        u->shards = NULL;
+        free(u->contention_base);
+        u->contention_base = NULL;
+        free(u->machine_base);
+        u->machine_base = NULL;
+        free(u->usage);
+        u->usage = NULL;
+        u->contention_probes = 0;
+}
+
+/* ---- threads -------------------------------------------------------------------------------------------------- */
+
+static void threads_find(Manager *m) {
+        int r;
+
+        r = probe_find_threads(m->probe);
+        if (r < 0 && r != -EOPNOTSUPP)
+                (void) log_warning_errno(r, "Failed to look for the threads of units, those that sleep are missing in their figures: %m");
+}
+
+/* How often somebody who moves processes to and fro makes us look: it takes a pass over all threads of the machine. */
+#define MOVES_USEC (250 * USEC_PER_MSEC)
+
+static int on_moves_settled(sd_event_source *source, uint64_t usec, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+
+        /* From here on we are told again */
+        threads_find(m);
+        return 0;
+}
+
+static int on_moves(sd_event_source *source, int fd, uint32_t revents, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+        uint64_t now = now_usec(CLOCK_MONOTONIC);
+        int r;
+
+        probe_read_moves(m->probe);
+        if (now >= m->moves_at + MOVES_USEC) {
+                m->moves_at = now;
+                threads_find(m);
+                return 0;
+        }
+        m->moves_at += MOVES_USEC;
+        sd_event_source_disable_unref(m->moves_timer);
+        m->moves_timer = NULL;
+        r = sd_event_add_time(m->event, &m->moves_timer, CLOCK_MONOTONIC, m->moves_at, USEC_PER_MSEC, on_moves_settled, m);
+        if (r < 0)
+                threads_find(m);
+        return 0;
+}
+
+/* The book of the machine, which shares are taken of. Without it there are none. */
+static void machine_update(Manager *m, bool wanted) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        int r;
+
+        if (wanted == !!m->machine)
+                return;
+        if (wanted) {
+                r = probe_add_machine(m->probe, ++m->contention_generation, now, &m->machine);
+                if (r < 0) {
+                        (void) log_warning_errno(r, "Failed to make the book of the machine's devices, shares of these are missing: %m");
+                        return;
+                }
+                m->machine_since = now;
+        } else {
+                m->machine = NULL;
+                probe_remove_machine(m->probe);
+        }
+}
+
+/* The unit's shares of devices are taken of what these have done since now. adopted: the unit has a book that is older. */
+static void unit_begin_shares(Unit *u, bool adopted) {
+        Manager *m = u->manager;
+        const ContentionBook book = { .map = m->machine, .since = m->machine_since };
+
+        free(u->machine_base);
+        u->machine_base = m->machine ? new0(ContentionCounts, 1) : NULL;
+        if (!u->machine_base)
+                return;
+        u->machine_base_at = now_nsec(CLOCK_MONOTONIC);
+        u->shares_since = adopted ? u->machine_base_at : 0;
+        (void) contention_counts_add(u->machine_base, &book, u->machine_base_at, 1); /* which has no shards: never fails */
+}
+
+void threads_stop(Manager *m) {
+        m->moves = sd_event_source_disable_unref(m->moves);
+        m->moves_timer = sd_event_source_disable_unref(m->moves_timer);
+        machine_update(m, /* wanted= */ false);
+}
+
+void threads_update(Manager *m) {
+        static const ProbeMask table[] = { PROBE_CPU, PROBE_BLOCK, PROBE_MEMORY };
+        ProbeMask all = 0;
+        int r;
+
+        if (!probe_is_started(m->probe)) {
+                threads_stop(m);
+                return;
+        }
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && m->units[i]->view)
+                        all |= unit_get_wanted(m->units[i]);
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                if (all & table[i])
+                        (void) probe_start_more(m->probe, table[i]);
+        machine_update(m, all & PROBE_BLOCK);
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                Unit *u = m->units[i];
+                ProbeMask wanted;
+                bool adopted;
+
+                if (!u || !u->view)
+                        continue;
+                wanted = unit_get_wanted(u);
+                adopted = u->contention && u->contention_probes == 0;
+                /* The time of threads is counted from when the book was made: not in one that is older. A book of the previous
+                 * run is watched with what it was. */
+                if (u->contention && (wanted == 0 || (wanted & ~u->contention_probes & PROBE_CPU && !adopted)))
+                        unit_drop_contention(u);
+                if (wanted != 0 && !u->contention) {
+                        unit_make_contention(u);
+                        if (u->contention)
+                                unit_begin_contention(u);
+                }
+                if (wanted & PROBE_BLOCK && (!u->machine_base || !(u->contention_probes & PROBE_BLOCK)))
+                        unit_begin_shares(u, adopted);
+                if (wanted != u->contention_probes || (wanted != 0 && !u->usage)) {
+                        /* What is read for the first time begins with 0 now */
+                        free(u->usage);
+                        u->usage = wanted != 0 ? new0(Usage, 1) : NULL; /* without it the files are not read */
+                        u->contention_probes = wanted;
+                        unit_collect_usage(u);
+                }
+        }
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                if (!(all & table[i]) && now_usec(CLOCK_MONOTONIC) >= m->keep_programs_until)
+                        probe_stop_more(m->probe, table[i]);
+        if (!(all & PROBE_CPU)) {
+                m->moves = sd_event_source_disable_unref(m->moves);
+                return;
+        }
+
+        if (!m->moves) {
+                r = probe_get_moves_fd(m->probe);
+                if (r >= 0)
+                        r = sd_event_add_io(m->event, &m->moves, r, EPOLLIN, on_moves, m);
+                if (r < 0)
+                        (void) log_warning_errno(r, "Processes that are moved to units later will be missed until they do something: %m");
+        }
+        threads_find(m);
+}
+
+/* ---- a restart of qosd ---------------------------------------------------------------------------------------- */
+
+int contention_base_to_json(const ContentionCounts *base, sd_json_variant **ret) {
+        return numbers_to_json((const uint64_t*) base, CONTENTION_WORDS, ret);
+}
+
+int contention_base_from_json(sd_json_variant *v, ContentionCounts *ret) {
+        *ret = (ContentionCounts) {};
+        return numbers_from_json(v, CONTENTION_WORDS, (uint64_t*) ret);
+}

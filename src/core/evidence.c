@@ -1,0 +1,732 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <sched.h>
+
+#include "evidence.h"
+#include "inspect-waits.h"
+#include "json.h"
+#include "manager.h"
+#include "parse.h"
+#include "probe.h"
+
+#define CGROUP_ROOT "/sys/fs/cgroup"
+
+/* As deep as groups lie in the group of a unit on any machine. */
+#define DEPTH_MAX 8U
+
+/* The largest line of a file that is read here: /proc/stat counts all interrupts in one. */
+#define LINE_LENGTH_MAX 16384
+
+typedef struct Process {
+        pid_t pid;
+        uint64_t used;                  /* CPU time in ns */
+} Process;
+
+struct MachineReading {
+        uint64_t at;                    /* CLOCK_MONOTONIC ns */
+        Process processes[DIAGNOSE_TASKS_MAX]; /* of the unit */
+        size_t n_processes;
+        cpu_set_t cpus;                 /* that threads of the unit may use */
+        uint64_t idle[CPU_SETSIZE];     /* clock ticks */
+        ResourcesReading resources;     /* what the unit's threads have waited for */
+        ThreadsReading threads;
+        BlockUser *block_users;         /* NULL: it is not known who used devices */
+        size_t n_block_users;
+};
+
+MachineReading* machine_reading_free(MachineReading *r) {
+        if (!r)
+                return NULL;
+
+        resources_reading_done(&r->resources);
+        threads_reading_done(&r->threads);
+        free(r->block_users);
+        free(r);
+        return NULL;
+}
+
+static void machine_reading_freep(MachineReading **r) {
+        *r = machine_reading_free(*r);
+}
+
+static FILE* group_open(const char *path, const char *file) {
+        char buf[PATH_MAX];
+
+        if (snprintf(buf, sizeof(buf), CGROUP_ROOT "%s/%s", path, file) >= (int) sizeof(buf))
+                return NULL;
+        return fopen(buf, "re");
+}
+
+/* Calls for tasks of the group and those below it. file: cgroup.procs, cgroup.threads; groups, left: how many more of both. */
+static void tasks_read(const char *path, const char *file, unsigned depth, unsigned *groups, unsigned *left, void (*f)(pid_t pid, void *userdata), void *userdata) {
+        _cleanup_fclose_ FILE *tasks = group_open(path, file);
+        char buf[PATH_MAX];
+        DIR *d;
+        int pid;
+
+        while (tasks && *left > 0 && fscanf(tasks, "%i", &pid) == 1) {
+                f(pid, userdata);
+                (*left)--;
+        }
+
+        if (depth >= DEPTH_MAX || *groups == 0 || snprintf(buf, sizeof(buf), CGROUP_ROOT "%s", path) >= (int) sizeof(buf))
+                return;
+        d = opendir(buf);
+        if (!d)
+                return;
+        for (struct dirent *e = readdir(d); e && *left > 0; e = readdir(d))
+                if (e->d_type == DT_DIR && e->d_name[0] != '.' && *groups > 0 &&
+                    snprintf(buf, sizeof(buf), "%s/%s", path, e->d_name) < (int) sizeof(buf)) {
+                        (*groups)--;
+                        tasks_read(buf, file, depth + 1, groups, left, f, userdata);
+                }
+        (void) closedir(d);
+}
+
+static void cpus_add(pid_t pid, void *userdata) {
+        cpu_set_t *cpus = userdata, one;
+
+        if (pid > 0 && sched_getaffinity(pid, sizeof(one), &one) >= 0)
+                CPU_OR(cpus, cpus, &one);
+}
+
+static void group_get_cpus(const char *path, cpu_set_t *ret) {
+        unsigned groups = DIAGNOSE_GROUPS_MAX, left = DIAGNOSE_TASKS_MAX;
+
+        CPU_ZERO(ret);
+        tasks_read(path, "cgroup.threads", 0, &groups, &left, cpus_add, ret);
+}
+
+/* The clock of a process may be read by everybody, unlike its files. */
+static void process_add(pid_t pid, void *userdata) {
+        MachineReading *r = userdata;
+        struct timespec ts;
+        clockid_t clock;
+
+        if (pid <= 0 || clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &ts) < 0)
+                return;
+        r->processes[r->n_processes++] = (Process) { .pid = pid, .used = (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec };
+}
+
+static void idle_read(MachineReading *r) {
+        _cleanup_fclose_ FILE *f = fopen("/proc/stat", "re");
+        _cleanup_free_ char *line = NULL;
+        unsigned long long idle, wait;
+        unsigned cpu;
+
+        line = malloc(LINE_LENGTH_MAX);
+        while (f && line && fgets(line, LINE_LENGTH_MAX, f))
+                if (sscanf(line, "cpu%u %*u %*u %*u %llu %llu", &cpu, &idle, &wait) == 3 && cpu < CPU_SETSIZE)
+                        r->idle[cpu] = idle + wait;
+}
+
+int machine_reading_new(Unit *u, bool names, MachineReading **ret) {
+        _cleanup_(machine_reading_freep) MachineReading *r = NULL;
+        unsigned groups = DIAGNOSE_GROUPS_MAX, left = DIAGNOSE_TASKS_MAX;
+
+        assert(u);
+        assert(ret);
+
+        r = new0(MachineReading, 1);
+        if (!r)
+                return -ENOMEM;
+        r->at = now_nsec(CLOCK_MONOTONIC);
+        (void) unit_read_resources(u, names, &r->resources); /* without it no lock is known */
+        (void) unit_read_threads(u, &r->threads); /* … and no thread */
+        idle_read(r);
+        (void) probe_get_block_users(u->manager->probe, &r->block_users, &r->n_block_users); /* … and nobody who uses devices */
+        unit_collect_usage(u); /* so that its quota and its memory are known of the interval */
+        if (u->control_group) {
+                group_get_cpus(u->control_group, &r->cpus);
+                tasks_read(u->control_group, "cgroup.procs", 0, &groups, &left, process_add, r);
+        }
+
+        *ret = TAKE_PTR(r);
+        return 0;
+}
+
+/* ---- evidence ------------------------------------------------------------------------------------------------- */
+
+static double real(uint64_t n) {
+        return n == ABSENT ? NAN : (double) n;
+}
+
+static void named_put(DiagnosisNamed *table, size_t *n, const DiagnosisNamed *one, double (*weight)(const DiagnosisNamed *n)) {
+        size_t at = *n;
+
+        while (at > 0 && weight(table + at - 1) < weight(one))
+                at--;
+        if (at >= DIAGNOSIS_NAMED_MAX)
+                return;
+        *n = MIN(*n + 1, DIAGNOSIS_NAMED_MAX);
+        memmove(table + at + 1, table + at, (*n - at - 1) * sizeof(*table));
+        table[at] = *one;
+}
+
+static double named_value(const DiagnosisNamed *n) {
+        return n->value;
+}
+
+static double named_time(const DiagnosisNamed *n) {
+        return n->value * n->rate;
+}
+
+static void machine_fill(const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
+        double passed = (double) (end->at - begin->at) / NSEC_PER_SEC, ticks = (double) sysconf(_SC_CLK_TCK);
+        DiagnosisFigures *f = &ret->now;
+
+        if (passed <= 0 || CPU_COUNT(&end->cpus) == 0)
+                return;
+
+        f->cpus = CPU_COUNT(&end->cpus);
+        f->idle_cpus = 0;
+        for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++)
+                if (CPU_ISSET(cpu, &end->cpus) && end->idle[cpu] > begin->idle[cpu])
+                        f->idle_cpus += MIN(1.0, (double) (end->idle[cpu] - begin->idle[cpu]) / ticks / passed);
+
+        f->busiest = 0;
+        for (size_t i = 0; i < end->n_processes; i++)
+                for (size_t k = 0; k < begin->n_processes; k++) {
+                        const Process *p = end->processes + i, *before = begin->processes + k;
+                        double used;
+
+                        if (p->pid != before->pid || p->used < before->used)
+                                continue;
+                        used = (double) (p->used - before->used) / NSEC_PER_SEC / passed;
+                        if (used > f->busiest) {
+                                f->busiest = used;
+                                ret->busiest_pid = p->pid;
+                        }
+                }
+}
+
+/* "name (number)", as qosd sees it. */
+static void thread_format(const char name[static 16], uint32_t tid, char ret[static DIAGNOSIS_HOLDER_MAX]) {
+        if (tid != 0)
+                (void) snprintf(ret, DIAGNOSIS_HOLDER_MAX, "%.15s (%" PRIu32 ")", name, tid);
+        else
+                (void) snprintf(ret, DIAGNOSIS_HOLDER_MAX, "%.15s", name);
+        text_mend(ret);
+}
+
+/* Which thread ran most. */
+static void threads_fill(const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
+        double passed = (double) (end->at - begin->at);
+
+        if (passed <= 0 || !end->threads.threads)
+                return;
+        ret->now.busiest_thread = 0;
+        for (size_t i = 0; i < end->threads.n; i++) {
+                const struct qos_thread *t = end->threads.threads + i;
+                uint64_t ran = t->times[QOS_STATE_RUNNING];
+                bool known = begin->threads.n_rest == 0; /* one that was not there has begun since */
+                double used;
+
+                for (size_t k = 0; k < begin->threads.n; k++)
+                        if (begin->threads.threads[k].tid == t->tid && begin->threads.threads[k].pid == t->pid) {
+                                ran -= MIN(ran, begin->threads.threads[k].times[QOS_STATE_RUNNING]);
+                                known = true;
+                        }
+                if (!known)
+                        continue;
+                used = (double) ran / passed;
+                if (used > ret->now.busiest_thread) {
+                        ret->now.busiest_thread = used;
+                        thread_format(t->name, t->tid, ret->busiest_thread);
+                }
+        }
+}
+
+/* Before the interval; NULL: none has waited for it then. */
+static const struct qos_resource_row* resource_find(const ResourcesReading *r, const struct qos_resource_row *row) {
+        for (size_t i = 0; i < r->n; i++)
+                if (resource_equal(&r->resources[i].row, row))
+                        return &r->resources[i].row;
+        return NULL;
+}
+
+/* Who had the CPUs that threads of the unit waited for. Several groups may be one unit's. */
+static void users_fill(Unit *u, GroupCache *groups, const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
+        double passed = (double) (end->at - begin->at), value, own = 0;
+        _cleanup_free_ DiagnosisNamed *users = NULL;
+        bool any = false;
+        size_t n = 0;
+
+        users = new0(DiagnosisNamed, end->resources.n + 1);
+        if (!users || passed <= 0)
+                return;
+        for (size_t i = 0; i < end->resources.n; i++) {
+                const struct qos_resource_row *row = &end->resources.resources[i].row, *before;
+                char name[DIAGNOSIS_NAME_MAX];
+                const char *unit;
+                size_t k;
+
+                if (row->resource.kind != QOS_RESOURCE_CPU || row->resource.id == QOS_GROUP_IDLE)
+                        continue;
+                any = true;
+                before = resource_find(&begin->resources, row);
+                value = (double) (row->nsec - (before ? MIN(row->nsec, before->nsec) : 0)) / passed;
+                if (row->resource.id != QOS_GROUP_KERNEL && group_cache_is_within(groups, u, row->resource.id)) {
+                        own += value;
+                        continue;
+                }
+                unit = resource_format_cpu(u, row, groups, name, sizeof(name));
+                for (k = 0; k < n && !streq(users[k].name, name); k++)
+                        ;
+                if (k == n) {
+                        n++;
+                        (void) snprintf(users[k].name, sizeof(users[k].name), "%s", name);
+                        (void) snprintf(users[k].unit, sizeof(users[k].unit), "%s", strempty(unit));
+                        text_mend(users[k].unit);
+                }
+                users[k].value += value;
+                users[k].rate = NAN;
+        }
+        if (!any)
+                return;
+        ret->now.run_queue_own = own;
+        ret->now.run_queue_others = 0;
+        for (size_t k = 0; k < n; k++) {
+                ret->now.run_queue_others += users[k].value;
+                if (users[k].value > 0)
+                        named_put(ret->users, &ret->n_users, users + k, named_value);
+        }
+}
+
+/* Which of the threads ended most waits. What it ended before is in none of the waits of the interval. */
+static void holder_find(const struct qos_resource_row *before, const struct qos_resource_row *row, char ret[static DIAGNOSIS_HOLDER_MAX]) {
+        const struct qos_waker *most = NULL;
+        uint64_t most_waits = 0;
+
+        for (unsigned i = 0; i < QOS_WAKERS; i++) {
+                const struct qos_waker *w = row->wakers + i;
+                uint64_t waits = w->waits;
+
+                for (unsigned k = 0; before && k < QOS_WAKERS; k++)
+                        if (before->wakers[k].thread == w->thread)
+                                waits -= MIN(waits, before->wakers[k].waits);
+                if (w->thread != 0 && waits > most_waits) {
+                        most = w;
+                        most_waits = waits;
+                }
+        }
+        if (most)
+                thread_format(most->name, most->tid, ret);
+}
+
+/* A signal has no address: what is known of it is whom it reached. */
+static void lock_format(const ResourceReading *r, char ret[static DIAGNOSIS_NAME_MAX]) {
+        if (r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK || r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL)
+                resource_format_lock(&r->row, ret, DIAGNOSIS_NAME_MAX);
+        else if (r->row.resource.state == QOS_STATE_POLL)
+                (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "a signal to process %" PRIu32, r->row.process);
+        else if (r->name)
+                (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "%s", r->name);
+        else
+                (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "0x%" PRIx64, (uint64_t) r->row.resource.id);
+        text_mend(ret);
+}
+
+static void locks_fill(const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
+        double passed = (double) (end->at - begin->at), most = 0, most_kernel[QOS_STATES] = {};
+
+        for (size_t i = 0; i < end->resources.n && passed > 0; i++) {
+                const ResourceReading *r = end->resources.resources + i;
+                const struct qos_resource_row *before = resource_find(&begin->resources, &r->row);
+                bool lock_state = r->row.resource.state == QOS_STATE_LOCK;
+                bool kernel = r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK || r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL;
+                bool all_of_it = lock_state || kernel;
+                uint64_t waits = r->row.waits, nsec = all_of_it ? r->row.nsec : r->row.held;
+                DiagnosisNamed lock = {};
+
+                if (lock_state && !r->name && r->row.resource.kind == QOS_RESOURCE_FILE)
+                        continue;
+                waits -= before ? MIN(waits, before->waits) : 0;
+                nsec -= before ? MIN(nsec, all_of_it ? before->nsec : before->held) : 0;
+                if (nsec == 0)
+                        continue;
+                lock.value = (double) nsec / passed;
+                lock.rate = (double) waits * NSEC_PER_SEC / passed;
+                lock_format(r, lock.name);
+                holder_find(before, &r->row, lock.holder);
+                if (kernel && !lock_state) {
+                        DiagnosisNamed *all = ret->kernel + r->row.resource.state % QOS_STATES;
+                        double sum = all->value + lock.value;
+
+                        if (lock.value > most_kernel[r->row.resource.state % QOS_STATES]) {
+                                most_kernel[r->row.resource.state % QOS_STATES] = lock.value;
+                                *all = lock;
+                        }
+                        all->value = sum;
+                        continue;
+                }
+                if (lock_state) {
+                        named_put(ret->locks, &ret->n_locks, &lock, named_value);
+                        continue;
+                }
+                named_put(ret->held, &ret->n_held, &lock, named_value);
+                if (lock.value > most) {
+                        most = lock.value;
+                        ret->held_state = r->row.resource.state;
+                }
+        }
+}
+
+/* What a request costs a device that moves no bytes, or few: it is about as much as one of a page. */
+#define BLOCK_REQUEST_BYTES 4096U
+/* Groups that are looked up, as that goes through the directories of all. The largest may be one that is no unit, for what the kernel
+ * does by itself, or of the unit's own. */
+#define BLOCK_GROUPS_MAX 4U
+
+/* Which other unit used the device most. */
+static void device_find_user(Unit *u, GroupCache *groups, const MachineReading *begin, const MachineReading *end, const char *device, char ret[static DIAGNOSIS_NAME_MAX]) {
+        _cleanup_free_ uint64_t *weights = NULL;
+
+        /* What was used before the interval is nobody's fault in it */
+        if (!begin->block_users || end->n_block_users == 0)
+                return;
+        weights = new0(uint64_t, end->n_block_users);
+        if (!weights)
+                return;
+        for (size_t i = 0; i < end->n_block_users; i++) {
+                const struct qos_block_user *user = &end->block_users[i].user;
+                const struct qos_block_use *before;
+                struct qos_block_use use = end->block_users[i].use;
+                char name[DEVICE_NAME_MAX];
+
+                device_get_name(user->device, name);
+                if (!streq(name, device))
+                        continue;
+                before = block_users_find(begin->block_users, begin->n_block_users, user);
+                if (before) {
+                        use.requests -= MIN(use.requests, before->requests);
+                        use.bytes -= MIN(use.bytes, before->bytes);
+                }
+                weights[i] = use.bytes + use.requests * BLOCK_REQUEST_BYTES;
+        }
+
+        for (unsigned n = 0; n < BLOCK_GROUPS_MAX; n++) {
+                const char *unit;
+                size_t most = 0;
+
+                for (size_t i = 1; i < end->n_block_users; i++)
+                        if (weights[i] > weights[most])
+                                most = i;
+                if (weights[most] == 0)
+                        return;
+                weights[most] = 0;
+                unit = group_cache_get(groups, u->manager, end->block_users[most].user.group);
+                if (!unit || group_cache_is_within(groups, u, end->block_users[most].user.group))
+                        continue;
+                (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "%s", unit);
+                text_mend(ret);
+                return;
+        }
+}
+
+/* Where one thread reads a request and answers it, as in servers that have a thread or a process for each connection. In runtimes whose
+ * threads take whatever there is to do the thread that has read is seldom the one that answers, and what it waits for is another request's. */
+#define ATTRIBUTED_MIN 0.9
+/* Event loops read more requests at once than are remembered: of those that are, the thread is the same. */
+#define ATTRIBUTED_HALF 0.5
+
+static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
+        const Server *server = &s->metrics.requests.server;
+        double covered = (double) s->covered / NSEC_PER_SEC, count = real(server->count);
+
+        f->covered = (double) s->covered;
+        f->rate = server->rate;
+        f->first_byte = real(server->first_byte.mean);
+        f->receive = real(server->receive.mean);
+        f->queue = real(server->queue.mean);
+        f->service = real(server->service.mean);
+        f->answer = real(server->answer.mean);
+        if (server->service_states.attributed >= ATTRIBUTED_MIN) {
+                f->held = server->service_states.held * f->service;
+                f->service_lock = server->service_states.shares[QOS_STATE_LOCK] * f->service;
+        }
+        if (server->service_states.attributed >= ATTRIBUTED_HALF)
+                f->service_run_queue = server->service_states.shares[QOS_STATE_RUN_QUEUE] * f->service;
+        f->bytes_in = count > 0 ? real(server->bytes_in) / count : NAN;
+        f->bytes_out = count > 0 ? real(server->bytes_out) / count : NAN;
+        f->in_flight = real(server->in_flight);
+        f->oldest = real(server->oldest_in_flight);
+        if (covered > 0) {
+                f->retransmits = real(server->connections.retransmits) / covered;
+                f->listen_drops = real(server->connections.listen_drops) / covered;
+        }
+}
+
+static void contention_fill(const Snapshot *s, DiagnosisFigures *f) {
+        const Contention *c = &s->metrics.contention;
+        double covered = (double) c->covered / NSEC_PER_SEC;
+
+        if (c->covered == ABSENT || c->covered == 0)
+                return;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                f->threads[i] = c->threads[i];
+        f->serving = c->serving.share;
+        f->run_queue_wait = real(c->run_queue_latency.mean);
+        if (c->quota.periods != ABSENT && c->quota.periods > 0)
+                f->throttled = real(c->quota.throttled_periods) / real(c->quota.periods);
+        f->reads = real(c->block.counts.bytes[QOS_BLOCK_READS]) / (double) sysconf(_SC_PAGESIZE) / covered;
+        f->major_faults = real(c->memory.major_faults) / covered;
+        f->refaults = real(c->memory.refaults) / covered;
+        f->oom_kills = real(c->memory.oom_kills) / covered;
+}
+
+static void client_fill(const Snapshot *s, DiagnosisFigures *f) {
+        f->asked = s->metrics.requests.client.rate;
+        f->ask_time = s->metrics.requests.client.count == 0 ? 0 : real(s->metrics.requests.client.latency.mean);
+}
+
+void snapshot_get_evidence(const Snapshot *s, DiagnosisEvidence *ret) {
+        assert(s);
+        assert(ret);
+
+        *ret = (DiagnosisEvidence) {};
+        diagnosis_figures_set_absent(&ret->now);
+        requests_fill(s, &ret->now);
+        contention_fill(s, &ret->now);
+        client_fill(s, &ret->now);
+}
+
+/* What is known of endpoints and peers, for windows of that length. */
+#define ROWS_NSEC_MIN (2 * NSEC_PER_SEC)
+#define ROWS_NSEC_MAX (10 * NSEC_PER_SEC)
+
+static void peers_fill(Unit *u, uint64_t window, DiagnosisEvidence *ret) {
+        Snapshot s;
+
+        window = MAX(window, ROWS_NSEC_MIN);
+        unit_get_snapshot(u, MIN(window, ROWS_NSEC_MAX), &s);
+        client_fill(&s, &ret->now);
+
+        for (size_t i = 0; i < s.n_rows; i++) {
+                const Row *row = s.rows + i;
+                DiagnosisNamed peer = { .value = real(row->latency.mean), .rate = row->rate };
+                char address[ADDRESS_STRING_MAX];
+
+                if (row->kind != ROW_PEER || row->rest || !row->measured || !(peer.value * peer.rate > 0))
+                        continue;
+                (void) snprintf(peer.name, sizeof(peer.name), "%s", row_format_address(row, address));
+                (void) snprintf(peer.unit, sizeof(peer.unit), "%s", strempty(unit_find_listening(u, row)));
+                text_mend(peer.unit);
+                named_put(ret->peers, &ret->n_peers, &peer, named_time);
+        }
+}
+
+int unit_get_evidence(Unit *u, MachineReading *begin, bool names, uint64_t window, DiagnosisEvidence *ret) {
+        _cleanup_(machine_reading_freep) MachineReading *end = NULL;
+        _cleanup_group_cache_ GroupCache groups = GROUP_CACHE_INIT;
+        Snapshot s;
+        int r;
+
+        assert(u);
+        assert(begin);
+        assert(ret);
+
+        r = machine_reading_new(u, names, &end);
+        if (r < 0)
+                return r;
+        unit_get_snapshot(u, window, &s);
+        snapshot_get_evidence(&s, ret);
+        machine_fill(begin, end, ret);
+        locks_fill(begin, end, ret);
+        threads_fill(begin, end, ret);
+        users_fill(u, &groups, begin, end, ret);
+        peers_fill(u, window, ret);
+
+        for (size_t i = 0; i < MIN(s.n_devices, (size_t) DIAGNOSIS_NAMED_MAX); i++) {
+                const BlockDevice *device = s.devices + i;
+                uint64_t operations = 0;
+
+                for (unsigned k = 0; k < QOS_BLOCK_CELLS; k++)
+                        operations += device->counts.operations[k];
+                if (!device->name[0])
+                        continue; /* all others together */
+                ret->devices[ret->n_devices] = (DiagnosisNamed) {
+                        .value = device->share,
+                        .rate = (double) operations * NSEC_PER_SEC / (double) s.metrics.contention.covered,
+                };
+                (void) snprintf(ret->devices[ret->n_devices].name, DIAGNOSIS_NAME_MAX, "%s", device->name);
+                device_find_user(u, &groups, begin, end, device->name, ret->devices[ret->n_devices].unit);
+                ret->n_devices++;
+        }
+        return 0;
+}
+
+int unit_get_normal(Unit *u, uint64_t before, double rate, Normal *ret) {
+        int r;
+
+        /* What has passed since it was collected last */
+        r = unit_collect_history(u);
+        return r < 0 ? r : normal_read(u->history, before, rate, ret);
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------------------------- */
+
+/* Who reads it reads "1363348", not "1.363348000000000000000e+06"; less than a thousandth is nothing in any of these figures. */
+static int real_to_json(const char *name, double value, sd_json_variant **v) {
+        if (!isfinite(value))
+                return 0;
+        return value >= 1000 ? sd_json_variant_set_fieldb(v, name, SD_JSON_BUILD_UNSIGNED((uint64_t) llround(value))) :
+                               sd_json_variant_set_fieldb(v, name, SD_JSON_BUILD_REAL(value));
+}
+
+int diagnosis_figures_to_json(const DiagnosisFigures *f, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *threads = NULL;
+        int r = 0;
+
+        for (size_t i = 0; i < diagnosis_n_figures && r >= 0; i++) {
+                const DiagnosisFigure *figure = diagnosis_figures + i;
+                const char *state = startswith(figure->name, "threads.");
+                double value = *diagnosis_figure(f, figure);
+
+                r = real_to_json(state ?: figure->name, value, state ? &threads : &v);
+        }
+        if (r >= 0 && threads)
+                r = sd_json_variant_set_field(&v, "threads", threads);
+        if (r >= 0 && !v)
+                r = sd_json_variant_new_object(&v, NULL, 0);
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(v);
+        return 0;
+}
+
+int diagnosis_figures_from_json(sd_json_variant *v, DiagnosisFigures *ret, const char **ret_bad) {
+        sd_json_variant *threads;
+
+        diagnosis_figures_set_absent(ret);
+        *ret_bad = "threads";
+        threads = sd_json_variant_by_key(v, "threads");
+        if (threads && !sd_json_variant_is_object(threads))
+                return -EINVAL;
+
+        for (size_t i = 0; i < diagnosis_n_figures; i++) {
+                const char *name = diagnosis_figures[i].name, *state = startswith(name, "threads.");
+                sd_json_variant *one = state ? sd_json_variant_by_key(threads, state) : sd_json_variant_by_key(v, name);
+                double value;
+
+                if (!one)
+                        continue;
+                *ret_bad = name;
+                if (!sd_json_variant_is_number(one))
+                        return -EINVAL;
+                value = sd_json_variant_real(one);
+                if (!isfinite(value) || value < 0)
+                        return -EINVAL;
+                *diagnosis_figure(ret, diagnosis_figures + i) = value;
+        }
+        return 0;
+}
+
+static int finding_to_json(const Finding *f, sd_json_variant **ret) {
+        const char *state = diagnosis_state_name(f->state);
+        int r;
+
+        r = sd_json_buildo(ret,
+                           SD_JSON_BUILD_PAIR_STRING("kind", finding_kind_to_string(f->kind)),
+                           SD_JSON_BUILD_PAIR_STRING("text", f->text),
+                           SD_JSON_BUILD_PAIR_STRING("certainty", certainty_to_string(f->certainty)),
+                           SD_JSON_BUILD_PAIR_STRING("rule", f->rule),
+                           SD_JSON_BUILD_PAIR_CONDITION(!!state, "state", SD_JSON_BUILD_STRING(state)),
+                           SD_JSON_BUILD_PAIR_CONDITION(!isempty(f->resource), "resource", SD_JSON_BUILD_STRING(f->resource)),
+                           SD_JSON_BUILD_PAIR_CONDITION(!isempty(f->unit), "unit", SD_JSON_BUILD_STRING(f->unit)),
+                           SD_JSON_BUILD_PAIR_CONDITION(isfinite(f->time), "time", SD_JSON_BUILD_UNSIGNED(isfinite(f->time) ? (uint64_t) f->time : 0)));
+        return r < 0 ? r : real_to_json("share", f->share, ret);
+}
+
+static int excluded_to_json(const Excluded *e, sd_json_variant **ret) {
+        return sd_json_buildo(ret,
+                              SD_JSON_BUILD_PAIR_STRING("kind", finding_kind_to_string(e->kind)),
+                              SD_JSON_BUILD_PAIR_STRING("text", e->text));
+}
+
+/* What the value of a name is called. */
+static int named_to_json(const DiagnosisNamed *table, size_t n, const char *value, sd_json_variant **ret) {
+        int r = 0;
+
+        for (size_t i = 0; i < n && r >= 0; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+
+                r = sd_json_buildo(&v,
+                                   SD_JSON_BUILD_PAIR_STRING("name", table[i].name),
+                                   SD_JSON_BUILD_PAIR_CONDITION(!isempty(table[i].unit), "unit", SD_JSON_BUILD_STRING(table[i].unit)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(!isempty(table[i].holder), "holder", SD_JSON_BUILD_STRING(table[i].holder)));
+                if (r >= 0)
+                        r = real_to_json(value, table[i].value, &v);
+                if (r >= 0)
+                        r = real_to_json("rate", table[i].rate, &v);
+                if (r >= 0)
+                        r = sd_json_variant_append_array(ret, v);
+        }
+        return r;
+}
+
+int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Normal *by_history, const Diagnosis *d, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *findings = NULL, *excluded = NULL, *figures = NULL, *normal = NULL, *from = NULL,
+                *users = NULL, *peers = NULL, *devices = NULL, *locks = NULL, *held = NULL;
+        int r;
+
+        r = sd_json_variant_new_array(&findings, NULL, 0);
+        if (r >= 0)
+                r = sd_json_variant_new_array(&excluded, NULL, 0);
+        for (size_t i = 0; i < d->n_findings && r >= 0; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+
+                r = finding_to_json(d->findings + i, &v);
+                if (r >= 0)
+                        r = sd_json_variant_append_array(&findings, v);
+        }
+        for (size_t i = 0; i < d->n_excluded && r >= 0; i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+
+                r = excluded_to_json(d->excluded + i, &v);
+                if (r >= 0)
+                        r = sd_json_variant_append_array(&excluded, v);
+        }
+        if (r >= 0)
+                r = diagnosis_figures_to_json(&e->now, &figures);
+        if (r >= 0 && e->normal)
+                r = diagnosis_figures_to_json(e->normal, &normal);
+        if (r >= 0 && by_history)
+                r = sd_json_buildo(&from,
+                                   SD_JSON_BUILD_PAIR_UNSIGNED("since", by_history->since),
+                                   SD_JSON_BUILD_PAIR_UNSIGNED("until", by_history->until),
+                                   SD_JSON_BUILD_PAIR_UNSIGNED("covered", by_history->covered));
+        if (r >= 0)
+                r = named_to_json(e->users, e->n_users, "threads", &users);
+        if (r >= 0)
+                r = named_to_json(e->peers, e->n_peers, "time", &peers);
+        if (r >= 0)
+                r = named_to_json(e->devices, e->n_devices, "share", &devices);
+        if (r >= 0)
+                r = named_to_json(e->locks, e->n_locks, "threads", &locks);
+        if (r >= 0)
+                r = named_to_json(e->held, e->n_held, "threads", &held);
+        if (r < 0)
+                return r;
+
+        return sd_json_buildo(ret,
+                              SD_JSON_BUILD_PAIR_STRING("unit", u->name),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", now_nsec(CLOCK_REALTIME)),
+                              SD_JSON_BUILD_PAIR_STRING("verdict", verdict_to_string(d->verdict)),
+                              SD_JSON_BUILD_PAIR_STRING("text", d->text),
+                              SD_JSON_BUILD_PAIR_VARIANT("findings", findings),
+                              SD_JSON_BUILD_PAIR_VARIANT("excluded", excluded),
+                              SD_JSON_BUILD_PAIR_VARIANT("figures", figures),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!normal, "normal", SD_JSON_BUILD_VARIANT(normal)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!from, "normalFrom", SD_JSON_BUILD_VARIANT(from)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!users, "users", SD_JSON_BUILD_VARIANT(users)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!peers, "peers", SD_JSON_BUILD_VARIANT(peers)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!devices, "devices", SD_JSON_BUILD_VARIANT(devices)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!locks, "locks", SD_JSON_BUILD_VARIANT(locks)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!held, "held", SD_JSON_BUILD_VARIANT(held)));
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "contention-probe.h"
+#include "hierarchy.h"
+#include "history.h"
+#include "log.h"
+#include "probe.h"
+
+/* How long a closed book is kept: until nothing in it is in any window, or in a step of the history that may still be
+ * collected, and some seconds for clocks and late timers. */
+#define CLOSED_NSEC (330 * NSEC_PER_SEC)
+
+/* ---- who lies in whom ----------------------------------------------------------------------------------------- */
+
+static bool path_is_below(const char *path, const char *outer) {
+        const char *rest;
+
+        if (streq(outer, "/"))
+                return !streq(path, "/");
+        rest = startswith(path, outer);
+        return rest && *rest == '/';
+}
+
+bool unit_contains(const Unit *outer, const Unit *inner) {
+        if (outer == inner || isempty(outer->control_group) || isempty(inner->control_group))
+                return false;
+
+        return path_is_below(inner->control_group, outer->control_group) ||
+                (outer->instances && startswith(inner->control_group, outer->instances)) ||
+                (inner->instances && path_is_below(inner->instances, outer->control_group));
+}
+
+static Unit* find_outer(const Unit *u, const Unit *besides) {
+        Manager *m = besides->manager;
+        Unit *outer = NULL;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                Unit *other = m->units[i];
+
+                /* Without a map it has no part in the figures; where nothing can be measured, nothing has */
+                if (other && other != besides && (other->view || !besides->view) && unit_contains(other, u) &&
+                    (!outer || unit_contains(outer, other)))
+                        outer = other;
+        }
+        return outer;
+}
+
+Unit* unit_find_outer(const Unit *u) {
+        return find_outer(u, u);
+}
+
+Unit* unit_find_outer_of(const Unit *u, const char *control_group) {
+        return find_outer(&(Unit) { .control_group = (char*) control_group }, u);
+}
+
+/* Of the slot: the attached unit or the closed one, if it has a book. */
+static Unit* nest_get(Manager *m, unsigned slot) {
+        Unit *u = m->units[slot] ?: m->closed[slot];
+
+        return u && u->view ? u : NULL;
+}
+
+bool unit_is_whole(const Unit *u) {
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books;
+
+        if (!u->view || u->base)
+                return false;
+        unit_get_books(u, buffer, &books);
+        return books.n == 1;
+}
+
+void unit_retire_view(Unit *u) {
+        int r;
+
+        if (!u->given)
+                return;
+        u->given = false;
+        r = probe_retire_unit(u->manager->probe, u->index);
+        if (r < 0)
+                log_unit_warning_errno(u->name, r, "Failed to tell the readers of the map of '%s' that it is no longer in use: %m", u->name);
+}
+
+void nest_publish(Manager *m, const Unit *look) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && m->units[i]->given && !unit_is_whole(m->units[i]))
+                        unit_retire_view(m->units[i]);
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                Unit *u = nest_get(m, i), *outer = u ? unit_find_outer(u) : NULL;
+                struct qos_nest nest = {};
+
+                if (u)
+                        nest.generation = u->generation;
+                if (outer)
+                        nest.outer = (struct qos_owner) { .slot = outer->index, .generation = outer->generation };
+                if (u && u == m->closed[i])
+                        nest.flags |= QOS_NEST_CLOSED;
+                if (u && look && unit_contains(u, look))
+                        nest.flags |= QOS_NEST_LOOK;
+                probe_set_nest(m->probe, i, &nest);
+        }
+}
+
+void nest_settle(Manager *m) {
+        int r;
+
+        r = probe_settle(m->probe);
+        if (r < 0 && r != -EOPNOTSUPP)
+                (void) log_warning_errno(r, "Failed to look through the known sockets, some may be counted for the wrong one of nested units: %m");
+}
+
+void nest_notify(const Unit *u) {
+        Manager *m = u->manager;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && (unit_contains(m->units[i], u) || unit_contains(u, m->units[i])))
+                        bus_server_unit_changed(m->bus_server, m->units[i]);
+}
+
+/* ---- books ---------------------------------------------------------------------------------------------------- */
+
+static WindowBook unit_get_book(const Unit *u) {
+        return (WindowBook) { .map = u->view, .since = u->book_since };
+}
+
+/* Finds out for all units who lies in whom: to compare their paths for each reading takes as long as the reading. */
+static void nest_learn(Manager *m) {
+        memset(m->inner, 0, sizeof(m->inner));
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                for (unsigned k = 0; m->units[i] && k < UNITS_MAX_LIMIT; k++) {
+                        const Unit *other = m->units[k] ?: m->closed[k];
+
+                        if (other && unit_contains(m->units[i], other))
+                                m->inner[i][k / 64] |= UINT64_C(1) << k % 64;
+                }
+        m->nest_known = true;
+}
+
+void unit_get_books(const Unit *u, WindowBook *buffer, WindowBooks *ret) {
+        Manager *m = u->manager;
+        size_t n = 0;
+
+        assert(u->view);
+
+        if (!m->nest_known)
+                nest_learn(m);
+
+        buffer[n++] = unit_get_book(u);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i += 64)
+                for (uint64_t bits = m->inner[u->index][i / 64]; bits != 0; bits &= bits - 1) {
+                        Unit *other = nest_get(m, i + (unsigned) __builtin_ctzll(bits));
+
+                        if (other)
+                                buffer[n++] = unit_get_book(other);
+                }
+
+        *ret = (WindowBooks) {
+                .books = buffer,
+                .n = n,
+                .attached_at = u->attached_since_monotonic,
+                .base = u->base,
+        };
+}
+
+/* A unit of which nothing was anybody else's so far. */
+static int unit_need_base(Unit *u) {
+        if (u->base)
+                return 0;
+        u->base = new0(WindowBase, 1);
+        if (!u->base)
+                return -ENOMEM;
+        u->base->before.at = u->attached_since_monotonic;
+        return 0;
+}
+
+int unit_begin_books(Unit *u) {
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books;
+
+        free(u->base);
+        u->base = NULL;
+        unit_get_books(u, buffer, &books);
+        if (books.n == 1 && u->book_since >= u->attached_since_monotonic)
+                return 0;
+
+        u->base = new0(WindowBase, 1);
+        if (!u->base)
+                return -ENOMEM;
+        window_base_begin(books.books, books.n, u->attached_since_monotonic, u->base);
+        return 0;
+}
+
+/* A book becomes part of a unit's figures, or no longer is and has a last word. */
+static int unit_open_book(Unit *u, const Unit *inner) {
+        WindowBook book = unit_get_book(inner);
+        int r;
+
+        r = unit_need_base(u);
+        if (r >= 0)
+                window_base_open(u->base, &book);
+        unit_open_contention(u, inner);
+        return r;
+}
+
+static int unit_close_book(Unit *u, const Unit *inner) {
+        WindowBook book = unit_get_book(inner);
+        int r;
+
+        r = unit_need_base(u);
+        if (r >= 0)
+                window_base_close(u->base, now_nsec(CLOCK_MONOTONIC), &book);
+        unit_close_contention(u, inner);
+        return r;
+}
+
+int unit_set_place(Unit *u, const char *control_group, const char *instances) {
+        bool around[UNITS_MAX_LIMIT] = {}, within[UNITS_MAX_LIMIT] = {};
+        Manager *m = u->manager;
+        int r;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                Unit *other = nest_get(m, i);
+
+                around[i] = other && unit_contains(other, u);
+                within[i] = other && unit_contains(u, other);
+        }
+
+        m->nest_known = false;
+        r = free_and_strdup(&u->control_group, control_group);
+        if (r >= 0)
+                r = free_and_strdup(&u->instances, instances);
+        if (r < 0 || !u->view)
+                return r;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                Unit *other = nest_get(m, i);
+                bool is_around, is_within;
+
+                if (!other)
+                        continue;
+                is_around = unit_contains(other, u);
+                is_within = unit_contains(u, other);
+                if (m->units[i] && is_around != around[i])
+                        r = is_around ? unit_open_book(other, u) : unit_close_book(other, u);
+                if (r >= 0 && is_within != within[i])
+                        r = is_within ? unit_open_book(u, other) : unit_close_book(u, other);
+                if (r < 0)
+                        return r;
+        }
+        nest_publish(m, NULL);
+        return 0;
+}
+
+/* ---- closed books --------------------------------------------------------------------------------------------- */
+
+Unit* nest_find_closed(Manager *m, const char *control_group) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->closed[i] && streq(m->closed[i]->control_group, control_group))
+                        return m->closed[i];
+        return NULL;
+}
+
+static void closed_free(Unit *u) {
+        Manager *m = u->manager;
+
+        probe_remove_unit(m->probe, u->index);
+        m->closed[u->index] = NULL;
+        unit_free(u);
+}
+
+void nest_prune(Manager *m) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->closed[i] && !unit_find_outer(m->closed[i]))
+                        closed_free(m->closed[i]);
+}
+
+/* When what is in the book has left everything: programs that were late may have booked in it after it was closed. */
+static uint64_t closed_get_end(const Unit *u) {
+        uint64_t newest = __atomic_load_n(&u->view->epoch, __ATOMIC_ACQUIRE) * QOS_EPOCH_NSEC;
+
+        return MAX(u->closed_at, newest) + CLOSED_NSEC;
+}
+
+/* What it has counted goes over to the units around it, for their totals. */
+static int closed_fold(Unit *u) {
+        Manager *m = u->manager;
+        int r;
+
+        /* All or none */
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && m->units[i]->view && unit_contains(m->units[i], u)) {
+                        r = unit_need_base(m->units[i]);
+                        if (r < 0)
+                                return r;
+                }
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && m->units[i]->view && unit_contains(m->units[i], u))
+                        (void) unit_close_book(m->units[i], u);
+
+        m->closed[u->index] = NULL;
+        return 0;
+}
+
+static int on_fold(sd_event_source *source, uint64_t usec, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        Unit *folded[UNITS_MAX_LIMIT];
+        unsigned n = 0;
+        int r;
+
+        /* Once more, for sockets that came from a listener just when it changed hands */
+        nest_publish(m, NULL);
+        nest_settle(m);
+        (void) probe_find_threads(m->probe);
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                Unit *u = m->closed[i];
+
+                if (!u || closed_get_end(u) > now)
+                        continue;
+                r = closed_fold(u);
+                if (r < 0)
+                        log_unit_warning_errno(u->name, r, "Failed to add up what '%s' has counted, trying again: %m", u->name);
+                else
+                        folded[n++] = u;
+        }
+
+        /* The notes first: after a crash here the figures are in the one place or in the other */
+        if (n > 0)
+                manager_save(m);
+        for (unsigned i = 0; i < n; i++) {
+                probe_remove_unit(m->probe, folded[i]->index);
+                unit_free(folded[i]);
+        }
+        nest_publish(m, NULL);
+        nest_schedule(m);
+        return 0;
+}
+
+void nest_schedule(Manager *m) {
+        uint64_t next = UINT64_MAX;
+        int r;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->closed[i])
+                        next = MIN(next, closed_get_end(m->closed[i]));
+
+        m->fold = sd_event_source_disable_unref(m->fold);
+        if (next == UINT64_MAX)
+                return;
+        /* Not more often than once a second, whatever has failed */
+        next = MAX(next, now_nsec(CLOCK_MONOTONIC) + NSEC_PER_SEC);
+        r = sd_event_add_time(m->event, &m->fold, CLOCK_MONOTONIC, next / NSEC_PER_USEC, USEC_PER_SEC, on_fold, m);
+        if (r < 0)
+                (void) log_warning_errno(r, "Closed books keep their memory: %m");
+}
+
+void unit_close(Unit *u) {
+        Manager *m = u->manager;
+
+        m->units[u->index] = NULL;
+        m->closed[u->index] = u;
+        u->closed_at = now_nsec(CLOCK_MONOTONIC);
+
+        /* Only the book is of interest */
+        u->history = history_free(u->history);
+        free(u->base);
+        u->base = NULL;
+
+        nest_publish(m, NULL);
+        nest_settle(m);
+        nest_schedule(m);
+}
+
+/* ---- a restart of qosd ---------------------------------------------------------------------------------------- */
+
+int numbers_to_json(const uint64_t *numbers, size_t n, sd_json_variant **ret) {
+        _cleanup_free_ sd_json_variant **pairs = NULL;
+        size_t k = 0;
+        int r = 0;
+
+        pairs = new0(sd_json_variant*, 2 * n);
+        if (!pairs)
+                return -ENOMEM;
+        for (size_t i = 0; i < n && r >= 0; i++) {
+                if (numbers[i] == 0)
+                        continue;
+                r = sd_json_variant_new_unsigned(pairs + k, i);
+                if (r >= 0)
+                        r = sd_json_variant_new_unsigned(pairs + ++k, numbers[i]);
+                if (r >= 0)
+                        k++;
+        }
+        if (r >= 0)
+                r = sd_json_variant_new_array(ret, pairs, k);
+        for (size_t i = 0; i < k; i++)
+                sd_json_variant_unref(pairs[i]);
+        return r;
+}
+
+int numbers_from_json(sd_json_variant *v, size_t n, uint64_t *ret) {
+        if (!sd_json_variant_is_array(v) || sd_json_variant_elements(v) % 2 != 0)
+                return -EBADMSG;
+        for (size_t k = 0; k < sd_json_variant_elements(v); k += 2) {
+                sd_json_variant *index = sd_json_variant_by_index(v, k), *value = sd_json_variant_by_index(v, k + 1);
+
+                if (!sd_json_variant_is_unsigned(index) || !sd_json_variant_is_unsigned(value) || sd_json_variant_unsigned(index) >= n)
+                        return -EBADMSG;
+                ret[sd_json_variant_unsigned(index)] = sd_json_variant_unsigned(value);
+        }
+        return 0;
+}
+
+typedef struct BaseField {
+        const char *name;
+        size_t offset, n;
+} BaseField;
+
+static const BaseField base_fields[] = {
+        { "at",           offsetof(WindowBase, before.at),     1                 },
+        { "cells",        offsetof(WindowBase, before.cells),  QOS_CELLS         },
+        { "sums",         offsetof(WindowBase, before.sums),   QOS_SUMS          },
+        { "maximaBefore", offsetof(WindowBase, before.maxima), QOS_DISTRIBUTIONS },
+        { "maximaClosed", offsetof(WindowBase, maxima),        QOS_DISTRIBUTIONS },
+        { "peerCells",    offsetof(WindowBase, peers.cells),   QOS_ROW_CELLS     },
+        { "peerSums",     offsetof(WindowBase, peers.sums),    QOS_ROW_SUMS      },
+        { "peerBefore",   offsetof(WindowBase, peers.maximum), 1                 },
+        { "peerClosed",   offsetof(WindowBase, peers_maximum), 1                 },
+};
+
+int window_base_to_json(const WindowBase *base, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        int r;
+
+        for (size_t i = 0; i < ELEMENTSOF(base_fields); i++) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *field = NULL;
+
+                r = numbers_to_json((const uint64_t*) ((const char*) base + base_fields[i].offset), base_fields[i].n, &field);
+                if (r >= 0)
+                        r = sd_json_variant_set_field(&v, base_fields[i].name, field);
+                if (r < 0)
+                        return r;
+        }
+        *ret = TAKE_PTR(v);
+        return 0;
+}
+
+int window_base_from_json(sd_json_variant *v, WindowBase *ret) {
+        int r;
+
+        *ret = (WindowBase) {};
+        for (size_t i = 0; i < ELEMENTSOF(base_fields); i++) {
+                r = numbers_from_json(sd_json_variant_by_key(v, base_fields[i].name), base_fields[i].n,
+                                      (uint64_t*) ((char*) ret + base_fields[i].offset));
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}

@@ -1,0 +1,785 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "contention-probe.h"
+#include "contention-window.h"
+#include "futex-name.h"
+#include "hierarchy.h"
+#include "inspect-waits.h"
+#include "manager.h"
+#include "parse.h"
+#include "probe.h"
+
+/* Whom the answers are about. */
+typedef struct Asked {
+        ContentionBook buffer[UNITS_MAX_LIMIT];
+        ContentionBooks books;
+        unsigned slots[UNITS_MAX_LIMIT];
+} Asked;
+
+/* -ENODATA: nobody watches the unit's threads, or not all of it works. */
+static int unit_ask(const Unit *u, Asked *ret) {
+        if (!(u->contention_probes & PROBE_CPU) || !(probe_get_programs(u->manager->probe) & PROGRAM_BIT(PROGRAM_READ_THREADS)) ||
+            !unit_get_contention_books(u, ret->buffer, &ret->books))
+                return -ENODATA;
+        for (size_t i = 0; i < ret->books.n; i++)
+                ret->slots[i] = ret->books.books[i].slot;
+        return 0;
+}
+
+/* NULL: a thread of a unit that has come to have the slot. */
+static const ContentionBook* asked_get_book(const Asked *a, const struct qos_thread *t) {
+        for (size_t i = 0; i < a->books.n; i++)
+                if (a->books.books[i].map->generation == t->book >> THREAD_GENERATION_SHIFT)
+                        return a->books.books + i;
+        return NULL;
+}
+
+/* ---- threads -------------------------------------------------------------------------------------------------- */
+
+/* What it does, and what holds it up, without what idle threads do. */
+static uint64_t thread_get_weight(const struct qos_thread *t) {
+        return t->times[QOS_STATE_RUNNING] + t->times[QOS_STATE_RUN_QUEUE] + t->times[QOS_STATE_THROTTLED] +
+                t->times[QOS_STATE_LOCK] + t->times[QOS_STATE_DISK] + t->times[QOS_STATE_MEMORY];
+}
+
+static int thread_compare(const void *a, const void *b) {
+        const struct qos_thread *x = a, *y = b;
+        uint64_t v = thread_get_weight(x), w = thread_get_weight(y);
+
+        return v != w ? (v > w ? -1 : 1) : x->tid < y->tid ? -1 : x->tid > y->tid;
+}
+
+typedef struct ThreadsQuery {
+        Asked asked;
+        ThreadsReading *to;
+} ThreadsQuery;
+
+/* Those that do least become part of the rest. */
+static void threads_fold(ThreadsReading *t) {
+        qsort(t->threads, t->n, sizeof(*t->threads), thread_compare);
+        for (; t->n > THREADS_MAX; t->n--) {
+                const struct qos_thread *last = t->threads + t->n - 1;
+
+                for (unsigned i = 0; i < QOS_STATES; i++)
+                        t->rest.times[i] += last->times[i];
+                for (unsigned i = 0; i < QOS_THREAD_COUNTERS; i++)
+                        t->rest.counters[i] += last->counters[i];
+                t->n_rest++;
+        }
+}
+
+static void on_thread(const struct qos_thread *thread, void *userdata) {
+        ThreadsQuery *q = ASSERT_PTR(userdata);
+        ThreadsReading *t = q->to;
+
+        if (!asked_get_book(&q->asked, thread))
+                return;
+        if (t->n == 2 * THREADS_MAX)
+                threads_fold(t);
+        t->threads[t->n] = *thread;
+        for (unsigned i = 0; i < QOS_STATES; i++)
+                if ((int64_t) t->threads[t->n].times[i] < 0) /* the clocks differ by some microseconds */
+                        t->threads[t->n].times[i] = 0;
+        t->threads[t->n].name[sizeof(thread->name) - 1] = 0;
+        text_mend(t->threads[t->n++].name);
+}
+
+void threads_reading_done(ThreadsReading *t) {
+        free(t->threads);
+        *t = (ThreadsReading) {};
+}
+
+int unit_read_threads(Unit *u, ThreadsReading *ret) {
+        _cleanup_threads_reading_ ThreadsReading reading = {};
+        _cleanup_free_ ThreadsQuery *q = NULL;
+        int r;
+
+        q = new0(ThreadsQuery, 1);
+        reading.threads = new0(struct qos_thread, 2 * THREADS_MAX);
+        if (!q || !reading.threads)
+                return -ENOMEM;
+        q->to = &reading;
+        r = unit_ask(u, &q->asked);
+        if (r < 0)
+                return r;
+        r = probe_read_threads(u->manager->probe, q->asked.slots, q->asked.books.n, on_thread, q);
+        if (r < 0)
+                return r;
+        threads_fold(&reading);
+        reading.timestamp = now_nsec(CLOCK_REALTIME);
+        *ret = TAKE_GENERIC(reading, ThreadsReading, (ThreadsReading) {});
+        return 0;
+}
+
+static int states_to_json(const __u64 *values, enum qos_state first, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        int r = 0;
+
+        for (enum qos_state i = first; i < QOS_STATES && r >= 0; i++)
+                r = sd_json_variant_set_field_unsigned(&v, qos_state_to_string(i), values[i]);
+        if (r < 0)
+                return r;
+        *ret = TAKE_PTR(v);
+        return 0;
+}
+
+/* n: of how many together; 0: of one */
+static int thread_to_json(const struct qos_thread *t, size_t n, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *times = NULL, *waits = NULL;
+        uint64_t voluntary = 0;
+        int r;
+
+        for (unsigned i = 0; i < QOS_STATES; i++)
+                voluntary += t->counters[QOS_SHARD_WAITS + i];
+        r = states_to_json(t->times, QOS_STATE_RUNNING, &times);
+        if (r >= 0)
+                r = states_to_json(t->counters + QOS_SHARD_WAITS, QOS_STATE_LOCK, &waits);
+        if (r < 0)
+                return r;
+        return sd_json_buildo(ret,
+                              SD_JSON_BUILD_PAIR_CONDITION(n == 0 && t->tid != 0, "tid", SD_JSON_BUILD_UNSIGNED(t->tid)),
+                              SD_JSON_BUILD_PAIR_CONDITION(n == 0 && t->pid != 0, "pid", SD_JSON_BUILD_UNSIGNED(t->pid)),
+                              SD_JSON_BUILD_PAIR_CONDITION(n == 0, "name", SD_JSON_BUILD_STRING(t->name)),
+                              SD_JSON_BUILD_PAIR_CONDITION(n == 0, "state", SD_JSON_BUILD_STRING(qos_state_to_string(t->state))),
+                              SD_JSON_BUILD_PAIR_CONDITION(n > 0, "threads", SD_JSON_BUILD_UNSIGNED(n)),
+                              SD_JSON_BUILD_PAIR_VARIANT("times", times),
+                              SD_JSON_BUILD_PAIR_VARIANT("waits", waits),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("voluntary", voluntary),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("involuntary", t->counters[QOS_SHARD_INVOLUNTARY]),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("migrations", t->counters[QOS_SHARD_MIGRATIONS]),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("wakeUps", t->counters[QOS_SHARD_WAKE_UPS]),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("futexWakes", t->counters[QOS_SHARD_FUTEX_WAKES]));
+}
+
+static void variants_freep(sd_json_variant ***array) {
+        for (sd_json_variant **v = *array; v && *v; v++)
+                sd_json_variant_unref(*v);
+        free(*array);
+}
+
+int threads_reading_to_json(const ThreadsReading *t, sd_json_variant **ret) {
+        _cleanup_(variants_freep) sd_json_variant **threads = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *rest = NULL, *array = NULL;
+        int r = 0;
+
+        threads = new0(sd_json_variant*, t->n + 1);
+        if (!threads)
+                return -ENOMEM;
+        for (size_t i = 0; i < t->n && r >= 0; i++)
+                r = thread_to_json(t->threads + i, 0, threads + i);
+        if (r >= 0)
+                r = sd_json_variant_new_array(&array, threads, t->n);
+        if (r >= 0 && t->n_rest > 0)
+                r = thread_to_json(&t->rest, t->n_rest, &rest);
+        if (r < 0)
+                return r;
+        return sd_json_buildo(ret,
+                              SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", t->timestamp),
+                              SD_JSON_BUILD_PAIR_VARIANT("threads", array),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!rest, "rest", SD_JSON_BUILD_VARIANT(rest)));
+}
+
+#define NAME_MAX_SIZE 512U
+
+/* ---- resources ------------------------------------------------------------------------------------------------ */
+
+/* Attempts to copy a row that somebody else gives to another resource: it takes some hundred nanoseconds. */
+#define ROW_READS 8
+
+static bool row_read(const struct qos_resource_row *from, struct qos_resource_row *ret) {
+        for (unsigned try = 0; try < ROW_READS; try++) {
+                uint32_t generation = __atomic_load_n(&from->generation, __ATOMIC_ACQUIRE);
+
+                memcpy(ret, from, sizeof(*ret));
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (generation % 2 == 0 && __atomic_load_n(&from->generation, __ATOMIC_RELAXED) == generation) {
+                        ret->generation = generation;
+                        return generation != 0;
+                }
+        }
+        return false;
+}
+
+static int waker_compare(const void *a, const void *b) {
+        const struct qos_waker *x = a, *y = b;
+
+        return x->waits != y->waits ? (x->waits > y->waits ? -1 : 1) : 0;
+}
+
+/* Those of another row of the same resource: as many as there are places, those with most. */
+static void wakers_add(struct qos_resource_row *to, const struct qos_resource_row *from) {
+        struct qos_waker all[2 * QOS_WAKERS] = {};
+        size_t n = 0;
+
+        for (unsigned i = 0; i < 2 * QOS_WAKERS; i++) {
+                const struct qos_waker *w = i < QOS_WAKERS ? to->wakers + i : from->wakers + i - QOS_WAKERS;
+                size_t k;
+
+                if (w->thread == 0)
+                        continue;
+                for (k = 0; k < n && all[k].thread != w->thread; k++)
+                        ;
+                if (k == n)
+                        all[n++] = *w;
+                else
+                        all[k].waits += w->waits;
+        }
+        qsort(all, n, sizeof(*all), waker_compare);
+        memcpy(to->wakers, all, sizeof(to->wakers));
+}
+
+static int resource_compare(const void *a, const void *b) {
+        const ResourceReading *x = a, *y = b;
+
+        return x->row.nsec != y->row.nsec ? (x->row.nsec > y->row.nsec ? -1 : 1) :
+                memcmp(&x->row.resource, &y->row.resource, sizeof(x->row.resource));
+}
+
+static void resources_fold(ResourcesReading *r) {
+        qsort(r->resources, r->n, sizeof(*r->resources), resource_compare);
+        for (; r->n > RESOURCES_MAX; r->n--) {
+                const struct qos_resource_row *row = &r->resources[r->n - 1].row;
+
+                r->rests[row->resource.state % QOS_STATES].waits += row->waits;
+                r->rests[row->resource.state % QOS_STATES].nsec += row->nsec;
+        }
+}
+
+/* Of one kind, by the names that they are shown with: sockets at one port of any address and protocol, a Unix socket before and
+ * after its server has started again, and the places in one function of the kernel. */
+bool resource_equal(const struct qos_resource_row *a, const struct qos_resource_row *b) {
+        const struct qos_resource *x = &a->resource, *y = &b->resource;
+
+        if (memcmp(x, y, sizeof(*x)) == 0)
+                return true;
+        if (y->kind != x->kind || x->state != y->state)
+                return false;
+        if (x->kind == QOS_RESOURCE_KERNEL_LOCK || x->kind == QOS_RESOURCE_KERNEL_CALL)
+                return strncmp(a->name, b->name, sizeof(a->name)) == 0;
+        if (x->kind != QOS_RESOURCE_SOCKET || x->side != y->side)
+                return false;
+        if (x->family == AF_UNIX && y->family == AF_UNIX && a->name[0] > 0)
+                return a->name[0] == b->name[0] && memcmp(a->name, b->name, MIN((size_t) a->name[0] + 1, sizeof(a->name))) == 0;
+        return x->side == QOS_SIDE_LISTENS && x->port == y->port && (x->family == AF_INET || x->family == AF_INET6) &&
+                (y->family == AF_INET || y->family == AF_INET6);
+}
+
+static void resources_add(ResourcesReading *r, const struct qos_resource_row *row) {
+        for (size_t i = 0; i < r->n; i++) {
+                struct qos_resource_row *other = &r->resources[i].row;
+
+                if (!resource_equal(other, row))
+                        continue;
+                other->waits += row->waits;
+                other->nsec += row->nsec;
+                other->held += row->held;
+                wakers_add(other, row);
+                return;
+        }
+        if (r->n == 2 * RESOURCES_MAX)
+                resources_fold(r);
+        r->resources[r->n++].row = *row;
+}
+
+typedef struct ResourcesQuery {
+        Asked asked;
+        ResourcesReading *to;
+} ResourcesQuery;
+
+/* It waits by now: what it waits for has been found, and nothing booked yet. */
+static void on_waiting(const struct qos_thread *thread, void *userdata) {
+        ResourcesQuery *q = ASSERT_PTR(userdata);
+        const ContentionBook *b = asked_get_book(&q->asked, thread);
+        struct qos_resource_row row;
+
+        if (!b || thread->state <= QOS_STATE_THROTTLED || thread->state >= QOS_STATES)
+                return;
+        if (thread->row > 0 && thread->row <= QOS_RESOURCE_ROWS && row_read(b->map->rows + thread->row - 1, &row) &&
+            row.generation == thread->generation) {
+                row.waits = 1;
+                row.nsec = thread->nsec;
+                row.held = 0;
+                memset(row.wakers, 0, sizeof(row.wakers));
+                resources_add(q->to, &row);
+        } else {
+                q->to->rests[thread->state].waits++;
+                q->to->rests[thread->state].nsec += thread->nsec;
+        }
+}
+
+void resources_reading_done(ResourcesReading *r) {
+        for (size_t i = 0; i < r->n; i++)
+                free(r->resources[i].name);
+        free(r->resources);
+        *r = (ResourcesReading) {};
+}
+
+/* Of those with most time the names are looked for in the memory of their processes: so many. */
+#define RESOLVED_MAX 16U
+
+/* It takes a millisecond each, of processes with thousands of mappings more. */
+#define RESOLVE_NSEC_MAX (200 * NSEC_PER_MSEC)
+
+typedef struct ResolvedName {
+        size_t i;                       /* of the resource */
+        char name[NAME_MAX_SIZE];
+} ResolvedName;
+_Static_assert(sizeof(ResolvedName) <= PIPE_BUF, "one write is one name");
+
+static void resources_look_up(const Unit *u, const ResourcesReading *r, int fd) {
+        size_t n = 0;
+
+        for (size_t i = 0; i < r->n && n < RESOLVED_MAX; i++) {
+                const struct qos_resource_row *row = &r->resources[i].row;
+                ResolvedName found = { .i = i };
+                char *name = NULL;
+
+                if (row->resource.kind != QOS_RESOURCE_FUTEX || row->process == 0)
+                        continue;
+                n++;
+                if (mapping_find_name(u->manager->probe, (pid_t) row->process, row->resource.id, &name) < 0 || !name)
+                        continue;
+                (void) snprintf(found.name, sizeof(found.name), "%s", name);
+                free(name);
+                if (write(fd, &found, sizeof(found)) < 0)
+                        return;
+        }
+}
+
+/* In a process of its own: who looks at the memory of a process that hangs in the kernel hangs with it, and so does who opens a file
+ * on a server that does not answer. What is not known in time has no name. */
+static void resources_resolve(const Unit *u, ResourcesReading *r) {
+        static pid_t last = 0;
+        uint64_t end = now_nsec(CLOCK_MONOTONIC) + RESOLVE_NSEC_MAX, now;
+        _cleanup_close_ int from = -EBADF;
+        ResolvedName found;
+        int fds[2];
+
+        if (last > 0 && waitpid(last, NULL, WNOHANG) == 0)
+                return; /* it hangs still */
+        last = 0;
+        if (pipe2(fds, O_CLOEXEC) < 0)
+                return;
+        from = fds[0];
+        last = fork();
+        if (last == 0) {
+                resources_look_up(u, r, fds[1]);
+                _exit(EXIT_SUCCESS);
+        }
+        (void) close_fd(fds[1]);
+        if (last < 0) {
+                last = 0;
+                return;
+        }
+
+        while ((now = now_nsec(CLOCK_MONOTONIC)) < end) {
+                struct pollfd p = { .fd = from, .events = POLLIN };
+
+                if (poll(&p, 1, (int) ((end - now) / NSEC_PER_MSEC) + 1) <= 0 || read(from, &found, sizeof(found)) != sizeof(found))
+                        break;
+                if (found.i < r->n && !r->resources[found.i].name)
+                        r->resources[found.i].name = strndup(found.name, sizeof(found.name));
+        }
+        (void) kill(last, SIGKILL);
+        if (waitpid(last, NULL, WNOHANG) != 0)
+                last = 0;
+}
+
+int unit_read_resources(Unit *u, bool names, ResourcesReading *ret) {
+        _cleanup_resources_reading_ ResourcesReading reading = {};
+        _cleanup_free_ ResourcesQuery *q = NULL;
+        struct qos_resource_row row;
+        int r;
+
+        q = new0(ResourcesQuery, 1);
+        reading.resources = new0(ResourceReading, 2 * RESOURCES_MAX);
+        if (!q || !reading.resources)
+                return -ENOMEM;
+        q->to = &reading;
+        r = unit_ask(u, &q->asked);
+        if (r < 0)
+                return r;
+
+        for (size_t i = 0; i < q->asked.books.n; i++) {
+                const struct qos_contention *c = q->asked.books.books[i].map;
+
+                for (unsigned k = 0; k < QOS_RESOURCE_ROWS; k++)
+                        if (row_read(c->rows + k, &row))
+                                resources_add(&reading, &row);
+                for (unsigned k = 0; k < QOS_STATES; k++) {
+                        reading.rests[k].waits += __atomic_load_n(&c->rests[k].waits, __ATOMIC_RELAXED);
+                        reading.rests[k].nsec += __atomic_load_n(&c->rests[k].nsec, __ATOMIC_RELAXED);
+                }
+        }
+        r = probe_read_threads(u->manager->probe, q->asked.slots, q->asked.books.n, on_waiting, q);
+        if (r < 0)
+                return r;
+        resources_fold(&reading);
+        reading.timestamp = now_nsec(CLOCK_REALTIME);
+        if (names)
+                resources_resolve(u, &reading);
+        *ret = TAKE_GENERIC(reading, ResourcesReading, (ResourcesReading) {});
+        return 0;
+}
+
+/* ---- control groups ------------------------------------------------------------------------------------------- */
+
+/* So deep: containers in containers. */
+#define GROUP_DEPTH_MAX 32U
+
+/* The path of the control group of this id, which is its directory's inode. */
+static bool group_find_path(int parent, uint64_t id, unsigned depth, unsigned *left, char *path, size_t size) {
+        size_t l = strlen(path);
+        struct dirent *e;
+        bool found = false;
+        DIR *d;
+
+        d = fdopendir(parent);
+        if (!d) {
+                (void) close_fd(parent);
+                return false;
+        }
+        while (!found && (e = readdir(d))) {
+                int fd;
+
+                if (e->d_type != DT_DIR || e->d_name[0] == '.' || *left == 0)
+                        continue;
+                (*left)--;
+                if (l + 1 + strlen(e->d_name) >= size)
+                        continue;
+                (void) snprintf(path + l, size - l, "/%s", e->d_name);
+                if (e->d_ino == id)
+                        found = true;
+                else if (depth < GROUP_DEPTH_MAX) {
+                        fd = openat(dirfd(d), e->d_name, O_RDONLY|O_DIRECTORY|O_CLOEXEC|O_NOFOLLOW);
+                        found = fd >= 0 && group_find_path(fd, id, depth + 1, left, path, size);
+                }
+        }
+        if (!found)
+                path[l] = 0;
+        (void) closedir(d);
+        return found;
+}
+
+static bool is_unit_name(const char *s, size_t n) {
+        static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket", ".mount", ".swap" };
+
+        for (size_t i = 0; i < ELEMENTSOF(suffixes); i++) {
+                size_t l = strlen(suffixes[i]);
+
+                if (n > l && memcmp(s + n - l, suffixes[i], l) == 0)
+                        return true;
+        }
+        return false;
+}
+
+/* The unit that a control group is of: the innermost that is attached, or else what the path says. Leaves *ret alone if there is none. */
+static int group_get_unit(const Manager *m, const char *path, char **ret) {
+        const Unit *best = NULL;
+        const char *name = NULL;
+        size_t length = 0;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *u = m->units[i];
+                const char *rest = u && !isempty(u->control_group) ? startswith(path, u->control_group) : NULL;
+
+                if (rest && (*rest == 0 || *rest == '/') && (!best || strlen(u->control_group) > strlen(best->control_group)))
+                        best = u;
+        }
+        for (const char *p = path; *p == '/'; ) {
+                size_t n = strcspn(p + 1, "/");
+
+                if (is_unit_name(p + 1, n)) {
+                        name = p + 1;
+                        length = n;
+                }
+                p += 1 + n;
+        }
+        if (best && (!name || strlen(best->control_group) >= (size_t) (name + length - path)))
+                return free_and_strdup(ret, best->name);
+        if (!name)
+                return 0;
+        *ret = strndup(name, length);
+        return *ret ? 0 : -ENOMEM;
+}
+
+void group_cache_done(GroupCache *c) {
+        for (size_t i = 0; i < c->n; i++) {
+                free(c->groups[i].path);
+                free(c->groups[i].unit);
+        }
+}
+
+const char* group_cache_get(GroupCache *c, const Manager *m, uint64_t id) {
+        char path[4096];
+        struct stat st;
+        int fd;
+
+        for (size_t i = 0; i < c->n; i++)
+                if (c->groups[i].id == id)
+                        return c->groups[i].unit;
+        if (c->n == ELEMENTSOF(c->groups))
+                return NULL;
+        c->groups[c->n].id = id;
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *u = m->units[i];
+
+                if (!u || isempty(u->control_group))
+                        continue;
+                (void) snprintf(path, sizeof(path), "/sys/fs/cgroup%s", u->control_group);
+                if (stat(path, &st) >= 0 && st.st_ino == id) {
+                        c->groups[c->n].path = strdup(u->control_group);
+                        c->groups[c->n].unit = strdup(u->name);
+                        return c->groups[c->n++].unit;
+                }
+        }
+
+        path[0] = 0;
+        fd = open("/sys/fs/cgroup", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+        if (fd >= 0 && group_find_path(fd, id, 0, &c->left, path, sizeof(path))) {
+                if (group_get_unit(m, path, &c->groups[c->n].unit) < 0)
+                        return NULL;
+                c->groups[c->n].path = strdup(path);
+        }
+        if (c->groups[c->n].unit)
+                text_mend(c->groups[c->n].unit);
+        return c->groups[c->n++].unit;
+}
+
+bool group_cache_is_within(GroupCache *c, const Unit *u, uint64_t id) {
+        (void) group_cache_get(c, u->manager, id);
+        for (size_t i = 0; i < c->n; i++)
+                if (c->groups[i].id == id)
+                        return c->groups[i].path && (streq_ptr(c->groups[i].path, u->control_group) ||
+                                                     unit_contains(u, &(Unit) { .control_group = c->groups[i].path }));
+        return false;
+}
+
+/* ---- as JSON -------------------------------------------------------------------------------------------------- */
+
+static void resource_get_row(const struct qos_resource_row *row, Row *ret) {
+        static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+        const struct qos_resource *r = &row->resource;
+
+        *ret = (Row) { .kind = ROW_PEER, .family = r->family, .port = r->port };
+        memcpy(ret->address, r->address, sizeof(ret->address));
+        if (r->family == AF_INET6 && memcmp(ret->address, mapped, sizeof(mapped)) == 0) {
+                memmove(ret->address, ret->address + sizeof(mapped), 4);
+                memset(ret->address + 4, 0, 12);
+                ret->family = AF_INET;
+        }
+        if (r->family == AF_UNIX && row->name[0] > 0) {
+                size_t n = MIN((size_t) row->name[0], sizeof(ret->path) - 1);
+
+                /* An abstract name begins with 0, which people write as "@" */
+                memcpy(ret->path, row->name + 1, n);
+                if (ret->path[0] == 0)
+                        ret->path[0] = '@';
+                text_mend(ret->path);
+        }
+}
+
+void resource_format_lock(const struct qos_resource_row *row, char *ret, size_t size) {
+        char name[QOS_RESOURCE_NAME_SIZE];
+
+        memcpy(name, row->name, sizeof(name));
+        name[sizeof(name) - 1] = 0;
+        (void) snprintf(ret, size, row->resource.kind == QOS_RESOURCE_KERNEL_CALL ? "lock in %s()" : "%s", isempty(name) ? "?" : name);
+}
+
+static const char *const kind_table[QOS_RESOURCE_KINDS] = {
+        [QOS_RESOURCE_FUTEX]  = "futex",
+        [QOS_RESOURCE_SOCKET] = "socket",
+        [QOS_RESOURCE_PIPE]   = "pipe",
+        [QOS_RESOURCE_EPOLL]  = "epoll",
+        [QOS_RESOURCE_FILE]   = "file",
+        [QOS_RESOURCE_KERNEL_LOCK] = "kernel",
+        [QOS_RESOURCE_KERNEL_CALL] = "kernel",
+        [QOS_RESOURCE_CPU]    = "cpu",
+};
+
+const char* resource_format_cpu(const Unit *u, const struct qos_resource_row *row, GroupCache *groups, char *ret, size_t size) {
+        char thread[sizeof(row->name)];
+        const char *unit;
+
+        if (row->resource.id == QOS_GROUP_IDLE || row->resource.id == QOS_GROUP_KERNEL) {
+                (void) snprintf(ret, size, "%s", row->resource.id == QOS_GROUP_IDLE ? "a CPU that slept" : "the kernel");
+                return NULL;
+        }
+        unit = group_cache_get(groups, u->manager, row->resource.id);
+        memcpy(thread, row->name, sizeof(thread));
+        thread[sizeof(thread) - 1] = 0;
+        (void) snprintf(ret, size, "%s", unit ?: thread);
+        text_mend(ret);
+        return unit;
+}
+
+/* kind, name and address, the latter two of NAME_MAX_SIZE; which unit listens there, or had the CPU */
+static const char* resource_describe(const Unit *u, const ResourceReading *resource, GroupCache *groups, char *name, char *address, const char **ret_unit) {
+        const struct qos_resource_row *row = &resource->row;
+        const struct qos_resource *r = &row->resource;
+        char file[QOS_RESOURCE_NAME_SIZE], buffer[ADDRESS_STRING_MAX];
+        const char *kind = r->kind < QOS_RESOURCE_KINDS ? kind_table[r->kind] : NULL;
+        Row peer;
+
+        memcpy(file, row->name, sizeof(file));
+        file[sizeof(file) - 1] = 0;
+        text_mend(file);
+        *ret_unit = NULL;
+        address[0] = 0;
+
+        switch (r->kind) {
+
+        case QOS_RESOURCE_FUTEX:
+                (void) snprintf(address, NAME_MAX_SIZE, "0x%llx", (unsigned long long) r->id);
+                (void) snprintf(name, NAME_MAX_SIZE, "%s", resource->name ?: address);
+                break;
+
+        case QOS_RESOURCE_SOCKET:
+                resource_get_row(row, &peer);
+                if (r->family != AF_INET && r->family != AF_INET6 && (r->family != AF_UNIX || isempty(peer.path))) {
+                        /* Of a Unix socket whose name is not there yet the id is an address in the kernel */
+                        if (r->family == AF_UNIX && r->side != QOS_SIDE_NONE)
+                                (void) snprintf(name, NAME_MAX_SIZE, "socket");
+                        else
+                                (void) snprintf(name, NAME_MAX_SIZE, "socket:[%llu]", (unsigned long long) r->id);
+                        break;
+                }
+                if (r->side == QOS_SIDE_LISTENS && r->family != AF_UNIX)
+                        peer.family = AF_INET; /* "*:80" */
+                (void) snprintf(address, NAME_MAX_SIZE, "%s", row_format_address(&peer, buffer));
+                if (r->side == QOS_SIDE_LISTENS)
+                        (void) snprintf(name, NAME_MAX_SIZE, "clients of %s", address);
+                else {
+                        *ret_unit = peer.family != AF_UNIX ? unit_find_listening(u, &peer) : NULL;
+                        (void) snprintf(name, NAME_MAX_SIZE, "%s", *ret_unit ?: address);
+                }
+                break;
+
+        case QOS_RESOURCE_PIPE:
+                if (isempty(file))
+                        (void) snprintf(name, NAME_MAX_SIZE, "pipe:[%llu]", (unsigned long long) r->id);
+                else
+                        (void) snprintf(name, NAME_MAX_SIZE, "%s", file);
+                break;
+
+        case QOS_RESOURCE_EPOLL:
+                if (streq(file, "[eventpoll]"))
+                        (void) snprintf(name, NAME_MAX_SIZE, "descriptor %u of process %u", row->fd, row->process);
+                else {
+                        kind = "file";
+                        (void) snprintf(name, NAME_MAX_SIZE, "%s, descriptor %u of process %u", file, row->fd, row->process);
+                }
+                break;
+
+        case QOS_RESOURCE_KERNEL_LOCK:
+        case QOS_RESOURCE_KERNEL_CALL:
+                resource_format_lock(row, name, NAME_MAX_SIZE);
+                break;
+
+        case QOS_RESOURCE_CPU:
+                *ret_unit = resource_format_cpu(u, row, groups, name, NAME_MAX_SIZE);
+                if (r->id != QOS_GROUP_IDLE && r->id != QOS_GROUP_KERNEL)
+                        (void) snprintf(address, NAME_MAX_SIZE, "control group %llu", (unsigned long long) r->id);
+                break;
+
+        default:
+                (void) snprintf(name, NAME_MAX_SIZE, "%s", file);
+                (void) snprintf(address, NAME_MAX_SIZE, "%u:%u inode %llu", r->device >> 20, r->device & 0xfffff, (unsigned long long) r->id);
+        }
+        text_mend(name);
+        text_mend(address);
+        return kind;
+}
+
+static int wakers_to_json(const Unit *u, const struct qos_resource_row *row, GroupCache *groups, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        struct qos_waker wakers[QOS_WAKERS];
+        int r = 0;
+
+        memcpy(wakers, row->wakers, sizeof(wakers));
+        qsort(wakers, QOS_WAKERS, sizeof(*wakers), waker_compare);
+        for (unsigned i = 0; i < QOS_WAKERS && r >= 0; i++) {
+                struct qos_waker *w = wakers + i;
+                const char *unit;
+
+                if (w->thread == 0 || w->waits == 0)
+                        continue;
+                w->name[sizeof(w->name) - 1] = 0;
+                text_mend(w->name);
+                unit = group_cache_get(groups, u->manager, w->group);
+                r = sd_json_variant_append_arraybo(&array,
+                                                   SD_JSON_BUILD_PAIR_STRING("name", w->name),
+                                                   SD_JSON_BUILD_PAIR_CONDITION(w->tid != 0, "tid", SD_JSON_BUILD_UNSIGNED(w->tid)),
+                                                   SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)),
+                                                   SD_JSON_BUILD_PAIR_UNSIGNED("waits", w->waits));
+        }
+        if (r < 0)
+                return r;
+        *ret = TAKE_PTR(array);
+        return 0;
+}
+
+static int resource_to_json(const Unit *u, const ResourceReading *resource, GroupCache *groups, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *wakers = NULL;
+        const struct qos_resource_row *row = &resource->row;
+        char name[NAME_MAX_SIZE], address[NAME_MAX_SIZE];
+        const char *kind, *unit;
+        bool process = row->process != 0 && (row->resource.kind == QOS_RESOURCE_FUTEX || row->resource.kind == QOS_RESOURCE_EPOLL);
+        int r;
+
+        kind = resource_describe(u, resource, groups, name, address, &unit);
+        r = wakers_to_json(u, row, groups, &wakers);
+        if (r < 0)
+                return r;
+        return sd_json_buildo(ret,
+                              SD_JSON_BUILD_PAIR_STRING("state", qos_state_to_string(row->resource.state)),
+                              SD_JSON_BUILD_PAIR_STRING("kind", strempty(kind)),
+                              SD_JSON_BUILD_PAIR_STRING("name", name),
+                              SD_JSON_BUILD_PAIR_CONDITION(!isempty(address), "address", SD_JSON_BUILD_STRING(address)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)),
+                              SD_JSON_BUILD_PAIR_CONDITION(process, "pid", SD_JSON_BUILD_UNSIGNED(row->process)),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("waits", row->waits),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("time", row->nsec),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!wakers, "wakers", SD_JSON_BUILD_VARIANT(wakers)));
+}
+
+int resources_reading_to_json(const Unit *u, const ResourcesReading *reading, sd_json_variant **ret) {
+        _cleanup_(variants_freep) sd_json_variant **resources = NULL;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        _cleanup_group_cache_ GroupCache groups = GROUP_CACHE_INIT;
+        size_t n = 0;
+        int r = 0;
+
+        resources = new0(sd_json_variant*, reading->n + QOS_STATES + 1);
+        if (!resources)
+                return -ENOMEM;
+        for (size_t i = 0; i < reading->n && r >= 0; i++)
+                /* Of waits for a CPU that several had one after the other each has a part, and one of them has the wait */
+                if (reading->resources[i].row.waits > 0 || reading->resources[i].row.nsec > 0)
+                        r = resource_to_json(u, reading->resources + i, &groups, resources + n++);
+        for (enum qos_state i = QOS_STATE_RUN_QUEUE; i < QOS_STATES && r >= 0; i++)
+                if (reading->rests[i].waits > 0 || reading->rests[i].nsec > 0)
+                        r = sd_json_buildo(resources + n++,
+                                           SD_JSON_BUILD_PAIR_STRING("state", qos_state_to_string(i)),
+                                           SD_JSON_BUILD_PAIR_STRING("kind", "rest"),
+                                           SD_JSON_BUILD_PAIR_STRING("name", "others"),
+                                           SD_JSON_BUILD_PAIR_UNSIGNED("waits", reading->rests[i].waits),
+                                           SD_JSON_BUILD_PAIR_UNSIGNED("time", reading->rests[i].nsec));
+        if (r >= 0)
+                r = sd_json_variant_new_array(&array, resources, n);
+        if (r < 0)
+                return r;
+        return sd_json_buildo(ret,
+                              SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", reading->timestamp),
+                              SD_JSON_BUILD_PAIR_VARIANT("resources", array));
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <fcntl.h>
+#include <sys/types.h>
+
+#include "hierarchy.h"
+#include "log.h"
+#include "openssl.h"
+#include "probe.h"
+
+/* Processes of a unit that are looked at: it takes some tens of microseconds for each, and those of a service are mostly alike. */
+#define PROCESSES_MAX 1024U
+
+/* How soon a unit is looked at again in which the kernel misses a library, and no look has found another one: this, and twice as
+ * long each time. What is not OpenSSL is missed as long as it runs. */
+#define LOOK_AGAIN_NSEC (10 * NSEC_PER_MSEC)
+#define LOOK_AGAIN_MAX_NSEC (60 * NSEC_PER_SEC)
+
+/* How long after which it is looked again whether libraries are not in use any more, while others wait for their places: it takes a look
+ * at all processes of all units. */
+#define SWEEP_NSEC (10 * NSEC_PER_SEC)
+
+typedef struct Look {
+        unsigned processes;
+        unsigned libraries;
+        int limit;
+} Look;
+
+static void look_at_processes(Unit *u, int group, void *userdata) {
+        Look *look = ASSERT_PTR(userdata);
+        _cleanup_fclose_ FILE *f = NULL;
+        int fd, pid;
+
+        fd = openat(group, "cgroup.procs", O_RDONLY|O_CLOEXEC);
+        if (fd < 0)
+                return;
+        f = fdopen(fd, "r");
+        if (!f) {
+                close_fd(fd);
+                return;
+        }
+        while (look->processes < PROCESSES_MAX && fscanf(f, "%i", &pid) == 1) {
+                int n;
+
+                look->processes++;
+                n = pid > 0 ? probe_add_libraries(u->manager->probe, pid, &look->limit) : 0;
+                if (n > 0)
+                        look->libraries += n;
+        }
+}
+
+static void unit_look(Unit *u) {
+        Look look = {};
+
+        unit_for_each_group(u, look_at_processes, &look);
+        u->looked_at = now_nsec(CLOCK_MONOTONIC);
+        u->has_library = look.libraries > 0;
+        if (look.limit < 0 && u->library_limit >= 0)
+                log_unit_info(u->name, "Not all OpenSSL libraries of '%s' are watched: %s.", u->name, probe_library_limit_reason(look.limit));
+        u->library_limit = look.limit;
+        u->wanted = look.limit < 0; /* others may stop to use theirs */
+        if (streq(u->active_state, "active") && look.libraries == 0 && look.limit >= 0 && u->look_again_nsec == 0)
+                log_unit_info(u->name, "No process of '%s' has OpenSSL's library yet, waiting for one.", u->name);
+        probe_set_watch(u->manager->probe, u->index, u->generation, true);
+}
+
+/* Lets go of libraries that no process has any more, and has others take their places. */
+static void library_sweep(Manager *m) {
+        probe_begin_libraries(m->probe);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && m->units[i]->watched)
+                        unit_look(m->units[i]);
+        probe_end_libraries(m->probe);
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && m->units[i]->watched && m->units[i]->library_limit < 0) {
+                        unit_look(m->units[i]);
+                        bus_server_unit_changed(m->bus_server, m->units[i]);
+                }
+}
+
+static int on_look_again(sd_event_source *source, uint64_t usec, void *userdata);
+
+/* When the next unit is due. */
+static void library_schedule(Manager *m) {
+        uint64_t next = UINT64_MAX;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *u = m->units[i];
+
+                if (u && u->watched && u->wanted)
+                        next = MIN(next, u->looked_at + u->look_again_nsec);
+        }
+        m->library_timer = sd_event_source_disable_unref(m->library_timer);
+        if (next != UINT64_MAX)
+                (void) sd_event_add_time(m->event, &m->library_timer, CLOCK_MONOTONIC, next / NSEC_PER_USEC, 0, on_look_again, m);
+}
+
+static void library_look(Manager *m) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                Unit *u = m->units[i];
+                bool had;
+
+                if (!u || !u->watched || !u->wanted || now < u->looked_at + u->look_again_nsec)
+                        continue;
+                had = u->has_library;
+                if (u->library_limit < 0 && now >= m->library_swept_at + SWEEP_NSEC) {
+                        m->library_swept_at = now;
+                        library_sweep(m);
+                } else
+                        unit_look(u);
+                u->look_again_nsec = u->look_again_nsec == 0 || had != u->has_library ? LOOK_AGAIN_NSEC :
+                        MIN(2 * u->look_again_nsec, u->library_limit < 0 ? SWEEP_NSEC : LOOK_AGAIN_MAX_NSEC);
+                bus_server_unit_changed(m->bus_server, u);
+        }
+        library_schedule(m);
+}
+
+static int on_look_again(sd_event_source *source, uint64_t usec, void *userdata) {
+        library_look(ASSERT_PTR(userdata));
+        return 0;
+}
+
+static void on_wanted(const struct qos_owner *owner, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+        Unit *u = owner->slot < UNITS_MAX_LIMIT ? m->units[owner->slot] : NULL;
+
+        if (u && u->generation == owner->generation)
+                u->wanted = true;
+}
+
+static int on_wanted_readable(sd_event_source *source, int fd, uint32_t revents, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+
+        probe_read_wanted(m->probe, on_wanted, m);
+        library_look(m);
+        return 0;
+}
+
+/* Its own holds ask for it, or those of a unit that it lies in. */
+static bool unit_wants_tls(const Unit *u) {
+        for (const Unit *o = u; o; o = unit_find_outer(o))
+                if (o->probes & PROBE_TLS)
+                        return true;
+        return false;
+}
+
+void library_stop(Manager *m) {
+        m->library_events = sd_event_source_disable_unref(m->library_events);
+        m->library_timer = sd_event_source_disable_unref(m->library_timer);
+        m->n_watched = 0;
+}
+
+void library_update(Manager *m, Unit *started) {
+        unsigned n = 0;
+        bool lost;
+        int r;
+
+        if (!probe_is_started(m->probe)) {
+                library_stop(m);
+                return;
+        }
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                Unit *u = m->units[i];
+                bool watch;
+
+                if (!u || !u->view)
+                        continue;
+                watch = unit_wants_tls(u);
+                n += watch;
+                if (watch == u->watched && u != started) {
+                        /* Perhaps one of the run before was, by a lease */
+                        if (!watch)
+                                probe_set_watch(m->probe, u->index, u->generation, false);
+                        continue;
+                }
+                u->watched = watch;
+                u->wanted = watch;
+                u->has_library = false;
+                u->library_limit = 0;
+                u->looked_at = u->look_again_nsec = 0;
+                if (!watch)
+                        probe_set_watch(m->probe, u->index, u->generation, false);
+        }
+        lost = n < m->n_watched;
+        m->n_watched = n;
+
+        if (n == 0) {
+                library_stop(m);
+                probe_stop_more(m->probe, PROBE_TLS);
+                return;
+        }
+
+        r = probe_start_more(m->probe, PROBE_TLS);
+        if (r < 0 || probe_get_more_failure(m->probe, PROBE_TLS))
+                return;
+        if (!m->library_events) {
+                r = probe_get_wanted_fd(m->probe);
+                if (r >= 0)
+                        r = sd_event_add_io(m->event, &m->library_events, r, EPOLLIN, on_wanted_readable, m);
+                if (r < 0)
+                        (void) log_warning_errno(r, "Processes that load OpenSSL's library later will be missed: %m");
+        }
+
+        if (lost)
+                library_sweep(m); /* what the others have is kept */
+        library_look(m);
+}

@@ -1,0 +1,977 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <netinet/in.h>
+
+#include "log.h"
+#include "service-manager.h"
+#include "unit-name.h"
+
+#define PID1_NAME "org.freedesktop.systemd1"
+#define PID1_PATH "/org/freedesktop/systemd1"
+
+/* Names that a "did you mean" lists. */
+#define SUGGESTIONS_MAX 5
+
+/* Of one unit: sockets that are asked about, and addresses they listen on. More are found when the service reads. */
+#define SOCKETS_MAX 32
+#define LISTEN_MAX 64
+
+/* What PID 1 says of one unit. */
+typedef struct Properties {
+        sd_bus_message *message;        /* info points into it */
+        UnitInfo info;
+        char *names, *triggers, *triggered_by;
+        char *fragment, **drop_ins, **files;
+        struct qos_address *listen;
+        size_t n_listen;
+} Properties;
+
+typedef struct Watch {
+        char *name;
+        sd_bus_slot *slot;
+        struct Watch *next;
+        ServiceManager *service_manager;
+} Watch;
+
+struct ServiceManagerCall {
+        ServiceManager *service_manager;
+        ServiceManagerCall *next;
+        sd_bus_slot *slot;
+        service_manager_unit_handler_t unit_handler;
+        service_manager_list_handler_t list_handler;
+        void *userdata;
+
+        Properties properties;          /* of the unit, while others are asked about that belong to it */
+        char *sockets;                  /* yet to be asked about, space separated */
+        char *socket_groups;
+        char *instances;
+};
+
+struct ServiceManager {
+        sd_bus *bus;
+        sd_bus_slot *reloading_slot;
+        sd_bus_slot *job_slot;
+        sd_bus_slot *owner_slot;
+        sd_bus_slot *new_slot;
+        sd_bus_slot *removed_slot;
+        service_manager_loaded_t loaded;
+        void *loaded_userdata;
+        service_manager_changed_t changed;
+        void *userdata;
+        Watch *watches;
+        ServiceManagerCall *calls;
+};
+
+/* ---- names ---------------------------------------------------------------------------------------------------- */
+
+/* Names that would collide with the kernel's own files in the directory above get an underscore (systemd's cg_escape(),
+ * whose list this is). */
+static bool control_group_name_needs_escape(const char *name) {
+        static const char *const controllers[] = {
+                "cpu", "cpuacct", "cpuset", "io", "blkio", "memory", "devices", "pids", "hugetlb", "misc", "rdma",
+        };
+
+        if (name[0] == '_' || name[0] == '.' || startswith(name, "cgroup."))
+                return true;
+        for (size_t i = 0; i < ELEMENTSOF(controllers); i++) {
+                const char *rest = startswith(name, controllers[i]);
+
+                if (rest && *rest == '.')
+                        return true;
+        }
+        return false;
+}
+
+int unit_get_default_control_group(const char *name, const char *slice, char **ret) {
+        /* A slice "a-b.slice" lies in "a.slice": every dash is a level, each of at most a name's length */
+        _cleanup_free_ char *path = NULL, *stem = NULL;
+        const char *s = endswith(name, ".slice") ? name : slice;
+        size_t l, size;
+
+        if (isempty(s) || !endswith(s, ".slice"))
+                return -EINVAL;
+
+        stem = strndup(s, strlen(s) - strlen(".slice"));
+        size = (strlen(s) + 8) * (strlen(s) / 2 + 2) + strlen(name) + 4;
+        path = new0(char, size);
+        if (!stem || !path)
+                return -ENOMEM;
+
+        if (!streq(stem, "-"))
+                for (l = 1; l <= strlen(stem); l++)
+                        if (stem[l] == '-' || stem[l] == 0)
+                                (void) snprintf(path + strlen(path), size - strlen(path), "/%.*s.slice", (int) l, stem);
+
+        if (!endswith(name, ".slice"))
+                (void) snprintf(path + strlen(path), size - strlen(path), "/%s%s",
+                                control_group_name_needs_escape(name) ? "_" : "", name);
+        if (isempty(path))
+                (void) snprintf(path, size, "/");
+
+        *ret = TAKE_PTR(path);
+        return 0;
+}
+
+bool names_contain(const char *names, const char *name) {
+        size_t l = strlen(name);
+
+        if (l == 0)
+                return false;
+        for (const char *s = names; s && (s = strstr(s, name)); s += l)
+                if ((s == names || s[-1] == ' ') && (s[l] == ' ' || s[l] == 0))
+                        return true;
+        return false;
+}
+
+int listen_address_parse(const char *s, struct qos_address *ret) {
+        struct qos_address a = { .family = AF_INET };
+        char host[INET6_ADDRSTRLEN];
+        const char *colon, *end;
+        unsigned long port;
+        size_t l;
+
+        if (s[0] == '[') {
+                a.family = AF_INET6;
+                s++;
+                end = strchr(s, ']');
+                colon = end ? end + 1 : NULL;
+        } else
+                end = colon = strrchr(s, ':');
+        if (!end || *colon != ':' || !isdigit((unsigned char) colon[1]))
+                return -EAFNOSUPPORT;
+
+        l = end - s;
+        if (l >= sizeof(host))
+                return -EAFNOSUPPORT;
+        memcpy(host, s, l);
+        host[l] = 0;
+        /* Behind the port may be the interface of a link-local address */
+        port = strtoul(colon + 1, (char**) &end, 10);
+        if ((*end != 0 && *end != '%') || port == 0 || port > UINT16_MAX || inet_pton(a.family, host, a.address) != 1)
+                return -EAFNOSUPPORT;
+
+        a.port = port;
+        *ret = a;
+        return 0;
+}
+
+/* ---- questions ------------------------------------------------------------------------------------------------ */
+
+static void properties_done(Properties *p) {
+        sd_bus_message_unref(p->message);
+        free(p->names);
+        free(p->triggers);
+        free(p->triggered_by);
+        free(p->fragment);
+        strv_free(p->drop_ins);
+        free(p->files); /* what is in there belongs to the two */
+        free(p->listen);
+        *p = (Properties) {};
+}
+
+ServiceManagerCall* service_manager_call_free(ServiceManagerCall *c) {
+        if (!c)
+                return NULL;
+
+        for (ServiceManagerCall **p = &c->service_manager->calls; *p; p = &(*p)->next)
+                if (*p == c) {
+                        *p = c->next;
+                        break;
+                }
+        sd_bus_slot_unref(c->slot);
+        properties_done(&c->properties);
+        free(c->sockets);
+        free(c->socket_groups);
+        free(c->instances);
+        free(c);
+        return NULL;
+}
+
+static void call_finish(ServiceManagerCall *c, int error, const char *message, const UnitInfo *info, const char *names) {
+        ServiceManagerCall copy = *c;
+
+        /* What info points to outlives the call */
+        c->properties = (Properties) {};
+        c->socket_groups = c->instances = NULL;
+        service_manager_call_free(c);
+        if (copy.unit_handler)
+                copy.unit_handler(error, message, info, copy.userdata);
+        else
+                copy.list_handler(error, strempty(names), copy.userdata);
+        properties_done(&copy.properties);
+        free(copy.socket_groups);
+        free(copy.instances);
+}
+
+/* Aliases of a unit that are remembered: a unit with more is still found by its own name. */
+#define ALIASES_MAX 16
+
+/* Those of an array of names that end so, at most max: space separated. */
+static int names_read(sd_bus_message *m, const char *suffix, unsigned max, char **ret) {
+        size_t size = max * (UNIT_NAME_MAX + 1) + 1;
+        _cleanup_free_ char *buffer = NULL;
+        const char *name;
+        unsigned n = 0;
+        int r;
+
+        buffer = new0(char, size);
+        if (!buffer)
+                return -ENOMEM;
+
+        r = sd_bus_message_enter_container(m, 'v', "as");
+        if (r >= 0)
+                r = sd_bus_message_enter_container(m, 'a', "s");
+        if (r < 0)
+                return r;
+        while ((r = sd_bus_message_read(m, "s", &name)) > 0)
+                if (endswith(name, suffix) && n++ < max && strlen(name) <= UNIT_NAME_MAX)
+                        (void) snprintf(buffer + strlen(buffer), size - strlen(buffer), "%s%s", *buffer ? " " : "", name);
+        if (r >= 0)
+                r = sd_bus_message_exit_container(m);
+        if (r >= 0)
+                r = sd_bus_message_exit_container(m);
+        if (r < 0)
+                return r;
+
+        free(*ret);
+        *ret = TAKE_PTR(buffer);
+        return 0;
+}
+
+static int listen_append(Properties *p, const struct qos_address *addresses, size_t n) {
+        struct qos_address *more;
+
+        n = MIN(n, LISTEN_MAX - p->n_listen);
+        more = realloc(p->listen, MAX(p->n_listen + n, (size_t) 1) * sizeof(struct qos_address));
+        if (!more)
+                return -ENOMEM;
+        if (n > 0)
+                memcpy(more + p->n_listen, addresses, n * sizeof(struct qos_address));
+        p->listen = more;
+        p->n_listen += n;
+        return 0;
+}
+
+static int listen_read(sd_bus_message *m, Properties *p) {
+        const char *type, *text;
+        int r;
+
+        r = sd_bus_message_enter_container(m, 'v', "a(ss)");
+        if (r >= 0)
+                r = sd_bus_message_enter_container(m, 'a', "(ss)");
+        if (r < 0)
+                return r;
+        while ((r = sd_bus_message_read(m, "(ss)", &type, &text)) > 0) {
+                struct qos_address address;
+
+                if (streq(type, "Stream") && listen_address_parse(text, &address) >= 0) {
+                        r = listen_append(p, &address, 1);
+                        if (r < 0)
+                                return r;
+                }
+        }
+        if (r >= 0)
+                r = sd_bus_message_exit_container(m);
+        return r < 0 ? r : sd_bus_message_exit_container(m);
+}
+
+static int files_collect(Properties *p) {
+        size_t n = 0, k = 0;
+
+        while (p->drop_ins && p->drop_ins[n])
+                n++;
+        p->files = new0(char*, n + 2);
+        if (!p->files)
+                return -ENOMEM;
+        if (!isempty(p->fragment))
+                p->files[k++] = p->fragment;
+        for (size_t i = 0; i < n; i++)
+                p->files[k++] = p->drop_ins[i];
+        return 0;
+}
+
+static int properties_read(sd_bus_message *m, Properties *ret) {
+        UnitInfo info = {};
+        int r;
+
+        ret->message = sd_bus_message_ref(m);
+        r = sd_bus_message_enter_container(m, 'a', "{sv}");
+        if (r < 0)
+                return r;
+
+        while ((r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
+                const char *name, *contents, **field = NULL;
+
+                r = sd_bus_message_read(m, "s", &name);
+                if (r < 0)
+                        return r;
+                r = sd_bus_message_peek_type(m, NULL, &contents);
+                if (r < 0)
+                        return r;
+
+                if (streq(name, "Id"))
+                        field = &info.id;
+                else if (streq(name, "LoadState"))
+                        field = &info.load_state;
+                else if (streq(name, "ActiveState"))
+                        field = &info.active_state;
+                else if (streq(name, "SubState"))
+                        field = &info.sub_state;
+                else if (streq(name, "ControlGroup"))
+                        field = &info.control_group;
+                else if (streq(name, "Slice"))
+                        field = &info.slice;
+
+                if (field && streq(contents, "s"))
+                        r = sd_bus_message_read(m, "v", "s", field);
+                else if (streq(name, "Names") && streq(contents, "as"))
+                        r = names_read(m, "", ALIASES_MAX, &ret->names);
+                else if (streq(name, "FragmentPath") && streq(contents, "s")) {
+                        const char *path;
+
+                        r = sd_bus_message_read(m, "v", "s", &path);
+                        if (r >= 0)
+                                r = free_and_strdup(&ret->fragment, path);
+                } else if (streq(name, "DropInPaths") && streq(contents, "as")) {
+                        r = sd_bus_message_enter_container(m, 'v', "as");
+                        if (r >= 0)
+                                r = sd_bus_message_read_strv(m, &ret->drop_ins);
+                        if (r >= 0)
+                                r = sd_bus_message_exit_container(m);
+                } else if (streq(name, "Triggers") && streq(contents, "as"))
+                        r = names_read(m, "", SOCKETS_MAX, &ret->triggers);
+                else if (streq(name, "TriggeredBy") && streq(contents, "as"))
+                        r = names_read(m, ".socket", SOCKETS_MAX, &ret->triggered_by);
+                else if (streq(name, "Listen") && streq(contents, "a(ss)"))
+                        r = listen_read(m, ret);
+                else if (streq(name, "Accept") && streq(contents, "b")) {
+                        int accept;
+
+                        r = sd_bus_message_read(m, "v", "b", &accept);
+                        info.accept = r >= 0 && accept;
+                }
+                else if (streq(name, "InvocationID") && streq(contents, "ay")) {
+                        const void *id;
+                        size_t size;
+
+                        r = sd_bus_message_enter_container(m, 'v', "ay");
+                        if (r >= 0)
+                                r = sd_bus_message_read_array(m, 'y', &id, &size);
+                        if (r >= 0 && size == sizeof(info.invocation_id))
+                                memcpy(&info.invocation_id, id, size);
+                        if (r >= 0)
+                                r = sd_bus_message_exit_container(m);
+                } else
+                        r = sd_bus_message_skip(m, "v");
+                if (r < 0)
+                        return r;
+
+                r = sd_bus_message_exit_container(m);
+                if (r < 0)
+                        return r;
+        }
+        if (r < 0)
+                return r;
+
+        if (!info.id || !info.load_state || !info.active_state)
+                return -EBADMSG;
+
+        r = files_collect(ret);
+        if (r < 0)
+                return r;
+        info.files = ret->files;
+        info.names = strempty(ret->names);
+        info.triggers = isempty(ret->triggers) ? NULL : ret->triggers;
+        ret->info = info;
+        return 0;
+}
+
+static void call_succeed(ServiceManagerCall *c) {
+        UnitInfo info = c->properties.info;
+
+        info.socket_groups = c->socket_groups;
+        info.instances = c->instances;
+        info.listen = c->properties.listen;
+        info.n_listen = c->properties.n_listen;
+        call_finish(c, 0, NULL, &info, NULL);
+}
+
+static int call_get_all(ServiceManagerCall *c, const char *path, sd_bus_message_handler_t handler) {
+        c->slot = sd_bus_slot_unref(c->slot);
+        /* The empty interface: those of all kinds of units in one answer */
+        return sd_bus_call_method_async(c->service_manager->bus, &c->slot, PID1_NAME, path,
+                                        "org.freedesktop.DBus.Properties", "GetAll", handler, c, "s", "");
+}
+
+/* Asking PID 1 for a unit by its path loads it. */
+static int call_get_all_of(ServiceManagerCall *c, const char *name, sd_bus_message_handler_t handler) {
+        _cleanup_free_ char *path = NULL;
+        int r;
+
+        r = sd_bus_path_encode(PID1_PATH "/unit", name, &path);
+        return r < 0 ? r : call_get_all(c, path, handler);
+}
+
+/* Any instance tells where all of them are: this one is never started. */
+static int on_instance(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_(properties_done) Properties instance = {};
+        ServiceManagerCall *c = ASSERT_PTR(userdata);
+        _cleanup_free_ char *group = NULL;
+
+        if (!sd_bus_message_is_method_error(m, NULL) && properties_read(m, &instance) >= 0 &&
+            unit_get_default_control_group(instance.info.id, instance.info.slice, &group) >= 0) {
+                char *at = strchr(strrchr(group, '/'), '@');
+
+                if (at) {
+                        at[1] = 0;
+                        c->instances = TAKE_PTR(group);
+                }
+        }
+        call_succeed(c);
+        return 0;
+}
+
+static void call_next_socket(ServiceManagerCall *c);
+
+/* PID 1 calls listen() from a process in the group of the socket's unit, except where it cannot filter packets. */
+static int socket_groups_append(ServiceManagerCall *c, const UnitInfo *socket) {
+        _cleanup_free_ char *group = NULL, *all = NULL;
+
+        if (!isempty(socket->control_group))
+                group = strdup(socket->control_group);
+        else if (unit_get_default_control_group(socket->id, socket->slice, &group) == -EINVAL)
+                return 0;
+        if (!group || asprintf(&all, "%s%s%s", strempty(c->socket_groups), c->socket_groups ? " " : "", group) < 0) {
+                all = NULL;
+                return -ENOMEM;
+        }
+
+        free(c->socket_groups);
+        c->socket_groups = TAKE_PTR(all);
+        return 0;
+}
+
+static int on_socket(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_(properties_done) Properties socket = {};
+        ServiceManagerCall *c = ASSERT_PTR(userdata);
+
+        /* One that cannot be asked about, or is not there, starts nothing. Of one that accepts by itself the connections
+         * are not this service's */
+        if (!sd_bus_message_is_method_error(m, NULL) && properties_read(m, &socket) >= 0 && !socket.info.accept &&
+            names_contain(socket.info.triggers, c->properties.info.id) &&
+            (listen_append(&c->properties, socket.listen, socket.n_listen) < 0 ||
+             (!strchr(socket.info.triggers, ' ') && socket_groups_append(c, &socket.info) < 0)))
+                (void) log_oom();
+        call_next_socket(c);
+        return 0;
+}
+
+static void call_next_socket(ServiceManagerCall *c) {
+        char name[UNIT_NAME_MAX + 1];
+        size_t l;
+        int r;
+
+        for (;;) {
+                l = strcspn(strempty(c->sockets), " ");
+                if (l == 0 || l >= sizeof(name)) {
+                        call_succeed(c);
+                        return;
+                }
+
+                (void) snprintf(name, sizeof(name), "%.*s", (int) l, c->sockets);
+                memmove(c->sockets, c->sockets + l + (c->sockets[l] == ' '), strlen(c->sockets + l) + (c->sockets[l] != ' '));
+
+                r = call_get_all_of(c, name, on_socket);
+                if (r >= 0)
+                        return;
+                log_debug_errno(r, "Failed to ask for '%s': %m", name);
+        }
+}
+
+/* Sockets that start a service: PID 1 knows those that it has loaded, and the one of the same name may yet be. */
+static int call_list_sockets(ServiceManagerCall *c) {
+        const char *id = c->properties.info.id, *known = strempty(c->properties.triggered_by);
+        int stem = strlen(id) - strlen(".service");
+        _cleanup_free_ char *own = NULL;
+        bool listed;
+
+        if (asprintf(&own, "%.*s.socket", stem, id) < 0) {
+                own = NULL;
+                return -ENOMEM;
+        }
+        listed = names_contain(known, own);
+
+        if (asprintf(&c->sockets, "%s%s%s", listed ? "" : own, listed || isempty(known) ? "" : " ", known) < 0) {
+                c->sockets = NULL;
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+static int call_get_instance(ServiceManagerCall *c) {
+        const char *id = c->properties.info.id;
+        _cleanup_free_ char *name = NULL;
+
+        /* A socket "foo@a.socket" has instances "foo@….service" as well */
+        if (asprintf(&name, "%.*s@0.service", (int) MIN(strcspn(id, "@"), strlen(id) - strlen(".socket")), id) < 0) {
+                name = NULL;
+                return -ENOMEM;
+        }
+        return call_get_all_of(c, name, on_instance);
+}
+
+static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        ServiceManagerCall *c = ASSERT_PTR(userdata);
+        int r;
+
+        if (sd_bus_message_is_method_error(m, NULL)) {
+                const sd_bus_error *e = sd_bus_message_get_error(m);
+
+                call_finish(c, -sd_bus_error_get_errno(e), e->message, NULL, NULL);
+                return 0;
+        }
+
+        r = properties_read(m, &c->properties);
+        if (r < 0) {
+                call_finish(c, r, "the answer could not be read", NULL, NULL);
+                return 0;
+        }
+
+        if (streq(c->properties.info.load_state, "loaded") && endswith(c->properties.info.id, ".service")) {
+                r = call_list_sockets(c);
+                if (r >= 0) {
+                        call_next_socket(c);
+                        return 0;
+                }
+        } else if (c->properties.info.accept) {
+                r = call_get_instance(c);
+                if (r >= 0)
+                        return 0;
+        }
+        if (r < 0)
+                log_debug_errno(r, "Failed to ask for what belongs to '%s': %m", c->properties.info.id);
+        call_succeed(c);
+        return 0;
+}
+
+static int on_unit_loaded(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        ServiceManagerCall *c = ASSERT_PTR(userdata);
+        const char *path;
+        int r;
+
+        if (sd_bus_message_is_method_error(m, NULL)) {
+                const sd_bus_error *e = sd_bus_message_get_error(m);
+
+                /* This is an answer, others tell that there was none */
+                call_finish(c, sd_bus_error_has_names(e, SD_BUS_ERROR_INVALID_ARGS, PID1_NAME ".NoSuchUnit") ? -ENOENT : -sd_bus_error_get_errno(e),
+                            e->message, NULL, NULL);
+                return 0;
+        }
+
+        r = sd_bus_message_read(m, "o", &path);
+        if (r >= 0)
+                r = call_get_all(c, path, on_properties);
+        if (r < 0)
+                call_finish(c, r, strerror(-r), NULL, NULL);
+        return 0;
+}
+
+static int call_new(ServiceManager *s, void *userdata, ServiceManagerCall **ret) {
+        ServiceManagerCall *c;
+
+        c = new0(ServiceManagerCall, 1);
+        if (!c)
+                return -ENOMEM;
+
+        *c = (ServiceManagerCall) {
+                .service_manager = s,
+                .userdata = userdata,
+                .next = s->calls,
+        };
+        s->calls = c;
+        *ret = c;
+        return 0;
+}
+
+int service_manager_load(ServiceManager *s, const char *name, service_manager_unit_handler_t handler, void *userdata,
+                         ServiceManagerCall **ret) {
+        ServiceManagerCall *c;
+        int r;
+
+        if (!s->bus)
+                return -ENOTCONN;
+
+        r = call_new(s, userdata, &c);
+        if (r < 0)
+                return r;
+        c->unit_handler = handler;
+
+        r = sd_bus_call_method_async(s->bus, &c->slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "LoadUnit",
+                                     on_unit_loaded, c, "s", name);
+        if (r < 0) {
+                service_manager_call_free(c);
+                return r;
+        }
+
+        if (ret)
+                *ret = c;
+        return 0;
+}
+
+static int on_units_listed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        ServiceManagerCall *c = ASSERT_PTR(userdata);
+        char names[SUGGESTIONS_MAX * (UNIT_NAME_MAX + 2)] = "";
+        unsigned n = 0;
+        int r;
+
+        if (sd_bus_message_is_method_error(m, NULL)) {
+                call_finish(c, -sd_bus_message_get_errno(m), NULL, NULL, NULL);
+                return 0;
+        }
+
+        r = sd_bus_message_enter_container(m, 'a', "(ssssssouso)");
+        while (r > 0 && n < SUGGESTIONS_MAX) {
+                const char *name, *sub;
+
+                r = sd_bus_message_read(m, "(ssssssouso)", &name, NULL, NULL, NULL, &sub, NULL, NULL, NULL, NULL, NULL);
+                if (r > 0 && !streq(sub, "exited") && strlen(name) <= UNIT_NAME_MAX) {
+                        (void) snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", n > 0 ? " " : "", name);
+                        n++;
+                }
+        }
+
+        call_finish(c, MIN(r, 0), NULL, NULL, r < 0 ? NULL : names);
+        return 0;
+}
+
+static int on_loaded_listed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        ServiceManagerCall *c = ASSERT_PTR(userdata);
+        _cleanup_free_ char *names = NULL;
+        size_t size = 0;
+        FILE *f;
+        int r;
+
+        if (sd_bus_message_is_method_error(m, NULL)) {
+                call_finish(c, -sd_bus_message_get_errno(m), NULL, NULL, NULL);
+                return 0;
+        }
+
+        f = open_memstream(&names, &size);
+        if (!f) {
+                call_finish(c, -ENOMEM, NULL, NULL, NULL);
+                return 0;
+        }
+        r = sd_bus_message_enter_container(m, 'a', "(ssssssouso)");
+        while (r > 0) {
+                const char *name;
+
+                r = sd_bus_message_read(m, "(ssssssouso)", &name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+                if (r > 0)
+                        fprintf(f, "%s ", name);
+        }
+        if (fclose(f) != 0 && r >= 0)
+                r = -ENOMEM;
+
+        /* Half of them would be taken for all */
+        call_finish(c, MIN(r, 0), NULL, NULL, r < 0 ? NULL : names);
+        return 0;
+}
+
+int service_manager_list_loaded(ServiceManager *s, const char *pattern, service_manager_list_handler_t handler, void *userdata,
+                                ServiceManagerCall **ret) {
+        ServiceManagerCall *c;
+        int r;
+
+        if (!s->bus)
+                return -ENOTCONN;
+
+        r = call_new(s, userdata, &c);
+        if (r < 0)
+                return r;
+        c->list_handler = handler;
+
+        r = sd_bus_call_method_async(s->bus, &c->slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "ListUnitsByPatterns",
+                                     on_loaded_listed, c, "asas", 0, 1, pattern);
+        if (r < 0) {
+                service_manager_call_free(c);
+                return r;
+        }
+
+        *ret = c;
+        return 0;
+}
+
+int service_manager_list(ServiceManager *s, const char *pattern, service_manager_list_handler_t handler, void *userdata,
+                         ServiceManagerCall **ret) {
+        ServiceManagerCall *c;
+        int r;
+
+        if (!s->bus)
+                return -ENOTCONN;
+
+        r = call_new(s, userdata, &c);
+        if (r < 0)
+                return r;
+        c->list_handler = handler;
+
+        r = sd_bus_call_method_async(s->bus, &c->slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "ListUnitsByPatterns",
+                                     on_units_listed, c, "asas", 2, "active", "activating", 1, pattern);
+        if (r < 0) {
+                service_manager_call_free(c);
+                return r;
+        }
+
+        if (ret)
+                *ret = c;
+        return 0;
+}
+
+/* ---- changes -------------------------------------------------------------------------------------------------- */
+
+static int on_unit_changed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        Watch *w = ASSERT_PTR(userdata);
+
+        w->service_manager->changed(w->name, w->service_manager->userdata);
+        return 0;
+}
+
+static int on_subscribed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const sd_bus_error *e = sd_bus_message_get_error(m);
+
+        if (e && !sd_bus_error_has_name(e, PID1_NAME ".AlreadySubscribed"))
+                log_warning("Failed to subscribe to the service manager's signals, stops and starts of units will be noticed late: %s", e->message);
+        return 0;
+}
+
+static void service_manager_subscribe(ServiceManager *s) {
+        int r;
+
+        r = sd_bus_call_method_async(s->bus, NULL, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "Subscribe", on_subscribed, NULL, NULL);
+        if (r < 0)
+                log_warning_errno(r, "Failed to subscribe to the service manager's signals: %m");
+}
+
+static int on_reloading(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        ServiceManager *s = ASSERT_PTR(userdata);
+        int active;
+
+        if (sd_bus_message_read(m, "b", &active) < 0 || active)
+                return 0;
+
+        service_manager_subscribe(s);
+        s->changed(NULL, s->userdata);
+        return 0;
+}
+
+static int on_unit_new(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        ServiceManager *s = ASSERT_PTR(userdata);
+        const char *name;
+
+        if (s->loaded && sd_bus_message_read(m, "so", &name, NULL) >= 0)
+                s->loaded(name, true, s->loaded_userdata);
+        return 0;
+}
+
+static int on_unit_removed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        ServiceManager *s = ASSERT_PTR(userdata);
+        const char *name;
+
+        if (s->loaded && sd_bus_message_read(m, "so", &name, NULL) >= 0)
+                s->loaded(name, false, s->loaded_userdata);
+        return 0;
+}
+
+static int on_job_removed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        ServiceManager *s = ASSERT_PTR(userdata);
+        const char *name;
+
+        if (sd_bus_message_read(m, "uos", NULL, NULL, &name) >= 0 && endswith(name, ".socket"))
+                s->changed(name, s->userdata);
+        return 0;
+}
+
+static int on_owner_changed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        ServiceManager *s = ASSERT_PTR(userdata);
+        const char *name, *old, *new;
+
+        if (sd_bus_message_read(m, "sss", &name, &old, &new) < 0 || isempty(new))
+                return 0;
+
+        service_manager_subscribe(s);
+        s->changed(NULL, s->userdata);
+        return 0;
+}
+
+static int watch_install(ServiceManager *s, Watch *w) {
+        _cleanup_free_ char *path = NULL;
+        int r;
+
+        w->slot = sd_bus_slot_unref(w->slot);
+
+        r = sd_bus_path_encode(PID1_PATH "/unit", w->name, &path);
+        if (r < 0)
+                return r;
+
+        return sd_bus_match_signal_async(s->bus, &w->slot, PID1_NAME, path, "org.freedesktop.DBus.Properties",
+                                         "PropertiesChanged", on_unit_changed, NULL, w);
+}
+
+/* That unit files were read anew, by the same service manager or another one. */
+static int service_manager_listen_always(ServiceManager *s) {
+        int r;
+
+        r = sd_bus_match_signal_async(s->bus, &s->reloading_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "Reloading",
+                                      on_reloading, NULL, s);
+        if (r >= 0)
+                r = sd_bus_add_match_async(s->bus, &s->owner_slot,
+                                           "type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',"
+                                           "interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='" PID1_NAME "'",
+                                           on_owner_changed, NULL, s);
+        if (r >= 0)
+                service_manager_subscribe(s);
+        return r;
+}
+
+static int service_manager_install_loaded(ServiceManager *s) {
+        int r;
+
+        s->new_slot = sd_bus_slot_unref(s->new_slot);
+        s->removed_slot = sd_bus_slot_unref(s->removed_slot);
+        if (!s->bus || !s->loaded)
+                return 0;
+        r = sd_bus_match_signal_async(s->bus, &s->new_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "UnitNew", on_unit_new, NULL, s);
+        if (r < 0)
+                return r;
+        return sd_bus_match_signal_async(s->bus, &s->removed_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "UnitRemoved",
+                                         on_unit_removed, NULL, s);
+}
+
+int service_manager_listen_loaded(ServiceManager *s, service_manager_loaded_t handler, void *userdata) {
+        bool same = !s->loaded == !handler;
+
+        s->loaded = handler;
+        s->loaded_userdata = userdata;
+        return same ? 0 : service_manager_install_loaded(s);
+}
+
+/* Nothing attached: nothing else is listened to. */
+static int service_manager_listen(ServiceManager *s) {
+        /* A socket has been started or stopped. Its own signals tell of each connection */
+        return sd_bus_match_signal_async(s->bus, &s->job_slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "JobRemoved",
+                                         on_job_removed, NULL, s);
+}
+
+static void service_manager_unlisten(ServiceManager *s) {
+        s->job_slot = sd_bus_slot_unref(s->job_slot);
+        for (Watch *w = s->watches; w; w = w->next)
+                w->slot = sd_bus_slot_unref(w->slot);
+}
+
+int service_manager_watch(ServiceManager *s, const char *name) {
+        Watch *w;
+        int r;
+
+        w = new0(Watch, 1);
+        if (!w)
+                return -ENOMEM;
+        w->name = strdup(name);
+        if (!w->name) {
+                free(w);
+                return -ENOMEM;
+        }
+        w->service_manager = s;
+        w->next = s->watches;
+        s->watches = w;
+
+        if (!s->bus)
+                return 0;
+        if (!w->next) {
+                r = service_manager_listen(s);
+                if (r < 0)
+                        return r;
+        }
+        return watch_install(s, w);
+}
+
+static void watch_free(Watch *w) {
+        sd_bus_slot_unref(w->slot);
+        free(w->name);
+        free(w);
+}
+
+void service_manager_unwatch(ServiceManager *s, const char *name) {
+        for (Watch **p = &s->watches; *p; p = &(*p)->next)
+                if (streq((*p)->name, name)) {
+                        Watch *w = *p;
+
+                        *p = w->next;
+                        watch_free(w);
+                        break;
+                }
+
+        if (!s->watches && s->bus)
+                service_manager_unlisten(s);
+}
+
+int service_manager_set_bus(ServiceManager *s, sd_bus *bus) {
+        int r;
+
+        service_manager_unlisten(s);
+        s->reloading_slot = sd_bus_slot_unref(s->reloading_slot);
+        s->owner_slot = sd_bus_slot_unref(s->owner_slot);
+        s->new_slot = sd_bus_slot_unref(s->new_slot);
+        s->removed_slot = sd_bus_slot_unref(s->removed_slot);
+        while (s->calls)
+                call_finish(s->calls, -ENOTCONN, "the connection to the system bus was lost", NULL, NULL);
+        s->bus = sd_bus_unref(s->bus);
+
+        if (!bus)
+                return 0;
+        s->bus = sd_bus_ref(bus);
+
+        r = service_manager_listen_always(s);
+        if (r >= 0)
+                r = service_manager_install_loaded(s);
+        if (r >= 0 && s->watches)
+                r = service_manager_listen(s);
+        if (r < 0)
+                return r;
+        for (Watch *w = s->watches; w; w = w->next) {
+                r = watch_install(s, w);
+                if (r < 0)
+                        return r;
+        }
+
+        s->changed(NULL, s->userdata);
+        return 0;
+}
+
+int service_manager_new(service_manager_changed_t changed, void *userdata, ServiceManager **ret) {
+        ServiceManager *s;
+
+        s = new0(ServiceManager, 1);
+        if (!s)
+                return -ENOMEM;
+
+        s->changed = changed;
+        s->userdata = userdata;
+        *ret = s;
+        return 0;
+}
+
+ServiceManager* service_manager_free(ServiceManager *s) {
+        if (!s)
+                return NULL;
+
+        while (s->watches) {
+                Watch *w = s->watches;
+
+                s->watches = w->next;
+                watch_free(w);
+        }
+        (void) service_manager_set_bus(s, NULL);
+        free(s);
+        return NULL;
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <arpa/inet.h>
+#include <math.h>
+
+#include "hierarchy.h"
+#include "manager.h"
+#include "metric.h"
+#include "parse.h"
+#include "probe.h"
+#include "unit-peers.h"
+
+/* A row passes from one peer to another ten times a second at most, and that takes some 10 us. */
+#define TRIES_MAX 16
+
+/* ---- reading -------------------------------------------------------------------------------------------------- */
+
+static int row_compare(const void *a, const void *b) {
+        const RowReading *x = a, *y = b;
+        uint64_t t = x->value.sums[QOS_ROW_SUM_LATENCY], v = y->value.sums[QOS_ROW_SUM_LATENCY];
+
+        if ((x->row.kind == ROW_PEER) != (y->row.kind == ROW_PEER))
+                return x->row.kind == ROW_PEER ? 1 : -1;
+        if (x->row.rest != y->row.rest)
+                return x->row.rest ? 1 : -1;
+        if (x->row.kind == ROW_PEER && t != v)
+                return t > v ? -1 : 1;
+        if (x->row.kind != y->row.kind)
+                return x->row.kind == ROW_EXCLUDED ? 1 : -1;
+        if (x->row.port != y->row.port)
+                return x->row.port > y->row.port ? 1 : -1;
+        if (x->row.family != y->row.family)
+                return x->row.family > y->row.family ? 1 : -1;
+        return memcmp(x->row.address, y->row.address, sizeof(x->row.address));
+}
+
+static bool row_has_activity(const WindowRow *r) {
+        return r->cells[QOS_ROW_COUNT] > 0 || r->in_flight > 0 || r->sums[QOS_ROW_SUM_BYTES_IN] > 0 || r->sums[QOS_ROW_SUM_BYTES_OUT] > 0 ||
+                r->cells[QOS_ROW_ERRORS_RESET] > 0 || r->cells[QOS_ROW_ERRORS_TIMEOUT] > 0 || r->cells[QOS_ROW_CLIENT_ABORTS] > 0;
+}
+
+static bool row_is_same(const Row *a, const Row *b) {
+        return a->kind == b->kind && a->rest == b->rest && a->port == b->port && a->family == b->family &&
+                memcmp(a->address, b->address, sizeof(a->address)) == 0;
+}
+
+/* Adds a row, or what is in one to that of the same name: two programs that saw it first at once (row_find()), or two units
+ * of which one lies in the other. What has no place is part of the rest. */
+static void rows_add(RowsReading *rows, const RowReading *r) {
+        RowReading rest = { .row = { .kind = r->row.kind == ROW_PEER ? ROW_PEER : ROW_ENDPOINT, .rest = true }, .value = r->value };
+        size_t n = 0;
+
+        for (size_t k = 0; k < rows->n; k++) {
+                if (row_is_same(&rows->rows[k].row, &r->row)) {
+                        window_row_add(&rows->rows[k].value, &r->value);
+                        return;
+                }
+                n += !rows->rows[k].row.rest;
+        }
+
+        /* Two places are kept for the rest */
+        if (r->row.rest || n < SNAPSHOT_ROWS_MAX - 2)
+                rows->rows[rows->n++] = *r;
+        else if (r->row.kind != ROW_EXCLUDED) /* which is in no figures, anyway */
+                rows_add(rows, &rest);
+}
+
+/* All of one book. -EAGAIN: the figures cannot be had. */
+static int rows_read_book(const WindowBook *b, const uint64_t *sessions, uint64_t attached_at, uint64_t now, uint64_t window, RowsReading *rows) {
+        static const RowKind kinds[] = {
+                [QOS_ROW_ENDPOINT] = ROW_ENDPOINT,
+                [QOS_ROW_EXCLUDED] = ROW_EXCLUDED,
+                [QOS_ROW_PEER]     = ROW_PEER,
+        };
+        const WindowBooks alone = { .books = b, .n = 1, .attached_at = attached_at };
+        uint64_t in_flight[QOS_ROWS + 1] = {};
+        RowReading first = {};
+        WindowReading reading;
+        WindowRow total;
+        int r = 0;
+
+        /* What is in flight on sockets that only an iterator counts */
+        for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
+                if (rows->measured && sessions[g] != 0 && b->map->gauges[g].session == sessions[g]) {
+                        first.value.in_flight += b->map->gauges[g].in_flight;
+                        for (unsigned i = 1; i <= QOS_ROWS; i++)
+                                in_flight[i] += b->map->gauges[g].rows[i];
+                }
+
+        if (rows->measured) {
+                r = window_read(&alone, now, window, &reading);
+                if (r >= 0) {
+                        uint64_t counted = first.value.in_flight;
+
+                        window_get_row(&reading, &first.value);
+                        first.value.in_flight = counted;
+                }
+                first.value.in_flight += (uint64_t) MAX(__atomic_load_n(&b->map->in_flight, __ATOMIC_RELAXED), INT64_C(0));
+        }
+
+        for (unsigned i = QOS_ROWS + 1; i-- > 0;) {
+                bool rest = i == QOS_ROW_ENDPOINTS_REST || i == QOS_ROW_PEERS_REST;
+                struct qos_row_name name = b->map->names[i];
+                RowReading row = {};
+
+                if (rest)
+                        name = (struct qos_row_name) { .kind = i == QOS_ROW_ENDPOINTS_REST ? QOS_ROW_ENDPOINT : QOS_ROW_PEER };
+                if (name.kind == QOS_ROW_FREE || name.kind >= ELEMENTSOF(kinds))
+                        continue;
+                /* A peer that has got the row just now, and has not written its name yet */
+                if (name.kind == QOS_ROW_PEER && name.address.family == AF_UNIX && name.path[0] == 0) {
+                        name = (struct qos_row_name) { .kind = QOS_ROW_PEER };
+                        rest = true;
+                }
+                if (i > 0 && rows->measured && r >= 0)
+                        r = window_read_row(b->map, i, now, MAX(attached_at, b->since), window, &row.value);
+                row.value.in_flight += in_flight[i];
+                /* All have a row of their own; or a peer has got one, and never came again */
+                if ((rest || name.kind == QOS_ROW_PEER) &&
+                    (window_read_row(b->map, i, now, b->since, WINDOW_TOTAL, &total) < 0 || !row_has_activity(&total)))
+                        continue;
+
+                row.row = (Row) {
+                        .kind = kinds[name.kind],
+                        .rest = rest,
+                        .port = name.address.port,
+                        .family = name.address.family,
+                };
+                memcpy(row.row.address, name.address.address, sizeof(row.row.address));
+                memcpy(row.row.path, name.path, sizeof(name.path));
+                text_mend(row.row.path);
+
+                /* The first endpoint comes last, and has what no other has */
+                if (i == 0)
+                        row.value = first.value;
+                else if (row.row.kind == ROW_ENDPOINT)
+                        window_row_subtract(&first.value, &row.value);
+                rows_add(rows, &row);
+        }
+        return r;
+}
+
+void rows_read(const WindowBooks *w, const uint64_t *sessions, uint64_t now, uint64_t window, uint64_t covered, RowsReading *ret) {
+        /* Of books that had something before the unit was attached it is not known what their rows had then, only what all
+         * peers had together */
+        bool before = w->base && covered == now - MIN(now, w->attached_at);
+        bool measurable = sessions && window_is_for_rows(window) && !before;
+
+        for (unsigned try = 0; try < TRIES_MAX; try++) {
+                uint64_t folds = 0, again = 0;
+                int r = 0;
+
+                *ret = (RowsReading) { .measured = measurable, .covered = covered };
+
+                /* A row that becomes part of the rest meanwhile would be in both, or in none */
+                for (size_t i = 0; i < w->n; i++)
+                        folds += __atomic_load_n(&w->books[i].map->folds, __ATOMIC_ACQUIRE);
+                for (size_t i = 0; i < w->n && r >= 0; i++)
+                        r = rows_read_book(&w->books[i], sessions, w->attached_at, now, window, ret);
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                for (size_t i = 0; i < w->n; i++) {
+                        uint32_t f = __atomic_load_n(&w->books[i].map->folds, __ATOMIC_ACQUIRE);
+
+                        again += f + f % 2;
+                }
+
+                if (r < 0)
+                        ret->measured = false;
+                else if (folds == again)
+                        break;
+        }
+        qsort(ret->rows, ret->n, sizeof(ret->rows[0]), row_compare);
+
+        ret->peers_known = sessions && window_is_for_rows(window) && before;
+        if (ret->peers_known)
+                window_books_read_peers(w, &ret->peers);
+}
+
+/* ---- what it means -------------------------------------------------------------------------------------------- */
+
+static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row *row) {
+        uint64_t count = from->cells[QOS_ROW_COUNT];
+        bool overlapping = window_is_overlapping(from->cells[QOS_ROW_OVERLAPS], count);
+
+        row->measured = true;
+        row->count = overlapping ? ABSENT : count;
+        row->rate = overlapping || covered == 0 ? NAN : count * (double) NSEC_PER_SEC / covered;
+        row->errors_reset = from->cells[QOS_ROW_ERRORS_RESET];
+        row->errors_timeout = from->cells[QOS_ROW_ERRORS_TIMEOUT];
+        row->aborts = from->cells[QOS_ROW_CLIENT_ABORTS];
+        row->in_flight = from->in_flight;
+        row->bytes_in = from->sums[QOS_ROW_SUM_BYTES_IN];
+        row->bytes_out = from->sums[QOS_ROW_SUM_BYTES_OUT];
+        /* Nobody gives up by himself on a Unix socket. Not every kernel tells that one is closed, and none how much a unit asks there */
+        if (row->family == AF_UNIX) {
+                row->errors_timeout = ABSENT;
+                if (!(probe_get_programs(u->manager->probe) & PROGRAM_BIT(PROGRAM_UNIX_CLOSE)))
+                        row->errors_reset = row->aborts = ABSENT;
+        }
+        if (row->kind == ROW_PEER && row->family == AF_UNIX)
+                row->bytes_in = row->bytes_out = ABSENT;
+        if (overlapping || window_is_overlapping(from->cells[QOS_ROW_BUNDLED], count))
+                row->latency = (Distribution) { ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT };
+        else
+                window_row_get_distribution(from, u->manager->config.minimum_samples, &row->latency);
+}
+
+static void client_fill(const Row *all, ClientRole *ret) {
+        *ret = (ClientRole) {
+                .count = all->count,
+                .rate = all->rate,
+                .errors_reset = all->errors_reset,
+                .errors_timeout = all->errors_timeout,
+                .aborts = all->aborts,
+                .in_flight = all->in_flight,
+                .latency = all->latency,
+                .bytes_in = all->bytes_in,
+                .bytes_out = all->bytes_out,
+        };
+}
+
+void rows_sum(const Unit *u, const RowsReading *rows, const Selector *s, WindowRow *ret_value, Row *ret) {
+        bool all = s->type == SELECTOR_NONE && s->client, some = all;
+
+        *ret_value = (WindowRow) {};
+        *ret = (Row) { .kind = s->client ? ROW_PEER : ROW_ENDPOINT };
+        for (size_t i = 0; i < rows->n; i++) {
+                const Row *row = &rows->rows[i].row;
+
+                if (all ? row->kind != ROW_PEER :
+                    !selector_matches(s, row, s->client ? unit_find_listening(u, row) : NULL))
+                        continue;
+                window_row_add(ret_value, &rows->rows[i].value);
+                some = true;
+        }
+        if (some && rows->measured)
+                row_fill(u, ret_value, rows->covered, ret);
+}
+
+void rows_get_client(const Unit *u, const RowsReading *rows, ClientRole *ret) {
+        WindowRow value;
+        Row all;
+
+        rows_sum(u, rows, &(Selector) { .client = true }, &value, &all);
+        if (rows->peers_known)
+                row_fill(u, &rows->peers, rows->covered, &all);
+        if (all.measured)
+                client_fill(&all, ret);
+}
+
+void rows_fill(const Unit *u, RowsReading *rows, Snapshot *ret, ClientRole *ret_client) {
+        rows_get_client(u, rows, ret_client);
+
+        for (size_t i = 0; i < rows->n; i++) {
+                RowReading *r = rows->rows + i;
+
+                if (rows->measured)
+                        row_fill(u, &r->value, rows->covered, &r->row);
+                ret->rows[i] = r->row;
+        }
+        ret->n_rows = rows->n;
+}
+
+uint64_t rows_get_signature(const RowsReading *rows, uint64_t signature) {
+        const uint64_t prime = UINT64_C(0x100000001b3);
+
+        signature = (signature ^ rows->n) * prime;
+        for (size_t i = 0; i < rows->n; i++) {
+                const WindowRow *value = &rows->rows[i].value;
+
+                for (unsigned k = QOS_ROW_COUNT; k < QOS_ROW_CELLS; k++)
+                        signature = (signature ^ value->cells[k]) * prime;
+                for (unsigned k = 0; k < QOS_ROW_SUMS; k++)
+                        signature = (signature ^ value->sums[k]) * prime;
+                signature = (signature ^ value->in_flight) * prime;
+        }
+        return signature;
+}
+
+void row_get_metrics(const Row *row, Metrics *ret) {
+        Server *s = &ret->requests.server;
+
+        metrics_set_absent(ret);
+        if (!row->measured)
+                return;
+        if (row->kind == ROW_PEER) {
+                client_fill(row, &ret->requests.client);
+                return;
+        }
+        s->count = row->count;
+        s->rate = row->rate;
+        s->errors_reset = row->errors_reset;
+        s->errors_timeout = row->errors_timeout;
+        s->client_aborts = row->aborts;
+        s->in_flight = row->in_flight;
+        s->latency = row->latency;
+        s->bytes_in = row->bytes_in;
+        s->bytes_out = row->bytes_out;
+}
+
+/* ---- addresses ------------------------------------------------------------------------------------------------ */
+
+const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING_MAX]) {
+        static const uint8_t any[16] = {};
+        char address[INET6_ADDRSTRLEN];
+
+        if (row->family == AF_UNIX)
+                (void) snprintf(buffer, ADDRESS_STRING_MAX, "%s", row->path);
+        else if (row->family == AF_INET6) {
+                (void) inet_ntop(AF_INET6, row->address, address, sizeof(address));
+                (void) snprintf(buffer, ADDRESS_STRING_MAX, "[%s]:%u", address, row->port);
+        } else if (memcmp(row->address, any, sizeof(any)) == 0)
+                (void) snprintf(buffer, ADDRESS_STRING_MAX, "*:%u", row->port);
+        else {
+                (void) inet_ntop(AF_INET, row->address, address, sizeof(address));
+                (void) snprintf(buffer, ADDRESS_STRING_MAX, "%s:%u", address, row->port);
+        }
+        return buffer;
+}
+
+/* Whether who connects to this address reaches a socket that listens on that one. Of a listener on all addresses it is only
+ * known for those that are always this machine's. */
+static bool address_reaches(const Row *row, const struct qos_address *listen) {
+        static const uint8_t any[16] = {}, loopback6[16] = { [15] = 1 };
+        bool local;
+
+        if (row->port != listen->port)
+                return false;
+        if (row->family == listen->family && memcmp(row->address, listen->address, sizeof(row->address)) == 0)
+                return true;
+        local = row->family == AF_INET ? row->address[0] == 127 : memcmp(row->address, loopback6, sizeof(loopback6)) == 0;
+        return local && memcmp(listen->address, any, sizeof(any)) == 0 &&
+                (row->family == listen->family || listen->family == AF_INET6);
+}
+
+const char* unit_find_listening(const Unit *u, const Row *row) {
+        if (row->rest)
+                return NULL;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *other = u->manager->units[i];
+
+                for (unsigned k = 0; other && other->view && k <= QOS_ROWS; k++) {
+                        const struct qos_row_name *name = &other->view->names[k];
+
+                        if ((name->kind == QOS_ROW_ENDPOINT || name->kind == QOS_ROW_EXCLUDED) && address_reaches(row, &name->address))
+                                return other->name;
+                }
+        }
+        return NULL;
+}

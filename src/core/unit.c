@@ -1,0 +1,1310 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <limits.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "cgroup-stat.h"
+#include "contention-probe.h"
+#include "contention-step.h"
+#include "hierarchy.h"
+#include "history.h"
+#include "manager.h"
+#include "metric.h"
+#include "probe.h"
+#include "threshold-sample.h"
+#include "unit-peers.h"
+#include "window.h"
+
+/* How old the gauges of listeners and of open connections may be: looking takes time in proportion to how many there
+ * are, and readers do not look more often than they change on a screen. */
+#define GAUGES_AGE_NSEC (20 * NSEC_PER_MSEC)
+
+/* How often what was asked over UDP is looked through for what nobody has answered: after 10 s that is, one more does no harm. */
+#define UDP_EXPIRE_NSEC NSEC_PER_SEC
+
+/* Where the kernel has skipped runs of programs: how often the gauges are corrected, and for how long after that. What is found twice is corrected,
+ * what changes in the meantime is left for a quieter moment. */
+#define RECONCILE_NSEC (5 * NSEC_PER_SEC)
+#define RECONCILE_FOR_NSEC (300 * NSEC_PER_SEC)
+
+/* How long a reading is given again while nothing happens: rates are per time that passes. */
+#define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
+
+const char* hold_type_to_string(HoldType t) {
+        static const char *const table[_HOLD_TYPE_MAX] = {
+                [HOLD_ADMINISTRATOR] = "administrator",
+                [HOLD_FILE]          = "unitFile",
+                [HOLD_LEASE]         = "lease",
+        };
+
+        return table[t];
+}
+
+const char* quality_to_string(Quality q) {
+        static const char *const table[_QUALITY_MAX] = {
+                [QUALITY_EXACT]       = "exact",
+                [QUALITY_EXCHANGES]   = "exchanges",
+                [QUALITY_OVERLAPPING] = "overlapping",
+        };
+
+        return table[q];
+}
+
+void histogram_done(Histogram *h) {
+        free(h->buckets);
+        *h = (Histogram) {};
+}
+
+/* ---- the numbers ---------------------------------------------------------------------------------------------- */
+
+/* Which programs a figure needs: without one of them it is not measured. */
+#define NEEDS_EXCHANGES (PROGRAM_BIT(PROGRAM_READ) | PROGRAM_BIT(PROGRAM_EGRESS))
+#define NEEDS_ARRIVALS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_INGRESS))
+#define NEEDS_CLOCK (NEEDS_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE))
+#define NEEDS_IN_FLIGHT (NEEDS_CLOCK | \
+                         PROGRAM_BIT(PROGRAM_UNIX_OPEN) | PROGRAM_BIT(PROGRAM_UDP_OPEN))
+#define NEEDS_LISTENERS PROGRAM_BIT(PROGRAM_FIND_SOCKETS) /* of those older than the attach nothing else tells */
+#define NEEDS_CONTENT (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_CONTENT))
+#define NEEDS_UNIX (PROGRAM_BIT(PROGRAM_UNIX) | PROGRAM_BIT(PROGRAM_CONTENT))
+#define NEEDS_UDP (PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_EGRESS) | PROGRAM_BIT(PROGRAM_BIND4) | \
+                   PROGRAM_BIT(PROGRAM_BIND6) | PROGRAM_BIT(PROGRAM_FIND_UDP))
+#define NEEDS_ENDS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_STATE))
+#define NEEDS_STATES (PROGRAM_BIT(PROGRAM_CPU_SWITCH) | PROGRAM_BIT(PROGRAM_CPU_WAKE) | PROGRAM_BIT(PROGRAM_CPU_WAKE_NEW) | \
+                      PROGRAM_BIT(PROGRAM_FIND_THREADS))
+
+/* Whether the metric lies in this member of struct Metrics. */
+#define METRIC_IS_IN(metric, member) ((metric)->offset - offsetof(Metrics, member) < sizeof(((const Metrics*) NULL)->member))
+
+static bool has(uint64_t programs, uint64_t needed) {
+        return (programs & needed) == needed;
+}
+
+static void distribution_set_absent(Distribution *d) {
+        *d = (Distribution) { ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT };
+}
+
+/* All books together. Two programs that run at once may be seen in the wrong order: not below zero */
+static uint64_t gauge(const WindowBooks *w, size_t offset) {
+        int64_t n = 0;
+
+        for (size_t i = 0; i < w->n; i++)
+                n += __atomic_load_n((const int64_t*) ((const char*) w->books[i].map + offset), __ATOMIC_RELAXED);
+        return n > 0 ? (uint64_t) n : 0;
+}
+
+#define GAUGE(w, member) gauge(w, offsetof(struct qos_unit, member))
+
+/* A question that came since the last look has no age yet. */
+static bool gauges_are_missing(const Manager *m, const WindowBooks *w) {
+        for (size_t i = 0; i < w->n; i++)
+                if ((m->oldest_session == 0 || w->books[i].map->oldest_session != m->oldest_session) &&
+                    __atomic_load_n(&w->books[i].map->in_flight, __ATOMIC_RELAXED) > 0)
+                        return true;
+        return false;
+}
+
+static bool manager_has_in_flight(const Manager *m) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *u = m->units[i] ?: m->closed[i];
+
+                if (u && u->view && __atomic_load_n(&u->view->in_flight, __ATOMIC_RELAXED) > 0)
+                        return true;
+        }
+        return false;
+}
+
+/* Whether anything was ever counted there, modulo 2^32 included. */
+static bool cell_is_used(const struct qos_unit *map, enum qos_cell cell) {
+        return (__atomic_load_n(&map->cells[cell], __ATOMIC_RELAXED) | __atomic_load_n(&map->carry[cell], __ATOMIC_RELAXED)) != 0;
+}
+
+/* A question over UDP is in flight only on a socket that has answered something (udp.h), which was counted. */
+static bool manager_has_udp(const Manager *m) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *u = m->units[i] ?: m->closed[i];
+
+                if (u && u->view && (cell_is_used(u->view, QOS_CELL_UDP) || cell_is_used(u->view, QOS_CELL_EXCLUDED)))
+                        return true;
+        }
+        return false;
+}
+
+/* missing: something is in flight that was not at the last look, perhaps in a queue of accept(). */
+static void listeners_refresh(Manager *m, uint64_t now, bool missing) {
+        if (m->listeners_at != 0 && now < m->listeners_at + GAUGES_AGE_NSEC && !missing)
+                return;
+
+        m->listeners_at = now;
+        if (probe_read_listeners(m->probe, &m->listeners_session) < 0)
+                m->listeners_session = 0;
+}
+
+/* What the kernel has skipped since the last look. */
+static void missed_refresh(Manager *m, uint64_t now) {
+        if (probe_count_missed(m->probe))
+                m->missed_at = now;
+        if (m->missed_at == 0 || now >= m->missed_at + RECONCILE_FOR_NSEC || now < m->reconciled_at + RECONCILE_NSEC)
+                return;
+        m->reconciled_at = now;
+        probe_reconcile_gauges(m->probe);
+}
+
+static void gauges_refresh(Manager *m, uint64_t now, bool missing) {
+        if (m->gauges_at != 0 && now < m->gauges_at + GAUGES_AGE_NSEC && !missing)
+                return;
+
+        m->gauges_at = now;
+        manager_find_lost_groups(m, now);
+        missed_refresh(m, now);
+        /* What is not in flight has no age. Whatever comes from now on has none that is known, as if it came after the look */
+        if (!manager_has_in_flight(m) || probe_read_oldest(m->probe, &m->oldest_session) < 0)
+                m->oldest_session = 0;
+        if (now >= m->udp_expired_at + UDP_EXPIRE_NSEC) {
+                m->udp_expired_at = now;
+                (void) probe_expire_udp(m->probe);
+        }
+        /* The table of peers has room for many, and to look through it takes as long if it is empty */
+        for (enum qos_gauge i = 0; i < QOS_GAUGES; i++)
+                if ((i == QOS_GAUGE_UDP && !manager_has_udp(m)) || probe_read_gauge(m->probe, i, &m->gauge_sessions[i]) < 0)
+                        m->gauge_sessions[i] = 0;
+}
+
+static void client_set_absent(ClientRole *c) {
+        memset(c, 0xff, sizeof(*c)); /* all integers, but one */
+        c->rate = NAN;
+}
+
+static void gauges_fill(Unit *u, const WindowBooks *w, uint64_t programs, uint64_t now, Server *s) {
+        uint64_t queue = 0, queue_max = 0, counted = 0, oldest_at = UINT64_MAX; /* a book with no session does not listen, or has nothing in flight */
+        Manager *m = u->manager;
+
+        for (size_t i = 0; i < w->n; i++) {
+                const struct qos_unit *map = w->books[i].map;
+
+                if (map->listeners_session == m->listeners_session) {
+                        queue += map->accept_queue;
+                        queue_max += map->accept_queue_max;
+                }
+                if (map->oldest_session == m->oldest_session && m->oldest_session != 0 &&
+                    __atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0)
+                        oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
+
+                /* What is in flight on sockets that only an iterator counts */
+                for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
+                        if (m->gauge_sessions[g] != 0 && map->gauges[g].session == m->gauge_sessions[g]) {
+                                counted += map->gauges[g].in_flight;
+                                if (map->gauges[g].in_flight > 0)
+                                        oldest_at = MIN(oldest_at, (uint64_t) map->gauges[g].oldest_at);
+                        }
+        }
+
+        s->connections.open = has(programs, PROGRAM_BIT(PROGRAM_STATE)) ? GAUGE(w, open) : ABSENT;
+        s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
+        if (m->listeners_session != 0 && has(programs, NEEDS_LISTENERS)) {
+                s->connections.accept_queue = queue;
+                s->connections.accept_queue_max = queue_max;
+        }
+
+        s->in_flight = s->oldest_in_flight = ABSENT;
+        if (!has(programs, NEEDS_IN_FLIGHT))
+                return;
+        s->in_flight = GAUGE(w, in_flight) + counted;
+        if (s->in_flight > 0 && oldest_at != UINT64_MAX)
+                s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
+}
+
+/* As they are counted, whatever that means. */
+static void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
+        uint64_t programs = probe_get_programs(u->manager->probe);
+        Server *s = &ret->requests.server;
+        const struct {
+                enum qos_cell cell;
+                uint64_t needs;
+                uint64_t *value;
+        } counters[] = {
+                { QOS_CELL_COUNT,          NEEDS_EXCHANGES,                   &s->count                    },
+                { QOS_CELL_HTTP1,          NEEDS_CONTENT,                     &s->protocol_http1           },
+                { QOS_CELL_REDIS,          NEEDS_CONTENT,                     &s->protocol_redis           },
+                { QOS_CELL_MEMCACHED,      NEEDS_CONTENT,                     &s->protocol_memcached       },
+                { QOS_CELL_HTTP2,          NEEDS_CONTENT,                     &s->protocol_http2           },
+                { QOS_CELL_GRPC,           NEEDS_CONTENT,                     &s->protocol_grpc            },
+                { QOS_CELL_TLS,            NEEDS_CONTENT,                     &s->protocol_tls             },
+                { QOS_CELL_UNIX,           NEEDS_UNIX,                        &s->protocol_unix            },
+                { QOS_CELL_UDP,            NEEDS_UDP,                         &s->protocol_udp             },
+                { QOS_CELL_WAITS,          NEEDS_CONTENT,                     &s->blocking                 },
+                { QOS_CELL_STREAMS,        NEEDS_CONTENT,                     &s->streams                  },
+                { QOS_CELL_EXCLUDED,       NEEDS_EXCHANGES,                   &s->excluded                 },
+                { QOS_CELL_STATUS_4XX,     NEEDS_CONTENT,                     &s->status4xx                },
+                { QOS_CELL_STATUS_5XX,     NEEDS_CONTENT,                     &s->errors_status5xx         },
+                { QOS_CELL_STATUS_UNKNOWN, NEEDS_CONTENT,                     &s->status_unknown           },
+                { QOS_CELL_ERRORS_GRPC,    NEEDS_CONTENT,                     &s->errors_grpc              },
+                { QOS_CELL_ERRORS_RESET,   NEEDS_ENDS,                        &s->errors_reset             },
+                { QOS_CELL_ERRORS_TIMEOUT, NEEDS_ENDS,                        &s->errors_timeout           },
+                { QOS_CELL_CLIENT_ABORTS,  NEEDS_ENDS,                        &s->client_aborts            },
+                { QOS_CELL_ACCEPTED,       NEEDS_LISTENERS | PROGRAM_BIT(PROGRAM_STATE), &s->connections.accepted     },
+                { QOS_CELL_LISTEN_DROPS,   NEEDS_LISTENERS | PROGRAM_BIT(PROGRAM_LISTENERS), &s->connections.listen_drops },
+                { QOS_CELL_RETRANSMITS,    PROGRAM_BIT(PROGRAM_RETRANSMIT),   &s->connections.retransmits  },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(counters); i++)
+                *counters[i].value = has(programs, counters[i].needs) ? reading->cells[counters[i].cell] : ABSENT;
+}
+
+static const struct {
+        const char *name;
+        uint64_t needs;
+        size_t offset;
+} server_distributions[QOS_DISTRIBUTIONS] = {
+        [QOS_LATENCY]    = { "requests.server.latency",   NEEDS_ARRIVALS,  offsetof(Server, latency)    },
+        [QOS_FIRST_BYTE] = { "requests.server.firstByte", NEEDS_ARRIVALS,  offsetof(Server, first_byte) },
+        [QOS_RECEIVE]    = { "requests.server.receive",   NEEDS_ARRIVALS,  offsetof(Server, receive)    },
+        [QOS_QUEUE]      = { "requests.server.queue",     NEEDS_ARRIVALS,  offsetof(Server, queue)      },
+        [QOS_SERVICE]    = { "requests.server.service",   NEEDS_EXCHANGES, offsetof(Server, service)    },
+        [QOS_ANSWER]     = { "requests.server.answer",    NEEDS_EXCHANGES, offsetof(Server, answer)     },
+};
+
+/* Of requests, in which states the threads were that served them. */
+static void service_fill(const WindowReading *reading, uint64_t programs, Server *s) {
+        const uint64_t *sums = reading->sums + QOS_SUM_STATES;
+        uint64_t attributed = reading->sums[QOS_SUM_ATTRIBUTED];
+        double all = 0;
+
+        /* Clocks differ by some microseconds; and a request is counted when it is answered, and attributed a moment later */
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                all += MAX((int64_t) sums[i], INT64_C(0));
+        if (s->count > 0)
+                s->service_states.attributed = (double) MIN(attributed, s->count) / s->count;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                s->service_states.shares[i] = attributed > 0 && all > 0 ? MAX((int64_t) sums[i], INT64_C(0)) / all : NAN;
+        if (has(programs, PROGRAM_BIT(PROGRAM_CPU_WAKING)) && attributed > 0 && all > 0)
+                s->service_states.held = fmin((double) sums[QOS_STATE_HELD] / all, 1);
+}
+
+/* Of the distributions those that were read, by bits; the others are absent. */
+static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *reading, unsigned distributions, uint64_t now, Metrics *ret) {
+        uint64_t programs = probe_get_programs(u->manager->probe);
+        Server *s = &ret->requests.server;
+        unsigned minimum = u->manager->config.minimum_samples;
+        bool overlapping;
+
+        counters_fill(u, reading, ret);
+        window_judge(reading->cells[QOS_CELL_OVERLAPS], reading->cells[QOS_CELL_MISSED] > 0, &ret->requests);
+        overlapping = ret->requests.quality == QUALITY_OVERLAPPING;
+
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
+                Distribution *value = (Distribution*) ((char*) s + server_distributions[d].offset);
+
+                if (distributions & 1U << d && has(programs, server_distributions[d].needs) && !overlapping)
+                        window_get_distribution(reading, d, minimum, value);
+                else
+                        distribution_set_absent(value);
+        }
+
+        s->service_states.attributed = s->service_states.held = NAN;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                s->service_states.shares[i] = NAN;
+        if (u->contention_probes & PROBE_CPU && has(programs, NEEDS_STATES | NEEDS_EXCHANGES) && !overlapping)
+                service_fill(reading, programs, s);
+
+        s->rate = s->count == ABSENT || reading->covered == 0 ? NAN : s->count * (double) NSEC_PER_SEC / reading->covered;
+        /* Of connections that are only learned when they are read, what came before is not counted */
+        s->bytes_in = has(programs, PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ? reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
+        s->bytes_out = has(programs, PROGRAM_BIT(PROGRAM_EGRESS)) ? reading->sums[QOS_SUM_BYTES_OUT] : ABSENT;
+
+        gauges_fill(u, w, programs, now, s);
+        client_set_absent(&ret->requests.client); /* rows_fill() knows, where it is asked */
+}
+
+/* ---- contention ---- */
+
+#define NEEDS_BLOCK (PROGRAM_BIT(PROGRAM_BLOCK_START) | PROGRAM_BIT(PROGRAM_BLOCK_ISSUE) | PROGRAM_BIT(PROGRAM_BLOCK_COMPLETE) | \
+                     PROGRAM_BIT(PROGRAM_BLOCK_DONE))
+#define NEEDS_FAULTS (PROGRAM_BIT(PROGRAM_FAULT) | PROGRAM_BIT(PROGRAM_FAULT_KERNEL) | PROGRAM_BIT(PROGRAM_MEMORY_FORK) | \
+                      PROGRAM_BIT(PROGRAM_MEMORY_EXIT) | PROGRAM_BIT(PROGRAM_FIND_FAULTS))
+#define NEEDS_RECLAIM (PROGRAM_BIT(PROGRAM_RECLAIM_BEGIN) | PROGRAM_BIT(PROGRAM_RECLAIM_END) | PROGRAM_BIT(PROGRAM_LIMIT_BEGIN) | \
+                       PROGRAM_BIT(PROGRAM_LIMIT_END))
+
+static void contention_set_absent(Metrics *ret) {
+        for (const Metric *metric = metric_table; metric < metric_table + metric_table_size; metric++)
+                if (metric->offset >= offsetof(Metrics, contention) && metric->offset < offsetof(Metrics, contention) + sizeof(Contention))
+                        metric_set_absent(metric, ret);
+}
+
+static void states_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool cells, Contention *c) {
+        if (!has(programs, NEEDS_STATES))
+                return;
+
+        c->thread_time = c->switches_voluntary = 0;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
+                c->time[i] = reading->counts.times[i];
+                c->thread_time += c->time[i];
+                c->threads[i] = reading->covered > 0 ? (double) c->time[i] / reading->covered : NAN;
+        }
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                c->shares[i] = c->thread_time > 0 ? (double) c->time[i] / c->thread_time : NAN;
+        for (unsigned i = QOS_STATE_LOCK; i < QOS_STATES; i++) {
+                c->waits[i] = reading->counts.counters[QOS_SHARD_WAITS + i];
+                c->switches_voluntary += c->waits[i];
+        }
+        c->switches_involuntary = reading->counts.counters[QOS_SHARD_INVOLUNTARY];
+        c->migrations = reading->counts.counters[QOS_SHARD_MIGRATIONS];
+        c->wake_ups = reading->counts.counters[QOS_SHARD_WAKE_UPS];
+        if (has(programs, PROGRAM_BIT(PROGRAM_CPU_WAKING)))
+                c->futex_wakes = reading->counts.counters[QOS_SHARD_FUTEX_WAKES];
+        if (cells)
+                contention_get_distribution(reading, QOS_RUN_QUEUE_LATENCY, minimum, &c->run_queue_latency);
+}
+
+/* Whether all that the unit has answered, and all that it has in flight, came over TCP: only there each end of a question is seen when it
+ * happens, so that the serving clock can go. */
+static bool clock_is_whole(const Manager *m, const WindowBooks *w, const WindowReading *reading) {
+        if (reading->cells[QOS_CELL_UNIX] > 0 || reading->cells[QOS_CELL_UDP] > 0)
+                return false;
+        for (size_t i = 0; i < w->n; i++)
+                for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
+                        if (m->gauge_sessions[g] != 0 && w->books[i].map->gauges[g].session == m->gauge_sessions[g] &&
+                            w->books[i].map->gauges[g].in_flight > 0)
+                                return false;
+        return true;
+}
+
+static void serving_fill(const ContentionReading *reading, uint64_t programs, Contention *c) {
+        if (!has(programs, NEEDS_STATES | NEEDS_CLOCK))
+                return;
+
+        /* Whether units in it have served at the same time or one after the other is not known */
+        if (reading->n_serving <= 1 && reading->covered > 0)
+                c->serving.share = (double) reading->counts.served / reading->covered;
+        c->serving.thread_time = 0;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                c->serving.thread_time += reading->counts.serving[i];
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                c->serving.shares[i] = c->serving.thread_time > 0 ? (double) reading->counts.serving[i] / c->serving.thread_time : NAN;
+}
+
+static void block_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool writeback, Block *b) {
+        if (!has(programs, NEEDS_BLOCK))
+                return;
+
+        b->counts = (BlockCounts) {};
+        for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++)
+                contention_add_block(reading, row, &b->counts);
+        b->sectors = (b->counts.bytes[QOS_BLOCK_READS] + b->counts.bytes[QOS_BLOCK_WRITES] + b->counts.bytes[QOS_BLOCK_DISCARDS]) / 512;
+        if (writeback)
+                b->writeback_bytes = reading->counts.sums[QOS_BLOCK_WRITEBACK_BYTES];
+        contention_get_distribution(reading, QOS_BLOCK_READ_QUEUE, minimum, &b->read_queue);
+        contention_get_distribution(reading, QOS_BLOCK_READ_DEVICE, minimum, &b->read_device);
+        contention_get_distribution(reading, QOS_BLOCK_WRITE_QUEUE, minimum, &b->write_queue);
+        contention_get_distribution(reading, QOS_BLOCK_WRITE_DEVICE, minimum, &b->write_device);
+}
+
+static void memory_fill(const ContentionReading *reading, uint64_t programs, Memory *m) {
+        const ContentionCounts *counts = &reading->counts;
+
+        if (has(programs, NEEDS_FAULTS)) {
+                m->minor_faults = counts->cells[QOS_MEMORY_MINOR_FAULTS];
+                m->major_faults = counts->cells[QOS_MEMORY_MAJOR_FAULTS];
+        }
+        if (has(programs, PROGRAM_BIT(PROGRAM_FAULT_BEGIN) | PROGRAM_BIT(PROGRAM_FAULT_END))) {
+                m->minor_fault_time = counts->sums[QOS_MEMORY_MINOR_NSEC];
+                m->major_fault_time = counts->sums[QOS_MEMORY_MAJOR_NSEC];
+        }
+        if (has(programs, NEEDS_RECLAIM)) {
+                m->reclaims = counts->cells[QOS_MEMORY_RECLAIMS];
+                m->reclaim_time = counts->sums[QOS_MEMORY_RECLAIM_NSEC];
+        }
+        if (has(programs, PROGRAM_BIT(PROGRAM_THROTTLE))) {
+                m->dirty_throttles = counts->cells[QOS_MEMORY_THROTTLES];
+                m->dirty_throttle_time = counts->sums[QOS_MEMORY_THROTTLE_NSEC];
+        }
+        if (has(programs, PROGRAM_BIT(PROGRAM_OOM)))
+                m->oom_kills = counts->cells[QOS_MEMORY_OOM_KILLS];
+}
+
+void unit_collect_usage(Unit *u) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        UsageReading r;
+
+        if (!u->usage || !usage_is_old(u->usage, now))
+                return;
+        usage_read(u->control_group, u->contention_probes & PROBE_MEMORY, now, &r);
+        usage_add(u->usage, &r);
+}
+
+static uint64_t usec_to_nsec(uint64_t usec) {
+        return usec == ABSENT ? ABSENT : usec * NSEC_PER_USEC;
+}
+
+static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
+        const struct {
+                UsageCounter counter;
+                double *share;
+                uint64_t *time;
+        } pressures[] = {
+                { USAGE_CPU_SOME,    &c->pressure.cpu.some,    &c->pressure.cpu.some_time    },
+                { USAGE_CPU_FULL,    &c->pressure.cpu.full,    &c->pressure.cpu.full_time    },
+                { USAGE_MEMORY_SOME, &c->pressure.memory.some, &c->pressure.memory.some_time },
+                { USAGE_MEMORY_FULL, &c->pressure.memory.full, &c->pressure.memory.full_time },
+                { USAGE_IO_SOME,     &c->pressure.io.some,     &c->pressure.io.some_time     },
+                { USAGE_IO_FULL,     &c->pressure.io.full,     &c->pressure.io.full_time     },
+        };
+        static const uint64_t averages[USAGE_AVERAGES] = { 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC };
+        UsageSum sum;
+        bool known;
+
+        if (!u->usage)
+                return;
+        known = usage_get(u->usage, window, &sum) >= 0;
+
+        for (size_t i = 0; i < ELEMENTSOF(pressures); i++) {
+                uint64_t usec = known ? sum.values[pressures[i].counter] : ABSENT;
+
+                *pressures[i].time = usec_to_nsec(usec);
+                if (usec != ABSENT && sum.at > 0)
+                        *pressures[i].share = MIN(1.0, (double) usec * NSEC_PER_USEC / sum.at);
+                /* Where nobody looked when the window began the kernel's own average does, which reaches back further, with less weight */
+                for (unsigned k = 0; !known && k < USAGE_AVERAGES; k++)
+                        if (window == averages[k])
+                                *pressures[i].share = u->usage->last.averages[pressures[i].counter][k];
+        }
+        if (!known)
+                return;
+        c->quota.periods = sum.values[USAGE_QUOTA_PERIODS];
+        c->quota.throttled_periods = sum.values[USAGE_QUOTA_THROTTLED_PERIODS];
+        c->quota.throttled_time = usec_to_nsec(sum.values[USAGE_QUOTA_THROTTLED_TIME]);
+        c->memory.swap_ins = sum.values[USAGE_SWAP_INS];
+        c->memory.refaults = sum.values[USAGE_REFAULTS];
+}
+
+/* The newest fault of each thread is not booked before its next one: somebody has to look. As gauges_refresh(). */
+static void faults_refresh(Manager *m, uint64_t now) {
+        if (m->faults_at != 0 && now < m->faults_at + GAUGES_AGE_NSEC)
+                return;
+        m->faults_at = now;
+        (void) probe_find_faults(m->probe);
+}
+
+/* Whether the kernel notes for whom it writes: the io controller is there for the unit itself, not only for what is around it. */
+static bool unit_has_io_controller(const Unit *u) {
+        char path[PATH_MAX];
+
+        if (!u->control_group)
+                return false;
+        return snprintf(path, sizeof(path), "/sys/fs/cgroup%s/io.stat", u->control_group) < (int) sizeof(path) && access(path, F_OK) >= 0;
+}
+
+/* As metrics_fill(). Without cells what comes from them is absent, and without a clock what goes by that. */
+static void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock, Contention *c) {
+        uint64_t programs = probe_get_programs(u->manager->probe);
+        unsigned minimum = u->manager->config.minimum_samples;
+
+        c->covered = reading->covered;
+        if (u->contention_probes & PROBE_CPU)
+                states_fill(reading, programs, minimum, cells, c);
+        if (clock && u->contention_probes & PROBE_CPU)
+                serving_fill(reading, programs, c);
+        if (cells && u->contention_probes & PROBE_BLOCK)
+                block_fill(reading, programs, minimum, unit_has_io_controller(u), &c->block);
+        if (cells && u->contention_probes & PROBE_MEMORY)
+                memory_fill(reading, programs, &c->memory);
+        usage_fill(u, window, c);
+}
+
+/* False: it has books that could not be read. */
+static bool contention_fill(Unit *u, uint64_t now, uint64_t window, bool clock, Metrics *ret, ContentionReading *ret_reading, uint64_t *signature) {
+        ContentionBook buffer[UNITS_MAX_LIMIT];
+        ContentionBooks books;
+
+        contention_set_absent(ret);
+        *ret_reading = (ContentionReading) {};
+        if (!unit_get_contention_books(u, buffer, &books))
+                return true;
+        if (u->contention_probes & PROBE_MEMORY)
+                faults_refresh(u->manager, now);
+        if (contention_read(&books, now, window, ret_reading) < 0)
+                return false;
+        *signature ^= ret_reading->signature;
+        contention_fill_read(u, ret_reading, window, true, clock, &ret->contention);
+        return true;
+}
+
+/* ---- what it costs ---- */
+
+static uint64_t contention_get_cost(const ContentionReading *reading) {
+        return reading->counts.counters[QOS_SHARD_COST] + reading->counts.sums[QOS_COST_NSEC];
+}
+
+/* In CPUs. What has books of contention has them since it was attached or later: not longer than the window of requests reaches. */
+static double cost_get_share(const WindowReading *reading, uint64_t contention) {
+        return reading->covered > 0 ? (double) (reading->sums[QOS_SUM_COST] + contention) / reading->covered : NAN;
+}
+
+/* ---- devices ---- */
+
+static uint64_t device_get_bytes(const BlockCounts *counts) {
+        return counts->bytes[QOS_BLOCK_READS] + counts->bytes[QOS_BLOCK_WRITES] + counts->bytes[QOS_BLOCK_DISCARDS];
+}
+
+void device_get_name(uint32_t device, char ret[static DEVICE_NAME_MAX]) {
+        char path[64], target[PATH_MAX];
+        const char *name;
+        ssize_t n;
+
+        (void) snprintf(path, sizeof(path), "/sys/dev/block/%u:%u", device >> 20, device & ((1U << 20) - 1));
+        n = readlink(path, target, sizeof(target) - 1);
+        if (n > 0) {
+                target[n] = 0;
+                name = strrchr(target, '/');
+                (void) snprintf(ret, DEVICE_NAME_MAX, "%.31s", name ? name + 1 : target);
+        } else /* it is gone */
+                (void) snprintf(ret, DEVICE_NAME_MAX, "%u:%u", device >> 20, device & ((1U << 20) - 1));
+}
+
+static int device_compare(const void *a, const void *b) {
+        const BlockDevice *x = a, *y = b;
+        uint64_t p = x->counts.queue_time + x->counts.device_time, q = y->counts.queue_time + y->counts.device_time;
+
+        return q < p ? -1 : q > p;
+}
+
+static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now, uint64_t window, Snapshot *s) {
+        Manager *m = u->manager;
+        const ContentionBook book = { .map = m->machine, .since = m->machine_since };
+        const ContentionBooks books = { .books = &book, .n = 1, .since = u->machine_base_at, .before = u->machine_base };
+        struct qos_block_devices devices;
+        ContentionReading machine;
+        bool shared;
+
+        if (s->metrics.contention.block.sectors == ABSENT || probe_get_devices(m->probe, &devices) < 0)
+                return;
+
+        shared = m->machine && u->machine_base && reading->boundary >= u->shares_since && contention_read(&books, now, window, &machine) >= 0;
+
+        for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++) {
+                BlockDevice *d = s->devices + s->n_devices;
+                BlockCounts all = {};
+
+                *d = (BlockDevice) { .share = NAN };
+                contention_add_block(reading, row, &d->counts);
+                if (d->counts.queue_time + d->counts.device_time + device_get_bytes(&d->counts) == 0)
+                        continue;
+                if (row > 0) {
+                        device_get_name(devices.devices[row - 1], d->name);
+                        if (shared) {
+                                contention_add_block(&machine, row, &all);
+                                if (device_get_bytes(&all) > 0)
+                                        d->share = MIN(1.0, (double) device_get_bytes(&d->counts) / device_get_bytes(&all));
+                        }
+                }
+                s->n_devices++;
+        }
+        qsort(s->devices, s->n_devices, sizeof(BlockDevice), device_compare);
+}
+
+static bool gauges_equal(const Metrics *a, const Metrics *b) {
+        const Server *x = &a->requests.server, *y = &b->requests.server;
+
+        return x->in_flight == y->in_flight &&
+                x->connections.open == y->connections.open &&
+                x->connections.accept_queue == y->connections.accept_queue &&
+                x->connections.accept_queue_max == y->connections.accept_queue_max;
+}
+
+/* at: NULL for now. */
+static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, RowsReading *ret_rows) {
+        uint64_t now = at ? at->monotonic : now_nsec(CLOCK_MONOTONIC);
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowReading reading, total;
+        WindowBooks books = {};
+        ContentionReading contention;
+        RowsReading rows_total;
+        bool measurable, missing;
+        Snapshot totals = {}, s = {
+                .window = window,
+                .timestamp = at ? at->realtime : now_nsec(CLOCK_REALTIME),
+                .cost_share = NAN,
+                .drops = 0, /* nothing is counted: nothing is lost */
+        };
+
+        assert(window_is_valid(window));
+
+        if (u->view) {
+                unit_get_books(u, buffer, &books);
+                missing = gauges_are_missing(u->manager, &books);
+                listeners_refresh(u->manager, now, missing);
+                gauges_refresh(u->manager, now, missing);
+        }
+
+        if (!u->view ||
+            window_read(&books, now, window, &reading) < 0 ||
+            window_read(&books, now, WINDOW_TOTAL, &total) < 0) {
+                metrics_set_absent(&s.metrics);
+                metrics_set_absent(&s.totals);
+                s.covered = 0;
+                s.seq = ++u->seq;
+                *ret = u->cached = s;
+                ret_rows->n = 0;
+                ret_rows->measured = false;
+                return;
+        }
+
+        s.covered = reading.covered;
+        s.drops = total.cells[QOS_CELL_DROPS] + total.cells[QOS_CELL_MISSED];
+        metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &s.metrics);
+        metrics_fill(u, &books, &total, WINDOW_ALL_DISTRIBUTIONS, now, &s.totals);
+        measurable = has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
+        rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, window, reading.covered, ret_rows);
+        rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
+        rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, WINDOW_TOTAL, total.covered, &rows_total);
+        rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
+        total.signature = rows_get_signature(&rows_total, total.signature);
+        unit_collect_usage(u);
+        if (contention_fill(u, now, window, clock_is_whole(u->manager, &books, &reading), &s.metrics, &contention, &(uint64_t) { 0 }))
+                s.cost_share = cost_get_share(&reading, contention_get_cost(&contention));
+        devices_fill(u, &contention, now, window, &s);
+        (void) contention_fill(u, now, WINDOW_TOTAL, clock_is_whole(u->manager, &books, &total), &s.totals, &contention, &total.signature);
+
+        /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same seq */
+        if (!at && u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&
+            u->cached_boundary == reading.boundary && now < u->cached_at + SNAPSHOT_AGE_NSEC &&
+            s.metrics.requests.server.in_flight == 0 && gauges_equal(&s.metrics, &u->cached.metrics)) {
+                *ret = u->cached;
+                return;
+        }
+
+        s.seq = ++u->seq;
+        u->cached = s;
+        u->cached_at = now;
+        u->cached_signature = total.signature;
+        u->cached_boundary = reading.boundary;
+        *ret = s;
+}
+
+void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
+        RowsReading rows;
+
+        snapshot_read(u, NULL, window, ret, &rows);
+}
+
+void unit_get_snapshot_at(Unit *u, const Moment *at, uint64_t window, Snapshot *ret) {
+        RowsReading rows;
+
+        snapshot_read(u, at, window, ret, &rows);
+}
+
+/* Requests of which no answer has begun to leave for longer than the limit: so many at least. */
+static uint64_t books_count_waiting(const Manager *m, const WindowBooks *w, double limit, unsigned *ret_last_bin) {
+        uint64_t n = 0, before;
+
+        for (unsigned bin = 0; bin < QOS_WAITING_BINS; bin++) {
+                if (QOS_WAITING_NSEC(bin) < limit)
+                        continue;
+                before = n;
+                for (size_t i = 0; i < w->n; i++) {
+                        const struct qos_unit *map = w->books[i].map;
+
+                        if (m->oldest_session != 0 && map->oldest_session == m->oldest_session)
+                                n += map->waiting[bin];
+                        for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
+                                if (m->gauge_sessions[g] != 0 && map->gauges[g].session == m->gauge_sessions[g])
+                                        n += map->gauges[g].waiting[bin];
+                }
+                if (n > before)
+                        *ret_last_bin = bin;
+        }
+        return n;
+}
+
+/* Of which a threshold knows what waits, and what was within its limit. */
+static bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret_distribution, double *ret_q) {
+        const char *name;
+        size_t length;
+
+        if (METRIC_IS_IN(metric, requests.server.latency))
+                *ret_distribution = QOS_LATENCY;
+        else if (METRIC_IS_IN(metric, requests.server.first_byte))
+                *ret_distribution = QOS_FIRST_BYTE;
+        else
+                return false;
+        return threshold_get_quantile(metric, &name, &length, ret_q);
+}
+
+bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good, uint64_t *ret_total) {
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        enum qos_distribution d;
+        WindowReading reading;
+        WindowBooks books;
+        double q;
+
+        if (!u->view || !metric_get_server_quantile(metric, &d, &q) || !has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS))
+                return false;
+        unit_get_books(u, buffer, &books);
+        if (window_read(&books, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0)
+                return false;
+        if (window_is_overlapping(reading.cells[QOS_CELL_OVERLAPS], reading.cells[QOS_CELL_COUNT]))
+                return false;
+        *ret_total = window_get_count(&reading, d);
+        *ret_good = window_count_within(&reading, d, limit);
+        return true;
+}
+
+void unit_look_begin(UnitLook *l, uint64_t window) {
+        /* Not the readings, which are large */
+        l->window = window;
+        l->distributions = 0;
+        l->needs_requests = l->needs_gauges = l->needs_listeners = l->needs_rows = l->needs_contention = l->needs_cells = false;
+}
+
+void unit_look_need(UnitLook *l, const ThresholdRule *rule) {
+        const Metric *metric = rule->metric;
+
+        if (METRIC_IS_IN(metric, contention)) {
+                l->needs_contention = true;
+                l->needs_cells = l->needs_cells || METRIC_IS_IN(metric, contention.run_queue_latency) ||
+                        METRIC_IS_IN(metric, contention.block) || METRIC_IS_IN(metric, contention.memory);
+                if (METRIC_IS_IN(metric, contention.serving))
+                        l->needs_requests = l->needs_gauges = true;
+                return;
+        }
+        l->needs_requests = true;
+        if (*rule->selector || METRIC_IS_IN(metric, requests.client)) {
+                l->needs_rows = true;
+                return;
+        }
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
+                if (metric->offset - offsetof(Metrics, requests.server) - server_distributions[d].offset < sizeof(Distribution))
+                        l->distributions |= 1U << d;
+        l->needs_listeners = l->needs_listeners || METRIC_IS_IN(metric, requests.server.connections);
+        l->needs_gauges = l->needs_gauges ||
+                METRIC_IS_IN(metric, requests.server.in_flight) || METRIC_IS_IN(metric, requests.server.oldest_in_flight) ||
+                METRIC_IS_IN(metric, requests.server.latency) || METRIC_IS_IN(metric, requests.server.first_byte);
+}
+
+static void unit_look_at_contention(Unit *u, bool clock, UnitLook *l) {
+        ContentionBook buffer[UNITS_MAX_LIMIT];
+        ContentionReading reading;
+        ContentionBooks books;
+
+        contention_set_absent(&l->metrics);
+        if (!u->view || !unit_get_contention_books(u, buffer, &books))
+                return;
+        if (u->contention_probes & PROBE_MEMORY && l->needs_cells)
+                faults_refresh(u->manager, l->now);
+        if (contention_read_some(&books, l->now, l->window, l->needs_cells, &reading) >= 0)
+                contention_fill_read(u, &reading, l->window, l->needs_cells, clock, &l->metrics.contention);
+}
+
+void unit_look(Unit *u, uint64_t now, UnitLook *l) {
+        Manager *m = u->manager;
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books = {};
+        int r;
+
+        l->now = now;
+        l->timestamp = now_nsec(CLOCK_REALTIME);
+        l->measured = false;
+        if (l->needs_requests && u->view) {
+                unit_get_books(u, buffer, &books);
+                if (l->needs_listeners)
+                        listeners_refresh(m, now, false);
+                /* Together with the rows, for which the sessions have to be those of one look */
+                if (l->needs_gauges || l->needs_rows)
+                        gauges_refresh(m, now, false);
+                r = window_read_some(&books, now, l->window, l->distributions, &l->reading);
+                if (r == -EAGAIN) {
+                        /* Who was held up since then looks for what is overwritten by now: that is no reason not to know anything */
+                        l->now = now = now_nsec(CLOCK_MONOTONIC);
+                        l->timestamp = now_nsec(CLOCK_REALTIME);
+                        r = window_read_some(&books, now, l->window, l->distributions, &l->reading);
+                }
+                l->measured = r >= 0;
+        }
+        if (l->measured) {
+                metrics_fill(u, &books, &l->reading, l->distributions, now, &l->metrics);
+                if (l->needs_rows) {
+                        bool measurable = has(probe_get_programs(m->probe), NEEDS_ARRIVALS);
+
+                        rows_read(&books, measurable ? m->gauge_sessions : NULL, now, l->window, l->reading.covered, &l->rows);
+                        rows_get_client(u, &l->rows, &l->metrics.requests.client);
+                }
+        }
+        if (l->needs_contention)
+                unit_look_at_contention(u, l->measured && clock_is_whole(m, &books, &l->reading), l);
+}
+
+static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention *ret) {
+        uint64_t programs = probe_get_programs(u->manager->probe);
+        ContentionBook buffer[UNITS_MAX_LIMIT];
+        ContentionReading reading;
+        ContentionBooks books;
+
+        if (!(u->contention_probes & PROBE_CPU) || !has(programs, NEEDS_STATES) || !unit_get_contention_books(u, buffer, &books) ||
+            contention_read_some(&books, now, window, false, &reading) < 0)
+                return false;
+        ret->covered = reading.covered;
+        states_fill(&reading, programs, u->manager->config.minimum_samples, false, ret);
+        return true;
+}
+
+size_t unit_get_share_changes(Unit *u, uint64_t now, uint64_t window, ShareChange ret[static SHARE_CHANGES_MAX]) {
+        uint64_t usual_window = 300 * NSEC_PER_SEC;
+        Contention current, usual;
+        size_t n = 0;
+
+        if (!unit_read_shares(u, now, window, &current) || !unit_read_shares(u, now, window < usual_window ? usual_window : WINDOW_TOTAL, &usual) ||
+            usual.covered <= current.covered)
+                return 0;
+
+        for (enum qos_state state = QOS_STATE_RUNNING; state < QOS_STATES; state++) {
+                ShareChange c = { state, current.shares[state], usual.shares[state] };
+                size_t i;
+
+                /* Also if one of them is not known */
+                if (!(fabs(c.share - c.usual) >= SHARE_CHANGE_MIN))
+                        continue;
+                for (i = n; i > 0 && fabs(c.share - c.usual) > fabs(ret[i - 1].share - ret[i - 1].usual); i--)
+                        if (i < SHARE_CHANGES_MAX)
+                                ret[i] = ret[i - 1];
+                if (i < SHARE_CHANGES_MAX)
+                        ret[i] = c;
+                n = MIN(n + 1, (size_t) SHARE_CHANGES_MAX);
+        }
+        return n;
+}
+
+/* The metric of what the rule chooses. */
+static double look_get_value(Unit *u, const UnitLook *l, const ThresholdRule *rule, uint64_t *ret_samples) {
+        const Metrics *values = &l->metrics;
+        Metrics of_row;
+        Selector s;
+        uint64_t n;
+        double real;
+
+        *ret_samples = METRIC_IS_IN(rule->metric, requests.client) ? l->metrics.requests.client.count :
+                       METRIC_IS_IN(rule->metric, contention) ? ABSENT : l->metrics.requests.server.count;
+        if (*rule->selector) {
+                WindowRow value;
+                Row row;
+
+                threshold_get_selector(rule, &s);
+                rows_sum(u, &l->rows, &s, &value, &row);
+                row_get_metrics(&row, &of_row);
+                values = &of_row;
+                *ret_samples = row.measured ? row.count : ABSENT;
+        }
+        if (rule->metric->type == METRIC_REAL)
+                return metric_get_real(rule->metric, values, &real) ? real : NAN;
+        return metric_get_integer(rule->metric, values, &n) ? (double) n : NAN;
+}
+
+double unit_get_threshold_value(Unit *u, const UnitLook *l, const ThresholdRule *rule, uint64_t *ret_samples) {
+        const Server *server = &l->metrics.requests.server;
+        uint64_t waiting, samples, value;
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        enum qos_distribution d;
+        WindowBooks books;
+        unsigned last_bin = 0;
+        double real, q;
+
+        *ret_samples = ABSENT;
+        if (METRIC_IS_IN(rule->metric, contention) ? !u->view : !l->measured)
+                return NAN;
+
+        real = look_get_value(u, l, rule, ret_samples);
+        if (rule->metric->kind == METRIC_COUNTER || streq(rule->metric->unit, "1/s"))
+                return l->now - MIN(l->now, u->attached_since_monotonic) < l->window ? NAN : real;
+
+        if (*rule->selector || !metric_get_server_quantile(rule->metric, &d, &q))
+                return real;
+
+        *ret_samples = d == QOS_LATENCY ? server->latency.count : server->first_byte.count;
+        /* Where questions overlap it is not known what waits, either */
+        if (*ret_samples == ABSENT || server->oldest_in_flight == ABSENT || server->oldest_in_flight <= rule->limit)
+                return real;
+
+        unit_get_books(u, buffer, &books);
+        waiting = books_count_waiting(u->manager, &books, rule->limit, &last_bin);
+        if (waiting == 0)
+                return real;
+        value = window_get_quantile(&l->reading, d, q, u->manager->config.minimum_samples, waiting, &samples);
+        *ret_samples = samples;
+        if (value == WINDOW_WAITING)
+                /* What is the oldest in flight may be one that asked to wait */
+                return last_bin + 1 == QOS_WAITING_BINS ? server->oldest_in_flight :
+                        MIN(server->oldest_in_flight, QOS_WAITING_NSEC(last_bin + 1) - 1);
+        return value == ABSENT ? NAN : value;
+}
+
+void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size_t n, Snapshot *ret, Row *ret_rows) {
+        RowsReading rows;
+
+        snapshot_read(u, NULL, window, ret, &rows);
+        for (size_t i = 0; i < n; i++) {
+                WindowRow value;
+
+                rows_sum(u, &rows, selectors + i, &value, ret_rows + i);
+        }
+}
+
+/* What the programs of contention have taken by now; ABSENT: that cannot be read. */
+static uint64_t unit_get_contention_cost(Unit *u, uint64_t now) {
+        ContentionBook buffer[UNITS_MAX_LIMIT];
+        ContentionReading reading;
+        ContentionBooks books;
+
+        if (!unit_get_contention_books(u, buffer, &books))
+                return 0;
+        return contention_read_some(&books, now, WINDOW_TOTAL, /* cells= */ true, &reading) < 0 ? ABSENT : contention_get_cost(&reading);
+}
+
+void unit_mark(Unit *u, WindowMark *ret, uint64_t *ret_cost) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books;
+
+        assert(u->view);
+
+        missed_refresh(u->manager, now);
+        unit_get_books(u, buffer, &books);
+        window_mark(&books, now, ret);
+        *ret_cost = unit_get_contention_cost(u, now);
+}
+
+void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Snapshot *ret) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC), cost_now;
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowReading reading, total;
+        WindowBooks books;
+        bool missing;
+
+        assert(u->view); /* it does not go again while the unit is attached */
+
+        *ret = (Snapshot) {
+                .seq = ++u->seq,
+                .window = WINDOW_TOTAL,
+                .timestamp = now_nsec(CLOCK_REALTIME),
+                .cost_share = NAN,
+        };
+
+        unit_get_books(u, buffer, &books);
+        missing = gauges_are_missing(u->manager, &books);
+        listeners_refresh(u->manager, now, missing);
+        gauges_refresh(u->manager, now, missing);
+        window_read_since(&books, now, mark, &reading);
+        (void) window_read(&books, now, WINDOW_TOTAL, &total); /* which never fails */
+        ret->covered = reading.covered;
+        ret->drops = total.cells[QOS_CELL_DROPS] + total.cells[QOS_CELL_MISSED];
+        metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &ret->metrics);
+        metrics_fill(u, &books, &total, WINDOW_ALL_DISTRIBUTIONS, now, &ret->totals);
+        contention_set_absent(&ret->metrics);
+        contention_set_absent(&ret->totals);
+        cost_now = unit_get_contention_cost(u, now);
+        if (cost != ABSENT && cost_now != ABSENT)
+                /* Its books may have been closed since, or be new */
+                ret->cost_share = cost_get_share(&reading, cost_now >= cost ? cost_now - cost : cost_now);
+}
+
+static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, enum qos_distribution d, const uint64_t *bins,
+                          uint64_t sum, Histogram *ret) {
+        Histogram h = {
+                .seq = s->seq,
+                .timestamp = s->timestamp,
+                .window = window,
+                .covered = covered,
+                .schema = QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_SCHEMA : GRID_COARSE_SCHEMA,
+                .sum = sum,
+                .buckets = new0(HistogramBucket, QOS_DISTRIBUTION_BINS(d)),
+        };
+
+        if (!h.buckets)
+                return -ENOMEM;
+
+        for (unsigned i = 0; i < QOS_DISTRIBUTION_BINS(d); i++) {
+                HistogramBucket *b = h.buckets + h.n_buckets;
+
+                if (bins[i] == 0)
+                        continue;
+                window_get_bounds(d, i, &b->lower, &b->upper);
+                b->count = bins[i];
+                h.count += bins[i];
+                h.n_buckets++;
+        }
+
+        *ret = h;
+        return 0;
+}
+
+void unit_get_measured(Unit *u, const char **ret) {
+        uint64_t programs = probe_get_programs(u->manager->probe);
+
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
+                ret[d] = u->view && has(programs, server_distributions[d].needs) ? server_distributions[d].name : NULL;
+}
+
+static const struct {
+        const char *name;
+        size_t offset;
+} contention_distributions[QOS_CONTENTION_DISTRIBUTIONS] = {
+        [QOS_RUN_QUEUE_LATENCY]  = { "contention.runQueueLatency",   offsetof(Metrics, contention.run_queue_latency)  },
+        [QOS_BLOCK_READ_QUEUE]   = { "contention.block.readQueue",   offsetof(Metrics, contention.block.read_queue)   },
+        [QOS_BLOCK_READ_DEVICE]  = { "contention.block.readDevice",  offsetof(Metrics, contention.block.read_device)  },
+        [QOS_BLOCK_WRITE_QUEUE]  = { "contention.block.writeQueue",  offsetof(Metrics, contention.block.write_queue)  },
+        [QOS_BLOCK_WRITE_DEVICE] = { "contention.block.writeDevice", offsetof(Metrics, contention.block.write_device) },
+};
+
+int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *ret, QosError *e) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        char name[SELECTOR_METRIC_MAX];
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowReading reading;
+        WindowBooks books;
+        RowsReading rows;
+        Snapshot snapshot;
+        Selector selector;
+        unsigned d, waits;
+        bool of_rows;
+        int r;
+
+        assert(window_is_valid(window));
+
+        r = selector_parse(metric, &selector, name);
+        if (r == -EINVAL)
+                return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric, "'%.200s' does not say which endpoint or peer, expected in brackets "
+                                     SELECTOR_EXPECTED, metric);
+        for (d = 0; r >= 0 && d < QOS_DISTRIBUTIONS; d++)
+                if (streq(name, server_distributions[d].name))
+                        break;
+        for (waits = 0; r >= 0 && waits < QOS_CONTENTION_DISTRIBUTIONS; waits++)
+                if (streq(metric, contention_distributions[waits].name))
+                        break;
+
+        /* The figures that endpoints and peers have, and what the unit asks of others is its peers' */
+        of_rows = r >= 0 && streq(name, "requests.client.latency");
+        if (of_rows)
+                selector.client = true;
+        else if (r >= 0 && selector.type != SELECTOR_NONE)
+                of_rows = !selector.client && d == QOS_LATENCY;
+        if (r < 0 || (!of_rows && waits >= QOS_CONTENTION_DISTRIBUTIONS && (d >= QOS_DISTRIBUTIONS || selector.type != SELECTOR_NONE)))
+                return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, metric,
+                                     "'%.200s' is not a distribution, expected one like 'requests.server.latency'", metric);
+
+        /* For seq, and to know whether the figures mean anything */
+        snapshot_read(u, NULL, window, &snapshot, &rows);
+
+        if (of_rows) {
+                WindowRow value;
+                Row row;
+
+                rows_sum(u, &rows, &selector, &value, &row);
+                if (!row.measured || row.count == ABSENT)
+                        return -ENODATA;
+                /* Any distribution on this grid */
+                return histogram_fill(&snapshot, window, rows.covered, QOS_QUEUE, value.cells, value.sums[QOS_ROW_SUM_LATENCY], ret);
+        }
+
+        if (waits < QOS_CONTENTION_DISTRIBUTIONS) {
+                const Distribution *known = (const Distribution*) ((const char*) &snapshot.metrics + contention_distributions[waits].offset);
+                ContentionBook waits_buffer[UNITS_MAX_LIMIT];
+                ContentionReading waits_reading;
+                ContentionBooks waits_books;
+
+                if (known->count == ABSENT || !unit_get_contention_books(u, waits_buffer, &waits_books) ||
+                    contention_read(&waits_books, now, window, &waits_reading) < 0)
+                        return -ENODATA;
+                return histogram_fill(&snapshot, window, waits_reading.covered, QOS_QUEUE, waits_reading.counts.cells + waits * GRID_COARSE_BINS,
+                                      waits_reading.counts.sums[waits], ret);
+        }
+
+        if (!u->view || !has(probe_get_programs(u->manager->probe), server_distributions[d].needs) ||
+            snapshot.metrics.requests.quality == QUALITY_OVERLAPPING)
+                return -ENODATA;
+        unit_get_books(u, buffer, &books);
+        if (window_read(&books, now, window, &reading) < 0)
+                return -ENODATA;
+
+        return histogram_fill(&snapshot, window, reading.covered, d, reading.cells + QOS_DISTRIBUTION_FIRST_CELL(d), reading.sums[d], ret);
+}
+
+/* One interval is enough: of steps older than those that are still to be collected nobody asks, and what lies between two that are close
+ * is no better known to be well. */
+void unit_note_violation(Unit *u, uint64_t from, uint64_t until) {
+        if (from > u->violated_until + WINDOW_STEPS * WINDOW_STEP_NSEC)
+                u->violated_since = from;
+        u->violated_since = MIN(u->violated_since, from);
+        u->violated_until = MAX(u->violated_until, until);
+}
+
+/* What the step has of contention; in newest also what is only known of now. */
+static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep *s) {
+        uint64_t programs = probe_get_programs(u->manager->probe), *a = s->amounts;
+        ContentionBook buffer[UNITS_MAX_LIMIT];
+        ContentionReading reading;
+        ContentionBooks books;
+        UsageSum usage;
+
+        if (u->usage && newest && usage_get(u->usage, 60 * NSEC_PER_SEC, &usage) >= 0 && usage.values[USAGE_QUOTA_PERIODS] != ABSENT) {
+                a[HISTORY_QUOTA_COVERED] = usage.at;
+                a[HISTORY_QUOTA_PERIODS] = usage.values[USAGE_QUOTA_PERIODS];
+                a[HISTORY_QUOTA_THROTTLED] = usage.values[USAGE_QUOTA_THROTTLED_PERIODS];
+        }
+
+        if (!unit_get_contention_books(u, buffer, &books) || contention_read_step(&books, s->index, now, &reading) < 0)
+                return;
+        if (u->contention_probes & PROBE_CPU && has(programs, NEEDS_STATES)) {
+                a[HISTORY_CPU_COVERED] = reading.covered;
+                for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                        a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING] = reading.counts.times[i];
+                for (unsigned i = 0; i < GRID_COARSE_BINS; i++)
+                        a[HISTORY_RUN_QUEUES] += reading.counts.cells[QOS_RUN_QUEUE_LATENCY * GRID_COARSE_BINS + i];
+                a[HISTORY_RUN_QUEUE_TIME] = reading.counts.sums[QOS_RUN_QUEUE_LATENCY];
+        }
+        if (u->contention_probes & PROBE_BLOCK && has(programs, NEEDS_BLOCK)) {
+                BlockCounts counts = {};
+
+                for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++)
+                        contention_add_block(&reading, row, &counts);
+                a[HISTORY_BLOCK_COVERED] = reading.covered;
+                memcpy(a + HISTORY_BLOCK_OPERATIONS, counts.operations, sizeof(counts.operations));
+                memcpy(a + HISTORY_BLOCK_BYTES, counts.bytes, sizeof(counts.bytes));
+                for (unsigned i = 0; i < 4; i++)
+                        a[HISTORY_BLOCK_TIMES + i] = reading.counts.sums[QOS_BLOCK_READ_QUEUE + i];
+        }
+        if (u->contention_probes & PROBE_MEMORY && has(programs, NEEDS_FAULTS)) {
+                a[HISTORY_MEMORY_COVERED] = reading.covered;
+                a[HISTORY_MAJOR_FAULTS] = reading.counts.cells[QOS_MEMORY_MAJOR_FAULTS];
+                a[HISTORY_MAJOR_FAULT_TIME] = reading.counts.sums[QOS_MEMORY_MAJOR_NSEC];
+                a[HISTORY_RECLAIM_TIME] = reading.counts.sums[QOS_MEMORY_RECLAIM_NSEC];
+                a[HISTORY_DIRTY_THROTTLE_TIME] = reading.counts.sums[QOS_MEMORY_THROTTLE_NSEC];
+                a[HISTORY_OOM_KILLS] = reading.counts.cells[QOS_MEMORY_OOM_KILLS];
+        }
+}
+
+static void step_fill_requests(Unit *u, const WindowReading *reading, bool newest, HistoryStep *s) {
+        uint64_t *a = s->amounts;
+        Snapshot snapshot;
+
+        if (has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS)) {
+                a[HISTORY_PHASED] = window_get_count(reading, QOS_FIRST_BYTE);
+                a[HISTORY_RECEIVE] = reading->sums[QOS_RECEIVE];
+                a[HISTORY_QUEUE] = reading->sums[QOS_QUEUE];
+                a[HISTORY_SERVICE] = reading->sums[QOS_SERVICE];
+                a[HISTORY_ANSWER] = reading->sums[QOS_ANSWER];
+        }
+
+        if (!newest)
+                return;
+        unit_get_snapshot(u, WINDOW_STEP_NSEC, &snapshot);
+        if (snapshot.covered > 0 && snapshot.metrics.requests.client.count != ABSENT) {
+                const ClientRole *client = &snapshot.metrics.requests.client;
+
+                a[HISTORY_ASKED_COVERED] = snapshot.covered;
+                a[HISTORY_ASKED] = client->count;
+                a[HISTORY_ASKED_TIME] = client->latency.mean == ABSENT ? 0 : client->latency.mean * client->count;
+        }
+}
+
+int unit_collect_history(Unit *u) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC), realtime = now_nsec(CLOCK_REALTIME), current = now / WINDOW_STEP_NSEC, first;
+        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowBooks books;
+        int r;
+
+        if (!u->view || current == 0)
+                return 0;
+        missed_refresh(u->manager, now);
+        unit_get_books(u, buffer, &books);
+
+        /* Also those that were collected before, see window_read_step() */
+        first = current - MIN(current, (uint64_t) WINDOW_STEPS);
+        first = MAX(first, u->attached_since_monotonic / WINDOW_STEP_NSEC);
+        for (uint64_t n = first; n < current; n++) {
+                HistoryStep step = { .index = n };
+                WindowReading reading;
+                WindowGauges gauges;
+                Metrics metrics;
+                uint64_t signature;
+                bool violated;
+                size_t place;
+
+                _Static_assert(ELEMENTSOF(u->collected) > WINDOW_STEPS, "each step has its place");
+
+                r = window_read_step(&books, n, &reading, &gauges);
+                if (r < 0)
+                        continue; /* it stays as it is known, or a gap */
+
+                /* Mostly it has not changed since */
+                violated = u->violated_until > n * WINDOW_STEP_NSEC && u->violated_since < (n + 1) * WINDOW_STEP_NSEC;
+                signature = reading.signature ^ gauges.in_flight << 32 ^ gauges.open ^ (uint64_t) violated << 63;
+                place = n % ELEMENTSOF(u->collected);
+                if (u->collected[place].index == n && u->collected[place].signature == signature)
+                        continue;
+
+                step.timestamp = realtime - MIN(realtime, now - n * WINDOW_STEP_NSEC);
+                step.covered = reading.covered;
+
+                /* What was counted; whether it means something is decided when it is shown, for a step of any length */
+                step.overlaps = reading.cells[QOS_CELL_OVERLAPS];
+                step.missed = reading.cells[QOS_CELL_MISSED] > 0;
+                metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &metrics);
+                counters_fill(u, &reading, &metrics);
+                if (metrics.requests.server.in_flight != ABSENT)
+                        metrics.requests.server.in_flight = gauges.in_flight;
+                if (metrics.requests.server.connections.open != ABSENT)
+                        metrics.requests.server.connections.open = gauges.open;
+                history_step_set_metrics(&step, &metrics);
+
+                for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
+                        window_get_bins(&reading, history_distribution(i), &step.distributions[i]);
+                        step.measured[i] = has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
+                }
+
+                step_fill_requests(u, &reading, n + 1 == current, &step);
+                step_fill_contention(u, now, n + 1 == current, &step);
+                step.violated = violated;
+
+                r = history_put(u->history, &step);
+                if (r < 0)
+                        return r;
+                u->collected[place].index = n;
+                u->collected[place].signature = signature;
+        }
+
+        return history_roll(u->history, current - 1);
+}
+
+const char* unit_degraded_reason(Unit *u) {
+        static const struct {
+                ProbeMask probe;
+                const char *name;
+                uint64_t needs;         /* without these there is next to nothing */
+        } table[] = {
+                { PROBE_CPU,    "cpu",    NEEDS_STATES },
+                { PROBE_BLOCK,  "block",  NEEDS_BLOCK  },
+                { PROBE_MEMORY, "memory", NEEDS_FAULTS },
+        };
+        uint64_t programs = probe_get_programs(u->manager->probe);
+        unsigned missing = 0;
+
+        /* What not all kernels tell is more than what there is without */
+        for (unsigned i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
+                if (i != PROGRAM_UNIX_CLOSE && !(programs & PROGRAM_BIT(i)))
+                        missing++;
+
+        free(u->degraded);
+        u->degraded = NULL;
+        if (!u->view)
+                (void) asprintf(&u->degraded, "requests: %s", probe_get_failure(u->manager->probe) ?: "no map for the unit");
+        else if (missing > 0)
+                (void) asprintf(&u->degraded, "requests: %u of %u programs not available, see 'qosctl probes'", missing, _PROGRAM_REQUESTS_MAX);
+        else if (u->watched && probe_get_more_failure(u->manager->probe, PROBE_TLS))
+                (void) asprintf(&u->degraded, "tls: programs not available, see 'qosctl probes'");
+        else if (u->watched && u->library_limit < 0)
+                (void) asprintf(&u->degraded, "tls: not all OpenSSL libraries of it are watched: %s", probe_library_limit_reason(u->library_limit));
+        else if (u->watched && !u->has_library && streq(u->active_state, "active"))
+                (void) asprintf(&u->degraded, "tls: no process of it has OpenSSL's library, waiting for one");
+        for (size_t i = 0; i < ELEMENTSOF(table) && !u->degraded; i++)
+                if (u->contention_probes & table[i].probe && !has(programs, table[i].needs))
+                        (void) asprintf(&u->degraded, "%s: programs not available, see 'qosctl probes'", table[i].name);
+        return u->degraded;
+}

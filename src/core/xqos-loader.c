@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+
+#include "log.h"
+#include "service-manager.h"
+#include "threshold-monitor.h"
+#include "unit-file.h"
+#include "unit-name.h"
+#include "xqos-loader.h"
+#include "xqos-section.h"
+
+/* Questions about units in one scan, more than there may be attached: aliases and masked units are asked about, too. */
+#define QUESTIONS_MAX 1024U
+
+/* Units of templates and the like that are asked about when they are loaded, in so long a time. Instances of a socket, one for
+ * each connection, may come by the hundred a second; those beyond are found when all files are looked at again. */
+#define NEW_UNITS_MAX 64U
+#define NEW_UNITS_NSEC (10 * NSEC_PER_SEC)
+
+typedef enum QuestionType {
+        QUESTION_UNIT,          /* what its files say */
+        QUESTION_PATTERN,       /* which loaded units match */
+        QUESTION_GONE,          /* whether it is still loaded */
+} QuestionType;
+
+/* One unit that is asked about, or attached: its operation ends before the service manager does. */
+typedef struct Question {
+        Declared *declared;
+        struct Question *next;
+        char *name;
+        QuestionType type;
+        bool named;                     /* there are files of the unit's own name, or of an alias */
+        ServiceManagerCall *call;
+        Declaration declaration;
+        bool gone;                      /* the unit was forgotten while it was asked about */
+} Question;
+
+struct Declared {
+        Manager *manager;
+        Question *questions;
+        unsigned n_questions;
+        bool scanning;
+        bool again;                     /* something has changed since */
+        bool failed;                    /* not all is known: nothing is taken back */
+        uint64_t began;                 /* the newest look, CLOCK_MONOTONIC ns */
+        uint64_t read;                  /* the newest that has ended, the same */
+        char **patterns;                /* whose units are asked about when they are loaded */
+        size_t n_patterns;
+        uint64_t new_since;             /* CLOCK_MONOTONIC ns: since then … */
+        unsigned n_new;                 /* … so many were */
+};
+
+/* ---- files ---------------------------------------------------------------------------------------------------- */
+
+static bool file_has_declaration(int at, const char *path) {
+        _cleanup_free_ char *text = NULL;
+        size_t size;
+
+        return unit_file_read(at, path, &text, &size) >= 0 && text_has_declaration(text, size);
+}
+
+static bool directory_has_declaration(int at, const char *name) {
+        bool found = false;
+        DIR *d;
+        int fd;
+
+        fd = openat(at, name, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+        if (fd < 0)
+                return false;
+        d = fdopendir(fd);
+        if (!d) {
+                close_fd(fd);
+                return false;
+        }
+        for (struct dirent *de; !found && (de = readdir(d)); )
+                found = endswith(de->d_name, ".conf") && file_has_declaration(dirfd(d), de->d_name);
+        (void) closedir(d);
+        return found;
+}
+
+/* ---- questions ------------------------------------------------------------------------------------------------ */
+
+static void question_free(Question *q) {
+        Declared *d = q->declared;
+
+        for (Question **p = &d->questions; *p; p = &(*p)->next)
+                if (*p == q) {
+                        *p = q->next;
+                        d->n_questions--;
+                        break;
+                }
+        service_manager_call_free(q->call);
+        declaration_done(&q->declaration);
+        free(q->name);
+        free(q);
+}
+
+static void declared_settle(Declared *d);
+
+static void question_end(Question *q) {
+        Declared *d = q->declared;
+
+        question_free(q);
+        declared_settle(d);
+}
+
+static Hold* unit_find_file_hold(const Unit *u) {
+        for (Hold *h = u ? u->holds : NULL; h; h = h->next)
+                if (h->type == HOLD_FILE)
+                        return h;
+        return NULL;
+}
+
+static void unit_apply(Unit *u, const Declaration *declaration, bool named) {
+        Hold *hold = unit_find_file_hold(u);
+
+        if (hold) {
+                hold->seen = true;
+                hold->named = hold->named || named;
+                hold->seen_named = hold->seen_named || named;
+        }
+        for (size_t i = 0; i < declaration->n_thresholds; i++) {
+                const DeclaredThreshold *t = declaration->thresholds + i;
+                _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+                int r;
+
+                r = alarm_set(u->manager, &(AlarmRequest) {
+                                .unit = u->name,
+                                .threshold = t->line,
+                                .source = ALARM_FILE,
+                                .origin = t->origin,
+                        }, NULL, &e);
+                if (r < 0)
+                        log_unit_warning_errno(u->name, r, "%s: %s, ignoring.", t->origin, e.message ?: strerror(-r));
+        }
+}
+
+static Question* declared_ask(Declared *d, const char *name, size_t length, QuestionType type);
+
+static void on_declared_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
+        Question *q = ASSERT_PTR(userdata);
+
+        if (error < 0) {
+                log_unit_warning_errno(q->name, error, "'%s' cannot be observed as its unit file says: %s.", q->name, e && e->message ? e->message : strerror(-error));
+                /* Perhaps it could before */
+                q->declared->failed = q->declared->failed || !e || e->code == QOS_ERROR_SERVICE_MANAGER || e->code == QOS_ERROR_NONE;
+        } else
+                unit_apply(u, &q->declaration, q->named);
+        if (q->gone && !q->named)
+                declared_ask(q->declared, q->name, strlen(q->name), QUESTION_GONE);
+        question_end(q);
+}
+
+static void on_declared_loaded(int error, const char *message, const UnitInfo *info, void *userdata) {
+        Question *q = ASSERT_PTR(userdata);
+        Manager *m = q->declared->manager;
+        AttachRequest request;
+        int r = 0;
+
+        q->call = NULL;
+        if (error == -ENOENT) {
+                log_warning("'%s' asks to be observed, but is no unit, ignoring: %s", q->name, strempty(message));
+                question_end(q);
+                return;
+        }
+        if (error < 0) {
+                log_debug("The service manager could not be asked about '%s': %s", q->name, strempty(message));
+                q->declared->failed = true;
+                question_end(q);
+                return;
+        }
+
+        if (streq(info->load_state, "loaded"))
+                for (char **file = info->files; file && *file && r >= 0; file++) {
+                        _cleanup_free_ char *text = NULL;
+                        size_t size;
+
+                        r = unit_file_read(AT_FDCWD, *file, &text, &size);
+                        if (r >= 0 && text_has_declaration(text, size))
+                                r = declaration_read(&q->declaration, *file, text, size);
+                        else if (r < 0 && r != -ENOMEM) {
+                                if (r != -EINVAL) /* /dev/null, too */
+                                        log_unit_warning_errno(info->id, r, "Failed to read '%s', ignoring: %m", *file);
+                                r = 0;
+                        }
+                }
+        if (r < 0) {
+                (void) log_oom();
+                q->declared->failed = true;
+        }
+        if (r < 0 || declaration_is_empty(&q->declaration)) {
+                question_end(q);
+                return;
+        }
+
+        request = (AttachRequest) {
+                .name = info->id,
+                .probes = q->declaration.probes,
+                .excludes = q->declaration.excludes,
+                .type = HOLD_FILE,
+                .duration_usec = USEC_INFINITY,
+        };
+        /* Which may answer at once, and end the question */
+        r = manager_attach(m, &request, on_declared_attached, q, NULL);
+        if (r < 0) {
+                (void) log_oom();
+                q->declared->failed = true;
+                question_end(q);
+        }
+}
+
+/* A unit of a pattern is no longer loaded, and has no processes: what its files say is not in force, as nothing reads them. There
+ * may be any number of such units one after the other. */
+static void on_declared_gone(int error, const char *names, void *userdata) {
+        Question *q = ASSERT_PTR(userdata);
+        Unit *u = manager_get_unit(q->declared->manager, q->name, NULL);
+        Hold *h = unit_find_file_hold(u);
+
+        q->call = NULL;
+        if (error >= 0 && h && !h->named && !names_contain(names, q->name)) {
+                h->seen = false;
+                for (Alarm *a = u->alarms; a; a = a->next)
+                        a->seen = false;
+                unit_forget_files(u);
+        }
+        question_end(q);
+}
+
+static void on_declared_listed(int error, const char *names, void *userdata) {
+        Question *q = ASSERT_PTR(userdata);
+        size_t l;
+
+        q->call = NULL;
+        if (error < 0) {
+                (void) log_debug_errno(error, "The service manager could not be asked for '%s': %m", q->name);
+                q->declared->failed = true;
+        }
+        for (const char *s = names; *s; s += l, s += strspn(s, " ")) {
+                l = strcspn(s, " ");
+                declared_ask(q->declared, s, l, QUESTION_UNIT);
+        }
+        question_end(q);
+}
+
+/* Once about each name. Returns NULL if nobody is asked. */
+static Question* declared_ask(Declared *d, const char *name, size_t length, QuestionType type) {
+        Question *q;
+        int r;
+
+        for (q = d->questions; q; q = q->next)
+                if (q->type == type && strncmp(q->name, name, length) == 0 && q->name[length] == 0)
+                        return q;
+        if (d->n_questions >= QUESTIONS_MAX) {
+                log_warning("More than %u units have unit files with [X-QoS], ignoring '%.*s'.", QUESTIONS_MAX, (int) length, name);
+                d->failed = true;
+                return NULL;
+        }
+
+        q = new0(Question, 1);
+        if (!q) {
+                (void) log_oom();
+                d->failed = true;
+                return NULL;
+        }
+        q->declared = d;
+        q->type = type;
+        q->name = strndup(name, length);
+        q->next = d->questions;
+        d->questions = q;
+        d->n_questions++;
+        r = !q->name ? -ENOMEM :
+            type == QUESTION_PATTERN ? service_manager_list_loaded(d->manager->service_manager, q->name, on_declared_listed, q, &q->call) :
+            type == QUESTION_GONE    ? service_manager_list_loaded(d->manager->service_manager, q->name, on_declared_gone, q, &q->call) :
+                                       service_manager_load(d->manager->service_manager, q->name, on_declared_loaded, q, &q->call);
+        if (r < 0) {
+                (void) log_debug_errno(r, "Failed to ask about '%.*s': %m", (int) length, name);
+                d->failed = true;
+                question_free(q);
+                return NULL;
+        }
+        return q;
+}
+
+static void on_declared_unit(const char *name, bool loaded, void *userdata) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        Declared *d = ASSERT_PTR(userdata);
+        bool matches = false;
+        const Hold *held;
+
+        for (size_t i = 0; i < d->n_patterns && !matches; i++)
+                matches = fnmatch(d->patterns[i], name, FNM_NOESCAPE) == 0;
+        if (!matches)
+                return;
+
+        held = unit_find_file_hold(manager_get_unit(d->manager, name, NULL));
+        if (!loaded) {
+                for (Question *q = d->questions; q; q = q->next)
+                        if (q->type == QUESTION_UNIT && streq(q->name, name))
+                                q->gone = true;
+                if (held && !held->named)
+                        declared_ask(d, name, strlen(name), QUESTION_GONE);
+                return;
+        }
+        if (held)
+                return; /* all were read anew */
+        if (now > d->new_since + NEW_UNITS_NSEC) {
+                d->new_since = now;
+                d->n_new = 0;
+        }
+        /* Listed first, and not asked for at once: that would load one that has gone again, which is news of a new unit again */
+        if (d->n_new++ < NEW_UNITS_MAX)
+                declared_ask(d, name, strlen(name), QUESTION_PATTERN);
+        else if (d->n_new == NEW_UNITS_MAX + 1)
+                log_warning("More than %u units with [X-QoS] were loaded in %u s, ignoring '%s' and others until the next daemon-reload.", NEW_UNITS_MAX,
+                            (unsigned) (NEW_UNITS_NSEC / NSEC_PER_SEC), name);
+}
+
+static void declared_forget_patterns(Declared *d) {
+        for (size_t i = 0; i < d->n_patterns; i++)
+                free(d->patterns[i]);
+        free(d->patterns);
+        d->patterns = NULL;
+        d->n_patterns = 0;
+}
+
+/* Those that are loaded now, and then. */
+static int declared_add_pattern(Declared *d, const char *pattern) {
+        char **p;
+        int r;
+
+        for (size_t i = 0; i < d->n_patterns; i++)
+                if (streq(d->patterns[i], pattern))
+                        return 0;
+        p = realloc(d->patterns, (d->n_patterns + 1) * sizeof(char*));
+        if (!p)
+                return -ENOMEM;
+        d->patterns = p;
+        d->patterns[d->n_patterns] = strdup(pattern);
+        if (!d->patterns[d->n_patterns])
+                return -ENOMEM;
+        d->n_patterns++;
+
+        /* First, or one that is loaded in between is missed */
+        r = service_manager_listen_loaded(d->manager->service_manager, on_declared_unit, d);
+        declared_ask(d, pattern, strlen(pattern), QUESTION_PATTERN);
+        return r;
+}
+
+/* Of a file, or a directory of drop-ins, with a section of ours: whose it is. */
+static void declared_found(Declared *d, const char *name) {
+        char pattern[NAME_MAX + 2];
+        Question *q;
+        int r;
+
+        for (const char *const *suffix = unit_observed_suffixes; *suffix; suffix++) {
+                const char *end = endswith(name, *suffix);
+
+                /* "service.d" is for all services, "foo-.service.d" for all that begin so, "foo@.service" for its instances */
+                if (streq(name, *suffix + 1) || (end && end > name && (end[-1] == '-' || end[-1] == '@'))) {
+                        (void) snprintf(pattern, sizeof(pattern), "%.*s*%s", end ? (int) (end - name) : 0, name, *suffix);
+                        r = declared_add_pattern(d, pattern);
+                        if (r < 0) {
+                                log_warning_errno(r, "Failed to wait for units like '%s': %m", pattern);
+                                d->failed = true;
+                        }
+                        return;
+                }
+                if (end && end > name) {
+                        q = declared_ask(d, name, strlen(name), QUESTION_UNIT);
+                        if (q)
+                                q->named = true;
+                        return;
+                }
+        }
+}
+
+/* All questions are answered: what no file says any more is taken back. */
+static void declared_settle(Declared *d) {
+        Manager *m = d->manager;
+
+        if (d->questions || !d->scanning)
+                return;
+        d->scanning = false;
+        d->read = d->began;
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT && !d->failed; i++) {
+                Hold *h = unit_find_file_hold(m->units[i]);
+
+                if (h)
+                        h->named = h->seen_named;
+                if (m->units[i])
+                        unit_forget_files(m->units[i]);
+        }
+        if (d->again) {
+                d->again = false;
+                declared_scan(d);
+        } else
+                manager_notify_ready(m);
+}
+
+void declared_scan(Declared *d) {
+        Manager *m = d->manager;
+
+        if (d->scanning) {
+                d->again = true;
+                return;
+        }
+
+        d->scanning = true;
+        d->began = now_nsec(CLOCK_MONOTONIC);
+        d->failed = false;
+        declared_forget_patterns(d);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                for (Hold *h = m->units[i] ? m->units[i]->holds : NULL; h; h = h->next)
+                        h->seen = h->seen_named = false;
+                for (Alarm *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next)
+                        a->seen = false;
+        }
+
+        /* Files that are hidden by others do no harm: the service manager is asked for those that are in force, all that is looked for
+         * is which units are worth a question. */
+        for (const char *const *directory = unit_file_directories; *directory; directory++) {
+                DIR *dir = opendir(*directory);
+
+                for (struct dirent *de; dir && (de = readdir(dir)); ) {
+                        const char *end = endswith(de->d_name, ".d");
+
+                        if (de->d_name[0] == '.')
+                                continue;
+                        if (end && directory_has_declaration(dirfd(dir), de->d_name)) {
+                                char name[NAME_MAX + 1];
+
+                                (void) snprintf(name, sizeof(name), "%.*s", (int) (end - de->d_name), de->d_name);
+                                declared_found(d, name);
+                        } else if (!end && de->d_type != DT_DIR && file_has_declaration(dirfd(dir), de->d_name))
+                                declared_found(d, de->d_name);
+                }
+                if (dir)
+                        (void) closedir(dir);
+        }
+        if (d->n_patterns == 0)
+                (void) service_manager_listen_loaded(d->manager->service_manager, NULL, NULL);
+        declared_settle(d);
+}
+
+uint64_t declared_get_read(const Declared *d) {
+        return d->read;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------ */
+
+int declared_new(Manager *m, Declared **ret) {
+        Declared *d;
+
+        d = new0(Declared, 1);
+        if (!d)
+                return -ENOMEM;
+        d->manager = m;
+        *ret = d;
+        return 0;
+}
+
+Declared* declared_free(Declared *d) {
+        if (!d)
+                return NULL;
+
+        if (d->manager->service_manager)
+                (void) service_manager_listen_loaded(d->manager->service_manager, NULL, NULL);
+        while (d->questions)
+                question_free(d->questions);
+        declared_forget_patterns(d);
+        free(d);
+        return NULL;
+}

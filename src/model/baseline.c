@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <math.h>
+
+#include "baseline.h"
+
+/* Half a minute: one step alone may have been anything. */
+#define STEPS_MIN 3U
+/* Means of less than ten requests are those of single ones. */
+#define REQUESTS_MIN 10U
+/* Half of the time is normal: what went wrong for less is in the other half, without anybody having said that it was wrong. */
+#define PART 0.5
+/* What it takes in the worst quarter of the time it takes regularly. */
+#define USUAL 0.75
+
+typedef struct Step {
+        HistoryLevel level;
+        uint64_t index;
+        uint64_t timestamp, covered;
+        double first_byte, rate;
+        bool chosen;
+} Step;
+
+/* What is known of some of the steps only, and is divided among the requests. */
+typedef enum KnownKind {
+        KNOWN_ASKED,
+        KNOWN_CPU,
+        _KNOWN_MAX,
+} KnownKind;
+
+static const HistoryAmount known_table[_KNOWN_MAX] = {
+        [KNOWN_ASKED] = HISTORY_ASKED_COVERED,
+        [KNOWN_CPU]   = HISTORY_CPU_COVERED,
+};
+
+/* Those steps. */
+typedef struct Known {
+        double covered, count;
+} Known;
+
+typedef struct Walk {
+        HistoryLevel level;
+        uint64_t end;                   /* CLOCK_MONOTONIC ns */
+        uint64_t first;                 /* … at which the first step of the level began */
+
+        Step *steps;
+        size_t n;
+
+        double covered, count, bytes_in, bytes_out, first_bytes, first_byte_time;
+        double amounts[_HISTORY_AMOUNT_MAX];
+        Known known[_KNOWN_MAX];
+} Walk;
+
+/* Those in which nothing is known to have been wrong, and in which it had something to do. */
+static int step_collect(const HistoryStep *s, void *userdata) {
+        Walk *w = userdata;
+        uint64_t length = history_level_nsec(w->level);
+        Metrics m;
+
+        w->first = MIN(w->first, s->index * length);
+        if ((s->index + 1) * length > w->end || s->covered == 0 || s->violated)
+                return 0;
+        history_step_get_metrics(s, 1, &m);
+        if (m.requests.server.first_byte.count == ABSENT || m.requests.server.first_byte.count < REQUESTS_MIN)
+                return 0;
+        assert(w->n < HISTORY_FINE_STEPS + HISTORY_COARSE_STEPS + 1);
+        w->steps[w->n++] = (Step) {
+                .level = w->level,
+                .index = s->index,
+                .timestamp = s->timestamp,
+                .covered = s->covered,
+                .first_byte = m.requests.server.first_byte.mean,
+                .rate = m.requests.server.rate,
+        };
+        return 0;
+}
+
+static int step_sum(const HistoryStep *s, void *userdata) {
+        Walk *w = userdata;
+        Metrics m;
+        size_t i;
+
+        for (i = 0; i < w->n; i++)
+                if (w->steps[i].chosen && w->steps[i].level == w->level && w->steps[i].index == s->index)
+                        break;
+        if (i == w->n)
+                return 0;
+
+        history_step_get_metrics(s, 1, &m);
+        w->covered += s->covered;
+        w->count += m.requests.server.count;
+        w->bytes_in += m.requests.server.bytes_in == ABSENT ? NAN : m.requests.server.bytes_in;
+        w->bytes_out += m.requests.server.bytes_out == ABSENT ? NAN : m.requests.server.bytes_out;
+        w->first_bytes += m.requests.server.first_byte.count;
+        w->first_byte_time += (double) m.requests.server.first_byte.count * m.requests.server.first_byte.mean;
+        for (size_t k = 0; k < _HISTORY_AMOUNT_MAX; k++)
+                w->amounts[k] += s->amounts[k];
+        for (KnownKind k = 0; k < _KNOWN_MAX; k++)
+                if (s->amounts[known_table[k]] > 0) {
+                        w->known[k].covered += s->covered;
+                        w->known[k].count += m.requests.server.count;
+                }
+        return 0;
+}
+
+static int step_compare(const void *a, const void *b) {
+        const Step *x = a, *y = b;
+
+        return x->first_byte < y->first_byte ? -1 : x->first_byte > y->first_byte;
+}
+
+/* Those in which it answered soonest, until they are that part of the time. Returns their time to the first byte, and how many they are. */
+static double steps_find(const Step *steps, size_t n, double part, size_t *ret) {
+        double all = 0, some = 0;
+        size_t i = 0;
+
+        for (size_t k = 0; k < n; k++)
+                all += steps[k].covered;
+        while (i < n && (some < part * all || i < STEPS_MIN))
+                some += steps[i++].covered;
+        *ret = i;
+        return steps[i - 1].first_byte;
+}
+
+static double per_second(const Walk *w, HistoryAmount amount, HistoryAmount covered) {
+        return w->amounts[covered] > 0 ? w->amounts[amount] / w->amounts[covered] * NSEC_PER_SEC : NAN;
+}
+
+/* As much for each request as in the steps of which it is known: they may have had more to do than the others, or less. */
+static double for_each_request(const Walk *w, KnownKind kind, double amount) {
+        const Known *known = w->known + kind;
+
+        return amount / w->amounts[known_table[kind]] * (w->count / w->covered) / (known->count / known->covered);
+}
+
+static void figures_fill(const Walk *w, DiagnosisFigures *f) {
+        const double *a = w->amounts;
+
+        diagnosis_figures_set_absent(f);
+        f->covered = w->covered;
+        f->rate = w->count / w->covered * NSEC_PER_SEC;
+        f->first_byte = w->first_byte_time / w->first_bytes;
+        f->receive = a[HISTORY_RECEIVE] / a[HISTORY_PHASED];
+        f->queue = a[HISTORY_QUEUE] / a[HISTORY_PHASED];
+        f->service = a[HISTORY_SERVICE] / a[HISTORY_PHASED];
+        f->answer = a[HISTORY_ANSWER] / a[HISTORY_PHASED];
+        f->bytes_in = w->bytes_in / w->count;
+        f->bytes_out = w->bytes_out / w->count;
+        if (a[HISTORY_ASKED_COVERED] > 0) {
+                f->asked = for_each_request(w, KNOWN_ASKED, a[HISTORY_ASKED]) * NSEC_PER_SEC;
+                f->ask_time = a[HISTORY_ASKED] > 0 ? a[HISTORY_ASKED_TIME] / a[HISTORY_ASKED] : 0;
+        }
+        if (a[HISTORY_QUOTA_PERIODS] > 0)
+                f->throttled = a[HISTORY_QUOTA_THROTTLED] / a[HISTORY_QUOTA_PERIODS];
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES && a[HISTORY_CPU_COVERED] > 0; i++)
+                f->threads[i] = for_each_request(w, KNOWN_CPU, a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING]);
+        if (a[HISTORY_RUN_QUEUES] > 0)
+                f->run_queue_wait = a[HISTORY_RUN_QUEUE_TIME] / a[HISTORY_RUN_QUEUES];
+        f->major_faults = per_second(w, HISTORY_MAJOR_FAULTS, HISTORY_MEMORY_COVERED);
+        f->oom_kills = per_second(w, HISTORY_OOM_KILLS, HISTORY_MEMORY_COVERED);
+}
+
+static int steps_sum(const History *h, Walk *w, size_t n_chosen, Normal *ret) {
+        int r;
+
+        *ret = (Normal) { .since = UINT64_MAX };
+        for (size_t i = 0; i < w->n; i++) {
+                Step *s = w->steps + i;
+
+                s->chosen = i < n_chosen;
+                if (!s->chosen)
+                        continue;
+                ret->since = MIN(ret->since, s->timestamp);
+                ret->until = MAX(ret->until, s->timestamp + history_level_nsec(s->level));
+                ret->covered += s->covered;
+        }
+
+        w->covered = w->count = w->bytes_in = w->bytes_out = w->first_bytes = w->first_byte_time = 0;
+        memset(w->amounts, 0, sizeof(w->amounts));
+        memset(w->known, 0, sizeof(w->known));
+        for (w->level = 0; w->level < _HISTORY_LEVEL_MAX; w->level++) {
+                r = history_foreach(h, w->level, step_sum, w);
+                if (r < 0)
+                        return r;
+        }
+        figures_fill(w, &ret->figures);
+        return 0;
+}
+
+/* Of the n steps that are sorted in w the better part, and what it takes in most of them. */
+static int steps_choose(const History *h, Walk *w, Normal *ret) {
+        double usual;
+        size_t n;
+        int r;
+
+        usual = steps_find(w->steps, w->n, USUAL, &n);
+        (void) steps_find(w->steps, w->n, PART, &n);
+        r = steps_sum(h, w, n, ret);
+        ret->usual = usual;
+        return r;
+}
+
+int normal_read(const History *h, uint64_t before, double rate, Normal *ret) {
+        _cleanup_free_ Step *steps = NULL;
+        Walk w = { .end = before, .first = UINT64_MAX };
+        size_t more = 0;
+        int r;
+
+        assert(h);
+        assert(ret);
+
+        steps = new0(Step, HISTORY_FINE_STEPS + HISTORY_COARSE_STEPS + 1);
+        if (!steps)
+                return -ENOMEM;
+        w.steps = steps;
+
+        r = history_foreach(h, HISTORY_FINE, step_collect, &w);
+        if (r < 0)
+                return r;
+        /* What is longer ago than these is known by five minutes */
+        w.end = MIN(w.end, w.first);
+        w.level = HISTORY_COARSE;
+        r = history_foreach(h, HISTORY_COARSE, step_collect, &w);
+        if (r < 0)
+                return r;
+        if (w.n < STEPS_MIN)
+                return -ENODATA;
+
+        qsort(w.steps, w.n, sizeof(Step), step_compare);
+        r = steps_choose(h, &w, ret);
+        if (r < 0 || rate < DIAGNOSIS_MORE_REQUESTS * ret->figures.rate)
+                return r;
+
+        /* It has more to do than mostly, but not for the first time: with as much it was so */
+        for (size_t i = 0; i < w.n; i++)
+                if (rate < DIAGNOSIS_MORE_REQUESTS * w.steps[i].rate)
+                        w.steps[more++] = w.steps[i];
+        if (more < STEPS_MIN)
+                return 0;
+        w.n = more;
+        return steps_choose(h, &w, ret);
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <sched.h>
+
+#include "contention-window.h"
+#include "util.h"
+#include "window.h"
+
+/* As in window.c. */
+#define TRIES_MAX 16
+
+const char* qos_state_to_string(enum qos_state s) {
+        static const char *const table[QOS_STATES] = {
+                [QOS_STATE_RUNNING]   = "running",
+                [QOS_STATE_RUN_QUEUE] = "runQueue",
+                [QOS_STATE_THROTTLED] = "throttled",
+                [QOS_STATE_LOCK]      = "lock",
+                [QOS_STATE_PARK]      = "park",
+                [QOS_STATE_DISK]      = "disk",
+                [QOS_STATE_SOCKET]    = "socket",
+                [QOS_STATE_POLL]      = "poll",
+                [QOS_STATE_PIPE]      = "pipe",
+                [QOS_STATE_SLEEP]     = "sleep",
+                [QOS_STATE_MEMORY]    = "memory",
+                [QOS_STATE_CHILD]     = "child",
+                [QOS_STATE_OTHER]     = "other",
+        };
+
+        return s < QOS_STATES ? table[s] : NULL;
+}
+
+static uint64_t load(const __u64 *p) {
+        return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+/* A book as it is now. What states have taken depends on the moment that is asked for, see bpf/abi/contention-map.h. */
+typedef struct Live {
+        int64_t threads[QOS_STATES];
+        uint64_t times[QOS_STATES];
+        uint64_t serving[QOS_STATES];
+        uint64_t clock;                         /* the serving clock as it is kept */
+        uint64_t counters[QOS_SHARD_COUNTERS];
+        uint64_t sums[QOS_CONTENTION_SUMS];
+        uint64_t cells[QOS_CONTENTION_CELLS];
+} Live;
+
+/* Reads of a shard until nothing has changed meanwhile: a write takes some nanoseconds. Only a virtual machine's CPU that does not
+ * run may be in the middle of one for longer; after some microseconds others may have ours, and after some seconds there is no
+ * figure rather than a wrong one. */
+#define SHARD_SPINS 1000U
+#define SHARD_TRIES (SHARD_SPINS + 100000U)
+
+static int shard_add(const struct qos_shard *s, Live *live) {
+        struct qos_shard copy;
+
+        for (unsigned try = 0;; try++) {
+                uint32_t writes = __atomic_load_n(&s->writes, __ATOMIC_ACQUIRE);
+
+                for (unsigned i = 0; i < QOS_STATES; i++) {
+                        copy.threads[i] = __atomic_load_n(&s->threads[i], __ATOMIC_RELAXED);
+                        copy.times[i] = __atomic_load_n(&s->times[i], __ATOMIC_RELAXED);
+                        copy.serving[i] = __atomic_load_n(&s->serving[i], __ATOMIC_RELAXED);
+                }
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (writes % 2 == 0 && __atomic_load_n(&s->writes, __ATOMIC_RELAXED) == writes)
+                        break;
+                if (try >= SHARD_TRIES)
+                        return -EAGAIN;
+                if (try >= SHARD_SPINS)
+                        (void) sched_yield();
+        }
+
+        for (unsigned i = 0; i < QOS_STATES; i++) {
+                live->threads[i] += copy.threads[i];
+                live->times[i] += copy.times[i];
+                live->serving[i] += copy.serving[i];
+        }
+        for (unsigned i = 0; i < QOS_SHARD_COUNTERS; i++)
+                live->counters[i] += __atomic_load_n(&s->counters[i], __ATOMIC_RELAXED);
+        return 0;
+}
+
+/* What a reader wants, each with all before it. */
+typedef enum Depth {
+        DEPTH_SHARDS,           /* times, threads, counters */
+        DEPTH_CELLS,            /* sums and cells */
+        DEPTH_SIGNATURE,
+} Depth;
+
+/* Of the words of a book as many as that takes. */
+static size_t depth_get_words(Depth depth) {
+        _Static_assert(offsetof(ContentionCounts, sums) == (2 * QOS_STATES + 1 + QOS_SHARD_COUNTERS) * sizeof(uint64_t), "those of shards come first");
+
+        return depth == DEPTH_SHARDS ? offsetof(ContentionCounts, sums) / sizeof(uint64_t) : CONTENTION_WORDS;
+}
+
+static int book_read_live(const ContentionBook *b, Depth depth, Live *ret) {
+        int r;
+
+        memset(ret, 0, offsetof(Live, sums));
+        for (unsigned i = 0; i < b->map->shards; i++) {
+                r = shard_add(b->shards + i, ret);
+                if (r < 0)
+                        return r;
+        }
+        ret->clock = b->requests ? load(&b->requests->serving) : 0;
+        if (depth < DEPTH_CELLS)
+                return 0;
+        for (unsigned i = 0; i < QOS_CONTENTION_SUMS; i++)
+                ret->sums[i] = __atomic_load_n(&b->map->sums[i], __ATOMIC_RELAXED);
+        for (unsigned i = 0; i < QOS_CONTENTION_CELLS; i++)
+                ret->cells[i] = __atomic_load_n(&b->map->cells[i], __ATOMIC_RELAXED);
+        return 0;
+}
+
+static void counts_add_live(ContentionCounts *counts, const ContentionBook *b, const Live *live, Depth depth, uint64_t now, uint64_t factor) {
+        uint64_t served = serving_at(live->clock, now);
+
+        for (unsigned i = 0; i < QOS_STATES; i++) {
+                counts->times[i] += factor * (live->times[i] + (uint64_t) live->threads[i] * now);
+                counts->serving[i] += factor * (live->serving[i] + (uint64_t) live->threads[i] * served);
+        }
+        if (b->requests)
+                counts->served += factor * (served - b->map->served);
+        for (unsigned i = 0; i < QOS_SHARD_COUNTERS; i++)
+                counts->counters[i] += factor * live->counters[i];
+        if (depth < DEPTH_CELLS)
+                return;
+        for (unsigned i = 0; i < QOS_CONTENTION_SUMS; i++)
+                counts->sums[i] += factor * live->sums[i];
+        for (unsigned i = 0; i < QOS_CONTENTION_CELLS; i++)
+                counts->cells[i] += factor * live->cells[i];
+}
+
+int contention_counts_add(ContentionCounts *counts, const ContentionBook *book, uint64_t now, int times) {
+        Live live;
+        int r;
+
+        assert(counts);
+        assert(book);
+
+        r = book_read_live(book, DEPTH_CELLS, &live);
+        if (r < 0)
+                return r;
+        counts_add_live(counts, book, &live, DEPTH_CELLS, now, (uint64_t) (int64_t) times);
+        return 0;
+}
+
+/* What the serving clock showed at a boundary of the level. */
+static int book_read_served(const ContentionBook *b, unsigned level, uint64_t boundary, uint64_t *ret) {
+        uint64_t word = 0;
+        int r;
+
+        if (b->requests) {
+                r = window_read_clock(b->requests, level, boundary, &word);
+                if (r < 0)
+                        return r;
+        }
+        *ret = serving_at(word, boundary * QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC);
+        return 0;
+}
+
+/* Takes off what there was at a boundary of the level, when the serving clock showed that. -ENOENT: there is no checkpoint for it. */
+static int checkpoint_subtract(const ContentionBook *b, Depth depth, unsigned level, uint64_t boundary, uint64_t served, ContentionCounts *counts) {
+        uint64_t at = boundary * QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
+        const struct qos_contention *c = b->map;
+        size_t size = depth_get_words(depth) * sizeof(uint64_t);
+        ContentionCounts result;
+
+        memcpy(&result, counts, size);
+        for (unsigned i = 0; i < QOS_LEVEL_CHECKPOINTS(level); i++) {
+                const struct qos_contention_checkpoint *p = &c->checkpoints[QOS_LEVEL_FIRST_CHECKPOINT(level) + i];
+                uint64_t first, last;
+
+                last = load(&p->last);
+                first = load(&p->first);
+                if (boundary < first || boundary > last)
+                        continue;
+
+                for (unsigned k = 0; k < QOS_STATES; k++) {
+                        uint64_t threads = (uint64_t) __atomic_load_n(&p->threads[k], __ATOMIC_RELAXED);
+
+                        result.times[k] -= __atomic_load_n(&p->times[k], __ATOMIC_RELAXED) + threads * at;
+                        result.serving[k] -= __atomic_load_n(&p->serving[k], __ATOMIC_RELAXED) + threads * served;
+                }
+                if (b->requests)
+                        result.served -= served - c->served;
+                for (unsigned k = 0; k < QOS_SHARD_COUNTERS; k++)
+                        result.counters[k] -= __atomic_load_n(&p->counters[k], __ATOMIC_RELAXED);
+                for (unsigned k = 0; k < QOS_CONTENTION_SUMS && depth >= DEPTH_CELLS; k++)
+                        result.sums[k] -= __atomic_load_n(&p->sums[k], __ATOMIC_RELAXED);
+                for (unsigned k = 0; k < QOS_CONTENTION_CELLS && depth >= DEPTH_CELLS; k++)
+                        result.cells[k] = (uint32_t) ((uint32_t) result.cells[k] - __atomic_load_n(&p->cells[k], __ATOMIC_RELAXED));
+
+                __atomic_thread_fence(__ATOMIC_ACQUIRE);
+                if (load(&p->last) != last || load(&p->first) != first)
+                        return -ENOENT;
+                memcpy(counts, &result, size);
+                return 0;
+        }
+        return -ENOENT;
+}
+
+static void counts_add(ContentionCounts *counts, const ContentionCounts *other, Depth depth, uint64_t factor) {
+        uint64_t *to = (uint64_t*) counts;
+        const uint64_t *from = (const uint64_t*) other;
+
+        for (size_t i = 0; i < depth_get_words(depth); i++)
+                to[i] += factor * from[i];
+}
+
+static void peaks_read(const struct qos_contention *c, unsigned level, uint64_t first, uint64_t last, uint64_t *ret) {
+        for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
+                for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
+                        unsigned i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
+                        uint64_t word = load(&c->peaks[d].ring[i]);
+
+                        if (word >> QOS_MAXIMUM_BITS == (subwindow & (UINT64_MAX >> QOS_MAXIMUM_BITS)))
+                                ret[d] = MAX(ret[d], word & QOS_MAXIMUM_MASK);
+                }
+}
+
+static int book_read(const ContentionBook *b, Depth depth, unsigned level, uint64_t boundary, uint64_t now, ContentionReading *ret, Live *live) {
+        uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
+
+        for (unsigned try = 0; try < TRIES_MAX; try++) {
+                /* Before the words: an event in between can then only be in both */
+                bool quiet = load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary && __atomic_load_n(&b->map->rolling, __ATOMIC_ACQUIRE) == 0;
+                /* Nothing of it is in the window, but for the threads */
+                bool only_threads = quiet && depth < DEPTH_SIGNATURE && boundary * step > b->since, whole = boundary * step <= b->since;
+                uint64_t served = 0, served_now;
+                ContentionCounts counts;
+                int r;
+
+                r = book_read_live(b, only_threads ? DEPTH_SHARDS : depth, live);
+                if (r < 0)
+                        return r;
+                if (!only_threads) {
+                        memset(&counts, 0, depth_get_words(depth) * sizeof(uint64_t));
+                        counts_add_live(&counts, b, live, depth, now, 1);
+                }
+                if (!whole && book_read_served(b, level, boundary, &served) < 0)
+                        continue;
+                if (!only_threads && (whole || checkpoint_subtract(b, depth, level, boundary, served, &counts) >= 0)) {
+                        counts_add(&ret->counts, &counts, depth, 1);
+                        ret->n_serving += (int64_t) counts.served > 0;
+                        peaks_read(b->map, level, MAX(boundary, b->since / step), now / step, ret->maxima);
+                        return 0;
+                }
+                if (quiet && load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
+                        /* The newest event is older than the window: all are where they were */
+                        served_now = serving_at(live->clock, now);
+                        for (unsigned i = 0; i < QOS_STATES; i++) {
+                                ret->counts.times[i] += (uint64_t) live->threads[i] * (now - boundary * step);
+                                ret->counts.serving[i] += (uint64_t) live->threads[i] * (served_now - served);
+                        }
+                        ret->counts.served += served_now - served;
+                        ret->n_serving += (int64_t) (served_now - served) > 0;
+                        return 0;
+                }
+        }
+        return -EAGAIN;
+}
+
+/* Two CPUs are not read at the same moment: a thread that went from one to the other may be missing in a state for as long as
+ * that takes. And what turns out to have been throttled may have been booked as run queue before the window. What is missing in a
+ * state is too much in another: that with most has it. */
+static void states_settle(uint64_t *times) {
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
+                unsigned most = QOS_STATE_RUNNING;
+
+                if ((int64_t) times[i] >= 0)
+                        continue;
+                for (unsigned k = QOS_STATE_RUNNING; k < QOS_STATES; k++)
+                        if ((int64_t) times[k] > (int64_t) times[most])
+                                most = k;
+                if ((int64_t) (times[most] + times[i]) >= 0)
+                        times[most] += times[i];
+                times[i] = 0;
+        }
+}
+
+static void reading_settle(ContentionReading *r) {
+        uint64_t longest = r->covered * MAX(r->n_serving, 1U);
+
+        states_settle(r->counts.times);
+        states_settle(r->counts.serving);
+        /* The clock was read a moment after the time, perhaps */
+        r->counts.served = (int64_t) r->counts.served < 0 ? 0 : MIN(r->counts.served, longest);
+        for (unsigned i = 0; i < QOS_CONTENTION_CELLS; i++)
+                if ((int64_t) r->counts.cells[i] < 0)
+                        r->counts.cells[i] = 0;
+}
+
+static int depth_read(const ContentionBooks *books, uint64_t now, uint64_t window, Depth depth, ContentionReading *ret) {
+        bool total = window == WINDOW_TOTAL;
+        unsigned level = total ? 0 : window_level(window);
+        uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC, boundary;
+        int64_t threads[QOS_STATES] = {};
+        Live live;
+        int r;
+
+        assert(books);
+        assert(ret);
+        assert(window_is_valid(window));
+
+        boundary = total ? 0 : window_boundary(now / step, window / step);
+        if (boundary * step <= books->since)
+                total = true;
+
+        *ret = (ContentionReading) {
+                .boundary = total ? books->since : boundary * step,
+                .signature = UINT64_C(0xcbf29ce484222325),
+        };
+        ret->covered = now - MIN(now, ret->boundary);
+
+        for (size_t i = 0; i < books->n; i++) {
+                if (total) {
+                        r = book_read_live(books->books + i, depth, &live);
+                        if (r < 0)
+                                return r;
+                        counts_add_live(&ret->counts, books->books + i, &live, depth, now, 1);
+                        if (books->books[i].requests && (int64_t) (serving_at(live.clock, now) - books->books[i].map->served) > 0)
+                                ret->n_serving++;
+                        if (window == WINDOW_TOTAL)
+                                for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
+                                        ret->maxima[d] = MAX(ret->maxima[d], load(&books->books[i].map->peaks[d].total));
+                        else
+                                peaks_read(books->books[i].map, level, MAX(books->since, books->books[i].since) / step, now / step, ret->maxima);
+                } else {
+                        r = book_read(books->books + i, depth, level, boundary, now, ret, &live);
+                        if (r < 0)
+                                return r;
+                }
+                for (unsigned k = 0; k < QOS_STATES; k++)
+                        threads[k] += live.threads[k];
+                if (depth >= DEPTH_SIGNATURE)
+                        ret->signature = hash_words(ret->signature, (const uint64_t*) &live, sizeof(live) / sizeof(uint64_t)); /* what does not change by itself */
+        }
+        if (total && books->before)
+                counts_add(&ret->counts, books->before, depth, UINT64_MAX); /* -1 */
+
+        for (unsigned k = 0; k < QOS_STATES; k++)
+                ret->threads[k] = (uint64_t) MAX(threads[k], INT64_C(0));
+        reading_settle(ret);
+        return 0;
+}
+
+int contention_read(const ContentionBooks *books, uint64_t now, uint64_t window, ContentionReading *ret) {
+        return depth_read(books, now, window, DEPTH_SIGNATURE, ret);
+}
+
+int contention_read_some(const ContentionBooks *books, uint64_t now, uint64_t window, bool cells, ContentionReading *ret) {
+        return depth_read(books, now, window, cells ? DEPTH_CELLS : DEPTH_SHARDS, ret);
+}
+
+void contention_get_distribution(const ContentionReading *reading, enum qos_contention_distribution d, unsigned minimum_samples,
+                                 Distribution *ret) {
+        WindowBins bins = {
+                .schema = GRID_COARSE_SCHEMA,
+                .sum = reading->counts.sums[d],
+                .max = reading->maxima[d],
+        };
+
+        memcpy(bins.count, reading->counts.cells + d * GRID_COARSE_BINS, GRID_COARSE_BINS * sizeof(uint64_t));
+        window_bins_get_distribution(&bins, minimum_samples, ret);
+}
+
+void contention_add_block(const ContentionReading *reading, unsigned row, BlockCounts *counts) {
+        const uint64_t *cells = reading->counts.cells + QOS_BLOCK_FIRST_CELL + row * QOS_BLOCK_CELLS;
+        const uint64_t *sums = reading->counts.sums + QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS;
+
+        assert(row < QOS_BLOCK_ROWS);
+
+        for (unsigned i = 0; i < QOS_BLOCK_CELLS; i++) {
+                counts->operations[i] += cells[i];
+                counts->bytes[i] += sums[QOS_BLOCK_BYTES + i];
+        }
+        counts->queue_time += sums[QOS_BLOCK_QUEUE_NSEC];
+        counts->device_time += sums[QOS_BLOCK_DEVICE_NSEC];
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "qosctl.h"
+#include "terminal.h"
+#include "unit-names.h"
+#include "value.h"
+
+/* Connects for something that may need a password. */
+static int connect_to_change(Client **ret) {
+        int r;
+
+        r = client_connect(ret);
+        if (r < 0)
+                return r;
+
+        polkit_agent_open();
+        /* People take their time to find a password. */
+        (void) sd_varlink_set_relative_timeout((*ret)->link, UINT64_MAX);
+        return 0;
+}
+
+static int attach_unit(Client *c, const char *unit) {
+        _cleanup_replies_ Replies replies = REPLIES_INIT;
+        const char *degraded;
+        int r;
+
+        r = client_callbo(c, QOS_METHOD("Attach"), &replies,
+                          SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                          SD_JSON_BUILD_PAIR_CONDITION(!!arg_probes, "probes", SD_JSON_BUILD_STRV(arg_probes)),
+                          SD_JSON_BUILD_PAIR_CONDITION(!!arg_excludes, "exclude", SD_JSON_BUILD_STRV(arg_excludes)),
+                          SD_JSON_BUILD_PAIR_CONDITION(arg_for > 0, "duration", SD_JSON_BUILD_UNSIGNED(arg_for)),
+                          SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
+        if (r != 0)
+                return client_fail(r, &replies, "attach '%s'", unit);
+
+        degraded = value_string(replies.items[0], "degraded");
+        if (degraded)
+                (void) complain(0, "%s is attached, but not all can be measured: %s.",
+                            value_string(replies.items[0], "unit") ?: unit, degraded);
+
+        return json_print(replies.items[0]);
+}
+
+int verb_attach(int argc, char **argv) {
+        _cleanup_client_ Client *c = NULL;
+        _cleanup_names_ Names names = NAMES_INIT;
+        int r, status;
+
+        status = names_expand_loaded(argc, argv, &names);
+        if (status < 0 || status == STATUS_USAGE)
+                return status;
+
+        r = connect_to_change(&c);
+        if (r < 0)
+                return r;
+
+        for (size_t i = 0; i < names.n; i++)
+                status = status_combine(status, attach_unit(c, names.items[i]));
+
+        return status;
+}
+
+static int detach_unit(Client *c, const char *unit) {
+        _cleanup_replies_ Replies replies = REPLIES_INIT;
+        int r;
+
+        r = client_callbo(c, QOS_METHOD("Detach"), &replies,
+                          SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                          SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
+        if (r != 0) {
+                r = client_fail(r, &replies, "detach '%s'", unit);
+                /* Only what looks at a unit tells "not attached" from other failures. */
+                return r == STATUS_NOT_ATTACHED ? STATUS_FAILED : r;
+        }
+
+        return json_print(replies.items[0]);
+}
+
+/* Units that only others' leases keep attached are none of our business. */
+static bool has_administrator_hold(sd_json_variant *item) {
+        sd_json_variant *holds = value_find(item, "holds");
+
+        for (size_t i = 0; holds && i < sd_json_variant_elements(holds); i++)
+                if (streq_ptr(value_string(sd_json_variant_by_index(holds, i), "type"), "administrator"))
+                        return true;
+
+        return false;
+}
+
+int verb_detach(int argc, char **argv) {
+        _cleanup_replies_ Replies replies = REPLIES_INIT;
+        _cleanup_client_ Client *c = NULL;
+        _cleanup_names_ Names names = NAMES_INIT;
+        int r, status;
+
+        if (arg_all != (argc == 0)) {
+                (void) complain(-EINVAL, arg_all ? "Expected either units to detach or --all, not both." :
+                                                          "Expected the units to detach, or --all.");
+                return STATUS_USAGE;
+        }
+
+        r = connect_to_change(&c);
+        if (r < 0)
+                return r;
+
+        status = names_expand_attached(c, argc, argv, &names);
+        if (status < 0)
+                return status;
+        if (status == STATUS_NOT_ATTACHED)
+                status = STATUS_FAILED;
+
+        for (size_t i = 0; i < names.n; i++)
+                status = status_combine(status, detach_unit(c, names.items[i]));
+
+        if (arg_all) {
+                r = client_call_more(c, QOS_METHOD("List"), 0, NULL, &replies);
+                if (r != 0)
+                        return client_fail(r, &replies, "list units");
+                for (size_t i = 0; i < replies.n; i++) {
+                        const char *unit = value_string(replies.items[i], "unit");
+
+                        if (unit && has_administrator_hold(replies.items[i]))
+                                status = status_combine(status, detach_unit(c, unit));
+                }
+        }
+
+        return status;
+}

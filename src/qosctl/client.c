@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "client.h"
+#include "qosctl.h"
+#include "snapshot.h"
+#include "terminal.h"
+#include "value.h"
+
+#define ADDRESS "/run/qosd/org.qosd.QoS"
+
+/* Far more than there can be units or metrics; only a broken or hostile other side gets here. */
+#define REPLIES_MAX 65536U
+
+static const char* address(void) {
+        return secure_getenv("QOSD_ADDRESS") ?: ADDRESS;
+}
+
+/* In a new child: it goes with us, and "top" blocks signals that it must hear. */
+static void child_prepare(void) {
+        sigset_t none;
+
+        (void) sigemptyset(&none);
+        (void) sigprocmask(SIG_SETMASK, &none, NULL);
+        (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
+}
+
+/* Splits "[user@]host[:port]" as systemctl takes it; the host may be an IPv6 address in brackets. */
+static int split_host(const char *s, char **ret_host, char **ret_port) {
+        _cleanup_free_ char *host = NULL, *port = NULL;
+        const char *colon, *open, *close;
+
+        open = strchr(s, '[');
+        close = open ? strchr(open, ']') : NULL;
+        colon = close ? (close[1] == ':' ? close + 1 : NULL) : strchr(s, ':');
+        /* More than one colon and no brackets: an IPv6 address without a port. */
+        if (!close && colon && strchr(colon + 1, ':'))
+                colon = NULL;
+
+        if (colon) {
+                port = strdup(colon + 1);
+                host = strndup(s, (size_t) (colon - s));
+        } else
+                host = strdup(s);
+        if (!host || (colon && !port))
+                return -ENOMEM;
+
+        if (close) {
+                size_t a = (size_t) (open - s), b = (size_t) (close - s);
+
+                memmove(host + b, host + b + 1, strlen(host + b + 1) + 1);
+                memmove(host + a, host + a + 1, strlen(host + a + 1) + 1);
+        }
+
+        *ret_host = TAKE_PTR(host);
+        *ret_port = TAKE_PTR(port);
+        return 0;
+}
+
+/* ssh's own forwarding to a Unix socket, so that nothing but sshd and qosd is needed on the other host. */
+static int connect_ssh(Client *c) {
+        _cleanup_free_ char *host = NULL, *port = NULL;
+        const char *ssh = secure_getenv("SYSTEMD_SSH") ?: "ssh";
+        _cleanup_close_ int ours = -EBADF, theirs = -EBADF;
+        const char *argv[10];
+        size_t n = 0;
+        int r, fds[2];
+
+        r = split_host(arg_host, &host, &port);
+        if (r < 0)
+                return r;
+
+        argv[n++] = ssh;
+        argv[n++] = "-xT";
+        if (port) {
+                argv[n++] = "-p";
+                argv[n++] = port;
+        }
+        argv[n++] = "-W";
+        argv[n++] = address();
+        argv[n++] = "--";
+        argv[n++] = host;
+        argv[n++] = NULL;
+        assert(n <= ELEMENTSOF(argv));
+
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
+                return -errno;
+        ours = fds[0];
+        theirs = fds[1];
+
+        c->ssh = fork();
+        if (c->ssh < 0) {
+                c->ssh = 0;
+                return -errno;
+        }
+        if (c->ssh == 0) {
+                child_prepare();
+                if (dup2(theirs, STDIN_FILENO) < 0 || dup2(theirs, STDOUT_FILENO) < 0)
+                        _exit(EXIT_FAILURE);
+                (void) execvp(ssh, (char**) argv);
+                (void) fprintf(stderr, "Failed to run '%s': %m\n", ssh);
+                _exit(EXIT_FAILURE);
+        }
+
+        r = sd_varlink_connect_fd(&c->link, ours);
+        if (r >= 0)
+                (void) TAKE_FD(ours);
+        return r;
+}
+
+/* How long qosd may take to accept the connection when others connect all the time. */
+#define CONNECT_SEC 1
+
+/* Not sd_varlink_connect_address() itself, which does not wait while the listen queue is full, and cannot be used then */
+static int connect_local(sd_varlink **ret) {
+        const struct timeval limit = { .tv_sec = CONNECT_SEC };
+        struct sockaddr_un sa = { .sun_family = AF_UNIX };
+        const char *path = address();
+        _cleanup_close_ int fd = -EBADF;
+        int r;
+
+        if (*path != '/' || strlen(path) >= sizeof(sa.sun_path))
+                return sd_varlink_connect_address(ret, path);
+
+        strcpy(sa.sun_path, path);
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+                return -errno;
+        if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
+                return -errno;
+        while (connect(fd, (const struct sockaddr*) &sa, sizeof(sa)) < 0)
+                if (errno != EINTR)
+                        return errno == EAGAIN ? -ETIMEDOUT : -errno;
+
+        r = sd_varlink_connect_fd(ret, fd);
+        if (r >= 0)
+                (void) TAKE_FD(fd);
+        return r;
+}
+
+int client_connect_quiet(Client **ret) {
+        _cleanup_client_ Client *c = NULL;
+        int r;
+
+        c = new0(Client, 1);
+        if (!c)
+                return -ENOMEM;
+
+        r = arg_host ? connect_ssh(c) : connect_local(&c->link);
+        if (r < 0)
+                return r;
+
+        (void) sd_varlink_set_description(c->link, "qosd");
+        *ret = TAKE_PTR(c);
+        return 0;
+}
+
+int client_connect(Client **ret) {
+        int r;
+
+        r = client_connect_quiet(ret);
+        if (r >= 0)
+                return 0;
+        if (arg_host)
+                return complain(r, "Failed to run ssh to '%s': %m", arg_host);
+        return complain(r, "Failed to connect to qosd (%s): %m.%s", address(),
+                               r == -ENOENT || r == -ECONNREFUSED ? " Is qosd.service running?" : "");
+}
+
+Client* client_free(Client *c) {
+        if (!c)
+                return NULL;
+
+        (void) sd_varlink_close_unref(c->link);
+        if (c->ssh > 0) {
+                (void) kill(c->ssh, SIGTERM);
+                while (waitpid(c->ssh, NULL, 0) < 0 && errno == EINTR)
+                        ;
+        }
+        free(c);
+        return NULL;
+}
+
+void replies_done(Replies *r) {
+        for (size_t i = 0; i < r->n; i++)
+                (void) sd_json_variant_unref(r->items[i]);
+        free(r->items);
+        free(r->error);
+        (void) sd_json_variant_unref(r->parameters);
+        *r = REPLIES_INIT;
+}
+
+int replies_add(Replies *r, sd_json_variant *parameters, const char *error) {
+        sd_json_variant **items;
+
+        if (error) {
+                r->error = strdup(error);
+                r->parameters = sd_json_variant_ref(parameters);
+                return r->error ? 0 : -ENOMEM;
+        }
+
+        if (r->n >= REPLIES_MAX)
+                return -E2BIG;
+        items = reallocarray(r->items, r->n + 1, sizeof(sd_json_variant*));
+        if (!items)
+                return -ENOMEM;
+        r->items = items;
+        r->items[r->n++] = sd_json_variant_ref(parameters);
+        return 0;
+}
+
+typedef struct Collection {
+        Replies *replies;
+        bool done;
+        int error;
+} Collection;
+
+static int on_reply(sd_varlink *link, sd_json_variant *parameters, const char *error_id,
+                    sd_varlink_reply_flags_t flags, void *userdata) {
+
+        Collection *c = ASSERT_PTR(userdata);
+
+        c->error = replies_add(c->replies, parameters, error_id);
+        c->done = c->error < 0 || !(flags & SD_VARLINK_REPLY_CONTINUES);
+        return 0;
+}
+
+static int client_call_internal(Client *c, const char *method, int r, sd_json_variant *parameters, bool more,
+                                Replies *ret) {
+
+        _cleanup_json_ sd_json_variant *v = parameters;
+        Collection collection = { .replies = ret };
+
+        *ret = REPLIES_INIT;
+        if (r < 0)
+                return r;
+
+        (void) sd_varlink_set_userdata(c->link, &collection);
+        r = sd_varlink_bind_reply(c->link, on_reply);
+        if (r < 0)
+                return r;
+
+        r = more ? sd_varlink_observe(c->link, method, v) : sd_varlink_invoke(c->link, method, v);
+        if (r < 0)
+                return r;
+
+        while (!collection.done) {
+                r = sd_varlink_process(c->link);
+                if (r < 0)
+                        return r;
+                if (r > 0)
+                        continue;
+                r = sd_varlink_wait(c->link, UINT64_MAX);
+                if (r < 0)
+                        return r;
+        }
+
+        if (collection.error < 0)
+                return collection.error;
+        /* These two are the library's own words for a connection that ended, or took too long. */
+        if (streq_ptr(ret->error, SD_VARLINK_ERROR_DISCONNECTED))
+                return -ECONNRESET;
+        if (streq_ptr(ret->error, SD_VARLINK_ERROR_TIMEOUT))
+                return -ETIMEDOUT;
+        return !!ret->error;
+}
+
+int client_call(Client *c, const char *method, int r, sd_json_variant *parameters, Replies *ret) {
+        r = client_call_internal(c, method, r, parameters, false, ret);
+        return r == 0 && ret->n != 1 ? -EBADMSG : r;
+}
+
+int client_call_more(Client *c, const char *method, int r, sd_json_variant *parameters, Replies *ret) {
+        r = client_call_internal(c, method, r, parameters, true, ret);
+        if (r > 0 && streq(ret->error, QOS_METHOD("NothingToList"))) {
+                replies_done(ret);
+                return 0;
+        }
+        return r;
+}
+
+uint64_t client_get_minimum_samples(Client *c) {
+        if (c->minimum_samples == 0) {
+                _cleanup_replies_ Replies replies = REPLIES_INIT;
+                int r;
+
+                r = client_call(c, QOS_METHOD("GetStatus"), 0, NULL, &replies);
+                /* What was asked for without a word is to be shown all the same */
+                if (r != 0 || !value_unsigned(replies.items[0], "minimumSamples", &c->minimum_samples))
+                        c->minimum_samples = SAMPLES_MIN;
+        }
+        return c->minimum_samples;
+}
+
+char* client_error_message(int r, const char *error, sd_json_variant *parameters) {
+        char *s = NULL;
+        const char *message, *field;
+
+        if (r < 0) {
+                if ((r == -ECONNRESET || r == -EPIPE) && arg_host)
+                        s = strdup("the connection ended; see whether ssh reaches the host and qosd.service runs there");
+                else if (r == -ECONNRESET || r == -EPIPE)
+                        s = strdup("qosd closed the connection");
+                else if (r == -ETIMEDOUT || r == -ETIME)
+                        s = strdup("qosd did not answer in time");
+                else if (r == -EUCLEAN)
+                        s = strdup("not valid UTF-8, as all names are");
+                else if (r == -EBADMSG)
+                        s = strdup("qosd gave an answer that makes no sense");
+                else
+                        s = strdup(strerror(-r));
+                return s;
+        }
+
+        message = value_string(parameters, "message");
+        if (message)
+                return strdup(message);
+
+        if (streq(error, SD_VARLINK_ERROR_PERMISSION_DENIED))
+                return strdup("access denied");
+        if (streq(error, SD_VARLINK_ERROR_INTERACTIVE_AUTHENTICATION_REQUIRED))
+                return strdup("interactive authentication required");
+        if (streq(error, SD_VARLINK_ERROR_INVALID_PARAMETER)) {
+                field = value_string(parameters, "parameter");
+                if (streq_ptr(field, "window") && arg_window_text)
+                        return asprintf(&s, "invalid window '%s', expected " WINDOW_EXPECTED, arg_window_text) < 0 ? NULL : s;
+                if (streq_ptr(field, "interval") && arg_interval_text)
+                        return asprintf(&s, "invalid interval '%s', expected at least IntervalMinSec= of qosd.conf (default: 100ms) and at most 1d",
+                                        arg_interval_text) < 0 ? NULL : s;
+                if (streq_ptr(field, "since"))
+                        return strdup("invalid time, expected one that has passed (on the host of qosd)");
+                if (asprintf(&s, "qosd refuses the value of '%s'", field ?: "?") < 0)
+                        return NULL;
+                return s;
+        }
+        if (streq(error, SD_VARLINK_ERROR_METHOD_NOT_FOUND) || streq(error, SD_VARLINK_ERROR_METHOD_NOT_IMPLEMENTED) ||
+            streq(error, SD_VARLINK_ERROR_INTERFACE_NOT_FOUND))
+                return strdup("this qosd does not know how to");
+
+        return strdup(error);
+}
+
+int client_fail(int r, const Replies *replies, const char *format, ...) {
+        _cleanup_free_ char *what = NULL, *why = NULL;
+        va_list ap;
+        int k;
+
+        va_start(ap, format);
+        k = vasprintf(&what, format, ap);
+        va_end(ap);
+        if (k < 0) {
+                what = NULL;
+                return complain_oom();
+        }
+
+        why = client_error_message(r, replies->error, replies->parameters);
+        if (!why)
+                return complain_oom();
+        k = strlen(why);
+        while (k > 0 && why[k - 1] == '.')
+                why[--k] = 0;
+
+        (void) complain(r < 0 ? r : -EIO, "Failed to %s: %s.", what, why);
+
+        if (r < 0)
+                return STATUS_FAILED;
+        if (streq(replies->error, QOS_METHOD("NoSuchUnit")))
+                return STATUS_NO_SUCH_UNIT;
+        if (streq(replies->error, QOS_METHOD("NotAttached")))
+                return STATUS_NOT_ATTACHED;
+        if (streq(replies->error, QOS_METHOD("NoSuchProbe")) || streq(replies->error, QOS_METHOD("InvalidExclude")) ||
+            (streq(replies->error, SD_VARLINK_ERROR_INVALID_PARAMETER) &&
+             (streq_ptr(value_string(replies->parameters, "parameter"), "window") ||
+              streq_ptr(value_string(replies->parameters, "parameter"), "interval"))))
+                return STATUS_USAGE;
+        return STATUS_FAILED;
+}
+
+/* ---- the password prompt --------------------------------------------------------------------------------------- */
+
+static pid_t agent_pid;
+
+void polkit_agent_open(void) {
+        int fds[2];
+        char number[16];
+
+        /* Nobody to ask, nothing to ask for, or nobody listening: the other host's polkit cannot see this terminal. */
+        if (agent_pid > 0 || !arg_ask_password || arg_host || geteuid() == 0 || isatty(STDIN_FILENO) <= 0)
+                return;
+
+        if (pipe2(fds, 0) < 0)
+                return;
+        (void) fcntl(fds[0], F_SETFD, FD_CLOEXEC);
+        (void) snprintf(number, sizeof(number), "%d", fds[1]);
+
+        agent_pid = fork();
+        if (agent_pid < 0)
+                agent_pid = 0;
+        else if (agent_pid == 0) {
+                _cleanup_close_ int tty = -EBADF;
+
+                child_prepare();
+                /* Its prompt is for the terminal, whatever became of our own output. */
+                tty = open("/dev/tty", O_WRONLY | O_CLOEXEC);
+                if (tty >= 0) {
+                        (void) dup2(tty, STDOUT_FILENO);
+                        (void) dup2(tty, STDERR_FILENO);
+                }
+                (void) execlp("pkttyagent", "pkttyagent", "--notify-fd", number, "--fallback", NULL);
+                _exit(EXIT_FAILURE);
+        }
+        (void) close(fds[1]);
+
+        /* It closes its end when polkit knows it, or when it is gone. */
+        if (agent_pid > 0) {
+                char byte;
+
+                while (read(fds[0], &byte, 1) < 0 && errno == EINTR)
+                        ;
+        }
+        (void) close(fds[0]);
+}
+
+void polkit_agent_close(void) {
+        if (agent_pid <= 0)
+                return;
+
+        /* It may have been stopped while it waited for the terminal. */
+        (void) kill(agent_pid, SIGTERM);
+        (void) kill(agent_pid, SIGCONT);
+        while (waitpid(agent_pid, NULL, 0) < 0 && errno == EINTR)
+                ;
+        agent_pid = 0;
+}

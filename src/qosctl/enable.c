@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Attaching across boots: a drop-in with [X-QoS]. */
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <systemd/sd-bus.h>
+
+#include "client.h"
+#include "exclude.h"
+#include "probe-name.h"
+#include "qosctl.h"
+#include "terminal.h"
+#include "unit-name.h"
+#include "value.h"
+
+#define SYSTEM_DIRECTORY "/etc/systemd/system"
+#define FILE_NAME "50-qos.conf"
+
+#define PID1_NAME "org.freedesktop.systemd1"
+#define PID1_PATH "/org/freedesktop/systemd1"
+
+/* How long qosd may take to see what has changed: it reads some hundred files. */
+#define NOW_USEC (10 * USEC_PER_SEC)
+
+/* Whether qosd can be started before it: it is not among what every service waits for, and qosd too. */
+static bool unit_starts_late(sd_bus *bus, const char *path, const char *unit) {
+        static const char *const early[] = { "basic.target", "sysinit.target", "sockets.target", "qosd.service" };
+        _cleanup_(strv_freep) char **before = NULL;
+        int defaults = 0;
+
+        if (!endswith(unit, ".service") || streq(unit, "dbus.service") || streq(unit, "dbus-broker.service") || streq(unit, "qosd.service") ||
+            sd_bus_get_property_trivial(bus, PID1_NAME, path, PID1_NAME ".Unit", "DefaultDependencies", NULL, 'b', &defaults) < 0 || !defaults ||
+            sd_bus_get_property_strv(bus, PID1_NAME, path, PID1_NAME ".Unit", "Before", NULL, &before) < 0)
+                return false;
+        for (char **i = before; i && *i; i++)
+                for (size_t k = 0; k < ELEMENTSOF(early); k++)
+                        if (streq(*i, early[k]))
+                                return false;
+        return true;
+}
+
+/* What qosd would only complain about in the journal when it reads the file. Returns an exit status. */
+static int check_request(int argc, char **argv, ProbeMask *ret_probes, ExcludeList *ret_excludes) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        int r;
+
+        r = probe_mask_parse(arg_probes, ret_probes, &e);
+        if (r >= 0)
+                r = exclude_list_parse(arg_excludes, ret_excludes, &e);
+        if (r == -ENOMEM)
+                return complain_oom();
+        if (r < 0) {
+                (void) complain(r, "Failed to enable: %s.", e.message);
+                return STATUS_USAGE;
+        }
+
+        for (int i = 0; i < argc; i++) {
+                _cleanup_free_ char *unit = NULL;
+                bool observed = false;
+
+                /* What is no name at all is told when it is asked for */
+                r = unit_name_mangle(argv[i], &unit);
+                if (r == -ENOMEM)
+                        return complain_oom();
+                for (const char *const *suffix = unit_observed_suffixes; r >= 0 && *suffix && !observed; suffix++)
+                        observed = endswith(unit, *suffix);
+                if (r >= 0 && !observed) {
+                        (void) complain(-EOPNOTSUPP, "'%s' has no processes that could be observed, expected a service, scope, slice or socket.", unit);
+                        return STATUS_USAGE;
+                }
+        }
+        return STATUS_FINE;
+}
+
+/* The unit's own name, of an alias or without its suffix. Returns an exit status. */
+static int find_unit(sd_bus *bus, const char *name, char **ret, bool *ret_late) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        _cleanup_free_ char *mangled = NULL, *state = NULL;
+        const char *path;
+        int r;
+
+        if (*name == '/') {
+                (void) complain(-EINVAL, "A control group has no unit file, expected a unit instead of '%s'.", name);
+                return STATUS_USAGE;
+        }
+        r = unit_name_mangle(name, &mangled);
+        if (r == -ENOMEM)
+                return complain_oom();
+        if (r < 0) {
+                (void) complain(r, "'%s' is no unit's name.", name);
+                return STATUS_USAGE;
+        }
+
+        r = sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "LoadUnit", &error, &reply, "s", mangled);
+        if (r >= 0)
+                r = sd_bus_message_read(reply, "o", &path);
+        if (r >= 0)
+                r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "LoadState", &error, &state);
+        if (r >= 0)
+                r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "Id", &error, ret);
+        if (r < 0)
+                return complain(r, "Failed to ask the service manager for '%s': %s", mangled, error.message ?: strerror(-r));
+        if (!streq(state, "loaded")) {
+                (void) complain(-ENOENT, "There is no unit '%s' (%s).", mangled, state);
+                free(TAKE_PTR(*ret));
+                return STATUS_NO_SUCH_UNIT;
+        }
+        *ret_late = unit_starts_late(bus, path, *ret);
+        return STATUS_FINE;
+}
+
+static int drop_in_path(const char *unit, char **ret_directory, char **ret_path) {
+        if (asprintf(ret_directory, SYSTEM_DIRECTORY "/%s.d", unit) < 0) {
+                *ret_directory = NULL;
+                return complain_oom();
+        }
+        if (asprintf(ret_path, "%s/" FILE_NAME, *ret_directory) < 0) {
+                *ret_path = NULL;
+                return complain_oom();
+        }
+        return 0;
+}
+
+static void write_list(FILE *f, const char *setting, char **list) {
+        if (!list)
+                return;
+        (void) fprintf(f, "%s=", setting);
+        for (char **i = list; *i; i++)
+                (void) fprintf(f, "%s%s", i == list ? "" : " ", *i);
+        (void) fprintf(f, "\n");
+}
+
+/* What was done to which file. */
+static int report(const char *unit, const char *path, const char *what) {
+        _cleanup_json_ sd_json_variant *v = NULL;
+
+        if (arg_json == JSON_OFF) {
+                (void) complain(0, "%s '%s'.", what, path);
+                return 0;
+        }
+        if (sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", unit), SD_JSON_BUILD_PAIR_STRING("file", path)) < 0)
+                return complain_oom();
+        return json_print(v);
+}
+
+static int enable_unit(const char *unit, bool late) {
+        _cleanup_free_ char *directory = NULL, *path = NULL, *temporary = NULL;
+        /* A section that says nothing observes nothing */
+        char *default_probes[] = { (char*) "requests", (char*) "cpu", NULL };
+        _cleanup_fclose_ FILE *f = NULL;
+        int r;
+
+        r = drop_in_path(unit, &directory, &path);
+        if (r < 0)
+                return r;
+        if (asprintf(&temporary, "%s/.#" FILE_NAME, directory) < 0) {
+                temporary = NULL;
+                return complain_oom();
+        }
+
+        if (mkdir(directory, 0755) < 0 && errno != EEXIST)
+                return complain(errno, "Failed to make '%s': %m", directory);
+        f = fopen(temporary, "we");
+        if (!f)
+                return complain(errno, "Failed to write '%s': %m", temporary);
+        (void) fprintf(f, "# Written by \"qosctl enable\", taken away by \"qosctl disable\"\n");
+        /* Observed before it answers its first request after a boot */
+        if (late)
+                (void) fprintf(f, "[Unit]\nAfter=qosd.service\n\n");
+        (void) fprintf(f, "[X-QoS]\n");
+        write_list(f, "Observe", arg_probes ?: default_probes);
+        write_list(f, "Exclude", arg_excludes);
+        if (fchmod(fileno(f), 0644) < 0 || fflush(f) != 0 || rename(temporary, path) < 0) {
+                r = complain(errno, "Failed to write '%s': %m", path);
+                (void) unlink(temporary);
+                return r;
+        }
+        return report(unit, path, "Created");
+}
+
+/* 1: something was taken away. */
+static int disable_unit(const char *unit) {
+        _cleanup_free_ char *directory = NULL, *path = NULL;
+        int r;
+
+        r = drop_in_path(unit, &directory, &path);
+        if (r < 0)
+                return r;
+        if (unlink(path) < 0)
+                return errno == ENOENT ? 0 : complain(errno, "Failed to remove '%s': %m", path);
+        (void) rmdir(directory); /* if nothing else is there */
+        r = report(unit, path, "Removed");
+        return r < 0 ? r : 1;
+}
+
+/* Until the files as they were after a moment (CLOCK_MONOTONIC ns) are in force. */
+static int wait_read(Client *c, uint64_t since) {
+        uint64_t until = now_usec(CLOCK_MONOTONIC) + NOW_USEC;
+
+        for (;;) {
+                _cleanup_replies_ Replies replies = REPLIES_INIT;
+                uint64_t read;
+                int r;
+
+                r = client_call(c, QOS_METHOD("GetStatus"), 0, NULL, &replies);
+                if (r != 0)
+                        return client_fail(r, &replies, "ask whether unit files are in force");
+                if (replies.n > 0 && value_unsigned(replies.items[0], "filesRead", &read) && read >= since)
+                        return STATUS_FINE;
+                if (now_usec(CLOCK_MONOTONIC) > until)
+                        return complain(-ETIMEDOUT, "qosd has not read the unit files after %llu s.", (unsigned long long) (NOW_USEC / USEC_PER_SEC));
+                (void) usleep(20 * USEC_PER_MSEC);
+        }
+}
+
+static bool array_contains(sd_json_variant *array, const char *s) {
+        for (size_t i = 0; array && i < sd_json_variant_elements(array); i++)
+                if (streq_ptr(sd_json_variant_string(sd_json_variant_by_index(array, i)), s))
+                        return true;
+        return false;
+}
+
+/* That the unit's files hold it attached, with what was asked for: a later file may have taken that back, and somebody else may hold it,
+ * with other probes. */
+static int check_attached(Client *c, const char *unit, ProbeMask probes, const ExcludeList *excludes) {
+        _cleanup_replies_ Replies replies = REPLIES_INIT;
+        sd_json_variant *holds, *hold = NULL;
+        const char *name, *missing;
+        int r;
+
+        r = client_call_morebo(c, QOS_METHOD("List"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit));
+        if (r != 0)
+                return client_fail(r, &replies, "observe '%s' ('journalctl -u qosd' may say why)", unit);
+
+        holds = replies.n > 0 ? value_find(replies.items[0], "holds") : NULL;
+        for (size_t i = 0; holds && i < sd_json_variant_elements(holds) && !hold; i++)
+                if (streq_ptr(value_string(sd_json_variant_by_index(holds, i), "type"), "unitFile"))
+                        hold = sd_json_variant_by_index(holds, i);
+        missing = hold ? NULL : "[X-QoS]";
+        for (unsigned i = 0; !missing && (name = probe_mask_name(i)); i++)
+                if (probes & 1U << i && !array_contains(value_find(hold, "probes"), name))
+                        missing = name;
+        for (size_t i = 0; !missing && i < excludes->n; i++)
+                if (!array_contains(value_find(hold, "exclude"), excludes->list[i].text))
+                        missing = excludes->list[i].text;
+        if (!missing)
+                return STATUS_FINE;
+        return complain(-ENOENT, "Failed to observe '%s': '%s' is not in force ('journalctl -u qosd' may say why, or another of its unit files).",
+                        unit, missing);
+}
+
+/* With all that their files say. */
+static int wait_in_force(int argc, char **argv, ProbeMask probes, const ExcludeList *excludes, uint64_t since) {
+        _cleanup_client_ Client *c = NULL;
+        int r, status;
+
+        r = client_connect(&c);
+        if (r < 0)
+                return r;
+        status = wait_read(c, since);
+        for (int i = 0; i < argc && status == STATUS_FINE; i++)
+                status = check_attached(c, argv[i], probes, excludes);
+        return status;
+}
+
+static int change_files(int argc, char **argv, bool enable) {
+        _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        int r, status = STATUS_FINE;
+        ExcludeList excludes = {};
+        ProbeMask probes = 0;
+        bool changed = false;
+        uint64_t since;
+
+        if (arg_host) {
+                (void) complain(-EOPNOTSUPP, "Unit files can only be written on this host, expected no --host=.");
+                return STATUS_USAGE;
+        }
+        if (enable) {
+                r = check_request(argc, argv, &probes, &excludes);
+                if (r != STATUS_FINE)
+                        return r;
+        }
+        r = sd_bus_open_system(&bus);
+        if (r < 0)
+                return complain(r, "Failed to connect to the system bus: %m");
+
+        for (int i = 0; i < argc; i++) {
+                _cleanup_free_ char *unit = NULL;
+                bool late = false;
+
+                r = find_unit(bus, argv[i], &unit, &late);
+                if (r == STATUS_FINE) {
+                        r = enable ? enable_unit(unit, late) : disable_unit(unit);
+                        changed = changed || enable || r != 0; /* also if only telling it has failed */
+                        r = r < 0 ? r : STATUS_FINE;
+                }
+                status = status_combine(status, r);
+        }
+
+        since = now_usec(CLOCK_MONOTONIC) * NSEC_PER_USEC;
+        if (changed) {
+                r = sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "Reload", &error, NULL, NULL);
+                if (r < 0)
+                        return complain(r, "Failed to have the service manager read its files: %s", error.message ?: strerror(-r));
+        }
+        return arg_now && status == STATUS_FINE ? wait_in_force(argc, argv, probes, &excludes, since) : status;
+}
+
+int verb_enable(int argc, char **argv) {
+        return change_files(argc, argv, true);
+}
+
+int verb_disable(int argc, char **argv) {
+        return change_files(argc, argv, false);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* What happens while somebody looks: thresholds that are crossed, or readings at an interval. */
+
+#include <inttypes.h>
+
+#include "client.h"
+#include "format.h"
+#include "qosctl.h"
+#include "snapshot-view.h"
+#include "table.h"
+#include "thresholds.h"
+#include "unit-names.h"
+#include "value.h"
+
+typedef struct Monitoring {
+        uint64_t seq;                   /* of the last event */
+        bool resumes;                   /* what it had shown until then is known */
+        Table *table;                   /* of the readings that are shown; NULL: thresholds are */
+        bool begun;                     /* its header is there */
+        bool done;
+        int error;
+        char *failure;                  /* the error of the other side, and its parameters */
+        sd_json_variant *parameters;
+} Monitoring;
+
+static void monitoring_done(Monitoring *m) {
+        free(m->failure);
+        (void) sd_json_variant_unref(m->parameters);
+        *m = (Monitoring) { .seq = m->seq, .resumes = m->resumes };
+}
+
+static void print_crossing(sd_json_variant *v, uint64_t at) {
+        const char *state = value_string(v, "state"), *rule = value_string(v, "threshold");
+        sd_json_variant *shares = value_find(v, "shares");
+        _cleanup_free_ char *unit = NULL, *clean = NULL;
+        const Style *style = terminal_style();
+        char time[FORMAT_MAX], value[THRESHOLD_TEXT_MAX];
+
+        unit = text_clean(strempty(value_string(v, "unit")), style->utf8);
+        clean = text_clean(strempty(rule), style->utf8);
+        (void) printf("%s %s %s%s%s %s", format_time(time, at, now_realtime()), strempty(unit), color_on(style, threshold_color(state)),
+                      strempty(state), color_off(style), threshold_value_text(v, "value", value));
+        for (size_t i = 0; shares && i < sd_json_variant_elements(shares); i++) {
+                sd_json_variant *change = sd_json_variant_by_index(shares, i);
+                _cleanup_free_ char *name = text_clean(strempty(value_string(change, "state")), style->utf8);
+                double share, usual;
+
+                if (value_real(change, "share", &share) && value_real(change, "usual", &usual))
+                        (void) printf(", %s %.0f%% (mostly %.0f%%)", strempty(name), share * 100, usual * 100);
+        }
+        (void) printf(" (%s)\n", strempty(clean));
+}
+
+static int print_reply(sd_json_variant *parameters, Monitoring *m) {
+        sd_json_variant *thresholds = value_find(parameters, "thresholds"), *event = value_find(parameters, "event");
+        uint64_t n = 0;
+
+        if (arg_json != JSON_OFF)
+                return json_print(parameters);
+
+        if (value_unsigned(parameters, "lost", &n))
+                (void) complain(0, "%" PRIu64 " changes are not known any more.", n);
+        for (size_t i = 0; thresholds && i < sd_json_variant_elements(thresholds); i++) {
+                sd_json_variant *v = sd_json_variant_by_index(thresholds, i);
+
+                if (value_unsigned(v, "since", &n))
+                        print_crossing(v, n);
+        }
+        if (event && value_unsigned(event, "timestamp", &n))
+                print_crossing(event, n);
+        /* Who reads from a pipe waits for the line */
+        return fflush(stdout) < 0 ? -errno : 0;
+}
+
+/* A reading is a row, under the others of its interval. */
+static int add_reading(sd_json_variant *parameters, Monitoring *m) {
+        sd_json_variant *snapshot = value_find(parameters, "snapshot");
+        /* What is not shown for want of samples is not looked for in longer windows: each line says what was then. */
+        Reading r = { .item = parameters, .snapshot = snapshot, .unit = strempty(value_string(snapshot, "unit")) };
+        char time[FORMAT_MAX];
+        uint64_t n;
+
+        if (arg_json != JSON_OFF)
+                return json_print(parameters);
+
+        if (value_unsigned(parameters, "skipped", &n))
+                (void) complain(0, "%" PRIu64 " readings were left out, as those before were not read.", n);
+        if (value_unsigned(snapshot, "timestamp", &n)) {
+                table_add(m->table, COLOR_GREY, "%s", format_time(time, n, now_realtime()));
+                reading_add_row(&r, m->table);
+        }
+        return 0;
+}
+
+/* The rows that have come. */
+static int print_readings(Monitoring *m) {
+        if (table_rows(m->table) == 0)
+                return 0;
+        if (table_print(m->table, stdout, terminal_style(), !m->begun && arg_legend, 0) < 0)
+                return complain_oom();
+        m->begun = true;
+        table_clear(m->table);
+        /* Who reads from a pipe waits for the line */
+        return fflush(stdout) < 0 ? -errno : 0;
+}
+
+static int on_monitor(sd_varlink *link, sd_json_variant *parameters, const char *error, sd_varlink_reply_flags_t flags, void *userdata) {
+        Monitoring *m = ASSERT_PTR(userdata);
+
+        m->done = error || !(flags & SD_VARLINK_REPLY_CONTINUES);
+        if (error) {
+                m->failure = strdup(error);
+                m->parameters = sd_json_variant_ref(parameters);
+                m->error = m->failure ? 0 : -ENOMEM;
+        } else {
+                if (value_unsigned(parameters, "event.seq", &m->seq) || (!m->resumes && value_unsigned(parameters, "seq", &m->seq)))
+                        m->resumes = true;
+                m->error = m->table ? add_reading(parameters, m) : print_reply(parameters, m);
+        }
+        m->done = m->done || m->error < 0;
+        return 0;
+}
+
+/* Until it ends; negative: the connection did. */
+static int monitor_once(Client *c, const Names *names, Monitoring *m) {
+        _cleanup_json_ sd_json_variant *parameters = NULL;
+        int r;
+
+        r = sd_json_buildo(&parameters,
+                           SD_JSON_BUILD_PAIR_CONDITION(m->resumes, "since", SD_JSON_BUILD_UNSIGNED(m->seq)),
+                           SD_JSON_BUILD_PAIR_CONDITION(!!m->table, "interval", SD_JSON_BUILD_UNSIGNED(arg_interval)),
+                           SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+        for (size_t i = 0; i < names->n && r >= 0; i++) {
+                _cleanup_json_ sd_json_variant *units = sd_json_variant_ref(sd_json_variant_by_key(parameters, "units"));
+
+                r = sd_json_variant_append_arrayb(&units, SD_JSON_BUILD_STRING(names->items[i]));
+                if (r >= 0)
+                        r = sd_json_variant_set_field(&parameters, "units", units);
+        }
+        if (r < 0)
+                return r;
+
+        (void) sd_varlink_set_userdata(c->link, m);
+        (void) sd_varlink_set_relative_timeout(c->link, UINT64_MAX);
+        r = sd_varlink_bind_reply(c->link, on_monitor);
+        if (r >= 0)
+                r = sd_varlink_observe(c->link, m->table ? QOS_METHOD("Subscribe") : QOS_METHOD("Monitor"), parameters);
+        while (r >= 0 && !m->done) {
+                r = sd_varlink_process(c->link);
+                if (r == 0 && m->table)
+                        r = print_readings(m);
+                if (r == 0)
+                        r = sd_varlink_wait(c->link, UINT64_MAX);
+        }
+        if (r >= 0 && m->table)
+                r = print_readings(m);
+        return r < 0 ? r : m->error;
+}
+
+int verb_monitor(int argc, char **argv) {
+        Column columns[1 + n_unit_columns];
+        _cleanup_(table_freep) Table *table = NULL;
+        _cleanup_(monitoring_done) Monitoring m = {};
+        _cleanup_names_ Names names = NAMES_INIT;
+        _cleanup_client_ Client *c = NULL;
+        Replies failed;
+        int r;
+
+        if (arg_interval == 0 && arg_window != WINDOW_UNSET) {
+                (void) complain(-EINVAL, "Thresholds have windows of their own, expected --window= only with --interval=.");
+                return STATUS_USAGE;
+        }
+
+        r = client_connect(&c);
+        if (r < 0)
+                return r;
+        r = argc > 0 ? names_expand_attached(c, argc, argv, &names) : STATUS_FINE;
+        if (r != STATUS_FINE)
+                return r;
+
+        if (arg_interval > 0) {
+                columns[0] = (Column) { "TIME" };
+                memcpy(columns + 1, unit_columns, n_unit_columns * sizeof(Column));
+                m.table = table = table_new(columns, ELEMENTSOF(columns));
+                if (!table)
+                        return complain_oom();
+        }
+
+        /* Who was stopped for a while goes on where it was */
+        do {
+                monitoring_done(&m);
+                m.table = table;
+                r = monitor_once(c, &names, &m);
+        } while (r >= 0 && streq_ptr(m.failure, QOS_METHOD("TooSlow")));
+
+        failed = (Replies) { .error = m.failure, .parameters = m.parameters };
+        if (r >= 0 && m.failure && streq(m.failure, SD_VARLINK_ERROR_DISCONNECTED))
+                r = -ECONNRESET;
+        return client_fail(r < 0 ? r : 1, &failed, arg_interval > 0 ? "read units" : "monitor thresholds");
+}

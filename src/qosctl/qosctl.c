@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <getopt.h>
+#include <locale.h>
+#include <time.h>
+
+#include "client.h"
+#include "config-build.h"
+#include "format.h"
+#include "qosctl.h"
+#include "terminal.h"
+#include "unit-names.h"
+
+JsonMode arg_json = JSON_OFF;
+bool arg_no_pager = false, arg_legend = true, arg_ask_password = true;
+bool arg_all = false, arg_value = false, arg_batch = false, arg_now = false;
+const char *arg_host = NULL, *arg_save = NULL, *arg_against = NULL;
+char **arg_probes = NULL, **arg_excludes = NULL, **arg_metrics = NULL;
+uint64_t arg_window = WINDOW_UNSET;
+uint64_t arg_since = SINCE_UNSET;
+uint64_t arg_for = 0;
+uint64_t arg_timeout = 0;
+uint64_t arg_delay = NSEC_PER_SEC;
+uint64_t arg_interval = 0;
+uint64_t arg_iterations = 0;
+const char *arg_window_text = NULL, *arg_for_text = NULL, *arg_interval_text = NULL;
+
+/* A list on the command line: nobody types more probes or metrics than that. */
+#define LIST_MAX 1024U
+
+/* Between two readings. Windows roll no faster; nobody waits for longer. */
+#define REPEAT_MIN (100 * NSEC_PER_MSEC)
+#define REPEAT_MAX (24 * 3600 * NSEC_PER_SEC)
+
+/* Options that only some verbs take; those that always go together count as one. */
+enum {
+        OPTION_ALL,
+        OPTION_PROBES,
+        OPTION_EXCLUDE,
+        OPTION_FOR,
+        OPTION_WINDOW,
+        OPTION_METRICS,
+        OPTION_REPEAT,
+        OPTION_SINCE,
+        OPTION_TIMEOUT,
+        OPTION_NOW,
+        OPTION_NORMAL,
+        OPTION_INTERVAL,
+        _OPTION_MAX,
+};
+
+#define TAKES(option) (1U << OPTION_##option)
+
+/* Beside them: what the verb does to the first argument, or to all, is not for whatever else a pattern may match. */
+#define ONE_UNIT (1U << _OPTION_MAX)
+#define NAMED_UNITS (2U << _OPTION_MAX)
+
+/* As they were written, to name them if the verb does not take them. */
+static const char *given[_OPTION_MAX];
+
+static const struct Verb {
+        const char *name;
+        int min_arguments, max_arguments;       /* -1: any number */
+        unsigned takes;
+        int (*run)(int argc, char **argv);
+} verbs[] = {
+        { "list",         0, -1, TAKES(ALL)|TAKES(WINDOW),     verb_list         },
+        { "attach",       1, -1, TAKES(PROBES)|TAKES(EXCLUDE)|TAKES(FOR), verb_attach },
+        { "detach",       0, -1, TAKES(ALL),                  verb_detach       },
+        { "enable",       1, -1, TAKES(PROBES)|TAKES(EXCLUDE)|TAKES(NOW)|NAMED_UNITS, verb_enable },
+        { "disable",      1, -1, NAMED_UNITS,                 verb_disable      },
+        { "status",       1, -1, TAKES(WINDOW),               verb_status       },
+        { "show",         1, -1, TAKES(WINDOW)|TAKES(METRICS), verb_show         },
+        { "threads",      1, -1, TAKES(FOR),                  verb_threads      },
+        { "resources",    1, -1, TAKES(WINDOW)|TAKES(FOR),    verb_resources    },
+        { "top",          0, -1, TAKES(WINDOW)|TAKES(REPEAT),  verb_top          },
+        { "histogram",    1, 2,  TAKES(WINDOW),               verb_histogram    },
+        { "history",      1, -1, TAKES(SINCE),                verb_history      },
+        { "heatmap",      1, 2,  TAKES(SINCE),                verb_heatmap      },
+        { "measure",      1, -1, ONE_UNIT,                    verb_measure      },
+        { "diagnose",     1, 1,  TAKES(FOR)|TAKES(NORMAL)|ONE_UNIT, verb_diagnose },
+        { "set-threshold",   1, 2,  ONE_UNIT,                verb_set_threshold   },
+        { "clear-threshold", 1, -1, ONE_UNIT,                verb_clear_threshold },
+        { "list-thresholds", 0, -1, 0,                       verb_list_thresholds },
+        { "monitor",      0, -1, TAKES(INTERVAL)|TAKES(WINDOW), verb_monitor      },
+        { "wait",         1, 2,  TAKES(TIMEOUT)|ONE_UNIT,    verb_wait         },
+        { "is-ok",        1, -1, 0,                          verb_is_ok        },
+        { "probes",       0, 0,  0,                          verb_probes       },
+        { "list-metrics", 0, 0,  0,                          verb_list_metrics },
+};
+
+static int help(void) {
+        const Style *s = terminal_style();
+        const char *bold = color_on(s, COLOR_BOLD), *line = color_on(s, COLOR_UNDERLINE), *off = color_off(s);
+
+        pager_open();
+        (void) printf("qosctl [OPTIONS...] COMMAND ...\n"
+                      "\n%1$sShow how well systemd units serve their requests.%3$s\n"
+                      "\n%2$sUnit Commands:%3$s\n"
+                      "  list [PATTERN...]          List attached units (the default)\n"
+                      "  attach UNIT...             Begin to observe units\n"
+                      "  detach UNIT...|--all       Stop to observe units\n"
+                      "  enable UNIT...             Observe units from each boot on\n"
+                      "  disable UNIT...            Revert that\n"
+                      "  status UNIT...             Show how units are doing, for people\n"
+                      "  show UNIT...               Show what is known of units, for programs\n"
+                      "  threads UNIT...            Show what each thread of units does\n"
+                      "  resources UNIT...          Show what units have of disks and memory, and what\n"
+                      "                             they wait for\n"
+                      "  top [UNIT...]              Watch units\n"
+                      "  histogram UNIT [METRIC]    Show how a duration is distributed\n"
+                      "  history UNIT [METRIC...]   Show how metrics changed over time\n"
+                      "  heatmap UNIT [METRIC]      Show how the distribution of a duration changed\n"
+                      "  measure UNIT -- COMMAND    Show what a unit does while COMMAND runs\n"
+                      "  diagnose UNIT              Find out what holds a unit back\n"
+                      "\n%2$sThreshold Commands:%3$s\n"
+                      "  set-threshold UNIT RULE    Set what a unit must not be beyond\n"
+                      "  clear-threshold UNIT NAME... Take thresholds away\n"
+                      "  list-thresholds [UNIT...]  List thresholds, and whether they are violated\n"
+                      "  monitor [UNIT...]          Show when thresholds are crossed, or readings\n"
+                      "  wait UNIT CONDITION        Wait until a condition holds\n"
+                      "  is-ok UNIT...              Check whether no threshold is violated\n"
+                      "\n%2$sCommands on qosd:%3$s\n"
+                      "  probes                     Show the BPF programs, and what they cost\n"
+                      "  list-metrics               List what can be measured\n"
+                      "\n%2$sOptions:%3$s\n"
+                      "  -h --help                  Show this help\n"
+                      "     --version               Show the version\n"
+                      "  -H --host=[USER@]HOST      Talk to qosd on another host, over ssh\n"
+                      "     --window=SPAN           Show the last SPAN: up to 10s, 60s, 5min, or total\n"
+                      "     --since=TIME            With history, heatmap: from then on (default: 1h)\n"
+                      "  -a --all                   With list: also units that listen\n"
+                      "                             With detach: all units\n"
+                      "     --now                   With enable: wait until it is observed\n"
+                      "     --probes=PROBE,...      With attach, enable: what to measure: requests,\n"
+                      "                             tls, cpu, block, memory\n"
+                      "     --exclude=WHAT,...      With attach, enable: leave out requests at port:N,\n"
+                      "                             to http:/PATH, of redis:COMMAND\n"
+                      "     --for=SPAN              With attach: detach by itself after SPAN\n"
+                      "                             With threads, resources: look for so long\n"
+                      "                             With diagnose: observe for SPAN (default: 10s)\n"
+                      "     --save=FILE             With diagnose: keep the figures, as what is normal\n"
+                      "     --against=FILE          With diagnose: compare with what was kept\n"
+                      "     --interval=SPAN         With monitor: show readings, one each SPAN\n"
+                      "     --timeout=SPAN          With wait: give up after SPAN\n"
+                      "  -P METRIC                  With show: only this metric\n"
+                      "     --value                 With show: only values, no names\n"
+                      "  -b --batch                 With top: print tables one after the other\n"
+                      "  -n --iterations=N          With top: end after N tables\n"
+                      "  -d --delay=SPAN            With top: time between tables (default: 1s)\n"
+                      "     --json=short|pretty|off Print JSON\n"
+                      "  -j                         --json=pretty on a terminal, else --json=short\n"
+                      "     --no-pager              Do not pipe output into a pager\n"
+                      "     --no-legend             Do not print headers and footers\n"
+                      "     --no-ask-password       Do not ask for passwords\n"
+                      "\nSee the qosctl(1) man page for details.\n",
+                      bold, line, off);
+        return 0;
+}
+
+int status_combine(int a, int b) {
+        a = a < 0 ? STATUS_FAILED : a;
+        b = b < 0 ? STATUS_FAILED : b;
+
+        if (a == STATUS_FINE || a == b)
+                return b;
+        return b == STATUS_FINE ? a : STATUS_FAILED;
+}
+
+void interval_sleep(uint64_t nsec) {
+        struct timespec ts = { .tv_sec = (time_t) (nsec / NSEC_PER_SEC), .tv_nsec = (long) (nsec % NSEC_PER_SEC) };
+
+        while (nanosleep(&ts, &ts) < 0 && errno == EINTR)
+                ;
+}
+
+int json_print(sd_json_variant *v) {
+        int r;
+
+        if (arg_json == JSON_OFF)
+                return 0;
+
+        if (arg_json == JSON_PRETTY)
+                pager_open();
+        r = sd_json_variant_dump(v, SD_JSON_FORMAT_FLUSH |
+                                 (arg_json == JSON_PRETTY ? SD_JSON_FORMAT_PRETTY : SD_JSON_FORMAT_NEWLINE) |
+                                 (terminal_style()->colors ? SD_JSON_FORMAT_COLOR : 0), stdout, NULL);
+        return r < 0 ? complain(r, "Failed to print JSON: %m") : 0;
+}
+
+uint64_t now_realtime(void) {
+        struct timespec ts;
+
+        (void) clock_gettime(CLOCK_REALTIME, &ts);
+        return (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec;
+}
+
+/* Adds words, separated by commas or blanks, to a NULL-terminated list. */
+static int list_extend(char ***list, const char *words) {
+        size_t n = 0;
+
+        while (*list && (*list)[n])
+                n++;
+
+        for (words += strspn(words, ", \t"); *words; words += strspn(words, ", \t")) {
+                size_t l = strcspn(words, ", \t");
+                char **p;
+
+                if (n >= LIST_MAX)
+                        return -E2BIG;
+                p = reallocarray(*list, n + 2, sizeof(char*));
+                if (!p)
+                        return -ENOMEM;
+                *list = p;
+                p[n] = strndup(words, l);
+                if (!p[n])
+                        return -ENOMEM;
+                p[++n] = NULL;
+                words += l;
+        }
+
+        return n > 0 ? 0 : -EINVAL;
+}
+
+enum {
+        ARG_VERSION = 0x100,
+        ARG_WINDOW,
+        ARG_SINCE,
+        ARG_PROBES,
+        ARG_EXCLUDE,
+        ARG_FOR,
+        ARG_SAVE,
+        ARG_AGAINST,
+        ARG_TIMEOUT,
+        ARG_INTERVAL,
+        ARG_NOW,
+        ARG_VALUE,
+        ARG_JSON,
+        ARG_NO_PAGER,
+        ARG_NO_LEGEND,
+        ARG_NO_ASK_PASSWORD,
+};
+
+static int parse_argv(int argc, char **argv) {
+        static const struct option options[] = {
+                { "help",            no_argument,       NULL, 'h'                 },
+                { "version",         no_argument,       NULL, ARG_VERSION         },
+                { "host",            required_argument, NULL, 'H'                 },
+                { "window",          required_argument, NULL, ARG_WINDOW          },
+                { "since",           required_argument, NULL, ARG_SINCE           },
+                { "all",             no_argument,       NULL, 'a'                 },
+                { "probes",          required_argument, NULL, ARG_PROBES          },
+                { "exclude",         required_argument, NULL, ARG_EXCLUDE         },
+                { "for",             required_argument, NULL, ARG_FOR             },
+                { "save",            required_argument, NULL, ARG_SAVE            },
+                { "against",         required_argument, NULL, ARG_AGAINST         },
+                { "timeout",         required_argument, NULL, ARG_TIMEOUT         },
+                { "interval",        required_argument, NULL, ARG_INTERVAL        },
+                { "now",             no_argument,       NULL, ARG_NOW             },
+                { "value",           no_argument,       NULL, ARG_VALUE           },
+                { "batch",           no_argument,       NULL, 'b'                 },
+                { "iterations",      required_argument, NULL, 'n'                 },
+                { "delay",           required_argument, NULL, 'd'                 },
+                { "json",            required_argument, NULL, ARG_JSON            },
+                { "no-pager",        no_argument,       NULL, ARG_NO_PAGER        },
+                { "no-legend",       no_argument,       NULL, ARG_NO_LEGEND       },
+                { "no-ask-password", no_argument,       NULL, ARG_NO_ASK_PASSWORD },
+                {}
+        };
+        char *end;
+        int c, r;
+
+        while ((c = getopt_long(argc, argv, "hH:abn:d:P:j", options, NULL)) >= 0)
+                switch (c) {
+
+                case 'h':
+                        return help();
+
+                case ARG_VERSION:
+                        (void) printf("qosctl %s\n", QOSD_VERSION);
+                        return 0;
+
+                case 'H':
+                        if (isempty(optarg))
+                                return complain(-EINVAL, "Expected the name of a host after --host=.");
+                        arg_host = optarg;
+                        break;
+
+                case ARG_WINDOW:
+                        r = parse_window(optarg, &arg_window);
+                        if (r < 0)
+                                return complain(-EINVAL, "Invalid window '%s', expected a time span like 10s, 60s or 5min, or 'total'.", optarg);
+                        arg_window_text = optarg;
+                        given[OPTION_WINDOW] = "--window=";
+                        break;
+
+                case ARG_SINCE:
+                        r = parse_since(optarg, now_realtime(), &arg_since);
+                        if (r == -ERANGE)
+                                return complain(-EINVAL, "'%s' has not come yet, expected a time in the past.", optarg);
+                        if (r < 0)
+                                return complain(-EINVAL, "Invalid time '%s', expected how long ago, like 10min or 2h, or when, like 09:00, today or '2025-11-21 09:00'.", optarg);
+                        given[OPTION_SINCE] = "--since=";
+                        break;
+
+                case 'a':
+                        arg_all = true;
+                        given[OPTION_ALL] = "--all";
+                        break;
+
+                case ARG_PROBES:
+                        r = list_extend(&arg_probes, optarg);
+                        if (r == -ENOMEM)
+                                return complain_oom();
+                        if (r < 0)
+                                return complain(-EINVAL, "Invalid list of probes '%s', expected names separated by commas.", optarg);
+                        given[OPTION_PROBES] = "--probes=";
+                        break;
+
+                case ARG_EXCLUDE:
+                        r = list_extend(&arg_excludes, optarg);
+                        if (r == -ENOMEM)
+                                return complain_oom();
+                        if (r < 0)
+                                return complain(-EINVAL, "Invalid list '%s' of what to leave out, expected port:N, http:/PATH or redis:COMMAND separated by commas.", optarg);
+                        given[OPTION_EXCLUDE] = "--exclude=";
+                        break;
+
+                case ARG_FOR:
+                        r = parse_span(optarg, &arg_for);
+                        if (r < 0 || arg_for == 0)
+                                return complain(-EINVAL, "Invalid time '%s', expected a time span like 10min or 1h 30min.", optarg);
+                        arg_for_text = optarg;
+                        given[OPTION_FOR] = "--for=";
+                        break;
+
+                case ARG_SAVE:
+                        if (isempty(optarg))
+                                return complain(-EINVAL, "Expected the name of a file after --save=.");
+                        arg_save = optarg;
+                        given[OPTION_NORMAL] = "--save=";
+                        break;
+
+                case ARG_AGAINST:
+                        if (isempty(optarg))
+                                return complain(-EINVAL, "Expected the name of a file after --against=.");
+                        arg_against = optarg;
+                        given[OPTION_NORMAL] = "--against=";
+                        break;
+
+                case ARG_TIMEOUT:
+                        r = parse_span(optarg, &arg_timeout);
+                        if (r < 0 || arg_timeout == 0)
+                                return complain(-EINVAL, "Invalid time '%s', expected a time span like 30s or 10min.", optarg);
+                        given[OPTION_TIMEOUT] = "--timeout=";
+                        break;
+
+                case ARG_INTERVAL:
+                        r = parse_span(optarg, &arg_interval);
+                        if (r < 0 || arg_interval < REPEAT_MIN || arg_interval > REPEAT_MAX)
+                                return complain(-EINVAL, "Invalid interval '%s', expected a time span of 100ms to 1d.", optarg);
+                        arg_interval_text = optarg;
+                        given[OPTION_INTERVAL] = "--interval=";
+                        break;
+
+                case ARG_NOW:
+                        arg_now = true;
+                        given[OPTION_NOW] = "--now";
+                        break;
+
+                case 'P':
+                        r = list_extend(&arg_metrics, optarg);
+                        if (r == -ENOMEM)
+                                return complain_oom();
+                        if (r < 0)
+                                return complain(-EINVAL, "Invalid metric '%s', see 'qosctl list-metrics'.", optarg);
+                        given[OPTION_METRICS] = "-P";
+                        break;
+
+                case ARG_VALUE:
+                        arg_value = true;
+                        given[OPTION_METRICS] = "--value";
+                        break;
+
+                case 'b':
+                        arg_batch = true;
+                        given[OPTION_REPEAT] = "--batch";
+                        break;
+
+                case 'n':
+                        errno = 0;
+                        arg_iterations = strtoull(optarg, &end, 10);
+                        if (errno != 0 || end == optarg || *end || arg_iterations == 0 || strchr(optarg, '-'))
+                                return complain(-EINVAL, "Invalid number of tables '%s', expected an integer of at least 1.", optarg);
+                        given[OPTION_REPEAT] = "--iterations=";
+                        break;
+
+                case 'd':
+                        r = parse_span(optarg, &arg_delay);
+                        if (r < 0 || arg_delay < REPEAT_MIN || arg_delay > REPEAT_MAX)
+                                return complain(-EINVAL, "Invalid delay '%s', expected a time span of 100ms to 1d.", optarg);
+                        given[OPTION_REPEAT] = "--delay=";
+                        break;
+
+                case ARG_JSON:
+                        if (streq(optarg, "short"))
+                                arg_json = JSON_SHORT;
+                        else if (streq(optarg, "pretty"))
+                                arg_json = JSON_PRETTY;
+                        else if (streq(optarg, "off"))
+                                arg_json = JSON_OFF;
+                        else
+                                return complain(-EINVAL, "Invalid output format '%s', expected short, pretty or off.", optarg);
+                        break;
+
+                case 'j':
+                        arg_json = terminal_is_tty() ? JSON_PRETTY : JSON_SHORT;
+                        break;
+
+                case ARG_NO_PAGER:
+                        arg_no_pager = true;
+                        break;
+
+                case ARG_NO_LEGEND:
+                        arg_legend = false;
+                        break;
+
+                case ARG_NO_ASK_PASSWORD:
+                        arg_ask_password = false;
+                        break;
+
+                default:
+                        /* getopt_long() has said what is wrong. */
+                        return -EINVAL;
+                }
+
+        return 1;
+}
+
+static int run(int argc, char **argv) {
+        const struct Verb *verb = &verbs[0];
+        int n;
+
+        n = parse_argv(argc, argv);
+        if (n < 0)
+                return n == -EINVAL ? STATUS_USAGE : n;
+        if (n == 0)
+                return STATUS_FINE;
+
+        argc -= optind;
+        argv += optind;
+        if (argc > 0) {
+                verb = NULL;
+                for (size_t i = 0; i < ELEMENTSOF(verbs) && !verb; i++)
+                        if (streq(verbs[i].name, argv[0]))
+                                verb = &verbs[i];
+                if (!verb) {
+                        (void) complain(-EINVAL, "Unknown command '%s', see 'qosctl --help'.", argv[0]);
+                        return STATUS_USAGE;
+                }
+                argc--;
+                argv++;
+        }
+
+        if (argc < verb->min_arguments) {
+                (void) complain(-EINVAL, "'%s' needs a unit.", verb->name);
+                return STATUS_USAGE;
+        }
+        if (verb->max_arguments >= 0 && argc > verb->max_arguments) {
+                (void) complain(-EINVAL, "'%s' does not know what to do with '%s'.", verb->name, argv[verb->max_arguments]);
+                return STATUS_USAGE;
+        }
+        for (size_t i = 0; i < _OPTION_MAX; i++)
+                if (given[i] && !(verb->takes & (1U << i))) {
+                        (void) complain(-EINVAL, "'%s' does not take %s.", verb->name, given[i]);
+                        return STATUS_USAGE;
+                }
+
+        for (int i = 0; i < (verb->takes & NAMED_UNITS ? argc : verb->takes & ONE_UNIT ? 1 : 0); i++)
+                /* Paths may have such letters, and are none */
+                if (is_glob(argv[i]) && argv[i][0] != '/') {
+                        (void) complain(-EINVAL, "'%s' takes %s, got '%s'.", verb->name,
+                                        verb->takes & NAMED_UNITS ? "units and no patterns" : "one unit and no pattern", argv[i]);
+                        return STATUS_USAGE;
+                }
+
+        return verb->run(argc, argv);
+}
+
+static void free_list(char **list) {
+        for (size_t i = 0; list && list[i]; i++)
+                free(list[i]);
+        free(list);
+}
+
+int main(int argc, char **argv) {
+        int r;
+
+        /* Not numbers: those are read by programs, too. */
+        (void) setlocale(LC_CTYPE, "");
+        (void) setlocale(LC_TIME, "");
+
+        r = run(argc, argv);
+
+        polkit_agent_close();
+        if (fflush(stdout) < 0 && errno != EPIPE) {
+                (void) complain(errno, "Failed to write: %m");
+                r = STATUS_FAILED;
+        }
+        pager_close();
+        free_list(arg_probes);
+        free_list(arg_excludes);
+        free_list(arg_metrics);
+        return r < 0 ? STATUS_FAILED : r;
+}

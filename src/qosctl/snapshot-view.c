@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <math.h>
+#include <time.h>
+
+#include "format.h"
+#include "qosctl.h"
+#include "snapshot-view.h"
+#include "value.h"
+
+#define LATENCY "requests.server.latency"
+
+static const uint64_t wider_windows[READING_WIDER_MAX] = { 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC, 0 };
+
+uint64_t reading_wider_window(size_t wider) {
+        return wider_windows[wider];
+}
+
+void reading_set(Reading *r, sd_json_variant *item) {
+        sd_json_variant *old = r->item;
+
+        r->item = sd_json_variant_ref(item);
+        r->unit = value_string(item, "unit") ?: "";
+        r->snapshot = value_find(item, "snapshot");
+        (void) sd_json_variant_unref(old);
+}
+
+void reading_done(Reading *r) {
+        (void) sd_json_variant_unref(r->item);
+        for (size_t i = 0; i < READING_WIDER_MAX; i++)
+                (void) sd_json_variant_unref(r->wider[i].snapshot);
+        *r = (Reading) {};
+}
+
+bool reading_unsigned(const Reading *r, const char *metric, uint64_t *ret) {
+        return value_unsigned(r->snapshot, metric, ret);
+}
+
+bool reading_real(const Reading *r, const char *metric, double *ret) {
+        return value_real(r->snapshot, metric, ret);
+}
+
+static int add_unsigned(const char *path, sd_json_variant *value, void *userdata) {
+        if (sd_json_variant_is_unsigned(value))
+                *(uint64_t*) userdata += sd_json_variant_unsigned(value);
+        return 0;
+}
+
+bool reading_errors(const Reading *r, uint64_t *ret_count, double *ret_rate) {
+        sd_json_variant *errors = value_find(r->snapshot, "requests.server.errors");
+        uint64_t n = 0, covered = 0;
+
+        if (!errors)
+                return false;
+
+        /* Whatever kinds of errors there are */
+        (void) value_walk(errors, add_unsigned, &n);
+        (void) reading_unsigned(r, "covered", &covered);
+        *ret_count = n;
+        *ret_rate = covered > 0 ? (double) n * (double) NSEC_PER_SEC / (double) covered : NAN;
+        return true;
+}
+
+static bool quantile_in(sd_json_variant *snapshot, const char *distribution, const char *quantile, uint64_t *ret) {
+        return value_unsigned(value_find(snapshot, distribution), quantile, ret);
+}
+
+bool reading_quantile(const Reading *r, const char *distribution, const char *quantile, uint64_t *ret, uint64_t *ret_window) {
+        if (quantile_in(r->snapshot, distribution, quantile, ret)) {
+                if (!reading_unsigned(r, "window", ret_window))
+                        *ret_window = 0;
+                return true;
+        }
+
+        for (size_t i = 0; i < READING_WIDER_MAX; i++)
+                if (quantile_in(r->wider[i].snapshot, distribution, quantile, ret)) {
+                        *ret_window = wider_windows[i];
+                        return true;
+                }
+
+        return false;
+}
+
+/* "p99" needs 500 samples, as 500 * 0.01 = 5 of them are beyond it. Where MinimumSamples= asks for more, some windows are read in vain: to know
+ * that beforehand would take one more call, also where it asks for no more. */
+static double samples_needed(const char *quantile) {
+        double digits = strlen(quantile + 1), q = strtod(quantile + 1, NULL) / pow(10, digits);
+
+        return SAMPLES_MIN / fmin(q, 1 - q) - 1e-6;
+}
+
+bool reading_wants(const Reading *r, const char *distribution, const char *quantile, uint64_t now, size_t *ret_wider) {
+        uint64_t value, window, total;
+
+        /* A window that was asked for is the one that is shown. */
+        if (arg_window != WINDOW_UNSET || !r->snapshot)
+                return false;
+        if (!reading_unsigned(r, "window", &window) || quantile_in(r->snapshot, distribution, quantile, &value))
+                return false;
+        if (!value_unsigned(value_find(r->snapshot, "totals"), "requests.server.count", &total) ||
+            (double) total < samples_needed(quantile))
+                return false;
+
+        for (size_t i = 0; i < READING_WIDER_MAX; i++) {
+                uint64_t age = wider_windows[i] > 0 ? wider_windows[i] / NSEC_PER_USEC / 12 : 60 * USEC_PER_SEC;
+
+                if (wider_windows[i] > 0 && wider_windows[i] <= window)
+                        continue;
+                /* A window rolls in steps of at most a sixth of it: asking more often shows nothing new. */
+                if (r->wider[i].at == 0 || now > r->wider[i].at + age) {
+                        *ret_wider = i;
+                        return true;
+                }
+                if (quantile_in(r->wider[i].snapshot, distribution, quantile, &value))
+                        return false;
+        }
+
+        return false;
+}
+
+void reading_set_wider(Reading *r, size_t wider, sd_json_variant *snapshot, uint64_t now) {
+        (void) sd_json_variant_unref(r->wider[wider].snapshot);
+        r->wider[wider].snapshot = sd_json_variant_ref(snapshot);
+        r->wider[wider].at = now;
+}
+
+int reading_complete(Reading *r, Client *c, const char *distribution, const char *quantile) {
+        size_t i;
+
+        /* At any time but 0, as nothing gets old in a program that shows its figures once. */
+        while (reading_wants(r, distribution, quantile, 1, &i)) {
+                _cleanup_replies_ Replies replies = REPLIES_INIT;
+                int k;
+
+                k = client_callbo(c, QOS_METHOD("Get"), &replies,
+                                  SD_JSON_BUILD_PAIR_STRING("unit", r->unit),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("window", wider_windows[i]));
+                if (k < 0)
+                        return client_fail(k, &replies, "read '%s'", r->unit);
+                /* Detached meanwhile: what is known already is still worth showing. */
+                reading_set_wider(r, i, k == 0 ? replies.items[0] : NULL, 1);
+        }
+
+        return 0;
+}
+
+/* ---- the table of units ---------------------------------------------------------------------------------------- */
+
+/* In the order in which an administrator asks; the ranks say what a narrow terminal does without. */
+/* Of how many requests it must be known where their time went for these to stand for all. */
+#define ATTRIBUTED_MIN 0.5
+/* What is less than that is not what anybody should look at first. */
+#define WORST_WAIT_MIN 0.05
+
+bool reading_worst_wait(const Reading *r, const char **ret_state, double *ret_share, bool *ret_of_service) {
+        /* In all others threads are that have nothing to do, too, and who has something to do and who has not is not known */
+        static const char *const held_back[] = { "runQueue", "throttled", "lock", "disk", "memory" };
+        double attributed, share, all = 0, worst = 0;
+        bool of_service;
+        sd_json_variant *shares;
+        const char *state = NULL;
+
+        of_service = reading_real(r, "requests.server.service.attributed", &attributed) && attributed >= ATTRIBUTED_MIN;
+        shares = value_find(r->snapshot, of_service ? "requests.server.service.shares" : "contention.serving.shares");
+        if (!shares || !sd_json_variant_is_object(shares))
+                return false;
+
+        for (size_t i = 0; i + 1 < sd_json_variant_elements(shares); i += 2) {
+                const char *name = sd_json_variant_string(sd_json_variant_by_index(shares, i));
+                bool wanted = of_service;
+
+                if (!value_real(shares, name, &share))
+                        continue;
+                for (size_t k = 0; k < ELEMENTSOF(held_back) && !of_service; k++)
+                        wanted = wanted || streq(name, held_back[k]);
+                if (wanted || streq(name, "running"))
+                        all += share;
+                if (!wanted || streq(name, "running") || share <= worst)
+                        continue;
+                worst = share;
+                state = name;
+        }
+        if (!state || worst < WORST_WAIT_MIN * all)
+                return false;
+        *ret_state = state;
+        *ret_share = worst / all;
+        *ret_of_service = of_service;
+        return true;
+}
+
+const Column unit_columns[] = {
+        { "UNIT",     .minimum = 22          },
+        { "ACTIVE",                .rank = 2 },
+        { "RATE",     .right = true          },
+        { "ERRORS",   .right = true          },
+        { "P50",      .right = true, .rank = 1 },
+        { "P99",      .right = true          },
+        { "INFLIGHT", .right = true          },
+        { "WAIT",                  .rank = 3 },
+        { "OLDEST",   .right = true, .rank = 4 },
+        { "MAX",      .right = true, .rank = 5 },
+        { "CONN",     .right = true, .rank = 6 },
+        { "QUEUED",   .right = true, .rank = 7 },
+        { "IN",       .right = true, .rank = 8 },
+        { "OUT",      .right = true, .rank = 8 },
+        { "COST",     .right = true, .rank = 9 },
+};
+const size_t n_unit_columns = ELEMENTSOF(unit_columns);
+
+Color active_state_color(const char *state) {
+        if (streq_ptr(state, "active"))
+                return COLOR_GREEN;
+        if (streq_ptr(state, "failed"))
+                return COLOR_RED;
+        return streq_ptr(state, "inactive") ? COLOR_GREY : COLOR_YELLOW;
+}
+
+static void add_quantile(const Reading *r, Table *t, const char *quantile) {
+        char buf[FORMAT_MAX], over[FORMAT_MAX];
+        uint64_t value, window, asked = 0;
+
+        (void) reading_unsigned(r, "window", &asked);
+        if (!reading_quantile(r, LATENCY, quantile, &value, &window))
+                table_add_absent(t);
+        else if (window == asked)
+                table_add(t, COLOR_NONE, "%s", format_duration(buf, value));
+        else
+                table_add(t, COLOR_NONE, "%s (%s)", format_duration(buf, value), format_window(over, window));
+}
+
+/* of: the count of what it is the longest of, if that may be 0 */
+static void add_duration(const Reading *r, Table *t, const char *metric, const char *of) {
+        char buf[FORMAT_MAX];
+        uint64_t value, n;
+
+        if (reading_unsigned(r, metric, &value) && (!of || (reading_unsigned(r, of, &n) && n > 0)))
+                table_add(t, COLOR_NONE, "%s", format_duration(buf, value));
+        else
+                table_add_absent(t);
+}
+
+static void add_count(const Reading *r, Table *t, const char *metric, Color color) {
+        char buf[FORMAT_MAX];
+        uint64_t value;
+
+        if (reading_unsigned(r, metric, &value))
+                table_add(t, color, "%s", format_count(buf, value));
+        else
+                table_add_absent(t);
+}
+
+static void add_traffic(const Reading *r, Table *t, const char *metric) {
+        uint64_t bytes, covered;
+        char buf[FORMAT_MAX];
+
+        if (reading_unsigned(r, metric, &bytes) && reading_unsigned(r, "covered", &covered) && covered > 0)
+                table_add(t, COLOR_NONE, "%s/s",
+                          format_bytes(buf, (uint64_t) ((double) bytes * (double) NSEC_PER_SEC / (double) covered)));
+        else
+                table_add_absent(t);
+}
+
+static bool is_violated(const Reading *r) {
+        sd_json_variant *thresholds = value_find(r->item, "thresholds");
+
+        for (size_t i = 0; thresholds && i < sd_json_variant_elements(thresholds); i++)
+                if (streq_ptr(value_string(sd_json_variant_by_index(thresholds, i), "state"), "violated"))
+                        return true;
+        return false;
+}
+
+void reading_add_row(const Reading *r, Table *t) {
+        const char *state = value_string(r->snapshot, "activeState");
+        uint64_t errors, queued, limit;
+        double rate, share;
+        char buf[FORMAT_MAX];
+        bool degraded = value_string(r->item, "degraded"), of_service;
+        const char *wait;
+
+        table_add(t, is_violated(r) ? COLOR_RED : degraded ? COLOR_YELLOW : r->snapshot ? COLOR_NONE : COLOR_GREY, "%s", r->unit);
+        if (state)
+                table_add(t, active_state_color(state), "%s", state);
+        else
+                table_add_absent(t);
+
+        if (reading_real(r, "requests.server.rate", &rate))
+                table_add(t, COLOR_NONE, "%s", format_rate(buf, rate));
+        else
+                table_add_absent(t);
+
+        if (reading_errors(r, &errors, &rate))
+                table_add(t, errors > 0 ? COLOR_RED : COLOR_NONE, "%s", format_rate(buf, rate));
+        else
+                table_add_absent(t);
+
+        add_quantile(r, t, "p50");
+        add_quantile(r, t, "p99");
+        add_count(r, t, "requests.server.inFlight", COLOR_NONE);
+        if (reading_worst_wait(r, &wait, &share, &of_service))
+                table_add(t, COLOR_NONE, "%s %.0f%%", wait, share * 100);
+        else
+                table_add_absent(t);
+        add_duration(r, t, "requests.server.oldestInFlight", NULL);
+        add_duration(r, t, LATENCY ".max", LATENCY ".count");
+        add_count(r, t, "requests.server.connections.open", COLOR_NONE);
+        /* A full accept queue turns clients away. */
+        add_count(r, t, "requests.server.connections.acceptQueue",
+                  reading_unsigned(r, "requests.server.connections.acceptQueue", &queued) &&
+                  reading_unsigned(r, "requests.server.connections.acceptQueueMax", &limit) &&
+                  limit > 0 && queued >= limit ? COLOR_RED : COLOR_NONE);
+        add_traffic(r, t, "requests.server.bytesIn");
+        add_traffic(r, t, "requests.server.bytesOut");
+        if (reading_real(r, "cost.share", &share))
+                table_add(t, COLOR_NONE, "%s", format_percent(buf, share));
+        else
+                table_add_absent(t);
+}

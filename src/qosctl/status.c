@@ -1,0 +1,841 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdarg.h>
+
+#include "format.h"
+#include "histogram-view.h"
+#include "qosctl.h"
+#include "snapshot-view.h"
+#include "thresholds.h"
+#include "unit-names.h"
+#include "value.h"
+
+#define SERVER "requests.server."
+#define KEY_WIDTH 11
+/* Enough to see two modes of a distribution, few enough for the page to stay on a screen. */
+#define HISTOGRAM_ROWS 12U
+
+static void print_key(const char *key) {
+        (void) printf("%*s%s", KEY_WIDTH, key, *key ? ": " : "  ");
+}
+
+_printf_(2, 3) static void print_line(const char *key, const char *format, ...) {
+        va_list ap;
+
+        print_key(key);
+        va_start(ap, format);
+        (void) vprintf(format, ap);
+        va_end(ap);
+        (void) printf("\n");
+}
+
+/* Text from outside, in a colour. */
+static void print_text(Color color, const char *s) {
+        const Style *style = terminal_style();
+        _cleanup_free_ char *clean = text_clean(s, style->utf8);
+
+        (void) printf("%s%s%s", color_on(style, color), strempty(clean), color == COLOR_NONE ? "" : color_off(style));
+}
+
+/* "3 reset", as part of a list; says whether there was something to say. */
+static bool print_item(const Reading *r, const char *metric, const char *separator, const char *what, Color color, bool zero) {
+        const Style *style = terminal_style();
+        char buf[FORMAT_MAX];
+        uint64_t n;
+
+        if (!reading_unsigned(r, metric, &n) || (n == 0 && !zero))
+                return false;
+
+        (void) printf("%s%s%s %s%s", separator, n > 0 ? color_on(style, color) : "", format_count(buf, n), what,
+                      n > 0 && color != COLOR_NONE ? color_off(style) : "");
+        return true;
+}
+
+static void print_heading(const Reading *r) {
+        const Style *style = terminal_style();
+        const char *state = value_string(r->snapshot, "activeState"), *dot;
+        Color color = active_state_color(state);
+
+        if (streq_ptr(state, "failed"))
+                dot = style->utf8 ? "\xc3\x97" : "x";
+        else if (streq_ptr(state, "inactive"))
+                dot = style->utf8 ? "\xe2\x97\x8b" : "o";
+        else
+                dot = style->utf8 ? "\xe2\x97\x8f" : "*";
+
+        (void) printf("%s%s%s ", color_on(style, color), dot, color_off(style));
+        print_text(COLOR_BOLD, r->unit);
+        (void) printf("\n");
+
+        print_key("Active");
+        print_text(color == COLOR_GREY ? COLOR_NONE : color, state ?: "unknown");
+        if (streq_ptr(state, "inactive") || streq_ptr(state, "failed"))
+                (void) printf(" (counting goes on when it is started)");
+        (void) printf("\n");
+}
+
+static void print_hold(sd_json_variant *hold) {
+        const char *type = value_string(hold, "type") ?: "?", *owner = value_string(hold, "owner");
+        sd_json_variant *excludes = value_find(hold, "exclude");
+        uint64_t uid, remaining;
+        char buf[FORMAT_MAX];
+
+        print_text(COLOR_NONE, type);
+        if (owner) {
+                (void) printf(" of ");
+                print_text(COLOR_NONE, owner);
+        }
+
+        if (value_unsigned(hold, "uid", &uid)) {
+                /* The names of users are those of the other host, which nobody here knows. */
+                struct passwd *p = arg_host ? NULL : getpwuid((uid_t) uid);
+
+                (void) printf(owner ? ", " : " (");
+                if (p)
+                        print_text(COLOR_NONE, p->pw_name);
+                else
+                        (void) printf("uid %" PRIu64, uid);
+                (void) printf(owner ? "" : ")");
+        }
+
+        if (value_unsigned(hold, "remaining", &remaining))
+                (void) printf(", for another %s", format_span(buf, remaining));
+
+        for (size_t i = 0; excludes && i < sd_json_variant_elements(excludes); i++) {
+                (void) printf(i == 0 ? ", without " : " ");
+                print_text(COLOR_NONE, sd_json_variant_string(sd_json_variant_by_index(excludes, i)) ?: "?");
+        }
+}
+
+/* Units in this one that are named. */
+#define CONTAINS_MAX 8U
+
+static void print_thresholds(const Reading *r) {
+        sd_json_variant *thresholds = value_find(r->item, "thresholds");
+        const Style *style = terminal_style();
+        char value[THRESHOLD_TEXT_MAX];
+
+        for (size_t i = 0; thresholds && i < sd_json_variant_elements(thresholds); i++) {
+                sd_json_variant *v = sd_json_variant_by_index(thresholds, i);
+                const char *state = value_string(v, "state");
+
+                print_key(i == 0 ? "Thresholds" : "");
+                (void) printf("%s%-8s%s ", color_on(style, threshold_color(state)), strempty(state), color_off(style));
+                (void) printf("%s (", threshold_value_text(v, "value", value));
+                print_text(COLOR_NONE, strempty(value_string(v, "threshold")));
+                (void) printf(")\n");
+        }
+}
+
+static void print_attachment(const Reading *r) {
+        sd_json_variant *holds = value_find(r->item, "holds");
+        const char *group = value_string(r->snapshot, "controlGroup"), *degraded = value_string(r->item, "degraded");
+        const char *outer = value_string(r->item, "partOf");
+        sd_json_variant *contains = value_find(r->item, "contains");
+        const Style *style = terminal_style();
+        char at[FORMAT_MAX], ago[FORMAT_MAX];
+        uint64_t since, now, drops;
+        double share;
+
+        if (reading_unsigned(r, "attachedSince", &since)) {
+                print_key("Attached");
+                (void) printf("since %s", format_timestamp(at, since));
+                if (reading_unsigned(r, "timestamp", &now) && now > since)
+                        (void) printf("; %s ago", format_span(ago, now - since));
+                (void) printf("\n");
+        }
+
+        for (size_t i = 0; holds && i < sd_json_variant_elements(holds); i++) {
+                print_key(i == 0 ? "Held by" : "");
+                print_hold(sd_json_variant_by_index(holds, i));
+                (void) printf("\n");
+        }
+
+        if (group) {
+                print_key("CGroup");
+                print_text(COLOR_NONE, group);
+                (void) printf("\n");
+        }
+
+        if (outer) {
+                print_key("Part of");
+                print_text(COLOR_NONE, outer);
+                (void) printf("\n");
+        }
+        for (size_t i = 0; contains && i < sd_json_variant_elements(contains); i++) {
+                if (i == 0)
+                        print_key("Contains");
+                else
+                        (void) printf(", ");
+                if (i == CONTAINS_MAX) {
+                        (void) printf("%zu more", sd_json_variant_elements(contains) - i);
+                        break;
+                }
+                print_text(COLOR_NONE, strempty(sd_json_variant_string(sd_json_variant_by_index(contains, i))));
+        }
+        if (contains)
+                (void) printf(" (merged)\n");
+
+        if (reading_real(r, "cost.share", &share))
+                print_line("Cost", "%s of a CPU", format_percent(ago, share));
+
+        if (degraded) {
+                print_key("Degraded");
+                print_text(COLOR_YELLOW, degraded);
+                (void) printf("\n");
+        }
+
+        print_thresholds(r);
+
+        if (reading_unsigned(r, "drops", &drops) && drops > 0)
+                print_line("Drops", "%s%s events could not be counted%s", color_on(style, COLOR_RED),
+                           format_count(ago, drops), color_off(style));
+}
+
+static int add_errors(const char *path, sd_json_variant *value, void *userdata) {
+        if (startswith(path, SERVER "errors.") && sd_json_variant_is_unsigned(value))
+                *(uint64_t*) userdata += sd_json_variant_unsigned(value);
+        return 0;
+}
+
+void reading_print_requests(const Reading *r) {
+        const char *quality = value_string(r->snapshot, "requests.quality");
+        const Style *style = terminal_style();
+        uint64_t n, in, out, covered = 0;
+        char a[FORMAT_MAX], b[FORMAT_MAX], over[FORMAT_MAX];
+        bool some;
+        double rate;
+
+        /* A window begins at a step of its own and with the attach, so it seldom covers exactly its length. */
+        (void) reading_unsigned(r, "covered", &covered);
+
+        print_key("Requests");
+        if (streq_ptr(quality, "overlapping"))
+                (void) printf("%scannot be counted: questions come while others are open%s\n",
+                              color_on(style, COLOR_YELLOW), color_off(style));
+        else if (reading_unsigned(r, SERVER "count", &n) && reading_real(r, SERVER "rate", &rate))
+                (void) printf("%s%s%s (%s in %s%s)\n", color_on(style, COLOR_BOLD), format_rate(a, rate), color_off(style),
+                              format_count(b, n), format_duration(over, covered),
+                              streq_ptr(quality, "exchanges") ? "; one answer per question assumed" : "");
+        else
+                (void) printf("not measured\n");
+
+        if (reading_unsigned(r, SERVER "excluded", &n) && n > 0)
+                print_line("Excluded", "%s, in no other figure", format_count(a, n));
+
+        if (reading_unsigned(r, SERVER "inFlight", &n)) {
+                print_key("In flight");
+                (void) printf("%s", format_count(a, n));
+                if (reading_unsigned(r, SERVER "oldestInFlight", &n))
+                        (void) printf(", the oldest for %s", format_duration(a, n));
+                (void) printf("\n");
+        }
+
+        if (reading_errors(r, &n, &rate)) {
+                print_key("Errors");
+                (void) printf("%s%s%s", n > 0 ? color_on(style, COLOR_RED) : "", format_rate(a, rate), n > 0 ? color_off(style) : "");
+                some = print_item(r, SERVER "errors.reset", " (", "reset", COLOR_NONE, false);
+                some = print_item(r, SERVER "errors.timeout", some ? ", " : " (", "timed out", COLOR_NONE, false) || some;
+                some = print_item(r, SERVER "errors.status5xx", some ? ", " : " (", "5xx", COLOR_NONE, false) || some;
+                some = print_item(r, SERVER "errors.grpc", some ? ", " : " (", "calls failed", COLOR_NONE, false) || some;
+                (void) printf("%s", some ? ")" : "");
+                some = print_item(r, SERVER "clientAborts", "; ", "given up by clients", COLOR_NONE, true);
+                (void) print_item(r, SERVER "status4xx", some ? ", " : "; ", "4xx", COLOR_NONE, false);
+                (void) printf("\n");
+        }
+
+        if (covered > 0 && reading_unsigned(r, SERVER "bytesIn", &in) && reading_unsigned(r, SERVER "bytesOut", &out)) {
+                double s = (double) covered / (double) NSEC_PER_SEC;
+
+                print_line("Traffic", "%s/s in, %s/s out", format_bytes(a, (uint64_t) ((double) in / s)),
+                           format_bytes(b, (uint64_t) ((double) out / s)));
+        }
+
+        if (value_find(r->snapshot, SERVER "connections")) {
+                print_key("Connections");
+                some = print_item(r, SERVER "connections.open", "", "open", COLOR_NONE, true);
+                some = print_item(r, SERVER "connections.accepted", some ? ", " : "", "new", COLOR_NONE, true) || some;
+                some = print_item(r, SERVER "connections.retransmits", some ? ", " : "", "segments sent again", COLOR_YELLOW, true) || some;
+                (void) printf("\n");
+                if (reading_unsigned(r, SERVER "connections.acceptQueue", &n)) {
+                        uint64_t max = 0;
+                        bool full;
+
+                        full = reading_unsigned(r, SERVER "connections.acceptQueueMax", &max) && max > 0 && n >= max;
+                        print_key("Waiting");
+                        (void) printf("%s%s%s", full ? color_on(style, COLOR_RED) : "", format_count(a, n),
+                                      full ? color_off(style) : "");
+                        if (max > 0)
+                                (void) printf(" of at most %s", format_count(a, max));
+                        (void) printf(" to be accepted");
+                        (void) print_item(r, SERVER "connections.listenDrops", ", ", "turned away", COLOR_RED, true);
+                        (void) printf("\n");
+                }
+        }
+
+}
+
+static void print_totals(const Reading *r) {
+        sd_json_variant *totals = value_find(r->snapshot, "totals");
+        const Style *style = terminal_style();
+        char a[FORMAT_MAX], b[FORMAT_MAX];
+        uint64_t n, errors = 0;
+
+        if (!value_unsigned(totals, SERVER "count", &n))
+                return;
+        (void) value_walk(totals, add_errors, &errors);
+        print_line("Total", "%s requests and %s%s errors%s since attached", format_count(a, n),
+                   errors > 0 ? color_on(style, COLOR_RED) : "", format_count(b, errors), errors > 0 ? color_off(style) : "");
+}
+
+/* ---- by endpoint, by peer ----------------------------------------------------------------------------------------- */
+
+#define CLIENT "requests.client."
+
+static uint64_t sum_errors(sd_json_variant *row) {
+        uint64_t reset = 0, timeout = 0;
+
+        (void) value_unsigned(row, "errors.reset", &reset);
+        (void) value_unsigned(row, "errors.timeout", &timeout);
+        return reset + timeout;
+}
+
+static void add_row_rate(Table *t, sd_json_variant *row, Color color) {
+        char buf[FORMAT_MAX];
+        double rate;
+
+        if (value_real(row, "rate", &rate))
+                table_add(t, color, "%s", format_rate(buf, rate));
+        else
+                table_add_absent(t);
+}
+
+static void add_row_count(Table *t, sd_json_variant *row, const char *key, Color color) {
+        char buf[FORMAT_MAX];
+        uint64_t n;
+
+        if (value_unsigned(row, key, &n))
+                table_add(t, color, "%s", format_count(buf, n));
+        else
+                table_add_absent(t);
+}
+
+/* Errors, P50, P99, in flight */
+static void add_row_figures(Table *t, sd_json_variant *row, uint64_t covered, Color color) {
+        static const char *const keys[] = { "latency.p50", "latency.p99" };
+        uint64_t n = sum_errors(row);
+        char buf[FORMAT_MAX];
+
+        if (value_find(row, "errors") && covered > 0)
+                table_add(t, n > 0 ? COLOR_RED : color, "%s", format_rate(buf, (double) n * (double) NSEC_PER_SEC / (double) covered));
+        else
+                table_add_absent(t);
+        for (size_t i = 0; i < ELEMENTSOF(keys); i++)
+                if (value_unsigned(row, keys[i], &n))
+                        table_add(t, color, "%s", format_duration(buf, n));
+                else
+                        table_add_absent(t);
+        add_row_count(t, row, "inFlight", color);
+}
+
+/* Whether the window is one that endpoints and peers have figures for. */
+static bool rows_are_measured(sd_json_variant *rows) {
+        for (size_t i = 0; i < sd_json_variant_elements(rows); i++)
+                if (value_find(sd_json_variant_by_index(rows, i), "inFlight"))
+                        return true;
+        return false;
+}
+
+static void print_not_over_this_window(const char *key) {
+        const Style *style = terminal_style();
+
+        print_line(key, "%sknown over windows from 2s to 10s, and since attached%s", color_on(style, COLOR_GREY), color_off(style));
+}
+
+static int print_endpoints(const Reading *r) {
+        static const Column columns[] = {
+                { "LISTEN", .minimum = 16 },
+                { "RATE",      .right = true            },
+                { "COUNT",     .right = true, .rank = 2 },
+                { "ERRORS",    .right = true            },
+                { "P50",       .right = true, .rank = 1 },
+                { "P99",       .right = true            },
+                { "IN-FLIGHT", .right = true            },
+        };
+        sd_json_variant *rows = value_find(r->snapshot, SERVER "endpoints");
+        _cleanup_(table_freep) Table *t = NULL;
+        uint64_t covered = 0;
+        size_t n = rows ? sd_json_variant_elements(rows) : 0;
+
+        /* A single one is what the whole page is about */
+        if (n == 0 || (n == 1 && !value_boolean(sd_json_variant_by_index(rows, 0), "excluded")))
+                return 0;
+
+        (void) printf("\n");
+        if (!rows_are_measured(rows)) {
+                print_not_over_this_window("Endpoints");
+                return 0;
+        }
+
+        (void) reading_unsigned(r, "covered", &covered);
+        t = table_new(columns, ELEMENTSOF(columns));
+        if (!t)
+                return complain_oom();
+        for (size_t i = 0; i < n; i++) {
+                sd_json_variant *row = sd_json_variant_by_index(rows, i);
+                bool excluded = value_boolean(row, "excluded");
+                Color color = excluded ? COLOR_GREY : COLOR_NONE;
+
+                table_add(t, color, "%s%s", value_boolean(row, "rest") ? "others" : value_string(row, "listen") ?: "?",
+                          excluded ? " (excluded)" : "");
+                add_row_rate(t, row, color);
+                add_row_count(t, row, "count", color);
+                add_row_figures(t, row, covered, color);
+        }
+
+        print_line("Endpoints", "%zu", n);
+        return table_print(t, stdout, terminal_style(), arg_legend, KEY_WIDTH + 2) < 0 ? complain_oom() : 0;
+}
+
+static int print_peers(const Reading *r) {
+        static const Column columns[] = {
+                { "PEER", .minimum = 15 },
+                { "UNIT", .minimum = 12 },
+                { "RATE",      .right = true            },
+                { "ERRORS",    .right = true            },
+                { "P50",       .right = true, .rank = 1 },
+                { "P99",       .right = true            },
+                { "IN-FLIGHT", .right = true            },
+        };
+        sd_json_variant *rows = value_find(r->snapshot, CLIENT "peers");
+        char rate[FORMAT_MAX], count[FORMAT_MAX], over[FORMAT_MAX];
+        _cleanup_(table_freep) Table *t = NULL;
+        uint64_t covered = 0, total = 0, n;
+        double per_second;
+
+        (void) value_unsigned(value_find(r->snapshot, "totals"), CLIENT "bytesOut", &total);
+        if (!rows && total == 0)
+                return 0;
+
+        (void) printf("\n");
+        if (rows && !rows_are_measured(rows)) {
+                print_not_over_this_window("Asks");
+                return 0;
+        }
+
+        (void) reading_unsigned(r, "covered", &covered);
+        if (reading_real(r, CLIENT "rate", &per_second) && reading_unsigned(r, CLIENT "count", &n))
+                print_line("Asks", "%s (%s in %s)", format_rate(rate, per_second), format_count(count, n), format_duration(over, covered));
+        else
+                print_line("Asks", "%s", reading_unsigned(r, CLIENT "inFlight", &n) ? "cannot be counted: questions are asked while others are open" :
+                                         "not measured");
+        if (!rows) /* not for everybody */
+                return 0;
+
+        t = table_new(columns, ELEMENTSOF(columns));
+        if (!t)
+                return complain_oom();
+        for (size_t i = 0; i < sd_json_variant_elements(rows); i++) {
+                sd_json_variant *row = sd_json_variant_by_index(rows, i);
+                const char *unit = value_string(row, "unit");
+
+                table_add(t, COLOR_NONE, "%s", value_boolean(row, "rest") ? "others" : value_string(row, "peer") ?: "?");
+                if (unit)
+                        table_add(t, COLOR_NONE, "%s", unit);
+                else
+                        table_add_absent(t);
+                add_row_rate(t, row, COLOR_NONE);
+                add_row_figures(t, row, covered, COLOR_NONE);
+        }
+        return table_print(t, stdout, terminal_style(), arg_legend, KEY_WIDTH + 2) < 0 ? complain_oom() : 0;
+}
+
+/* ---- the table of phases ---------------------------------------------------------------------------------------- */
+
+static const struct {
+        const char *name, *key;
+        bool phase;             /* the phases add up to the latency */
+} distributions[] = {
+        { "Latency",    "latency",   false },
+        { "First byte", "firstByte", false },
+        { "Receive",    "receive",   true  },
+        { "Queue",      "queue",     true  },
+        { "Service",    "service",   true  },
+        { "Answer",     "answer",    true  },
+};
+
+static const struct {
+        const char *header, *key;
+        uint64_t one_in;        /* samples lies beyond it */
+} quantiles[] = {
+        { "P50",   "p50",  2    },
+        { "P90",   "p90",  10   },
+        { "P95",   "p95",  20   },
+        { "P99",   "p99",  100  },
+        { "P99.9", "p999", 1000 },
+};
+
+int reading_print_phases(Reading *r, Client *c) {
+        Column columns[4 + ELEMENTSOF(quantiles)] = { [0] = { "" } };
+        char headers[ELEMENTSOF(quantiles)][16], buf[FORMAT_MAX];
+        sd_json_variant *from[ELEMENTSOF(quantiles)] = {};
+        _cleanup_(table_freep) Table *t = NULL;
+        size_t n = 1, missing = SIZE_MAX;
+        uint64_t value, window, asked = 0, seen = 0;
+        double whole = 0;
+        int k;
+
+        /* Nothing to tell about before the first request */
+        if (!value_find(r->snapshot, SERVER "latency") ||
+            (value_unsigned(value_find(r->snapshot, "totals"), SERVER "count", &value) && value == 0))
+                return 0;
+        (void) reading_unsigned(r, "window", &asked);
+        (void) reading_real(r, SERVER "latency.mean", &whole);
+
+        columns[n++] = (Column) { "MEAN", .right = true };
+        for (size_t q = 0; q < ELEMENTSOF(quantiles); q++) {
+                /* Where no header says which it is of, none is of a longer window */
+                k = arg_legend ? reading_complete(r, c, SERVER "latency", quantiles[q].key) : 0;
+                if (k < 0)
+                        return k;
+
+                /* All of a column is over one window: the shortest that carries the quantile of the latency. */
+                if (!reading_quantile(r, SERVER "latency", quantiles[q].key, &value, &window)) {
+                        window = asked;
+                        missing = MIN(missing, q);
+                }
+                from[q] = r->snapshot;
+                for (size_t w = 0; window != asked && w < READING_WIDER_MAX; w++)
+                        if (reading_wider_window(w) == window)
+                                from[q] = r->wider[w].snapshot;
+
+                if (window == asked)
+                        (void) snprintf(headers[q], sizeof(headers[q]), "%s", quantiles[q].header);
+                else
+                        (void) snprintf(headers[q], sizeof(headers[q]), "%s (%s)", quantiles[q].header, format_window(buf, window));
+                columns[n++] = (Column) { headers[q], .right = true, .rank = streq(quantiles[q].key, "p95") ? 2 : 0 };
+        }
+        columns[n++] = (Column) { "MAX", .right = true };
+        columns[n++] = (Column) { "SHARE", .right = true, .rank = 1 };
+        assert(n == ELEMENTSOF(columns));
+
+        t = table_new(columns, n);
+        if (!t)
+                return complain_oom();
+
+        for (size_t d = 0; d < ELEMENTSOF(distributions); d++) {
+                char path[64];
+                double mean;
+
+                (void) snprintf(path, sizeof(path), SERVER "%s", distributions[d].key);
+                if (!value_find(r->snapshot, path))
+                        continue;
+
+                table_add(t, distributions[d].phase ? COLOR_NONE : COLOR_BOLD, "%*s", KEY_WIDTH, distributions[d].name);
+
+                if (value_unsigned(value_find(r->snapshot, path), "mean", &value))
+                        table_add(t, COLOR_NONE, "%s", format_duration(buf, value));
+                else
+                        table_add_absent(t);
+                for (size_t q = 0; q < ELEMENTSOF(quantiles); q++)
+                        if (value_unsigned(value_find(from[q], path), quantiles[q].key, &value))
+                                table_add(t, COLOR_NONE, "%s", format_duration(buf, value));
+                        else
+                                table_add_absent(t);
+                if (value_unsigned(value_find(r->snapshot, path), "count", &value) && value > 0 &&
+                    value_unsigned(value_find(r->snapshot, path), "max", &value))
+                        table_add(t, COLOR_NONE, "%s", format_duration(buf, value));
+                else
+                        table_add_absent(t);
+
+                if (distributions[d].phase && whole > 0 && value_real(value_find(r->snapshot, path), "mean", &mean))
+                        table_add(t, COLOR_NONE, "%s", format_percent(buf, mean / whole));
+                else
+                        table_add(t, COLOR_NONE, " ");
+        }
+
+        (void) printf("\n");
+        k = table_print(t, stdout, terminal_style(), arg_legend, 0);
+        if (k < 0)
+                return complain_oom();
+
+        if (arg_legend && missing < ELEMENTSOF(quantiles)) {
+                const Style *style = terminal_style();
+
+                /* How many there are to take a quantile from, in the longest window that was looked into */
+                if (arg_window != WINDOW_UNSET)
+                        (void) reading_unsigned(r, SERVER "latency.count", &seen);
+                else
+                        (void) value_unsigned(value_find(r->snapshot, "totals"), SERVER "count", &seen);
+
+                (void) printf("%*s%s", KEY_WIDTH + 1, "", color_on(style, COLOR_GREY));
+                if (seen == 0)
+                        (void) printf("-: no requests");
+                else
+                        (void) printf("-: too few requests, %s takes %" PRIu64, quantiles[missing].header,
+                                      quantiles[missing].one_in * client_get_minimum_samples(c));
+                (void) printf("%s\n", color_off(style));
+        }
+
+        return 0;
+}
+
+/* ---- contention ------------------------------------------------------------------------------------------------------ */
+
+#define CONTENTION "contention."
+/* As wide as the bars can be that leave room for the figures on a terminal of 80 columns; with those of requests, too. */
+#define STATE_BAR_WIDTH 24U
+#define STATE_BAR_WIDTH_SERVING 10U
+
+/* The states of threads, as the catalogue has them, and in words. */
+static const struct {
+        const char *state;
+        const char *title;
+        Color color;                    /* of those in which a thread could go on, if only it were let */
+} state_table[] = {
+        { "running",   "running",          COLOR_NONE   },
+        { "runQueue",  "wait for a CPU",   COLOR_YELLOW },
+        { "throttled", "out of CPU quota", COLOR_RED    },
+        { "lock",      "wait for a lock",  COLOR_YELLOW },
+        { "park",      "parked in futex",  COLOR_NONE   },
+        { "disk",      "wait for a disk",  COLOR_YELLOW },
+        { "socket",    "in a socket call", COLOR_NONE   },
+        { "poll",      "polling",          COLOR_NONE   },
+        { "pipe",      "in a pipe call",   COLOR_NONE   },
+        { "sleep",     "sleeping",         COLOR_NONE   },
+        { "memory",    "wait for memory",  COLOR_RED    },
+        { "child",     "wait for a child", COLOR_NONE   },
+        { "other",     "other",            COLOR_NONE   },
+};
+
+static bool print_rate(const Reading *r, const char *metric, double seconds, const char *separator, const char *what) {
+        char buf[FORMAT_MAX];
+        uint64_t n;
+
+        if (!reading_unsigned(r, metric, &n))
+                return false;
+        (void) printf("%s%s %s", separator, format_rate(buf, (double) n / seconds), what);
+        return true;
+}
+
+/* The share of a state that may have none. */
+static void add_state_share(const Reading *r, Table *t, const char *metric, const char *state) {
+        char full[64], buf[FORMAT_MAX];
+        double share;
+
+        (void) snprintf(full, sizeof(full), "%s.%s", metric, state);
+        if (reading_real(r, full, &share))
+                table_add(t, COLOR_NONE, "%s", format_percent(buf, share));
+        else
+                table_add_absent(t);
+}
+
+static void print_worst_wait(const Reading *r) {
+        const char *state, *title = NULL;
+        bool of_service;
+        double share;
+
+        if (!reading_worst_wait(r, &state, &share, &of_service))
+                return;
+        for (size_t i = 0; i < ELEMENTSOF(state_table); i++)
+                if (streq(state_table[i].state, state))
+                        title = state_table[i].title;
+        if (title)
+                print_line("Worst wait", "%s, %.0f%% of %s", title, share * 100,
+                           of_service ? "the service time" : "what threads could have done for requests");
+}
+
+static int print_contention(const Reading *r) {
+        static const Column columns[] = {
+                { "STATE" }, { "THREADS", .right = true }, { "SHARE", .right = true }, { "WAITS", .right = true }, { "" },
+        }, serving_columns[] = {
+                { "STATE" }, { "THREADS", .right = true }, { "SHARE", .right = true }, { "SERVING", .right = true }, { "SERVICE", .right = true },
+                { "WAITS", .right = true }, { "" },
+        };
+        const Style *style = terminal_style();
+        _cleanup_(table_freep) Table *t = NULL;
+        uint64_t covered, thread_time, n;
+        char a[FORMAT_MAX];
+        double seconds;
+        bool some, serving;
+        int k;
+
+        if (!reading_unsigned(r, CONTENTION "covered", &covered) || !reading_unsigned(r, CONTENTION "threadTime", &thread_time) || covered == 0)
+                return 0;
+        seconds = (double) covered / (double) NSEC_PER_SEC;
+
+        (void) printf("\n");
+        print_line("Threads", "%.2f on average over %s", (double) thread_time / (double) covered, format_duration(a, covered));
+
+        print_worst_wait(r);
+        serving = value_find(r->snapshot, CONTENTION "serving.shares") || value_find(r->snapshot, SERVER "service.shares");
+        t = serving ? table_new(serving_columns, ELEMENTSOF(serving_columns)) : table_new(columns, ELEMENTSOF(columns));
+        if (!t)
+                return -ENOMEM;
+        for (size_t i = 0; i < ELEMENTSOF(state_table); i++) {
+                _cleanup_free_ char *bar = NULL;
+                char metric[64];
+                double share, threads;
+
+                (void) snprintf(metric, sizeof(metric), CONTENTION "shares.%s", state_table[i].state);
+                if (!reading_real(r, metric, &share) || share <= 0)
+                        continue;
+                (void) snprintf(metric, sizeof(metric), CONTENTION "threads.%s", state_table[i].state);
+                if (!reading_real(r, metric, &threads))
+                        continue;
+
+                table_add(t, state_table[i].color, "%s", state_table[i].title);
+                table_add(t, COLOR_NONE, "%.2f", threads);
+                table_add(t, COLOR_NONE, "%s", format_percent(a, share));
+                if (serving) {
+                        add_state_share(r, t, CONTENTION "serving.shares", state_table[i].state);
+                        add_state_share(r, t, SERVER "service.shares", state_table[i].state);
+                }
+                (void) snprintf(metric, sizeof(metric), CONTENTION "waits.%s", state_table[i].state);
+                if (reading_unsigned(r, metric, &n))
+                        table_add(t, COLOR_NONE, "%s", format_rate(a, (double) n / seconds));
+                else
+                        table_add_absent(t);
+                bar = text_bar(share, serving ? STATE_BAR_WIDTH_SERVING : STATE_BAR_WIDTH, style->utf8);
+                if (!bar)
+                        return -ENOMEM;
+                table_add(t, state_table[i].color == COLOR_NONE ? COLOR_GREY : state_table[i].color, "%s", bar);
+        }
+        k = table_print(t, stdout, style, arg_legend, KEY_WIDTH + 2);
+        if (k < 0)
+                return k;
+
+        if (reading_unsigned(r, CONTENTION "runQueueLatency.count", &n) && n > 0) {
+                static const char *const shown[] = { "p50", "p99", "max" };
+
+                some = false;
+                print_key("For a CPU");
+                for (size_t i = 0; i < ELEMENTSOF(shown); i++) {
+                        char metric[64];
+
+                        (void) snprintf(metric, sizeof(metric), CONTENTION "runQueueLatency.%s", shown[i]);
+                        if (!reading_unsigned(r, metric, &n))
+                                continue;
+                        (void) printf("%s%s %s", some ? ", " : "", shown[i], format_duration(a, n));
+                        some = true;
+                }
+                (void) printf("\n");
+        }
+        print_key("Switches");
+        some = print_rate(r, CONTENTION "contextSwitches.voluntary", seconds, "", "to wait");
+        some = print_rate(r, CONTENTION "contextSwitches.involuntary", seconds, some ? ", " : "", "made to") || some;
+        (void) print_rate(r, CONTENTION "migrations", seconds, some ? ", " : "", "to another CPU");
+        (void) printf("\n");
+        return 0;
+}
+
+static int print_histogram(Reading *r, Client *c) {
+        _cleanup_replies_ Replies replies = REPLIES_INIT;
+        uint64_t n, value, window = WINDOW_UNSET;
+        char buf[FORMAT_MAX];
+        int k;
+
+        /* Over a window that has enough for a shape to be seen, which is the one the P90 comes from; else the one
+         * that was asked for. */
+        if (!reading_quantile(r, SERVER "latency", "p90", &value, &window) &&
+            (!reading_unsigned(r, SERVER "latency.count", &n) || n == 0))
+                return 0;
+        if (window == WINDOW_UNSET)
+                window = arg_window;
+
+        k = client_callbo(c, QOS_METHOD("Histogram"), &replies,
+                          SD_JSON_BUILD_PAIR_STRING("unit", r->unit),
+                          SD_JSON_BUILD_PAIR_STRING("metric", SERVER "latency"),
+                          SD_JSON_BUILD_PAIR_CONDITION(window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(window)));
+        if (k < 0)
+                return client_fail(k, &replies, "read the latencies of '%s'", r->unit);
+        /* Gone between one call and the other, or empty by now */
+        if (k > 0 || !value_unsigned(replies.items[0], "count", &n) || n == 0)
+                return 0;
+
+        (void) printf("\n");
+        if (value_unsigned(replies.items[0], "window", &window))
+                print_line("Histogram", "latency of the requests in %s", format_window(buf, window));
+        else
+                print_line("Histogram", "latency of the requests since attached");
+
+        k = histogram_print(stdout, terminal_style(), replies.items[0], HISTOGRAM_ROWS, 0, KEY_WIDTH - 9);
+        return k < 0 ? client_fail(k, &replies, "draw the latencies of '%s'", r->unit) : 0;
+}
+
+static int print_not_attached(const char *unit) {
+        const Style *style = terminal_style();
+
+        (void) printf("%s%s%s ", color_on(style, COLOR_GREY), style->utf8 ? "\xe2\x97\x8b" : "o", color_off(style));
+        print_text(COLOR_BOLD, unit);
+        (void) printf("\n");
+        print_key("Attached");
+        (void) printf("no; to attach it: qosctl attach ");
+        print_text(COLOR_NONE, unit);
+        (void) printf("\n");
+        return STATUS_NOT_ATTACHED;
+}
+
+static int status_unit(Client *c, const char *unit, bool first) {
+        _cleanup_(reading_done) Reading reading = {};
+        _cleanup_replies_ Replies replies = REPLIES_INIT;
+        int r;
+
+        if (arg_json != JSON_OFF) {
+                r = client_callbo(c, QOS_METHOD("Get"), &replies,
+                                  SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                                  SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+                return r != 0 ? unit_read_fail(r, &replies, unit) : json_print(replies.items[0]);
+        }
+
+        r = client_call_morebo(c, QOS_METHOD("List"), &replies,
+                               SD_JSON_BUILD_PAIR_STRING("unit", unit),
+                               SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+        if (r != 0 && !unit_is_detached(r, &replies))
+                return unit_read_fail(r, &replies, unit);
+        if (!first)
+                (void) printf("\n");
+        if (r > 0)
+                return print_not_attached(value_string(replies.parameters, "unit") ?: unit);
+        if (replies.n != 1 || !value_find(replies.items[0], "snapshot"))
+                return print_not_attached(unit);
+
+        reading_set(&reading, replies.items[0]);
+        print_heading(&reading);
+        print_attachment(&reading);
+        (void) printf("\n");
+        reading_print_requests(&reading);
+        print_totals(&reading);
+        r = reading_print_phases(&reading, c);
+        if (r >= 0)
+                r = print_contention(&reading);
+        if (r >= 0)
+                r = print_endpoints(&reading);
+        if (r >= 0)
+                r = print_peers(&reading);
+        if (r >= 0)
+                r = print_histogram(&reading, c);
+        return r;
+}
+
+int verb_status(int argc, char **argv) {
+        _cleanup_client_ Client *c = NULL;
+        _cleanup_names_ Names names = NAMES_INIT;
+        int r, status;
+
+        r = client_connect(&c);
+        if (r < 0)
+                return r;
+
+        status = names_expand_attached(c, argc, argv, &names);
+        if (status < 0)
+                return status;
+
+        pager_open();
+        for (size_t i = 0; i < names.n; i++)
+                status = status_combine(status, status_unit(c, names.items[i], i == 0));
+
+        return status;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <langinfo.h>
+#include <stdarg.h>
+#include <strings.h>
+#include <sys/ioctl.h>
+
+#include "format.h"
+#include "terminal.h"
+
+static unsigned cached_columns, cached_lines;
+
+int parse_boolean(const char *s) {
+        if (!s)
+                return -ENXIO;
+        if (streq(s, "1") || strcasecmp(s, "yes") == 0 || strcasecmp(s, "y") == 0 || strcasecmp(s, "true") == 0 ||
+            strcasecmp(s, "t") == 0 || strcasecmp(s, "on") == 0)
+                return true;
+        if (streq(s, "0") || strcasecmp(s, "no") == 0 || strcasecmp(s, "n") == 0 || strcasecmp(s, "false") == 0 ||
+            strcasecmp(s, "f") == 0 || strcasecmp(s, "off") == 0)
+                return false;
+        return -EINVAL;
+}
+
+bool terminal_is_tty(void) {
+        static int cached = -1;
+
+        /* Asked once: a pager takes the terminal's place later on. */
+        if (cached < 0)
+                cached = isatty(STDOUT_FILENO) > 0;
+        return cached;
+}
+
+static unsigned size_from_environment(const char *name) {
+        const char *e = getenv(name);
+        unsigned long n;
+        char *end;
+
+        if (isempty(e))
+                return 0;
+        n = strtoul(e, &end, 10);
+        return *end || n < 1 || n > 65535 ? 0 : (unsigned) n;
+}
+
+static void terminal_get_size(void) {
+        struct winsize ws = {};
+
+        cached_columns = size_from_environment("COLUMNS");
+        cached_lines = size_from_environment("LINES");
+        if (!terminal_is_tty())
+                return;
+
+        (void) ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws);
+        cached_columns = cached_columns ?: ws.ws_col ?: 80;
+        cached_lines = cached_lines ?: ws.ws_row ?: 24;
+}
+
+void terminal_forget_size(void) {
+        terminal_get_size();
+}
+
+unsigned terminal_lines(void) {
+        if (cached_lines == 0)
+                terminal_get_size();
+        return cached_lines;
+}
+
+static bool want_colors(void) {
+        const char *e;
+
+        /* systemd's own variable wins, and takes names of palettes besides booleans. */
+        e = getenv("SYSTEMD_COLORS");
+        if (e) {
+                int r = parse_boolean(e);
+
+                if (r >= 0)
+                        return r;
+                if (streq(e, "16") || streq(e, "256") || streq(e, "24bit"))
+                        return true;
+        }
+        if (!isempty(getenv("NO_COLOR")))
+                return false;
+
+        e = getenv("TERM");
+        return terminal_is_tty() && !isempty(e) && !streq(e, "dumb");
+}
+
+static bool want_utf8(void) {
+        int r = parse_boolean(getenv("SYSTEMD_UTF8"));
+
+        return r >= 0 ? r > 0 : streq(nl_langinfo(CODESET), "UTF-8");
+}
+
+const Style* terminal_style(void) {
+        static Style style;
+        static bool known;
+
+        if (!known) {
+                style.utf8 = want_utf8();
+                style.colors = want_colors();
+                terminal_get_size();
+                known = true;
+        }
+
+        style.width = cached_columns;
+        return &style;
+}
+
+const char* color_on(const Style *style, Color color) {
+        static const char *const sequences[_COLOR_MAX] = {
+                [COLOR_NONE]           = "",
+                [COLOR_BOLD]           = "\x1b[0;1;39m",
+                [COLOR_GREY]           = "\x1b[0;90m",
+                [COLOR_GREEN]          = "\x1b[0;1;32m",
+                [COLOR_YELLOW]         = "\x1b[0;1;33m",
+                [COLOR_RED]            = "\x1b[0;1;31m",
+                [COLOR_UNDERLINE]      = "\x1b[0;4m",
+                [COLOR_UNDERLINE_BOLD] = "\x1b[0;1;4m",
+        };
+
+        return style->colors ? sequences[color] : "";
+}
+
+const char* color_off(const Style *style) {
+        return style->colors ? "\x1b[0m" : "";
+}
+
+int complain(int error, const char *format, ...) {
+        _cleanup_free_ char *message = NULL, *clean = NULL;
+        va_list ap;
+        int r;
+
+        errno = abs(error); /* for %m */
+        va_start(ap, format);
+        r = vasprintf(&message, format, ap);
+        va_end(ap);
+        if (r < 0) {
+                message = NULL;
+                return -abs(error);
+        }
+
+        clean = text_clean(message, terminal_style()->utf8);
+        /* After what was printed before, wherever both go */
+        (void) fflush(stdout);
+        if (clean)
+                (void) fprintf(stderr, "%s\n", clean);
+        return -abs(error);
+}

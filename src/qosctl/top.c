@@ -1,0 +1,639 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <inttypes.h>
+#include <signal.h>
+#include <sys/epoll.h>
+
+#include <systemd/sd-event.h>
+
+#include "format.h"
+#include "qosctl.h"
+#include "screen.h"
+#include "snapshot-view.h"
+#include "unit-names.h"
+#include "value.h"
+
+/* Everything is asked on one connection: the leases belong to it, over ssh there is but one password to type, and a
+ * list says where it ends, so that a table is of one moment. */
+
+#define LATENCY "requests.server.latency"
+/* What the keys change the delay to, at least: nobody reads faster. */
+#define DELAY_KEYS_MIN (250 * NSEC_PER_MSEC)
+
+typedef struct Top {
+        sd_event *event;
+        sd_event_source *timer;
+        sd_event_source *go_on;         /* once an answer is complete: a connection takes no call from its own callback */
+        Client *client;
+
+        Names names;                    /* of the units to watch, as qosd calls them; none: all */
+        bool *leased;                   /* for each of them: held by us */
+
+        Reading *readings;
+        size_t n_readings;
+        Replies frame;                  /* the answer that is coming in */
+        bool busy;                      /* a call is not answered yet */
+        bool lost;                      /* and never will be */
+        size_t get_reading, get_wider;  /* what the call is about; SIZE_MAX: the list */
+
+        size_t sort;                    /* UNIT_COLUMN_… */
+        bool reverse, help, batch;
+        char *trouble;
+        uint64_t shown;
+        int status;
+} Top;
+
+static void top_done(Top *t) {
+        screen_leave();
+        (void) client_free(t->client);
+        for (size_t i = 0; i < t->n_readings; i++)
+                reading_done(&t->readings[i]);
+        free(t->readings);
+        free(t->leased);
+        free(t->trouble);
+        replies_done(&t->frame);
+        names_done(&t->names);
+        (void) sd_event_source_disable_unref(t->timer);
+        (void) sd_event_source_disable_unref(t->go_on);
+        (void) sd_event_unref(t->event);
+}
+
+/* Ends the program with a message; the screen has to go first. */
+static int top_fail(Top *t, int r, const Replies *replies) {
+        screen_leave();
+        t->status = client_fail(r, replies, "read the units");
+        return sd_event_exit(t->event, 0);
+}
+
+/* ---- the table -------------------------------------------------------------------------------------------------- */
+
+static const struct {
+        char key;
+        size_t column;
+        const char *name;
+} orders[] = {
+        { 'p', UNIT_COLUMN_UNIT,      "unit"       },
+        { 't', UNIT_COLUMN_RATE,      "throughput" },
+        { 'e', UNIT_COLUMN_ERRORS,    "errors"     },
+        { 'l', UNIT_COLUMN_P99,       "latency"    },
+        { 'i', UNIT_COLUMN_IN_FLIGHT, "in flight"  },
+};
+
+/* What a row is sorted by; what is absent comes last. */
+static double sort_value(const Reading *r, size_t column) {
+        uint64_t n, window;
+        double v = -1;
+
+        if (column == UNIT_COLUMN_RATE)
+                (void) reading_real(r, "requests.server.rate", &v);
+        else if (column == UNIT_COLUMN_ERRORS)
+                (void) reading_errors(r, &n, &v);
+        else if (column == UNIT_COLUMN_P99)
+                v = reading_quantile(r, LATENCY, "p99", &n, &window) ? (double) n : -1;
+        else if (column == UNIT_COLUMN_IN_FLIGHT)
+                v = reading_unsigned(r, "requests.server.inFlight", &n) ? (double) n : -1;
+
+        return v;
+}
+
+static int compare_readings(const void *a, const void *b, void *userdata) {
+        const Reading *x = a, *y = b;
+        const Top *t = userdata;
+        double v, w;
+        int c = 0;
+
+        if (t->sort != UNIT_COLUMN_UNIT) {
+                v = sort_value(x, t->sort);
+                w = sort_value(y, t->sort);
+                c = v < w ? 1 : v > w ? -1 : 0;
+        }
+        /* Units that are equal keep their places from one table to the next. */
+        c = c ?: strcmp(x->unit, y->unit);
+        return t->reverse ? -c : c;
+}
+
+static const char* order_name(const Top *t) {
+        for (size_t i = 0; i < ELEMENTSOF(orders); i++)
+                if (orders[i].column == t->sort)
+                        return orders[i].name;
+        return "";
+}
+
+static void print_help(FILE *f) {
+        (void) fputs("\n"
+                     "  Sort by   p unit   t throughput   e errors   l latency (p99)   i in flight\n"
+                     "            r the other way round\n"
+                     "  Show      +/- less or more often   space now\n"
+                     "            h this help              q quit\n", f);
+}
+
+static void print_title(const Top *t, FILE *f) {
+        const Style *style = terminal_style();
+        char window[FORMAT_MAX] = "", delay[FORMAT_MAX], line[256], clock[16] = "";
+        _cleanup_free_ char *text = NULL;
+        time_t now = time(NULL);
+        uint64_t w = 0;
+        struct tm tm;
+
+        if (localtime_r(&now, &tm))
+                (void) strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
+        if (t->n_readings > 0) {
+                (void) reading_unsigned(&t->readings[0], "window", &w);
+                (void) format_window(window, w);
+        }
+
+        if (t->trouble)
+                (void) snprintf(line, sizeof(line), "%s  %s; trying again", clock, t->trouble);
+        else
+                (void) snprintf(line, sizeof(line), "%s  %zu unit%s%s%s, every %s, by %s%s    h for help", clock,
+                                t->n_readings, t->n_readings == 1 ? "" : "s", w > 0 ? ", last " : *window ? ", " : "", window,
+                                format_span(delay, arg_delay), order_name(t), t->reverse ? " reversed" : "");
+
+        text = text_ellipsize(line, style->width, style->utf8);
+        (void) fprintf(f, "%s%s%s\n", t->trouble ? color_on(style, COLOR_YELLOW) : "", strempty(text),
+                       t->trouble ? color_off(style) : "");
+        if (t->help)
+                print_help(f);
+        (void) fputc('\n', f);
+}
+
+static int top_show(Top *t) {
+        _cleanup_(table_freep) Table *table = NULL;
+        _cleanup_free_ char *text = NULL;
+        size_t size, room = SIZE_MAX;
+        FILE *f;
+        int r;
+
+        qsort_r(t->readings, t->n_readings, sizeof(Reading), compare_readings, t);
+
+        table = table_new(unit_columns, n_unit_columns);
+        if (!table)
+                return complain_oom();
+        table_mark_column(table, t->sort);
+        /* Title, empty line, header, and the line that says how many did not fit */
+        if (!t->batch)
+                room = terminal_lines() - MIN(terminal_lines(), t->help ? 9U : 4U);
+        for (size_t i = 0; i < t->n_readings && i < room; i++)
+                reading_add_row(&t->readings[i], table);
+
+        f = open_memstream(&text, &size);
+        if (!f)
+                return complain_oom();
+        if (!t->batch)
+                print_title(t, f);
+        r = table_print(table, f, terminal_style(), arg_legend, 0);
+        if (t->n_readings > room)
+                (void) fprintf(f, "%zu more\n", t->n_readings - room);
+        if (fclose(f) < 0 || r < 0)
+                return complain_oom();
+
+        if (!t->batch)
+                return screen_draw(text);
+
+        (void) printf("%s%s", t->shown > 0 ? "\n" : "", text);
+        return fflush(stdout) < 0 ? -errno : 0;
+}
+
+static int top_show_json(Top *t) {
+        int r = 0;
+
+        for (size_t i = 0; i < t->n_readings && r >= 0; i++)
+                r = json_print(t->readings[i].item);
+        return r;
+}
+
+/* A whole table is there. */
+static int top_finish_frame(Top *t) {
+        int r;
+
+        free(t->trouble);
+        t->trouble = NULL;
+
+        r = arg_json != JSON_OFF ? top_show_json(t) : top_show(t);
+        if (r < 0) {
+                t->status = STATUS_FAILED;
+                return sd_event_exit(t->event, 0);
+        }
+
+        t->shown++;
+        return t->shown == arg_iterations ? sd_event_exit(t->event, 0) : 0;
+}
+
+/* ---- asking ----------------------------------------------------------------------------------------------------- */
+
+static bool top_watches(const Top *t, const char *unit) {
+        for (size_t i = 0; i < t->names.n; i++)
+                if (streq(t->names.items[i], unit))
+                        return true;
+        return t->names.n == 0;
+}
+
+/* The list in t->frame takes the place of the one before; what was known over longer windows stays known. */
+static int top_take_list(Top *t) {
+        Reading *readings;
+        size_t n = 0;
+
+        readings = new0(Reading, t->frame.n);
+        if (!readings)
+                return complain_oom();
+
+        for (size_t i = 0; i < t->frame.n; i++) {
+                const char *unit = value_string(t->frame.items[i], "unit");
+
+                if (!unit || !value_find(t->frame.items[i], "snapshot") || !top_watches(t, unit))
+                        continue;
+
+                for (size_t j = 0; j < t->n_readings; j++)
+                        if (t->readings[j].item && streq(t->readings[j].unit, unit)) {
+                                readings[n] = t->readings[j];
+                                t->readings[j] = (Reading) {};
+                                break;
+                        }
+                reading_set(&readings[n++], t->frame.items[i]);
+        }
+
+        for (size_t i = 0; i < t->n_readings; i++)
+                reading_done(&t->readings[i]);
+        free(t->readings);
+        t->readings = readings;
+        t->n_readings = n;
+        return 0;
+}
+
+/* Asks for the next longer window that some quantile needs; 0 if there is none. */
+static int top_get_wider(Top *t) {
+        uint64_t now = now_usec(CLOCK_MONOTONIC);
+        int r;
+
+        if (arg_json != JSON_OFF)
+                return 0;
+
+        for (size_t i = 0; i < t->n_readings; i++) {
+                size_t w;
+
+                if (!reading_wants(&t->readings[i], LATENCY, "p50", now, &w) &&
+                    !reading_wants(&t->readings[i], LATENCY, "p99", now, &w))
+                        continue;
+
+                r = sd_varlink_invokebo(t->client->link, QOS_METHOD("Get"),
+                                        SD_JSON_BUILD_PAIR_STRING("unit", t->readings[i].unit),
+                                        SD_JSON_BUILD_PAIR_UNSIGNED("window", reading_wider_window(w)));
+                if (r < 0)
+                        return r;
+                t->get_reading = i;
+                t->get_wider = w;
+                t->busy = true;
+                return 1;
+        }
+
+        return 0;
+}
+
+static int top_ask(Top *t) {
+        const char *unit = t->names.n == 1 ? t->names.items[0] : NULL;
+        int r;
+
+        r = sd_varlink_observebo(t->client->link, QOS_METHOD("List"),
+                                 SD_JSON_BUILD_PAIR_CONDITION(!!unit, "unit", SD_JSON_BUILD_STRING(unit)),
+                                 SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
+        if (r < 0)
+                return r;
+
+        replies_done(&t->frame);
+        t->get_reading = SIZE_MAX;
+        t->busy = true;
+        return 0;
+}
+
+/* The daemon went away, for instance to be upgraded, and comes back: no reason to end. On a screen people see when it
+ * does not; where nobody looks, not to find it again is a failure. */
+static int top_lost(Top *t, int error) {
+        const Replies none = REPLIES_INIT;
+
+        if (t->batch && t->trouble)
+                return top_fail(t, error, &none);
+
+        t->client = client_free(t->client);
+        t->busy = t->lost = false;
+        if (!t->trouble)
+                t->trouble = strdup("Lost the connection to qosd");
+        return t->batch ? 0 : top_show(t);
+}
+
+static int on_answer(sd_varlink *link, sd_json_variant *parameters, const char *error_id,
+                     sd_varlink_reply_flags_t flags, void *userdata) {
+
+        Top *t = ASSERT_PTR(userdata);
+        int r;
+
+        if (streq_ptr(error_id, SD_VARLINK_ERROR_DISCONNECTED) || streq_ptr(error_id, SD_VARLINK_ERROR_TIMEOUT)) {
+                /* Not to be closed from within its own callback */
+                t->lost = true;
+                return sd_event_source_set_time(t->timer, now_usec(CLOCK_MONOTONIC));
+        }
+
+        if (t->get_reading != SIZE_MAX) {
+                t->busy = false;
+                reading_set_wider(&t->readings[t->get_reading], t->get_wider, error_id ? NULL : parameters, now_usec(CLOCK_MONOTONIC));
+        } else {
+                r = replies_add(&t->frame, parameters, error_id);
+                if (r < 0)
+                        return top_fail(t, r, &t->frame);
+                if (flags & SD_VARLINK_REPLY_CONTINUES)
+                        return 0;
+
+                t->busy = false;
+                /* Nothing attached is a table, too: an empty one. */
+                if (t->frame.error && !streq(t->frame.error, QOS_METHOD("NothingToList")) &&
+                    !streq(t->frame.error, QOS_METHOD("NotAttached")))
+                        return top_fail(t, 1, &t->frame);
+                r = top_take_list(t);
+                if (r < 0)
+                        return top_fail(t, r, &t->frame);
+        }
+
+        return sd_event_source_set_enabled(t->go_on, SD_EVENT_ONESHOT);
+}
+
+static int on_go_on(sd_event_source *s, void *userdata) {
+        Top *t = ASSERT_PTR(userdata);
+        int r;
+
+        /* Meanwhile the timer may have found that the connection is gone, or asked for the next table. */
+        if (!t->client || t->busy)
+                return 0;
+
+        r = top_get_wider(t);
+        if (r < 0)
+                return top_lost(t, r);
+        return r > 0 ? 0 : top_finish_frame(t);
+}
+
+/* ---- beginning -------------------------------------------------------------------------------------------------- */
+
+static int top_lease(Top *t, size_t i, Replies *ret) {
+        const char *unit;
+        char *copy;
+        int r;
+
+        r = client_callbo(t->client, QOS_METHOD("Attach"), ret,
+                          SD_JSON_BUILD_PAIR_STRING("unit", t->names.items[i]),
+                          SD_JSON_BUILD_PAIR_BOOLEAN("lease", true),
+                          SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password && !t->trouble));
+        if (r != 0)
+                return r;
+
+        unit = value_string(ret->items[0], "unit");
+        if (unit) {
+                copy = strdup(unit);
+                if (!copy)
+                        return -ENOMEM;
+                free(t->names.items[i]);
+                t->names.items[i] = copy;
+        }
+
+        t->leased[i] = true;
+        return 0;
+}
+
+/* From now on answers come by the event loop. */
+static int top_go_async(Top *t) {
+        int r;
+
+        (void) sd_varlink_bind_reply(t->client->link, NULL);
+        r = sd_varlink_bind_reply(t->client->link, on_answer);
+        if (r < 0)
+                return r;
+        (void) sd_varlink_set_userdata(t->client->link, t);
+        return sd_varlink_attach_event(t->client->link, t->event, SD_EVENT_PRIORITY_NORMAL);
+}
+
+/* Finds out what the units on the command line are called, and leases those that nobody has attached. */
+static int top_resolve(Top *t) {
+        int r;
+
+        t->leased = new0(bool, t->names.n);
+        if (!t->leased)
+                return complain_oom();
+
+        for (size_t i = 0; i < t->names.n; i++) {
+                _cleanup_replies_ Replies replies = REPLIES_INIT, lease = REPLIES_INIT;
+                const char *unit;
+
+                r = client_call_morebo(t->client, QOS_METHOD("List"), &replies,
+                                       SD_JSON_BUILD_PAIR_STRING("unit", t->names.items[i]));
+                unit = r == 0 && replies.n == 1 && value_boolean(replies.items[0], "attached") ?
+                        value_string(replies.items[0], "unit") : NULL;
+                if (unit) {
+                        char *copy = strdup(unit);
+
+                        if (!copy)
+                                return complain_oom();
+                        free(t->names.items[i]);
+                        t->names.items[i] = copy;
+                        continue;
+                }
+                if (r != 0 && !(r > 0 && streq(replies.error, QOS_METHOD("NotAttached"))))
+                        return client_fail(r, &replies, "read '%s'", t->names.items[i]);
+
+                polkit_agent_open();
+                (void) sd_varlink_set_relative_timeout(t->client->link, UINT64_MAX);
+                r = top_lease(t, i, &lease);
+                if (r != 0)
+                        return client_fail(r, &lease, "attach '%s'", t->names.items[i]);
+        }
+
+        return 0;
+}
+
+static int top_reconnect(Top *t) {
+        int r;
+
+        r = client_connect_quiet(&t->client);
+        if (r < 0)
+                return r;
+
+        for (size_t i = 0; i < t->names.n; i++) {
+                _cleanup_replies_ Replies replies = REPLIES_INIT;
+
+                if (!t->leased[i])
+                        continue;
+                r = top_lease(t, i, &replies);
+                if (r < 0)
+                        return r;
+        }
+
+        return top_go_async(t);
+}
+
+/* ---- events ----------------------------------------------------------------------------------------------------- */
+
+static int on_timer(sd_event_source *s, uint64_t usec, void *userdata) {
+        Top *t = ASSERT_PTR(userdata);
+        uint64_t delay = arg_delay / NSEC_PER_USEC, now = now_usec(CLOCK_MONOTONIC);
+        int r;
+
+        /* At fixed times, not later and later; what was missed, while stopped for instance, is not caught up on. */
+        r = sd_event_source_set_time(s, usec + delay > now ? usec + delay : now + delay);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
+        if (r < 0)
+                return r;
+
+        if (t->lost)
+                return top_lost(t, -ECONNRESET);
+        if (t->busy)
+                return 0;
+
+        if (!t->client)
+                r = top_reconnect(t);
+        if (r >= 0)
+                r = top_ask(t);
+        return r < 0 ? top_lost(t, r) : 0;
+}
+
+static int on_signal(sd_event_source *s, const struct signalfd_siginfo *si, void *userdata) {
+        Top *t = ASSERT_PTR(userdata);
+
+        switch (si->ssi_signo) {
+
+        case SIGWINCH:
+                terminal_forget_size();
+                return t->batch ? 0 : top_show(t);
+
+        case SIGTSTP:
+                /* The shell gets its terminal back, and we get ours when it lets us go on. */
+                screen_leave();
+                (void) raise(SIGSTOP);
+                terminal_forget_size();
+                if (t->batch)
+                        return 0;
+                (void) screen_enter();
+                return top_show(t);
+
+        default:
+                return sd_event_exit(t->event, 0);
+        }
+}
+
+static void change_delay(bool longer) {
+        uint64_t step = arg_delay < NSEC_PER_SEC || (!longer && arg_delay == NSEC_PER_SEC) ? 250 * NSEC_PER_MSEC : NSEC_PER_SEC;
+
+        if (longer)
+                arg_delay += step;
+        else
+                arg_delay = arg_delay > step + DELAY_KEYS_MIN ? arg_delay - step : DELAY_KEYS_MIN;
+}
+
+static int on_key(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
+        Top *t = ASSERT_PTR(userdata);
+        bool now = false;
+        char keys[64];
+        ssize_t n;
+
+        n = read(fd, keys, sizeof(keys));
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return 0;
+        /* The terminal is gone. */
+        if (n <= 0)
+                return sd_event_exit(t->event, 0);
+
+        for (ssize_t i = 0; i < n; i++) {
+                /* An arrow or function key sends several characters, none of which is meant: up to a letter or "~". */
+                if (keys[i] == '\x1b' && i + 1 < n && (keys[i + 1] == '[' || keys[i + 1] == 'O')) {
+                        for (i += 2; i < n && !(keys[i] >= '@' && keys[i] <= '~'); i++)
+                                ;
+                        continue;
+                }
+
+                switch (keys[i]) {
+
+                case 'q':
+                        return sd_event_exit(t->event, 0);
+                case 'r':
+                        t->reverse = !t->reverse;
+                        break;
+                case 'h':
+                case '?':
+                        t->help = !t->help;
+                        break;
+                case '+':
+                case '-':
+                        change_delay(keys[i] == '+');
+                        now = true;
+                        break;
+                case ' ':
+                        now = true;
+                        break;
+                default:
+                        for (size_t j = 0; j < ELEMENTSOF(orders); j++)
+                                if (orders[j].key == keys[i])
+                                        t->sort = orders[j].column;
+                }
+        }
+
+        if (now) {
+                int r = sd_event_source_set_time(t->timer, now_usec(CLOCK_MONOTONIC));
+
+                if (r < 0)
+                        return r;
+        }
+        return top_show(t);
+}
+
+static int top_set_up_events(Top *t) {
+        static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP };
+        int r = 0;
+
+        for (size_t i = 0; i < ELEMENTSOF(signals) && r >= 0; i++)
+                r = sd_event_add_signal(t->event, NULL, signals[i] | SD_EVENT_SIGNAL_PROCMASK, on_signal, t);
+        if (r >= 0 && !t->batch && isatty(STDIN_FILENO) > 0)
+                r = sd_event_add_io(t->event, NULL, STDIN_FILENO, EPOLLIN, on_key, t);
+        if (r >= 0)
+                r = sd_event_add_time(t->event, &t->timer, CLOCK_MONOTONIC, now_usec(CLOCK_MONOTONIC), USEC_PER_MSEC, on_timer, t);
+        if (r >= 0)
+                r = sd_event_add_defer(t->event, &t->go_on, on_go_on, t);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(t->go_on, SD_EVENT_OFF);
+        return r;
+}
+
+int verb_top(int argc, char **argv) {
+        _cleanup_(top_done) Top t = { .sort = UNIT_COLUMN_RATE };
+        int r;
+
+        t.batch = arg_batch || arg_json != JSON_OFF || !screen_is_possible();
+        /* As systemd-cgtop: somebody who just looks at a pipe's end wants one table. */
+        if (!arg_batch && arg_iterations == 0 && !terminal_is_tty())
+                arg_iterations = 1;
+
+        r = sd_event_new(&t.event);
+        if (r < 0)
+                return complain(r, "Failed to make an event loop: %m");
+
+        r = client_connect(&t.client);
+        if (r < 0)
+                return r;
+        r = names_expand_attached(t.client, argc, argv, &t.names);
+        if (r != STATUS_FINE)
+                return r;
+        r = top_resolve(&t);
+        if (r != STATUS_FINE)
+                return r;
+        /* A broken connection shows after seconds, not after the library's 45. */
+        (void) sd_varlink_set_relative_timeout(t.client->link, 10 * USEC_PER_SEC);
+
+        r = top_go_async(&t);
+        if (r >= 0)
+                r = top_set_up_events(&t);
+        if (r >= 0 && !t.batch)
+                r = screen_enter();
+        if (r >= 0)
+                r = sd_event_loop(t.event);
+        if (r < 0) {
+                screen_leave();
+                return complain(r, "Failed to go on: %m");
+        }
+
+        return t.status;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <fnmatch.h>
+
+#include <systemd/sd-bus.h>
+
+#include "qosctl.h"
+#include "terminal.h"
+#include "unit-names.h"
+#include "value.h"
+
+void names_done(Names *n) {
+        for (size_t i = 0; i < n->n; i++)
+                free(n->items[i]);
+        free(n->items);
+        *n = NAMES_INIT;
+}
+
+int names_add(Names *n, const char *name) {
+        char **items, *copy;
+
+        /* Once is enough if two patterns match the same. */
+        for (size_t i = 0; i < n->n; i++)
+                if (streq(n->items[i], name))
+                        return 0;
+
+        items = reallocarray(n->items, n->n + 1, sizeof(char*));
+        if (!items)
+                return complain_oom();
+        n->items = items;
+
+        copy = strdup(name);
+        if (!copy)
+                return complain_oom();
+        n->items[n->n++] = copy;
+        return 1;
+}
+
+bool is_glob(const char *s) {
+        return strpbrk(s, "*?[");
+}
+
+int names_expand_attached(Client *c, int argc, char **argv, Names *ret) {
+        _cleanup_replies_ Replies replies = REPLIES_INIT;
+        bool listed = false;
+        int r, status = STATUS_FINE;
+
+        for (int i = 0; i < argc; i++) {
+                bool found = false;
+
+                if (!is_glob(argv[i])) {
+                        r = names_add(ret, argv[i]);
+                        if (r < 0)
+                                return r;
+                        continue;
+                }
+
+                if (!listed) {
+                        r = client_call_more(c, QOS_METHOD("List"), 0, NULL, &replies);
+                        if (r != 0)
+                                return client_fail(r, &replies, "list units");
+                        listed = true;
+                }
+
+                for (size_t j = 0; j < replies.n; j++) {
+                        const char *unit = value_string(replies.items[j], "unit");
+
+                        if (!unit || !value_boolean(replies.items[j], "attached") || fnmatch(argv[i], unit, FNM_NOESCAPE) != 0)
+                                continue;
+                        r = names_add(ret, unit);
+                        if (r < 0)
+                                return r;
+                        found = true;
+                }
+
+                if (!found) {
+                        (void) complain(-ENOENT, "No attached unit matches '%s'.", argv[i]);
+                        status = STATUS_NOT_ATTACHED;
+                }
+        }
+
+        return status;
+}
+
+/* A pattern means services and scopes, unless it ends in a suffix: "*" shall not attach every slice around them. */
+static bool loaded_unit_matches(const char *pattern, const char *unit) {
+        const char *suffix = strrchr(unit, '.');
+
+        return endswith(unit, ".service") || endswith(unit, ".scope") || (suffix && endswith(pattern, suffix));
+}
+
+int names_expand_loaded(int argc, char **argv, Names *ret) {
+        _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
+        int r, status = STATUS_FINE;
+
+        for (int i = 0; i < argc; i++) {
+                _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+                _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *reply = NULL;
+                const char *unit, *load;
+                bool found = false;
+
+                if (!is_glob(argv[i])) {
+                        r = names_add(ret, argv[i]);
+                        if (r < 0)
+                                return r;
+                        continue;
+                }
+
+                if (arg_host) {
+                        (void) complain(-EOPNOTSUPP,
+                                               "Patterns cannot be attached on another host, expected a unit name instead of '%s'.",
+                                               argv[i]);
+                        return STATUS_USAGE;
+                }
+
+                if (!bus) {
+                        r = sd_bus_open_system(&bus);
+                        if (r < 0)
+                                return complain(r, "Failed to connect to the system bus to look for '%s': %m", argv[i]);
+                }
+
+                r = sd_bus_message_new_method_call(bus, &m, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
+                                                   "org.freedesktop.systemd1.Manager", "ListUnitsByPatterns");
+                if (r >= 0)
+                        r = sd_bus_message_append(m, "asas", 0, 1, argv[i]);
+                if (r < 0)
+                        return complain(r, "Failed to ask the service manager for '%s': %m", argv[i]);
+                r = sd_bus_call(bus, m, 0, &error, &reply);
+                if (r < 0)
+                        return complain(r, "Failed to ask the service manager for '%s': %s", argv[i],
+                                               error.message ?: strerror(-r));
+
+                r = sd_bus_message_enter_container(reply, 'a', "(ssssssouso)");
+                while (r >= 0 && (r = sd_bus_message_read(reply, "(ssssssouso)", &unit, NULL, &load, NULL, NULL, NULL,
+                                                          NULL, NULL, NULL, NULL)) > 0) {
+                        if (!streq(load, "loaded") || !loaded_unit_matches(argv[i], unit))
+                                continue;
+                        r = names_add(ret, unit);
+                        if (r < 0)
+                                return r;
+                        found = true;
+                }
+                if (r < 0)
+                        return complain(r, "Failed to read the list of units: %m");
+
+                if (!found) {
+                        (void) complain(-ENOENT, "No loaded service or scope matches '%s'.", argv[i]);
+                        status = status_combine(status, STATUS_NO_SUCH_UNIT);
+                }
+        }
+
+        return status;
+}
+
+/* True as well when nobody can be asked. */
+static bool unit_exists(const char *unit) {
+        _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+        _cleanup_free_ char *state = NULL;
+        const char *path;
+
+        /* Control groups come and go without the service manager, and other hosts have their own. */
+        if (arg_host || *unit == '/')
+                return true;
+
+        return sd_bus_open_system(&bus) < 0 ||
+                sd_bus_call_method(bus, "org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager",
+                                   "LoadUnit", NULL, &reply, "s", unit) < 0 ||
+                sd_bus_message_read(reply, "o", &path) < 0 ||
+                sd_bus_get_property_string(bus, "org.freedesktop.systemd1", path, "org.freedesktop.systemd1.Unit",
+                                           "LoadState", NULL, &state) < 0 ||
+                !streq(state, "not-found");
+}
+
+bool unit_is_detached(int r, const Replies *replies) {
+        return r > 0 && streq(replies->error, QOS_METHOD("NotAttached")) &&
+                unit_exists(value_string(replies->parameters, "unit") ?: "/");
+}
+
+int unit_read_fail(int r, const Replies *replies, const char *unit) {
+        if (r <= 0 || !streq(replies->error, QOS_METHOD("NotAttached")) || unit_is_detached(r, replies))
+                return client_fail(r, replies, "read '%s'", unit);
+
+        (void) complain(-ENOENT, "Failed to read '%s': there is no unit '%s'.", unit,
+                        strempty(value_string(replies->parameters, "unit")));
+        return STATUS_NO_SUCH_UNIT;
+}

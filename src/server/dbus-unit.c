@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "dbus-unit.h"
+#include "hierarchy.h"
+#include "threshold-monitor.h"
+#include "vtable-contention.h"
+#include "vtable-requests.h"
+#include "vtable-unit.h"
+
+/* The properties of org.qosd1.Unit that change. */
+static const char *const identity_table[] = {
+        "ControlGroup", "InvocationID", "ActiveState", "PartOf", "Contains", "Probes", "Degraded", "Holds", "Exclude", "Thresholds",
+};
+
+/* The interfaces that show a reading. */
+static const struct {
+        const char *interface;
+        const sd_bus_vtable *vtable;
+        size_t n;
+} shown_table[] = {
+        { Requests_INTERFACE,   requests_vtable,   ELEMENTSOF(requests_vtable)   },
+        { Contention_INTERFACE, contention_vtable, ELEMENTSOF(contention_vtable) },
+};
+
+#define PROPERTIES_MAX (ELEMENTSOF(requests_vtable) + ELEMENTSOF(contention_vtable))
+
+/* What subscribers may have seen of a unit. */
+typedef struct UnitShown {
+        Snapshot reading;                               /* the last one that was sent, or read as properties */
+        bool changed[ELEMENTSOF(shown_table)][PROPERTIES_MAX]; /* what was different since the last signal */
+        uint64_t identity[ELEMENTSOF(identity_table)];  /* hashes */
+} UnitShown;
+
+struct UnitObjects {
+        Manager *manager;
+        sd_bus *bus;
+        sd_bus_slot *unit_slot;
+        sd_bus_slot *shown_slots[ELEMENTSOF(shown_table)];
+        sd_bus_slot *enumerator_slot;
+
+        bool subscribed;
+        UnitShown *shown[UNITS_MAX_LIMIT];      /* NULL if nobody subscribed */
+
+        /* sd-bus reads properties out of here: all that it asks for at a time come from one reading */
+        Snapshot reading;
+        bool emitting;                          /* reading is the one that is just being sent */
+        sd_bus_message *asked;                  /* whom it was taken for last, and of which unit: GetAll() of all interfaces is one question */
+        const Unit *asked_unit;
+};
+
+/* ---- org.qosd1.Unit ------------------------------------------------------------------------------------------- */
+
+int append_probes(sd_bus_message *m, ProbeMask probes) {
+        const char *name;
+        int r;
+
+        r = sd_bus_message_open_container(m, 'a', "s");
+        for (unsigned i = 0; r >= 0 && (name = probe_mask_name(i)); i++)
+                if (probes & (1U << i))
+                        r = sd_bus_message_append(m, "s", name);
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}
+
+static int unit_property_get_invocation_id(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                           sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        Unit *u = ASSERT_PTR(userdata);
+
+        return sd_bus_message_append_array(reply, 'y', &u->invocation_id, sd_id128_is_null(u->invocation_id) ? 0 : sizeof(u->invocation_id));
+}
+
+static int unit_property_get_part_of(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                     sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Unit *outer = unit_find_outer(ASSERT_PTR(userdata));
+
+        return sd_bus_message_append(reply, "s", outer ? outer->name : "");
+}
+
+static int unit_property_get_contains(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                      sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Unit *u = ASSERT_PTR(userdata);
+        int r;
+
+        r = sd_bus_message_open_container(reply, 'a', "s");
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++)
+                if (u->manager->units[i] && unit_contains(u, u->manager->units[i]))
+                        r = sd_bus_message_append(reply, "s", u->manager->units[i]->name);
+        return r < 0 ? r : sd_bus_message_close_container(reply);
+}
+
+static int unit_property_get_probes(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                    sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        Unit *u = ASSERT_PTR(userdata);
+
+        return append_probes(reply, u->probes);
+}
+
+static int unit_property_get_degraded(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                      sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        Unit *u = ASSERT_PTR(userdata);
+
+        return sd_bus_message_append(reply, "s", strempty(unit_degraded_reason(u)));
+}
+
+static int unit_property_get_holds(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                   sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        Unit *u = ASSERT_PTR(userdata);
+        int r;
+
+        r = sd_bus_message_open_container(reply, 'a', "(sasust)");
+        for (Hold *h = u->holds; h && r >= 0; h = h->next) {
+                r = sd_bus_message_open_container(reply, 'r', "sasust");
+                if (r >= 0)
+                        r = sd_bus_message_append(reply, "s", hold_type_to_string(h->type));
+                if (r >= 0)
+                        r = append_probes(reply, h->probes);
+                if (r >= 0)
+                        r = sd_bus_message_append(reply, "ust", (uint32_t) h->uid, strempty(h->owner), h->expires);
+                if (r >= 0)
+                        r = sd_bus_message_close_container(reply);
+        }
+        return r < 0 ? r : sd_bus_message_close_container(reply);
+}
+
+static int unit_property_get_exclude(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                     sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        ExcludeList l;
+        int r;
+
+        r = unit_get_excludes(ASSERT_PTR(userdata), NULL, &l);
+        if (r >= 0)
+                r = sd_bus_message_open_container(reply, 'a', "s");
+        for (size_t i = 0; r >= 0 && i < l.n; i++)
+                r = sd_bus_message_append(reply, "s", l.list[i].text);
+        return r < 0 ? r : sd_bus_message_close_container(reply);
+}
+
+static int unit_property_get_thresholds(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                        sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        Unit *u = ASSERT_PTR(userdata);
+        int r;
+
+        r = sd_bus_message_open_container(reply, 'a', "(ssst)");
+        for (Alarm *a = alarm_next(u, NULL); a && r >= 0; a = alarm_next(u, a)) {
+                _cleanup_free_ char *whole = NULL;
+
+                r = threshold_format(&a->rule, /* named= */ false, &whole);
+                if (r >= 0)
+                        r = sd_bus_message_append(reply, "(ssst)", a->rule.name, whole, threshold_state_to_string(a->machine.state), a->since);
+        }
+        return r < 0 ? r : sd_bus_message_close_container(reply);
+}
+
+static int unit_property_get_drops(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                   sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        Unit *u = ASSERT_PTR(userdata);
+        Snapshot s;
+
+        unit_get_snapshot(u, u->manager->config.default_window_nsec, &s);
+        return sd_bus_message_append(reply, "t", s.drops);
+}
+
+static int unit_property_get_cost_share(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                        sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        Unit *u = ASSERT_PTR(userdata);
+        Snapshot s;
+
+        unit_get_snapshot(u, u->manager->config.default_window_nsec, &s);
+        return sd_bus_message_append(reply, "d", s.cost_share);
+}
+
+/* FNV-1a */
+static uint64_t hash(uint64_t h, const void *data, size_t size) {
+        for (const uint8_t *p = data; size > 0; p++, size--)
+                h = (h ^ *p) * UINT64_C(0x100000001b3);
+        return h;
+}
+
+static uint64_t hash_string(uint64_t h, const char *s) {
+        return hash(h, strempty(s), strlen(strempty(s)) + 1);
+}
+
+/* In the order of identity_table. */
+static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_table)]) {
+        const uint64_t seed = UINT64_C(0xcbf29ce484222325);
+        const Unit *outer = unit_find_outer(u);
+        ExcludeList excludes;
+
+        ret[0] = hash_string(seed, u->control_group);
+        ret[1] = hash(seed, &u->invocation_id, sizeof(u->invocation_id));
+        ret[2] = hash_string(seed, u->active_state);
+        ret[3] = hash_string(seed, outer ? outer->name : NULL);
+        ret[4] = seed;
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (u->manager->units[i] && unit_contains(u, u->manager->units[i]))
+                        ret[4] = hash_string(ret[4], u->manager->units[i]->name);
+        ret[5] = hash(seed, &u->probes, sizeof(u->probes));
+        ret[6] = hash_string(seed, unit_degraded_reason(u));
+        ret[7] = seed;
+        for (Hold *h = u->holds; h; h = h->next) {
+                ret[7] = hash(ret[7], &h->type, sizeof(h->type));
+                ret[7] = hash(ret[7], &h->probes, sizeof(h->probes));
+                ret[7] = hash(ret[7], &h->uid, sizeof(h->uid));
+                ret[7] = hash_string(ret[7], h->owner);
+                ret[7] = hash(ret[7], &h->expires, sizeof(h->expires));
+        }
+        ret[8] = seed;
+        if (unit_get_excludes(u, NULL, &excludes) >= 0)
+                for (size_t i = 0; i < excludes.n; i++)
+                        ret[8] = hash_string(ret[8], excludes.list[i].text);
+        ret[9] = seed;
+        for (Alarm *a = alarm_next(u, NULL); a; a = alarm_next(u, a)) {
+                ret[9] = hash(ret[9], &a->rule, sizeof(a->rule)); /* made out of zeroes: padding, too */
+                ret[9] = hash(ret[9], &a->machine.state, sizeof(a->machine.state));
+                ret[9] = hash(ret[9], &a->since, sizeof(a->since));
+        }
+}
+
+/* ---- readings --------------------------------------------------------------------------------------- */
+
+static int property_get_quality(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        return sd_bus_message_append(reply, "s", strempty(quality_to_string(*(const Quality*) userdata)));
+}
+
+static bool property_equal(const sd_bus_vtable *property, const Snapshot *a, const Snapshot *b) {
+        size_t size = streq(property->x.property.signature, "s") ? sizeof(Quality) : sizeof(uint64_t);
+
+        /* Bit by bit: NaN is equal to NaN here */
+        return memcmp((const uint8_t*) a + property->x.property.offset, (const uint8_t*) b + property->x.property.offset, size) == 0;
+}
+
+/* A reading has become public. It is not enough to compare it with the one of the last signal: who read the properties
+ * meanwhile must be told even if the value is back where it was. */
+static void unit_shown_update(UnitShown *shown, const Snapshot *s) {
+        for (size_t t = 0; t < ELEMENTSOF(shown_table); t++)
+                for (size_t i = 0; i < shown_table[t].n; i++) {
+                        const sd_bus_vtable *property = shown_table[t].vtable + i;
+
+                        if (property->type == _SD_BUS_VTABLE_PROPERTY && !property_equal(property, &shown->reading, s))
+                                shown->changed[t][i] = true;
+                }
+        shown->reading = *s;
+}
+
+/* The number and the time of a reading are no news on their own. */
+static bool unit_shown_has_news(const UnitShown *shown, size_t t) {
+        for (size_t i = 0; i < shown_table[t].n; i++)
+                if (shown->changed[t][i] && shown_table[t].vtable[i].x.property.offset != offsetof(Snapshot, seq) &&
+                    shown_table[t].vtable[i].x.property.offset != offsetof(Snapshot, timestamp))
+                        return true;
+        return false;
+}
+
+static void unit_objects_read(UnitObjects *o, Unit *u) {
+        UnitShown *shown = o->shown[u->index];
+
+        unit_get_snapshot(u, o->manager->config.default_window_nsec, &o->reading);
+        if (!o->subscribed)
+                return;
+
+        if (shown)
+                unit_shown_update(shown, &o->reading);
+        else {
+                shown = new0(UnitShown, 1);
+                if (!shown)
+                        return;
+                shown->reading = o->reading;
+                unit_hash_identity(u, shown->identity);
+                o->shown[u->index] = shown;
+        }
+}
+
+/* ---- objects -------------------------------------------------------------------------------------------------- */
+
+int unit_get_bus_path(Unit *u, char **ret) {
+        return sd_bus_path_encode(BUS_UNIT_PATH, u->name, ret);
+}
+
+/* By the exact name: each unit has one object, its aliases have none. */
+static Unit* find_unit(Manager *m, const char *path) {
+        _cleanup_free_ char *name = NULL;
+
+        if (sd_bus_path_decode(path, BUS_UNIT_PATH, &name) <= 0)
+                return NULL;
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i] && streq(m->units[i]->name, name))
+                        return m->units[i];
+        return NULL;
+}
+
+static int find_unit_object(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret, sd_bus_error *error) {
+        UnitObjects *o = ASSERT_PTR(userdata);
+        Unit *u;
+
+        u = find_unit(o->manager, path);
+        if (!u)
+                return 0;
+
+        *ret = u;
+        return 1;
+}
+
+static int find_shown_object(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret, sd_bus_error *error) {
+        UnitObjects *o = ASSERT_PTR(userdata);
+        Unit *u;
+
+        u = find_unit(o->manager, path);
+        if (!u)
+                return 0;
+        if (!o->emitting) {
+                sd_bus_message *m = sd_bus_get_current_message(bus);
+
+                if (!m || m != o->asked || u != o->asked_unit) {
+                        unit_objects_read(o, u);
+                        sd_bus_message_unref(o->asked);
+                        o->asked = sd_bus_message_ref(m);
+                        o->asked_unit = u;
+                }
+        }
+
+        *ret = &o->reading;
+        return 1;
+}
+
+static int enumerate_units(sd_bus *bus, const char *prefix, void *userdata, char ***ret, sd_bus_error *error) {
+        UnitObjects *o = ASSERT_PTR(userdata);
+        char **nodes;
+        size_t n = 0;
+        int r;
+
+        nodes = new0(char*, o->manager->n_units + 1);
+        if (!nodes)
+                return -ENOMEM;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (o->manager->units[i]) {
+                        r = unit_get_bus_path(o->manager->units[i], nodes + n);
+                        if (r < 0) {
+                                strv_free(nodes);
+                                return r;
+                        }
+                        n++;
+                }
+
+        *ret = nodes;
+        return 1;
+}
+
+/* ---- signals -------------------------------------------------------------------------------------------------- */
+
+void unit_objects_forget(UnitObjects *o, Unit *u) {
+        free(o->shown[u->index]);
+        o->shown[u->index] = NULL;
+}
+
+void unit_objects_set_subscribed(UnitObjects *o, bool subscribed) {
+        if (o->subscribed == subscribed)
+                return;
+
+        o->subscribed = subscribed;
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                Unit *u = o->manager->units[i];
+
+                if (!u)
+                        continue;
+                if (subscribed)
+                        unit_objects_read(o, u);
+                else
+                        unit_objects_forget(o, u);
+        }
+}
+
+int unit_objects_emit_reading(UnitObjects *o, Unit *u) {
+        _cleanup_free_ char *path = NULL;
+        UnitShown *shown;
+        int r, n_sent = 0;
+
+        unit_objects_read(o, u);
+        shown = o->shown[u->index];
+        if (!shown)
+                return 0;
+
+        for (size_t t = 0; t < ELEMENTSOF(shown_table); t++) {
+                char *names[PROPERTIES_MAX + 1];
+                size_t n = 0;
+
+                if (!unit_shown_has_news(shown, t))
+                        continue;
+                for (size_t i = 0; i < shown_table[t].n; i++)
+                        if (shown->changed[t][i])
+                                names[n++] = (char*) shown_table[t].vtable[i].x.property.member;
+                names[n] = NULL;
+
+                if (!path) {
+                        r = unit_get_bus_path(u, &path);
+                        if (r < 0)
+                                return r;
+                }
+                o->emitting = true;
+                r = sd_bus_emit_properties_changed_strv(o->bus, path, shown_table[t].interface, names);
+                o->emitting = false;
+                if (r < 0)
+                        return r;
+
+                memset(shown->changed[t], 0, sizeof(shown->changed[t]));
+                n_sent++;
+        }
+        return n_sent;
+}
+
+int unit_objects_emit_unit(UnitObjects *o, Unit *u) {
+        UnitShown *shown = o->shown[u->index];
+        uint64_t identity[ELEMENTSOF(identity_table)];
+        char *names[ELEMENTSOF(identity_table) + 1];
+        _cleanup_free_ char *path = NULL;
+        size_t n = 0;
+        int r;
+
+        if (!shown)
+                return 0;
+
+        unit_hash_identity(u, identity);
+        for (size_t i = 0; i < ELEMENTSOF(identity_table); i++)
+                if (identity[i] != shown->identity[i])
+                        names[n++] = (char*) identity_table[i];
+        names[n] = NULL;
+        if (n == 0)
+                return 0;
+
+        r = unit_get_bus_path(u, &path);
+        if (r < 0)
+                return r;
+        r = sd_bus_emit_properties_changed_strv(o->bus, path, Unit_INTERFACE, names);
+        if (r < 0)
+                return r;
+
+        memcpy(shown->identity, identity, sizeof(identity));
+        return 1;
+}
+
+int unit_objects_emit_crossed(UnitObjects *o, Unit *u, const AlarmEvent *e) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        _cleanup_free_ char *path = NULL;
+        int r;
+
+        r = unit_get_bus_path(u, &path);
+        if (r < 0)
+                return r;
+        r = sd_bus_message_new_signal(o->bus, &m, path, Unit_INTERFACE, "ThresholdCrossed");
+        if (r < 0)
+                return r;
+        r = sd_bus_message_append(m, "ssssdddttt", e->rule.name, threshold_format_metric(&e->rule, /* named= */ false, (char[THRESHOLD_METRIC_MAX]) {}),
+                                  threshold_state_to_string(e->state), threshold_state_to_string(e->previous),
+                                  e->value, e->rule.limit, threshold_get_slack(&e->rule, e->value), e->samples, e->seq, e->timestamp);
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'a', "(sdd)");
+        for (size_t i = 0; i < e->n_shares && r >= 0; i++)
+                r = sd_bus_message_append(m, "(sdd)", alarm_share_name(e->shares + i), e->shares[i].share, e->shares[i].usual);
+        if (r >= 0)
+                r = sd_bus_message_close_container(m);
+        return r < 0 ? r : sd_bus_send(o->bus, m, NULL);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------ */
+
+UnitObjects* unit_objects_free(UnitObjects *o) {
+        if (!o)
+                return NULL;
+
+        sd_bus_slot_unref(o->unit_slot);
+        for (size_t t = 0; t < ELEMENTSOF(shown_table); t++)
+                sd_bus_slot_unref(o->shown_slots[t]);
+        sd_bus_message_unref(o->asked);
+        sd_bus_slot_unref(o->enumerator_slot);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                free(o->shown[i]);
+        sd_bus_unref(o->bus);
+        free(o);
+        return NULL;
+}
+
+int unit_objects_new(Manager *m, sd_bus *bus, UnitObjects **ret) {
+        UnitObjects *o;
+        int r;
+
+        o = new0(UnitObjects, 1);
+        if (!o)
+                return -ENOMEM;
+        o->manager = m;
+        o->bus = sd_bus_ref(bus);
+
+        r = sd_bus_add_fallback_vtable(bus, &o->unit_slot, BUS_UNIT_PATH, Unit_INTERFACE, unit_vtable, find_unit_object, o);
+        for (size_t t = 0; t < ELEMENTSOF(shown_table) && r >= 0; t++)
+                r = sd_bus_add_fallback_vtable(bus, &o->shown_slots[t], BUS_UNIT_PATH, shown_table[t].interface, shown_table[t].vtable,
+                                               find_shown_object, o);
+        if (r >= 0)
+                r = sd_bus_add_node_enumerator(bus, &o->enumerator_slot, BUS_UNIT_PATH, enumerate_units, o);
+        if (r < 0) {
+                unit_objects_free(o);
+                return r;
+        }
+
+        *ret = o;
+        return 0;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What the varlink interface shows, as JSON. An absent value is an absent key, never null and never 0, and an object
+ * in which nothing is left is absent, too. */
+
+#include <systemd/sd-json.h>
+
+#include "history.h"
+#include "metric.h"
+#include "threshold-monitor.h"
+#include "unit.h"
+
+/* peers: who asks may know with whom the unit talks. */
+int snapshot_to_json(const Unit *u, const Snapshot *s, bool peers, sd_json_variant **ret);
+
+/* Leaves *ret alone and returns 0 if the value is absent. */
+int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret);
+
+int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_json_variant **ret);
+
+/* Of the metrics only what is there, and of the distributions (bits by their number in history.h) their buckets. */
+int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned distributions, sd_json_variant **ret);
+
+/* As exclude_list_add() takes them. */
+int excludes_to_json(const ExcludeList *l, sd_json_variant **ret);
+
+/* peers: whether who asks may know these, and paths; accounts: with what takes readings. */
+int alarm_to_json(const Alarm *a, bool peers, bool accounts, sd_json_variant **ret);
+int alarm_event_to_json(const AlarmEvent *e, bool peers, sd_json_variant **ret);
+
+/* Of that metric: an integer where the metric is one. */
+int threshold_value_to_json(const Metric *metric, double value, sd_json_variant **ret);
+
+/* now: CLOCK_BOOTTIME, in usec */
+int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret);
+
+/* sd_json_variant_unref_many() also frees the array, which here lies on the stack or has another owner. */
+static inline void json_unref_all(sd_json_variant **array, size_t n) {
+        for (size_t i = 0; i < n; i++)
+                sd_json_variant_unref(array[i]);
+}

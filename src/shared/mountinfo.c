@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "mountinfo.h"
+#include "util.h"
+
+int mounts_file_path(const char *names, size_t size, char **ret) {
+        char *path, *p;
+
+        if (size == 0 || names[size - 1] != 0)
+                return -EINVAL;
+        path = p = new0(char, size + 1);
+        if (!path)
+                return -ENOMEM;
+        for (size_t end = size; end > 0; ) {
+                size_t begin = end - 1;
+
+                while (begin > 0 && names[begin - 1] != 0)
+                        begin--;
+                if (names[begin] == 0) { /* no file has such a name */
+                        free(path);
+                        return -EINVAL;
+                }
+                *p++ = '/';
+                p = stpcpy(p, names + begin);
+                end = begin;
+        }
+        *ret = path;
+        return 0;
+}
+
+/* The next field of a line, without the escapes that it has for blanks, tabs, newlines and backslashes. */
+static const char* field_next(const char *line, char *ret, size_t size) {
+        size_t n = 0;
+
+        while (*line == ' ')
+                line++;
+        while (*line && *line != ' ' && *line != '\n') {
+                unsigned c = (unsigned char) *line++;
+
+                if (c == '\\' && line[0] >= '0' && line[0] <= '3' && line[1] >= '0' && line[1] <= '7' && line[2] >= '0' && line[2] <= '7') {
+                        c = (unsigned) (line[0] - '0') << 6 | (unsigned) (line[1] - '0') << 3 | (unsigned) (line[2] - '0');
+                        line += 3;
+                }
+                if (n + 1 >= size)
+                        return NULL;
+                ret[n++] = (char) c;
+        }
+        ret[n] = 0;
+        return n > 0 ? line : NULL;
+}
+
+int mounts_line_find(const char *line, uint32_t device, const char *file_path, char **ret) {
+        _cleanup_free_ char *root = NULL, *point = NULL;
+        size_t size = strlen(line) + 1, n;
+        unsigned major, minor;
+
+        root = new0(char, size);
+        point = new0(char, size);
+        if (!root || !point)
+                return -ENOMEM;
+        if (sscanf(line, "%*u %*u %u:%u ", &major, &minor) != 2 || device != (major << 20 | minor))
+                return -ENOENT;
+        for (int i = 0; i < 3 && line; i++)
+                line = field_next(line, root, size);
+        line = line ? field_next(line, root, size) : NULL;
+        line = line ? field_next(line, point, size) : NULL;
+        if (!line || root[0] != '/' || point[0] != '/')
+                return -ENOENT;
+
+        n = strlen(root);
+        if (n == 1)
+                n = 0; /* all of the file system */
+        if (strncmp(file_path, root, n) != 0 || (file_path[n] != '/' && file_path[n] != 0))
+                return -ENOENT;
+        if (asprintf(ret, "%s%s", streq(point, "/") ? "" : point, file_path + n) < 0)
+                return -ENOMEM;
+        return 0;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* The parsers of protocols, fed with what comes over the network: the same code that runs in the kernel. The first byte says
+ * which protocol, and how much is known of when things came; the second one where the questions end and the answers begin;
+ * the third where both are cut. However they are cut, they mean the same. Some questions are left out of the figures. */
+
+#include "fuzz.h"
+#include "util-pipeline.h"
+
+/* What of a connection must not depend on where it was cut. */
+struct meaning {
+        uint32_t asked, answered, status4xx, status5xx, streams;
+        uint64_t bare, excluded[2];
+        bool tunnel_asked, questions_lost, answers_lost, tunnel, halfway, answering, streaming;
+};
+
+static size_t cut_length(unsigned *seed, size_t left) {
+        static const size_t lengths[] = { 1, 2, 3, 7, 8, 15, 16, 17, 40, 255, 256, 257, 300, SIZE_MAX };
+        size_t n;
+
+        *seed = *seed * 1103515245 + 12345;
+        n = lengths[(*seed >> 16) % ELEMENTSOF(lengths)];
+        return MIN(n, left);
+}
+
+/* seed: 0 for not cut at all. */
+static struct meaning understand(uint32_t protocol, bool timed, bool named, const char *questions, size_t n_questions, const char *answers,
+                                 size_t n_answers, unsigned seed) {
+        struct talk_times times = { .came_at = timed, .names = named ? PROTOCOL_NAMES : 0 };
+        struct talk_piece piece = {};
+        struct meaning m = {};
+        struct talk_group g;
+        struct talk t = {};
+
+        talk_begin(&t, protocol, 0, 0);
+
+        for (size_t i = 0, n; i < n_questions && !piece.lost; i += n) {
+                n = seed == 0 ? n_questions : cut_length(&seed, n_questions - i);
+                talk_feed_questions(&t, &piece, questions + i, n, &times, (uint32_t) i);
+                talk_read(&t, 2);
+        }
+        m.asked = t.asked;
+        m.bare = t.bare;
+        memcpy(m.excluded, t.excluded, sizeof(m.excluded));
+        check(piece.lost || talk_count_excluded(&t, UINT32_MAX) == t.excluding);
+        m.tunnel_asked = t.flags & TALK_TUNNEL;
+        m.questions_lost = piece.lost;
+        m.halfway = !piece.lost && t.in.state != 0;
+        if (piece.lost) /* as the programs have it, nothing else is parsed then */
+                return m;
+
+        for (size_t i = 0, n; i < n_answers && !m.answers_lost && !m.tunnel; i += n) {
+                piece = (struct talk_piece) {};
+                n = seed == 0 ? n_answers : cut_length(&seed, n_answers - i);
+                talk_feed_answers(&t, &piece, answers + i, n);
+                m.answered += talk_take_answers(&t, &piece, false);
+                m.status4xx += piece.status4xx;
+                m.status5xx += piece.status5xx;
+                m.streams += piece.streams;
+                m.answers_lost = piece.lost;
+                m.tunnel = piece.tunnel;
+        }
+        m.answering = t.flags & TALK_ANSWERING;
+        m.streaming = talk_is_streaming(&t);
+        check(m.status4xx + m.status5xx <= m.answered);
+
+        /* Whatever it was: what is asked is in the groups, and answers take it from there */
+        while (talk_answer(&t, UINT32_MAX, &g) > 0)
+                ;
+        check(t.asked == 0 && t.n_groups == 0 && t.bare == 0 && t.excluded[0] == 0 && t.excluded[1] == 0);
+        return m;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+        const char *p = (const char*) data + 3;
+        struct meaning whole, cut;
+        size_t questions;
+        uint32_t protocol;
+
+        if (size < 3)
+                return 0;
+        protocol = data[0] % PROTOCOLS;
+        size -= 3;
+        questions = size * data[1] / 256;
+
+        if (talk_excludes.n == 0) {
+                check(exclude_list_add(&talk_excludes, "http:/a") == 0 && exclude_list_add(&talk_excludes, "http:/b/*") == 0);
+                check(exclude_list_add(&talk_excludes, "redis:PING") == 0 && exclude_list_add(&talk_excludes, "redis:ZREMRANGEBYLEX") == 0);
+        }
+
+        whole = understand(protocol, data[0] < 128, data[0] & 64, p, questions, p + questions, size - questions, 0);
+        cut = understand(protocol, data[0] < 128, data[0] & 64, p, questions, p + questions, size - questions, data[2] + 1U);
+
+        check(whole.asked == cut.asked && whole.answered == cut.answered);
+        check(whole.excluded[0] == cut.excluded[0] && whole.excluded[1] == cut.excluded[1]);
+        check(whole.bare == cut.bare && whole.tunnel_asked == cut.tunnel_asked);
+        check(whole.questions_lost == cut.questions_lost && whole.answers_lost == cut.answers_lost);
+        check(whole.halfway == cut.halfway && whole.answering == cut.answering && whole.streaming == cut.streaming);
+        check(whole.status4xx == cut.status4xx && whole.status5xx == cut.status5xx);
+        check(whole.streams == cut.streams && whole.tunnel == cut.tunnel);
+        return 0;
+}

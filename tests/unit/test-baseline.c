@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* What is normal for a unit, out of histories that are made up. */
+
+#include <math.h>
+
+#include "baseline.h"
+#include "check.h"
+#include "util.h"
+
+#define MS NSEC_PER_MSEC
+#define STEP HISTORY_FINE_NSEC
+
+/* A step with so many requests, each of which takes as long to its first byte; a tenth of a thread runs, and two ask others once for each request,
+ * half of that long. */
+static HistoryStep make_step(uint64_t index, uint64_t count, uint64_t nsec) {
+        HistoryStep s = { .index = index, .timestamp = index * STEP, .covered = STEP };
+        Metrics m;
+
+        metrics_set_absent(&m);
+        m.requests.server.count = count;
+        m.requests.server.bytes_in = 100 * count;
+        m.requests.server.bytes_out = 200 * count;
+        history_step_set_metrics(&s, &m);
+        for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
+                s.measured[i] = true;
+                s.distributions[i].schema = WINDOW_BINS_SCHEMA_MAX;
+                s.distributions[i].count[(unsigned) ceil(8 * (log2(nsec) - 8))] = count; /* eight bins an octave, from 256 ns on */
+                s.distributions[i].sum = count * nsec;
+                s.distributions[i].max = nsec;
+        }
+        s.amounts[HISTORY_PHASED] = count;
+        s.amounts[HISTORY_QUEUE] = count * nsec / 4;
+        s.amounts[HISTORY_SERVICE] = count * nsec * 3 / 4;
+        s.amounts[HISTORY_CPU_COVERED] = STEP;
+        s.amounts[HISTORY_FIRST_STATE] = STEP / 10;
+        s.amounts[HISTORY_ASKED_COVERED] = STEP;
+        s.amounts[HISTORY_ASKED] = count;
+        s.amounts[HISTORY_ASKED_TIME] = count * nsec / 2;
+        return s;
+}
+
+static void put(History *h, const HistoryStep *s) {
+        check(history_put(h, s) >= 0);
+        check(history_roll(h, s->index) >= 0);
+}
+
+static bool near(double a, double b) {
+        return fabs(a - b) <= 0.01 * b;
+}
+
+static void test_figures(void) {
+        _cleanup_history_ History *h = NULL;
+        HistoryStep s;
+        Normal n;
+
+        check(history_new(&h) >= 0);
+        check(normal_read(h, UINT64_MAX, 100, &n) == -ENODATA);
+        for (uint64_t i = 1000; i < 1010; i++) {
+                s = make_step(i, 1000, 4 * MS);
+                put(h, &s);
+        }
+        check(normal_read(h, 1010 * STEP, 100, &n) >= 0);
+        check(n.covered == 5 * STEP && n.until > n.since && n.since >= 1000 * STEP && n.until <= 1010 * STEP);
+        check(near(n.figures.rate, 100) && near(n.figures.first_byte, 4.0 * MS) && near(n.figures.queue, 1.0 * MS) && near(n.figures.service, 3.0 * MS));
+        check(near(n.figures.bytes_in, 100) && near(n.figures.bytes_out, 200) && near(n.figures.threads[QOS_STATE_RUNNING], 0.1));
+        check(near(n.figures.asked, 100) && near(n.figures.ask_time, 2.0 * MS) && near(n.usual, 4.0 * MS));
+        check(isnan(n.figures.cpus) && isnan(n.figures.throttled) && isnan(n.figures.major_faults));
+
+        /* Only what ended before; one that has not is none */
+        check(normal_read(h, 1003 * STEP, 100, &n) >= 0 && n.covered == 3 * STEP);
+        check(normal_read(h, 1003 * STEP - 1, 100, &n) == -ENODATA);
+}
+
+/* What was slow for a third of the time is not normal, whether a threshold says so or nobody. */
+static void test_faults(void) {
+        for (unsigned violated = 0; violated < 2; violated++) {
+                _cleanup_history_ History *h = NULL;
+                Normal n;
+
+                check(history_new(&h) >= 0);
+                for (uint64_t i = 1000; i < 1012; i++) {
+                        HistoryStep s = make_step(i, 1000, i >= 1008 ? 40 * MS : 4 * MS);
+
+                        s.violated = i >= 1008 && violated;
+                        put(h, &s);
+                }
+                check(normal_read(h, UINT64_MAX, 100, &n) >= 0);
+                check(near(n.figures.first_byte, 4.0 * MS));
+                check(near(n.usual, violated ? 4.0 * MS : 40.0 * MS));
+        }
+}
+
+/* Nothing to do is no time to learn from. */
+static void test_idle(void) {
+        _cleanup_history_ History *h = NULL;
+        Normal n;
+
+        check(history_new(&h) >= 0);
+        for (uint64_t i = 1000; i < 1100; i++) {
+                HistoryStep s = make_step(i, i % 10 ? 9 : 1000, i % 10 ? 1 * MS : 4 * MS);
+
+                put(h, &s);
+        }
+        check(normal_read(h, UINT64_MAX, 100, &n) >= 0);
+        check(near(n.figures.first_byte, 4.0 * MS) && near(n.figures.rate, 100));
+}
+
+/* By day it has more to do, and takes longer: that is compared with other days. */
+static void test_load(void) {
+        _cleanup_history_ History *h = NULL;
+        Normal n;
+
+        check(history_new(&h) >= 0);
+        for (uint64_t i = 1000; i < 1100; i++) {
+                HistoryStep s = make_step(i, i < 1080 ? 1000 : 5000, i < 1080 ? 4 * MS : 9 * MS);
+
+                put(h, &s);
+        }
+        check(normal_read(h, UINT64_MAX, 110, &n) >= 0 && near(n.figures.first_byte, 4.0 * MS));
+        check(normal_read(h, UINT64_MAX, 550, &n) >= 0 && near(n.figures.first_byte, 9.0 * MS) && near(n.figures.rate, 500) && near(n.usual, 9.0 * MS));
+        /* That much there never was */
+        check(normal_read(h, UINT64_MAX, 5000, &n) >= 0 && near(n.figures.first_byte, 4.0 * MS));
+}
+
+/* A whole day: the last hour by steps of ten seconds, the rest by those of five minutes, nothing twice. */
+static void test_day(void) {
+        _cleanup_history_ History *h = NULL;
+        Normal n;
+
+        check(history_new(&h) >= 0);
+        for (uint64_t i = 100000; i < 110000; i++) {
+                HistoryStep s = make_step(i, 1000, 4 * MS + i % 7);
+
+                put(h, &s);
+        }
+        check(normal_read(h, UINT64_MAX, 100, &n) >= 0);
+        check(near(n.figures.first_byte, 4.0 * MS) && near(n.figures.rate, 100));
+        /* Half of a day, but for what lies between the two kinds of steps */
+        check(n.covered > 11 * 3600 * NSEC_PER_SEC && n.covered <= 12 * 3600 * NSEC_PER_SEC + HISTORY_COARSE_NSEC);
+}
+
+/* Of threads and peers little is known, and of times in which there was more to do: for each request it is what it was then. */
+static void test_known(void) {
+        _cleanup_history_ History *h = NULL;
+        Normal n;
+
+        check(history_new(&h) >= 0);
+        for (uint64_t i = 1000; i < 1100; i++) {
+                bool busy = i % 10 == 0;
+                HistoryStep s = make_step(i, busy ? 3000 : 1000, 4 * MS - busy);
+
+                if (!busy)
+                        memset(s.amounts, 0, sizeof(s.amounts));
+                put(h, &s);
+        }
+        for (unsigned again = 0; again < 2; again++) {
+                /* With as much to do, and with more */
+                check(normal_read(h, UINT64_MAX, again ? 200 : 100, &n) >= 0);
+                check(near(n.figures.threads[QOS_STATE_RUNNING] / n.figures.rate, 0.1 / 300));
+                check(near(n.figures.asked / n.figures.rate, 1) && near(n.figures.ask_time, 2.0 * MS));
+                check(near(n.figures.queue, 1.0 * MS) && near(n.figures.service, 3.0 * MS));
+        }
+}
+
+int main(void) {
+        test_figures();
+        test_faults();
+        test_idle();
+        test_load();
+        test_day();
+        test_known();
+        return 0;
+}

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* The parser of HTTP/1.x (bpf/requests/http1.h): what is a question, what is its answer, where does it end. */
+
+#include "util-pipeline.h"
+
+#define HEAD "HTTP/1.1 200 OK\r\nServer: x\r\n"
+
+static struct talk http(void) {
+        struct talk t = {};
+
+        talk_begin(&t, PROTOCOL_HTTP1, 0, 0);
+        return t;
+}
+
+/* In pieces of this size. Returns whether it is understood. */
+static bool ask(struct talk *t, const char *s, size_t piece_size) {
+        struct talk_times times = { .came_at = 1 };
+        struct talk_piece piece = {};
+        size_t length = strlen(s);
+
+        for (size_t i = 0, n; i < length && !piece.lost; i += n) {
+                n = MIN(piece_size, length - i);
+                times.came_at++;
+                talk_feed_questions(t, &piece, s + i, n, &times, (uint32_t) i);
+                talk_read(t, times.came_at);
+        }
+        return !piece.lost;
+}
+
+/* The same; all pieces as one. Returns how many questions were answered. */
+static uint32_t answer(struct talk *t, const char *s, size_t piece_size, struct talk_piece *ret) {
+        size_t length = strlen(s);
+        uint32_t answered = 0;
+
+        *ret = (struct talk_piece) {};
+        for (size_t i = 0, n; i < length && !ret->lost && !ret->tunnel; i += n) {
+                struct talk_piece piece = {};
+
+                n = MIN(piece_size, length - i);
+                talk_feed_answers(t, &piece, s + i, n);
+                answered += talk_take_answers(t, &piece, false);
+                ret->lost = piece.lost;
+                ret->tunnel = piece.tunnel;
+                ret->streams += piece.streams;
+                ret->status4xx += piece.status4xx;
+                ret->status5xx += piece.status5xx;
+        }
+        return answered;
+}
+
+static uint32_t detect(const char *s) {
+        uint64_t bytes = 0;
+        size_t n = strlen(s);
+
+        memcpy(&bytes, s, MIN(n, sizeof(bytes)));
+        return protocol_detect(bytes, n);
+}
+
+static void test_detect(void) {
+        static const char *const yes[] = { "GET / HTTP/1.1", "HEAD /x", "POST /", "PUT /a", "DELETE /", "OPTIONS *", "OPTIONS /",
+                                           "PATCH /", "CONNECT a:1", "TRACE /", "PROPFIND /", "M-SEARCH *", "GET http://a/",
+                                           "GET HTTP://a/", "Get /", "UNSUBSCRIBE /", "G", "GE", "GET", "GET ", "MKCOL", "OPTIONS",
+        };
+        static const char *const no[] = { "", "PRI * HTTP/2.0", "PING\r\n", "HELO mx", "USER me", "AUTH x y", "\r\n",
+                                          "g", "PROXY TCP4 1", "\x16\x03\x01", " GET /", "GE /", "GET\t/", "5 /abc", "EHLO\r\n",
+                                          "SSH-2.0-OpenSSH",
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(yes); i++)
+                check(detect(yes[i]) == PROTOCOL_HTTP1);
+        for (size_t i = 0; i < ELEMENTSOF(no); i++)
+                check(detect(no[i]) == PROTOCOL_PLAIN);
+        check(detect("*1\r\n$4\r\n") == PROTOCOL_REDIS);
+        check(detect("get x\r\n") == PROTOCOL_MEMCACHED);
+}
+
+/* However they are cut. */
+static void test_questions(void) {
+        static const struct {
+                const char *data;
+                uint32_t n;
+                uint64_t bare;
+        } table[] = {
+                { "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 1, 0 },
+                { "GET / HTTP/1.0\r\n\r\n", 1, 0 },
+                { "GET / HTTP/1.1\nHost: a\n\n", 1, 0 },
+                { "\r\n\nGET / HTTP/1.1\r\n\r\n\r\nGET / HTTP/1.1\r\n\r\n", 2, 0 },
+                { "HEAD / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\nA: b\r\n\r\n", 3, 5 },
+                { "HEADER / HTTP/1.1\r\n\r\n", 1, 0 },
+                { "head / HTTP/1.1\r\n\r\n", 1, 0 },
+                { "POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcdePOST / HTTP/1.1\r\ncontent-length:0\r\n\r\n", 2, 0 },
+                { "POST / HTTP/1.1\r\nCONTENT-LENGTH:\t29  \r\n\r\nGET / HTTP/1.1\r\nHost: abc\r\n\r\n", 1, 0 },
+                { "POST / HTTP/1.1\r\nX-Content-Length: 9\r\nContent-Lengthy: 9\r\nContent-Lengt: 9\r\n\r\n", 1, 0 },
+                { "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0A;x=\"\r\ny\"\r\n0\r\n\r\n", 1, 0 },
+                { "POST / HTTP/1.1\r\ntransfer-encoding:gzip,Chunked\r\nContent-Length: 3\r\n\r\n3\r\n\r\n\n\r\n0\r\n\r\n", 1, 0 },
+                { "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n00\r\nA: b\r\nContent-Length: 3\r\n\r\nGET / HTTP/1.1\r\n\r\n", 2, 0 },
+                { "POST / HTTP/1.1\r\nTransfer-Encodings: chunked\r\nTransferXEncoding: y\r\nTransfer-Encodinh: z\r\n\r\n", 1, 0 },
+                { "POST / HTTP/1.1\r\nTransfer-Encoding: identity\r\nContent-Length: 1\r\n\r\nx", 1, 0 },
+                { "GET / HTTP/1.1\r\nA: b\r\n c\r\n\tContent-Length: 5\r\n\r\n", 1, 0 },
+                { "GET / HTTP/1.1\r\nA\r\n:\r\nContent\r\nTransfer\r\n\r\n", 1, 0 },
+                { "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 1, 0 },
+                { "OPTIONS * HTTP/1.1\r\n\r\nM-SEARCH * HTTP/1.1\r\n\r\n", 2, 0 },
+                { "HEAD / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcdeGET / HTTP/1.1\r\n\r\n", 2, 1 },
+                /* Not all of it has come, but it can be answered */
+                { "POST / HTTP/1.1\r\nContent-Length: 500\r\nExpect: 100-continue\r\n\r\n", 1, 0 },
+                { "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 1, 0 },
+                { "POST / HTTP/1.1\r\nContent-Length: 500\r\nA: b\r\n", 0, 0 },
+        };
+        static const char *const lost[] = {
+                "GET /\r\n\r\n", "GET / HTTP/2.0\r\n\r\n", "GET / RTSP/1.0\r\n\r\n", "GET / HTTP/1.\r\n\r\n", "GET: x\r\n",
+                "GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", "GET / HTTP/1.1\r\nContent-Length: \r\n\r\n",
+                "GET / HTTP/1.1\r\nContent-Length: 5, 5\r\n\r\n", "GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+                "GET / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+                "GET / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+                "POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n", "\rGET / HTTP/1.1\r\n",
+                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+                "THIS-METHOD-IS-LONGER-THAN-ANY-THAT-IS-KNOWN / HTTP/1.1\r\n\r\n",
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                for (size_t size = 1; size <= strlen(table[i].data); size++) {
+                        struct talk t = http();
+
+                        check(ask(&t, table[i].data, size));
+                        check(t.asked == table[i].n);
+                        check(t.bare == table[i].bare);
+                }
+        for (size_t i = 0; i < ELEMENTSOF(lost); i++)
+                for (size_t size = 1; size <= strlen(lost[i]); size++) {
+                        struct talk t = http();
+
+                        check(!ask(&t, lost[i], size));
+                }
+}
+
+static void test_answers(void) {
+        static const struct {
+                const char *question, *answer;
+                uint32_t n, status4xx, status5xx, streams;
+                bool unfinished;
+        } table[] = {
+                { "GET", HEAD "Content-Length: 5\r\n\r\nabcde", 1, 0, 0, 0, false },
+                { "GET", HEAD "Content-Length: 5\r\n\r\nabcd", 1, 0, 0, 0, true },
+                { "GET", HEAD "Content-Length: 0\r\n\r\n", 1, 0, 0, 0, false },
+                { "GET", HEAD "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nA: b\r\n\r\n", 1, 0, 0, 0, false },
+                { "GET", HEAD "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", 1, 0, 0, 0, true },
+                { "GET", HEAD "\r\nuntil it closes", 1, 0, 0, 0, true },
+                { "GET", HEAD "Transfer-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabcdef", 1, 0, 0, 0, true },
+                { "GET", "HTTP/1.0 404 No\n\nno", 1, 1, 0, 0, true },
+                { "GET", "HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n", 1, 0, 0, 0, false },
+                { "GET", "HTTP/1.1 304 No\r\nTransfer-Encoding: chunked\r\n\r\n", 1, 0, 0, 0, false },
+                { "HEAD", HEAD "Content-Length: 5\r\n\r\n", 1, 0, 0, 0, false },
+                { "HEAD", HEAD "Transfer-Encoding: chunked\r\n\r\n", 1, 0, 0, 0, false },
+                { "HEAD", "HTTP/1.1 503 No\r\n\r\n", 1, 0, 1, 0, false },
+                { "GET", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" HEAD "Content-Length: 0\r\n\r\n", 1, 0, 0, 0, false },
+                { "GET", "HTTP/1.1 100 Continue\r\n\r\n", 0, 0, 0, 0, false },
+                { "GET", "HTTP/1.1 429\r\nContent-Length: 0\r\n\r\n", 1, 1, 0, 0, false },
+                { "GET", HEAD "Content-Type: text/event-stream\r\n\r\ndata: x\n\n", 1, 0, 0, 1, true },
+                { "GET", HEAD "content-type:TEXT/Event-Stream;charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n", 1, 0, 0, 1, true },
+                { "GET", HEAD "Content-Type: multipart/x-mixed-replace; boundary=a\r\n\r\n", 1, 0, 0, 1, true },
+                { "GET", HEAD "Content-Type: text/eventual\r\nContent-Length: 0\r\n\r\n", 1, 0, 0, 0, false },
+                { "GET", HEAD "Content-Type: text/html\r\nContent-Length: 0\r\n\r\n", 1, 0, 0, 0, false },
+                { "HEAD", HEAD "Content-Type: text/event-stream\r\n\r\n", 1, 0, 0, 0, false },
+                { "CONNECT", "HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", 1, 1, 0, 0, false },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                for (size_t size = 1; size <= strlen(table[i].answer); size++) {
+                        struct talk t = http();
+                        struct talk_piece piece;
+                        char question[100];
+
+                        (void) snprintf(question, sizeof(question), "%s / HTTP/1.1\r\n\r\n", table[i].question);
+                        check(ask(&t, question, 100));
+                        check(answer(&t, table[i].answer, size, &piece) == table[i].n);
+                        check(!piece.lost && !piece.tunnel);
+                        check(piece.status4xx == table[i].status4xx && piece.status5xx == table[i].status5xx);
+                        check(piece.streams == table[i].streams);
+                        check(t.asked == 1 - table[i].n);
+                        /* A stream is in flight no longer */
+                        check(!!(t.flags & TALK_ANSWERING) == (table[i].unfinished && table[i].streams == 0));
+                        check(talk_is_streaming(&t) == (table[i].streams > 0));
+                        check((t.out.state != 0) == table[i].unfinished);
+                }
+}
+
+static void test_tunnel(void) {
+        struct exchange_effect e = {};
+        struct talk_piece piece;
+        struct exchange x = { .flags = EXCHANGE_PARSED | EXCHANGE_IN_KNOWN | EXCHANGE_OUT_KNOWN, .open_at = 5 };
+        struct talk t;
+
+        for (size_t size = 1; size < 100; size++) {
+                t = http();
+                check(ask(&t, "CONNECT a:443 HTTP/1.1\r\n\r\n", 100));
+                check(answer(&t, "HTTP/1.1 200 OK\r\nA: b\r\n\r\n\x16\x03\x01", size, &piece) == 1);
+                check(piece.tunnel && !piece.lost);
+
+                t = http();
+                check(ask(&t, "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", 100));
+                check(answer(&t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\nHTTP/1.1 500 x\r\n", size, &piece) == 1);
+                check(piece.tunnel == 1 && !piece.lost && piece.status5xx == 0);
+
+                /* The answer comes on stream 1 */
+                t = http();
+                check(ask(&t, "GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\n", 100));
+                check(answer(&t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n", size, &piece) == 0);
+                check(piece.tunnel == 2 && !piece.lost && t.asked == 1);
+        }
+        t = http();
+        check(ask(&t, "GET / HTTP/1.1\r\n\r\n", 100));
+
+        /* Nothing counts any more, in neither direction */
+        talk_end(&t, &x, &e);
+        check(e.in_flight == -1 && x.open_at == 0);
+        e = (struct exchange_effect) {};
+        exchange_arrive(&x, 10, 0, 100, 0, 65536, &e);
+        exchange_read(&x, 11, 100, 0, &e);
+        exchange_depart(&x, 12, 100, 1, &e);
+        exchange_end(&x, 1, 0, 0, &e);
+        check(e.in_flight == 0 && !e.begun && !e.grown && !e.overlap && e.unanswered == 0);
+
+        /* Only the last question can ask for it */
+        t = http();
+        check(ask(&t, "CONNECT a:443 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", 100));
+        check(answer(&t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 100, &piece) == 1 && !piece.tunnel);
+}
+
+/* Kinds of questions and answers in any order, all sizes of pieces: each answer is that of its question. */
+static void test_pipeline(void) {
+        static const char *const questions[] = {
+                "GET /a HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\n\r\n",
+                "HEAD /b HTTP/1.1\r\nHost: a.example\r\n\r\n",
+                "POST /c HTTP/1.1\r\nContent-Length: 11\r\n\r\nGET / HTTP/",
+                "POST /d HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n7\r\nHTTP/1.\r\n0\r\n\r\n",
+        }, *const answers[] = {
+                HEAD "Content-Length: 10\r\n\r\nHTTP/1.1 5",
+                HEAD "Transfer-Encoding: chunked\r\n\r\n8\r\nHTTP/1.1\r\n0\r\n\r\n",
+                "HTTP/1.1 503 No\r\nRetry-After: 5\r\nContent-Type: text/html\r\nContent-Length: 3\r\n\r\nno\n",
+                "HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n",
+                "HTTP/1.1 304 Not Modified\r\nContent-Length: 30\r\n\r\n",
+        };
+        static char q[65536], a[65536];
+
+        for (unsigned seed = 1; seed <= 400; seed++) {
+                unsigned s = seed, n = 1 + (unsigned) rand_r(&s) % 60;
+                uint32_t status4xx = 0, status5xx = 0;
+                struct talk_piece piece;
+                struct talk t = http();
+
+                q[0] = a[0] = 0;
+                for (unsigned i = 0; i < n; i++) {
+                        unsigned kind = (unsigned) rand_r(&s) % ELEMENTSOF(questions), how = (unsigned) rand_r(&s) % ELEMENTSOF(answers);
+
+                        (void) stpcpy(q + strlen(q), questions[kind]);
+                        if (rand_r(&s) % 5 == 0)
+                                (void) stpcpy(a + strlen(a), "HTTP/1.1 102 Processing\r\n\r\n");
+                        if (kind == 1)
+                                (void) strncat(a, answers[how], (size_t) (strstr(answers[how], "\r\n\r\n") + 4 - answers[how]));
+                        else
+                                (void) stpcpy(a + strlen(a), answers[how]);
+                        status4xx += how == 3;
+                        status5xx += how == 2;
+                }
+                check(ask(&t, q, 1 + (size_t) rand_r(&s) % 700));
+                check(t.asked == n && t.in.state == 0);
+                check(answer(&t, a, 1 + (size_t) rand_r(&s) % 700, &piece) == n);
+                check(!piece.lost && piece.status4xx == status4xx && piece.status5xx == status5xx);
+                check(t.asked == 0 && t.out.state == 0 && !(t.flags & TALK_ANSWERING));
+        }
+}
+
+/* What comes behind the head moves the times of a question, until it is answered. */
+static void test_body_in_pieces(void) {
+        struct talk_times times = { .came_at = 10 };
+        struct exchange_effect e = {};
+        struct talk_piece piece = {};
+        struct exchange x = {};
+        struct talk t = http();
+        struct talk_group g;
+
+        talk_feed_questions(&t, &piece, "POST / HTTP/1.1\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n", 62, &times, 0);
+        talk_read(&t, 11);
+        talk_settle(&t, &x, 11, 1, &e);
+        check(t.asked == 1 && e.in_flight == 1 && !(x.flags & EXCHANGE_LATE));
+        check(answer(&t, "HTTP/1.1 100 Continue\r\n\r\n", 100, &piece) == 0);
+        piece = (struct talk_piece) {};
+        times.came_at = 20;
+        talk_feed_questions(&t, &piece, "abcde", 5, &times, 62);
+        talk_read(&t, 21);
+        times.came_at = 30;
+        talk_feed_questions(&t, &piece, "abcdeGET / HTTP/1.1\r\n\r\n", 23, &times, 67);
+        talk_read(&t, 31);
+        check(!piece.lost && t.asked == 2);
+        check(talk_answer(&t, 1, &g) == 1 && g.first_at == 10 && g.last_at == 30 && g.read_at == 31);
+        check(talk_answer(&t, 1, &g) == 1 && g.first_at == 30 && g.last_at == 30 && g.read_at == 31);
+
+        /* Answered before: what still comes is not in flight, and the next question is one */
+        talk_feed_questions(&t, &piece, "PUT / HTTP/1.1\r\nContent-Length: 10\r\n\r\n", 38, &times, 100);
+        talk_read(&t, 41);
+        check(answer(&t, "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", 100, &piece) == 1);
+        talk_settle(&t, &x, 42, 1, &e);
+        check(e.in_flight == 0 && x.flags & EXCHANGE_LATE);
+        exchange_arrive(&x, 43, 138, 148, 138, 65536, &e);
+        check(e.in_flight == 0 && x.n_marks == 1);
+        piece = (struct talk_piece) {};
+        talk_feed_questions(&t, &piece, "abcdefghijGET / HTTP/1.1\r\n\r\n", 28, &times, 138);
+        check(t.asked == 1 && !piece.lost);
+        talk_settle(&t, &x, 44, 1, &e);
+        check(e.in_flight == 1 && !(x.flags & EXCHANGE_LATE));
+}
+
+/* The unit answers what was not all asked, or what nobody asked. */
+static void test_early(void) {
+        struct talk_piece piece;
+        struct talk t = http();
+
+        check(ask(&t, "GET /a-line-without-end", 100));
+        check(t.asked == 0);
+        check(answer(&t, "HTTP/1.1 414 Too Long\r\nContent-Length: 3\r\n\r\nno\n", 100, &piece) == 1);
+        check(piece.status4xx == 1 && talk_is_late(&t));
+        check(ask(&t, " HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", 100));
+        check(t.asked == 1);
+
+        t = http();
+        for (size_t size = 1; size < 60; size++) {
+                check(answer(&t, "HTTP/1.0 408 Request Timeout\r\nContent-Length: 3\r\n\r\nabc", size, &piece) == 0);
+                check(piece.status4xx == 0 && !(t.flags & TALK_ANSWERING) && t.asked == 0);
+        }
+}
+
+/* The end of the connection ends the answer, once all has left. */
+static void test_until_close(void) {
+        struct exchange_effect e = {};
+        struct exchange x = {};
+        struct talk_piece piece;
+        struct talk t = http();
+
+        check(ask(&t, "GET / HTTP/1.0\r\n\r\n", 100));
+        talk_settle(&t, &x, 5, 1, &e);
+        check(answer(&t, "HTTP/1.0 200 OK\r\n\r\nabc", 100, &piece) == 1);
+        talk_settle(&t, &x, 6, 1, &e);
+        check(e.in_flight == 1 && t.flags & TALK_ANSWERING);
+        talk_hang_up(&t, &x, 7, 10, &e);
+        exchange_end(&x, 0, t.asked, 10, &e);
+        check(e.in_flight == 1 && e.unanswered == 0 && talk_is_more(&t));
+        talk_settle(&t, &x, 8, 1, &e);
+        exchange_end(&x, 1, t.asked, 0, &e);
+        check(e.in_flight == 0 && e.unanswered == 0);
+
+        /* One whose length is known is broken by it */
+        t = http();
+        x = (struct exchange) {};
+        check(ask(&t, "GET / HTTP/1.0\r\n\r\n", 100));
+        check(answer(&t, "HTTP/1.0 200 OK\r\nContent-Length: 10\r\n\r\nabc", 100, &piece) == 1);
+        talk_settle(&t, &x, 6, 1, &e);
+        talk_hang_up(&t, &x, 7, 0, &e);
+        exchange_end(&x, 0, t.asked, 0, &e);
+        exchange_end(&x, 1, t.asked, 0, &e);
+        check(e.in_flight == 0 && e.unanswered == 1);
+}
+
+/* Bodies of any length are skipped. */
+static void test_long_bodies(void) {
+        struct talk_piece piece;
+        struct talk t = http();
+
+        check(ask(&t, "PUT / HTTP/1.1\r\nContent-Length: 5368709120\r\n\r\n", 1000));
+        for (uint64_t left = UINT64_C(5) << 30; left > 0; ) {
+                static char zeros[1 << 16];
+                struct talk_times times = { .came_at = 1 };
+                /* What is skipped is not looked at: as if much had passed */
+                uint64_t n = MIN((uint64_t) t.in.skip, left - 1);
+
+                if (n > 0) {
+                        t.in.skip -= n;
+                        left -= n;
+                        continue;
+                }
+                piece = (struct talk_piece) {};
+                talk_feed_questions(&t, &piece, zeros, 1, &times, 1000);
+                check(!piece.lost);
+                left--;
+        }
+        check(t.in.state == 0 && t.asked == 1);
+        check(ask(&t, "GET / HTTP/1.1\r\n\r\n", 1000) && t.asked == 2);
+}
+
+/* More without a body on their way than can be told apart: not understood, rather than misunderstood. */
+static void test_many_heads(void) {
+        struct talk_piece piece;
+        struct talk t = http();
+
+        for (unsigned i = 0; i < TALK_BARE_MAX; i++)
+                check(ask(&t, "HEAD / HTTP/1.1\r\n\r\n", 100));
+        check(t.bare == UINT64_MAX);
+        for (unsigned i = 0; i < 100; i++)
+                check(ask(&t, "GET / HTTP/1.1\r\n\r\n", 100));
+        check(answer(&t, HEAD "Content-Length: 5\r\n\r\n", 100, &piece) == 1);
+        check(t.bare == UINT64_MAX >> 1);
+        check(!ask(&t, "HEAD / HTTP/1.1\r\n\r\n", 100));
+}
+
+/* Paths that are left out: without the query, as they are written, however they are cut. */
+static void test_excluded(void) {
+        static const char *const words[] = { "http:/healthz", "http:/static/*", "http:/a/b/c/*", "http:/", "http:/x?" };
+        static const struct {
+                const char *target;
+                bool excluded;
+        } table[] = {
+                { "/healthz", true }, { "/healthz?a=/b", true }, { "/healthz/", false }, { "/healthz2", false }, { "/health", false },
+                { "/Healthz", false }, { "/%68ealthz", false }, { "//healthz", false }, { "/", true }, { "/?", true }, { "/index", false },
+                { "/static/", true }, { "/static/a/b/c/d/e.css?f", true }, { "/static", false }, { "/static?/", false },
+                { "/a/b/c/", true }, { "/a/b/c/d/e", true }, { "/a/b/c", false }, { "/a/b/", false }, { "http://h/healthz", false },
+                { "*", false }, { "/x", false },
+                { "/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long"
+                  "/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long", false },
+                { "/static/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long"
+                  "/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long", true },
+        };
+
+        talk_excludes = (ExcludeList) {};
+        for (size_t i = 0; i < ELEMENTSOF(words) - 1; i++)
+                check(exclude_list_add(&talk_excludes, words[i]) == 0);
+        check(exclude_list_add(&talk_excludes, words[4]) == -EINVAL);
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                for (size_t method = 0; method < 3; method++) {
+                        static const char *const methods[] = { "GET", "HEAD", "PROPFIND" };
+                        char s[1024];
+                        size_t n;
+
+                        n = (size_t) snprintf(s, sizeof(s), "%s %s HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"
+                                              "GET /healthz HTTP/1.0\n\nPUT /other HTTP/1.1\r\n\r\n", methods[method], table[i].target);
+                        for (size_t cut = 0; cut <= n; cut++) {
+                                struct talk_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                                struct talk_piece piece = {};
+                                struct talk t = http();
+
+                                talk_feed_questions(&t, &piece, s, cut, &times, 0);
+                                talk_feed_questions(&t, &piece, s + cut, n - cut, &times, 0);
+                                check(!piece.lost && t.asked == 3);
+                                check(t.excluded[0] == (table[i].excluded | 2U));
+                                check(talk_waiting(&t) == 2U - table[i].excluded);
+
+                                /* Nobody wants to know */
+                                t = http();
+                                times.names = 0;
+                                talk_feed_questions(&t, &piece, s, cut, &times, 0);
+                                talk_feed_questions(&t, &piece, s + cut, n - cut, &times, 0);
+                                check(!piece.lost && t.asked == 3 && t.excluded[0] == 0);
+                        }
+                }
+}
+
+/* Their answers have no status either, and are no streams. */
+static void test_excluded_answers(void) {
+        static const char questions[] = "GET /healthz HTTP/1.1\r\n\r\nGET /a HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n"
+                                        "GET /b HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n";
+        static const char answers[] = "HTTP/1.1 503 no\r\nContent-Length: 2\r\n\r\nno" "HTTP/1.1 503 no\r\nContent-Length: 2\r\n\r\nno"
+                                      "HTTP/1.1 404 no\r\nContent-Length: 0\r\n\r\n" "HTTP/1.1 404 no\r\nContent-Length: 0\r\n\r\n"
+                                      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nabc";
+
+        talk_excludes = (ExcludeList) {};
+        check(exclude_list_add(&talk_excludes, "http:/healthz") == 0);
+        for (size_t size = 1; size < sizeof(answers); size++) {
+                struct talk_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                struct talk_piece piece = {};
+                struct talk t = http();
+
+                talk_feed_questions(&t, &piece, questions, strlen(questions), &times, 0);
+                talk_read(&t, 2);
+                check(t.asked == 5 && talk_waiting(&t) == 2);
+                check(answer(&t, answers, size, &piece) == 5 && !piece.lost);
+                check(piece.status5xx == 1 && piece.status4xx == 1 && piece.streams == 0);
+                check(t.flags & TALK_EXCLUDED);
+        }
+}
+
+int main(void) {
+        test_detect();
+        test_questions();
+        test_answers();
+        test_tunnel();
+        test_pipeline();
+        test_body_in_pieces();
+        test_early();
+        test_until_close();
+        test_long_bodies();
+        test_many_heads();
+        test_excluded();
+        test_excluded_answers();
+        return EXIT_SUCCESS;
+}

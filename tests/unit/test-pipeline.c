@@ -1,0 +1,568 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Parsed connections (bpf/requests/pipeline.h) and the parser of RESP: streams that are cut at every place, and at random. */
+
+#include "util-pipeline.h"
+
+static void ask(struct talk *t, struct talk_piece *piece, const char *data, size_t size, uint64_t at) {
+        struct talk_times times = { .came_at = at };
+
+        talk_feed_questions(t, piece, data, size, &times, 0);
+}
+
+static uint32_t answer(struct talk *t, const char *data, size_t size, bool complete, bool *ret_lost) {
+        struct talk_piece piece = {};
+
+        talk_feed_answers(t, &piece, data, size);
+        if (ret_lost)
+                *ret_lost = piece.lost;
+        return talk_take_answers(t, &piece, complete);
+}
+
+static struct talk redis(void) {
+        return (struct talk) { .protocol = PROTOCOL_REDIS };
+}
+
+static uint32_t asked(const char *s) {
+        struct talk_piece piece = {};
+        struct talk t = redis();
+
+        ask(&t, &piece, s, strlen(s), 1);
+        check(!piece.lost);
+        check(t.in.state == 0);
+        return t.asked;
+}
+
+static bool understood(const char *s) {
+        struct talk_piece piece = {};
+        struct talk t = redis();
+
+        ask(&t, &piece, s, strlen(s), 1);
+        return !piece.lost;
+}
+
+static void test_detect(void) {
+        check(protocol_detect('*' | '1' << 8 | '\r' << 16, 4) == PROTOCOL_REDIS);
+        check(protocol_detect('*' | '3' << 8, 2) == PROTOCOL_REDIS);
+        check(protocol_detect('*', 1) == PROTOCOL_PLAIN);
+        check(protocol_detect('*' | '0' << 8, 2) == PROTOCOL_PLAIN);
+        check(protocol_detect('*' | '*' << 8, 2) == PROTOCOL_PLAIN);
+        check(protocol_detect('P' | 'I' << 8 | 'N' << 16 | (uint64_t) 'G' << 24, 6) == PROTOCOL_PLAIN);
+        check(protocol_detect(0, 0) == PROTOCOL_PLAIN);
+}
+
+static void test_questions(void) {
+        check(asked("*1\r\n$4\r\nPING\r\n") == 1);
+        check(asked("*2\r\n$3\r\nGET\r\n$0\r\n\r\n") == 1);
+        check(asked("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$12\r\n*1\r\n$4\r\nPING\r\n") == 1); /* looks like one, is a value */
+        check(asked("PING\r\n") == 1);
+        check(asked("PING\nPING\n") == 2);
+        check(asked("SET k \"a b\"\r\nGET k\r\n") == 2);
+        /* What Redis does not answer */
+        check(asked("\r\n") == 0);
+        check(asked("\n\r\n*0\r\n*-1\r\nPING\r\n") == 1);
+        check(asked("*1\r\n$5\r\nMULTI\r\n*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nEXEC\r\n") == 3);
+
+        check(!understood("*1\r\nPING\r\n"));
+        check(!understood("*x\r\n"));
+        check(!understood("*\r\n"));
+        check(!understood("*1\r\n$\r\n"));
+        check(!understood("*1\r\n$-1\r\n"));
+        check(!understood("*99999999999999999999\r\n"));
+        check(!understood("*1\r\n$4\r\nPINGS\r\n")); /* longer than it says */
+}
+
+/* A group per kind: those that wait, that turn the connection around. */
+static void test_meanings(void) {
+        static const struct {
+                const char *question;
+                bool waits, pushes;
+        } table[] = {
+                { "*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n",                      true,  false },
+                { "*3\r\n$5\r\nblpop\r\n$1\r\nk\r\n$1\r\n0\r\n",                      true,  false },
+                { "*4\r\n$10\r\nbrpoplpush\r\n$1\r\nk\r\n$1\r\nl\r\n$1\r\n0\r\n",     true,  false },
+                { "BRPOP k 0\r\n",                                                    true,  false },
+                { "BRPOPX k 0\r\n",                                                   false, false },
+                { "*3\r\n$5\r\nRPUSH\r\n$1\r\nk\r\n$5\r\nblock\r\n",                  false, false },
+                { "*4\r\n$5\r\nXREAD\r\n$7\r\nSTREAMS\r\n$1\r\ns\r\n$1\r\n$\r\n",     false, false },
+                { "*6\r\n$5\r\nXREAD\r\n$5\r\nblock\r\n$1\r\n0\r\n$7\r\nSTREAMS\r\n$1\r\ns\r\n$1\r\n$\r\n", true, false },
+                { "*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n",                             false, true  },
+                { "*2\r\n$10\r\nPSUBSCRIBE\r\n$1\r\nc\r\n",                           false, true  },
+                { "*2\r\n$11\r\nUNSUBSCRIBE\r\n$1\r\nc\r\n",                          false, false },
+                { "*1\r\n$7\r\nMONITOR\r\n",                                          false, true  },
+                { "monitor\r\n",                                                      false, true  },
+                { "*1\r\n$4\r\nWAIT\r\n",                                             true,  false },
+                { "*1\r\n$5\r\nWAITS\r\n",                                            false, false },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                struct talk_piece piece = {};
+                struct talk t = redis();
+
+                ask(&t, &piece, table[i].question, strlen(table[i].question), 1);
+                check(!piece.lost && t.asked == 1);
+                check(!!t.groups[0].waits == table[i].waits);
+                check(!!(t.flags & TALK_PUSHES) == table[i].pushes);
+        }
+}
+
+/* A replica: what follows the answer is none, and nothing is asked any more; unless the answer is that there is no such thing. */
+static void test_replica(void) {
+        static const struct {
+                const char *answers;
+                unsigned answered;
+                bool tunnel;
+        } table[] = {
+                { "+FULLRESYNC 1234 14\r\n$EOF:xx\r\nREDIS0011", 1, true  },
+                { "+CONTINUE\r\n",                                 1, true  },
+                { "\n\n$10\r\nREDIS00112",                       1, true  },
+                { "-NOMASTERLINK no\r\n",                          1, false },
+        };
+        static const char *const questions[] = { "*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n", "*1\r\n$4\r\nSYNC\r\n", "sync\r\n" };
+
+        for (size_t q = 0; q < ELEMENTSOF(questions); q++)
+                for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                        for (unsigned before = 0; before < 3; before++) {
+                                struct talk_piece piece = {};
+                                struct talk t = redis();
+                                char answers[200] = "";
+
+                                for (unsigned k = 0; k < before; k++) {
+                                        ask(&t, &piece, "*1\r\n$4\r\nPING\r\n", 14, 1);
+                                        strcat(answers, "+PONG\r\n");
+                                }
+                                strcat(answers, table[i].answers);
+                                ask(&t, &piece, questions[q], strlen(questions[q]), 1);
+                                check(!piece.lost && t.asked == before + 1 && t.flags & TALK_TUNNEL);
+                                check(!t.groups[0].waits);
+                                talk_feed_answers(&t, &piece, answers, strlen(answers));
+                                check(!piece.lost && piece.begun == before + table[i].answered && !!piece.tunnel == table[i].tunnel);
+                        }
+}
+
+/* Commands that say that they, or others, are not answered. */
+static void test_quiet(void) {
+        static const struct {
+                const char *questions;
+                unsigned asked;
+        } table[] = {
+#define SET "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n"
+#define PING "*1\r\n$4\r\nPING\r\n"
+#define REPLY(length, how) "*3\r\n$6\r\nclient\r\n$5\r\nREPLY\r\n$" #length "\r\n" how "\r\n"
+                { SET REPLY(3, "OFF") SET PING "PING\r\n" SET, 1 },
+                { SET REPLY(3, "off") SET REPLY(2, "ON") SET SET, 4 },
+                { REPLY(2, "on") SET, 2 },
+                { REPLY(4, "SKIP") SET SET, 1 },
+                { REPLY(4, "skip") REPLY(4, "SKIP") PING PING SET, 2 },
+                { REPLY(4, "SKIP") REPLY(2, "ON") SET, 2 },
+                { REPLY(3, "OFF") REPLY(4, "SKIP") SET SET, 0 },
+                { REPLY(3, "OFF") REPLY(3, "OFF") REPLY(2, "ON"), 1 },
+                { REPLY(3, "ODD") SET, 2 },
+                { "*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLX\r\n$3\r\nOFF\r\n" SET, 2 },
+                { "*2\r\n$6\r\nCLIENT\r\n$4\r\nLIST\r\n" SET, 2 },
+                { "*4\r\n$3\r\nSET\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\n" SET, 2 },
+                { REPLY(4, "SKIP") "*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n" SET, 1 },
+                /* A replica that tells how far it has come */
+#define ACK "*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$2\r\n14\r\n"
+                { ACK ACK SET ACK, 1 },
+                { "*5\r\n$8\r\nreplconf\r\n$3\r\nack\r\n$2\r\n14\r\n$4\r\nFACK\r\n$2\r\n14\r\n" SET, 1 },
+                { "*3\r\n$8\r\nREPLCONF\r\n$4\r\ncapa\r\n$3\r\neof\r\n" SET, 2 },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                for (size_t cut = 1; cut <= strlen(table[i].questions); cut++) {
+                        struct talk_piece piece = {};
+                        struct talk t = redis();
+
+                        ask(&t, &piece, table[i].questions, cut, 1);
+                        ask(&t, &piece, table[i].questions + cut, strlen(table[i].questions) - cut, 2);
+                        check(!piece.lost && t.asked == table[i].asked);
+                }
+#undef SET
+#undef PING
+#undef REPLY
+}
+
+static void test_answers(void) {
+        static const struct {
+                const char *data;
+                uint32_t n;
+        } table[] = {
+                { "+OK\r\n", 1 }, { "-ERR no\r\n", 1 }, { ":5\r\n", 1 }, { "$-1\r\n", 1 }, { "*-1\r\n", 1 }, { "_\r\n", 1 },
+                { "$0\r\n\r\n", 1 }, { "$5\r\n+OK\r\n\r\n", 1 }, { "*0\r\n", 1 }, { "*2\r\n+a\r\n+b\r\n", 1 },
+                { "*2\r\n*1\r\n$1\r\na\r\n*2\r\n:1\r\n*0\r\n", 1 }, { "%1\r\n+k\r\n:1\r\n", 1 }, { "~2\r\n:1\r\n:2\r\n", 1 },
+                { "#t\r\n", 1 }, { ",1.5\r\n", 1 }, { "(123\r\n", 1 }, { "=5\r\ntxt:a\r\n", 1 }, { "!3\r\nERR\r\n", 1 },
+                { "|1\r\n+k\r\n:1\r\n+OK\r\n", 1 }, /* an attribute belongs to the value behind it */
+                { ">2\r\n+invalidate\r\n*0\r\n", 0 }, /* a push answers nothing */
+                { "+OK\r\n>1\r\n+x\r\n+OK\r\n", 2 },
+                { "+OK\r\n+QUEUED\r\n*1\r\n+PONG\r\n", 3 },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                for (size_t cut = 0; cut <= strlen(table[i].data); cut++) {
+                        struct talk t = redis();
+                        bool lost;
+                        uint32_t n;
+
+                        t.asked = 10;
+                        t.n_groups = 1;
+                        t.groups[0].n = 10;
+                        n = answer(&t, table[i].data, cut, false, &lost);
+                        check(!lost);
+                        n += answer(&t, table[i].data + cut, strlen(table[i].data) - cut, true, &lost);
+                        check(!lost);
+                        check(n == table[i].n);
+                        check(t.asked == 10 - table[i].n);
+                        check(!(t.flags & TALK_ANSWERING));
+                        check(t.out.state == 0);
+                }
+}
+
+static size_t random_value(char *p, unsigned *seed, unsigned depth) {
+        unsigned n = (unsigned) rand_r(seed) % 5;
+        char *begin = p;
+
+        switch (rand_r(seed) % (depth < 3 ? 6 : 4)) {
+        case 0: return (size_t) sprintf(p, "+%u\r\n", n);
+        case 1: return (size_t) sprintf(p, ":%u\r\n", n);
+        case 2: return (size_t) sprintf(p, "$-1\r\n");
+        case 3:
+                n = (unsigned) rand_r(seed) % 200;
+                p += sprintf(p, "$%u\r\n", n);
+                for (unsigned i = 0; i < n; i++)
+                        *p++ = "*$\r\n+-1a"[rand_r(seed) % 8];
+                return (size_t) (p + sprintf(p, "\r\n") - begin);
+        case 4:
+                p += sprintf(p, "*%u\r\n", n);
+                for (unsigned i = 0; i < n; i++)
+                        p += random_value(p, seed, depth + 1);
+                return (size_t) (p - begin);
+        default:
+                p += sprintf(p, "%%%u\r\n", n);
+                for (unsigned i = 0; i < 2 * n; i++)
+                        p += random_value(p, seed, depth + 1);
+                return (size_t) (p - begin);
+        }
+}
+
+static size_t random_command(char *p, unsigned *seed) {
+        unsigned n = 1 + (unsigned) rand_r(seed) % 5;
+        char *begin = p;
+
+        check(p);
+        if (rand_r(seed) % 10 == 0)
+                return (size_t) sprintf(p, "GET some_key\r\n");
+
+        p += sprintf(p, "*%u\r\n", n);
+        for (unsigned i = 0; i < n; i++) {
+                unsigned l = (unsigned) rand_r(seed) % 40;
+
+                p += sprintf(p, "$%u\r\n", l);
+                for (unsigned k = 0; k < l; k++)
+                        *p++ = "*$\r\n12ab"[rand_r(seed) % 8];
+                p += sprintf(p, "\r\n");
+        }
+        return (size_t) (p - begin);
+}
+
+/* Many questions and answers, pipelined, in pieces of random size: each is counted once, in its order, with its time. */
+static void test_streams(void) {
+        static char questions[1 << 20], answers[1 << 22];
+
+        for (unsigned seed = 1; seed <= 300; seed++) {
+                unsigned s = seed, number = 1 + (unsigned) rand_r(&s) % 50;
+                size_t q = 0, a = 0, qi = 0, ai = 0;
+                struct talk_piece piece = {};
+                struct talk t = redis();
+                uint32_t answered = 0;
+                uint64_t now = 1;
+
+                for (unsigned i = 0; i < number; i++) {
+                        q += random_command(questions + q, &s);
+                        a += random_value(answers + a, &s, 0);
+                }
+
+                while (qi < q) {
+                        size_t n = MIN(1 + (size_t) rand_r(&s) % 100, q - qi);
+
+                        ask(&t, &piece, questions + qi, n, now++);
+                        talk_read(&t, now++);
+                        check(!piece.lost);
+                        qi += n;
+                }
+                check(t.asked == number);
+
+                while (ai < a) {
+                        size_t n = MIN(1 + (size_t) rand_r(&s) % 3000, a - ai);
+                        bool lost;
+
+                        ai += n;
+                        answered += answer(&t, answers + ai - n, n, ai == a, &lost);
+                        check(!lost);
+                        check(t.asked + answered == number);
+                }
+                check(answered == number);
+                check(t.asked == 0 && t.in.state == 0 && !(t.flags & TALK_ANSWERING));
+        }
+}
+
+/* What a server says of keys that have changed. */
+static void test_push(void) {
+        static const struct {
+                const char *says;
+                int push;
+        } table[] = {
+                { ">2\r\n$10\r\ninvalidate\r\n", 1 },
+                { ">3\r\n$7\r\nmessage", 1 },
+                { "$10\r\ninvalidate", 0 },
+                { ">>\n\r12345678", 0 },
+                { "*2\r\n$10\r\n", 0 },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                uint64_t bytes = 0;
+
+                memcpy(&bytes, table[i].says, sizeof(bytes));
+                check(talk_is_push(bytes, PROTOCOL_REDIS) == table[i].push);
+                check(!talk_is_push(bytes, PROTOCOL_HTTP1));
+        }
+}
+
+
+/* Groups keep the times of their questions apart, and the oldest is always known. */
+static void test_groups(void) {
+        struct talk_piece piece = {};
+        struct talk t = redis();
+        struct talk_group g;
+
+        for (uint64_t at = 10; at < 10 + 5; at++) {
+                for (unsigned i = 0; i < at; i++)
+                        ask(&t, &piece, "PING\r\n", 6, at);
+                talk_read(&t, at + 100);
+        }
+        check(t.n_groups == 5 && t.asked == 10 + 11 + 12 + 13 + 14);
+        for (uint64_t at = 10; at < 10 + 5; at++) {
+                check(talk_oldest(&t) == at);
+                check(talk_answer(&t, 3, &g) == 3 && g.first_at == at && g.read_at == at + 100);
+                check(talk_answer(&t, 1000, &g) == at - 3 && g.n == at - 3 && g.last_at == at);
+        }
+        check(talk_answer(&t, 1, &g) == 0 && t.asked == 0);
+
+        /* More than there is room for: the count stays right */
+        for (uint64_t at = 1; at <= 3 * TALK_GROUPS; at++) {
+                ask(&t, &piece, "PING\r\n", 6, at);
+                talk_read(&t, at);
+        }
+        check(t.asked == 3 * TALK_GROUPS && t.n_groups == TALK_GROUPS);
+        for (unsigned n = 0; n < 3 * TALK_GROUPS; n += g.n)
+                check(talk_answer(&t, 1000, &g) > 0);
+        check(t.asked == 0);
+}
+
+/* The gauge: one for each question, zero in the end, whatever happens in between. */
+static void test_in_flight(void) {
+        struct exchange_effect e = {};
+        struct talk_piece piece = {};
+        struct talk t = redis();
+        struct exchange x = {};
+        __u64 first_at, last_at;
+
+        exchange_arrive(&x, 5, 0, 12, 0, 65536, &e);
+        check(e.in_flight == 1);
+        ask(&t, &piece, "PING\r\nPING\r\n", 12, 5);
+        check(e.in_flight + talk_extra(&t) == 2);
+        e.in_flight = 2;
+        exchange_take(&x, 12, &first_at, &last_at);
+        talk_read(&t, 6);
+        talk_settle(&t, &x, 6, 1, &e);
+        check(e.in_flight == 2 && x.open_at == 5);
+        check(answer(&t, "+PO", 3, false, NULL) == 1);
+        talk_settle(&t, &x, 7, 0, &e);
+        check(e.in_flight == 2);
+        check(answer(&t, "NG\r\n", 4, false, NULL) == 0);
+        talk_settle(&t, &x, 8, 0, &e);
+        check(e.in_flight == 1);
+        check(answer(&t, "+PONG\r\n", 7, true, NULL) == 1);
+        talk_settle(&t, &x, 9, 1, &e);
+        check(e.in_flight == 0 && x.open_at == 0);
+
+        /* Given up in the middle: as if there had been no parser */
+        exchange_arrive(&x, 15, 12, 30, 12, 65536, &e);
+        ask(&t, &piece, "PING\r\nPING\r\nPING\r\n", 18, 15);
+        e.in_flight += talk_extra(&t);
+        check(e.in_flight == 3);
+        e.overlap = 0;
+        talk_give_up(&t, &x, &e);
+        check(e.in_flight == 1 && e.overlap == 1 && x.state == EXCHANGE_ASKED && x.first_at == 15);
+}
+
+/* An answer that cannot be parsed: what was read is answered when nothing is left to send, and it goes on from there. */
+static void test_lost(void) {
+        struct talk_piece piece = {};
+        struct talk t = redis();
+        bool lost;
+
+        ask(&t, &piece, "PING\r\nPING\r\nPING\r\n", 18, 1);
+        check(answer(&t, "+PONG\r\nwhat?\r\n", 14, false, &lost) == 1 && lost);
+        check(answer(&t, "nothing\r\n", 9, true, &lost) == 2 && lost);
+        check(t.asked == 0);
+        ask(&t, &piece, "PING\r\nPING\r\n", 12, 1);
+        check(answer(&t, "+PONG\r\n+PONG\r\n", 14, true, &lost) == 2 && !lost);
+
+        /* What nobody asked for */
+        check(answer(&t, "+PONG\r\n*1\r\n", 11, true, &lost) == 0 && !lost);
+        check(!(t.flags & TALK_ANSWERING));
+}
+
+static void exclude(const char *const *words, size_t n) {
+        talk_excludes = (ExcludeList) {};
+        for (size_t i = 0; i < n; i++)
+                check(exclude_list_add(&talk_excludes, words[i]) == 0);
+}
+
+/* Commands that are left out: by their whole name, however they are written and cut. */
+static void test_excluded_commands(void) {
+        static const char *const words[] = { "redis:ping", "redis:BRPOP", "redis:ZREMRANGEBYRANK", "redis:ft.search" };
+        static const struct {
+                const char *data;
+                uint64_t excluded;
+                uint32_t n;
+        } table[] = {
+                { "*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nping\r\n*1\r\n$5\r\nPINGS\r\n*1\r\n$3\r\nPIN\r\n", 3, 4 },
+                { "*2\r\n$3\r\nGET\r\n$4\r\nPING\r\n*1\r\n$4\r\nPiNg\r\n", 2, 2 },
+                { "PING\r\nping x y\r\nGET PING\r\n", 3, 3 },
+                { "*3\r\n$5\r\nbrpop\r\n$1\r\nk\r\n$1\r\n0\r\n*3\r\n$5\r\nBLPOP\r\n$1\r\nk\r\n$1\r\n0\r\n", 1, 2 },
+                /* The first eight letters are the same */
+                { "*1\r\n$15\r\nZREMRANGEBYRANK\r\n*1\r\n$14\r\nZREMRANGEBYLEX\r\n*1\r\n$16\r\nZREMRANGEBYSCORE\r\n", 1, 3 },
+                { "*1\r\n$9\r\nft.search\r\n*1\r\n$9\r\nFTNSEARCH\r\n*1\r\n$0\r\n\r\n", 1, 3 },
+                { "*2\r\n$5\r\nXREAD\r\n$5\r\nBRPOP\r\n*1\r\n$4\r\nPING\r\n", 2, 2 },
+        };
+
+        exclude(words, ELEMENTSOF(words));
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                for (size_t cut = 0; cut <= strlen(table[i].data); cut++) {
+                        struct talk_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                        struct talk_piece piece = {};
+                        struct talk t = redis();
+
+                        talk_feed_questions(&t, &piece, table[i].data, cut, &times, 0);
+                        talk_feed_questions(&t, &piece, table[i].data + cut, strlen(table[i].data) - cut, &times, 0);
+                        check(!piece.lost && t.asked == table[i].n);
+                        check(t.excluded[0] == table[i].excluded && t.excluded[1] == 0);
+                }
+}
+
+/* Many at once, of which some are left out: each answer is one's or the other's, and the gauge only knows the others. */
+static void test_excluded_counts(void) {
+        static const char *const words[] = { "redis:PING" };
+        static const char ping[] = "*1\r\n$4\r\nPING\r\n", get[] = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+        unsigned seed = 1;
+
+        exclude(words, 1);
+        for (unsigned round = 0; round < 2000; round++) {
+                unsigned n = 1 + (unsigned) rand_r(&seed) % TALK_EXCLUDED_MAX, pings = 0, excluded = 0, answered = 0, last = 0;
+                bool is_ping[TALK_EXCLUDED_MAX];
+                struct talk t = redis();
+                struct talk_group g = {};
+
+                for (unsigned i = 0; i < n; i++) {
+                        struct talk_times times = { .came_at = 1 + i / 10, .names = PROTOCOL_NAMES };
+                        struct talk_piece piece = {};
+
+                        is_ping[i] = rand_r(&seed) % 3 == 0;
+                        pings += is_ping[i];
+                        if (is_ping[i])
+                                talk_feed_questions(&t, &piece, ping, strlen(ping), &times, 0);
+                        else
+                                talk_feed_questions(&t, &piece, get, strlen(get), &times, 0);
+                        talk_read(&t, 100);
+                        check(!piece.lost);
+                }
+                check(t.asked == n && talk_waiting(&t) == n - pings);
+
+                while (t.asked > 0) {
+                        uint32_t taken = talk_answer(&t, 1 + (unsigned) rand_r(&seed) % n, &g);
+
+                        for (last = answered; answered < last + taken; answered++)
+                                excluded += is_ping[answered];
+                        check(g.n == taken && g.excluded <= taken);
+                        pings -= g.excluded;
+                        excluded -= g.excluded;
+                        check(excluded == 0 && talk_waiting(&t) == t.asked - pings);
+                        check(!!(t.flags & TALK_EXCLUDED) == is_ping[answered - 1]);
+                }
+                check(pings == 0 && answered == n && t.n_groups == 0);
+        }
+
+        /* More of them than can be told apart: that is said */
+        {
+                struct talk_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                struct talk_piece piece = {};
+                struct talk t = redis();
+
+                for (unsigned i = 0; i < TALK_EXCLUDED_MAX + 10; i++)
+                        talk_feed_questions(&t, &piece, get, strlen(get), &times, 0);
+                check(!piece.lost);
+                talk_feed_questions(&t, &piece, ping, strlen(ping), &times, 0);
+                check(piece.lost);
+        }
+}
+
+/* In flight until its name is known, and not after that; the one behind it is. */
+static void test_excluded_in_flight(void) {
+        static const char *const words[] = { "redis:BRPOP" };
+        static const char brpop[] = "*3\r\n$5\r\nBRPOP\r\n$1\r\nk\r\n$1\r\n0\r\n", get[] = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+        struct talk_times times = { .came_at = 5, .names = PROTOCOL_NAMES };
+        struct exchange_effect e = {};
+        struct talk_piece piece = {};
+        struct talk t = redis();
+        struct exchange x = {};
+        __u64 first_at, last_at;
+
+        exclude(words, 1);
+        exchange_arrive(&x, 5, 0, strlen(brpop), 0, 65536, &e);
+        check(e.in_flight == 1);
+        talk_feed_questions(&t, &piece, brpop, strlen(brpop) - 3, &times, 0);
+        talk_settle(&t, &x, 6, 1, &e);
+        exchange_take(&x, strlen(brpop), &first_at, &last_at);
+        talk_feed_questions(&t, &piece, brpop + strlen(brpop) - 3, 3, &times, 0);
+        talk_read(&t, 6);
+        talk_settle(&t, &x, 6, 1, &e);
+        check(t.asked == 1 && e.in_flight == 0 && x.open_at == 0 && talk_oldest(&t) == 0);
+
+        times.came_at = 7;
+        talk_feed_questions(&t, &piece, get, strlen(get), &times, 0);
+        talk_settle(&t, &x, 8, 1, &e);
+        check(t.asked == 2 && e.in_flight == 1 && x.open_at == 7);
+        check(answer(&t, "*2\r\n$1\r\nk\r\n", 11, true, NULL) == 1);
+        talk_settle(&t, &x, 9, 0, &e);
+        check(e.in_flight == 1 && x.open_at == 7);
+        check(answer(&t, "$1\r\nv\r\n$-1\r\n", 12, true, NULL) == 1);
+        talk_settle(&t, &x, 9, 1, &e);
+        check(e.in_flight == 0 && t.asked == 0);
+
+        /* One whose connection goes away is nobody's error */
+        talk_feed_questions(&t, &piece, brpop, strlen(brpop), &times, 0);
+        talk_settle(&t, &x, 10, 1, &e);
+        e.unanswered = 0;
+        exchange_end(&x, 1, talk_waiting(&t), 0, &e);
+        check(e.unanswered == 0 && e.in_flight == 0);
+}
+
+int main(void) {
+        test_detect();
+        test_questions();
+        test_meanings();
+        test_replica();
+        test_quiet();
+        test_answers();
+        test_streams();
+        test_push();
+        test_groups();
+        test_in_flight();
+        test_lost();
+        test_excluded_commands();
+        test_excluded_counts();
+        test_excluded_in_flight();
+        return EXIT_SUCCESS;
+}

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Connections of which the kernel has skipped runs of programs (bpf/requests/read-position.h): each single run of a story is left out in turn, and each pair
+ * of them. Programs for packets are never skipped; those that see what the application reads are. */
+
+#include "util-http2.h"
+#include "util-pipeline.h"
+
+#include "read-position.h"
+
+#define IN UINT32_C(0xffffff00)
+#define OUT UINT32_C(0xfffffff0)
+#define STREAM_MAX 16384
+
+typedef enum Speaks { PLAIN, TALK, MUX, SEALED } Speaks;
+
+/* What happens, in order: requests come and are read piece by piece, responses leave. */
+typedef struct Event {
+        enum { COMES = 1, READS, LEAVES, LEAVES_PART } what;
+        const char *data;
+        size_t size;
+} Event;
+
+#define COMES(s) { COMES, s, sizeof(s) - 1 }
+#define READS(n) { READS, NULL, n }
+#define LEAVES(s) { LEAVES, s, sizeof(s) - 1 }
+#define LEAVES_PART(s) { LEAVES_PART, s, sizeof(s) - 1 }
+#define EXCHANGES(request, response) COMES(request), READS(sizeof(request) - 1), LEAVES(response)
+
+typedef struct Connection {
+        struct exchange x;
+        struct talk t;
+        struct h2 *h;
+        struct tls s;
+        Speaks speaks;
+        uint32_t arrived, copied, written, left;
+        char in[STREAM_MAX];
+        uint64_t now;
+        unsigned runs, skipped[2]; /* of the programs that can be skipped, from 1 */
+        unsigned begun, parsed, unanswered, overlaps, drops, failed;
+        int in_flight;
+} Connection;
+
+static void account(Connection *c, const struct exchange_effect *e) {
+        c->overlaps += e->overlap;
+        c->in_flight += e->in_flight;
+}
+
+static bool runs(Connection *c) {
+        c->runs++;
+        return c->runs != c->skipped[0] && c->runs != c->skipped[1];
+}
+
+static void on_stream(struct h2_piece *piece, void *userdata) {
+        Connection *c = userdata;
+
+        c->begun += !!(piece->event & H2_BEGUN);
+        c->parsed += !!(piece->event & H2_BEGUN);
+        c->failed += piece->event & H2_BEGUN && piece->stream.status == 5;
+}
+
+static uint64_t word_at(const Connection *c, uint32_t n) {
+        uint64_t word = 0;
+
+        memcpy(&word, c->in + c->copied, n < 8 ? n : 8);
+        return word;
+}
+
+/* As requests_content. */
+static void content(Connection *c, uint32_t n) {
+        uint32_t position = IN + c->copied, unsent = c->written - c->left;
+        struct talk_times times = { .came_at = exchange_came_at_once(&c->x, position + n) };
+        struct exchange_effect e = {};
+
+        if (c->speaks == TALK) {
+                struct talk_piece piece = {};
+
+                if (!(c->x.flags & EXCHANGE_PARSED)) {
+                        uint32_t protocol = protocol_detect(word_at(c, n), n);
+
+                        if (c->x.state == EXCHANGE_ASKED || protocol == PROTOCOL_PLAIN)
+                                return;
+                        talk_begin(&c->t, protocol, position, c->x.state == EXCHANGE_ANSWERING);
+                        c->x.flags |= EXCHANGE_PARSED;
+                } else if (exchange_distance(position, c->t.in_pos) > 0 ||
+                           (c->t.missed && !talk_resumes(&c->t, position, word_at(c, n), n, unsent)))
+                        return;
+                exchange_get_marks(&c->x, &times.marks);
+                talk_feed_questions(&c->t, &piece, c->in + c->copied, n, &times, position);
+                check(!piece.lost);
+                c->t.in_pos = position + n;
+                e.in_flight = talk_extra(&c->t);
+                account(c, &e);
+        } else if (c->speaks == MUX) {
+                struct h2_piece piece = {};
+
+                if (!(c->x.flags & EXCHANGE_MUXED)) {
+                        bool late = !h2_detect(word_at(c, n), n);
+
+                        if (late && !h2_detect_late(word_at(c, n), n))
+                                return;
+                        h2_begin(c->h, position, late);
+                        h2_clear(c->h);
+                        c->x.flags |= EXCHANGE_MUXED;
+                } else if (exchange_distance(position, c->h->in_pos) > 0 ||
+                           (c->h->in.synced != H2_SYNCED && !h2_resumes(c->h, position, word_at(c, n), n, unsent)))
+                        return;
+                h2_piece_begin(&piece, c->now);
+                h2_feed(c->h, &piece, (const uint8_t*) c->in + c->copied, n, position, &times, on_stream, c);
+                check(!piece.lost);
+                c->h->in_pos = position + n;
+                e.in_flight = h2_extra(c->h);
+                account(c, &e);
+        } else if (c->speaks == SEALED) {
+                uint32_t seen = 0;
+
+                if (!(c->x.flags & EXCHANGE_SEALED)) {
+                        if (c->x.state == EXCHANGE_ASKED || !tls_detect(word_at(c, n), n))
+                                return;
+                        c->s = (struct tls) { .in_pos = position, .phase = (uint8_t) c->in[c->copied] == TLS_APPLICATION ? TLS_ESTABLISHED : TLS_HELLO };
+                        c->x.state = c->x.state == EXCHANGE_ASKED ? EXCHANGE_IDLE : c->x.state;
+                        c->x.flags |= EXCHANGE_SEALED;
+                } else if (exchange_distance(position, c->s.in_pos) > 0 ||
+                           (c->s.missed && (c->x.state == EXCHANGE_ASKED || !tls_resumes(&c->s, position, word_at(c, n), n, unsent))))
+                        return;
+                for (uint32_t at = 0; at < n; ) {
+                        uint64_t word = 0;
+                        uint32_t r;
+
+                        memcpy(&word, c->in + c->copied + at, n - at < 8 ? n - at : 8);
+                        r = tls_step(&c->s, 0, word, n - at);
+                        seen |= r;
+                        at += TLS_STEP_TAKEN(r);
+                }
+                check(!(seen & TLS_STEP_LOST));
+                c->s.in_pos = position + n;
+                if (seen & TLS_STEP_APPLICATION)
+                        c->s.asks = 1;
+        }
+}
+
+static void apply(Connection *c, uint32_t unsent) {
+        struct exchange_effect e = {};
+
+        read_apply(&c->x, c->x.flags & EXCHANGE_PARSED ? &c->t : NULL, c->x.flags & EXCHANGE_MUXED ? c->h : NULL,
+                   c->x.flags & EXCHANGE_SEALED ? &c->s : NULL, c->now, IN + c->copied, unsent, &e);
+        account(c, &e);
+}
+
+/* As requests_egress. */
+static void departs(Connection *c, const char *data, size_t size, bool complete) {
+        struct exchange_effect e = {};
+        uint32_t bytes;
+
+        if (exchange_distance(IN + c->copied, c->x.read_end) > 0)
+                apply(c, 0);
+        bytes = exchange_leave(&c->x, OUT + c->left + (uint32_t) size, OUT + c->left);
+        c->left += size;
+        check(bytes == size);
+
+        if (c->x.flags & EXCHANGE_PARSED) {
+                struct talk_piece piece = {};
+                uint32_t n;
+
+                if (talk_is_whole(&c->t, &c->x, bytes, complete))
+                        piece.begun = 1;
+                else if (!talk_is_more(&c->t)) {
+                        talk_feed_answers(&c->t, &piece, data, size);
+                        check(!piece.lost);
+                }
+                n = talk_take_answers(&c->t, &piece, complete);
+                c->begun += n;
+                c->parsed += n;
+                c->failed += piece.status5xx;
+                if (n > 0) {
+                        c->t.flags |= TALK_ANSWERED;
+                        c->x.first_at = c->x.first_out_at = c->x.last_out_at = c->now;
+                }
+                talk_settle(&c->t, &c->x, c->now, complete, &e);
+        } else if (c->x.flags & EXCHANGE_MUXED) {
+                struct h2_piece piece = {};
+
+                h2_piece_begin(&piece, c->now);
+                if (c->h->out.synced != H2_LOST)
+                        h2_feed(c->h, &piece, (const uint8_t*) data, size, 0, NULL, on_stream, c);
+                else if (complete)
+                        c->h->out.synced = H2_EDGE;
+                check(!piece.lost && piece.dropped == 0);
+                h2_settle(c->h, &c->x, c->now, &e);
+        } else {
+                bool application = true;
+
+                if (c->x.flags & EXCHANGE_SEALED) {
+                        application = false;
+                        for (uint32_t at = 0; at < size; ) {
+                                uint64_t word = 0;
+                                uint32_t r;
+
+                                memcpy(&word, data + at, size - at < 8 ? size - at : 8);
+                                r = tls_step(&c->s, 1, word, (uint32_t) (size - at));
+                                application = application || r & TLS_STEP_APPLICATION;
+                                at += TLS_STEP_TAKEN(r);
+                        }
+                }
+                if (application)
+                        exchange_depart(&c->x, c->now, bytes, complete, &e);
+                c->begun += e.begun;
+                c->parsed += e.begun && c->x.flags & EXCHANGE_SEALED;
+        }
+        account(c, &e);
+}
+
+/* As requests_state, when the client hangs up behind all of it. */
+static void ends(Connection *c) {
+        bool missed = (c->x.flags & EXCHANGE_PARSED && c->t.missed) || (c->x.flags & EXCHANGE_MUXED && c->h->in.synced != H2_SYNCED);
+        struct exchange_effect e = {};
+        uint32_t asked;
+
+        if (exchange_distance(IN + c->copied, c->x.read_end) > 0)
+                apply(c, 0);
+        asked = c->x.flags & EXCHANGE_PARSED ? talk_waiting(&c->t) : c->x.flags & EXCHANGE_MUXED ? c->h->open : c->x.state == EXCHANGE_ASKED;
+        if (c->x.flags & EXCHANGE_MUXED && asked == 0)
+                exchange_shut(&c->x, &e);
+        if (c->x.flags & EXCHANGE_SEALED)
+                tls_end(&c->x, &c->s, 1, 0, &e);
+        exchange_end(&c->x, 1, asked, 0, &e);
+        account(c, &e);
+        if (missed)
+                c->drops += (unsigned) e.unanswered;
+        else
+                c->unanswered += (unsigned) e.unanswered;
+}
+
+static void play(Connection *c, Speaks speaks, const Event *story, size_t n, unsigned skip, unsigned skip_too) {
+        struct h2 *h = c->h;
+
+        *c = (Connection) { .h = h, .speaks = speaks, .skipped = { skip, skip_too } };
+        if (h)
+                memset(h, 0, sizeof(*h));
+        exchange_begin(&c->x, IN, IN, OUT);
+        c->x.flags |= EXCHANGE_FRESH;
+
+        for (size_t i = 0; i < n; i++) {
+                const Event *e = story + i;
+                struct exchange_effect effect = {};
+
+                c->now += 10;
+                switch (e->what) {
+                case COMES:
+                        check(c->arrived + e->size <= sizeof(c->in));
+                        memcpy(c->in + c->arrived, e->data, e->size);
+                        exchange_arrive(&c->x, c->now, IN + c->arrived, IN + c->arrived + (uint32_t) e->size, IN + c->arrived, IN + c->arrived + 65536, &effect);
+                        c->arrived += e->size;
+                        account(c, &effect);
+                        break;
+                case READS:
+                        if (runs(c))
+                                content(c, (uint32_t) e->size);
+                        c->copied += e->size;
+                        check(c->copied <= c->arrived);
+                        if (runs(c))
+                                apply(c, c->written - c->left);
+                        break;
+                case LEAVES:
+                case LEAVES_PART:
+                        c->written += e->size;
+                        departs(c, e->data, e->size, e->what == LEAVES);
+                        break;
+                }
+        }
+        check(c->copied == c->arrived);
+        ends(c);
+}
+
+/* expected: requests; failed: responses of these that say so; spared: so many at most are plain exchanges where one run is skipped. */
+static void tell(const char *name, Speaks speaks, const Event *story, size_t n, unsigned expected, unsigned failed, unsigned spared,
+                 bool pipelined) {
+        static Connection c;
+        unsigned all;
+
+        if (speaks == MUX && !c.h)
+                c.h = new0(struct h2, 1);
+        play(&c, speaks, story, n, 0, 0);
+        if (c.begun != expected || c.failed != failed)
+                fprintf(stderr, "%s: %u, failed %u\n", name, c.begun, c.failed);
+        check(c.begun == expected && c.failed == failed && c.unanswered == 0 && c.in_flight == 0 && c.overlaps == 0);
+        all = c.runs;
+
+        for (unsigned i = 1; i <= all; i++)
+                for (unsigned k = i; k <= all; k++) {
+                        play(&c, speaks, story, n, i, k);
+                        /* Where what is spoken is not known, several at once are one */
+                        if (pipelined && i == 1 && k > 1 && c.begun < expected)
+                                continue;
+                        if (c.begun != expected || c.unanswered != 0 || c.in_flight != 0 || c.drops != 0)
+                                fprintf(stderr, "%s without runs %u and %u: begun %u, unanswered %u, drops %u, in flight %d\n", name, i, k, c.begun,
+                                        c.unanswered, c.drops, c.in_flight);
+                        check(c.begun == expected && c.unanswered == 0 && c.drops == 0 && c.in_flight == 0 && c.overlaps == 0);
+                        if (i == k && c.parsed + spared < expected && speaks != PLAIN)
+                                fprintf(stderr, "%s without run %u: %u of %u by their protocol\n", name, i, c.parsed, expected);
+                        check(i != k || c.parsed + spared >= expected || speaks == PLAIN);
+                        check(i != k || c.failed == failed || c.parsed < expected);
+                }
+}
+
+#define TELL(name, speaks, expected, failed, spared, ...)                                       \
+        do {                                                                                    \
+                static const Event story[] = { __VA_ARGS__ };                                   \
+                tell(name, speaks, story, ELEMENTSOF(story), expected, failed, spared, !!strstr(name, "pipelined")); \
+        } while (0)
+
+static void test_plain(void) {
+        TELL("plain", PLAIN, 3, 0, 0, EXCHANGES("one", "1"), EXCHANGES("two", "2"), EXCHANGES("three", "3"));
+        TELL("plain in pieces", PLAIN, 2, 0, 0,
+             COMES("on"), READS(2), COMES("e"), READS(1), LEAVES_PART("1"), LEAVES("."), EXCHANGES("two", "2"));
+}
+
+#define GET "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+#define OK "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+#define FAILED "HTTP/1.1 500 Sorry\r\nContent-Length: 2\r\n\r\nno"
+
+static void test_http(void) {
+        /* The first request of a connection is a plain exchange where it was not seen: nothing told what is spoken */
+        TELL("keep-alive", TALK, 5, 1, 1, EXCHANGES(GET, OK), EXCHANGES(GET, OK), EXCHANGES(GET, FAILED), EXCHANGES(GET, OK), EXCHANGES(GET, OK));
+        TELL("bodies", TALK, 3, 0, 1,
+             EXCHANGES(GET, OK),
+             COMES("POST / HTTP/1.1\r\nContent-Length: 12\r\n\r\n"), READS(39), COMES("GET "), READS(4), COMES("/ HT"), READS(4),
+             COMES("TP/1"), READS(4), LEAVES(OK),
+             EXCHANGES(GET, OK));
+        TELL("a head in pieces", TALK, 3, 0, 1,
+             EXCHANGES(GET, OK), COMES("GET / HT"), READS(8), COMES("TP/1.1\r\n"), READS(8), COMES("\r\n"), READS(2), LEAVES(OK), EXCHANGES(GET, OK));
+        TELL("HEAD", TALK, 4, 0, 1,
+             EXCHANGES(GET, OK), EXCHANGES("HEAD / HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 200\r\n\r\n"), EXCHANGES(GET, OK), EXCHANGES(GET, OK));
+        TELL("pipelined", TALK, 6, 1, 1,
+             EXCHANGES(GET, OK), EXCHANGES(GET GET GET, OK FAILED OK), EXCHANGES(GET, OK), EXCHANGES(GET, OK));
+        TELL("answers in pieces", TALK, 3, 0, 1,
+             EXCHANGES(GET, OK), COMES(GET), READS(sizeof(GET) - 1), LEAVES("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"), LEAVES_PART("ok"), LEAVES("ok"),
+             EXCHANGES(GET, OK));
+}
+
+#define PING "*1\r\n$4\r\nPING\r\n"
+#define PONG "+PONG\r\n"
+
+static void test_redis(void) {
+        TELL("redis", TALK, 4, 0, 1, EXCHANGES(PING, PONG), EXCHANGES(PING, PONG), EXCHANGES("*2\r\n$3\r\nGET\r\n$1\r\nx\r\n", "$2\r\nxx\r\n"), EXCHANGES(PING, PONG));
+        TELL("redis, pipelined", TALK, 5, 0, 1, EXCHANGES(PING, PONG), EXCHANGES(PING PING PING, PONG PONG PONG), EXCHANGES(PING, PONG));
+        TELL("redis in pieces", TALK, 3, 0, 1,
+             EXCHANGES(PING, PONG), COMES("*2\r\n$3\r\nGET\r\n$"), READS(14), COMES("9\r\nabc"), READS(6), COMES("defghi\r\n"), READS(8), LEAVES_PART("$2\r\n"),
+             LEAVES("xx\r\n"), EXCHANGES(PING, PONG));
+}
+
+/* What nobody answers is in flight until the next response, where it was not seen, and does not count. */
+static void test_memcached(void) {
+#define SET_QUIET "set a 0 0 1 noreply\r\nx\r\n"
+#define FOUND "VALUE a 0 1\r\nx\r\nEND\r\n"
+        TELL("memcached", TALK, 4, 0, 1,
+             EXCHANGES("get a\r\n", FOUND), COMES(SET_QUIET), READS(sizeof(SET_QUIET) - 1), EXCHANGES("get a\r\n", FOUND),
+             EXCHANGES("get b\r\n", "END\r\n"), EXCHANGES("get a\r\n", FOUND));
+}
+
+#define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+#define SETTINGS "\0\0\0\4\0\0\0\0\0"
+#define HEADERS(id) "\0\0\1\1\5\0\0\0" id "\x82"
+#define POSTS(id) "\0\0\1\1\4\0\0\0" id "\x83"
+#define DATA(id) "\0\0\5\0\1\0\0\0" id "hello"
+#define RESPONDS(id) "\0\0\1\1\5\0\0\0" id "\x88"
+#define FAILS(id) "\0\0\1\1\5\0\0\0" id "\x8e"
+#define GREETS COMES(PREFACE), READS(sizeof(PREFACE) - 1), LEAVES(SETTINGS)
+
+static void test_http2(void) {
+        static const Event story[] = {
+                GREETS, EXCHANGES(HEADERS("\1"), RESPONDS("\1")), EXCHANGES(HEADERS("\3"), RESPONDS("\3")), EXCHANGES(HEADERS("\5"), FAILS("\5")),
+                EXCHANGES(POSTS("\7") DATA("\7"), RESPONDS("\7")), EXCHANGES(HEADERS("\11") HEADERS("\13") HEADERS("\15"), RESPONDS("\13") RESPONDS("\15") RESPONDS("\11")),
+                COMES(POSTS("\17")), READS(10), COMES(DATA("\17")), READS(11), READS(3), LEAVES(RESPONDS("\17")), EXCHANGES(HEADERS("\21"), RESPONDS("\21")),
+        };
+        Connection c = { .h = new0(struct h2, 1) };
+        unsigned all;
+
+        check(c.h);
+        play(&c, MUX, story, ELEMENTSOF(story), 0, 0);
+        check(c.begun == 9 && c.failed == 1 && c.in_flight == 0 && c.unanswered == 0);
+        all = c.runs;
+        /* What is spoken was not told where the preface was not seen */
+        for (unsigned i = 2; i <= all; i++)
+                for (unsigned k = i; k <= all; k++) {
+                        play(&c, MUX, story, ELEMENTSOF(story), i, k);
+                        if (c.begun != 9)
+                                fprintf(stderr, "HTTP/2 without runs %u and %u: %u\n", i, k, c.begun);
+                        check(c.begun == 9 && c.failed == 1 && c.parsed == 9 && c.in_flight == 0 && c.unanswered == 0 && c.overlaps == 0);
+                }
+        free(c.h);
+}
+
+#define RECORD "\x17\3\3\0\x40" "0123456789012345678901234567890123456789012345678901234567890123"
+#define ALERT "\x17\3\3\0\x13" "0123456789012345678"
+
+static void test_tls(void) {
+        TELL("TLS", SEALED, 4, 0, 1, EXCHANGES(RECORD, RECORD), EXCHANGES(RECORD, RECORD), EXCHANGES(RECORD, RECORD), EXCHANGES(RECORD, RECORD));
+        TELL("TLS in pieces", SEALED, 3, 0, 1,
+             EXCHANGES(RECORD, RECORD), COMES(RECORD), READS(5), READS(64), LEAVES_PART(RECORD), LEAVES(RECORD), EXCHANGES(RECORD, RECORD));
+}
+
+/* It was read, and nobody answered that: also where nobody saw that it was read. */
+static void test_unanswered(void) {
+        static const Event story[] = { EXCHANGES("one", "1"), COMES("two"), READS(3) };
+        Connection c = {};
+
+        for (unsigned i = 0; i <= 4; i++) {
+                play(&c, PLAIN, story, ELEMENTSOF(story), i, i);
+                check(c.begun == 1 && c.unanswered == 1 && c.in_flight == 0);
+        }
+}
+
+/* What a request whose beginning was not seen goes on with is not taken for one. */
+static void test_not_resumed(void) {
+        struct talk t = { .protocol = PROTOCOL_HTTP1 };
+        static const char get[8] = "GET / HT", body[8] = "body bod";
+        uint64_t word;
+
+        t.in_pos = 100;
+        talk_miss(&t, 200, 1, 2, 0);
+        check(t.asked == 1 && t.missed == TALK_MISSED);
+        memcpy(&word, get, 8);
+        check(!talk_resumes(&t, 200, word, 8, 0)); /* it is not answered */
+        t.asked = t.n_groups = 0;
+        check(!talk_resumes(&t, 200, word, 8, 1)); /* not all of that has left */
+        check(!talk_resumes(&t, 201, word, 8, 0)); /* something else was missed */
+        memcpy(&word, body, 8);
+        check(!talk_resumes(&t, 200, word, 8, 0));
+        memcpy(&word, get, 8);
+        check(talk_resumes(&t, 200, word, 8, 0) && !t.missed);
+}
+
+int main(void) {
+        test_plain();
+        test_http();
+        test_redis();
+        test_memcached();
+        test_http2();
+        test_tls();
+        test_unanswered();
+        test_not_resumed();
+        return 0;
+}

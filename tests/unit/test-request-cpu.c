@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* In which states a thread was between reading a question and answering it: the code that the programs run (bpf/contention/request-cpu.h), against a
+ * list of all that the thread did. */
+
+#include "check.h"
+#include "request-cpu.h"
+#include "util.h"
+
+#define EVENTS 5000
+
+static struct {
+        uint64_t at;
+        unsigned state;
+} story[EVENTS];
+static size_t n_story;
+
+static struct service_run account;
+static uint64_t now = 1000;
+
+static void become(unsigned state) {
+        account.times[account.state] += now - account.since;
+        account.state = state;
+        account.since = now;
+        story[n_story].at = now;
+        story[n_story++].state = state;
+}
+
+static uint64_t time_in(unsigned state, uint64_t begin, uint64_t end) {
+        uint64_t sum = 0;
+
+        for (size_t i = 0; i < n_story; i++) {
+                uint64_t from = MAX(story[i].at, begin), to = i + 1 < n_story ? MIN(story[i + 1].at, end) : end;
+
+                if (story[i].state == state && to > from)
+                        sum += to - from;
+        }
+        return sum;
+}
+
+static void read_question(struct service *s, uint64_t at) {
+        struct service_run *run = service_begin(s, account.since);
+
+        if (run)
+                *run = account;
+        service_note(s, at);
+}
+
+/* A thread that reads some questions, waits for this and that, and answers them in any order; and reads more meanwhile. */
+static void test_random(unsigned seed) {
+        uint64_t open[SERVICE_NOTES];
+        uint32_t runs[SERVICE_NOTES], notes[SERVICE_NOTES];
+        struct service s = {};
+        size_t n_open = 0, answered = 0, missed = 0;
+
+        account = (struct service_run) { .state = QOS_STATE_RUNNING, .since = now };
+        n_story = 0;
+        become(QOS_STATE_RUNNING);
+        while (n_story < EVENTS - 2) {
+                now += 1 + rand_r(&seed) % 1000;
+                switch (rand_r(&seed) % 4) {
+
+                case 0:
+                        if (n_open == SERVICE_NOTES)
+                                break;
+                        read_question(&s, now);
+                        runs[n_open] = s.runs;
+                        notes[n_open] = s.notes;
+                        open[n_open++] = now;
+                        break;
+
+                case 1: {
+                        __u64 sums[QOS_STATES] = {}, all = 0;
+                        unsigned k, times = 1 + rand_r(&seed) % 3;
+
+                        if (n_open == 0)
+                                break;
+                        k = rand_r(&seed) % n_open;
+                        /* It knows so many questions, and as many runs */
+                        check(service_answer(&s, &account, open[k], now, times, sums) ==
+                              (s.notes - notes[k] < SERVICE_NOTES && s.runs - runs[k] < SERVICE_RUNS));
+                        for (unsigned i = 0; i < QOS_STATES; i++)
+                                all += sums[i];
+                        if (all > 0) {
+                                answered++;
+                                for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                                        check(sums[i] == times * time_in(i, open[k], now));
+                                check(all == times * (now - open[k]));
+                        } else
+                                missed++;
+                        open[k] = open[n_open - 1];
+                        runs[k] = runs[n_open - 1];
+                        notes[k] = notes[--n_open];
+                        break;
+                }
+
+                default:
+                        /* Leaves the CPU, and comes back */
+                        become(QOS_STATE_RUN_QUEUE + rand_r(&seed) % (QOS_STATES - QOS_STATE_RUN_QUEUE));
+                        now += 1 + rand_r(&seed) % 100000;
+                        become(QOS_STATE_RUNNING);
+                }
+        }
+        check(answered > 100 && missed > 100);
+}
+
+/* An event loop: as many questions as it can remember, all in one run, and all are attributed; of more the newest. */
+static void test_batch(void) {
+        for (unsigned n = 1; n <= SERVICE_NOTES + 5; n++) {
+                uint64_t begin = now, known = 0;
+                struct service s = {};
+
+                account = (struct service_run) { .state = QOS_STATE_RUNNING, .since = now };
+                for (unsigned i = 0; i < n; i++)
+                        read_question(&s, begin + 1 + i);
+                check(s.runs == 1);
+                for (unsigned i = 0; i < n; i++) {
+                        __u64 sums[QOS_STATES] = {};
+
+                        if (!service_answer(&s, &account, begin + 1 + i, begin + 100 + i, 1, sums))
+                                continue;
+                        check(sums[QOS_STATE_RUNNING] == 99);
+                        known++;
+                }
+                check(known == MIN(n, SERVICE_NOTES));
+                /* Somebody else has read that */
+                check(!service_answer(&s, &account, begin + 5000, begin + 6000, 1, (__u64[QOS_STATES]) {}));
+                check(!service_answer(&s, &account, 0, begin + 6000, 1, (__u64[QOS_STATES]) {}));
+        }
+}
+
+/* It works on a request from when it has read one until that is answered; what it waited for others in between is known. */
+static void test_held(void) {
+        __u64 sums[QOS_STATES] = {};
+        struct service s = {};
+
+        account = (struct service_run) { .state = QOS_STATE_RUNNING, .since = now };
+        check(!s.open);
+        account.times[QOS_STATE_HELD] = 500;
+        read_question(&s, now + 1);
+        check(s.open);
+        account.times[QOS_STATE_HELD] += 70;
+        read_question(&s, now + 2);
+        check(service_answer(&s, &account, now + 1, now + 100, 3, sums) && s.open);
+        check(sums[QOS_STATE_HELD] == 3 * 70);
+        check(service_answer(&s, &account, now + 2, now + 100, 1, sums) && !s.open);
+        /* Both were read in one run: what was held since that is of both */
+        check(sums[QOS_STATE_HELD] == 4 * 70 && sums[QOS_STATE_RUNNING] == 3 * 99 + 98);
+        /* Somebody else's answer changes nothing */
+        read_question(&s, now + 200);
+        check(!service_answer(&s, &account, now + 150, now + 300, 1, sums) && s.open);
+}
+
+int main(void) {
+        for (unsigned seed = 1; seed <= 5; seed++)
+                test_random(seed);
+        test_batch();
+        test_held();
+        return EXIT_SUCCESS;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* [X-QoS] in unit files: lists, what resets them, and what is said of bad lines. */
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "check.h"
+#include "unit-file.h"
+#include "xqos-section.h"
+
+#define RULE "requests.server.rate > 5"
+
+/* Reads, and gives back what was logged meanwhile. */
+static const char* read_text(Declaration *d, const char *text) {
+        static char said[65536];
+        int fd, saved;
+        ssize_t n;
+
+        fd = memfd_create("log", MFD_CLOEXEC);
+        saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+        check(fd >= 0 && saved >= 0);
+        check(fflush(stderr) == 0 && dup2(fd, STDERR_FILENO) >= 0);
+        check(declaration_read(d, "/x.conf", text, strlen(text)) == 0);
+        check(fflush(stderr) == 0 && dup2(saved, STDERR_FILENO) >= 0);
+        n = pread(fd, said, sizeof(said) - 1, 0);
+        check(n >= 0);
+        said[n] = 0;
+        close_fd(fd);
+        close_fd(saved);
+        return said;
+}
+
+static void test_lists(void) {
+        _cleanup_declaration_ Declaration d = {};
+
+        check(declaration_is_empty(&d));
+        check(isempty(read_text(&d, "[Unit]\nObserve=requests\nThreshold=a: " RULE "\n[Service]\nExclude=port:1\n")));
+        check(declaration_is_empty(&d));
+        check(isempty(read_text(&d, "")));
+        check(isempty(read_text(&d, "[X-QoS]")));
+        check(declaration_is_empty(&d));
+
+        check(isempty(read_text(&d, "[X-QoS]\nObserve=requests\n Exclude = port:1  http:/a\r\nThreshold=a: " RULE "\n# no\n; no\nThreshold=b: " RULE "\n"
+                                    "Exclude=port:2\n[Unit]\nExclude=port:3\n[X-QoS]\nObserve=tls")));
+        check(d.probes == (PROBE_REQUESTS|PROBE_TLS) && d.excludes.n == 3 && d.n_thresholds == 2);
+        check(streq(d.thresholds[1].name, "b") && streq(d.thresholds[1].line, "b: " RULE) && streq(d.thresholds[1].origin, "/x.conf:7"));
+
+        /* The next file adds, and replaces what has the same name, in its place */
+        check(isempty(read_text(&d, "[X-QoS]\nThreshold=a: requests.server.rate > 6\nExclude=port:1 redis:BRPOP\n")));
+        check(d.excludes.n == 4 && d.n_thresholds == 2 && streq(d.thresholds[0].origin, "/x.conf:2") && strstr(d.thresholds[0].line, "6"));
+
+        /* An empty value forgets */
+        check(isempty(read_text(&d, "[X-QoS]\nThreshold=\nExclude=\nObserve=\n")));
+        check(declaration_is_empty(&d));
+        check(isempty(read_text(&d, "[X-QoS]\nThreshold=a: " RULE "\nThreshold=  \nThreshold=c: " RULE)));
+        check(d.n_thresholds == 1 && streq(d.thresholds[0].name, "c"));
+}
+
+static void test_lines(void) {
+        _cleanup_declaration_ Declaration d = {};
+
+        check(isempty(read_text(&d, "[X-QoS]\nThreshold=a: \\\n  # in between\n" RULE " \\\n over 1s\nThreshold=b: " RULE "\\\n# at the end")));
+        check(d.n_thresholds == 2);
+        check(streq(d.thresholds[0].origin, "/x.conf:2") && strstr(d.thresholds[0].line, "over 1s"));
+}
+
+static void test_bad(void) {
+        static const struct {
+                const char *text, *message;
+        } table[] = {
+                { "Observe=cpu2",            "/x.conf:2: Observe= has names of probes ('requests', 'tls', 'cpu', 'block', 'memory'), got 'cpu2'" },
+                { "Exclude=nonsense",        "/x.conf:2: Exclude= has things like" },
+                { "Threshold=slow",          "/x.conf:2: threshold 'slow': expected a name and a colon" },
+                { "Threshold=a: " RULE "ms", "/x.conf:2: threshold 'a: " RULE "ms': expected a rate" },
+                { "Limit=5",                 "/x.conf:2: there is no setting 'Limit' in [X-QoS], expected Observe=, Exclude= or Threshold=" },
+                { "=5",                      "there is no setting ''" },
+                { "Threshold=caf\xe9: " RULE, "/x.conf:2: not UTF-8 text, ignoring the line." },
+                { "Threshold=a: requests.server[/run/caf\xe9.sock].latency.p99 > 1ms", "/x.conf:2: not UTF-8 text" },
+                { "Exclude=http:/\xff",      "/x.conf:2: not UTF-8 text" },
+                { "nonsense",                "/x.conf:2: expected 'Name=value' in [X-QoS], got 'nonsense'" },
+                { "Exclude=port:1 port:2 port:3 port:4 port:5 port:6 port:7 port:8 port:9 port:10 port:11 port:12 port:13 port:14 port:15 port:16 port:17",
+                  "more than 16 things, ignoring 'port:17'" },
+        };
+        char text[8192];
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                _cleanup_declaration_ Declaration d = {};
+                const char *said;
+
+                (void) snprintf(text, sizeof(text), "[X-QoS]\n%s\nThreshold=good: " RULE "\n", table[i].text);
+                said = read_text(&d, text);
+                if (!strstr(said, table[i].message)) {
+                        fprintf(stderr, "'%s': '%s' instead of '%s'\n", table[i].text, said, table[i].message);
+                        exit(EXIT_FAILURE);
+                }
+                check(d.n_thresholds == 1); /* the rest is in force */
+        }
+
+        {
+                _cleanup_declaration_ Declaration d = {};
+                char *end = stpcpy(text, "[X-QoS]\nExclude=");
+
+                memset(end, 'x', 5000);
+                strcpy(end + 5000, "\nObserve=requests\n");
+                check(strstr(read_text(&d, text), "/x.conf:2: the line is longer than"));
+                check(d.probes == PROBE_REQUESTS && d.excludes.n == 0);
+        }
+        {
+                _cleanup_declaration_ Declaration d = {};
+                char *p = stpcpy(text, "[X-QoS]\n");
+
+                for (unsigned i = 0; i < DECLARED_THRESHOLDS_MAX + 1; i++)
+                        p += sprintf(p, "Threshold=t%u: " RULE "\n", i);
+                check(strstr(read_text(&d, text), "more than 32 thresholds, ignoring 't32'"));
+                check(d.n_thresholds == DECLARED_THRESHOLDS_MAX);
+        }
+}
+
+static void test_found(void) {
+        static const char text[] = "[Unit]\n[X-QoS]\n";
+
+        check(text_has_declaration(text, strlen(text)));
+        check(!text_has_declaration(text, strlen(text) - 2));
+        check(!text_has_declaration("", 0));
+}
+
+int main(void) {
+        test_lists();
+        test_lines();
+        test_bad();
+        test_found();
+        return EXIT_SUCCESS;
+}

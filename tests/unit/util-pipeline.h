@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* A connection's streams through a parser, as the programs do it: what is skipped is not looked at, the window moves on when
+ * it is used up. What lies in it behind the bytes of the stream is not to be looked at either. */
+
+#include <string.h>
+
+#include "check.h"
+#include "exclude.h"
+#include "pipeline.h"
+#include "util.h"
+
+static inline void talk_move(struct talk *t, const struct parser *p, const char *data, size_t at, size_t size, size_t *ret_begin,
+                             size_t *ret_end) {
+        static unsigned char left_over;
+
+        /* As if something else had been there, each time */
+        memset(&t->window, "x\n\r :0+*$"[left_over++ % 9], sizeof(t->window));
+        *ret_begin = at;
+        *ret_end = at + 1;
+        if (protocol_is_blind(t->protocol, p))
+                return;
+        *ret_end = MIN(at + WINDOW_SIZE, size);
+        memcpy(t->window.bytes, data + at, *ret_end - at);
+}
+
+/* What is left out, where times->names says that anything is. */
+static ExcludeList talk_excludes;
+
+static inline void talk_look_up(struct talk *t) {
+        uint32_t kind;
+        uint64_t name = protocol_name(t->protocol, &t->in, &kind);
+
+        for (size_t i = 0; i < talk_excludes.n; i++)
+                if (talk_excludes.list[i].kind == kind && talk_excludes.list[i].name == name)
+                        t->flags |= TALK_EXCLUDES;
+}
+
+/* position: of the piece in the stream. */
+static inline void talk_feed_questions(struct talk *t, struct talk_piece *piece, const char *data, size_t size,
+                                       const struct talk_times *times, uint32_t position) {
+        size_t begin = 0, end = 0;
+
+        for (size_t i = 0; !piece->lost; ) {
+                uint32_t taken;
+
+                i = window_skip(&t->in, (uint32_t) i, (uint32_t) size);
+                if (i == size)
+                        break;
+                if (i >= end)
+                        talk_move(t, &t->in, data, i, size, &begin, &end);
+                taken = talk_question_bytes(t, (uint64_t) (i - begin) << 32 | (end - begin), times, position + (uint32_t) i, piece);
+                check(piece->lost || (taken > 0 && i + taken <= end));
+                check(!piece->named || times->names);
+                if (piece->named)
+                        talk_look_up(t);
+                piece->named = 0;
+                i += taken;
+        }
+        if (!piece->lost)
+                talk_question_piece(t, times, position + (uint32_t) size);
+}
+
+static inline void talk_feed_answers(struct talk *t, struct talk_piece *piece, const char *data, size_t size) {
+        size_t begin = 0, end = 0;
+
+        for (size_t i = 0; !piece->lost && !piece->tunnel; ) {
+                uint32_t taken;
+
+                i = window_skip(&t->out, (uint32_t) i, (uint32_t) size);
+                if (i == size)
+                        break;
+                if (i >= end)
+                        talk_move(t, &t->out, data, i, size, &begin, &end);
+                taken = talk_answer_bytes(t, (uint32_t) (i - begin), (uint32_t) (end - begin), piece);
+                check(piece->lost || (taken > 0 && i + taken <= end));
+                i += taken;
+        }
+}
+
+/* Takes the questions that this piece begins to answer; returns how many. */
+static inline uint32_t talk_take_answers(struct talk *t, const struct talk_piece *piece, bool complete) {
+        uint32_t n = talk_answers(t, piece, complete), taken, sum = 0;
+        struct talk_group g;
+
+        while ((taken = talk_answer(t, n, &g)) > 0) {
+                n -= taken;
+                sum += taken;
+        }
+        return sum;
+}
