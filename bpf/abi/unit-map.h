@@ -9,6 +9,10 @@
 
 #include "histogram.h"
 
+/* No map of slots has more room; UnitsMax= may only lower it. 256 units x 950 KiB are 240 MiB of kernel memory, the most
+ * that a service about other services may take. */
+#define UNITS_MAX_LIMIT 256U
+
 /* ---- windows -------------------------------------------------------------------------------------------------- */
 
 /* The finest sub-window. All time in the map of a unit is counted in these, "epochs": CLOCK_MONOTONIC / 100 ms. */
@@ -65,7 +69,7 @@ enum qos_distribution {
 /* 32 bit cells: the bins of all distributions, then plain counters of events. */
 enum qos_cell {
         QOS_CELL_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
-        QOS_CELL_HTTP1,                 /* of these, those of each protocol that is parsed, as in enum protocol (protocols.h) … */
+        QOS_CELL_HTTP1,                 /* of these, those of each protocol that is parsed, as in enum protocol (parser.h) … */
         QOS_CELL_REDIS,
         QOS_CELL_MEMCACHED,
         QOS_CELL_HTTP2,

@@ -32,7 +32,7 @@ struct {
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-        __uint(max_entries, 256);       /* as units */
+        __uint(max_entries, UNITS_MAX_LIMIT);
         __type(key, __u32);
         __array(values, struct {
                 __uint(type, BPF_MAP_TYPE_ARRAY);

@@ -18,7 +18,7 @@
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-        __uint(max_entries, 256);       /* UNITS_MAX_LIMIT in src/core/manager.h */
+        __uint(max_entries, UNITS_MAX_LIMIT);
         __type(key, __u32);
         __array(values, struct {
                 __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -38,7 +38,7 @@ struct {
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, 256);       /* as units */
+        __uint(max_entries, UNITS_MAX_LIMIT);
         __type(key, __u32);
         __type(value, struct qos_nest);
 } nests SEC(".maps") __weak;
@@ -60,7 +60,7 @@ struct {
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, 256);       /* as units */
+        __uint(max_entries, UNITS_MAX_LIMIT);
         __type(key, __u32);
         __type(value, struct qos_filter);
 } filters SEC(".maps") __weak;

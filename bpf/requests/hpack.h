@@ -12,7 +12,7 @@
  * Pure: compiled for BPF, for the unit tests and for the fuzzers. */
 
 #include "histogram.h"
-#include "protocols.h"
+#include "parser.h"
 
 /* The table has 4096 bytes unless the reader allows more, and an entry is taken for at least 32. */
 #define HPACK_ENTRIES 128U

@@ -9,7 +9,7 @@
  *
  * The head is taken line by line, eight bytes at a time; what a window cuts, byte by byte. Both ways come to the same. */
 
-#include "protocols.h"
+#include "parser.h"
 
 enum http_state {
         HTTP_START,

@@ -15,7 +15,7 @@
  * What a line means is what memcached takes it for, mistakes included: one that it does not understand is
  * answered with a line. */
 
-#include "protocols.h"
+#include "parser.h"
 
 /* memcached itself takes no length beyond INT_MAX - 2 */
 #define MEMCACHED_LENGTH_MAX 0x7ffffffdU

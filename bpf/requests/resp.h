@@ -6,7 +6,7 @@
  * A question is "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", or a line ("inline command"). An answer is one value, which may contain
  * others to any depth: how many values are still to come is all that must be remembered, not their nesting. */
 
-#include "protocols.h"
+#include "parser.h"
 
 /* As Redis has it: more arguments, or longer ones (proto-max-bulk-len), are a protocol error there too. */
 #define RESP_NUMBER_MAX (512U * 1024 * 1024)

@@ -151,7 +151,7 @@ struct {
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, 256);       /* as units */
+        __uint(max_entries, UNITS_MAX_LIMIT);
         __type(key, __u32);
         __type(value, struct qos_watch);
 } watches SEC(".maps") __weak;

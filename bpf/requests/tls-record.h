@@ -15,7 +15,7 @@
  * Pure: compiled for BPF and for the unit tests. */
 
 #include "exchange.h"
-#include "protocols.h"
+#include "parser.h"
 
 enum tls_type {
         TLS_CHANGE_CIPHER = 20,

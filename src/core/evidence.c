@@ -11,6 +11,7 @@
 #include "json.h"
 #include "manager.h"
 #include "parse.h"
+#include "peers.h"
 #include "probe.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"

@@ -16,6 +16,7 @@
 #include "inspect-waits.h"
 #include "manager.h"
 #include "parse.h"
+#include "peers.h"
 #include "probe.h"
 
 /* Whom the answers are about. */

@@ -61,16 +61,6 @@ struct AttachOperation {
         void *userdata;
 };
 
-const char* program_state_to_string(ProgramState s) {
-        static const char *const table[_PROGRAM_STATE_MAX] = {
-                [PROGRAM_IDLE]        = "idle",
-                [PROGRAM_ATTACHED]    = "attached",
-                [PROGRAM_UNAVAILABLE] = "unavailable",
-        };
-
-        return table[s];
-}
-
 static void manager_on_unit_changed(const char *name, void *userdata);
 
 /* ---- history -------------------------------------------------------------------------------------------------- */
@@ -1415,13 +1405,6 @@ bool manager_uid_owns_attached(Manager *m, const char *name, uid_t uid) {
 
 int manager_get_probes(Manager *m, ProbesInfo *ret) {
         return probe_get_info(m->probe, ret);
-}
-
-void probes_info_done(ProbesInfo *i) {
-        for (size_t k = 0; k < i->n_programs; k++)
-                free(i->programs[k].reason);
-        free(i->programs);
-        *i = (ProbesInfo) {};
 }
 
 /* ---- PID 1 says that something changed ------------------------------------------------------------------------ */

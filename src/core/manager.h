@@ -15,16 +15,13 @@
 
 typedef struct AttachOperation AttachOperation;
 typedef struct Probe Probe;
+typedef struct ProbesInfo ProbesInfo;
 typedef struct ServiceManager ServiceManager;
 typedef struct Alarms Alarms;                   /* threshold-monitor.c */
 typedef struct AlarmEvent AlarmEvent;
 typedef struct Declared Declared;               /* xqos-loader.c */
 typedef struct BusServer BusServer;             /* dbus-manager.c */
 typedef struct VarlinkServer VarlinkServer;     /* varlink-server.c */
-
-/* No slot map has more room; UnitsMax= may only lower it. 256 units x 950 KiB are 240 MiB of kernel memory, the
- * most that a service about other services may take. */
-#define UNITS_MAX_LIMIT 256U
 
 struct Manager {
         sd_event *event;
@@ -186,36 +183,4 @@ void varlink_server_flush(VarlinkServer *v);
 
 /* ---- probes ----------------------------------------------------------------------------------------------- */
 
-typedef enum ProgramState {
-        PROGRAM_IDLE,           /* not loaded: nothing needs it */
-        PROGRAM_ATTACHED,
-        PROGRAM_UNAVAILABLE,    /* reason says why */
-        _PROGRAM_STATE_MAX,
-} ProgramState;
-
-const char* program_state_to_string(ProgramState s);    /* "idle", "attached", "unavailable" */
-
-typedef struct ProgramInfo {
-        const char *name;               /* "requests_ingress" */
-        const char *probe;              /* "requests", "tls", or "units" for what finds control groups */
-        const char *hook;               /* "cgroup_skb/ingress", "tp_btf/cgroup_mkdir" */
-        const char *provides;           /* what is lost without it, for people: "arrival times: receive, queue, latency" */
-        ProgramState state;
-        char *reason;                   /* for PROGRAM_UNAVAILABLE; for PROGRAM_IDLE what it waits for, or NULL */
-        uint64_t runs, run_nsec;        /* ABSENT unless kernel.bpf_stats_enabled was on at some time */
-        uint64_t recursion_misses;      /* ABSENT while not attached */
-} ProgramInfo;
-
-typedef struct ProbesInfo {
-        ProgramInfo *programs;
-        size_t n_programs;
-        bool statistics_enabled;        /* kernel.bpf_stats_enabled now */
-        uint64_t map_memory;            /* bytes of all maps of qosd, as the kernel accounts them */
-        uint64_t map_memory_per_unit;   /* bytes of the one map that each attached unit has */
-        uint64_t memory_per_socket;     /* bytes of socket storage per open connection, where messages come one after the other */
-        uint64_t drops;                 /* events that could not be booked, all units and none, since the first attach */
-} ProbesInfo;
-
 int manager_get_probes(Manager *m, ProbesInfo *ret);
-void probes_info_done(ProbesInfo *i);
-#define _cleanup_probes_info_ _cleanup_(probes_info_done)

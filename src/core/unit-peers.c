@@ -7,6 +7,7 @@
 #include "manager.h"
 #include "metric.h"
 #include "parse.h"
+#include "peers.h"
 #include "probe.h"
 #include "unit-peers.h"
 
@@ -205,20 +206,6 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row
                 window_row_get_distribution(from, u->manager->config.minimum_samples, &row->latency);
 }
 
-static void client_fill(const Row *all, ClientRole *ret) {
-        *ret = (ClientRole) {
-                .count = all->count,
-                .rate = all->rate,
-                .errors_reset = all->errors_reset,
-                .errors_timeout = all->errors_timeout,
-                .aborts = all->aborts,
-                .in_flight = all->in_flight,
-                .latency = all->latency,
-                .bytes_in = all->bytes_in,
-                .bytes_out = all->bytes_out,
-        };
-}
-
 void rows_sum(const Unit *u, const RowsReading *rows, const Selector *s, WindowRow *ret_value, Row *ret) {
         bool all = s->type == SELECTOR_NONE && s->client, some = all;
 
@@ -245,7 +232,7 @@ void rows_get_client(const Unit *u, const RowsReading *rows, ClientRole *ret) {
         if (rows->peers_known)
                 row_fill(u, &rows->peers, rows->covered, &all);
         if (all.measured)
-                client_fill(&all, ret);
+                row_get_client_role(&all, ret);
 }
 
 void rows_fill(const Unit *u, RowsReading *rows, Snapshot *ret, ClientRole *ret_client) {
@@ -275,47 +262,6 @@ uint64_t rows_get_signature(const RowsReading *rows, uint64_t signature) {
                 signature = (signature ^ value->in_flight) * prime;
         }
         return signature;
-}
-
-void row_get_metrics(const Row *row, Metrics *ret) {
-        Server *s = &ret->requests.server;
-
-        metrics_set_absent(ret);
-        if (!row->measured)
-                return;
-        if (row->kind == ROW_PEER) {
-                client_fill(row, &ret->requests.client);
-                return;
-        }
-        s->count = row->count;
-        s->rate = row->rate;
-        s->errors_reset = row->errors_reset;
-        s->errors_timeout = row->errors_timeout;
-        s->client_aborts = row->aborts;
-        s->in_flight = row->in_flight;
-        s->latency = row->latency;
-        s->bytes_in = row->bytes_in;
-        s->bytes_out = row->bytes_out;
-}
-
-/* ---- addresses ------------------------------------------------------------------------------------------------ */
-
-const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING_MAX]) {
-        static const uint8_t any[16] = {};
-        char address[INET6_ADDRSTRLEN];
-
-        if (row->family == AF_UNIX)
-                (void) snprintf(buffer, ADDRESS_STRING_MAX, "%s", row->path);
-        else if (row->family == AF_INET6) {
-                (void) inet_ntop(AF_INET6, row->address, address, sizeof(address));
-                (void) snprintf(buffer, ADDRESS_STRING_MAX, "[%s]:%u", address, row->port);
-        } else if (memcmp(row->address, any, sizeof(any)) == 0)
-                (void) snprintf(buffer, ADDRESS_STRING_MAX, "*:%u", row->port);
-        else {
-                (void) inet_ntop(AF_INET, row->address, address, sizeof(address));
-                (void) snprintf(buffer, ADDRESS_STRING_MAX, "%s:%u", address, row->port);
-        }
-        return buffer;
 }
 
 /* Whether who connects to this address reaches a socket that listens on that one. Of a listener on all addresses it is only

@@ -11,6 +11,7 @@
 #include "history.h"
 #include "manager.h"
 #include "metric.h"
+#include "peers.h"
 #include "probe.h"
 #include "threshold-sample.h"
 #include "unit-peers.h"
@@ -39,16 +40,6 @@ const char* hold_type_to_string(HoldType t) {
         };
 
         return table[t];
-}
-
-const char* quality_to_string(Quality q) {
-        static const char *const table[_QUALITY_MAX] = {
-                [QUALITY_EXACT]       = "exact",
-                [QUALITY_EXCHANGES]   = "exchanges",
-                [QUALITY_OVERLAPPING] = "overlapping",
-        };
-
-        return table[q];
 }
 
 void histogram_done(Histogram *h) {

@@ -154,17 +154,10 @@ bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double li
 /* The same with, for each selector, what it chooses, all of it together; not measured if it chooses nothing. */
 void unit_get_selected(Unit *u, uint64_t window_nsec, const Selector *selectors, size_t n, Snapshot *ret, Row *ret_rows);
 
-/* The figures of an endpoint or a peer as metrics; those that it has not are absent. */
-void row_get_metrics(const Row *row, Metrics *ret);
-
 /* Remembers the present moment, of a unit with a view, and what the probes of contention have cost by then. */
 void unit_mark(Unit *u, WindowMark *ret, uint64_t *ret_cost);
 /* Takes a reading of what happened since. */
 void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Snapshot *ret);
-
-/* "127.0.0.1:80", "[::1]:80", "*:80" */
-#define ADDRESS_STRING_MAX 109  /* of a Unix socket's path */
-const char* row_format_address(const Row *row, char buffer[static ADDRESS_STRING_MAX]);
 
 /* The attached unit, by name, that listens where the row's peer is, on this machine; NULL: none is known. */
 const char* unit_find_listening(const Unit *u, const Row *row);

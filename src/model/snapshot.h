@@ -13,8 +13,7 @@
 #include <stdint.h>
 
 #include "contention-map.h"
-
-#define ABSENT UINT64_MAX
+#include "util.h"
 
 /* The default of DefaultWindow= in qosd.conf. */
 #define WINDOW_DEFAULT_NSEC UINT64_C(10000000000)

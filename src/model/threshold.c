@@ -5,8 +5,8 @@
 #include <stdarg.h>
 
 #include "parse.h"
+#include "peers.h"
 #include "threshold.h"
-#include "unit.h"
 #include "window.h"
 
 /* Looks that are further apart were not made: who was held up, or asleep, does not know what was between them. */

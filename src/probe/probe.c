@@ -2018,6 +2018,23 @@ static bool statistics_are_enabled(void) {
         return f && fgetc(f) == '1';
 }
 
+const char* program_state_to_string(ProgramState s) {
+        static const char *const table[_PROGRAM_STATE_MAX] = {
+                [PROGRAM_IDLE]        = "idle",
+                [PROGRAM_ATTACHED]    = "attached",
+                [PROGRAM_UNAVAILABLE] = "unavailable",
+        };
+
+        return table[s];
+}
+
+void probes_info_done(ProbesInfo *i) {
+        for (size_t k = 0; k < i->n_programs; k++)
+                free(i->programs[k].reason);
+        free(i->programs);
+        *i = (ProbesInfo) {};
+}
+
 int probe_get_info(Probe *p, ProbesInfo *ret) {
         ProbesInfo info = {
                 .statistics_enabled = statistics_are_enabled(),

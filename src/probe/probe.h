@@ -4,7 +4,8 @@
 /* The only file that knows libbpf: loading, attaching, the maps, and handing all of it to the service manager's
  * descriptor store so that a restart of qosd misses nothing. Control groups come in as descriptors, units as slots. */
 
-#include "manager.h"
+#include "exclude.h"
+#include "probe-name.h"
 #include "unit-map.h"
 
 struct qos_block_devices;
@@ -14,6 +15,8 @@ struct qos_contention;
 struct qos_mapping;
 struct qos_shard;
 struct qos_thread;
+
+typedef struct Probe Probe;
 
 /* The programs, in the order in which they are attached: who is whose is known before anything is counted. */
 typedef enum Program {
@@ -228,6 +231,39 @@ int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session);
 
 /* What units have asked over UDP too long ago counts as not answered. */
 int probe_expire_udp(Probe *p);
+
+typedef enum ProgramState {
+        PROGRAM_IDLE,           /* not loaded: nothing needs it */
+        PROGRAM_ATTACHED,
+        PROGRAM_UNAVAILABLE,    /* reason says why */
+        _PROGRAM_STATE_MAX,
+} ProgramState;
+
+const char* program_state_to_string(ProgramState s);    /* "idle", "attached", "unavailable" */
+
+typedef struct ProgramInfo {
+        const char *name;               /* "requests_ingress" */
+        const char *probe;              /* "requests", "tls", or "units" for what finds control groups */
+        const char *hook;               /* "cgroup_skb/ingress", "tp_btf/cgroup_mkdir" */
+        const char *provides;           /* what is lost without it, for people: "arrival times: receive, queue, latency" */
+        ProgramState state;
+        char *reason;                   /* for PROGRAM_UNAVAILABLE; for PROGRAM_IDLE what it waits for, or NULL */
+        uint64_t runs, run_nsec;        /* ABSENT unless kernel.bpf_stats_enabled was on at some time */
+        uint64_t recursion_misses;      /* ABSENT while not attached */
+} ProgramInfo;
+
+typedef struct ProbesInfo {
+        ProgramInfo *programs;
+        size_t n_programs;
+        bool statistics_enabled;        /* kernel.bpf_stats_enabled now */
+        uint64_t map_memory;            /* bytes of all maps of qosd, as the kernel accounts them */
+        uint64_t map_memory_per_unit;   /* bytes of the one map that each attached unit has */
+        uint64_t memory_per_socket;     /* bytes of socket storage per open connection, where messages come one after the other */
+        uint64_t drops;                 /* events that could not be booked, all units and none, since the first attach */
+} ProbesInfo;
+
+void probes_info_done(ProbesInfo *i);
+#define _cleanup_probes_info_ _cleanup_(probes_info_done)
 
 int probe_get_info(Probe *p, ProbesInfo *ret);
 

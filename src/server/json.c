@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "json.h"
+#include "peers.h"
 
 /* The most keys that one object of a snapshot has. More would be a bug, that test-json finds: it is a matter of
  * dbus/ alone. */

@@ -12,6 +12,7 @@
 #include "json.h"
 #include "log.h"
 #include "metric.h"
+#include "peers.h"
 #include "polkit.h"
 #include "probe.h"
 #include "threshold-monitor.h"

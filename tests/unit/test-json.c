@@ -11,6 +11,7 @@
 #include "json.h"
 #include "manager.h"
 #include "metric.h"
+#include "peers.h"
 #include "unit-map.h"
 #include "util-idl.h"
 

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""An #include goes down the layers or stays in its folder, and no two files include each other."""
+
+import os
+import re
+import sys
+
+# Each folder may include itself and those named
+BELOW = {
+    "bpf/abi": [],
+    "bpf/core": ["bpf/abi"],
+    "bpf/requests": ["bpf/abi", "bpf/core"],
+    "bpf/contention": ["bpf/abi", "bpf/core", "bpf/requests"],
+    "src/shared": ["bpf/abi"],
+    "src/model": ["bpf/abi", "src/shared"],
+    "src/probe": ["bpf/abi", "src/shared"],
+    "src/core": ["bpf/abi", "src/shared", "src/model", "src/probe"],
+    "src/server": ["bpf/abi", "src/shared", "src/model", "src/probe", "src/core"],
+    "src": ["src/shared", "src/probe", "src/core", "src/server"],
+    "src/generator": ["src/shared"],
+    "src/qosctl": ["bpf/abi", "src/shared", "src/model"],
+    "src/libqosd": ["bpf/abi", "src/shared", "src/model"],
+    "src/qos-balance": ["src/shared", "src/libqosd"],
+}
+
+# Includes that go up all the same, and what has to change first. One that is gone has to leave this list.
+KNOWN = {
+    # Recording takes what the state machine of a connection and the accounting of threads return
+    ("bpf/core/maps.h", "bpf/requests/exchange.h"),
+    ("bpf/core/maps.h", "bpf/contention/request-cpu.h"),
+    # A request knows the thread that has read it
+    ("bpf/requests/tcp.bpf.c", "bpf/contention/thread.h"),
+    ("bpf/requests/unix.h", "bpf/contention/thread.h"),
+    # The core tells the servers by name what happened; an observer that they register is to take the place of that
+    ("src/core/manager.c", "src/server/dbus-manager.h"),
+    ("src/core/manager.c", "src/server/varlink-server.h"),
+    # The journal entry of a threshold, the verdict and the state file are made of JSON
+    ("src/core/evidence.c", "src/server/json.h"),
+    ("src/core/manager.c", "src/server/json.h"),
+    ("src/core/threshold-monitor.c", "src/server/json.h"),
+}
+
+
+def includes(path):
+    with open(path) as f:
+        return re.findall(r'^#include "([^"]+)"', f.read(), re.MULTILINE)
+
+
+def main():
+    root = sys.argv[1]
+    files = {}      # by base name
+    for folder in BELOW:
+        for name in os.listdir(os.path.join(root, folder)):
+            if name.endswith((".c", ".h")):
+                files.setdefault(name, []).append(folder)
+
+    wrong, known, edges = [], set(), {}
+    for name, folders in files.items():
+        for folder in folders:
+            path = f"{folder}/{name}"
+            edges[path] = []
+            for target in includes(os.path.join(root, path)):
+                where = files.get(target)
+                if not where:   # generated, or of the system
+                    continue
+                other = folder if folder in where else where[0]
+                edges[path].append(f"{other}/{target}")
+                if other == folder or other in BELOW[folder]:
+                    continue
+                if (path, f"{other}/{target}") in KNOWN:
+                    known.add((path, f"{other}/{target}"))
+                else:
+                    wrong.append(f"{path} includes {other}/{target}, which is not below it")
+    wrong += [f"{a} does not include {b} any more: remove it from KNOWN" for a, b in KNOWN if (a, b) not in known]
+
+    done = set()
+
+    def visit(path, way):
+        if path in way:
+            wrong.append("cycle: " + " -> ".join(way[way.index(path):] + [path]))
+        elif path not in done:
+            for other in edges[path]:
+                visit(other, way + [path])
+            done.add(path)
+
+    for path in sorted(edges):
+        visit(path, [])
+
+    for line in wrong:
+        print(line)
+    return bool(wrong)
+
+
+sys.exit(main())
