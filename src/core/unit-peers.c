@@ -201,7 +201,7 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row
         if (row->kind == ROW_PEER && row->family == AF_UNIX)
                 row->bytes_in = row->bytes_out = ABSENT;
         if (overlapping || window_is_overlapping(from->cells[QOS_ROW_BUNDLED], count))
-                row->latency = (Distribution) { ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT };
+                distribution_set_absent(&row->latency);
         else
                 window_row_get_distribution(from, u->manager->config.minimum_samples, &row->latency);
 }

@@ -71,10 +71,6 @@ static bool has(uint64_t programs, uint64_t needed) {
         return (programs & needed) == needed;
 }
 
-static void distribution_set_absent(Distribution *d) {
-        *d = (Distribution) { ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT };
-}
-
 /* All books together. Two programs that run at once may be seen in the wrong order: not below zero */
 static uint64_t gauge(const WindowBooks *w, size_t offset) {
         int64_t n = 0;

@@ -40,6 +40,22 @@ typedef struct Distribution {
         uint64_t max;
 } Distribution;
 
+/* Its quantiles, in ascending order. */
+typedef struct Quantile {
+        const char *name;               /* of the member, and of the metric's last part: "p50" */
+        double q;
+        size_t offset;                  /* in Distribution */
+} Quantile;
+
+#define QUANTILES 5
+extern const Quantile quantile_table[QUANTILES];
+
+void distribution_set_absent(Distribution *d);
+
+static inline uint64_t distribution_get_quantile(const Distribution *d, const Quantile *quantile) {
+        return *(const uint64_t*) ((const char*) d + quantile->offset);
+}
+
 typedef struct Connections {
         uint64_t open;                  /* gauge: established connections that were accepted from a listener */
         uint64_t accepted;              /* handshakes completed */

@@ -528,21 +528,16 @@ double threshold_get_slack(const ThresholdRule *rule, double value) {
 }
 
 bool threshold_get_quantile(const Metric *metric, const char **ret_distribution, size_t *ret_length, double *ret_q) {
-        static const struct {
-                const char *name;
-                double q;
-        } table[] = {
-                { ".p50", 0.5 }, { ".p90", 0.9 }, { ".p95", 0.95 }, { ".p99", 0.99 }, { ".p999", 0.999 }, { ".max", 1 },
-        };
         const char *end = strrchr(metric->name, '.');
+        double q = end && streq(end, ".max") ? 1 : NAN;
 
-        for (size_t i = 0; end && i < ELEMENTSOF(table); i++) {
-                if (!streq(end, table[i].name))
-                        continue;
-                *ret_distribution = metric->name;
-                *ret_length = end - metric->name;
-                *ret_q = table[i].q;
-                return true;
-        }
-        return false;
+        for (const Quantile *i = quantile_table; end && i < quantile_table + QUANTILES; i++)
+                if (streq(end + 1, i->name))
+                        q = i->q;
+        if (isnan(q))
+                return false;
+        *ret_distribution = metric->name;
+        *ret_length = end - metric->name;
+        *ret_q = q;
+        return true;
 }

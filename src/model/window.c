@@ -1139,16 +1139,6 @@ static uint64_t quantile_get_rank(uint64_t n, double q) {
 }
 
 static void bins_get_distribution(const Bins *b, unsigned minimum_samples, Distribution *ret) {
-        const struct {
-                double q;
-                uint64_t *value;
-        } quantiles[] = {
-                { 0.5,   &ret->p50  },
-                { 0.9,   &ret->p90  },
-                { 0.95,  &ret->p95  },
-                { 0.99,  &ret->p99  },
-                { 0.999, &ret->p999 },
-        };
         uint64_t n = 0, maximum, seen = 0;
         unsigned bin = 0, end = 0;
 
@@ -1157,17 +1147,18 @@ static void bins_get_distribution(const Bins *b, unsigned minimum_samples, Distr
                 end = b->count[i] > 0 ? i + 1 : end;
         }
 
-        *ret = (Distribution) { n, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT };
+        distribution_set_absent(ret);
+        ret->count = n;
         if (n == 0)
                 return;
 
         ret->max = maximum = maximum_of(b, end);
         ret->mean = MIN(b->sum / n, maximum);
         /* In one pass: each lies above the one before, and takes as many samples at least */
-        for (size_t i = 0; i < ELEMENTSOF(quantiles) && quantile_is_known(n, quantiles[i].q, minimum_samples); i++) {
-                while (seen < quantile_get_rank(n, quantiles[i].q))
+        for (const Quantile *i = quantile_table; i < quantile_table + QUANTILES && quantile_is_known(n, i->q, minimum_samples); i++) {
+                while (seen < quantile_get_rank(n, i->q))
                         seen += b->count[bin++];
-                *quantiles[i].value = bin_value(b, bin - 1, maximum);
+                *(uint64_t*) ((char*) ret + i->offset) = bin_value(b, bin - 1, maximum);
         }
 }
 

@@ -203,17 +203,15 @@ static int object_add_present(Object *o, const char *key, uint64_t value) {
 }
 
 static int distribution_to_object(const Distribution *d, Object *o) {
-        const struct {
-                const char *key;
-                uint64_t value;
-        } fields[] = {
-                { "count", d->count }, { "mean", d->mean }, { "p50", d->p50 },   { "p90", d->p90 },
-                { "p95",   d->p95   }, { "p99",  d->p99  }, { "p999", d->p999 }, { "max", d->max },
-        };
-        int r = 0;
+        int r;
 
-        for (size_t i = 0; i < ELEMENTSOF(fields) && r >= 0; i++)
-                r = object_add_present(o, fields[i].key, fields[i].value);
+        r = object_add_present(o, "count", d->count);
+        if (r >= 0)
+                r = object_add_present(o, "mean", d->mean);
+        for (size_t i = 0; i < QUANTILES && r >= 0; i++)
+                r = object_add_present(o, quantile_table[i].name, distribution_get_quantile(d, quantile_table + i));
+        if (r >= 0)
+                r = object_add_present(o, "max", d->max);
         return r;
 }
 

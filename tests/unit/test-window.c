@@ -837,7 +837,27 @@ static void test_missed(void) {
         }
 }
 
+/* Nothing was measured: each member is absent, also one that is added. */
+static void test_absent(void) {
+        uint64_t words[sizeof(Distribution) / sizeof(uint64_t)];
+        WindowBins none = { .schema = WINDOW_BINS_SCHEMA_MIN };
+        Distribution d = {};
+
+        window_bins_get_distribution(&none, 5, &d);
+        check(d.count == 0);
+        d.count = ABSENT;
+        memcpy(words, &d, sizeof(words));
+        for (size_t i = 0; i < ELEMENTSOF(words); i++)
+                check(words[i] == ABSENT);
+
+        for (size_t i = 0; i < QUANTILES; i++) {
+                check(distribution_get_quantile(&d, quantile_table + i) == ABSENT);
+                check(i == 0 || quantile_table[i].q > quantile_table[i - 1].q);
+        }
+}
+
 int main(void) {
+        test_absent();
         test_reconcile();
         test_reconcile_rows();
         test_missed();
