@@ -15,6 +15,8 @@
 #define FINE_AGE_NSEC (900 * NSEC_PER_MSEC)
 #define COARSE_AGE_NSEC (9 * NSEC_PER_SEC)
 
+static const char *const file_table[USAGE_FILES] = { "cpu.pressure", "memory.pressure", "io.pressure", "cpu.stat", "memory.stat" };
+
 /* Those of a file stand together. */
 static const struct {
         const char *file;
@@ -43,19 +45,52 @@ static void reading_clear(UsageReading *r, uint64_t now) {
                         r->averages[i][k] = NAN;
 }
 
+static bool skip(const char **p, const char *prefix) {
+        const char *rest = startswith(*p, prefix);
+
+        if (rest)
+                *p = rest;
+        return rest;
+}
+
+static bool parse_number(const char **p, uint64_t *ret) {
+        const char *begin = *p;
+
+        for (*ret = 0; **p >= '0' && **p <= '9'; (*p)++)
+                *ret = *ret * 10 + (uint64_t) (**p - '0');
+        return *p > begin;
+}
+
+/* "12.50": both numbers are exact, so that the quotient is what strtod() has, which takes ten times as long. */
+static bool parse_decimal(const char **p, double *ret) {
+        uint64_t n, scale = 1;
+
+        if (!parse_number(p, &n))
+                return false;
+        if (**p == '.')
+                for ((*p)++; **p >= '0' && **p <= '9' && scale < 1000000; (*p)++, scale *= 10)
+                        n = n * 10 + (uint64_t) (**p - '0');
+        *ret = (double) n / (double) scale;
+        return true;
+}
+
 /* "some avg10=1.00 avg60=0.50 avg300=0.10 total=12345", or "nr_periods 5" */
 static void line_parse(const char *file, const char *line, UsageReading *r) {
+        size_t l = strcspn(line, " \n");
+        const char *p = line + l;
         double averages[USAGE_AVERAGES];
-        unsigned long long value;
-        char name[64];
+        uint64_t value;
         bool pressure;
 
-        pressure = sscanf(line, "%63s avg10=%lf avg60=%lf avg300=%lf total=%llu", name, averages, averages + 1, averages + 2, &value) == 5;
-        if (!pressure && sscanf(line, "%63s %llu", name, &value) != 2)
+        pressure = skip(&p, " avg10=");
+        if (pressure ? !parse_decimal(&p, averages) || !skip(&p, " avg60=") || !parse_decimal(&p, averages + 1) || !skip(&p, " avg300=") ||
+                       !parse_decimal(&p, averages + 2) || !skip(&p, " total=") || !parse_number(&p, &value) :
+                       !skip(&p, " ") || !parse_number(&p, &value))
                 return;
 
         for (unsigned i = 0; i < _USAGE_MAX; i++) {
-                if (!streq(counter_table[i].file, file) || !streq(counter_table[i].name, name) || pressure != (i < _USAGE_PRESSURES))
+                if (strncmp(counter_table[i].name, line, l) != 0 || counter_table[i].name[l] || !streq(counter_table[i].file, file) ||
+                    pressure != (i < _USAGE_PRESSURES))
                         continue;
                 r->values[i] = value;
                 for (unsigned k = 0; pressure && k < USAGE_AVERAGES; k++)
@@ -69,45 +104,88 @@ void usage_parse(const char *file, const char *text, UsageReading *r) {
         assert(r);
 
         while (*text) {
-                size_t n = strcspn(text, "\n");
-                char line[128];
-
-                (void) snprintf(line, sizeof(line), "%.*s", (int) MIN(n, sizeof(line) - 1), text);
-                line_parse(file, line, r);
-                text += n + (text[n] == '\n');
+                line_parse(file, text, r);
+                text += strcspn(text, "\n");
+                text += *text == '\n';
         }
 }
 
-void usage_read(const char *control_group, bool memory, uint64_t now, UsageReading *ret) {
-        /* The largest, memory.stat, has some 2 KiB */
-        char path[PATH_MAX], text[8192];
+static void files_close(UsageFiles *f) {
+        for (unsigned i = 0; i < USAGE_FILES && f->control_group; i++)
+                if (f->fds[i] >= 0)
+                        (void) close(f->fds[i]);
+        free(f->control_group);
+        f->control_group = NULL;
+}
+
+/* Fails where there is no such control group. */
+static int files_open(UsageFiles *f, const char *control_group) {
+        char path[PATH_MAX];
         struct stat st;
 
+        if (snprintf(path, sizeof(path), "/sys/fs/cgroup%s", control_group) >= (int) sizeof(path))
+                return -ENAMETOOLONG;
+        if (stat(path, &st) < 0)
+                return -errno;
+        f->control_group = strdup(control_group);
+        if (!f->control_group)
+                return -ENOMEM;
+        f->group = st.st_ino;
+        for (unsigned i = 0; i < USAGE_FILES; i++)
+                f->fds[i] = -EBADF;
+        return 0;
+}
+
+/* -ENODEV: the control group is gone, whatever has its path now. */
+static int file_read(UsageFiles *f, unsigned i, UsageReading *ret) {
+        /* The largest, memory.stat, has some 2 KiB */
+        char path[PATH_MAX], text[8192];
+        ssize_t n;
+
+        if (f->fds[i] < 0) {
+                if (snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", f->control_group, file_table[i]) >= (int) sizeof(path))
+                        return -ENAMETOOLONG;
+                f->fds[i] = open(path, O_RDONLY|O_CLOEXEC|O_NOCTTY);
+                if (f->fds[i] < 0)
+                        return 0;
+        }
+        n = pread(f->fds[i], text, sizeof(text) - 1, 0); /* fails where pressure is not measured */
+        if (n < 0)
+                return errno == ENODEV ? -ENODEV : 0;
+        text[n] = 0;
+        usage_parse(file_table[i], text, ret);
+        return 0;
+}
+
+void usage_read(UsageFiles *f, const char *control_group, bool memory, uint64_t now, UsageReading *ret) {
+        assert(f);
         assert(ret);
 
-        reading_clear(ret, now);
-        if (!control_group ||
-            snprintf(path, sizeof(path), "/sys/fs/cgroup%s", control_group) >= (int) sizeof(path) || stat(path, &st) < 0)
-                return;
-        ret->group = st.st_ino;
+        if (f->control_group && !streq_ptr(f->control_group, control_group))
+                files_close(f);
 
-        for (unsigned i = 0; i < (memory ? _USAGE_MAX : _USAGE_MEMORY); i++) {
-                _cleanup_close_ int fd = -EBADF;
-                ssize_t n;
+        /* Once more if it was another control group that had the path */
+        for (unsigned try = 0; try < 2; try++) {
+                int r = 0;
 
-                if (i > 0 && streq(counter_table[i].file, counter_table[i - 1].file))
-                        continue;
-                if (snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", control_group, counter_table[i].file) >= (int) sizeof(path))
+                reading_clear(ret, now);
+                if (!control_group || (!f->control_group && files_open(f, control_group) < 0))
                         return;
-                fd = open(path, O_RDONLY|O_CLOEXEC|O_NOCTTY);
-                if (fd < 0)
-                        continue;
-                n = read(fd, text, sizeof(text) - 1); /* fails where pressure is not measured */
-                if (n < 0)
-                        continue;
-                text[n] = 0;
-                usage_parse(counter_table[i].file, text, ret);
+                ret->group = f->group;
+                for (unsigned i = 0; i < USAGE_FILES - !memory && r >= 0; i++)
+                        r = file_read(f, i, ret);
+                if (r >= 0)
+                        return;
+                files_close(f);
         }
+        reading_clear(ret, now);
+}
+
+Usage* usage_free(Usage *u) {
+        if (u)
+                files_close(&u->files);
+        free(u);
+        return NULL;
 }
 
 bool usage_is_old(const Usage *u, uint64_t now) {

@@ -49,7 +49,16 @@ typedef struct UsageSum {
 #define USAGE_FINE 16U
 #define USAGE_COARSE 40U
 
+/* The files, which are kept open: to find them by their paths takes three times as long as to read them. */
+#define USAGE_FILES 5U
+typedef struct UsageFiles {
+        char *control_group;            /* NULL: none is open */
+        uint64_t group;                 /* as in UsageReading */
+        int fds[USAGE_FILES];           /* negative: not there */
+} UsageFiles;
+
 typedef struct Usage {
+        UsageFiles files;
         uint64_t since;                 /* of the first reading */
         UsageReading last;
         UsageSum sum;
@@ -61,7 +70,9 @@ typedef struct Usage {
 void usage_parse(const char *file, const char *text, UsageReading *r);
 
 /* Reads the files; memory: also those that take long. */
-void usage_read(const char *control_group, bool memory, uint64_t now, UsageReading *ret);
+void usage_read(UsageFiles *files, const char *control_group, bool memory, uint64_t now, UsageReading *ret);
+
+Usage* usage_free(Usage *u);
 
 /* Whether it is time for another reading. */
 bool usage_is_old(const Usage *u, uint64_t now);

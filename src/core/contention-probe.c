@@ -134,8 +134,7 @@ static void unit_drop_contention(Unit *u) {
         u->contention_base = NULL;
         free(u->machine_base);
         u->machine_base = NULL;
-        free(u->usage);
-        u->usage = NULL;
+        u->usage = usage_free(u->usage);
         u->contention_probes = 0;
 }
 
@@ -260,7 +259,7 @@ void threads_update(Manager *m) {
                         unit_begin_shares(u, adopted);
                 if (wanted != u->contention_probes || (wanted != 0 && !u->usage)) {
                         /* What is read for the first time begins with 0 now */
-                        free(u->usage);
+                        usage_free(u->usage);
                         u->usage = wanted != 0 ? new0(Usage, 1) : NULL; /* without it the files are not read */
                         u->contention_probes = wanted;
                         unit_collect_usage(u);

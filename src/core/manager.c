@@ -8,6 +8,7 @@
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-json.h>
 
+#include "cgroup-stat.h"
 #include "contention-probe.h"
 #include "dbus-manager.h"
 #include "hierarchy.h"
@@ -698,7 +699,7 @@ void unit_free(Unit *u) {
         free(u->base);
         free(u->contention_base);
         free(u->machine_base);
-        free(u->usage);
+        usage_free(u->usage);
         history_free(u->history);
         free(u);
 }

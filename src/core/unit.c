@@ -415,7 +415,7 @@ void unit_collect_usage(Unit *u) {
 
         if (!u->usage || !usage_is_old(u->usage, now))
                 return;
-        usage_read(u->control_group, u->contention_probes & PROBE_MEMORY, now, &r);
+        usage_read(&u->usage->files, u->control_group, u->contention_probes & PROBE_MEMORY, now, &r);
         usage_add(u->usage, &r);
 }
 

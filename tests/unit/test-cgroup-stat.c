@@ -9,7 +9,7 @@
 static UsageReading reading(uint64_t at) {
         UsageReading r;
 
-        usage_read(NULL, false, at, &r);
+        usage_read(&(UsageFiles) {}, NULL, false, at, &r);
         return r;
 }
 
