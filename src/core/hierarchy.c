@@ -137,6 +137,12 @@ static void nest_learn(Manager *m) {
         m->nest_known = true;
 }
 
+bool unit_contains_slot(const Unit *u, unsigned slot) {
+        if (!u->manager->nest_known)
+                nest_learn(u->manager);
+        return u->manager->inner[u->index][slot / 64] & UINT64_C(1) << slot % 64;
+}
+
 void unit_get_books(const Unit *u, WindowBook *buffer, WindowBooks *ret) {
         Manager *m = u->manager;
         size_t n = 0;

@@ -13,6 +13,8 @@
 
 /* Does the one have groups that lie in groups of the other? By the paths alone: neither need be running. */
 bool unit_contains(const Unit *outer, const Unit *inner);
+/* The same of what is in a slot, without comparing paths each time: for those who look at all slots for each reading. */
+bool unit_contains_slot(const Unit *u, unsigned slot);
 
 /* The innermost attached unit around a unit, or besides it around the path of a control group; NULL: none. */
 Unit* unit_find_outer(const Unit *u);

@@ -6,74 +6,6 @@
 #include "json.h"
 #include "peers.h"
 
-/* The most keys that one object of a snapshot has. More would be a bug, that test-json finds: it is a matter of
- * dbus/ alone. */
-#define KEYS_MAX 192
-
-typedef struct Object {
-        sd_json_variant *pairs[KEYS_MAX * 2];
-        size_t n;
-} Object;
-
-static void object_done(Object *o) {
-        json_unref_all(o->pairs, o->n);
-}
-#define _cleanup_object_ _cleanup_(object_done)
-
-/* Consumes value. */
-static int object_add(Object *o, const char *key, size_t key_length, sd_json_variant *value) {
-        int r;
-
-        assert(o->n < ELEMENTSOF(o->pairs));
-
-        r = sd_json_variant_new_stringn(o->pairs + o->n, key, key_length);
-        if (r < 0) {
-                sd_json_variant_unref(value);
-                return r;
-        }
-
-        o->pairs[o->n + 1] = value;
-        o->n += 2;
-        return 0;
-}
-
-static int object_add_unsigned(Object *o, const char *key, uint64_t value) {
-        sd_json_variant *v;
-        int r;
-
-        r = sd_json_variant_new_unsigned(&v, value);
-        if (r < 0)
-                return r;
-
-        return object_add(o, key, strlen(key), v);
-}
-
-static int object_add_string(Object *o, const char *key, const char *value) {
-        sd_json_variant *v;
-        int r;
-
-        r = sd_json_variant_new_string(&v, value);
-        if (r < 0)
-                return r;
-
-        return object_add(o, key, strlen(key), v);
-}
-
-/* Adds the object under the key, unless it is empty. */
-static int object_add_object(Object *o, const char *key, size_t key_length, Object *value) {
-        sd_json_variant *v;
-        int r;
-
-        if (value->n == 0)
-                return 0;
-
-        r = sd_json_variant_new_object(&v, value->pairs, value->n);
-        if (r < 0)
-                return r;
-
-        return object_add(o, key, key_length, v);
-}
-
 int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret) {
         const char *s;
         uint64_t u;
@@ -114,309 +46,201 @@ typedef struct Rows {
         bool peers;             /* whether who asks may know these, and paths */
 } Rows;
 
-static int object_add_rows(Object *o, const Rows *rows, bool peers);
-static int object_add_devices(Object *o, const Snapshot *s);
+static void add_rows(JsonWriter *w, const Rows *rows, bool peers);
+static void add_devices(JsonWriter *w, const Snapshot *s);
+
+static void add_metric(JsonWriter *w, const char *key, const Metric *metric, const Metrics *values) {
+        const char *s;
+        uint64_t u;
+        double d;
+
+        switch (metric->type) {
+
+        case METRIC_INTEGER:
+                if (metric_get_integer(metric, values, &u))
+                        json_writer_add_unsigned(w, key, u);
+                break;
+
+        case METRIC_REAL:
+                if (metric_get_real(metric, values, &d))
+                        json_writer_add_real(w, key, d);
+                break;
+
+        case METRIC_QUALITY:
+                if (metric_get_string(metric, values, &s))
+                        json_writer_add_string(w, key, s);
+                break;
+
+        default:
+                abort();
+        }
+}
 
 /* Adds all metrics whose names begin with the first prefix_length characters of that of *index, as a tree: "a.b" goes
  * into the object "a" as "b". They stand together in the table, *index is moved past them. */
-static int object_add_metrics(Object *o, const Metrics *values, const Rows *rows, size_t prefix_length, size_t *index) {
+static void add_metrics(JsonWriter *w, const Metrics *values, const Rows *rows, size_t prefix_length, size_t *index) {
         const char *prefix = metric_table[*index].name;
-        int r;
 
         while (*index < metric_table_size && strncmp(metric_table[*index].name, prefix, prefix_length) == 0) {
                 const Metric *metric = metric_table + *index;
                 const char *key = metric->name + prefix_length, *dot = strchr(key, '.');
 
-                if (dot) {
-                        _cleanup_object_ Object child = {};
-
-                        r = object_add_metrics(&child, values, rows, dot + 1 - metric->name, index);
-                        if (r >= 0 && rows && startswith(key, "server."))
-                                r = object_add_rows(&child, rows, /* peers= */ false);
-                        if (r >= 0 && rows && rows->peers && startswith(key, "client."))
-                                r = object_add_rows(&child, rows, /* peers= */ true);
-                        if (r >= 0 && rows && rows->peers && startswith(key, "block."))
-                                r = object_add_devices(&child, rows->snapshot);
-                        if (r < 0)
-                                return r;
-
-                        r = object_add_object(o, key, dot - key, &child);
-                } else {
-                        sd_json_variant *v;
-
-                        r = metric_to_json(metric, values, &v);
-                        if (r > 0)
-                                r = object_add(o, key, strlen(key), v);
-
+                if (!dot) {
+                        add_metric(w, key, metric, values);
                         (*index)++;
-                }
-                if (r < 0)
-                        return r;
-        }
-
-        return 0;
-}
-
-static int object_add_totals(Object *o, const Metrics *totals) {
-        _cleanup_object_ Object child = {};
-        int r;
-
-        for (const Metric *metric = metric_table; metric < metric_table + metric_table_size; metric++) {
-                sd_json_variant *v;
-
-                if (metric->kind != METRIC_COUNTER)
                         continue;
-
-                r = metric_to_json(metric, totals, &v);
-                if (r > 0)
-                        r = object_add(&child, metric->name, strlen(metric->name), v);
-                if (r < 0)
-                        return r;
+                }
+                json_writer_open_object(w, key, (size_t) (dot - key));
+                add_metrics(w, values, rows, (size_t) (dot + 1 - metric->name), index);
+                if (rows && startswith(key, "server."))
+                        add_rows(w, rows, /* peers= */ false);
+                if (rows && rows->peers && startswith(key, "client."))
+                        add_rows(w, rows, /* peers= */ true);
+                if (rows && rows->peers && startswith(key, "block."))
+                        add_devices(w, rows->snapshot);
+                json_writer_close_some(w);
         }
-
-        return object_add_object(o, "totals", strlen("totals"), &child);
 }
 
-static int object_add_cost(Object *o, double share) {
-        _cleanup_object_ Object child = {};
-        sd_json_variant *v;
-        int r;
-
-        /* The only figure that is not a number is the one that there is none of */
-        if (__builtin_isnan(share))
-                return 0;
-
-        r = sd_json_variant_new_real(&v, share);
-        if (r < 0)
-                return r;
-
-        r = object_add(&child, "share", strlen("share"), v);
-        if (r < 0)
-                return r;
-
-        return object_add_object(o, "cost", strlen("cost"), &child);
+static void add_totals(JsonWriter *w, const Metrics *totals) {
+        json_writer_open_object(w, "totals", strlen("totals"));
+        for (const Metric *metric = metric_table; metric < metric_table + metric_table_size; metric++)
+                if (metric->kind == METRIC_COUNTER)
+                        add_metric(w, metric->name, metric, totals);
+        json_writer_close_some(w);
 }
 
 /* Adds a number unless it is absent. */
-static int object_add_present(Object *o, const char *key, uint64_t value) {
-        return value == ABSENT ? 0 : object_add_unsigned(o, key, value);
+static void add_present(JsonWriter *w, const char *key, uint64_t value) {
+        if (value != ABSENT)
+                json_writer_add_unsigned(w, key, value);
 }
 
-static int distribution_to_object(const Distribution *d, Object *o) {
-        int r;
-
-        r = object_add_present(o, "count", d->count);
-        if (r >= 0)
-                r = object_add_present(o, "mean", d->mean);
-        for (size_t i = 0; i < QUANTILES && r >= 0; i++)
-                r = object_add_present(o, quantile_table[i].name, distribution_get_quantile(d, quantile_table + i));
-        if (r >= 0)
-                r = object_add_present(o, "max", d->max);
-        return r;
+static void add_distribution(JsonWriter *w, const char *key, const Distribution *d) {
+        json_writer_open_object(w, key, strlen(key));
+        add_present(w, "count", d->count);
+        add_present(w, "mean", d->mean);
+        for (size_t i = 0; i < QUANTILES; i++)
+                add_present(w, quantile_table[i].name, distribution_get_quantile(d, quantile_table + i));
+        add_present(w, "max", d->max);
+        json_writer_close_some(w);
 }
 
 /* named: who asks may know paths, too. */
-static int row_to_json(const Row *row, const char *unit, bool named, sd_json_variant **ret) {
-        _cleanup_object_ Object o = {}, errors = {}, latency = {};
+static void add_row(JsonWriter *w, const Row *row, const char *unit, bool named) {
         bool peer = row->kind == ROW_PEER;
         char buffer[ADDRESS_STRING_MAX];
-        sd_json_variant *v;
-        int r = 0;
 
-        if (row->rest) {
-                r = sd_json_variant_new_boolean(&v, true);
-                if (r >= 0)
-                        r = object_add(&o, "rest", strlen("rest"), v);
-        } else if (named || row->family != AF_UNIX)
-                r = object_add_string(&o, peer ? "peer" : "listen", row_format_address(row, buffer));
-        if (r >= 0 && unit)
-                r = object_add_string(&o, "unit", unit);
-        if (r >= 0 && row->kind == ROW_EXCLUDED) {
-                r = sd_json_variant_new_boolean(&v, true);
-                if (r >= 0)
-                        r = object_add(&o, "excluded", strlen("excluded"), v);
-        }
-        if (r >= 0 && row->measured) {
-                r = object_add_present(&o, "count", row->count);
-                if (r >= 0 && !__builtin_isnan(row->rate)) {
-                        r = sd_json_variant_new_real(&v, row->rate);
-                        if (r >= 0)
-                                r = object_add(&o, "rate", strlen("rate"), v);
-                }
+        json_writer_open_object(w, NULL, 0);
+        if (row->rest)
+                json_writer_add_boolean(w, "rest", true);
+        else if (named || row->family != AF_UNIX)
+                json_writer_add_string(w, peer ? "peer" : "listen", row_format_address(row, buffer));
+        if (unit)
+                json_writer_add_string(w, "unit", unit);
+        if (row->kind == ROW_EXCLUDED)
+                json_writer_add_boolean(w, "excluded", true);
+        if (row->measured) {
+                add_present(w, "count", row->count);
+                if (!__builtin_isnan(row->rate))
+                        json_writer_add_real(w, "rate", row->rate);
                 if (row->errors_reset != ABSENT) {
-                        if (r >= 0)
-                                r = object_add_unsigned(&errors, "reset", row->errors_reset);
-                        if (r >= 0)
-                                r = object_add_present(&errors, "timeout", row->errors_timeout);
-                        if (r >= 0)
-                                r = object_add_object(&o, "errors", strlen("errors"), &errors);
+                        json_writer_open_object(w, "errors", strlen("errors"));
+                        json_writer_add_unsigned(w, "reset", row->errors_reset);
+                        add_present(w, "timeout", row->errors_timeout);
+                        json_writer_close(w);
                 }
-                if (r >= 0)
-                        r = object_add_present(&o, peer ? "aborts" : "clientAborts", row->aborts);
-                if (r >= 0)
-                        r = object_add_unsigned(&o, "inFlight", row->in_flight);
-                if (r >= 0)
-                        r = distribution_to_object(&row->latency, &latency);
-                if (r >= 0)
-                        r = object_add_object(&o, "latency", strlen("latency"), &latency);
-                if (r >= 0)
-                        r = object_add_present(&o, "bytesIn", row->bytes_in);
-                if (r >= 0)
-                        r = object_add_present(&o, "bytesOut", row->bytes_out);
+                add_present(w, peer ? "aborts" : "clientAborts", row->aborts);
+                json_writer_add_unsigned(w, "inFlight", row->in_flight);
+                add_distribution(w, "latency", &row->latency);
+                add_present(w, "bytesIn", row->bytes_in);
+                add_present(w, "bytesOut", row->bytes_out);
         }
-        if (r < 0)
-                return r;
-
-        return sd_json_variant_new_object(ret, o.pairs, o.n);
+        json_writer_close(w);
 }
 
 /* The endpoints, or the peers. Adds nothing if there are none. */
-static int object_add_rows(Object *o, const Rows *from, bool peers) {
+static void add_rows(JsonWriter *w, const Rows *from, bool peers) {
         const Snapshot *s = from->snapshot;
-        sd_json_variant *rows[SNAPSHOT_ROWS_MAX], *v;
-        size_t n = 0;
-        int r = 0;
 
-        for (size_t i = 0; i < s->n_rows && r >= 0; i++) {
+        json_writer_open_array(w, peers ? "peers" : "endpoints");
+        for (size_t i = 0; i < s->n_rows; i++) {
                 const Row *row = s->rows + i;
 
-                if ((row->kind == ROW_PEER) != peers)
-                        continue;
-                r = row_to_json(row, peers ? unit_find_listening(from->unit, row) : NULL, from->peers, rows + n);
-                if (r >= 0)
-                        n++;
+                if ((row->kind == ROW_PEER) == peers)
+                        add_row(w, row, peers ? unit_find_listening(from->unit, row) : NULL, from->peers);
         }
-        if (r >= 0 && n > 0) {
-                r = sd_json_variant_new_array(&v, rows, n);
-                if (r >= 0)
-                        r = object_add(o, peers ? "peers" : "endpoints", strlen(peers ? "peers" : "endpoints"), v);
-        }
-        json_unref_all(rows, n);
-        return r;
+        json_writer_close_some(w);
 }
 
-static int device_to_json(const BlockDevice *d, sd_json_variant **ret) {
-        const struct {
-                const char *key;
-                uint64_t value;
-        } fields[] = {
-                { "reads",        d->counts.operations[QOS_BLOCK_READS]    },
-                { "writes",       d->counts.operations[QOS_BLOCK_WRITES]   },
-                { "flushes",      d->counts.operations[QOS_BLOCK_FLUSHES]  },
-                { "discards",     d->counts.operations[QOS_BLOCK_DISCARDS] },
-                { "readBytes",    d->counts.bytes[QOS_BLOCK_READS]         },
-                { "writeBytes",   d->counts.bytes[QOS_BLOCK_WRITES]        },
-                { "discardBytes", d->counts.bytes[QOS_BLOCK_DISCARDS]      },
-                { "queueTime",    d->counts.queue_time                     },
-                { "deviceTime",   d->counts.device_time                    },
-        };
-        _cleanup_object_ Object o = {};
-        sd_json_variant *v;
-        int r;
-
-        if (isempty(d->name)) {
-                r = sd_json_variant_new_boolean(&v, true);
-                if (r >= 0)
-                        r = object_add(&o, "rest", strlen("rest"), v);
-        } else
-                r = object_add_string(&o, "device", d->name);
-        for (size_t i = 0; i < ELEMENTSOF(fields) && r >= 0; i++)
-                r = object_add_unsigned(&o, fields[i].key, fields[i].value);
-        if (r >= 0 && !__builtin_isnan(d->share)) {
-                r = sd_json_variant_new_real(&v, d->share);
-                if (r >= 0)
-                        r = object_add(&o, "share", strlen("share"), v);
-        }
-        if (r < 0)
-                return r;
-
-        return sd_json_variant_new_object(ret, o.pairs, o.n);
+static void add_device(JsonWriter *w, const BlockDevice *d) {
+        json_writer_open_object(w, NULL, 0);
+        if (isempty(d->name))
+                json_writer_add_boolean(w, "rest", true);
+        else
+                json_writer_add_string(w, "device", d->name);
+        json_writer_add_unsigned(w, "reads", d->counts.operations[QOS_BLOCK_READS]);
+        json_writer_add_unsigned(w, "writes", d->counts.operations[QOS_BLOCK_WRITES]);
+        json_writer_add_unsigned(w, "flushes", d->counts.operations[QOS_BLOCK_FLUSHES]);
+        json_writer_add_unsigned(w, "discards", d->counts.operations[QOS_BLOCK_DISCARDS]);
+        json_writer_add_unsigned(w, "readBytes", d->counts.bytes[QOS_BLOCK_READS]);
+        json_writer_add_unsigned(w, "writeBytes", d->counts.bytes[QOS_BLOCK_WRITES]);
+        json_writer_add_unsigned(w, "discardBytes", d->counts.bytes[QOS_BLOCK_DISCARDS]);
+        json_writer_add_unsigned(w, "queueTime", d->counts.queue_time);
+        json_writer_add_unsigned(w, "deviceTime", d->counts.device_time);
+        if (!__builtin_isnan(d->share))
+                json_writer_add_real(w, "share", d->share);
+        json_writer_close(w);
 }
 
-static int object_add_devices(Object *o, const Snapshot *s) {
-        sd_json_variant *devices[QOS_BLOCK_ROWS], *v;
-        size_t n = 0;
-        int r = 0;
+static void add_devices(JsonWriter *w, const Snapshot *s) {
+        json_writer_open_array(w, "devices");
+        for (size_t i = 0; i < s->n_devices; i++)
+                add_device(w, s->devices + i);
+        json_writer_close_some(w);
+}
 
-        while (n < s->n_devices && r >= 0) {
-                r = device_to_json(s->devices + n, devices + n);
-                if (r >= 0)
-                        n++;
+void snapshot_write(const Unit *u, const Snapshot *s, bool peers, JsonWriter *w) {
+        const Rows rows = { .unit = u, .snapshot = s, .peers = peers };
+        size_t index = 0;
+
+        json_writer_add_string(w, "unit", u->name);
+        if (u->control_group)
+                json_writer_add_string(w, "controlGroup", u->control_group);
+        if (!sd_id128_is_null(u->invocation_id))
+                json_writer_add_string(w, "invocationId", SD_ID128_TO_STRING(u->invocation_id));
+        json_writer_add_string(w, "activeState", u->active_state);
+        json_writer_add_unsigned(w, "attachedSince", u->attached_since);
+        json_writer_add_unsigned(w, "seq", s->seq);
+        json_writer_add_unsigned(w, "timestamp", s->timestamp);
+        if (s->window != WINDOW_TOTAL)
+                json_writer_add_unsigned(w, "window", s->window);
+        json_writer_add_unsigned(w, "covered", s->covered);
+        add_metrics(w, &s->metrics, &rows, 0, &index);
+        add_totals(w, &s->totals);
+        /* The only figure that is not a number is the one that there is none of */
+        if (!__builtin_isnan(s->cost_share)) {
+                json_writer_open_object(w, "cost", strlen("cost"));
+                json_writer_add_real(w, "share", s->cost_share);
+                json_writer_close(w);
         }
-        if (r >= 0 && n > 0) {
-                r = sd_json_variant_new_array(&v, devices, n);
-                if (r >= 0)
-                        r = object_add(o, "devices", strlen("devices"), v);
-        }
-        json_unref_all(devices, n);
-        return r;
+        json_writer_add_unsigned(w, "drops", s->drops);
 }
 
 int snapshot_to_json(const Unit *u, const Snapshot *s, bool peers, sd_json_variant **ret) {
-        const Rows rows = { .unit = u, .snapshot = s, .peers = peers };
-        _cleanup_object_ Object o = {};
-        size_t index = 0;
-        int r;
+        _cleanup_json_writer_ JsonWriter w;
 
-        r = object_add_string(&o, "unit", u->name);
-        if (r < 0)
-                return r;
+        json_writer_begin(&w, /* text= */ false);
+        snapshot_write(u, s, peers, &w);
+        return json_writer_finish_variant(&w, ret);
+}
 
-        if (u->control_group) {
-                r = object_add_string(&o, "controlGroup", u->control_group);
-                if (r < 0)
-                        return r;
-        }
+int snapshot_to_text(const Unit *u, const Snapshot *s, bool peers, char **ret) {
+        _cleanup_json_writer_ JsonWriter w;
 
-        if (!sd_id128_is_null(u->invocation_id)) {
-                r = object_add_string(&o, "invocationId", SD_ID128_TO_STRING(u->invocation_id));
-                if (r < 0)
-                        return r;
-        }
-
-        r = object_add_string(&o, "activeState", u->active_state);
-        if (r < 0)
-                return r;
-
-        r = object_add_unsigned(&o, "attachedSince", u->attached_since);
-        if (r < 0)
-                return r;
-
-        r = object_add_unsigned(&o, "seq", s->seq);
-        if (r < 0)
-                return r;
-
-        r = object_add_unsigned(&o, "timestamp", s->timestamp);
-        if (r < 0)
-                return r;
-
-        if (s->window != WINDOW_TOTAL) {
-                r = object_add_unsigned(&o, "window", s->window);
-                if (r < 0)
-                        return r;
-        }
-
-        r = object_add_unsigned(&o, "covered", s->covered);
-        if (r < 0)
-                return r;
-
-        r = object_add_metrics(&o, &s->metrics, &rows, 0, &index);
-        if (r < 0)
-                return r;
-
-        r = object_add_totals(&o, &s->totals);
-        if (r < 0)
-                return r;
-
-        r = object_add_cost(&o, s->cost_share);
-        if (r < 0)
-                return r;
-
-        r = object_add_unsigned(&o, "drops", s->drops);
-        if (r < 0)
-                return r;
-
-        return sd_json_variant_new_object(ret, o.pairs, o.n);
+        json_writer_begin(&w, /* text= */ true);
+        snapshot_write(u, s, peers, &w);
+        return json_writer_finish_text(&w, ret);
 }
 
 static int buckets_to_json(const Histogram *h, sd_json_variant **ret) {
@@ -504,16 +328,11 @@ static int bins_to_json(const char *metric, const WindowBins *b, sd_json_variant
 }
 
 int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned wanted, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         sd_json_variant *histograms[HISTORY_DISTRIBUTIONS];
-        _cleanup_object_ Object o = {};
+        _cleanup_json_writer_ JsonWriter w;
         size_t index = 0, n = 0;
-        int r;
-
-        r = object_add_unsigned(&o, "timestamp", s->timestamp);
-        if (r >= 0)
-                r = object_add_unsigned(&o, "covered", s->covered);
-        if (r >= 0)
-                r = object_add_metrics(&o, metrics, NULL, 0, &index);
+        int r = 0;
 
         for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS && r >= 0; i++) {
                 if (!(wanted & 1U << i) || !history_step_has_distribution(s, i))
@@ -522,40 +341,19 @@ int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned 
                 if (r >= 0)
                         n++;
         }
-        if (r >= 0 && n > 0) {
-                sd_json_variant *v;
-
-                r = sd_json_variant_new_array(&v, histograms, n);
-                if (r >= 0)
-                        r = object_add(&o, "histograms", strlen("histograms"), v);
-        }
+        if (r >= 0 && n > 0)
+                r = sd_json_variant_new_array(&array, histograms, n);
         json_unref_all(histograms, n);
         if (r < 0)
                 return r;
 
-        return sd_json_variant_new_object(ret, o.pairs, o.n);
-}
-
-static int probes_to_json(ProbeMask probes, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
-        const char *name;
-        int r;
-
-        r = sd_json_variant_new_array(&array, NULL, 0);
-        if (r < 0)
-                return r;
-
-        for (unsigned i = 0; (name = probe_mask_name(i)); i++) {
-                if (!(probes & 1U << i))
-                        continue;
-
-                r = sd_json_variant_append_arrayb(&array, SD_JSON_BUILD_STRING(name));
-                if (r < 0)
-                        return r;
-        }
-
-        *ret = TAKE_PTR(array);
-        return 0;
+        json_writer_begin(&w, /* text= */ false);
+        json_writer_add_unsigned(&w, "timestamp", s->timestamp);
+        json_writer_add_unsigned(&w, "covered", s->covered);
+        add_metrics(&w, metrics, NULL, 0, &index);
+        if (array)
+                json_writer_add_variant(&w, "histograms", array);
+        return json_writer_finish_variant(&w, ret);
 }
 
 int excludes_to_json(const ExcludeList *l, sd_json_variant **ret) {
@@ -666,36 +464,30 @@ int alarm_event_to_json(const AlarmEvent *e, bool peers, sd_json_variant **ret) 
         return r;
 }
 
-int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
-        int r;
-
-        r = sd_json_variant_new_array(&array, NULL, 0);
-        if (r < 0)
-                return r;
-
+void holds_write(const Unit *u, uint64_t now, JsonWriter *w) {
+        json_writer_open_array(w, "holds");
         for (const Hold *h = u->holds; h; h = h->next) {
-                _cleanup_(sd_json_variant_unrefp) sd_json_variant *probes = NULL, *excludes = NULL;
+                const char *name;
 
-                r = probes_to_json(h->probes, &probes);
-                if (r >= 0)
-                        r = excludes_to_json(&h->excludes, &excludes);
-                if (r < 0)
-                        return r;
-
-                r = sd_json_variant_append_arraybo(
-                                &array,
-                                SD_JSON_BUILD_PAIR_STRING("type", hold_type_to_string(h->type)),
-                                SD_JSON_BUILD_PAIR_VARIANT("probes", probes),
-                                SD_JSON_BUILD_PAIR_CONDITION(h->excludes.n > 0, "exclude", SD_JSON_BUILD_VARIANT(excludes)),
-                                SD_JSON_BUILD_PAIR_UNSIGNED("uid", h->uid),
-                                SD_JSON_BUILD_PAIR_CONDITION(!!h->owner, "owner", SD_JSON_BUILD_STRING(h->owner)),
-                                SD_JSON_BUILD_PAIR_CONDITION(h->expires != USEC_INFINITY, "remaining",
-                                                             SD_JSON_BUILD_UNSIGNED((h->expires - MIN(h->expires, now)) * NSEC_PER_USEC)));
-                if (r < 0)
-                        return r;
+                json_writer_open_object(w, NULL, 0);
+                json_writer_add_string(w, "type", hold_type_to_string(h->type));
+                json_writer_open_array(w, "probes");
+                for (unsigned i = 0; (name = probe_mask_name(i)); i++)
+                        if (h->probes & 1U << i)
+                                json_writer_add_string(w, NULL, name);
+                json_writer_close(w);
+                if (h->excludes.n > 0) {
+                        json_writer_open_array(w, "exclude");
+                        for (size_t i = 0; i < h->excludes.n; i++)
+                                json_writer_add_string(w, NULL, h->excludes.list[i].text);
+                        json_writer_close(w);
+                }
+                json_writer_add_unsigned(w, "uid", h->uid);
+                if (h->owner)
+                        json_writer_add_string(w, "owner", h->owner);
+                if (h->expires != USEC_INFINITY)
+                        json_writer_add_unsigned(w, "remaining", (h->expires - MIN(h->expires, now)) * NSEC_PER_USEC);
+                json_writer_close(w);
         }
-
-        *ret = TAKE_PTR(array);
-        return 0;
+        json_writer_close(w);
 }

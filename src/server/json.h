@@ -7,12 +7,15 @@
 #include <systemd/sd-json.h>
 
 #include "history.h"
+#include "json-writer.h"
 #include "metric.h"
 #include "threshold-monitor.h"
 #include "unit.h"
 
 /* peers: who asks may know with whom the unit talks. */
+void snapshot_write(const Unit *u, const Snapshot *s, bool peers, JsonWriter *w);
 int snapshot_to_json(const Unit *u, const Snapshot *s, bool peers, sd_json_variant **ret);
+int snapshot_to_text(const Unit *u, const Snapshot *s, bool peers, char **ret);
 
 /* Leaves *ret alone and returns 0 if the value is absent. */
 int metric_to_json(const Metric *metric, const Metrics *values, sd_json_variant **ret);
@@ -32,8 +35,8 @@ int alarm_event_to_json(const AlarmEvent *e, bool peers, sd_json_variant **ret);
 /* Of that metric: an integer where the metric is one. */
 int threshold_value_to_json(const Metric *metric, double value, sd_json_variant **ret);
 
-/* now: CLOCK_BOOTTIME, in usec */
-int holds_to_json(const Unit *u, uint64_t now, sd_json_variant **ret);
+/* As "holds". now: CLOCK_BOOTTIME, in usec */
+void holds_write(const Unit *u, uint64_t now, JsonWriter *w);
 
 /* sd_json_variant_unref_many() also frees the array, which here lies on the stack or has another owner. */
 static inline void json_unref_all(sd_json_variant **array, size_t n) {

@@ -69,7 +69,7 @@ typedef struct Frame {
 typedef struct Listing {
         uint64_t window;
         unsigned next;                  /* slot of the unit to be looked at */
-        sd_json_variant *last;          /* what is sent when it is known whether something follows */
+        char *last;                     /* what is sent when it is known whether something follows */
 } Listing;
 
 /* Who wants to know when thresholds are crossed. */
@@ -181,7 +181,7 @@ static Listing* listing_free(Listing *l) {
         if (!l)
                 return NULL;
 
-        sd_json_variant_unref(l->last);
+        free(l->last);
         free(l);
         return NULL;
 }
@@ -523,13 +523,6 @@ static bool connection_may_see_peers_of(const Connection *c, const char *unit) {
 
 static bool connection_may_see_peers(const Connection *c, const Unit *u) {
         return connection_may_see_peers_of(c, u->name);
-}
-
-static int unit_to_snapshot(Unit *u, const Connection *c, uint64_t window, sd_json_variant **ret) {
-        Snapshot s;
-
-        unit_get_snapshot(u, window, &s);
-        return snapshot_to_json(u, &s, connection_may_see_peers(c, u), ret);
 }
 
 /* What cannot be shown of one unit is no reason to show nothing of the others. */
@@ -928,42 +921,102 @@ static int thresholds_to_json(const Connection *c, char **units, bool accounts, 
         return 0;
 }
 
-static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *snapshot = NULL, *holds = NULL, *contains = NULL, *thresholds = NULL;
+/* What the list shows of one unit. */
+static int unit_write_list_entry(Unit *u, const Connection *c, uint64_t window, JsonWriter *w) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *thresholds = NULL;
         const char *degraded = unit_degraded_reason(u);
         const Unit *outer = unit_find_outer(u);
+        Snapshot s;
         int r;
 
-        r = unit_to_snapshot(u, c, window, &snapshot);
-        if (r < 0)
-                return r;
+        unit_get_snapshot(u, window, &s);
         if (alarm_next(u, NULL)) {
                 r = thresholds_to_json(c, (char*[]) { u->name, NULL }, false, &thresholds);
                 if (r < 0)
                         return r;
         }
-        r = holds_to_json(u, now_usec(CLOCK_BOOTTIME), &holds);
-        if (r < 0)
-                return r;
+
+        json_writer_add_boolean(w, "attached", true);
+        holds_write(u, now_usec(CLOCK_BOOTTIME), w);
+        if (degraded)
+                json_writer_add_string(w, "degraded", degraded);
+        if (outer)
+                json_writer_add_string(w, "partOf", outer->name);
+        json_writer_open_array(w, "contains");
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 const Unit *inner = u->manager->units[i];
 
-                if (!inner || !unit_contains(u, inner))
-                        continue;
-                r = sd_json_variant_append_arrayb(&contains, SD_JSON_BUILD_STRING(inner->name));
+                if (inner && unit_contains_slot(u, i))
+                        json_writer_add_string(w, NULL, inner->name);
+        }
+        json_writer_close_some(w);
+        if (thresholds)
+                json_writer_add_variant(w, "thresholds", thresholds);
+        json_writer_open_object(w, "snapshot", strlen("snapshot"));
+        snapshot_write(u, &s, connection_may_see_peers(c, u), w);
+        json_writer_close(w);
+        json_writer_add_string(w, "unit", u->name);
+        return 0;
+}
+
+static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_json_variant **ret) {
+        _cleanup_json_writer_ JsonWriter w;
+        int r;
+
+        json_writer_begin(&w, /* text= */ false);
+        r = unit_write_list_entry(u, c, window, &w);
+        return r < 0 ? r : json_writer_finish_variant(&w, ret);
+}
+
+static int unit_to_list_text(Unit *u, const Connection *c, uint64_t window, char **ret) {
+        _cleanup_json_writer_ JsonWriter w;
+        int r;
+
+        json_writer_begin(&w, /* text= */ true);
+        r = unit_write_list_entry(u, c, window, &w);
+        return r < 0 ? r : json_writer_finish_text(&w, ret);
+}
+
+/* Sends a reply that is followed by more. */
+static int connection_send_text(Connection *c, const char *parameters) {
+        _cleanup_free_ char *message = NULL;
+        VarlinkText *text;
+        int r;
+
+        if (asprintf(&message, "{\"parameters\":%s", parameters) < 0) {
+                message = NULL;
+                return -ENOMEM;
+        }
+        text = varlink_text_new(message);
+        if (!text)
+                return -ENOMEM;
+        r = varlink_pump_send(c->pump, text, ",\"continues\":true}");
+        varlink_text_unref(text);
+        return r;
+}
+
+/* The last reply is the library's, to which it is the end of the call. */
+static int connection_end_listing(Connection *c) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        Listing *l = c->listing;
+        int r;
+
+        if (l->last) {
+                /* There seemed to be more, which is gone meanwhile, or cannot be shown */
+                r = sd_json_parse(l->last, 0, &v, NULL, NULL);
                 if (r < 0)
                         return r;
         }
+        r = v ? sd_varlink_reply(c->link, v) : sd_varlink_error(c->link, INTERFACE ".NothingToList", NULL);
+        c->listing = listing_free(l);
+        return r;
+}
 
-        return sd_json_buildo(ret,
-                              SD_JSON_BUILD_PAIR_BOOLEAN("attached", true),
-                              SD_JSON_BUILD_PAIR_VARIANT("holds", holds),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!degraded, "degraded", SD_JSON_BUILD_STRING(degraded)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!outer, "partOf", SD_JSON_BUILD_STRING(outer ? outer->name : NULL)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!contains, "contains", SD_JSON_BUILD_VARIANT(contains)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
-                              SD_JSON_BUILD_PAIR_VARIANT("snapshot", snapshot),
-                              SD_JSON_BUILD_PAIR_STRING("unit", u->name));
+static bool manager_has_units_from(const Manager *m, unsigned slot) {
+        for (unsigned i = slot; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i])
+                        return true;
+        return false;
 }
 
 /* Lists units until the time is over, and the rest at the next turns, when the client has taken these. */
@@ -974,32 +1027,37 @@ static int connection_go_on_listing(Connection *c) {
         int r;
 
         while (l->next < UNITS_MAX_LIMIT) {
-                _cleanup_(sd_json_variant_unrefp) sd_json_variant *before = NULL;
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *end = NULL;
+                _cleanup_free_ char *text = NULL;
                 Unit *u = m->units[l->next++];
+                bool more;
 
                 if (!u)
                         continue;
-                before = TAKE_PTR(l->last);
-                r = unit_to_list_entry(u, c, l->window, &l->last);
+                more = manager_has_units_from(m, l->next);
+                r = more ? unit_to_list_text(u, c, l->window, &text) : unit_to_list_entry(u, c, l->window, &end);
                 if (r < 0) {
                         unit_leave_out(u, r);
-                        l->last = TAKE_PTR(before);
                         continue;
                 }
-                if (before) {
-                        r = sd_varlink_notify(c->link, before);
+                if (l->last) {
+                        r = connection_send_text(c, l->last);
                         if (r < 0)
                                 return r;
+                        free(l->last);
+                }
+                l->last = TAKE_PTR(text);
+                if (end) {
+                        r = sd_varlink_reply(c->link, end);
+                        c->listing = listing_free(l);
+                        return r;
                 }
                 if (now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
                         (void) varlink_pump_want_turn(c->pump, /* when_written= */ true);
                         return 0;
                 }
         }
-
-        r = l->last ? sd_varlink_reply(c->link, l->last) : sd_varlink_error(c->link, INTERFACE ".NothingToList", NULL);
-        c->listing = listing_free(l);
-        return r;
+        return connection_end_listing(c);
 }
 
 static int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
@@ -1535,7 +1593,6 @@ static void frames_forget(Frame **frames) {
 
 /* Reads and formats once for all streams that show the unit at this tick with the same window and permission. */
 static int connection_get_frame(Connection *c, Unit *u, uint64_t tick, VarlinkText **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         Frame **frames = &c->server->frames[u->index], *f;
         _cleanup_free_ char *json = NULL, *text = NULL;
         bool peers = connection_may_see_peers(c, u);
@@ -1552,9 +1609,7 @@ static int connection_get_frame(Connection *c, Unit *u, uint64_t tick, VarlinkTe
                 }
 
         unit_get_snapshot(u, window, &s);
-        r = snapshot_to_json(u, &s, peers, &v);
-        if (r >= 0)
-                r = sd_json_variant_format(v, 0, &json);
+        r = snapshot_to_text(u, &s, peers, &json);
         if (r < 0)
                 return r;
         if (asprintf(&text, "{\"parameters\":{\"snapshot\":%s", json) < 0)

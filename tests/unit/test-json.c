@@ -74,9 +74,25 @@ static Snapshot make_snapshot(void) {
         return s;
 }
 
+/* The text is the very text that the library makes of the variant. */
+static void check_same(const Snapshot *s, bool peers) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        _cleanup_free_ char *text = NULL, *expected = NULL;
+
+        check(snapshot_to_text(&unit, s, peers, &text) >= 0);
+        check(snapshot_to_json(&unit, s, peers, &v) >= 0);
+        check(sd_json_variant_format(v, 0, &expected) >= 0);
+        if (!streq(text, expected)) {
+                fprintf(stderr, "Is:       %s\nShall be: %s\n", text, expected);
+                exit(EXIT_FAILURE);
+        }
+}
+
 static sd_json_variant* to_json(const Snapshot *s) {
         sd_json_variant *v;
 
+        check_same(s, true);
+        check_same(s, false);
         check(snapshot_to_json(&unit, s, true, &v) >= 0);
         check(idl_matches(idl_find(SD_VARLINK_STRUCT_TYPE, "Snapshot"), SD_VARLINK_REGULAR, v));
         check(idl_matches(idl_find(SD_VARLINK_METHOD, "Get"), SD_VARLINK_OUTPUT, v));
@@ -194,6 +210,36 @@ static void test_large(void) {
         check(sd_json_variant_unsigned(by_path(v, "requests.server.bytesOut")) == UINT64_MAX - 1);
 }
 
+/* All figures at once, of all magnitudes. */
+static void test_text(void) {
+        static const double reals[] = { 0, -0.0, 0.1, 1, 100, 1.0 / 3, 64.7e3, 1e-300, 1.7976931348623157e308, INFINITY };
+        static const char *const states[] = { "", "plain", "\"quoted\" \\ back", "tab\tnew\nline\r\b\f", "\x01\x1f", "\x7f", "\u00e9\u20ac" };
+        char *before = unit.active_state;
+        _cleanup_free_ char *text = NULL;
+        Snapshot s = make_snapshot();
+
+        for (size_t k = 0; k < ELEMENTSOF(reals); k++) {
+                for (size_t i = 0; i < metric_table_size; i++) {
+                        Metrics *both[] = { &s.metrics, &s.totals };
+
+                        for (size_t m = 0; m < ELEMENTSOF(both); m++)
+                                if (metric_table[i].type == METRIC_REAL)
+                                        *(double*) ((char*) both[m] + metric_table[i].offset) = reals[k];
+                                else
+                                        set_metric(both[m], metric_table + i, metric_table[i].type == METRIC_INTEGER ? i * 7919 : 0);
+                }
+                check_same(&s, true);
+        }
+
+        for (size_t i = 0; i < ELEMENTSOF(states); i++) {
+                unit.active_state = (char*) states[i];
+                check_same(&s, true);
+        }
+        unit.active_state = (char*) "\xff";
+        check(snapshot_to_text(&unit, &s, true, &text) < 0);
+        unit.active_state = before;
+}
+
 /* The description lists the metrics, all of them and no other. */
 static void count_leaves(const sd_varlink_symbol *symbol, const char *prefix, size_t *n) {
         for (const sd_varlink_field *f = symbol->fields; f->name; f++) {
@@ -258,6 +304,26 @@ static void test_histogram(void) {
         check(sd_json_variant_elements(by_path(empty, "buckets")) == 0);
 }
 
+/* In both forms. */
+static sd_json_variant* check_holds(const char *expected) {
+        _cleanup_free_ char *text = NULL, *whole = NULL;
+        sd_json_variant *v, *holds;
+
+        check(asprintf(&whole, "{\"holds\":%s}", expected) > 0);
+        for (unsigned i = 0; i < 2; i++) {
+                _cleanup_json_writer_ JsonWriter w;
+
+                json_writer_begin(&w, i > 0);
+                holds_write(&unit, 1000, &w);
+                check((i > 0 ? json_writer_finish_text(&w, &text) : json_writer_finish_variant(&w, &v)) >= 0);
+        }
+        check(streq(text, whole));
+        check_text(v, whole);
+        holds = sd_json_variant_ref(sd_json_variant_by_key(v, "holds"));
+        sd_json_variant_unref(v);
+        return holds;
+}
+
 static void test_holds(void) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *none = NULL;
         char owner[] = "varlink, process 17";
@@ -266,17 +332,13 @@ static void test_holds(void) {
         Hold timed = { .type = HOLD_ADMINISTRATOR, .probes = 0, .uid = 0, .expires = 1500, .next = &lease };
         const sd_varlink_symbol *symbol = idl_find(SD_VARLINK_STRUCT_TYPE, "Hold");
 
-        check(holds_to_json(&unit, 1000, &none) >= 0);
-        check_text(none, "[]");
+        none = check_holds("[]");
 
         unit.holds = &timed;
-        check(holds_to_json(&unit, 1000, &v) >= 0);
+        v = check_holds("[{\"type\":\"administrator\",\"probes\":[],\"uid\":0,\"remaining\":500000},"
+                        "{\"type\":\"lease\",\"probes\":[\"requests\"],\"exclude\":[\"http:/healthz\",\"port:9100\"],\"uid\":1000,\"owner\":\"varlink, process 17\"},"
+                        "{\"type\":\"administrator\",\"probes\":[\"requests\"],\"uid\":0,\"remaining\":0}]");
         unit.holds = NULL;
-
-        check_text(v,
-                   "[{\"type\":\"administrator\",\"probes\":[],\"uid\":0,\"remaining\":500000},"
-                   "{\"type\":\"lease\",\"probes\":[\"requests\"],\"exclude\":[\"http:/healthz\",\"port:9100\"],\"uid\":1000,\"owner\":\"varlink, process 17\"},"
-                   "{\"type\":\"administrator\",\"probes\":[\"requests\"],\"uid\":0,\"remaining\":0}]");
         for (size_t i = 0; i < sd_json_variant_elements(v); i++)
                 check(idl_matches(symbol, SD_VARLINK_REGULAR, sd_json_variant_by_index(v, i)));
 }
@@ -412,6 +474,7 @@ int main(void) {
         test_each_metric();
         test_all_metrics();
         test_large();
+        test_text();
         test_description();
         test_histogram();
         test_history();
