@@ -29,7 +29,7 @@ bool unit_get_contention_books(const Unit *u, ContentionBook *buffer, Contention
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 const Unit *other = m->units[i] ?: m->closed[i];
 
-                if (other && other->view && other->contention && unit_contains(u, other))
+                if (other && other->view && other->contention && unit_contains_slot(u, i))
                         buffer[n++] = unit_get_contention_book(other);
         }
 

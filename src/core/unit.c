@@ -624,7 +624,7 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
         }
 
         if (!u->view ||
-            window_read(&books, now, window, &reading) < 0 ||
+            window_read_some(&books, now, window, WINDOW_ALL_DISTRIBUTIONS, &reading) < 0 ||
             window_read(&books, now, WINDOW_TOTAL, &total) < 0) {
                 metrics_set_absent(&s.metrics);
                 metrics_set_absent(&s.totals);
