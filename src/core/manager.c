@@ -1943,9 +1943,8 @@ static void manager_take_fds(Manager *m) {
                         m->listen_fd = fd;
                 else if (!probe_take_fd(m->probe, names[i], fd)) {
                         log_warning("The service manager has passed '%s', which is not known, ignoring.", names[i]);
-                        /* Links of another version's libraries, which would run for as long as they are stored */
-                        if (strncmp(names[i], "library-", 8) == 0)
-                                (void) sd_notifyf(/* unset_environment= */ false, "FDSTOREREMOVE=1\nFDNAME=%s", names[i]);
+                        /* A link of another version, whose program would run for as long as it is stored */
+                        (void) sd_notifyf(/* unset_environment= */ false, "FDSTOREREMOVE=1\nFDNAME=%s", names[i]);
                         close_fd(fd);
                 }
                 free(names[i]);
