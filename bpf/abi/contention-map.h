@@ -20,32 +20,32 @@
 #include "unit-map.h"
 
 /* Events that are counted where they happen, in the shard of a CPU. */
-enum qos_shard_counter {
-        QOS_SHARD_WAITS,        /* how often a thread began to wait, by state: from this plus the state on */
-        QOS_SHARD_INVOLUNTARY = QOS_SHARD_WAITS + QOS_STATES, /* it had to leave the CPU and was ready to go on */
-        QOS_SHARD_MIGRATIONS,   /* it came to run on another CPU than the time before */
-        QOS_SHARD_WAKE_UPS,     /* it was woken */
-        QOS_SHARD_FUTEX_WAKES,  /* a thread was woken by one of the unit that is in futex(2) */
+enum qos_contention_cpu_counter {
+        QOS_CONTENTION_CPU_WAITS,        /* how often a thread began to wait, by state: from this plus the state on */
+        QOS_CONTENTION_CPU_INVOLUNTARY = QOS_CONTENTION_CPU_WAITS + QOS_STATES, /* it had to leave the CPU and was ready to go on */
+        QOS_CONTENTION_CPU_MIGRATIONS,   /* it came to run on another CPU than the time before */
+        QOS_CONTENTION_CPU_WAKE_UPS,     /* it was woken */
+        QOS_CONTENTION_CPU_FUTEX_WAKES,  /* a thread was woken by one of the unit that is in futex(2) */
         QOS_THREAD_COUNTERS,    /* those that each thread has for itself, too */
-        QOS_SHARD_COST = QOS_THREAD_COUNTERS, /* nanoseconds of programs, by those that were measured (overhead.h) */
-        QOS_SHARD_COUNTERS,
+        QOS_CONTENTION_CPU_COST = QOS_THREAD_COUNTERS, /* nanoseconds of programs, by those that were measured (overhead.h) */
+        QOS_CONTENTION_CPU_COUNTERS,
 };
 
 /* What happened on one CPU (an element of the unit's second map, by the CPU's number). Only programs that run there with
  * interrupts off write it, so that no word needs an atomic operation; a thread that falls asleep on one CPU and is woken
- * by another has a part of its account in either. One more is for those that run with interrupts on: see QOS_SHARDS_MORE. */
-struct qos_shard {
-        __u32 generation;       /* of the book, see struct qos_contention */
+ * by another has a part of its account in either. One more is for those that run with interrupts on: see QOS_CONTENTION_CPUS_MORE. */
+struct qos_contention_cpu {
+        __u32 generation;       /* of the book, see struct qos_contention_map */
         __u32 writes;           /* odd while it is written */
         __u64 epoch_end;        /* CLOCK_MONOTONIC ns: from then on checkpoints are due, as far as is known here */
         __s64 threads[QOS_STATES];
         __u64 times[QOS_STATES];
         __u64 serving[QOS_STATES]; /* as times, by the serving clock */
-        __u64 counters[QOS_SHARD_COUNTERS];
+        __u64 counters[QOS_CONTENTION_CPU_COUNTERS];
 } __attribute__((aligned(64)));
 
 /* Behind those of the CPUs: that of the iterator that looks for threads. */
-#define QOS_SHARDS_MORE 1U
+#define QOS_CONTENTION_CPUS_MORE 1U
 
 /* Distributions, in nanoseconds, on the coarse grid. */
 enum qos_contention_distribution {
@@ -62,17 +62,17 @@ enum qos_contention_distribution {
 #define QOS_BLOCK_DEVICES 16U
 #define QOS_BLOCK_ROWS (1U + QOS_BLOCK_DEVICES)
 
-enum qos_block_cell {
+enum qos_block_counter {
         QOS_BLOCK_READS,
         QOS_BLOCK_WRITES,
         QOS_BLOCK_FLUSHES,      /* those that carry no data */
         QOS_BLOCK_DISCARDS,
-        QOS_BLOCK_CELLS,
+        QOS_BLOCK_COUNTERS,
 };
 
 enum qos_block_sum {
         QOS_BLOCK_BYTES,        /* of reads, writes and discards: from this plus the cell on; those of flushes are not used */
-        QOS_BLOCK_QUEUE_NSEC = QOS_BLOCK_BYTES + QOS_BLOCK_CELLS,
+        QOS_BLOCK_QUEUE_NSEC = QOS_BLOCK_BYTES + QOS_BLOCK_COUNTERS,
         QOS_BLOCK_DEVICE_NSEC,
         QOS_BLOCK_SUMS,
 };
@@ -105,14 +105,14 @@ struct qos_block_use {
 #define QOS_SLOT_MACHINE 256U
 
 /* 64 bit words that any program adds to: the bins of the distributions, then plain counters. */
-enum qos_contention_cell {
+enum qos_contention_counter {
         QOS_MEMORY_MINOR_FAULTS = QOS_CONTENTION_DISTRIBUTIONS * GRID_COARSE_BINS,
         QOS_MEMORY_MAJOR_FAULTS,
         QOS_MEMORY_RECLAIMS,    /* how often a thread had to look for memory to free, for itself or within the unit's limit */
         QOS_MEMORY_THROTTLES,   /* how often a thread had to wait as too much was dirty */
         QOS_MEMORY_OOM_KILLS,
-        QOS_BLOCK_FIRST_CELL,   /* by row, then by enum qos_block_cell */
-        QOS_CONTENTION_CELLS = QOS_BLOCK_FIRST_CELL + QOS_BLOCK_ROWS * QOS_BLOCK_CELLS,
+        QOS_BLOCK_FIRST_COUNTER,   /* by row, then by enum qos_block_counter */
+        QOS_CONTENTION_COUNTERS = QOS_BLOCK_FIRST_COUNTER + QOS_BLOCK_ROWS * QOS_BLOCK_COUNTERS,
 };
 
 /* The sums of the distributions, in nanoseconds, then plain ones. */
@@ -135,13 +135,13 @@ struct qos_contention_checkpoint {
         __s64 threads[QOS_STATES];
         __u64 times[QOS_STATES];
         __u64 serving[QOS_STATES];
-        __u64 counters[QOS_SHARD_COUNTERS];
+        __u64 counters[QOS_CONTENTION_CPU_COUNTERS];
         __u64 sums[QOS_CONTENTION_SUMS];
-        __u32 cells[QOS_CONTENTION_CELLS]; /* modulo 2^32 */
+        __u32 cells[QOS_CONTENTION_COUNTERS]; /* modulo 2^32 */
 };
 
-/* The largest samples, as in struct qos_unit. */
-struct qos_peaks {
+/* The largest samples, as in struct qos_unit_map. */
+struct qos_max_ring {
         __u64 total;
         __u64 ring[QOS_MAXIMA];
 };
@@ -203,7 +203,7 @@ struct qos_waker {
 /* The whole name of a Unix socket, and its length. */
 #define QOS_RESOURCE_NAME_SIZE 112U
 
-struct qos_resource_row {
+struct qos_wait_target {
         struct qos_resource resource;
         __u32 generation;       /* odd while it becomes another one's; 0: it never was one's */
         __u32 credit;           /* as of wakers: grows with waits that end there, falls with those that find no place */
@@ -221,30 +221,30 @@ struct qos_resource_row {
  * more than people read, and 88 KiB. */
 #define QOS_RESOURCE_SET 4U
 #define QOS_RESOURCE_SETS 64U
-#define QOS_RESOURCE_ROWS (QOS_RESOURCE_SET * QOS_RESOURCE_SETS)
+#define QOS_WAIT_TARGETS (QOS_RESOURCE_SET * QOS_RESOURCE_SETS)
 
-struct qos_resource_rest {
+struct qos_resource_others {
         __u64 waits;
         __u64 nsec;
 };
 
 /* A unit's book of contention: the only element of an mmapped, frozen array. It is made when the unit is first watched with one
  * of these probes, and gone with the last. */
-struct qos_contention {
+struct qos_contention_map {
         __u32 generation;       /* set once, before the map is frozen; another one each time that a book is made */
         __u32 unit;             /* the generation of the unit, as in struct qos_owner */
         __u32 rolling;          /* the CPU, from 1, whose program writes checkpoints; 0: none */
         __u32 shards;           /* how many there are */
         __u64 epoch;            /* of the newest event */
         __u64 served;           /* the serving clock when the book was made; set once, as generation */
-        __u64 cells[QOS_CONTENTION_CELLS];
+        __u64 cells[QOS_CONTENTION_COUNTERS];
         __u64 sums[QOS_CONTENTION_SUMS];
-        struct qos_peaks peaks[QOS_CONTENTION_DISTRIBUTIONS];
+        struct qos_max_ring peaks[QOS_CONTENTION_DISTRIBUTIONS];
         __u32 written[QOS_LEVELS];
         struct qos_contention_checkpoint checkpoints[QOS_CHECKPOINTS];
-        struct qos_shard scratch; /* of whoever rolls */
-        struct qos_resource_rest rests[QOS_STATES];
-        struct qos_resource_row rows[QOS_RESOURCE_ROWS];
+        struct qos_contention_cpu scratch; /* of whoever rolls */
+        struct qos_resource_others rests[QOS_STATES];
+        struct qos_wait_target rows[QOS_WAIT_TARGETS];
 };
 
 /* ---- a thread ------------------------------------------------------------------------------------------------- */
@@ -265,7 +265,7 @@ static inline __attribute__((always_inline)) __u64 thread_book(__u32 slot, __u32
 
 /* Whom the iterator over threads is asked for (array, the only element). */
 #define QOS_SLOTS 256U
-struct qos_inquiry {
+struct qos_inspect_request {
         __u64 slots[QOS_SLOTS / 64]; /* a bit for each unit's */
         __u64 address;          /* what is looked for in the memory of a process */
         __u64 numbers;          /* qosd's PID namespace; the iterator that finds threads writes it … */

@@ -63,42 +63,42 @@ enum qos_distribution {
 
 #define QOS_DISTRIBUTION_IS_FINE(d) ((d) <= QOS_FIRST_BYTE)
 #define QOS_DISTRIBUTION_BINS(d) (QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_BINS : GRID_COARSE_BINS)
-#define QOS_DISTRIBUTION_FIRST_CELL(d)                                                                  \
+#define QOS_DISTRIBUTION_FIRST_COUNTER(d)                                                                  \
         ((d) <= QOS_FIRST_BYTE ? (d) * GRID_FINE_BINS : 2 * GRID_FINE_BINS + ((d) - 2) * GRID_COARSE_BINS)
 
 /* 32 bit cells: the bins of all distributions, then plain counters of events. */
-enum qos_cell {
-        QOS_CELL_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
-        QOS_CELL_HTTP1,                 /* of these, those of each protocol that is parsed, as in enum protocol (parser.h) … */
-        QOS_CELL_REDIS,
-        QOS_CELL_MEMCACHED,
-        QOS_CELL_HTTP2,
-        QOS_CELL_GRPC,
-        QOS_CELL_TLS,                   /* … exchanges sealed by TLS … */
-        QOS_CELL_UNIX,                  /* … plain exchanges on Unix sockets … */
-        QOS_CELL_UDP,                   /* … on UDP */
-        QOS_CELL_WAITS,                 /* of these, those that asked the unit to wait: in no distribution */
-        QOS_CELL_STREAMS,               /* … whose answers are streams */
-        QOS_CELL_EXCLUDED,              /* questions that are left out of all of this, and were answered */
-        QOS_CELL_STATUS_4XX,            /* … with an answer that says the client is wrong … */
-        QOS_CELL_STATUS_5XX,            /* … that the unit failed */
-        QOS_CELL_STATUS_UNKNOWN,        /* … of HTTP/2 of which that is not known (hpack.h) */
-        QOS_CELL_ERRORS_GRPC,           /* … of gRPC that say the unit failed */
-        QOS_CELL_ERRORS_RESET,          /* connections that the unit ended with a question unanswered */
-        QOS_CELL_ERRORS_TIMEOUT,        /* … that timed out with a question unanswered */
-        QOS_CELL_CLIENT_ABORTS,         /* … that the client ended with its question unanswered */
-        QOS_CELL_OVERLAPS,              /* questions that came while one was open */
-        QOS_CELL_ACCEPTED,              /* handshakes completed (inet_sock_set_state) */
-        QOS_CELL_LISTEN_DROPS,          /* connection attempts that came while the queue of their listener was full */
-        QOS_CELL_RETRANSMITS,           /* segments (tcp_retransmit_skb) */
-        QOS_CELL_DROPS,                 /* events of this unit that could not be booked */
-        QOS_CELL_MISSED,                /* runs of programs that the kernel has skipped since the unit was attached, of the whole machine */
-        QOS_CELLS,
+enum qos_counter {
+        QOS_COUNTER_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
+        QOS_COUNTER_HTTP1,                 /* of these, those of each protocol that is parsed, as in enum protocol (parser.h) … */
+        QOS_COUNTER_REDIS,
+        QOS_COUNTER_MEMCACHED,
+        QOS_COUNTER_HTTP2,
+        QOS_COUNTER_GRPC,
+        QOS_COUNTER_TLS,                   /* … exchanges sealed by TLS … */
+        QOS_COUNTER_UNIX,                  /* … plain exchanges on Unix sockets … */
+        QOS_COUNTER_UDP,                   /* … on UDP */
+        QOS_COUNTER_WAITS,                 /* of these, those that asked the unit to wait: in no distribution */
+        QOS_COUNTER_STREAMS,               /* … whose answers are streams */
+        QOS_COUNTER_EXCLUDED,              /* questions that are left out of all of this, and were answered */
+        QOS_COUNTER_STATUS_4XX,            /* … with an answer that says the client is wrong … */
+        QOS_COUNTER_STATUS_5XX,            /* … that the unit failed */
+        QOS_COUNTER_STATUS_UNKNOWN,        /* … of HTTP/2 of which that is not known (hpack.h) */
+        QOS_COUNTER_ERRORS_GRPC,           /* … of gRPC that say the unit failed */
+        QOS_COUNTER_ERRORS_RESET,          /* connections that the unit ended with a question unanswered */
+        QOS_COUNTER_ERRORS_TIMEOUT,        /* … that timed out with a question unanswered */
+        QOS_COUNTER_CLIENT_ABORTS,         /* … that the client ended with its question unanswered */
+        QOS_COUNTER_OVERLAPS,              /* questions that came while one was open */
+        QOS_COUNTER_ACCEPTED,              /* handshakes completed (inet_sock_set_state) */
+        QOS_COUNTER_LISTEN_DROPS,          /* connection attempts that came while the queue of their listener was full */
+        QOS_COUNTER_RETRANSMITS,           /* segments (tcp_retransmit_skb) */
+        QOS_COUNTER_DROPS,                 /* events of this unit that could not be booked */
+        QOS_COUNTER_MISSED,                /* runs of programs that the kernel has skipped since the unit was attached, of the whole machine */
+        QOS_COUNTERS,
 };
 
 /* Room for them: fixed, so that a counter more does not move what lies behind. A multiple of 8, which copies are fastest in */
-#define QOS_CELLS_SIZE 2752
-_Static_assert(QOS_CELLS <= QOS_CELLS_SIZE, "no room for so many counters");
+#define QOS_COUNTERS_SIZE 2752
+_Static_assert(QOS_COUNTERS <= QOS_COUNTERS_SIZE, "no room for so many counters");
 
 /* What a thread does, or waits for: each is in one of them at any time, see contention-map.h. */
 enum qos_state {
@@ -156,7 +156,7 @@ struct qos_checkpoint {
         __s64 open;
         __u64 serving;          /* … and the clock */
         __u64 sums[QOS_SUMS];
-        __u32 cells[QOS_CELLS_SIZE];
+        __u32 cells[QOS_COUNTERS_SIZE];
 };
 
 /* ---- rows: what a unit does, by address ----------------------------------------------------------------------- */
@@ -167,19 +167,19 @@ struct qos_checkpoint {
  * some, and the second row for the rest.
  *
  * The number of rows is what the budget of a unit's map (640 KiB) leaves. */
-#define QOS_ROWS 12
-#define QOS_ENDPOINT_ROWS_MAX 7 /* so that some are left for peers */
+#define QOS_ENTRIES 12
+#define QOS_ENDPOINT_ENTRIES_MAX 7 /* so that some are left for peers */
 
 /* Numbers of rows are counted from one: 0 is "none". */
-#define QOS_ROW_ENDPOINTS_REST 1
-#define QOS_ROW_PEERS_REST 2
-#define QOS_ROW_FIRST 3
+#define QOS_ENTRY_ENDPOINTS_OTHERS 1
+#define QOS_ENTRY_PEERS_OTHERS 2
+#define QOS_ENTRY_FIRST 3
 
-enum qos_row_kind {
-        QOS_ROW_FREE,
-        QOS_ROW_ENDPOINT,
-        QOS_ROW_EXCLUDED,       /* an endpoint that is not in the unit's figures */
-        QOS_ROW_PEER,
+enum qos_entry_kind {
+        QOS_ENTRY_FREE,
+        QOS_ENTRY_ENDPOINT,
+        QOS_ENTRY_EXCLUDED,       /* an endpoint that is not in the unit's figures */
+        QOS_ENTRY_PEER,
 };
 
 struct qos_address {
@@ -191,54 +191,54 @@ struct qos_address {
 /* sun_path, without a zero at the end if it is as long as can be. */
 #define QOS_SOCKET_PATH_SIZE 108
 
-struct qos_row_name {
+struct qos_peer_key {
         struct qos_address address;     /* of a Unix socket: a hash of its path */
         __u32 taken;            /* 1: it has an owner, whose name may not be there yet */
-        __u32 kind;             /* enum qos_row_kind; written last, when the address is there */
+        __u32 kind;             /* enum qos_entry_kind; written last, when the address is there */
         __u32 generation;       /* goes up when the row becomes another one's */
         char path[QOS_SOCKET_PATH_SIZE]; /* of a Unix socket. "@": it is abstract */
 };
 
 /* 32 bit cells: the bins of the latency, schema 3, then counters as those of the unit with the same names. */
-enum qos_row_cell {
-        QOS_ROW_COUNT = GRID_COARSE_BINS,
-        QOS_ROW_ERRORS_RESET,
-        QOS_ROW_ERRORS_TIMEOUT,
-        QOS_ROW_CLIENT_ABORTS,
-        QOS_ROW_OVERLAPS,
-        QOS_ROW_BUNDLED,                /* of a peer: questions that were asked while another was open: they count, and how long each took is not known */
-        QOS_ROW_CELLS,
+enum qos_entry_counter {
+        QOS_ENTRY_COUNT = GRID_COARSE_BINS,
+        QOS_ENTRY_ERRORS_RESET,
+        QOS_ENTRY_ERRORS_TIMEOUT,
+        QOS_ENTRY_CLIENT_ABORTS,
+        QOS_ENTRY_OVERLAPS,
+        QOS_ENTRY_BUNDLED,                /* of a peer: questions that were asked while another was open: they count, and how long each took is not known */
+        QOS_ENTRY_COUNTERS,
 };
-#define QOS_ROW_CELLS_SIZE 232
-_Static_assert(QOS_ROW_CELLS <= QOS_ROW_CELLS_SIZE, "no room for so many counters");
+#define QOS_ENTRY_COUNTERS_SIZE 232
+_Static_assert(QOS_ENTRY_COUNTERS <= QOS_ENTRY_COUNTERS_SIZE, "no room for so many counters");
 
-enum qos_row_sum {
-        QOS_ROW_SUM_LATENCY,
-        QOS_ROW_SUM_BYTES_IN,
-        QOS_ROW_SUM_BYTES_OUT,
-        QOS_ROW_SUMS,
+enum qos_entry_sum {
+        QOS_ENTRY_SUM_LATENCY,
+        QOS_ENTRY_SUM_BYTES_IN,
+        QOS_ENTRY_SUM_BYTES_OUT,
+        QOS_ENTRY_SUMS,
 };
 
 /* As struct qos_checkpoint. Rows have those of one level: windows from 2 s to 10 s, and since attach. */
-#define QOS_ROW_LEVEL 1
-#define QOS_ROW_CHECKPOINTS QOS_LEVEL_CHECKPOINTS(QOS_ROW_LEVEL)
+#define QOS_ENTRY_LEVEL 1
+#define QOS_ENTRY_CHECKPOINTS QOS_LEVEL_CHECKPOINTS(QOS_ENTRY_LEVEL)
 
-struct qos_row_checkpoint {
+struct qos_entry_checkpoint {
         __u64 first;
         __u64 last;
-        __u64 sums[QOS_ROW_SUMS];
-        __u32 cells[QOS_ROW_CELLS_SIZE];
+        __u64 sums[QOS_ENTRY_SUMS];
+        __u32 cells[QOS_ENTRY_COUNTERS_SIZE];
 };
 
-struct qos_row {
+struct qos_peer_entry {
         __s64 in_flight;
-        __u64 sums[QOS_ROW_SUMS];
+        __u64 sums[QOS_ENTRY_SUMS];
         __u64 earned;                           /* what its peer took, as far as it is known, before it got the row */
         __u64 maximum_total;                    /* of the latency … */
-        __u64 maxima[QOS_LEVEL_MAXIMA(QOS_ROW_LEVEL)]; /* … and by sub-window, as those of the unit */
-        __u32 cells[QOS_ROW_CELLS_SIZE];
-        __u32 carry[QOS_ROW_CELLS_SIZE];
-        struct qos_row_checkpoint checkpoints[QOS_ROW_CHECKPOINTS];
+        __u64 maxima[QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL)]; /* … and by sub-window, as those of the unit */
+        __u32 cells[QOS_ENTRY_COUNTERS_SIZE];
+        __u32 carry[QOS_ENTRY_COUNTERS_SIZE];
+        struct qos_entry_checkpoint checkpoints[QOS_ENTRY_CHECKPOINTS];
         __u32 written;
         __u32 _padding;
 };
@@ -247,7 +247,7 @@ struct qos_row {
  * them for sure (the counters of Misra and Gries). */
 #define QOS_CHALLENGERS 8
 
-struct qos_challengers {
+struct qos_heavy_hitters {
         struct {
                 struct qos_address address;
                 __u32 _padding;
@@ -271,19 +271,19 @@ enum qos_gauge {
 #define QOS_WAITING_BINS 19
 #define QOS_WAITING_NSEC(bin) (131072ULL << (bin))
 
-struct qos_open {
+struct qos_open_requests {
         __u64 session;          /* of the iterator; another one than the last: there are none */
         __u64 in_flight;
         __u64 oldest_at;
         __u32 waiting[QOS_WAITING_BINS + 1]; /* the last one is unused */
-        __u32 rows[QOS_ROWS + 1]; /* of these, and of what is not in the unit's figures; 0: unused */
+        __u32 rows[QOS_ENTRIES + 1]; /* of these, and of what is not in the unit's figures; 0: unused */
 };
 
-/* What the connections of a unit have in its gauges, as requests_gauges sums it up. A program that was skipped (QOS_CELL_MISSED) leaves in them
+/* What the connections of a unit have in its gauges, as requests_gauges sums it up. A program that was skipped (QOS_COUNTER_MISSED) leaves in them
  * what it would have taken away. */
 struct qos_summed {
         __u64 session;          /* of the iterator; another one than the last: there are no connections */
-        __u64 begun;            /* qos_unit.opened when the iterator began … */
+        __u64 begun;            /* qos_unit_map.opened when the iterator began … */
         __u64 activity;         /* … and what had happened by then (window_activity()) */
         __s64 open;
         __s64 in_flight;
@@ -293,13 +293,13 @@ struct qos_summed {
                 __u64 activity; /* … of the row */
                 __s64 in_flight;
                 __s64 more;
-        } rows[QOS_ROWS];       /* by number - 1 */
+        } rows[QOS_ENTRIES];       /* by number - 1 */
 };
 
 /* The map of one unit: the only element of an mmapped, frozen array. Written by BPF programs alone, concurrently, with
  * atomic operations on single words. A reader takes the count of a distribution from the sum of its bins, which are
  * each added to once per sample: there is no second word that could disagree. */
-struct qos_unit {
+struct qos_unit_map {
         __u32 generation;       /* set once, before the map is frozen */
         __u32 rolling;          /* the CPU, from 1, whose program writes checkpoints; 0: none */
         __u64 epoch;            /* of the newest event */
@@ -318,32 +318,32 @@ struct qos_unit {
         __u64 oldest_session;
         __u64 oldest_at;        /* CLOCK_MONOTONIC ns when the oldest open question began to arrive */
         __u32 waiting[QOS_WAITING_BINS + 1]; /* the last one is unused */
-        struct qos_open gauges[QOS_GAUGES];
+        struct qos_open_requests gauges[QOS_GAUGES];
 
         __u64 sums[QOS_SUMS];
         __u64 maxima_total[QOS_DISTRIBUTIONS];
         __u64 maxima[QOS_MAXIMA][QOS_DISTRIBUTIONS];
 
-        __u32 cells[QOS_CELLS_SIZE]; /* modulo 2^32 … */
-        __u32 carry[QOS_CELLS_SIZE]; /* … and how often each has wrapped */
+        __u32 cells[QOS_COUNTERS_SIZE]; /* modulo 2^32 … */
+        __u32 carry[QOS_COUNTERS_SIZE]; /* … and how often each has wrapped */
 
         __u32 written[QOS_LEVELS]; /* checkpoints written so far, modulo 2^32 */
         struct qos_checkpoint checkpoints[QOS_CHECKPOINTS];
 
-        struct qos_row_name names[QOS_ROWS + 1]; /* by number; 0: the first endpoint */
-        struct qos_row rows[QOS_ROWS];          /* by number - 1 */
-        struct qos_challengers challengers;
+        struct qos_peer_key names[QOS_ENTRIES + 1]; /* by number; 0: the first endpoint */
+        struct qos_peer_entry rows[QOS_ENTRIES];          /* by number - 1 */
+        struct qos_heavy_hitters challengers;
         struct qos_summed summed;
         __u64 opened;                           /* connections that were added to the gauge */
-        __u64 missed;                           /* QOS_STATISTIC_RUNS_MISSED, as far as it is in QOS_CELL_MISSED */
+        __u64 missed;                           /* QOS_STATISTIC_RUNS_MISSED, as far as it is in QOS_COUNTER_MISSED */
         __u32 folds;                            /* odd while a row becomes part of the rest */
         __u32 retired;                          /* 1: what is in here is no longer all that is the unit's, or nobody adds to it. For
                                                  * those who were given the map to read (GetView) */
 };
 
 /* What libqosd must have been built with to read the map of a running qosd. It goes up with each change of what a word in
- * struct qos_unit means; most changes move the others. */
-#define QOS_LAYOUT ((__u64) sizeof(struct qos_unit) << 24 | (__u64) QOS_CELLS << 8 | 2)
+ * struct qos_unit_map means; most changes move the others. */
+#define QOS_LAYOUT ((__u64) sizeof(struct qos_unit_map) << 24 | (__u64) QOS_COUNTERS << 8 | 2)
 
 /* ---- other maps ----------------------------------------------------------------------------------------------- */
 
@@ -355,18 +355,18 @@ struct qos_owner {
 } __attribute__((aligned(8)));
 
 /* Where the unit in a slot lies (array). */
-struct qos_nest {
+struct qos_hierarchy {
         struct qos_owner outer; /* the innermost attached unit around it; generation 0: none */
         __u32 generation;       /* of the unit that this is about */
         __u32 flags;
 };
 
-#define QOS_NEST_CLOSED 1U      /* detached: what is its own goes to the outer one */
-#define QOS_NEST_RETIRED 4U     /* its map is of no use any more to those who were given it: units_retire() tells them */
-#define QOS_NEST_LOOK   2U      /* one in it was attached: perhaps what is this one's is that one's */
+#define QOS_HIERARCHY_RETAINED 1U      /* detached: what is its own goes to the outer one */
+#define QOS_HIERARCHY_EXPORT_ENDED 4U     /* its map is of no use any more to those who were given it: units_retire() tells them */
+#define QOS_HIERARCHY_RESCAN   2U      /* one in it was attached: perhaps what is this one's is that one's */
 
 /* Paths of this depth are the deepest that are observed, so no unit has more around it. */
-#define QOS_NEST_DEPTH 32
+#define QOS_HIERARCHY_DEPTH 32
 
 /* A path in the control group tree, relative to the daemon's root, zero padded. Unit names have up to 255 bytes, so
  * that a service of a user manager needs about 330. */
@@ -396,7 +396,7 @@ struct qos_filter {
  * What does not fit is found when the service has it open. */
 #define QOS_ADDRESSES 4096
 /* A listening socket of the service manager's, as the iterator over its files writes them. */
-struct qos_passed {
+struct qos_activation_socket {
         __u64 cookie;
         struct qos_address address;
         __u32 _padding;
@@ -408,17 +408,17 @@ struct qos_listener {
 };
 
 /* What the unit in a slot is watched with besides requests (array). */
-struct qos_watch {
+struct qos_probe_config {
         __u32 generation;
         __u32 probes;
         __u32 wanted;           /* 1: who reads for it is in no library that is known, which the daemon was told (ring buffer) */
         __u32 _padding;
 };
 
-#define QOS_WATCH_TLS 1U
+#define QOS_PROBE_CONFIG_TLS 1U
 
 /* Which function of OpenSSL's library is called: the cookie of its probe. */
-enum qos_library_call {
+enum qos_openssl_call {
         QOS_CALL_READS      = 1 << 0,
         QOS_CALL_WRITES     = 1 << 1,
         QOS_CALL_COUNTS     = 1 << 2,   /* says how much by way of a pointer, and takes a size_t */
@@ -428,7 +428,7 @@ enum qos_library_call {
 
 /* A file that a process has mapped and that is called like OpenSSL's library, as the iterator over its memory writes it. */
 #define QOS_LIBRARY_PATH_SIZE 1024
-struct qos_library {
+struct qos_openssl_library {
         __u64 inode;
         __u32 device;           /* as the kernel has it inside: major << 20 | minor */
         __u32 names_size;       /* 0: they are not known */
@@ -450,6 +450,6 @@ enum qos_statistic {
 };
 
 /* What the iterators write when they are through. */
-struct qos_session {
+struct qos_iter_session {
         __u64 id;
 };

@@ -23,7 +23,7 @@ struct block {
         __u64 loaded_at;        /* of the programs that have noted it */
         __u64 start;            /* CLOCK_MONOTONIC ns */
         __u64 issued;           /* … the last time; 0: not yet */
-        __u32 kind;             /* enum qos_block_cell */
+        __u32 kind;             /* enum qos_block_counter */
         bool writeback;         /* it was made by another than the unit */
 };
 
@@ -173,8 +173,8 @@ int BPF_PROG(block_issue, struct request *request) {
         return 0;
 }
 
-static __always_inline struct qos_contention* machine_enter(__u64 now) {
-        struct qos_contention *c = contention_find(QOS_SLOT_MACHINE);
+static __always_inline struct qos_contention_map* machine_enter(__u64 now) {
+        struct qos_contention_map *c = contention_find(QOS_SLOT_MACHINE);
 
         if (c)
                 contention_roll(c, QOS_SLOT_MACHINE, now / QOS_EPOCH_NSEC); /* which has no shards */
@@ -207,7 +207,7 @@ static __always_inline bool block_runs(__u32 i) {
 /* Before block_done, and once for each part that was done. */
 static __always_inline int block_completed(struct request *request, unsigned int bytes) {
         __u64 now, key = (__u64) request;
-        struct qos_contention *c;
+        struct qos_contention_map *c;
         struct block *b;
         __u32 row, kind;
 
@@ -247,7 +247,7 @@ int BPF_PROG(block_complete_too, struct request *request, int error, unsigned in
 
 static __always_inline int block_is_done(struct request *request) {
         __u64 now, book, queued, served, key = (__u64) request;
-        struct qos_contention *c;
+        struct qos_contention_map *c;
         struct block *b;
         __u32 row;
 
@@ -261,7 +261,7 @@ static __always_inline int block_is_done(struct request *request) {
                 queued = b->issued > b->start ? b->issued - b->start : 0;
                 served = now - b->start - queued;
                 row = request_row(request);
-                contention_count(c, QOS_BLOCK_FIRST_CELL + row * QOS_BLOCK_CELLS + b->kind, 1);
+                contention_count(c, QOS_BLOCK_FIRST_COUNTER + row * QOS_BLOCK_COUNTERS + b->kind, 1);
                 contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_QUEUE_NSEC, queued);
                 contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_DEVICE_NSEC, served);
                 if (b->kind == QOS_BLOCK_READS || b->kind == QOS_BLOCK_WRITES) {

@@ -5,8 +5,8 @@
 
 #include "maps.h"
 
-struct qos_shard;
-static const struct qos_shard* contention_shard(__u32 slot, __u32 generation, __u32 i);
+struct qos_contention_cpu;
+static const struct qos_contention_cpu* contention_shard(__u32 slot, __u32 generation, __u32 i);
 #define contention_loop(n, step, data) bpf_loop(n, step, data, 0)
 #define contention_now() bpf_ktime_get_ns()
 #include "contention-record.h"
@@ -26,7 +26,7 @@ struct {
                 __uint(map_flags, BPF_F_MMAPABLE);
                 __uint(max_entries, 1);
                 __type(key, __u32);
-                __uint(value_size, sizeof(struct qos_contention));
+                __uint(value_size, sizeof(struct qos_contention_map));
         });
 } contentions SEC(".maps") __weak;
 
@@ -37,14 +37,15 @@ struct {
         __array(values, struct {
                 __uint(type, BPF_MAP_TYPE_ARRAY);
                 __uint(map_flags, BPF_F_MMAPABLE);
-                __uint(max_entries, 1 + QOS_SHARDS_MORE); /* the daemon knows how many CPUs there may be */
+                /* the daemon knows how many CPUs there may be */
+                __uint(max_entries, 1 + QOS_CONTENTION_CPUS_MORE);
                 __type(key, __u32);
-                __uint(value_size, sizeof(struct qos_shard));
+                __uint(value_size, sizeof(struct qos_contention_cpu));
         });
 } shards SEC(".maps") __weak;
 
-static __always_inline struct qos_shard* shard_find(__u32 slot, __u32 generation, __u32 i) {
-        struct qos_shard *s;
+static __always_inline struct qos_contention_cpu* shard_find(__u32 slot, __u32 generation, __u32 i) {
+        struct qos_contention_cpu *s;
         void *map;
 
         map = bpf_map_lookup_elem(&shards, &slot);
@@ -54,19 +55,19 @@ static __always_inline struct qos_shard* shard_find(__u32 slot, __u32 generation
         return s && s->generation == generation ? s : NULL;
 }
 
-static const struct qos_shard* contention_shard(__u32 slot, __u32 generation, __u32 i) {
+static const struct qos_contention_cpu* contention_shard(__u32 slot, __u32 generation, __u32 i) {
         return shard_find(slot, generation, i);
 }
 
 /* Of the book that a thread's word names. */
-static __always_inline struct qos_shard* shard_get(__u64 word, __u32 i) {
+static __always_inline struct qos_contention_cpu* shard_get(__u64 word, __u32 i) {
         return shard_find((word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, word >> THREAD_GENERATION_SHIFT, i);
 }
 
 /* What the serving clock of the unit shows whose book a thread's word names. */
 static __always_inline __u64 serving_get(__u64 word, __u64 now) {
         __u32 slot = (word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, zero = 0;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         void *map;
 
         map = bpf_map_lookup_elem(&units, &slot);
@@ -74,7 +75,7 @@ static __always_inline __u64 serving_get(__u64 word, __u64 now) {
         return u ? serving_at(*(volatile __u64*) &u->serving, now) : 0;
 }
 
-static __always_inline struct qos_contention* contention_find(__u32 slot) {
+static __always_inline struct qos_contention_map* contention_find(__u32 slot) {
         __u32 zero = 0;
         void *map;
 
@@ -82,34 +83,34 @@ static __always_inline struct qos_contention* contention_find(__u32 slot) {
         return map ? bpf_map_lookup_elem(map, &zero) : NULL;
 }
 
-static __always_inline struct qos_contention* contention_get(__u64 word) {
-        struct qos_contention *c = contention_find((word & THREAD_SLOT) >> THREAD_SLOT_SHIFT);
+static __always_inline struct qos_contention_map* contention_get(__u64 word) {
+        struct qos_contention_map *c = contention_find((word & THREAD_SLOT) >> THREAD_SLOT_SHIFT);
 
         return c && c->generation == word >> THREAD_GENERATION_SHIFT ? c : NULL;
 }
 
 /* … to book something at this time, where no shard is written. */
-static __always_inline struct qos_contention* contention_enter(__u64 word, __u64 now) {
-        struct qos_contention *c = contention_get(word);
+static __always_inline struct qos_contention_map* contention_enter(__u64 word, __u64 now) {
+        struct qos_contention_map *c = contention_get(word);
 
         if (c)
                 contention_roll(c, (word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, now / QOS_EPOCH_NSEC);
         return c;
 }
 
-static __always_inline void contention_count(struct qos_contention *c, __u64 cell, __s64 n) {
-        GRID_BOUND(cell, QOS_CONTENTION_CELLS);
+static __always_inline void contention_count(struct qos_contention_map *c, __u64 cell, __s64 n) {
+        GRID_BOUND(cell, QOS_CONTENTION_COUNTERS);
         __sync_fetch_and_add(&c->cells[cell], n);
 }
 
-static __always_inline void contention_sum_add(struct qos_contention *c, __u64 sum, __u64 n) {
+static __always_inline void contention_sum_add(struct qos_contention_map *c, __u64 sum, __u64 n) {
         GRID_BOUND(sum, QOS_CONTENTION_SUMS);
         __sync_fetch_and_add(&c->sums[sum], n);
 }
 
 /* A run of a program of "block" or "memory" for this book that began then, and stands for so many. */
 __attribute__((noinline, weak)) int contention_book_cost(__u64 book, __u64 begin, __u64 runs) {
-        struct qos_contention *c;
+        struct qos_contention_map *c;
         __u64 now = bpf_ktime_get_ns();
 
         c = contention_enter(book, now);
@@ -119,8 +120,8 @@ __attribute__((noinline, weak)) int contention_book_cost(__u64 book, __u64 begin
 }
 
 /* To be called before anything is booked at this time. */
-static __always_inline void shard_enter(struct qos_shard *s, __u64 word, __u64 now) {
-        struct qos_contention *c;
+static __always_inline void shard_enter(struct qos_contention_cpu *s, __u64 word, __u64 now) {
+        struct qos_contention_map *c;
 
         if (now < s->epoch_end)
                 return;
@@ -133,7 +134,7 @@ static __always_inline void shard_enter(struct qos_shard *s, __u64 word, __u64 n
 /* The book of what runs in a control group; 0: there is none. */
 static __always_inline __u64 group_book(struct cgroup *group) {
         struct qos_owner owner;
-        struct qos_contention *c;
+        struct qos_contention_map *c;
 
         if (!group_owner(group, &owner))
                 return 0;

@@ -7,7 +7,7 @@
 #include "contention-map.h"
 
 /* A reader on another CPU looks at this before and after. x86 keeps the order of writes, others are told to. */
-static inline __attribute__((always_inline)) void shard_mark(struct qos_shard *s) {
+static inline __attribute__((always_inline)) void shard_mark(struct qos_contention_cpu *s) {
 #if defined(__TARGET_ARCH_x86) || defined(__x86_64__)
         __asm__ volatile("" : : : "memory");
         *(volatile __u32*) &s->writes = s->writes + 1;
@@ -18,7 +18,7 @@ static inline __attribute__((always_inline)) void shard_mark(struct qos_shard *s
 }
 
 /* From one state to another, either of which may be none. By who writes this shard. served: the serving clock now. */
-static inline __attribute__((always_inline)) void shard_move(struct qos_shard *s, __u64 from, __u64 to, __u64 now, __u64 served) {
+static inline __attribute__((always_inline)) void shard_move(struct qos_contention_cpu *s, __u64 from, __u64 to, __u64 now, __u64 served) {
         GRID_BOUND(from, QOS_STATES);
         GRID_BOUND(to, QOS_STATES);
 
@@ -32,13 +32,13 @@ static inline __attribute__((always_inline)) void shard_move(struct qos_shard *s
         shard_mark(s);
 }
 
-static inline __attribute__((always_inline)) void shard_count(struct qos_shard *s, __u64 counter) {
-        GRID_BOUND(counter, QOS_SHARD_COUNTERS);
+static inline __attribute__((always_inline)) void shard_count(struct qos_contention_cpu *s, __u64 counter) {
+        GRID_BOUND(counter, QOS_CONTENTION_CPU_COUNTERS);
         s->counters[counter]++;
 }
 
 /* A part of a time that was booked as one state was in another. served: how far the serving clock went in that part. */
-static inline __attribute__((always_inline)) void shard_shift(struct qos_shard *s, __u64 from, __u64 to, __u64 nsec, __u64 served) {
+static inline __attribute__((always_inline)) void shard_shift(struct qos_contention_cpu *s, __u64 from, __u64 to, __u64 nsec, __u64 served) {
         GRID_BOUND(from, QOS_STATES);
         GRID_BOUND(to, QOS_STATES);
 
@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) void shard_shift(struct qos_shard *
 }
 
 struct contention_sum {
-        struct qos_contention *c;
+        struct qos_contention_map *c;
         struct qos_contention_checkpoint *to;
         __u32 slot;
         __u32 torn;             /* 1: one was written all the time */
@@ -67,8 +67,8 @@ struct contention_sum {
 
 static long contention_sum_step(__u64 i, void *data) {
         struct contention_sum *sum = data;
-        struct qos_shard *copy = &sum->c->scratch;
-        const struct qos_shard *s = contention_shard(sum->slot, sum->c->generation, i);
+        struct qos_contention_cpu *copy = &sum->c->scratch;
+        const struct qos_contention_cpu *s = contention_shard(sum->slot, sum->c->generation, i);
 
         if (!s)
                 return 1;
@@ -92,14 +92,14 @@ static long contention_sum_step(__u64 i, void *data) {
                 sum->to->times[k] += copy->times[k];
                 sum->to->serving[k] += copy->serving[k];
         }
-        for (int k = 0; k < QOS_SHARD_COUNTERS; k++)
+        for (int k = 0; k < QOS_CONTENTION_CPU_COUNTERS; k++)
                 sum->to->counters[k] += copy->counters[k];
         return 0;
 }
 
 /* What all CPUs have counted by now. Returns whether that is of one moment: rather none than a wrong one, those who would begin there have
  * no figures then. */
-GRID_FUNCTION int contention_sum_up(struct qos_contention *c, struct qos_contention_checkpoint *p, __u64 slot) {
+GRID_FUNCTION int contention_sum_up(struct qos_contention_map *c, struct qos_contention_checkpoint *p, __u64 slot) {
         struct contention_sum sum = { .c = c, .to = p, .slot = slot };
         __u64 begin;
 
@@ -108,21 +108,21 @@ GRID_FUNCTION int contention_sum_up(struct qos_contention *c, struct qos_content
         begin = contention_now();
         for (int k = 0; k < QOS_STATES; k++)
                 p->threads[k] = p->times[k] = p->serving[k] = 0;
-        for (int k = 0; k < QOS_SHARD_COUNTERS; k++)
+        for (int k = 0; k < QOS_CONTENTION_CPU_COUNTERS; k++)
                 p->counters[k] = 0;
         contention_loop(c->shards, contention_sum_step, &sum);
         if (sum.torn || contention_now() - begin > SUM_NSEC_MAX)
                 return 0;
         for (int k = 0; k < QOS_CONTENTION_SUMS; k++)
                 p->sums[k] = c->sums[k];
-        for (int k = 0; k < QOS_CONTENTION_CELLS; k++)
+        for (int k = 0; k < QOS_CONTENTION_COUNTERS; k++)
                 p->cells[k] = (__u32) c->cells[k];
         return 1;
 }
 
 /* Writes the checkpoints that are due at epoch, as window_roll(). Who comes while another CPU does that goes on: what it books
  * is in the checkpoint or not, which is a matter of some microseconds of a state. */
-GRID_FUNCTION int contention_roll(struct qos_contention *c, __u64 slot, __u64 epoch) {
+GRID_FUNCTION int contention_roll(struct qos_contention_map *c, __u64 slot, __u64 epoch) {
         GRID_EXPECT(c);
 
         struct qos_contention_checkpoint *newest = NULL;
@@ -165,7 +165,7 @@ GRID_FUNCTION int contention_roll(struct qos_contention *c, __u64 slot, __u64 ep
 }
 
 /* As window_maximum(). */
-GRID_FUNCTION int peaks_note(struct qos_peaks *peaks, __u64 epoch, __u64 nsec) {
+GRID_FUNCTION int max_ring_update(struct qos_max_ring *peaks, __u64 epoch, __u64 nsec) {
         __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK;
 
         GRID_EXPECT(peaks);
@@ -192,12 +192,12 @@ GRID_FUNCTION int peaks_note(struct qos_peaks *peaks, __u64 epoch, __u64 nsec) {
 }
 
 /* Adds a sample to a distribution. */
-static inline __attribute__((always_inline)) void contention_add(struct qos_contention *c, __u64 distribution, __u64 nsec) {
+static inline __attribute__((always_inline)) void contention_add(struct qos_contention_map *c, __u64 distribution, __u64 nsec) {
         __u64 bin = grid_coarse_bin(grid_fine_bin(nsec));
 
         GRID_BOUND(distribution, QOS_CONTENTION_DISTRIBUTIONS);
         GRID_BOUND(bin, GRID_COARSE_BINS);
-        peaks_note(&c->peaks[distribution], c->epoch, nsec);
+        max_ring_update(&c->peaks[distribution], c->epoch, nsec);
         __sync_fetch_and_add(&c->sums[distribution], nsec);
         __sync_fetch_and_add(&c->cells[distribution * GRID_COARSE_BINS + bin], 1);
 }

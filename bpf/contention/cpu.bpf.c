@@ -33,7 +33,7 @@ struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
         __uint(max_entries, 1);
         __type(key, __u32);
-        __type(value, struct qos_inquiry);
+        __type(value, struct qos_inspect_request);
 } inquiries SEC(".maps");
 
 /* ---- the time ------------------------------------------------------------------------------------------------- */
@@ -442,7 +442,7 @@ static __always_inline void file_describe(struct task_struct *task, const struct
 
 /* The number of a task as qosd sees it; 0: it does not. */
 static __always_inline __u32 own_number(struct task_struct *task) {
-        struct qos_inquiry *inquiry;
+        struct qos_inspect_request *inquiry;
         __u32 zero = 0, level;
         void *numbers = NULL;
         struct pid *pid;
@@ -463,7 +463,7 @@ static __always_inline __u32 own_number(struct task_struct *task) {
 }
 
 /* It runs in qosd. */
-static __always_inline void inquiry_note_self(struct qos_inquiry *inquiry) {
+static __always_inline void inquiry_note_self(struct qos_inspect_request *inquiry) {
         struct pid *pid = BPF_CORE_READ(bpf_get_current_task_btf(), thread_pid);
         void *numbers = NULL;
         __u32 level;
@@ -478,7 +478,7 @@ static __always_inline void inquiry_note_self(struct qos_inquiry *inquiry) {
         inquiry->level = level;
 }
 
-static __always_inline void row_name(struct qos_resource_row *row, const struct wait *w) {
+static __always_inline void row_name(struct qos_wait_target *row, const struct wait *w) {
         struct file *file = w->file;
         struct unix_address *name;
         int length;
@@ -503,8 +503,8 @@ static __always_inline void row_name(struct qos_resource_row *row, const struct 
 }
 
 /* A row as it is remembered: from 1, and its generation; 0: there is none. ret: it was another one's, or nobody's; NULL: it was not. */
-static __always_inline __u64 resource_row(struct qos_contention *c, const struct qos_resource *r, struct qos_resource_row **ret) {
-        struct qos_resource_row *row;
+static __always_inline __u64 resource_row(struct qos_contention_map *c, const struct qos_resource *r, struct qos_wait_target **ret) {
+        struct qos_wait_target *row;
         __u64 i, k;
 
         *ret = NULL;
@@ -512,7 +512,7 @@ static __always_inline __u64 resource_row(struct qos_contention *c, const struct
         if (i == 0)
                 return 0;
         k = (i & ~(__u64) RESOURCE_NEW) - 1;
-        GRID_BOUND(k, QOS_RESOURCE_ROWS);
+        GRID_BOUND(k, QOS_WAIT_TARGETS);
         row = &c->rows[k];
         if (i & RESOURCE_NEW)
                 *ret = row;
@@ -522,8 +522,8 @@ static __always_inline __u64 resource_row(struct qos_contention *c, const struct
 /* What the row of its wait is, before it is known that it waits. */
 static __attribute__((noinline)) __u64 thread_find_row(struct task_struct *task, __u64 book, __u32 state, const struct wait *w) {
         struct qos_resource r = { .state = state };
-        struct qos_resource_row *row;
-        struct qos_contention *c;
+        struct qos_wait_target *row;
+        struct qos_contention_map *c;
         __u64 found;
 
         if (!w)
@@ -624,9 +624,10 @@ static __always_inline void thread_mark(struct thread *t) {
 #define THREAD_TRIES 4
 
 /* Puts a thread into a state; 0: it is in none any more. Returns the one that it was in, or 0 if it was in no book. */
-static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now, struct qos_shard **ret) {
+static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now,
+                struct qos_contention_cpu **ret) {
         __u64 old, word, served;
-        struct qos_shard *s;
+        struct qos_contention_cpu *s;
 
         for (int try = 0; try < THREAD_TRIES; try++) {
                 old = *(volatile __u64*) &t->word;
@@ -660,7 +661,7 @@ static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now
         return 0;
 }
 
-static __always_inline void thread_count(struct thread *t, struct qos_shard *s, __u64 counter) {
+static __always_inline void thread_count(struct thread *t, struct qos_contention_cpu *s, __u64 counter) {
         shard_count(s, counter);
         GRID_BOUND(counter, QOS_THREAD_COUNTERS);
         t->counters[counter]++;
@@ -668,10 +669,10 @@ static __always_inline void thread_count(struct thread *t, struct qos_shard *s, 
 
 /* A run that began then was for a thread of this book, where no other program can write the shard. */
 __attribute__((noinline, weak)) int thread_book_cost(__u64 word, __u64 begin) {
-        struct qos_shard *s = shard_get(word, bpf_get_smp_processor_id());
+        struct qos_contention_cpu *s = shard_get(word, bpf_get_smp_processor_id());
 
         if (s)
-                s->counters[QOS_SHARD_COST] += cost_nsec(begin, bpf_ktime_get_ns()) * COST_RUNS;
+                s->counters[QOS_CONTENTION_CPU_COST] += cost_nsec(begin, bpf_ktime_get_ns()) * COST_RUNS;
         return 0;
 }
 
@@ -683,7 +684,7 @@ static __always_inline void thread_end_cost(__u64 word, __u64 begin) {
 /* A part of a time that was booked as one state was in another. served: the serving clock when it came to the state that it has left.
  * How much of what that has gone on since belongs to the part is not known but for its ends: it is the end of a wait, which comes with
  * a question rather than without. */
-static __always_inline void thread_shift(struct thread *t, struct qos_shard *s, __u64 from, __u64 to, __u64 nsec, __u64 served) {
+static __always_inline void thread_shift(struct thread *t, struct qos_contention_cpu *s, __u64 from, __u64 to, __u64 nsec, __u64 served) {
         served = t->served - served;
         if ((__s64) served < 0)
                 served = 0;
@@ -698,7 +699,7 @@ static __always_inline void thread_shift(struct thread *t, struct qos_shard *s, 
 
 /* It does not wait any more. */
 static __always_inline void thread_end_wait(struct thread *t, __u32 state, __u64 nsec) {
-        struct qos_contention *c = contention_get(t->word);
+        struct qos_contention_map *c = contention_get(t->word);
 
         if ((__s64) nsec < 0) /* the clocks differ by some microseconds */
                 nsec = 0;
@@ -721,7 +722,7 @@ static __always_inline __u32 ready_state(struct thread *t, struct task_struct *t
 
 /* Of the time in the state that it has left, what has passed since then was another one: the event that said so is missing. That
  * happens where a program is not run because another one is interrupted, or by a kernel that runs none on top of some tasks. */
-static __always_inline void thread_correct(struct thread *t, struct qos_shard *s, __u64 from, __u64 to, __u64 since, __u64 served,
+static __always_inline void thread_correct(struct thread *t, struct qos_contention_cpu *s, __u64 from, __u64 to, __u64 since, __u64 served,
                                            __u64 at, __u64 now) {
         if (from > QOS_STATE_THROTTLED)
                 thread_end_wait(t, from, ((__s64) (at - since) > 0 ? at : now) - since);
@@ -732,7 +733,7 @@ static __always_inline void thread_correct(struct thread *t, struct qos_shard *s
 
 /* It has waited for a CPU, and it is not known who had that. */
 static __attribute__((noinline)) void thread_end_ready(struct thread *t, __u64 waited) {
-        struct qos_contention *c = contention_get(t->word);
+        struct qos_contention_map *c = contention_get(t->word);
 
         if (!c)
                 return;
@@ -741,7 +742,7 @@ static __attribute__((noinline)) void thread_end_ready(struct thread *t, __u64 w
 }
 
 /* It leaves the CPU. */
-static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *task, __u32 state, __u64 now, struct qos_shard **ret) {
+static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *task, __u32 state, __u64 now, struct qos_contention_cpu **ret) {
         __u64 since = t->since, served = t->served, at;
         __u32 old;
 
@@ -778,7 +779,7 @@ static __always_inline __u64 task_turn_group(struct task_struct *task) {
 
 /* In whose turns it has waited for this CPU; other: who had the last one. The wait is one of that row. */
 static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct task_struct *other, __u64 waited) {
-        struct qos_contention *c = contention_get(t->word);
+        struct qos_contention_map *c = contention_get(t->word);
         struct turns *here;
         bool any = false;
         __u32 zero = 0;
@@ -788,7 +789,7 @@ static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct t
                 return;
         contention_add(c, QOS_RUN_QUEUE_LATENCY, waited);
         for (__u32 back = 0; back < TURNS; back++) {
-                struct qos_resource_row *row;
+                struct qos_wait_target *row;
                 __u64 group, part;
 
                 if (!turns_get(here, back, waited, &group, &part))
@@ -817,7 +818,7 @@ static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct t
 static __always_inline void thread_run(struct thread *t, struct task_struct *task, struct task_struct *other, __u64 now) {
         struct cfs_rq *queue = task->se.cfs_rq;
         __u64 since = t->since, served = t->served, waited, quota;
-        struct qos_shard *s;
+        struct qos_contention_cpu *s;
         __u32 old, cpu = bpf_get_smp_processor_id() + 1;
 
         old = thread_set(t, QOS_STATE_RUNNING, now, &s);
@@ -825,7 +826,7 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
                 return;
         if (t->cpu != cpu) {
                 if (t->cpu != 0)
-                        thread_count(t, s, QOS_SHARD_MIGRATIONS);
+                        thread_count(t, s, QOS_CONTENTION_CPU_MIGRATIONS);
                 t->cpu = cpu;
         }
         if (old > QOS_STATE_THROTTLED && bpf_core_field_exists(task->sched_info) && task->sched_info.last_queued != 0) {
@@ -868,7 +869,7 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
 SEC("tp_btf/sched_switch")
 int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int state) {
         struct turns *here;
-        struct qos_shard *s;
+        struct qos_contention_cpu *s;
         struct thread *t;
         __u64 now, word, begin;
         __u32 zero = 0;
@@ -888,7 +889,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                         thread_leave(t, prev, QOS_STATE_NONE, now, &s);
                 else if (preempt || state == 0) {
                         if (thread_leave(t, prev, ready_state(t, prev), now, &s))
-                                thread_count(t, s, QOS_SHARD_INVOLUNTARY);
+                                thread_count(t, s, QOS_CONTENTION_CPU_INVOLUNTARY);
                 } else {
                         struct wait w = {};
                         __u32 reason = wait_state(prev, state, t, &w);
@@ -901,7 +902,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                                 t->waited = reason;
                         /* Where its being woken was missed this ends a wait, which has the row before */
                         if (thread_leave(t, prev, reason, now, &s)) {
-                                thread_count(t, s, QOS_SHARD_WAITS + reason);
+                                thread_count(t, s, QOS_CONTENTION_CPU_WAITS + reason);
                                 t->woken = 0;
                                 t->futex = w.futex;
                                 t->locked = w.lock != 0;
@@ -925,7 +926,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(cpu_wake, struct task_struct *task) {
         struct thread *t;
-        struct qos_shard *s;
+        struct qos_contention_cpu *s;
         __u64 word, begin, since, now;
         __u32 state;
 
@@ -943,7 +944,7 @@ int BPF_PROG(cpu_wake, struct task_struct *task) {
         now = queue_now(task);
         state = thread_set(t, ready_state(t, task), now, &s);
         if (state) {
-                thread_count(t, s, QOS_SHARD_WAKE_UPS);
+                thread_count(t, s, QOS_CONTENTION_CPU_WAKE_UPS);
                 if (state > QOS_STATE_THROTTLED)
                         thread_end_wait(t, state, now - since);
         }
@@ -975,7 +976,7 @@ static __always_inline void moves_tell(void) {
 
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(cpu_wake_new, struct task_struct *task) {
-        struct qos_shard *s;
+        struct qos_contention_cpu *s;
         struct thread *t;
         __u64 book, now;
 
@@ -1057,7 +1058,7 @@ static __always_inline void thread_note_waker(struct thread *t, struct task_stru
 SEC("tp_btf/sched_waking")
 int BPF_PROG(cpu_waking, struct task_struct *task) {
         struct task_struct *waker = bpf_get_current_task_btf();
-        struct qos_shard *s;
+        struct qos_contention_cpu *s;
         struct call call;
         struct thread *t;
         __u64 begin;
@@ -1078,7 +1079,7 @@ int BPF_PROG(cpu_waking, struct task_struct *task) {
         t->woke = call.arguments[0];
         s = shard_get(t->word, bpf_get_smp_processor_id());
         if (s)
-                thread_count(t, s, QOS_SHARD_FUTEX_WAKES);
+                thread_count(t, s, QOS_CONTENTION_CPU_FUTEX_WAKES);
         return 0;
 }
 
@@ -1226,7 +1227,7 @@ static __always_inline __u64 arrival_time(struct task_struct *task, __u64 first,
 
 /* In the book of the word, on no CPU. */
 GRID_FUNCTION int thread_move(__u64 word, __u64 from, __u64 to, __u64 now) {
-        struct qos_shard *s = shard_get(word, cpus);
+        struct qos_contention_cpu *s = shard_get(word, cpus);
 
         if (!s)
                 return 0;
@@ -1238,9 +1239,9 @@ GRID_FUNCTION int thread_move(__u64 word, __u64 from, __u64 to, __u64 now) {
 SEC("iter/task")
 int cpu_find_threads(struct bpf_iter__task *ctx) {
         struct task_struct *task = ctx->task;
-        struct qos_session session = { .id = ctx->meta->session_id };
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
         __u64 book, old = 0, word, now;
-        struct qos_inquiry *inquiry;
+        struct qos_inspect_request *inquiry;
         struct thread *t;
         __u32 zero = 0;
         bool done = false;
@@ -1341,7 +1342,7 @@ SEC("iter/task")
 int cpu_read_threads(struct bpf_iter__task *ctx) {
         struct task_struct *task = ctx->task;
         struct qos_thread out = {};
-        struct qos_inquiry *inquiry;
+        struct qos_inspect_request *inquiry;
         __u64 word = 0, since = 0;
         __u32 slot, before, zero = 0;
         bool whole = false;
@@ -1399,7 +1400,7 @@ struct {
 SEC("iter/task_vma")
 int cpu_read_mappings(struct bpf_iter__task_vma *ctx) {
         struct vm_area_struct *vma = ctx->vma;
-        struct qos_inquiry *inquiry;
+        struct qos_inspect_request *inquiry;
         struct qos_mapping *m;
         struct file *file;
         __u32 zero = 0;

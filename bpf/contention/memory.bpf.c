@@ -71,7 +71,7 @@ static __always_inline void strain_end_cost(__u64 book, __u64 begin) {
 /* The thread itself and the iterator may do this at once: what the one has booked too much the other takes off. */
 static __always_inline void faults_book(struct task_struct *task) {
         __u64 book, begin, minor, major;
-        struct qos_contention *c;
+        struct qos_contention_map *c;
         struct strain *s;
 
         s = strain_get(task, &book, /* begun= */ false);
@@ -136,7 +136,7 @@ int BPF_PROG(memory_fault_begin) {
 
 SEC("fexit/handle_mm_fault")
 int BPF_PROG(memory_fault_end, struct vm_area_struct *area, unsigned long address, unsigned int flags, void *regs, unsigned int result) {
-        struct qos_contention *c;
+        struct qos_contention_map *c;
         struct strain *s;
         __u64 now, begin;
 
@@ -164,7 +164,7 @@ static __always_inline void reclaim_begin(void) {
 }
 
 static __always_inline void reclaim_end(void) {
-        struct qos_contention *c;
+        struct qos_contention_map *c;
         struct strain *s;
         __u64 now;
 
@@ -212,7 +212,7 @@ int BPF_PROG(memory_limit_end) {
 SEC("tp_btf/balance_dirty_pages")
 int memory_throttle(__u64 *ctx) {
         struct task_struct *task = bpf_get_current_task_btf();
-        struct qos_contention *c;
+        struct qos_contention_map *c;
         __u64 book, now;
         long pause;
 
@@ -242,7 +242,7 @@ int memory_throttle(__u64 *ctx) {
 /* Before 6.8 what it is given is not the task: it does not load then. */
 SEC("tp_btf/mark_victim")
 int BPF_PROG(memory_oom, struct task_struct *task) {
-        struct qos_contention *c;
+        struct qos_contention_map *c;
         __u64 book;
 
         book = group_book(task->cgroups->dfl_cgrp);

@@ -86,7 +86,7 @@ __attribute__((noinline, weak)) int answer_book(struct service *s, struct answer
 /* The first n of them. */
 __attribute__((noinline, weak)) int answers_add(struct thread *t, struct service *s, struct answers *a, __u32 n) {
         __u32 slot, zero = 0, before, attributed = 0;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         void *map;
 
         if (!t || !s || !a)

@@ -36,7 +36,7 @@ static inline __attribute__((always_inline)) __u64 resource_hash(const struct qo
 
 /* Gives the row to another resource. Only one does that at a time; who adds to it at the same moment, which are nanoseconds, of a
  * row that is hardly used, adds to the wrong one. */
-static inline __attribute__((always_inline)) bool resource_take(struct qos_contention *c, struct qos_resource_row *row,
+static inline __attribute__((always_inline)) bool resource_take(struct qos_contention_map *c, struct qos_wait_target *row,
                                                                 const struct qos_resource *r) {
         __u32 generation = *(volatile __u32*) &row->generation;
         __u64 state = row->resource.state;
@@ -60,31 +60,31 @@ static inline __attribute__((always_inline)) bool resource_take(struct qos_conte
 
 /* The row of what somebody begins to wait for, from 1, and RESOURCE_NEW perhaps; 0: it gets none, and the others are the nearer to
  * losing theirs. */
-GRID_FUNCTION __u32 resource_find(struct qos_contention *c, const struct qos_resource *r) {
+GRID_FUNCTION __u32 resource_find(struct qos_contention_map *c, const struct qos_resource *r) {
         GRID_EXPECT(c);
         GRID_EXPECT(r);
 
-        __u64 first = resource_hash(r) % QOS_RESOURCE_SETS * QOS_RESOURCE_SET, place = QOS_RESOURCE_ROWS;
+        __u64 first = resource_hash(r) % QOS_RESOURCE_SETS * QOS_RESOURCE_SET, place = QOS_WAIT_TARGETS;
 
         for (__u64 k = 0; k < QOS_RESOURCE_SET; k++) {
                 __u64 i = first + k;
-                struct qos_resource_row *row;
+                struct qos_wait_target *row;
 
-                GRID_BOUND(i, QOS_RESOURCE_ROWS);
+                GRID_BOUND(i, QOS_WAIT_TARGETS);
                 row = &c->rows[i];
                 if (row->generation != 0 && row->generation % 2 == 0 && resource_equal(&row->resource, r))
                         return i + 1;
                 if (row->credit == 0)
                         place = i;
         }
-        if (place < QOS_RESOURCE_ROWS)
+        if (place < QOS_WAIT_TARGETS)
                 return resource_take(c, &c->rows[place], r) ? (place + 1) | RESOURCE_NEW : 0;
 
         for (__u64 k = 0; k < QOS_RESOURCE_SET; k++) {
                 __u64 i = first + k;
-                struct qos_resource_row *row;
+                struct qos_wait_target *row;
 
-                GRID_BOUND(i, QOS_RESOURCE_ROWS);
+                GRID_BOUND(i, QOS_WAIT_TARGETS);
                 row = &c->rows[i];
                 if (row->credit > 0)
                         row->credit--;
@@ -93,7 +93,7 @@ GRID_FUNCTION __u32 resource_find(struct qos_contention *c, const struct qos_res
 }
 
 /* Somebody has ended a wait there. */
-static inline __attribute__((always_inline)) void wakers_count(struct qos_resource_row *row, const struct qos_waker *waker) {
+static inline __attribute__((always_inline)) void wakers_count(struct qos_wait_target *row, const struct qos_waker *waker) {
         struct qos_waker *place = NULL;
 
         for (unsigned i = 0; i < QOS_WAKERS; i++) {
@@ -127,16 +127,16 @@ static inline __attribute__((always_inline)) void wakers_count(struct qos_resour
 #define RESOURCE_PART (1U << 10)
 
 /* A wait has ended, in the row that was found when it began; 0: it had none. */
-GRID_FUNCTION int resource_end(struct qos_contention *c, __u64 row_and_generation, __u64 state, __u64 nsec, const struct qos_waker *waker) {
+GRID_FUNCTION int resource_end(struct qos_contention_map *c, __u64 row_and_generation, __u64 state, __u64 nsec, const struct qos_waker *waker) {
         GRID_EXPECT(c);
         GRID_EXPECT(waker);
 
         __u64 i = (__u32) row_and_generation, waits;
-        struct qos_resource_row *row;
+        struct qos_wait_target *row;
 
         if (i > 0) {
                 i--;
-                GRID_BOUND(i, QOS_RESOURCE_ROWS);
+                GRID_BOUND(i, QOS_WAIT_TARGETS);
                 row = &c->rows[i];
                 if (*(volatile __u32*) &row->generation == row_and_generation >> 32) {
                         if (!(state & RESOURCE_PART))

@@ -25,7 +25,7 @@ struct {
                 __uint(map_flags, BPF_F_MMAPABLE);
                 __uint(max_entries, 1);
                 __type(key, __u32);
-                __uint(value_size, sizeof(struct qos_unit));
+                __uint(value_size, sizeof(struct qos_unit_map));
         });
 } units SEC(".maps") __weak;
 
@@ -40,7 +40,7 @@ struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
         __uint(max_entries, UNITS_MAX_LIMIT);
         __type(key, __u32);
-        __type(value, struct qos_nest);
+        __type(value, struct qos_hierarchy);
 } nests SEC(".maps") __weak;
 
 struct {
@@ -86,9 +86,9 @@ static __always_inline bool owner_equal(const struct qos_owner *a, const struct 
 }
 
 /* The unit's map, or NULL if it was detached (and the slot perhaps given to another). */
-static __always_inline struct qos_unit* unit_get(const struct qos_owner *owner) {
+static __always_inline struct qos_unit_map* unit_get(const struct qos_owner *owner) {
         struct qos_owner o = owner_read(owner);
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         __u32 zero = 0;
         void *map;
 
@@ -112,14 +112,14 @@ struct cost {
 /* When a run begins that is measured, else 0, which is read from where the verifier does not know it: it would walk all that follows twice. */
 #define cost_begin_turn(of) (cost_turn(&(of)->turn) ? bpf_ktime_get_ns() : *(const volatile __u32*) &(of)->never)
 
-static __always_inline void cost_begin(struct cost *cost, const struct qos_owner *owner, struct qos_unit *u) {
+static __always_inline void cost_begin(struct cost *cost, const struct qos_owner *owner, struct qos_unit_map *u) {
         cost->owner = owner_read(owner);
         cost->begin = cost_begin_turn(u);
 }
 
 __attribute__((noinline, weak)) int cost_book(const struct cost *cost) {
         __u64 now = bpf_ktime_get_ns();
-        struct qos_unit *u;
+        struct qos_unit_map *u;
 
         if (!cost)
                 return 0;
@@ -154,13 +154,13 @@ static __always_inline void sock_local(const struct sock *sk, struct qos_address
 }
 
 /* The share of who listens at this address. unsure: perhaps nobody does, then it gets no row; all can be had again. */
-static __always_inline __u32 endpoint_find(struct qos_unit *u, const struct qos_owner *owner, const struct qos_address *a,
+static __always_inline __u32 endpoint_find(struct qos_unit_map *u, const struct qos_owner *owner, const struct qos_address *a,
                                            bool unsure) {
         struct qos_exclude exclude = { .owner = *owner, .name = a->port, .kind = QOS_EXCLUDE_PORT };
 
         if (bpf_map_lookup_elem(&excludes, &exclude))
-                return row_find(u, a, QOS_ROW_EXCLUDED) | SHARE_ALONE;
-        return unsure ? 0 : row_find(u, a, QOS_ROW_ENDPOINT);
+                return row_find(u, a, QOS_ENTRY_EXCLUDED) | SHARE_ALONE;
+        return unsure ? 0 : row_find(u, a, QOS_ENTRY_ENDPOINT);
 }
 
 #define SHARE_GENERATION_SHIFT 8        /* above them the generation of the row */
@@ -168,19 +168,19 @@ static __always_inline __u32 endpoint_find(struct qos_unit *u, const struct qos_
 /* A peer's row may have become another one's meanwhile. What it had is part of the rest then. Should it become that between this look
  * and what is booked after it, the new peer has one event of the old one's: the sum of all is right, and a row changes hands ten
  * times a second at most. */
-static __always_inline __u32 share_now(struct qos_unit *u, __u32 share) {
+static __always_inline __u32 share_now(struct qos_unit_map *u, __u32 share) {
         __u32 row = share & SHARE_ROW;
 
-        if (row < QOS_ROW_FIRST)
+        if (row < QOS_ENTRY_FIRST)
                 return share;
-        GRID_BOUND(row, QOS_ROWS + 1);
+        GRID_BOUND(row, QOS_ENTRIES + 1);
         if ((u->names[row].generation & 0xff) != share >> SHARE_GENERATION_SHIFT)
-                return QOS_ROW_PEERS_REST | SHARE_ALONE;
+                return QOS_ENTRY_PEERS_OTHERS | SHARE_ALONE;
         return share;
 }
 
-static __attribute__((noinline)) int row_apply(struct qos_unit *u, __u32 share, __s32 in_flight, __u32 overlaps) {
-        struct qos_row *row;
+static __attribute__((noinline)) int row_apply(struct qos_unit_map *u, __u32 share, __s32 in_flight, __u32 overlaps) {
+        struct qos_peer_entry *row;
 
         if (!u || !(share & SHARE_ROW))
                 return 0;
@@ -188,11 +188,11 @@ static __attribute__((noinline)) int row_apply(struct qos_unit *u, __u32 share, 
         if (in_flight != 0)
                 __sync_fetch_and_add(&row->in_flight, in_flight);
         if (overlaps > 0)
-                row_count(row, QOS_ROW_OVERLAPS, overlaps);
+                row_count(row, QOS_ENTRY_OVERLAPS, overlaps);
         return 0;
 }
 
-static __always_inline void share_apply(struct qos_unit *u, __u32 share, const struct exchange_effect *effect) {
+static __always_inline void share_apply(struct qos_unit_map *u, __u32 share, const struct exchange_effect *effect) {
         if (share) {
                 row_apply(u, share, effect->in_flight, effect->overlap);
                 if (share & SHARE_ALONE)
@@ -201,38 +201,39 @@ static __always_inline void share_apply(struct qos_unit *u, __u32 share, const s
         if (effect->in_flight != 0)
                 window_fly(u, effect->in_flight);
         if (effect->overlap)
-                window_count(u, QOS_CELL_OVERLAPS, 1);
+                window_count(u, QOS_COUNTER_OVERLAPS, 1);
 }
 
 /* Has what this share stands for ever answered anything? The first endpoint has what is not in the other ones' rows. */
-static __attribute__((noinline)) int share_has_answered(struct qos_unit *u, __u32 share) {
-        struct qos_row *row;
+static __attribute__((noinline)) int share_has_answered(struct qos_unit_map *u, __u32 share) {
+        struct qos_peer_entry *row;
         __u32 n;
 
         if (!u)
                 return 0;
         if (share & SHARE_ROW) {
                 row = row_get(u, share & SHARE_ROW);
-                return row->cells[QOS_ROW_COUNT] > 0 || row->carry[QOS_ROW_COUNT] > 0;
+                return row->cells[QOS_ENTRY_COUNT] > 0 || row->carry[QOS_ENTRY_COUNT] > 0;
         }
 
-        n = u->cells[QOS_CELL_COUNT];
-        for (int i = 1; i <= QOS_ROWS; i++)
-                if (i == QOS_ROW_ENDPOINTS_REST || u->names[i].kind == QOS_ROW_ENDPOINT)
-                        n -= row_get(u, i)->cells[QOS_ROW_COUNT];
-        return n != 0 || u->carry[QOS_CELL_COUNT] > 0;
+        n = u->cells[QOS_COUNTER_COUNT];
+        for (int i = 1; i <= QOS_ENTRIES; i++)
+                if (i == QOS_ENTRY_ENDPOINTS_OTHERS || u->names[i].kind == QOS_ENTRY_ENDPOINT)
+                        n -= row_get(u, i)->cells[QOS_ENTRY_COUNT];
+        return n != 0 || u->carry[QOS_COUNTER_COUNT] > 0;
 }
 
 /* n events of the unit that have a counter in the rows, too. */
-static __always_inline void share_count(struct qos_unit *u, __u32 share, __u32 cell, __u32 row_cell, __u32 n) {
+static __always_inline void share_count(struct qos_unit_map *u, __u32 share, __u32 cell, __u32 row_cell, __u32 n) {
         if (share & SHARE_ROW)
                 row_count(row_get(u, share & SHARE_ROW), row_cell, n);
         if (!(share & SHARE_ALONE))
                 window_count(u, cell, n);
 }
 
-static __always_inline void share_sum(struct qos_unit *u, __u32 share, __u32 sum, __u32 row_sum, __u32 n) {
-        GRID_BOUND(row_sum, QOS_ROW_SUMS);
+static __always_inline void share_sum(struct qos_unit_map *u, __u32 share, __u32 sum, __u32 row_sum,
+                __u32 n) {
+        GRID_BOUND(row_sum, QOS_ENTRY_SUMS);
         if (share & SHARE_ROW)
                 __sync_fetch_and_add(&row_get(u, share & SHARE_ROW)->sums[row_sum], n);
         if (!(share & SHARE_ALONE))
@@ -274,7 +275,7 @@ struct {
         __type(value, struct answers);
 } answers SEC(".maps") __weak;
 
-static __always_inline void answer_leave(const struct qos_unit *u, const struct booking *b) {
+static __always_inline void answer_leave(const struct qos_unit_map *u, const struct booking *b) {
         struct answers *a;
         __u32 zero = 0;
         __u64 i;
@@ -291,21 +292,21 @@ static __always_inline void answer_leave(const struct qos_unit *u, const struct 
         a->n = i + 1;
 }
 
-GRID_FUNCTION int row_book(struct qos_unit *u, const struct booking *b) {
-        struct qos_row *row;
+GRID_FUNCTION int row_book(struct qos_unit_map *u, const struct booking *b) {
+        struct qos_peer_entry *row;
 
         GRID_EXPECT(u);
         GRID_EXPECT(b);
         if (!(b->share & SHARE_ROW))
                 return 0;
         row = row_get(u, b->share & SHARE_ROW);
-        row_count(row, QOS_ROW_COUNT, b->n);
+        row_count(row, QOS_ENTRY_COUNT, b->n);
         if (b->first_at != 0)
                 row_add(row, b->now / QOS_EPOCH_NSEC, exchange_between(b->first_at, b->now), b->n);
         return 0;
 }
 
-GRID_FUNCTION int row_book_more(struct qos_unit *u, const struct booking *b) {
+GRID_FUNCTION int row_book_more(struct qos_unit_map *u, const struct booking *b) {
         GRID_EXPECT(u);
         GRID_EXPECT(b);
         if (!(b->share & SHARE_ROW) || b->first_at == 0)
@@ -317,7 +318,7 @@ GRID_FUNCTION int row_book_more(struct qos_unit *u, const struct booking *b) {
 
 /* The first byte of n answers has left: the questions count, with what their life was so far. Of the distributions that
  * are kept as a difference (unit-map.h) only what differs is booked. This and the next are functions that the verifier walks once. */
-GRID_FUNCTION int share_book(struct qos_unit *u, const struct booking *b) {
+GRID_FUNCTION int share_book(struct qos_unit_map *u, const struct booking *b) {
         __u64 receive;
 
         GRID_EXPECT(u);
@@ -325,12 +326,12 @@ GRID_FUNCTION int share_book(struct qos_unit *u, const struct booking *b) {
         if (b->share) {
                 row_book(u, b);
                 if (b->share & SHARE_ALONE) {
-                        window_count(u, QOS_CELL_EXCLUDED, b->n);
+                        window_count(u, QOS_COUNTER_EXCLUDED, b->n);
                         return 0;
                 }
         }
 
-        window_count(u, QOS_CELL_COUNT, b->n);
+        window_count(u, QOS_COUNTER_COUNT, b->n);
         window_add(u, QOS_SERVICE, exchange_between(b->read_at, b->now), b->n);
         answer_leave(u, b);
 
@@ -346,7 +347,7 @@ GRID_FUNCTION int share_book(struct qos_unit *u, const struct booking *b) {
 }
 
 /* Later bytes of the answer leave. */
-GRID_FUNCTION int share_book_more(struct qos_unit *u, const struct booking *b) {
+GRID_FUNCTION int share_book_more(struct qos_unit_map *u, const struct booking *b) {
         GRID_EXPECT(u);
         GRID_EXPECT(b);
         if (b->share) {
@@ -376,9 +377,9 @@ static __always_inline void waiting_add(__u32 *waiting, __u64 now, __u64 at, __u
 }
 
 /* More in flight, since that time, of which so many wait: for the reading that has this session. */
-static __always_inline void share_in_flight(struct qos_unit *u, __u32 share, enum qos_gauge gauge, __u64 session, __u32 n, __u64 at,
+static __always_inline void share_in_flight(struct qos_unit_map *u, __u32 share, enum qos_gauge gauge, __u64 session, __u32 n, __u64 at,
                                             __u32 waiting) {
-        struct qos_open *g = &u->gauges[gauge];
+        struct qos_open_requests *g = &u->gauges[gauge];
         __u32 row = share & SHARE_ROW;
 
         if (g->session != session) {
@@ -386,11 +387,11 @@ static __always_inline void share_in_flight(struct qos_unit *u, __u32 share, enu
                 g->oldest_at = ~0ULL;
                 for (int i = 0; i < QOS_WAITING_BINS; i++)
                         g->waiting[i] = 0;
-                for (int i = 0; i <= QOS_ROWS; i++)
+                for (int i = 0; i <= QOS_ENTRIES; i++)
                         g->rows[i] = 0;
                 g->session = session;
         }
-        if (row > 0 && row <= QOS_ROWS)
+        if (row > 0 && row <= QOS_ENTRIES)
                 g->rows[row] += n;
         if (share & SHARE_ALONE)
                 return;

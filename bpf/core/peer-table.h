@@ -4,19 +4,19 @@
 /* The rows of a unit (unit-map.h): booking, and who has one. Part of window-record.h, and compiled for the same two. */
 
 /* Writes the checkpoints of the rows that are due. */
-GRID_FUNCTION int rows_roll(struct qos_unit *u, __u64 before, __u64 now) {
+GRID_FUNCTION int rows_roll(struct qos_unit_map *u, __u64 before, __u64 now) {
         GRID_EXPECT(u);
 
-        for (__u32 i = 0; i < QOS_ROWS; i++) {
-                struct qos_row *row = &u->rows[i];
-                struct qos_row_checkpoint *c;
-                __u32 k = row->written % QOS_ROW_CHECKPOINTS;
+        for (__u32 i = 0; i < QOS_ENTRIES; i++) {
+                struct qos_peer_entry *row = &u->rows[i];
+                struct qos_entry_checkpoint *c;
+                __u32 k = row->written % QOS_ENTRY_CHECKPOINTS;
 
-                GRID_BOUND(k, QOS_ROW_CHECKPOINTS);
+                GRID_BOUND(k, QOS_ENTRY_CHECKPOINTS);
                 c = &row->checkpoints[k];
 
                 /* Both of the rest are without a name */
-                if (i >= QOS_ROW_FIRST - 1 && u->names[i + 1].kind == QOS_ROW_FREE)
+                if (i >= QOS_ENTRY_FIRST - 1 && u->names[i + 1].kind == QOS_ENTRY_FREE)
                         continue;
 
                 __sync_lock_test_and_set(&c->last, 0);
@@ -30,37 +30,37 @@ GRID_FUNCTION int rows_roll(struct qos_unit *u, __u64 before, __u64 now) {
 }
 
 /* number: of a row, from one on. */
-WINDOW_INLINE struct qos_row* row_get(struct qos_unit *u, __u64 number) {
+WINDOW_INLINE struct qos_peer_entry* row_get(struct qos_unit_map *u, __u64 number) {
         __u64 i = number - 1;
 
-        GRID_BOUND(i, QOS_ROWS);
+        GRID_BOUND(i, QOS_ENTRIES);
         return &u->rows[i];
 }
 
-WINDOW_INLINE void row_count(struct qos_row *row, __u64 cell, __u32 n) {
+WINDOW_INLINE void row_count(struct qos_peer_entry *row, __u64 cell, __u32 n) {
         __u32 old;
 
-        GRID_BOUND(cell, QOS_ROW_CELLS);
+        GRID_BOUND(cell, QOS_ENTRY_COUNTERS);
         old = __sync_fetch_and_add(&row->cells[cell], n);
         if (old + n < old)
                 __sync_fetch_and_add(&row->carry[cell], 1);
 }
 
-WINDOW_INLINE void row_uncount(struct qos_row *row, __u64 cell, __u32 n) {
+WINDOW_INLINE void row_uncount(struct qos_peer_entry *row, __u64 cell, __u32 n) {
         __u32 old;
 
-        GRID_BOUND(cell, QOS_ROW_CELLS);
+        GRID_BOUND(cell, QOS_ENTRY_COUNTERS);
         old = __sync_fetch_and_add(&row->cells[cell], -n);
         if (old < n)
                 __sync_fetch_and_add(&row->carry[cell], -1);
 }
 
 /* As window_maximum(). epoch: of the newest event. */
-WINDOW_INLINE void row_maximum(struct qos_row *row, __u64 epoch, __u64 nsec) {
-        __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK, subwindow = epoch / QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL);
-        __u64 i = subwindow % QOS_LEVEL_MAXIMA(QOS_ROW_LEVEL), word = subwindow << QOS_MAXIMUM_BITS | value, old;
+WINDOW_INLINE void row_maximum(struct qos_peer_entry *row, __u64 epoch, __u64 nsec) {
+        __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK, subwindow = epoch / QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL);
+        __u64 i = subwindow % QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL), word = subwindow << QOS_MAXIMUM_BITS | value, old;
 
-        GRID_BOUND(i, QOS_LEVEL_MAXIMA(QOS_ROW_LEVEL));
+        GRID_BOUND(i, QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL));
         for (int try = 0; try < 4; try++) {
                 old = *(volatile __u64*) &row->maxima[i];
                 if ((old >> QOS_MAXIMUM_BITS == word >> QOS_MAXIMUM_BITS && old >= word) ||
@@ -74,25 +74,26 @@ WINDOW_INLINE void row_maximum(struct qos_row *row, __u64 epoch, __u64 nsec) {
         }
 }
 
-WINDOW_INLINE void row_add(struct qos_row *row, __u64 epoch, __u64 nsec, __u32 n) {
+WINDOW_INLINE void row_add(struct qos_peer_entry *row, __u64 epoch, __u64 nsec, __u32 n) {
         row_maximum(row, epoch, nsec);
-        __sync_fetch_and_add(&row->sums[QOS_ROW_SUM_LATENCY], nsec * n);
+        __sync_fetch_and_add(&row->sums[QOS_ENTRY_SUM_LATENCY], nsec * n);
         row_count(row, grid_coarse_bin(grid_fine_bin(nsec)), n);
 }
 
 /* A sample that was booked at booked_at has grown: as window_move(). */
-WINDOW_INLINE void row_move(struct qos_row *row, __u64 booked_at, __u64 old_nsec, __u64 now, __u64 nsec) {
+WINDOW_INLINE void row_move(struct qos_peer_entry *row, __u64 booked_at, __u64 old_nsec, __u64 now,
+                __u64 nsec) {
         __u64 from = grid_coarse_bin(grid_fine_bin(old_nsec)), to = grid_coarse_bin(grid_fine_bin(nsec));
-        __u64 step = QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) * QOS_EPOCH_NSEC, subwindow = booked_at / step;
+        __u64 step = QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL) * QOS_EPOCH_NSEC, subwindow = booked_at / step;
 
-        GRID_BOUND(from, QOS_ROW_CELLS);
+        GRID_BOUND(from, QOS_ENTRY_COUNTERS);
         if (subwindow != now / step)
-                for (__u32 i = 0; i < QOS_ROW_CHECKPOINTS; i++) {
-                        struct qos_row_checkpoint *c = &row->checkpoints[i];
+                for (__u32 i = 0; i < QOS_ENTRY_CHECKPOINTS; i++) {
+                        struct qos_entry_checkpoint *c = &row->checkpoints[i];
 
                         if (c->last >= c->first && c->first > subwindow) {
                                 __sync_fetch_and_add(&c->cells[from], -1);
-                                __sync_fetch_and_add(&c->sums[QOS_ROW_SUM_LATENCY], -old_nsec);
+                                __sync_fetch_and_add(&c->sums[QOS_ENTRY_SUM_LATENCY], -old_nsec);
                         }
                 }
 
@@ -100,7 +101,7 @@ WINDOW_INLINE void row_move(struct qos_row *row, __u64 booked_at, __u64 old_nsec
                 row_count(row, to, 1);
                 row_uncount(row, from, 1);
         }
-        __sync_fetch_and_add(&row->sums[QOS_ROW_SUM_LATENCY], nsec - old_nsec);
+        __sync_fetch_and_add(&row->sums[QOS_ENTRY_SUM_LATENCY], nsec - old_nsec);
         row_maximum(row, now / QOS_EPOCH_NSEC, nsec);
 }
 
@@ -117,7 +118,7 @@ WINDOW_INLINE int address_equal(const struct qos_address *a, const struct qos_ad
 
 /* From the local address of a connection to that of the listener it came in through, of those that have a row: the most
  * special one, as TCP chooses. 0: there is none. */
-GRID_FUNCTION int row_find_listener(struct qos_unit *u, struct qos_address *address) {
+GRID_FUNCTION int row_find_listener(struct qos_unit_map *u, struct qos_address *address) {
         struct qos_address any = {};
         __u64 found = 0;
 
@@ -126,10 +127,10 @@ GRID_FUNCTION int row_find_listener(struct qos_unit *u, struct qos_address *addr
 
         any.port = address->port;
         any.family = address->family;
-        for (int i = 0; i <= QOS_ROWS; i++) {
-                struct qos_row_name *name = &u->names[i];
+        for (int i = 0; i <= QOS_ENTRIES; i++) {
+                struct qos_peer_key *name = &u->names[i];
 
-                if (name->kind != QOS_ROW_ENDPOINT && name->kind != QOS_ROW_EXCLUDED)
+                if (name->kind != QOS_ENTRY_ENDPOINT && name->kind != QOS_ENTRY_EXCLUDED)
                         continue;
                 if (address_equal(&name->address, address))
                         return 1;
@@ -143,43 +144,43 @@ GRID_FUNCTION int row_find_listener(struct qos_unit *u, struct qos_address *addr
 /* The row of this address, which gets one if it has none. alone: it is not to be in the unit's figures. 0: it is the first
  * endpoint; for one that is not to be in the figures: there is no row. Two that look for the same new address at once may
  * get two rows: whoever reads adds them. */
-GRID_FUNCTION int row_find(struct qos_unit *u, const struct qos_address *address, int kind) {
+GRID_FUNCTION int row_find(struct qos_unit_map *u, const struct qos_address *address, int kind) {
         __u32 endpoints = 0;
 
         GRID_EXPECT(u);
         GRID_EXPECT(address);
 
-        if (kind == QOS_ROW_ENDPOINT) {
-                struct qos_row_name *first = &u->names[0];
+        if (kind == QOS_ENTRY_ENDPOINT) {
+                struct qos_peer_key *first = &u->names[0];
 
-                if (first->kind == QOS_ROW_FREE && __sync_val_compare_and_swap(&first->taken, 0, 1) == 0) {
+                if (first->kind == QOS_ENTRY_FREE && __sync_val_compare_and_swap(&first->taken, 0, 1) == 0) {
                         first->address = *address;
-                        __sync_lock_test_and_set(&first->kind, QOS_ROW_ENDPOINT);
+                        __sync_lock_test_and_set(&first->kind, QOS_ENTRY_ENDPOINT);
                 }
-                if (first->kind == QOS_ROW_ENDPOINT && address_equal(&first->address, address))
+                if (first->kind == QOS_ENTRY_ENDPOINT && address_equal(&first->address, address))
                         return 0;
         }
 
-        for (int i = QOS_ROW_FIRST; i <= QOS_ROWS; i++) {
-                struct qos_row_name *name = &u->names[i];
+        for (int i = QOS_ENTRY_FIRST; i <= QOS_ENTRIES; i++) {
+                struct qos_peer_key *name = &u->names[i];
 
                 if (name->kind == (__u32) kind && address_equal(&name->address, address))
                         return i;
-                endpoints += ((1U << QOS_ROW_ENDPOINT | 1U << QOS_ROW_EXCLUDED) >> (name->kind & 31)) & 1;
+                endpoints += ((1U << QOS_ENTRY_ENDPOINT | 1U << QOS_ENTRY_EXCLUDED) >> (name->kind & 31)) & 1;
         }
 
-        if (kind == QOS_ROW_PEER || endpoints < QOS_ENDPOINT_ROWS_MAX)
-                for (int i = QOS_ROW_FIRST; i <= QOS_ROWS; i++) {
-                        struct qos_row_name *name = &u->names[i];
+        if (kind == QOS_ENTRY_PEER || endpoints < QOS_ENDPOINT_ENTRIES_MAX)
+                for (int i = QOS_ENTRY_FIRST; i <= QOS_ENTRIES; i++) {
+                        struct qos_peer_key *name = &u->names[i];
 
-                        if (name->kind != QOS_ROW_FREE || __sync_val_compare_and_swap(&name->taken, 0, 1) != 0)
+                        if (name->kind != QOS_ENTRY_FREE || __sync_val_compare_and_swap(&name->taken, 0, 1) != 0)
                                 continue;
                         name->address = *address;
                         __sync_lock_test_and_set(&name->kind, kind);
                         return i;
                 }
 
-        return kind == QOS_ROW_PEER ? QOS_ROW_PEERS_REST : kind == QOS_ROW_ENDPOINT ? QOS_ROW_ENDPOINTS_REST : 0;
+        return kind == QOS_ENTRY_PEER ? QOS_ENTRY_PEERS_OTHERS : kind == QOS_ENTRY_ENDPOINT ? QOS_ENTRY_ENDPOINTS_OTHERS : 0;
 }
 
 /* ---- peers: those that take most time have the rows ----------------------------------------------------------- */
@@ -188,9 +189,9 @@ GRID_FUNCTION int row_find(struct qos_unit *u, const struct qos_address *address
 #define PEERS_PAUSE_NSEC 100000000ULL
 
 struct row_fold {
-        struct qos_row *from;
-        struct qos_row *to;
-        __u32 place[QOS_ROW_CHECKPOINTS];       /* of the checkpoint of to that was written with each of from; or none */
+        struct qos_peer_entry *from;
+        struct qos_peer_entry *to;
+        __u32 place[QOS_ENTRY_CHECKPOINTS];       /* of the checkpoint of to that was written with each of from; or none */
 };
 
 /* Adds one cell of a row to the same of another, at each boundary that both know. */
@@ -198,7 +199,7 @@ static long row_fold_step(__u64 cell, void *data) {
         struct row_fold *f = data;
         __u32 n, carry;
 
-        if (cell >= QOS_ROW_CELLS)
+        if (cell >= QOS_ENTRY_COUNTERS)
                 return 1;
 
         n = __sync_lock_test_and_set(&f->from->cells[cell], 0);
@@ -207,12 +208,12 @@ static long row_fold_step(__u64 cell, void *data) {
         if (carry > 0)
                 __sync_fetch_and_add(&f->to->carry[cell], carry);
 
-        for (__u32 i = 0; i < QOS_ROW_CHECKPOINTS; i++) {
+        for (__u32 i = 0; i < QOS_ENTRY_CHECKPOINTS; i++) {
                 __u64 k = f->place[i];
 
-                if (k >= QOS_ROW_CHECKPOINTS)
+                if (k >= QOS_ENTRY_CHECKPOINTS)
                         continue;
-                GRID_BOUND(k, QOS_ROW_CHECKPOINTS);
+                GRID_BOUND(k, QOS_ENTRY_CHECKPOINTS);
                 __sync_fetch_and_add(&f->to->checkpoints[k].cells[cell], f->from->checkpoints[i].cells[cell]);
         }
         return 0;
@@ -220,52 +221,52 @@ static long row_fold_step(__u64 cell, void *data) {
 
 /* Whether one of its checkpoints was written with one of the rest's: all are looked at, step by step. */
 static long row_place_step(__u64 step, void *data) {
-        __u64 i = step / QOS_ROW_CHECKPOINTS, k = step % QOS_ROW_CHECKPOINTS;
+        __u64 i = step / QOS_ENTRY_CHECKPOINTS, k = step % QOS_ENTRY_CHECKPOINTS;
         struct row_fold *f = data;
-        struct qos_row_checkpoint *c;
+        struct qos_entry_checkpoint *c;
 
-        GRID_BOUND(i, QOS_ROW_CHECKPOINTS);
-        GRID_BOUND(k, QOS_ROW_CHECKPOINTS);
+        GRID_BOUND(i, QOS_ENTRY_CHECKPOINTS);
+        GRID_BOUND(k, QOS_ENTRY_CHECKPOINTS);
         c = &f->from->checkpoints[i];
         if (k == 0)
-                f->place[i] = QOS_ROW_CHECKPOINTS;
+                f->place[i] = QOS_ENTRY_CHECKPOINTS;
         if (c->last != 0 && c->first <= c->last && c->last == f->to->checkpoints[k].last)
                 f->place[i] = k;
         return 0;
 }
 
 /* What the row has becomes part of the rest, and it is as new. Readers look at folds before and after. */
-GRID_FUNCTION int row_fold(struct qos_unit *u, __u64 number) {
+GRID_FUNCTION int row_fold(struct qos_unit_map *u, __u64 number) {
         struct row_fold f = {};
 
         GRID_EXPECT(u);
         f.from = row_get(u, number);
-        f.to = row_get(u, QOS_ROW_PEERS_REST);
+        f.to = row_get(u, QOS_ENTRY_PEERS_OTHERS);
         if (f.from == f.to)
                 return 0;
 
         __sync_fetch_and_add(&u->folds, 1);
 
-        row_loop(QOS_ROW_CHECKPOINTS * QOS_ROW_CHECKPOINTS, row_place_step, &f);
-        row_loop(QOS_ROW_CELLS, row_fold_step, &f);
+        row_loop(QOS_ENTRY_CHECKPOINTS * QOS_ENTRY_CHECKPOINTS, row_place_step, &f);
+        row_loop(QOS_ENTRY_COUNTERS, row_fold_step, &f);
 
-        for (__u32 i = 0; i < QOS_ROW_CHECKPOINTS; i++) {
-                struct qos_row_checkpoint *c = &f.from->checkpoints[i];
+        for (__u32 i = 0; i < QOS_ENTRY_CHECKPOINTS; i++) {
+                struct qos_entry_checkpoint *c = &f.from->checkpoints[i];
                 __u64 k = f.place[i];
 
-                for (__u32 sum = 0; sum < QOS_ROW_SUMS && k < QOS_ROW_CHECKPOINTS; sum++) {
-                        GRID_BOUND(k, QOS_ROW_CHECKPOINTS);
+                for (__u32 sum = 0; sum < QOS_ENTRY_SUMS && k < QOS_ENTRY_CHECKPOINTS; sum++) {
+                        GRID_BOUND(k, QOS_ENTRY_CHECKPOINTS);
                         __sync_fetch_and_add(&f.to->checkpoints[k].sums[sum], c->sums[sum]);
                 }
                 c->first = 1;
                 c->last = 0;
         }
         f.from->written = 0;
-        for (__u32 sum = 0; sum < QOS_ROW_SUMS; sum++)
+        for (__u32 sum = 0; sum < QOS_ENTRY_SUMS; sum++)
                 __sync_fetch_and_add(&f.to->sums[sum], __sync_lock_test_and_set(&f.from->sums[sum], 0));
         __sync_fetch_and_add(&f.to->in_flight, __sync_lock_test_and_set(&f.from->in_flight, 0));
 
-        for (__u32 i = 0; i < QOS_LEVEL_MAXIMA(QOS_ROW_LEVEL); i++) {
+        for (__u32 i = 0; i < QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL); i++) {
                 __u64 word = __sync_lock_test_and_set(&f.from->maxima[i], 0);
 
                 if (word > f.to->maxima[i])
@@ -280,7 +281,7 @@ GRID_FUNCTION int row_fold(struct qos_unit *u, __u64 number) {
 }
 
 /* The challenger with this address; QOS_CHALLENGERS: there is none. */
-GRID_FUNCTION int challenger_find(struct qos_unit *u, const struct qos_address *address) {
+GRID_FUNCTION int challenger_find(struct qos_unit_map *u, const struct qos_address *address) {
         __u64 found = QOS_CHALLENGERS;
 
         GRID_EXPECT(u);
@@ -292,7 +293,7 @@ GRID_FUNCTION int challenger_find(struct qos_unit *u, const struct qos_address *
 }
 
 /* A new one, which takes as much from all others as the least of them has. Returns its place, or QOS_CHALLENGERS: there is none. */
-GRID_FUNCTION int challenger_enter(struct qos_unit *u, const struct qos_address *address, __u64 nsec) {
+GRID_FUNCTION int challenger_enter(struct qos_unit_map *u, const struct qos_address *address, __u64 nsec) {
         __u64 smallest = nsec, place = QOS_CHALLENGERS;
 
         GRID_EXPECT(u);
@@ -312,17 +313,17 @@ GRID_FUNCTION int challenger_enter(struct qos_unit *u, const struct qos_address 
 }
 
 /* What the peer that has this row has taken since it has it, and what it was ahead then. */
-WINDOW_INLINE __u64 row_taken(const struct qos_unit *u, __u64 row) {
-        return u->rows[row - 1].sums[QOS_ROW_SUM_LATENCY] + u->rows[row - 1].earned;
+WINDOW_INLINE __u64 row_taken(const struct qos_unit_map *u, __u64 row) {
+        return u->rows[row - 1].sums[QOS_ENTRY_SUM_LATENCY] + u->rows[row - 1].earned;
 }
 
 /* The row of the peer that has taken least; 0: no peer has one. */
-GRID_FUNCTION int row_find_least(struct qos_unit *u) {
+GRID_FUNCTION int row_find_least(struct qos_unit_map *u) {
         __u64 least = ~0ULL >> 1, row = 0;
 
         GRID_EXPECT(u);
-        for (int i = QOS_ROW_FIRST; i <= QOS_ROWS; i++) {
-                __u64 taken = row_taken(u, i), less = grid_if_zero(u->names[i].kind ^ QOS_ROW_PEER) & grid_if_less(taken, least);
+        for (int i = QOS_ENTRY_FIRST; i <= QOS_ENTRIES; i++) {
+                __u64 taken = row_taken(u, i), less = grid_if_zero(u->names[i].kind ^ QOS_ENTRY_PEER) & grid_if_less(taken, least);
 
                 least = grid_choose(less, taken, least);
                 row = grid_choose(less, i, row);
@@ -332,8 +333,8 @@ GRID_FUNCTION int row_find_least(struct qos_unit *u) {
 
 /* A peer without a row has taken nsec. As soon as it is ahead of its like by more than what the least of those with a row
  * has taken, it gets that row. Many that are alike do not chase each other. Returns the row; 0: none. */
-GRID_FUNCTION int peer_challenge(struct qos_unit *u, const struct qos_address *address, __u64 nsec, __u64 now) {
-        struct qos_challengers *c;
+GRID_FUNCTION int peer_challenge(struct qos_unit_map *u, const struct qos_address *address, __u64 nsec, __u64 now) {
+        struct qos_heavy_hitters *c;
         __u64 ahead, mine, row = 0;
 
         GRID_EXPECT(u);
@@ -353,17 +354,17 @@ GRID_FUNCTION int peer_challenge(struct qos_unit *u, const struct qos_address *a
                 GRID_BOUND(mine, QOS_CHALLENGERS);
                 ahead = c->list[mine].nsec;
                 row = (__u32) row_find_least(u);
-                GRID_BOUND(row, QOS_ROWS + 1);
+                GRID_BOUND(row, QOS_ENTRIES + 1);
                 if (row > 0 && ahead > row_taken(u, row)) {
                         c->list[mine].nsec = 0;
                         c->changed_at = now;
-                        __sync_lock_test_and_set(&u->names[row].kind, QOS_ROW_FREE); /* still taken: nobody finds it */
+                        __sync_lock_test_and_set(&u->names[row].kind, QOS_ENTRY_FREE); /* still taken: nobody finds it */
                         __sync_fetch_and_add(&u->names[row].generation, 1);
                         row_get(u, row)->earned = ahead;
                         row_fold(u, row);
                         *(volatile char*) u->names[row].path = 0;
                         u->names[row].address = *address;
-                        __sync_lock_test_and_set(&u->names[row].kind, QOS_ROW_PEER);
+                        __sync_lock_test_and_set(&u->names[row].kind, QOS_ENTRY_PEER);
                 } else
                         row = 0;
         }

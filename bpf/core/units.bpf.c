@@ -167,7 +167,7 @@ int BPF_PROG(units_mkdir, struct cgroup *group, const char *path) {
 }
 
 /* Counts the runs that the kernel has skipped since this was last done. */
-static __attribute__((noinline)) int units_count_missed(struct qos_unit *u) {
+static __attribute__((noinline)) int units_count_missed(struct qos_unit_map *u) {
         __u32 which = QOS_STATISTIC_RUNS_MISSED;
         __u64 *missed, old;
 
@@ -178,7 +178,7 @@ static __attribute__((noinline)) int units_count_missed(struct qos_unit *u) {
         if (*missed <= old)
                 return 0; /* nothing is new, or the programs are */
         window_enter(u, bpf_ktime_get_ns());
-        window_count(u, QOS_CELL_MISSED, *missed - old);
+        window_count(u, QOS_COUNTER_MISSED, *missed - old);
         return 0;
 }
 
@@ -186,10 +186,10 @@ static __attribute__((noinline)) int units_count_missed(struct qos_unit *u) {
  * those who were given the map, that it is of no use any more. Runs over all of nests. */
 SEC("iter/bpf_map_elem")
 int units_retire(struct bpf_iter__bpf_map_elem *ctx) {
-        const struct qos_nest *nest = ctx->value;
+        const struct qos_hierarchy *nest = ctx->value;
         const __u32 *slot = ctx->key;
         struct qos_owner owner = {};
-        struct qos_unit *u;
+        struct qos_unit_map *u;
 
         if (!nest || !slot || nest->generation == 0)
                 return 0;
@@ -199,7 +199,7 @@ int units_retire(struct bpf_iter__bpf_map_elem *ctx) {
         if (!u)
                 return 0;
         units_count_missed(u);
-        if (nest->flags & QOS_NEST_RETIRED)
+        if (nest->flags & QOS_HIERARCHY_EXPORT_ENDED)
                 __sync_lock_test_and_set(&u->retired, 1);
         return 0;
 }

@@ -10,26 +10,26 @@
 
 #include "peer-table.h"
 
-WINDOW_INLINE void window_count(struct qos_unit *u, __u64 cell, __u32 n) {
+WINDOW_INLINE void window_count(struct qos_unit_map *u, __u64 cell, __u32 n) {
         __u32 old;
 
-        GRID_BOUND(cell, QOS_CELLS);
+        GRID_BOUND(cell, QOS_COUNTERS);
         old = __sync_fetch_and_add(&u->cells[cell], n);
         if (old + n < old)
                 __sync_fetch_and_add(&u->carry[cell], 1);
 }
 
-WINDOW_INLINE void window_uncount(struct qos_unit *u, __u64 cell, __u32 n) {
+WINDOW_INLINE void window_uncount(struct qos_unit_map *u, __u64 cell, __u32 n) {
         __u32 old;
 
-        GRID_BOUND(cell, QOS_CELLS);
+        GRID_BOUND(cell, QOS_COUNTERS);
         old = __sync_fetch_and_add(&u->cells[cell], -n);
         if (old < n)
                 __sync_fetch_and_add(&u->carry[cell], -1);
 }
 
 static long window_wait_step(__u64 i, void *data) {
-        struct qos_unit **u = data;
+        struct qos_unit_map **u = data;
 
         return *(volatile __u32*) &(*u)->rolling == 0;
 }
@@ -38,7 +38,7 @@ static long window_wait_step(__u64 i, void *data) {
  * they book would be in a sub-window that is over, after an idle time even long ago. Who interrupts the one that writes
  * cannot, and does that. So does who has waited in vain, as the one that writes was preempted: what is booked then may be in a
  * checkpoint that ends before it, each sample in one side of it as a whole. Totals do not depend on it. */
-GRID_FUNCTION int window_roll(struct qos_unit *u, __u64 epoch) {
+GRID_FUNCTION int window_roll(struct qos_unit_map *u, __u64 epoch) {
         __u32 self = window_cpu() + 1, who;
 
         if (!u)
@@ -76,7 +76,7 @@ GRID_FUNCTION int window_roll(struct qos_unit *u, __u64 epoch) {
                         __sync_lock_test_and_set(&c->last, now);
 
                         u->written[level]++;
-                        if (level == QOS_ROW_LEVEL)
+                        if (level == QOS_ENTRY_LEVEL)
                                 rows_roll(u, before, now);
                 }
 
@@ -89,7 +89,7 @@ GRID_FUNCTION int window_roll(struct qos_unit *u, __u64 epoch) {
 }
 
 /* To be called before anything is booked at this time. */
-WINDOW_INLINE void window_enter(struct qos_unit *u, __u64 now) {
+WINDOW_INLINE void window_enter(struct qos_unit_map *u, __u64 now) {
         if (now >= *(volatile __u64*) &u->epoch_end)
                 window_roll(u, now / QOS_EPOCH_NSEC);
 }
@@ -101,7 +101,7 @@ WINDOW_INLINE void window_enter(struct qos_unit *u, __u64 now) {
 
 /* Makes the clock stand or go as the gauge says. Questions that come and go on several CPUs at once may do that in another order than
  * they have changed the gauge in: what counts is what it says when the clock has been set. */
-GRID_FUNCTION int window_set_clock(struct qos_unit *u) {
+GRID_FUNCTION int window_set_clock(struct qos_unit_map *u) {
         GRID_EXPECT(u);
         for (int try = 0; try < SERVING_TRIES; try++) {
                 __u64 word = *(volatile __u64*) &u->serving;
@@ -116,14 +116,14 @@ GRID_FUNCTION int window_set_clock(struct qos_unit *u) {
 }
 
 /* So many questions more are in flight. */
-WINDOW_INLINE void window_fly(struct qos_unit *u, __s32 n) {
+WINDOW_INLINE void window_fly(struct qos_unit_map *u, __s32 n) {
         __s64 old = __sync_fetch_and_add(&u->in_flight, n);
 
         if ((old > 0) != (old + n > 0))
                 window_set_clock(u);
 }
 
-GRID_FUNCTION int window_maximum(struct qos_unit *u, __u64 distribution, __u64 nsec) {
+GRID_FUNCTION int window_maximum(struct qos_unit_map *u, __u64 distribution, __u64 nsec) {
         __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK, epoch;
 
         GRID_EXPECT(u);
@@ -168,11 +168,11 @@ WINDOW_INLINE __u32 window_cell(__u32 distribution, __u64 nsec) {
         if (!QOS_DISTRIBUTION_IS_FINE(distribution))
                 bin = grid_coarse_bin(bin);
 
-        return QOS_DISTRIBUTION_FIRST_CELL(distribution) + bin;
+        return QOS_DISTRIBUTION_FIRST_COUNTER(distribution) + bin;
 }
 
 /* Adds n equal samples to a distribution. */
-WINDOW_INLINE void window_add(struct qos_unit *u, __u32 distribution, __u64 nsec, __u32 n) {
+WINDOW_INLINE void window_add(struct qos_unit_map *u, __u32 distribution, __u64 nsec, __u32 n) {
         /* The bin last: what is counted has its sum and its maximum */
         window_maximum(u, distribution, nsec);
         __sync_fetch_and_add(&u->sums[distribution], nsec * n);
@@ -180,7 +180,7 @@ WINDOW_INLINE void window_add(struct qos_unit *u, __u32 distribution, __u64 nsec
 }
 
 /* n equal samples of this sub-window become others. */
-WINDOW_INLINE void window_shift(struct qos_unit *u, __u32 distribution, __u64 old_nsec, __u64 nsec, __u32 n) {
+WINDOW_INLINE void window_shift(struct qos_unit_map *u, __u32 distribution, __u64 old_nsec, __u64 nsec, __u32 n) {
         __u32 from = window_cell(distribution, old_nsec), to = window_cell(distribution, nsec);
 
         if (from != to) {
@@ -195,11 +195,11 @@ WINDOW_INLINE void window_shift(struct qos_unit *u, __u32 distribution, __u64 ol
 /* A sample that was booked at booked_at has grown: it leaves the sub-window it was booked in and counts in the present
  * one. Where checkpoints were written meanwhile they contain the old value and must forget it, or windows that begin
  * there would count it as -1. */
-static __attribute__((noinline)) int window_forget(struct qos_unit *u, __u32 distribution, __u64 booked_at, __u64 nsec) {
+static __attribute__((noinline)) int window_forget(struct qos_unit_map *u, __u32 distribution, __u64 booked_at, __u64 nsec) {
         __u32 cell = window_cell(distribution, nsec);
         __u64 epoch = booked_at / QOS_EPOCH_NSEC;
 
-        if (!u || cell >= QOS_CELLS || distribution >= QOS_DISTRIBUTIONS)
+        if (!u || cell >= QOS_COUNTERS || distribution >= QOS_DISTRIBUTIONS)
                 return 0;
 
         for (__u32 i = 0; i < QOS_CHECKPOINTS; i++) {
@@ -215,7 +215,7 @@ static __attribute__((noinline)) int window_forget(struct qos_unit *u, __u32 dis
         return 0;
 }
 
-WINDOW_INLINE void window_move(struct qos_unit *u, __u32 distribution, __u64 booked_at, __u64 old_nsec,
+WINDOW_INLINE void window_move(struct qos_unit_map *u, __u32 distribution, __u64 booked_at, __u64 old_nsec,
                                __u64 now, __u64 nsec) {
 
         if (booked_at / QOS_EPOCH_NSEC != now / QOS_EPOCH_NSEC)
@@ -224,24 +224,24 @@ WINDOW_INLINE void window_move(struct qos_unit *u, __u32 distribution, __u64 boo
 }
 
 /* What happens to a unit's connections changes this, sooner or later. */
-WINDOW_INLINE __u64 window_activity(const struct qos_unit *u) {
+WINDOW_INLINE __u64 window_activity(const struct qos_unit_map *u) {
         return u->sums[QOS_SUM_BYTES_IN] * 3 + u->sums[QOS_SUM_BYTES_OUT] * 5 + u->opened * 7 + u->in_flight * 11 + u->open * 13;
 }
 
 /* The same of what has the row, which may become another one's. */
-WINDOW_INLINE __u64 row_activity(const struct qos_unit *u, __u64 number) {
-        const struct qos_row *row = &u->rows[number - 1];
+WINDOW_INLINE __u64 row_activity(const struct qos_unit_map *u, __u64 number) {
+        const struct qos_peer_entry *row = &u->rows[number - 1];
 
-        return row->sums[QOS_ROW_SUM_BYTES_IN] * 3 + row->sums[QOS_ROW_SUM_BYTES_OUT] * 5 + row->sums[QOS_ROW_SUM_LATENCY] * 7 +
-                row->cells[QOS_ROW_COUNT] * 11ULL + row->in_flight * 13 + u->names[number].generation * 17ULL;
+        return row->sums[QOS_ENTRY_SUM_BYTES_IN] * 3 + row->sums[QOS_ENTRY_SUM_BYTES_OUT] * 5 + row->sums[QOS_ENTRY_SUM_LATENCY] * 7 +
+                row->cells[QOS_ENTRY_COUNT] * 11ULL + row->in_flight * 13 + u->names[number].generation * 17ULL;
 }
 
 /* Before all connections are summed up. */
-GRID_FUNCTION int window_sum_begin(struct qos_unit *u) {
+GRID_FUNCTION int window_sum_begin(struct qos_unit_map *u) {
         GRID_EXPECT(u);
         u->summed.activity = window_activity(u);
         u->summed.begun = u->opened;
-        for (__u32 i = 1; i <= QOS_ROWS; i++) {
+        for (__u32 i = 1; i <= QOS_ENTRIES; i++) {
                 u->summed.rows[i - 1].activity = row_activity(u, i);
                 u->summed.rows[i - 1].in_flight = 0;
         }
@@ -249,7 +249,7 @@ GRID_FUNCTION int window_sum_begin(struct qos_unit *u) {
 }
 
 /* row: the number of that which has them, too; 0: none. alone: the unit has not. */
-WINDOW_INLINE void window_sum(struct qos_unit *u, __u64 session, __s64 open, __s64 in_flight, __u64 row, int alone) {
+WINDOW_INLINE void window_sum(struct qos_unit_map *u, __u64 session, __s64 open, __s64 in_flight, __u64 row, int alone) {
         struct qos_summed *s = &u->summed;
 
         if (s->session != session) {
@@ -261,7 +261,7 @@ WINDOW_INLINE void window_sum(struct qos_unit *u, __u64 session, __s64 open, __s
                 s->in_flight += in_flight;
         if (row > 0) {
                 row--;
-                GRID_BOUND(row, QOS_ROWS);
+                GRID_BOUND(row, QOS_ENTRIES);
                 s->rows[row].in_flight += in_flight;
         }
 }
@@ -270,7 +270,7 @@ WINDOW_INLINE void window_sum(struct qos_unit *u, __u64 session, __s64 open, __s
  * that began: all others have been closed, and nobody has seen it. A program that has changed a connection may be about to change the
  * gauge, so it is as much as was too much the last time, too. Of what is in flight there is no such bound: that is corrected where nothing has
  * happened in the meantime. */
-GRID_FUNCTION int window_reconcile(struct qos_unit *u, __u64 session) {
+GRID_FUNCTION int window_reconcile(struct qos_unit_map *u, __u64 session) {
         struct qos_summed *s;
         __s64 more, correct;
         int quiet;
@@ -296,7 +296,7 @@ GRID_FUNCTION int window_reconcile(struct qos_unit *u, __u64 session) {
                 window_fly(u, (__s32) -correct);
         s->more_in_flight = more - correct;
 
-        for (__u32 i = 1; i <= QOS_ROWS; i++) {
+        for (__u32 i = 1; i <= QOS_ENTRIES; i++) {
                 more = row_activity(u, i) == s->rows[i - 1].activity ? u->rows[i - 1].in_flight - s->rows[i - 1].in_flight : 0;
                 correct = more == s->rows[i - 1].more ? more : 0;
                 if (correct != 0)

@@ -30,7 +30,7 @@ __attribute__((noinline, weak)) int mux_look_up(struct h2 *h, const struct qos_o
 }
 
 /* Something has become of a stream. */
-__attribute__((noinline, weak)) int mux_book(struct qos_unit *u, struct h2_piece *piece, __u32 share) {
+__attribute__((noinline, weak)) int mux_book(struct qos_unit_map *u, struct h2_piece *piece, __u32 share) {
         const struct h2_stream *s;
         struct booking book = {};
         __u32 event;
@@ -49,7 +49,7 @@ __attribute__((noinline, weak)) int mux_book(struct qos_unit *u, struct h2_piece
 
         if (s->flags & H2_STREAM_EXCLUDED) {
                 if (event & H2_BEGUN)
-                        window_count(u, QOS_CELL_EXCLUDED, 1);
+                        window_count(u, QOS_COUNTER_EXCLUDED, 1);
                 return 0;
         }
         if (event & H2_BEGUN) {
@@ -66,23 +66,23 @@ __attribute__((noinline, weak)) int mux_book(struct qos_unit *u, struct h2_piece
                 return 0;
 
         if (event & H2_BEGUN) {
-                window_count(u, QOS_CELL_COUNT + (s->flags & H2_STREAM_GRPC ? PROTOCOL_GRPC : PROTOCOL_HTTP2), 1);
+                window_count(u, QOS_COUNTER_COUNT + (s->flags & H2_STREAM_GRPC ? PROTOCOL_GRPC : PROTOCOL_HTTP2), 1);
                 if (event & H2_STREAMING)
-                        window_count(u, QOS_CELL_STREAMS, 1);
+                        window_count(u, QOS_COUNTER_STREAMS, 1);
                 if (s->flags & H2_STREAM_UNKNOWN)
-                        window_count(u, QOS_CELL_STATUS_UNKNOWN, 1);
+                        window_count(u, QOS_COUNTER_STATUS_UNKNOWN, 1);
                 else if (s->status == 4)
-                        window_count(u, QOS_CELL_STATUS_4XX, 1);
+                        window_count(u, QOS_COUNTER_STATUS_4XX, 1);
                 else if (s->status == 5)
-                        window_count(u, QOS_CELL_STATUS_5XX, 1);
+                        window_count(u, QOS_COUNTER_STATUS_5XX, 1);
         }
         if (event & H2_ENDED) {
                 if (s->flags & H2_STREAM_UNKNOWN)
                         return 0; /* it was counted as such */
                 if (h2_is_failed_call(s))
-                        window_count(u, QOS_CELL_ERRORS_GRPC, 1);
+                        window_count(u, QOS_COUNTER_ERRORS_GRPC, 1);
                 else if (h2_is_unknown_call(s))
-                        window_count(u, QOS_CELL_STATUS_UNKNOWN, 1);
+                        window_count(u, QOS_COUNTER_STATUS_UNKNOWN, 1);
         }
         return 0;
 }
@@ -122,7 +122,7 @@ static __always_inline __u32 mux_move(struct mux_feed *f, bool blind) {
 }
 
 /* What has become of the streams of a piece of questions. */
-static __always_inline void mux_questions_book(struct h2 *h, struct qos_unit *u, const struct qos_owner *owner, __u32 share) {
+static __always_inline void mux_questions_book(struct h2 *h, struct qos_unit_map *u, const struct qos_owner *owner, __u32 share) {
         if (h->piece.event & H2_NAMED) {
                 h->piece.event &= ~H2_NAMED;
                 mux_look_up(h, owner);

@@ -79,7 +79,7 @@ struct library_mux_piece {
         __u32 share;
 };
 
-__attribute__((noinline, weak)) int library_mux_questions_take(struct h2 *h, struct qos_unit *u, struct library_mux_piece *q) {
+__attribute__((noinline, weak)) int library_mux_questions_take(struct h2 *h, struct qos_unit_map *u, struct library_mux_piece *q) {
         struct mux_feed *f;
         __u32 n;
 
@@ -103,7 +103,7 @@ __attribute__((noinline, weak)) int library_mux_questions_take(struct h2 *h, str
         return 0;
 }
 
-__attribute__((noinline, weak)) int library_mux_answers_take(struct h2 *h, struct qos_unit *u, struct library_mux_piece *a) {
+__attribute__((noinline, weak)) int library_mux_answers_take(struct h2 *h, struct qos_unit_map *u, struct library_mux_piece *a) {
         struct mux_feed *f;
         __u32 n;
 
@@ -132,7 +132,7 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
                                                  int answers) {
         struct library_mux_piece f = {};
         struct unsealed_mux *m;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct tcp_sock *tp;
         __s32 counted;
         __u32 dropped;
@@ -188,11 +188,11 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
 
         dropped = m->h2.piece.dropped;
         if (dropped > 0 && answers)
-                share_count(u, f.share, QOS_CELL_ERRORS_RESET, QOS_ROW_ERRORS_RESET, dropped);
+                share_count(u, f.share, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, dropped);
         else if (dropped > 0)
-                share_count(u, f.share, QOS_CELL_CLIENT_ABORTS, QOS_ROW_CLIENT_ABORTS, dropped);
+                share_count(u, f.share, QOS_COUNTER_CLIENT_ABORTS, QOS_ENTRY_CLIENT_ABORTS, dropped);
         if (m->h2.piece.unseen > 0)
-                share_count(u, f.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, m->h2.piece.unseen);
+                share_count(u, f.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, m->h2.piece.unseen);
         counted = (__s32) (m->h2.open - m->known);
         m->known = m->h2.open;
         unsealed_mux_count(m, counted);
@@ -202,7 +202,7 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
 /* It is HTTP/2. late: it was not seen from the beginning; taken: so many bytes of it were taken for something else before. */
 static __attribute__((noinline)) int library_mux_begin(struct unsealed *o, const struct qos_owner *owner, __u32 late, __u32 taken) {
         struct unsealed_mux *m;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         __u32 zero = 0;
         void *fresh;
 
@@ -214,7 +214,7 @@ static __attribute__((noinline)) int library_mux_begin(struct unsealed *o, const
                 statistics_count(QOS_STATISTIC_UNSEALED_LOST);
                 u = unit_get(owner);
                 if (u)
-                        window_count(u, QOS_CELL_DROPS, 1);
+                        window_count(u, QOS_COUNTER_DROPS, 1);
                 o->tries = TRIES_MAX;
         } else {
                 m = bpf_map_lookup_elem(&unsealed_muxes, &o->key);
@@ -374,7 +374,7 @@ static __always_inline struct unsealed* library_find(const struct unsealed_key *
 #define BUFFER_MAX 0x7fffffffU
 
 static __always_inline void cost_begin_for(struct cost *cost, const struct qos_owner *owner) {
-        struct qos_unit *u = unit_get(owner);
+        struct qos_unit_map *u = unit_get(owner);
 
         if (u)
                 cost_begin(cost, owner, u);
@@ -509,7 +509,7 @@ struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
         __uint(max_entries, 1);
         __type(key, __u32);
-        __type(value, struct qos_library);
+        __type(value, struct qos_openssl_library);
 } library_scratch SEC(".maps");
 
 /* How deep it may lie in its file system: containers' roots do so in some ten directories. */
@@ -517,7 +517,7 @@ struct {
 #define LIBRARY_NAME_SIZE 256
 
 /* Where a file lies in its file system. */
-static __always_inline void library_find_names(struct qos_library *l, struct file *file) {
+static __always_inline void library_find_names(struct qos_openssl_library *l, struct file *file) {
         struct dentry *d = BPF_CORE_READ(file, f_path.dentry), *parent;
         __u64 at = 0;
         long n;
@@ -547,7 +547,7 @@ static __always_inline void library_find_names(struct qos_library *l, struct fil
 SEC("iter/task_vma")
 int units_find_libraries(struct bpf_iter__task_vma *ctx) {
         struct vm_area_struct *vma = ctx->vma;
-        struct qos_library *l;
+        struct qos_openssl_library *l;
         struct file *file;
         union {
                 char letters[8];

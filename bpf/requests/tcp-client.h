@@ -71,7 +71,7 @@ static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 
 }
 
 /* All of it apart: servers that ask nobody do not pay for it. tcp: where the segment ends, and snd_nxt. Returns how much leaves. */
-static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos_unit *u, __u64 tcp, __u32 says, __u64 now) {
+static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos_unit_map *u, __u64 tcp, __u32 says, __u64 now) {
         struct exchange_effect effect = {};
         __u64 begins = 0;
         struct place p;
@@ -102,7 +102,7 @@ static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos
                 return 0;
 
         window_enter(u, now);
-        share_sum(u, p.share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes);
+        share_sum(u, p.share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes);
         share_apply(u, p.share, &effect);
         return bytes | begins;
 }
@@ -121,7 +121,7 @@ static __attribute__((noinline)) int client_is_announced(struct __sk_buff *skb, 
 }
 
 /* It comes: bytes, and the question is open still. end: of the segment. */
-static __attribute__((noinline)) int client_hears_announcement(struct conn *c, struct qos_unit *u, const struct tcp_sock *tp, __u32 end) {
+static __attribute__((noinline)) int client_hears_announcement(struct conn *c, struct qos_unit_map *u, const struct tcp_sock *tp, __u32 end) {
         __u64 now = bpf_ktime_get_ns();
         struct exchange_effect effect = {};
         __u32 rcv_nxt, window_end, done;
@@ -142,11 +142,11 @@ static __attribute__((noinline)) int client_hears_announcement(struct conn *c, s
         if (!u)
                 return 0;
         window_enter(u, now);
-        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
         return zero();
 }
 
-static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit *u, __u64 segment, __u64 tcp, __u64 now) {
+static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment, __u64 tcp, __u64 now) {
         struct exchange_effect effect = {};
         struct booking book = { .now = now };
         __u32 seq = segment >> 32;
@@ -165,7 +165,7 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
                 return 0;
 
         window_enter(u, now);
-        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
         book.share = p.share;
         book.before = effect.grown_from;
         if (effect.begun)
@@ -173,24 +173,24 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
         else if (effect.grown)
                 row_book_more(u, &book);
         share_apply(u, p.share, &effect);
-        return effect.begun && (p.share & SHARE_ROW) == QOS_ROW_PEERS_REST;
+        return effect.begun && (p.share & SHARE_ROW) == QOS_ENTRY_PEERS_OTHERS;
 }
 
 /* The peer has no row, and has just answered: perhaps it has one by now, or earns one. */
-static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct conn *c, struct qos_unit *u, __u64 now) {
+static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct conn *c, struct qos_unit_map *u, __u64 now) {
         struct qos_address a = {};
         __u64 row;
 
         if (!sk || !c || !u)
                 return 0;
         sock_remote(sk, &a);
-        row = row_find(u, &a, QOS_ROW_PEER);
-        if (row == QOS_ROW_PEERS_REST)
+        row = row_find(u, &a, QOS_ENTRY_PEER);
+        if (row == QOS_ENTRY_PEERS_OTHERS)
                 row = peer_challenge(u, &a, c->x.flags & EXCHANGE_WAITS ? 0 : exchange_between(c->x.first_at, now), now);
         if (row == 0)
                 return 0;
 
-        GRID_BOUND(row, QOS_ROWS + 1);
+        GRID_BOUND(row, QOS_ENTRIES + 1);
         row |= SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
         bpf_spin_lock(&c->lock);
         if (c->in_flight == 0)
@@ -201,7 +201,7 @@ static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct co
 
 /* What the end of a connection with a question open, or of an attempt to connect, says about the peer. where: up to which position the unit
  * has read, and the new state. */
-static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit *u, __u32 error, __u32 old_state, __u64 where) {
+static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit_map *u, __u32 error, __u32 old_state, __u64 where) {
         __u32 copied = where >> 32, new_state = where, cell, asked;
         struct exchange_effect effect = {};
         bool unread, missed;
@@ -230,18 +230,18 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
                 return 0;
 
         if (error == ETIMEDOUT)
-                cell = QOS_ROW_ERRORS_TIMEOUT;
+                cell = QOS_ENTRY_ERRORS_TIMEOUT;
         else if (error != 0 || new_state == TCP_CLOSE_WAIT)
-                cell = QOS_ROW_ERRORS_RESET;
+                cell = QOS_ENTRY_ERRORS_RESET;
         else
-                cell = QOS_ROW_CLIENT_ABORTS; /* the unit gave up */
+                cell = QOS_ENTRY_CLIENT_ABORTS; /* the unit gave up */
 
         u = place_get(u, &p);
         if (!u)
                 return 0;
         window_enter(u, bpf_ktime_get_ns());
         if (missed)
-                window_count(u, QOS_CELL_DROPS, asked);
+                window_count(u, QOS_COUNTER_DROPS, asked);
         else if (p.share & SHARE_ROW && (effect.unanswered || old_state == TCP_SYN_SENT))
                 row_count(row_get(u, p.share & SHARE_ROW), cell, 1);
         share_apply(u, p.share, &effect);
@@ -296,7 +296,7 @@ static __attribute__((noinline)) int client_begins_tls(struct __sk_buff *skb, st
 
 /* Apart, as client_counts() has calls in it for which there is no room on the stack otherwise. found: how many questions, and how many
  * of them were asked while another was open, unless their answers are told apart. */
-static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_unit *u, __u64 found, __u32 what, __u32 rcv_nxt) {
+static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_unit_map *u, __u64 found, __u32 what, __u32 rcv_nxt) {
         __u32 asked = found >> 32, bundled = found;
         struct exchange_effect effect = { .overlap = !!(what & CLIENT_OVERLAPS) };
         __u64 now = bpf_ktime_get_ns();
@@ -336,13 +336,13 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
                 return 0;
         share_apply(u, p.share, &effect);
         if (p.share & SHARE_ROW)
-                row_count(row_get(u, p.share & SHARE_ROW), QOS_ROW_BUNDLED, bundled);
+                row_count(row_get(u, p.share & SHARE_ROW), QOS_ENTRY_BUNDLED, bundled);
         return zero() + 1;
 }
 
 /* Who asks more than one thing at once gets more than one answer, of which nobody here knows where the one ends and the other begins.
  * They count, and how long each took is not known. Where even how many they are is not, that is said. */
-static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
+static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u,
                                                    __u64 left) {
         bool unread = left & CLIENT_UNREAD, muxed, overlap = false;
         __u32 bytes = left, protocol, asked = 0, bundled = 0, pipes = 0, rcv_nxt = 0;
@@ -440,7 +440,7 @@ struct client_piece {
 #define ANSWERED_MAX (ANSWERED_UNSURE - 1)
 
 /* What is booked of an answer that grows: what it was, which was booked then, and what it is now. */
-__attribute__((noinline, weak)) int client_grows(struct qos_unit *u, const struct booking *b, __u64 was, __u64 is) {
+__attribute__((noinline, weak)) int client_grows(struct qos_unit_map *u, const struct booking *b, __u64 was, __u64 is) {
         if (!u || !b || !(b->share & SHARE_ROW))
                 return 0;
         row_move(row_get(u, b->share & SHARE_ROW), b->before, was, b->now, is);
@@ -448,7 +448,7 @@ __attribute__((noinline, weak)) int client_grows(struct qos_unit *u, const struc
 }
 
 /* Answers to so many questions of one group begin in what came at this time; 0: no question is open. */
-__attribute__((noinline, weak)) __u32 client_hears_group(struct talk *t, struct qos_unit *u, struct booking *b, __u32 n, __u64 at) {
+__attribute__((noinline, weak)) __u32 client_hears_group(struct talk *t, struct qos_unit_map *u, struct booking *b, __u32 n, __u64 at) {
         struct talk_group group;
 
         if (!t || !u || !b)
@@ -475,7 +475,7 @@ static __always_inline void client_book_begin(struct talk *t, __u32 share) {
 /* What came at this time was read, and answers to so many questions begin in it: books them, and returns how many. In struct exchange: first_at, when the
  * question was asked whose answer began last; last_at, when the newest part of that came; last_out_at, when that was booked. Under the
  * socket's own lock these are nobody else's. Walked by the verifier by itself. */
-__attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qos_unit *u, struct talk *t, __u64 at, __u32 found) {
+__attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qos_unit_map *u, struct talk *t, __u64 at, __u32 found) {
         __u32 left = found & ANSWERED_MAX, n = 0, taken;
         struct booking *book;
 
@@ -504,12 +504,12 @@ __attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qo
         x->last_at = at;
         x->last_out_at = book->now;
         if (found & ANSWERED_UNSURE && book->share & SHARE_ROW)
-                row_count(row_get(u, book->share & SHARE_ROW), QOS_ROW_BUNDLED, n);
+                row_count(row_get(u, book->share & SHARE_ROW), QOS_ENTRY_BUNDLED, n);
         return n;
 }
 
 /* So many questions are not in flight any more. */
-static __attribute__((noinline)) int client_is_answered(struct conn *c, struct qos_unit *u, __u32 n) {
+static __attribute__((noinline)) int client_is_answered(struct conn *c, struct qos_unit_map *u, __u32 n) {
         struct exchange_effect effect = {};
         struct place p;
 
@@ -526,7 +526,7 @@ static __attribute__((noinline)) int client_is_answered(struct conn *c, struct q
 }
 
 /* What came at the same time, or a window of it. Returns 1: that was the last. */
-static __always_inline int client_answer_step(struct bpf_dynptr *data, struct exchange *x, struct talk *t, struct qos_unit *u,
+static __always_inline int client_answer_step(struct bpf_dynptr *data, struct exchange *x, struct talk *t, struct qos_unit_map *u,
                                               struct client_piece *a) {
         struct feed *f = &a->f;
         struct exchange_marks *marks = &t->times.marks;
@@ -573,7 +573,7 @@ static __always_inline int client_answer_step(struct bpf_dynptr *data, struct ex
 }
 
 /* As questions_take(). */
-__attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_trusted, struct exchange *x, struct talk *t, struct qos_unit *u,
+__attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_trusted, struct exchange *x, struct talk *t, struct qos_unit_map *u,
                                                 struct client_piece *a) {
         struct bpf_dynptr data;
 
@@ -589,9 +589,9 @@ __attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_truste
 }
 
 /* All has been read up to this position of the stream. Apart, for the room on the stack. */
-static __attribute__((noinline)) int client_has_read(struct sock *sk, struct conn *c, struct qos_unit *u, __u32 position, bool lost) {
+static __attribute__((noinline)) int client_has_read(struct sock *sk, struct conn *c, struct qos_unit_map *u, __u32 position, bool lost) {
         struct exchange_effect effect = {};
-        struct qos_unit *at;
+        struct qos_unit_map *at;
         struct place p;
         struct talk *t;
         bool ended;
@@ -626,7 +626,7 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
                 return 0;
         share_apply(u, p.share, &effect);
         /* No answer grows any more in the row that it was booked in */
-        if (ended && (p.share & SHARE_ROW) == QOS_ROW_PEERS_REST)
+        if (ended && (p.share & SHARE_ROW) == QOS_ENTRY_PEERS_OTHERS)
                 client_seeks_row(sk, c, u, bpf_ktime_get_ns());
         /* The peer has hung up behind that */
         if (!ended && sk->__sk_common.skc_state == TCP_CLOSE_WAIT)
@@ -640,7 +640,7 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
 
 /* A piece of what the unit is answered, as content_parse(). client_has_read() is to be called behind it: not in here, for the room on the
  * stack. */
-static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u32 copied, __u64 piece) {
+static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u, __u32 copied, __u64 piece) {
         struct client_piece a = { .offset = piece >> 32, .copied = copied, .end = piece };
         struct exchange_effect effect = {};
         struct place p;

@@ -111,7 +111,7 @@ static __always_inline void sock_remote(const struct sock *sk, struct qos_addres
 
 /* Which row has the figures of a socket, by its address. Apart: it is asked once for each listener, and for connections
  * older than the attach. */
-static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos_unit *u, __u32 kind, __u32 slot, __u32 generation) {
+static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos_unit_map *u, __u32 kind, __u32 slot, __u32 generation) {
         struct qos_owner owner = { .slot = slot, .generation = generation };
         struct qos_address a = {};
         __u32 row, alone = 0, found;
@@ -121,7 +121,7 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
 
         if (kind == CONN_CLIENT) {
                 sock_remote(sk, &a);
-                row = row_find(u, &a, QOS_ROW_PEER);
+                row = row_find(u, &a, QOS_ENTRY_PEER);
                 alone = SHARE_ALONE;
         } else {
                 sock_local(sk, &a);
@@ -137,7 +137,7 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
                 row &= SHARE_ROW;
         }
 
-        GRID_BOUND(row, QOS_ROWS + 1);
+        GRID_BOUND(row, QOS_ENTRIES + 1);
         return row | alone | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
 }
 
@@ -178,12 +178,12 @@ static __always_inline struct place conn_note(struct conn *c, const struct excha
         return p;
 }
 
-static __attribute__((noinline)) struct qos_unit* unit_get_other(const struct qos_owner *owner) {
+static __attribute__((noinline)) struct qos_unit_map* unit_get_other(const struct qos_owner *owner) {
         return unit_get(owner);
 }
 
 /* u: whose it was when the program began. Makes p->share what it is in the unit's map now. */
-static __always_inline struct qos_unit* place_get(struct qos_unit *u, struct place *p) {
+static __always_inline struct qos_unit_map* place_get(struct qos_unit_map *u, struct place *p) {
         if (u->generation != p->owner.generation) {
                 u = unit_get_other(&p->owner);
                 if (!u)
@@ -194,7 +194,7 @@ static __always_inline struct qos_unit* place_get(struct qos_unit *u, struct pla
 }
 
 /* The same without other business under the lock. */
-static __attribute__((noinline)) int conn_apply(struct conn *c, struct qos_unit *u, const struct exchange_effect *effect, __u64 now) {
+static __attribute__((noinline)) int conn_apply(struct conn *c, struct qos_unit_map *u, const struct exchange_effect *effect, __u64 now) {
         struct place p;
 
         if (!c || !u || !effect)
@@ -211,7 +211,7 @@ static __attribute__((noinline)) int conn_apply(struct conn *c, struct qos_unit 
         return 0;
 }
 
-static __always_inline void conn_count(struct conn *c, struct qos_unit *u, bool open) {
+static __always_inline void conn_count(struct conn *c, struct qos_unit_map *u, bool open) {
         struct qos_owner owner;
         bool changed;
 
@@ -232,7 +232,7 @@ static __always_inline void conn_count(struct conn *c, struct qos_unit *u, bool 
 
 static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, __u32 share, __s32 in_flight, __s32 open) {
         struct exchange_effect effect = { .in_flight = in_flight };
-        struct qos_unit *u;
+        struct qos_unit_map *u;
 
         if (!owner)
                 return 0;
@@ -253,7 +253,7 @@ static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, 
         struct qos_owner from, owner;
         __u32 share = 0, before;
         __s32 in_flight, open;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
 
         if (!sk || !c || !to)
                 return 0;
@@ -286,7 +286,7 @@ static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, 
 /* Makes the entry that came from the listener that of the connection, whatever is seen of it first: the end of the
  * handshake, or a segment on another CPU that overtakes it, or all that there is where inet_sock_set_state is not watched.
  * begin: of the stream. What lies between it and rcv_nxt came with the handshake (fast open), or while we were at it. */
-static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit *u, struct tcp_sock *tp, __u32 begin,
+static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit_map *u, struct tcp_sock *tp, __u32 begin,
                                                  __u64 now) {
         struct exchange_effect effect = {};
         __u32 end, snd_nxt, retransmits;
@@ -323,7 +323,7 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
         u = effect.bytes > 0 ? place_get(u, &p) : NULL;
         if (u) {
                 window_enter(u, now);
-                share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+                share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
                 share_apply(u, p.share, &effect);
         }
         return 0;
@@ -332,10 +332,11 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
 /* A connection of a listener that was found and not seen being opened (the service manager opens them for others, and one
  * socket may be passed to several services), or one that was an outer unit's before another was attached in it, and is in no
  * table of open files: the unit that reads first has it. Returns that, NULL: none. */
-static __always_inline struct qos_unit* conn_claim(struct sock *sk, struct conn *c, struct qos_unit *u) {
+static __always_inline struct qos_unit_map* conn_claim(struct sock *sk, struct conn *c,
+                struct qos_unit_map *u) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct qos_owner owner = {}, none = {};
-        struct qos_unit *to = NULL;
+        struct qos_unit_map *to = NULL;
         bool outer = c->found == CONN_FOUND_OUTER;
 
         c->found = 0;
@@ -370,13 +371,13 @@ static __always_inline int zero(void) {
 /* ---- sockets that were not seen from their beginning ---- */
 
 /* A socket that is used by a task of the unit and was not known to be the unit's. */
-static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, const struct qos_owner *owner, struct qos_unit *u) {
+static __always_inline struct conn* conn_learn(struct sock *sk, __u32 kind, const struct qos_owner *owner, struct qos_unit_map *u) {
         struct conn *c;
 
         c = bpf_sk_storage_get(&conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!c) {
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
-                window_count(u, QOS_CELL_DROPS, 1);
+                window_count(u, QOS_COUNTER_DROPS, 1);
                 return NULL;
         }
 
@@ -413,7 +414,7 @@ static __always_inline bool socket_is_mptcp(const struct sock *sk) {
         return bpf_core_field_exists(tp->is_mptcp) && BPF_CORE_READ(tp, is_mptcp);
 }
 
-static __always_inline void listener_learn(struct sock *sk, const struct qos_owner *owner, struct qos_unit *u, bool found) {
+static __always_inline void listener_learn(struct sock *sk, const struct qos_owner *owner, struct qos_unit_map *u, bool found) {
         struct qos_listener *l;
         struct conn *c;
 

@@ -29,8 +29,8 @@ static __attribute__((noinline)) int owner_is_inside(const struct qos_owner *inn
         if (!inner || !outer)
                 return 0;
         o = *inner;
-        for (int i = 0; i < QOS_NEST_DEPTH; i++) {
-                const struct qos_nest *nest = bpf_map_lookup_elem(&nests, &o.slot);
+        for (int i = 0; i < QOS_HIERARCHY_DEPTH; i++) {
+                const struct qos_hierarchy *nest = bpf_map_lookup_elem(&nests, &o.slot);
 
                 if (!nest || nest->generation != o.generation)
                         return 0;
@@ -63,7 +63,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
         struct qos_owner owner, known;
         struct socket *socket;
         struct tcp_sock *tp;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct sock *sk;
         struct conn *c;
         __u64 now;
@@ -137,9 +137,9 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
  * with the outer one still, and what was a detached one's is the outer one's now. */
 SEC("iter/bpf_sk_storage_map")
 int units_settle(struct bpf_iter__bpf_sk_storage_map *ctx) {
-        struct qos_session session = { .id = ctx->meta->session_id };
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct sock *sk = ctx->sk;
-        const struct qos_nest *nest;
+        const struct qos_hierarchy *nest;
         struct qos_owner owner, to;
         struct conn *c;
 
@@ -155,11 +155,12 @@ int units_settle(struct bpf_iter__bpf_sk_storage_map *ctx) {
         if (!nest || nest->generation != owner.generation)
                 return 0;
 
-        if (nest->flags & QOS_NEST_CLOSED) {
+        if (nest->flags & QOS_HIERARCHY_RETAINED) {
                 to = owner_read(&nest->outer);
                 if (to.generation != 0)
                         socket_move(sk, c, &to);
-        } else if (nest->flags & QOS_NEST_LOOK && c->found == 0 && sk->__sk_common.skc_state != TCP_LISTEN)
+        } else if (nest->flags & QOS_HIERARCHY_RESCAN && c->found == 0 &&
+                sk->__sk_common.skc_state != TCP_LISTEN)
                 c->found = CONN_FOUND_OUTER;
         return 0;
 }
@@ -169,11 +170,11 @@ int units_settle(struct bpf_iter__bpf_sk_storage_map *ctx) {
  * known addresses their unit's. */
 SEC("iter/task_file")
 int units_find_passed(struct bpf_iter__task_file *ctx) {
-        struct qos_passed passed = {};
+        struct qos_activation_socket passed = {};
         struct file *file = ctx->file;
         struct qos_owner *known, owner;
         struct socket *socket;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct sock *sk;
         struct conn *c;
 
@@ -206,11 +207,11 @@ int units_find_passed(struct bpf_iter__task_file *ctx) {
 /* Accept queues: their length and limit are only in the listeners. */
 SEC("iter/bpf_sk_storage_map")
 int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
-        struct qos_session session = { .id = ctx->meta->session_id };
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct sock *sk = ctx->sk;
         const struct mptcp_sock *msk;
         struct qos_listener *l;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
 
         if (!sk) {
                 bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
@@ -241,7 +242,7 @@ int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
 
 struct oldest_search {
         const struct h2 *h;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         __u64 now;
         __u64 at;
 };
@@ -260,7 +261,7 @@ static long oldest_step(__u64 i, void *data) {
 }
 
 /* Of those that the application has read: the ones that did not ask to wait. */
-static __attribute__((noinline)) int oldest_talk(struct qos_unit *u, const struct talk *t, __u64 now) {
+static __attribute__((noinline)) int oldest_talk(struct qos_unit_map *u, const struct talk *t, __u64 now) {
         if (!u || !t)
                 return 0;
         for (int i = 0; i < TALK_GROUPS; i++) {
@@ -274,7 +275,7 @@ static __attribute__((noinline)) int oldest_talk(struct qos_unit *u, const struc
 
 /* What an endpoint that has never answered anything has read is in flight no longer (it collects logs): it would be for as long as its
  * connections are open. */
-static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_unit *u, __u64 now) {
+static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_unit_map *u, __u64 now) {
         struct exchange_effect effect = {};
         struct place p;
 
@@ -299,10 +300,10 @@ static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_
 /* The oldest question of each unit that is in flight, and how long those wait of which no answer has begun to leave. */
 SEC("iter/bpf_sk_storage_map")
 int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
-        struct qos_session session = { .id = ctx->meta->session_id };
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct oldest_search o = { .now = bpf_ktime_get_ns(), .at = ~0ULL };
         struct sock *sk = ctx->sk;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct talk *t;
         struct conn *c;
         __u64 at;
@@ -362,7 +363,7 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
  * tasks, which sockets that wait to be accepted, that PID 1 holds, or that io_uring has alone, are not in. */
 SEC("iter/bpf_sk_storage_map")
 int requests_share(struct bpf_iter__bpf_sk_storage_map *ctx) {
-        struct qos_session session = { .id = ctx->meta->session_id };
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct sock *sk = ctx->sk;
         struct qos_owner owner;
         struct conn *c;
@@ -385,9 +386,9 @@ int requests_share(struct bpf_iter__bpf_sk_storage_map *ctx) {
 
 static long gauges_begin_step(__u64 i, void *data) {
         __u32 slot = i;
-        const struct qos_nest *nest = bpf_map_lookup_elem(&nests, &slot);
+        const struct qos_hierarchy *nest = bpf_map_lookup_elem(&nests, &slot);
         struct qos_owner owner = { .slot = slot, .generation = nest ? nest->generation : 0 };
-        struct qos_unit *u = owner.generation ? unit_get(&owner) : NULL;
+        struct qos_unit_map *u = owner.generation ? unit_get(&owner) : NULL;
 
         if (u)
                 window_sum_begin(u);
@@ -397,9 +398,9 @@ static long gauges_begin_step(__u64 i, void *data) {
 static long gauges_end_step(__u64 i, void *data) {
         const __u64 *session = data;
         __u32 slot = i;
-        const struct qos_nest *nest = bpf_map_lookup_elem(&nests, &slot);
+        const struct qos_hierarchy *nest = bpf_map_lookup_elem(&nests, &slot);
         struct qos_owner owner = { .slot = slot, .generation = nest ? nest->generation : 0 };
-        struct qos_unit *u = owner.generation ? unit_get(&owner) : NULL;
+        struct qos_unit_map *u = owner.generation ? unit_get(&owner) : NULL;
 
         if (!u)
                 return 0;
@@ -411,12 +412,12 @@ static long gauges_end_step(__u64 i, void *data) {
 /* The gauges of connections as they are, where the kernel has skipped a program that would have changed them. */
 SEC("iter/bpf_sk_storage_map")
 int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
-        struct qos_session session = { .id = ctx->meta->session_id };
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct sock *sk = ctx->sk;
         struct unsealed_mux *m;
         struct place p;
         __s32 in_flight;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct conn *c;
         struct seal *s;
         __u32 open;

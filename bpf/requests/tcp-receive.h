@@ -66,7 +66,7 @@ struct mux_question_piece {
 };
 
 /* As questions_take(). */
-__attribute__((noinline, weak)) int mux_questions_take(struct sk_buff *skb __arg_trusted, struct h2 *h, struct qos_unit *u,
+__attribute__((noinline, weak)) int mux_questions_take(struct sk_buff *skb __arg_trusted, struct h2 *h, struct qos_unit_map *u,
                                                        struct mux_question_piece *q) {
         struct bpf_dynptr data;
         struct mux_feed *f;
@@ -95,7 +95,7 @@ __attribute__((noinline, weak)) int mux_questions_take(struct sk_buff *skb __arg
 }
 
 /* A piece of what the client says on such a connection, as content_parse(). */
-static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u64 where, __u64 piece) {
+static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u, __u64 where, __u64 piece) {
         __u32 copied = where >> 32, unsent = where, parsed;
         struct mux_question_piece q = { .f = { .offset = piece >> 32, .position = copied, .end = piece } };
         struct exchange_effect effect = {};
@@ -160,9 +160,10 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
         window_enter(u, h->piece.now);
         share_apply(u, p.share, &effect);
         if (h->piece.unseen > 0)
-                share_count(u, p.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, h->piece.unseen);
+                share_count(u, p.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, h->piece.unseen);
         if (h->piece.dropped > 0)
-                share_count(u, p.share, QOS_CELL_CLIENT_ABORTS, QOS_ROW_CLIENT_ABORTS, h->piece.dropped);
+                share_count(u, p.share, QOS_COUNTER_CLIENT_ABORTS, QOS_ENTRY_CLIENT_ABORTS,
+                        h->piece.dropped);
         return 0;
 }
 
@@ -192,7 +193,7 @@ static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct 
 /* Apart, so that connections which are not parsed do not pay for the room that this takes on the stack. where: the
  * position in the stream at which the piece begins, and what the application has written that has not left; piece: where it is in the
  * buffer, and its length. */
-static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit *u, __u64 where, __u64 piece) {
+static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u, __u64 where, __u64 piece) {
         __u32 copied = where >> 32, unsent = where, offset = piece >> 32, len = piece, parsed;
         struct exchange_effect effect = {};
         struct qos_owner owner;

@@ -33,7 +33,7 @@ static __always_inline void departure_apply(struct departure *d, struct exchange
 
 /* The parts of talk_departs(), each with a room of its own on the stack, which is small. This one is walked by the verifier by
  * itself: what it may return is not followed through the other. */
-__attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, struct talk *t, struct qos_unit *u,
+__attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, struct talk *t, struct qos_unit_map *u,
                                                        const struct departure *d) {
         __u32 offset, n;
         struct feed *f;
@@ -57,7 +57,7 @@ __attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, str
         answers = talk_answers(t, &f->piece, d->complete);
 
         if (f->piece.lost)
-                share_count(u, d->place.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
+                share_count(u, d->place.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
         if (f->piece.tunnel == 2)
                 answers |= DEPARTURE_UPGRADE | (__u64) f->at << DEPARTURE_TAKEN_SHIFT;
         else if (f->piece.tunnel)
@@ -65,11 +65,11 @@ __attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, str
         if (d->place.share & SHARE_ALONE)
                 return answers;
         if (f->piece.streams > 0)
-                window_count(u, QOS_CELL_STREAMS, f->piece.streams);
+                window_count(u, QOS_COUNTER_STREAMS, f->piece.streams);
         if (f->piece.status4xx > 0)
-                window_count(u, QOS_CELL_STATUS_4XX, f->piece.status4xx);
+                window_count(u, QOS_COUNTER_STATUS_4XX, f->piece.status4xx);
         if (f->piece.status5xx > 0)
-                window_count(u, QOS_CELL_STATUS_5XX, f->piece.status5xx);
+                window_count(u, QOS_COUNTER_STATUS_5XX, f->piece.status5xx);
         return answers;
 }
 
@@ -81,7 +81,7 @@ struct first {
 
 /* Answers begin to leave: those to the oldest questions that were asked together, at most so many. Returns how many. Walked by the
  * verifier by itself, as its loop would be for each of its rounds. */
-__attribute__((noinline, weak)) __u32 departure_book_group(struct talk *t, struct qos_unit *u, struct departure *d, __u32 answers,
+__attribute__((noinline, weak)) __u32 departure_book_group(struct talk *t, struct qos_unit_map *u, struct departure *d, __u32 answers,
                                                            struct first *ret) {
         struct talk_group group;
         struct booking *book;
@@ -97,17 +97,17 @@ __attribute__((noinline, weak)) __u32 departure_book_group(struct talk *t, struc
 
         share = d->place.share;
         if (group.excluded > 0) {
-                window_count(u, QOS_CELL_EXCLUDED, group.excluded);
+                window_count(u, QOS_COUNTER_EXCLUDED, group.excluded);
                 n -= group.excluded;
                 t->flags &= ~TALK_ANSWERED;
                 if (n == 0)
                         return taken;
         }
         if (!(share & SHARE_ALONE))
-                window_count(u, QOS_CELL_COUNT + t->protocol, n);
+                window_count(u, QOS_COUNTER_COUNT + t->protocol, n);
         if (group.waits) {
-                share_count(u, share, QOS_CELL_COUNT, QOS_ROW_COUNT, n);
-                window_count(u, share & SHARE_ALONE ? QOS_CELL_EXCLUDED : QOS_CELL_WAITS, n);
+                share_count(u, share, QOS_COUNTER_COUNT, QOS_ENTRY_COUNT, n);
+                window_count(u, share & SHARE_ALONE ? QOS_COUNTER_EXCLUDED : QOS_COUNTER_WAITS, n);
                 t->flags &= ~TALK_ANSWERED;
                 return taken;
         }
@@ -127,7 +127,7 @@ __attribute__((noinline, weak)) __u32 departure_book_group(struct talk *t, struc
 }
 
 /* The answer before goes on. */
-static __attribute__((noinline)) int departure_book_more(struct conn *c, struct qos_unit *u, struct departure *d) {
+static __attribute__((noinline)) int departure_book_more(struct conn *c, struct qos_unit_map *u, struct departure *d) {
         if (!c || !u || !d)
                 return 0;
         d->book.now = d->now;
@@ -142,7 +142,7 @@ static __attribute__((noinline)) int departure_book_more(struct conn *c, struct 
 
 /* What struct exchange has of the last answer is only touched here and under the socket's lock: ours is for what arrivals
  * touch too. */
-static __attribute__((noinline)) int departure_book(struct talk *t, struct conn *c, struct qos_unit *u, struct departure *d,
+static __attribute__((noinline)) int departure_book(struct talk *t, struct conn *c, struct qos_unit_map *u, struct departure *d,
                                                     __u64 parsed) {
         __u32 n, answers = parsed;
         struct exchange_effect effect = {};
@@ -183,7 +183,7 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
 /* ---- in frames ---- */
 
 /* These are no frames, or some were missed. */
-static __attribute__((noinline)) int mux_give_up(struct conn *c, struct h2 *h, struct qos_unit *u) {
+static __attribute__((noinline)) int mux_give_up(struct conn *c, struct h2 *h, struct qos_unit_map *u) {
         struct exchange_effect effect = {};
 
         if (!c || !h || !u)
@@ -203,7 +203,7 @@ struct mux_answer_piece {
         __u32 share;
 };
 
-__attribute__((noinline, weak)) int mux_answers_take(struct __sk_buff *skb, struct h2 *h, struct qos_unit *u, struct mux_answer_piece *a) {
+__attribute__((noinline, weak)) int mux_answers_take(struct __sk_buff *skb, struct h2 *h, struct qos_unit_map *u, struct mux_answer_piece *a) {
         struct mux_feed *f;
         __u32 n;
 
@@ -228,7 +228,7 @@ __attribute__((noinline, weak)) int mux_answers_take(struct __sk_buff *skb, stru
 }
 
 /* Of a connection with frames, as talk_departs(). */
-static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
+static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u,
                                                  const struct departure *d) {
         struct exchange_effect effect = {};
         struct mux_answer_piece a = {};
@@ -250,7 +250,7 @@ static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct b
                 if (h->piece.lost)
                         return mux_give_up(c, h, u);
                 if (h->piece.dropped > 0)
-                        share_count(u, a.share, QOS_CELL_ERRORS_RESET, QOS_ROW_ERRORS_RESET, h->piece.dropped);
+                        share_count(u, a.share, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, h->piece.dropped);
         } else if (d->complete)
                 h->out.synced = H2_EDGE;
 
@@ -265,7 +265,7 @@ static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct b
 }
 
 /* From HTTP/1.1 the connection goes over to HTTP/2, with the question that asked for it. */
-static __attribute__((noinline)) int mux_upgrade(struct bpf_sock *sk, struct conn *c, struct qos_unit *u, struct talk *t) {
+static __attribute__((noinline)) int mux_upgrade(struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u, struct talk *t) {
         struct exchange_effect effect = {};
         struct talk_group group;
         struct h2 *h;
@@ -342,7 +342,7 @@ static __attribute__((noinline)) int departure_mistaken(struct bpf_sock *sk, str
 #define TALK_DEPARTS_PLAIN 2    /* … all, as on any connection, see departure_mistaken() */
 
 /* Of a connection whose protocol is parsed. Apart, as content_parse(). */
-static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit *u,
+static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u,
                                                   struct departure *d) {
         bool more, whole;
         __u64 parsed = 0;

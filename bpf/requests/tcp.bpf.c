@@ -67,7 +67,7 @@ static __attribute__((noinline)) struct conn* listener_get(struct bpf_sock *sk, 
         struct mptcp_sock *msk;
         struct qos_owner owner;
         struct tcp_sock *tp;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct conn *l;
 
         if (!sk || !bpf_core_type_exists(struct mptcp_sock))
@@ -91,13 +91,13 @@ static __attribute__((noinline)) struct conn* listener_get(struct bpf_sock *sk, 
 
 static __always_inline void listener_arrive(struct bpf_sock *sk, struct conn *c, const struct segment *segment) {
         struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
-        struct qos_unit *u;
+        struct qos_unit_map *u;
 
         if (tp && listener_is_full(tp, segment)) {
                 u = unit_get(&c->owner);
                 if (u) {
                         window_enter(u, bpf_ktime_get_ns());
-                        window_count(u, QOS_CELL_LISTEN_DROPS, 1);
+                        window_count(u, QOS_COUNTER_LISTEN_DROPS, 1);
                 }
         }
 
@@ -116,12 +116,12 @@ static __always_inline void listener_arrive(struct bpf_sock *sk, struct conn *c,
 
 /* A packet of a connection shows no segment, as it is sealed on its way out of the machine (IPsec). */
 static __attribute__((noinline)) int segment_lost(struct conn *c) {
-        struct qos_unit *u = c ? unit_get(&c->owner) : NULL;
+        struct qos_unit_map *u = c ? unit_get(&c->owner) : NULL;
 
         statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
         if (u) {
                 window_enter(u, bpf_ktime_get_ns());
-                window_count(u, QOS_CELL_DROPS, 1);
+                window_count(u, QOS_COUNTER_DROPS, 1);
         }
         return zero();
 }
@@ -130,7 +130,7 @@ static __attribute__((noinline)) int segment_lost(struct conn *c) {
 #define SEGMENT_SAYS_SHIFT 28
 
 /* As client_arrives(), apart for the room on the stack. */
-static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_unit *u, __u64 segment, __u64 tcp, __u64 now) {
+static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment, __u64 tcp, __u64 now) {
         __u32 seq = segment >> 32, len = segment & ((1U << SEGMENT_SAYS_SHIFT) - 1), says = (__u32) segment >> SEGMENT_SAYS_SHIFT;
         struct exchange_effect effect = {};
         struct place p;
@@ -158,14 +158,14 @@ static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_u
         if (!u)
                 return 0;
         window_enter(u, now);
-        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
         share_apply(u, p.share, &effect);
         return zero();
 }
 
 static __always_inline int packet_arrives(struct __sk_buff *skb, struct cost *cost) {
         struct segment segment;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct tcp_sock *tp;
         struct bpf_sock *sk;
         struct conn *c;
@@ -241,7 +241,7 @@ int requests_ingress(struct __sk_buff *skb) {
 /* A connection of which nothing is known is that of the unit that reads. Apart, for the room on the stack. */
 static __attribute__((noinline)) struct conn* conn_learn_read(struct sock *sk) {
         struct qos_owner owner;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
 
         /* No process has locked the socket: the kernel reads for it (kTLS, sockmap), in the midst of any task. No file: a socket of the
          * kernel's own, whose reader may be any task */
@@ -280,7 +280,7 @@ static __attribute__((noinline)) struct conn* conn_learn_first(struct sock *sk) 
 
 static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct cost *cost) {
         struct tcp_sock *tp;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct sock *sk;
         struct conn *c;
         __u32 copied, unsent, offset, what;
@@ -354,7 +354,7 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
 /* ---- departure ------------------------------------------------------------------------------------------------ */
 
 /* The application has read up to this position, and no program has run for that: at the latest now. Apart, for the room on the stack. */
-static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c, struct qos_unit *u, __u32 copied) {
+static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c, struct qos_unit_map *u, __u32 copied) {
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns();
         struct talk *t = NULL;
@@ -394,11 +394,11 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
 }
 
 /* The handshake has ended, and no program has run for that. */
-static __attribute__((noinline)) int established_missed(struct conn *c, struct qos_unit *u) {
+static __attribute__((noinline)) int established_missed(struct conn *c, struct qos_unit_map *u) {
         if (!c || !u)
                 return 0;
         window_enter(u, bpf_ktime_get_ns());
-        window_count(u, QOS_CELL_ACCEPTED, 1);
+        window_count(u, QOS_COUNTER_ACCEPTED, 1);
         conn_count(c, u, true);
         return zero();
 }
@@ -408,7 +408,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
         struct departure d = {};
         __u32 snd_nxt, written_end, copied, class = 0;
         struct segment segment;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct tcp_sock *tp;
         struct bpf_sock *sk;
         struct conn *c;
@@ -498,7 +498,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
                 return 1;
 
         window_enter(u, d.now);
-        share_sum(u, d.place.share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, d.bytes);
+        share_sum(u, d.place.share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, d.bytes);
         if (parsed || muxed) {
                 /* More than the packet: the position was unknown, and data left before it was */
                 if (d.bytes > segment.len)
@@ -517,12 +517,12 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
         if (unsealed)
                 return 1;
         if (sealed && effect.begun && !(d.place.share & SHARE_ALONE))
-                window_count(u, QOS_CELL_TLS, 1);
+                window_count(u, QOS_COUNTER_TLS, 1);
         if (effect.begun && !sealed && (c->tries < TRIES_MAX || c->x.flags & EXCHANGE_HTTP1) && !(d.place.share & SHARE_ALONE))
                 class = departure_error(skb, &d);
         if (class != 0) {
-                window_count(u, QOS_CELL_COUNT + PROTOCOL_HTTP1, 1);
-                window_count(u, class == 4 ? QOS_CELL_STATUS_4XX : QOS_CELL_STATUS_5XX, 1);
+                window_count(u, QOS_COUNTER_COUNT + PROTOCOL_HTTP1, 1);
+                window_count(u, class == 4 ? QOS_COUNTER_STATUS_4XX : QOS_COUNTER_STATUS_5XX, 1);
         }
         share_apply(u, d.place.share, &effect);
         d.book.now = d.now;
@@ -551,7 +551,7 @@ int library_egress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
         struct departure d = {};
         struct unsealed *o;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct bpf_sock *sk;
         struct conn *c;
         struct seal *s;
@@ -600,7 +600,7 @@ int library_egress(struct __sk_buff *skb) {
 static __attribute__((noinline)) int server_has_read(struct sock *sk, struct conn *c, struct cost *cost) {
         struct exchange_effect effect = {};
         struct tcp_sock *tp;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct talk *t = NULL;
         struct unsealed *o = NULL;
         struct seal *seal;
@@ -684,7 +684,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
 
 static __always_inline int socket_is_read(struct sock *sk, struct cost *cost) {
         struct tcp_sock *tp;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct conn *c;
         __u32 copied;
 
@@ -718,12 +718,12 @@ int BPF_PROG(requests_read, struct sock *sk) {
 }
 
 /* The connection's own count, which has segments where a buffer that is sent again may be several. */
-static __always_inline void conn_count_retransmits(struct conn *c, __u32 total, struct qos_unit *u) {
+static __always_inline void conn_count_retransmits(struct conn *c, __u32 total, struct qos_unit_map *u) {
         __u32 old = *(volatile __u32*) &c->retransmits;
 
         if ((__s32) (total - old) <= 0 || __sync_val_compare_and_swap(&c->retransmits, old, total) != old)
                 return;
-        window_count(u, QOS_CELL_RETRANSMITS, total - old);
+        window_count(u, QOS_COUNTER_RETRANSMITS, total - old);
 }
 
 /* ---- connections begin and end -------------------------------------------------------------------------------- */
@@ -731,19 +731,19 @@ static __always_inline void conn_count_retransmits(struct conn *c, __u32 total, 
 /* What a connection that ends with a question open says about the unit. */
 static __always_inline __u32 end_cell(int error, int old_state) {
         if (error == ETIMEDOUT)
-                return QOS_CELL_ERRORS_TIMEOUT;
+                return QOS_COUNTER_ERRORS_TIMEOUT;
         if (error != 0)
-                return QOS_CELL_CLIENT_ABORTS; /* a reset has come */
+                return QOS_COUNTER_CLIENT_ABORTS; /* a reset has come */
         if (old_state == TCP_CLOSE_WAIT || old_state == TCP_LAST_ACK || old_state == TCP_CLOSING)
-                return QOS_CELL_CLIENT_ABORTS; /* the client hung up first */
-        return QOS_CELL_ERRORS_RESET;
+                return QOS_COUNTER_CLIENT_ABORTS; /* the client hung up first */
+        return QOS_COUNTER_ERRORS_RESET;
 }
 
 static __always_inline int connection_changed(struct sock *sk, int old_state, int new_state, struct cost *cost) {
         struct exchange_effect effect = {};
         struct qos_owner owner;
         struct tcp_sock *tp;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct conn *c;
         struct place p;
         __u32 copied;
@@ -811,7 +811,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 struct handover *h = bpf_map_lookup_elem(&handovers, &zero);
 
                 window_enter(u, now);
-                window_count(u, QOS_CELL_ACCEPTED, 1);
+                window_count(u, QOS_COUNTER_ACCEPTED, 1);
 
                 /* Perhaps not the first of its data: segments overtake each other, and the acknowledgement */
                 if (h && (h->at == 0 || h->client_port != sk->__sk_common.skc_dport ||
@@ -832,7 +832,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         u = place_get(u, &p);
                         if (!u)
                                 return 0;
-                        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, effect.bytes);
+                        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
                         share_apply(u, p.share, &effect);
                 }
 
@@ -913,13 +913,13 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         return 0;
                 window_enter(u, now);
                 if (effect.unanswered && missed)
-                        window_count(u, QOS_CELL_DROPS, effect.unanswered); /* what was missed may have been no request */
+                        window_count(u, QOS_COUNTER_DROPS, effect.unanswered); /* what was missed may have been no request */
                 else if (effect.unanswered) {
                         __u32 cell = end_cell(sk->sk_err, old_state);
 
                         /* Who tells something to one that only listens, and hangs up, has not given up */
-                        if (cell != QOS_CELL_CLIENT_ABORTS || sk->sk_err != 0 || share_has_answered(u, p.share))
-                                share_count(u, p.share, cell, cell - QOS_CELL_ERRORS_RESET + QOS_ROW_ERRORS_RESET, effect.unanswered);
+                        if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 || share_has_answered(u, p.share))
+                                share_count(u, p.share, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET, effect.unanswered);
                 }
                 /* One that failed to leave is in the count, and is not traced by all kernels */
                 conn_count_retransmits(c, tp->total_retrans, u);
@@ -955,7 +955,7 @@ int BPF_PROG(requests_state_too, struct sock *sk, int old_state, int new_state) 
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(requests_retransmit, struct sock *sk) {
         struct tcp_sock *tp;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct conn *c;
 
         c = bpf_sk_storage_get(&conns, sk, 0, 0);

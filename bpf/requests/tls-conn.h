@@ -275,7 +275,7 @@ static __always_inline bool unsealed_holds(const struct unsealed *o, const struc
 }
 
 /* From here on the connection is counted by its records again. False: another program is at it, and it is not. */
-static __attribute__((noinline)) int unsealed_quit(struct conn *c, struct qos_unit *u, struct seal *s, struct unsealed *o) {
+static __attribute__((noinline)) int unsealed_quit(struct conn *c, struct qos_unit_map *u, struct seal *s, struct unsealed *o) {
         struct exchange_effect effect = {};
 
         if (!c || !u || !s || !o || !unsealed_enter(o))
@@ -307,7 +307,7 @@ static __attribute__((noinline)) int unsealed_quit(struct conn *c, struct qos_un
 }
 
 /* What is known of the plaintext; NULL: the connection is counted by its records. */
-static __attribute__((noinline)) struct unsealed* unsealed_get(struct sock *sk, struct conn *c, struct qos_unit *u, struct seal *s) {
+static __attribute__((noinline)) struct unsealed* unsealed_get(struct sock *sk, struct conn *c, struct qos_unit_map *u, struct seal *s) {
         struct unsealed *o;
 
         if (!sk || !c || !u || !s || s->key.ssl == 0)
@@ -325,11 +325,11 @@ static __attribute__((noinline)) struct unsealed* unsealed_get(struct sock *sk, 
 }
 
 /* Bytes are copied out of a sealed connection: whoever is in a call of the library reads them for that. */
-static __attribute__((noinline)) int unsealed_bind(struct sock *sk, struct conn *c, struct qos_unit *u) {
+static __attribute__((noinline)) int unsealed_bind(struct sock *sk, struct conn *c, struct qos_unit_map *u) {
         struct qos_owner owner;
         struct library_call *call;
         struct unsealed *o;
-        struct qos_watch *w;
+        struct qos_probe_config *w;
         struct seal *s;
         __u32 zero = 0;
         void *fresh;
@@ -369,7 +369,7 @@ static __attribute__((noinline)) int unsealed_bind(struct sock *sk, struct conn 
         fresh = bpf_map_lookup_elem(&unsealed_fresh, &zero);
         if (!fresh || bpf_map_update_elem(&unsealed, &call->key, fresh, BPF_ANY) < 0) {
                 statistics_count(QOS_STATISTIC_UNSEALED_LOST);
-                window_count(u, QOS_CELL_DROPS, 1);
+                window_count(u, QOS_COUNTER_DROPS, 1);
                 return 0;
         }
         o = bpf_map_lookup_elem(&unsealed, &call->key);
@@ -405,7 +405,7 @@ static __attribute__((noinline)) int unsealed_mux_settle(struct unsealed *o) {
 }
 
 /* Sealed bytes up to a position were read. where: that, and what has not left of what was written. */
-static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_unit *u, struct tls *t, struct unsealed *o,
+static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_unit_map *u, struct tls *t, struct unsealed *o,
                                                     __u64 where) {
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns(), first_at, last_at;
@@ -472,7 +472,7 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         struct unsealed *o;
         struct seal *s;
         struct tls *tls;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         bool talks, refused = false;
 
         if (!skb || !sk || !c || !d || !effect)
@@ -530,7 +530,7 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
                 u = s->tls.http2 && s->tls.questions > 1 ? unit_get(&d->place.owner) : NULL;
                 if (u) {
                         window_enter(u, d->now);
-                        share_count(u, share_now(u, d->place.share), QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, s->tls.questions - 1);
+                        share_count(u, share_now(u, d->place.share), QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, s->tls.questions - 1);
                 }
                 s->tls.questions = 0;
         }
@@ -538,7 +538,7 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
 }
 
 /* What that means which leaves up to a position, as departure_parse() says it of plaintext. */
-__attribute__((noinline, weak)) __u64 unsealed_take(struct unsealed *o, struct qos_unit *u, struct departure *d, __u32 end) {
+__attribute__((noinline, weak)) __u64 unsealed_take(struct unsealed *o, struct qos_unit_map *u, struct departure *d, __u32 end) {
         __u64 parsed = 0;
 
         if (!o || !u || !d)
@@ -558,14 +558,14 @@ __attribute__((noinline, weak)) __u64 unsealed_take(struct unsealed *o, struct q
         if (o->tunnel)
                 parsed |= DEPARTURE_TUNNEL;
         if (o->astray)
-                share_count(u, d->place.share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
+                share_count(u, d->place.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
         if (!(d->place.share & SHARE_ALONE)) {
                 if (o->streams > 0)
-                        window_count(u, QOS_CELL_STREAMS, o->streams);
+                        window_count(u, QOS_COUNTER_STREAMS, o->streams);
                 if (o->status4xx > 0)
-                        window_count(u, QOS_CELL_STATUS_4XX, o->status4xx);
+                        window_count(u, QOS_COUNTER_STATUS_4XX, o->status4xx);
                 if (o->status5xx > 0)
-                        window_count(u, QOS_CELL_STATUS_5XX, o->status5xx);
+                        window_count(u, QOS_COUNTER_STATUS_5XX, o->status5xx);
         }
         o->streams = o->status4xx = o->status5xx = 0;
         o->astray = 0;
@@ -573,7 +573,7 @@ __attribute__((noinline, weak)) __u64 unsealed_take(struct unsealed *o, struct q
 }
 
 /* Frames leave, of which all is known since they were written. */
-static __attribute__((noinline)) int unsealed_mux_departs(struct unsealed *o, struct conn *c, struct qos_unit *u,
+static __attribute__((noinline)) int unsealed_mux_departs(struct unsealed *o, struct conn *c, struct qos_unit_map *u,
                                                           const struct departure *d) {
         struct exchange_effect effect = {};
 
@@ -594,7 +594,8 @@ static __attribute__((noinline)) int unsealed_mux_departs(struct unsealed *o, st
 }
 
 /* A part of an answer leaves whose plaintext was parsed when it was written. */
-static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct conn *c, struct qos_unit *u,
+static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct conn *c,
+                struct qos_unit_map *u,
                                                       struct departure *d) {
         __u64 parsed;
 
@@ -621,7 +622,8 @@ static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct
 }
 
 /* … or it was, and is not any more: an exchange. */
-static __attribute__((noinline)) int sealed_book(struct conn *c, struct qos_unit *u, struct departure *d) {
+static __attribute__((noinline)) int sealed_book(struct conn *c, struct qos_unit_map *u,
+                struct departure *d) {
         struct exchange_effect effect = {};
 
         if (!c || !u || !d)
@@ -640,7 +642,7 @@ static __attribute__((noinline)) int sealed_book(struct conn *c, struct qos_unit
         d->book.share = d->place.share;
         d->book.before = effect.grown_from;
         if (effect.begun && !(d->place.share & SHARE_ALONE))
-                window_count(u, QOS_CELL_TLS, 1);
+                window_count(u, QOS_COUNTER_TLS, 1);
         if (effect.begun)
                 share_book(u, &d->book);
         else if (effect.grown)
@@ -653,7 +655,7 @@ static __attribute__((noinline)) int sealed_book(struct conn *c, struct qos_unit
 static __attribute__((noinline)) int unsealed_has_read(struct sock *sk) {
         struct tcp_sock *tp;
         struct unsealed *o;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct conn *c;
         struct seal *s;
         __u32 copied, unsent;

@@ -87,7 +87,7 @@ struct {
 static __attribute__((noinline)) int unsealed_mux_book(struct unsealed_mux *m, __s32 in_flight) {
         struct exchange_effect effect = { .in_flight = in_flight };
         struct qos_owner owner;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         __u32 share;
 
         if (!m || in_flight == 0)
@@ -137,7 +137,7 @@ struct library_call {
         __u64 buffer;
         __u64 count;            /* where it says how much was read or written; 0: it returns that */
         __u32 size;             /* of the buffer, what is to be written of it */
-        __u32 kind;             /* enum qos_library_call */
+        __u32 kind;             /* enum qos_openssl_call */
         __u32 inner;            /* calls within it */
         __u32 _padding;
 };
@@ -153,14 +153,14 @@ struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
         __uint(max_entries, UNITS_MAX_LIMIT);
         __type(key, __u32);
-        __type(value, struct qos_watch);
+        __type(value, struct qos_probe_config);
 } watches SEC(".maps") __weak;
 
 /* What this unit is watched with besides requests; NULL: its plaintext is not to be looked at. */
-static __always_inline struct qos_watch* watch_get(const struct qos_owner *owner) {
-        struct qos_watch *w = bpf_map_lookup_elem(&watches, &owner->slot);
+static __always_inline struct qos_probe_config* watch_get(const struct qos_owner *owner) {
+        struct qos_probe_config *w = bpf_map_lookup_elem(&watches, &owner->slot);
 
-        return w && w->generation == owner->generation && w->probes & QOS_WATCH_TLS ? w : NULL;
+        return w && w->generation == owner->generation && w->probes & QOS_PROBE_CONFIG_TLS ? w : NULL;
 }
 
 static __always_inline bool unsealed_key_equal(const struct unsealed_key *a, const struct unsealed_key *b) {

@@ -73,12 +73,12 @@ int units_find_udp(struct bpf_iter__task_file *ctx) {
 /* As requests_share, of the sockets that have an endpoint. What is open on them stays where it was until it is answered. */
 SEC("iter/bpf_sk_storage_map")
 int requests_share_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
-        struct qos_session session = { .id = ctx->meta->session_id };
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct qos_address a = {};
         struct sock *sk = ctx->sk;
         struct qos_owner owner;
         struct udp_socket *c;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
 
         if (!sk) {
                 bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
@@ -99,9 +99,9 @@ int requests_share_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
 /* What is in flight. */
 SEC("iter/bpf_map_elem")
 int requests_udp_open(struct bpf_iter__bpf_map_elem *ctx) {
-        struct qos_session session = { .id = ctx->meta->session_id };
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct udp_exchange *x = ctx->value;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         __u64 first_at;
         __u32 open;
 
@@ -123,7 +123,7 @@ int requests_udp_open(struct bpf_iter__bpf_map_elem *ctx) {
 /* What was asked and not answered, where nobody asks any more who would look for it. */
 SEC("iter/bpf_map_elem")
 int requests_udp_expire(struct bpf_iter__bpf_map_elem *ctx) {
-        struct qos_session session = { .id = ctx->meta->session_id };
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct udp_asked_key *at = ctx->key, key;
         struct udp_asked *x;
 

@@ -236,7 +236,7 @@ static __always_inline struct udp_exchange* udp_find(const struct udp_datagram *
 
 /* A question is not answered. */
 __attribute__((noinline, weak)) int udp_give_up(const struct qos_owner *owner, __u32 share, __u64 now) {
-        struct qos_unit *u;
+        struct qos_unit_map *u;
 
         if (!owner)
                 return 0;
@@ -246,7 +246,7 @@ __attribute__((noinline, weak)) int udp_give_up(const struct qos_owner *owner, _
         window_enter(u, now);
         share = share_now(u, share);
         row_apply(u, share, -1, 0);
-        row_count(row_get(u, share & SHARE_ROW), QOS_ROW_ERRORS_TIMEOUT, 1);
+        row_count(row_get(u, share & SHARE_ROW), QOS_ENTRY_ERRORS_TIMEOUT, 1);
         return 0;
 }
 
@@ -355,7 +355,7 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
         struct udp_asked *x;
         struct udp_socket *c;
         struct bpf_sock *sk;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct udp_sweep *sweep;
         bool placed = false;
         __u32 row, share = 0, zero = 0;
@@ -379,8 +379,8 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
 
         udp_find_peer(sk, &d, &a);
         q.who = udp_hash_peer(&a);
-        row = row_find(u, &a, QOS_ROW_PEER);
-        GRID_BOUND(row, QOS_ROWS + 1);
+        row = row_find(u, &a, QOS_ENTRY_PEER);
+        GRID_BOUND(row, QOS_ENTRIES + 1);
         q.share = row | SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
 
         key.cookie = c->cookie;
@@ -409,12 +409,12 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
                 bpf_spin_unlock(&x->lock);
         }
         if (!placed) {
-                window_count(u, QOS_CELL_DROPS, 1);
+                window_count(u, QOS_COUNTER_DROPS, 1);
                 return 0;
         }
         q.share = share_now(u, q.share);
         row_apply(u, q.share, 1, 0);
-        share_sum(u, q.share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, d.length);
+        share_sum(u, q.share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, d.length);
         if (before.generation != 0)
                 udp_give_up(&before, share, now);
         return 0;
@@ -429,7 +429,7 @@ __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struc
         struct udp_socket *c;
         struct udp_asked *x;
         struct bpf_sock *sk;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         __u32 who, n = 0;
         bool dead = false;
         __u64 row;
@@ -488,13 +488,13 @@ __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struc
         book.share = share_now(u, q.share);
         book.first_at = q.at;
         row_apply(u, book.share, -1, 0);
-        share_sum(u, book.share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, d->length);
+        share_sum(u, book.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, d->length);
         row_book(u, &book);
 
         /* It has no row: perhaps it has earned one, for the next question */
-        if ((book.share & SHARE_ROW) == QOS_ROW_PEERS_REST) {
-                row = row_find(u, &a, QOS_ROW_PEER);
-                if (row == QOS_ROW_PEERS_REST)
+        if ((book.share & SHARE_ROW) == QOS_ENTRY_PEERS_OTHERS) {
+                row = row_find(u, &a, QOS_ENTRY_PEER);
+                if (row == QOS_ENTRY_PEERS_OTHERS)
                         peer_challenge(u, &a, exchange_between(q.at, now), now);
         }
         return 1;
@@ -506,7 +506,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
         struct udp_datagram d = {};
         struct udp_exchange *x;
         struct udp_socket *c;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         __u64 now;
 
         if (!cost)
@@ -548,7 +548,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
                         return 0;
                 c->unanswered++;
                 if (bpf_map_update_elem(&udp_peers, &d.peer, &fresh, BPF_ANY) < 0)
-                        window_count(u, QOS_CELL_DROPS, 1);
+                        window_count(u, QOS_COUNTER_DROPS, 1);
                 return 0;
         }
 
@@ -569,7 +569,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
 
 /* The socket's endpoint. With its first answer: many are bound to a port and only ask, a resolver has one for each
  * question. */
-static __attribute__((noinline)) int udp_find_share(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit *u) {
+static __attribute__((noinline)) int udp_find_share(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit_map *u) {
         struct qos_address a = {};
         volatile __u32 *words = (volatile __u32*) a.address;
         struct qos_owner owner;
@@ -590,29 +590,29 @@ static __attribute__((noinline)) int udp_find_share(struct bpf_sock *sk, struct 
 }
 
 /* A question is answered. This and the next are functions of their own, as their room on the stack is not there for all. */
-__attribute__((noinline, weak)) int udp_book(struct udp_socket *c, struct qos_unit *u, __u64 now, __u64 first_at, __u64 bytes) {
+__attribute__((noinline, weak)) int udp_book(struct udp_socket *c, struct qos_unit_map *u, __u64 now, __u64 first_at, __u64 bytes) {
         struct booking book = { .now = now, .first_at = first_at, .n = 1 };
         __u32 bytes_in = bytes >> 32, bytes_out = bytes;
 
         if (!c || !u)
                 return 0;
         c->unanswered = 0;
-        share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, bytes_in);
-        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes_out);
+        share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, bytes_in);
+        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes_out);
         book.share = c->share;
         row_book(u, &book);
         if (c->share & SHARE_ALONE) {
-                window_count(u, QOS_CELL_EXCLUDED, 1);
+                window_count(u, QOS_COUNTER_EXCLUDED, 1);
                 return 0;
         }
-        window_count(u, QOS_CELL_COUNT, 1);
-        window_count(u, QOS_CELL_UDP, 1);
+        window_count(u, QOS_COUNTER_COUNT, 1);
+        window_count(u, QOS_COUNTER_UDP, 1);
         window_add(u, QOS_FIRST_BYTE, exchange_between(first_at, now), 1);
         return 0;
 }
 
 /* One more datagram of an answer leaves. */
-__attribute__((noinline, weak)) int udp_book_more(const struct udp_socket *c, struct qos_unit *u, __u64 now, struct udp_exchange *x,
+__attribute__((noinline, weak)) int udp_book_more(const struct udp_socket *c, struct qos_unit_map *u, __u64 now, struct udp_exchange *x,
                                                   __u64 bytes) {
         struct booking book = { .now = now };
 
@@ -626,12 +626,12 @@ __attribute__((noinline, weak)) int udp_book_more(const struct udp_socket *c, st
                 window_move(u, QOS_LATENCY, x->out_at, exchange_between(x->first_at, x->out_at),
                             now, exchange_between(x->first_at, now));
         x->out_at = now;
-        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, bytes);
+        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes);
         return 0;
 }
 
 /* The socket has something to answer. */
-static __always_inline void udp_answers(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit *u) {
+static __always_inline void udp_answers(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit_map *u) {
         if (c->answers)
                 return;
         c->share = udp_find_share(sk, c, u);
@@ -640,7 +640,7 @@ static __always_inline void udp_answers(struct bpf_sock *sk, struct udp_socket *
 
 /* Notes what a peer that is not known is to the unit: one that has asked, and is answered at out_at; or, if that is 0, one that is
  * asked. */
-__attribute__((noinline, weak)) int udp_note(const struct udp_datagram *d, const struct udp_socket *c, struct qos_unit *u, __u64 first_at,
+__attribute__((noinline, weak)) int udp_note(const struct udp_datagram *d, const struct udp_socket *c, struct qos_unit_map *u, __u64 first_at,
                                              __u64 out_at) {
         struct udp_exchange fresh = {};
 
@@ -652,7 +652,7 @@ __attribute__((noinline, weak)) int udp_note(const struct udp_datagram *d, const
         fresh.asked_at = out_at == 0 ? first_at : 0;
         fresh.share = c->share;
         if (bpf_map_update_elem(&udp_peers, &d->peer, &fresh, BPF_ANY) < 0)
-                window_count(u, QOS_CELL_DROPS, 1);
+                window_count(u, QOS_COUNTER_DROPS, 1);
         return 0;
 }
 
@@ -675,7 +675,7 @@ static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, s
                                                         struct cost *cost) {
         struct udp_datagram d = {};
         struct qos_owner owner;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
 
         if (!skb || !sk || !cost || !task_owner(&owner))
                 return 0;
@@ -705,7 +705,7 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
                                                         struct cost *cost) {
         struct udp_exchange *x = NULL;
         struct udp_datagram d = {};
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         __u32 open;
         __u64 now;
 
@@ -742,7 +742,7 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
                 __u64 first_at = x->first_at;
 
                 if (open > 1 && !d.peer.dns)
-                        share_count(u, c->share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
+                        share_count(u, c->share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
                 if (open > 1)
                         x->first_at = x->last_at;
                 bytes /= open;

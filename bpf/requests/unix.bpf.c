@@ -60,7 +60,7 @@ static __always_inline bool listener_owner(struct sock *sk, struct unix_name *re
 static __always_inline void listener_note(struct sock *sk, struct unix_sock *us) {
         struct unix_name name = {}, *known;
         __u64 key = (__u64) us->addr;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
 
         known = bpf_map_lookup_elem(&unix_names, &key);
         if (!listener_owner(sk, &name)) {
@@ -78,14 +78,15 @@ static __always_inline void listener_note(struct sock *sk, struct unix_sock *us)
 }
 
 /* As share_has_answered(), of a listener whose row is others', too. */
-static __attribute__((noinline)) int unix_has_answered(struct sock *sk, struct qos_unit *u, __u32 share) {
+static __attribute__((noinline)) int unix_has_answered(struct sock *sk, struct qos_unit_map *u,
+                __u32 share) {
         struct unix_name *name;
         struct unix_sock *us;
         __u64 key;
 
         if (!sk || !u)
                 return 0;
-        us = share == QOS_ROW_ENDPOINTS_REST ? bpf_skc_to_unix_sock(sk) : NULL;
+        us = share == QOS_ENTRY_ENDPOINTS_OTHERS ? bpf_skc_to_unix_sock(sk) : NULL;
         if (us) {
                 key = (__u64) us->addr;
                 name = bpf_map_lookup_elem(&unix_names, &key);
@@ -121,7 +122,7 @@ static __attribute__((noinline)) __u32 unix_newest_length(struct sock *sk) {
 }
 
 /* An answer was queued at the peer of this one: at this time; 0: now. */
-static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c, struct qos_unit *u, __u64 at) {
+static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c, struct qos_unit_map *u, __u64 at) {
         struct exchange_effect effect = {};
         struct booking book = {};
         __u64 now, late;
@@ -160,9 +161,9 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
         book.n = 1;
         book.before = effect.grown_from;
         if (effect.begun) {
-                window_count(u, QOS_CELL_UNIX, 1);
+                window_count(u, QOS_COUNTER_UNIX, 1);
                 share_book(u, &book);
-                if (book.share == QOS_ROW_ENDPOINTS_REST)
+                if (book.share == QOS_ENTRY_ENDPOINTS_OTHERS)
                         unix_note_answered(sk);
         } else if (effect.grown)
                 share_book_more(u, &book);
@@ -198,7 +199,7 @@ static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
         struct unix_unnoted *kept;
         struct booking book = { .n = 1 };
         struct qos_owner owner;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
 
         if (!client)
                 return 0;
@@ -218,7 +219,7 @@ static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
         book.first_out_at = book.now;
         book.share = kept->share;
         window_enter(u, book.now);
-        window_count(u, QOS_CELL_UNIX, 1);
+        window_count(u, QOS_COUNTER_UNIX, 1);
         share_book(u, &book);
         return 0;
 }
@@ -227,7 +228,7 @@ static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
 static __attribute__((noinline)) int unix_answered(struct sock *sk, struct cost *cost) {
         struct qos_owner owner;
         struct unix_conn *c;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         __u32 bytes;
         __u64 now;
 
@@ -251,7 +252,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct cost 
         bpf_spin_unlock(&c->lock);
 
         unix_depart(sk, c, u, 0);
-        share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, bytes);
+        share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, bytes);
         return 0;
 }
 
@@ -265,7 +266,7 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         __u32 waiting, queued, length = 0;
         struct qos_owner owner;
         struct unix_conn *c;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         bool first = false;
 
         if (!asker || !sk || !us || !cost)
@@ -281,7 +282,7 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
                         return 0;
                 c = unix_learn(asker, &owner, unix_find_peer(us, u, 0, 0), UNIX_CLIENT, 0);
                 if (!c) {
-                        window_count(u, QOS_CELL_DROPS, 1);
+                        window_count(u, QOS_COUNTER_DROPS, 1);
                         return 0;
                 }
                 first = true;
@@ -347,7 +348,7 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
         struct exchange_effect effect = {};
         struct booking book = { .n = 1 };
         __u32 end, untouched = 0;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
 
         if (!c || !cost)
                 return 0;
@@ -389,7 +390,7 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
         else
                 row_book_more(u, &book);
         /* It has no row, or has none any more: perhaps it earns one */
-        if (server && effect.begun && (book.share & SHARE_ROW) == QOS_ROW_PEERS_REST)
+        if (server && effect.begun && (book.share & SHARE_ROW) == QOS_ENTRY_PEERS_OTHERS)
                 c->share = unix_find_peer(server, u, book.first_at, book.now);
         return 0;
 }
@@ -397,7 +398,7 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
 static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
         struct unix_conn *c;
         struct unix_sock *us;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         __u32 queued, length;
         __u64 now, before;
         struct sock *peer;
@@ -437,7 +438,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
                                 return 0;
                         c = unix_learn(sk, &name->owner, name->share, UNIX_SERVER, name->found);
                         if (!c) {
-                                window_count(u, QOS_CELL_DROPS, 1);
+                                window_count(u, QOS_COUNTER_DROPS, 1);
                                 return 0;
                         }
                         /* A greeting, which is older than all that is asked */
@@ -529,11 +530,11 @@ static __attribute__((noinline)) int unix_has_farewell(struct sock *sk) {
 
 /* The connection of a unit that answers. sk: its socket; client: the other end, if that is the one that hangs up. */
 static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct unix_conn *c, struct sock *client) {
-        __u32 cell = client ? QOS_CELL_CLIENT_ABORTS : QOS_CELL_ERRORS_RESET, share;
+        __u32 cell = client ? QOS_COUNTER_CLIENT_ABORTS : QOS_COUNTER_ERRORS_RESET, share;
         struct unix_unnoted *kept = NULL;
         struct exchange_effect effect = {};
         bool farewell, ignored;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         __u64 now;
 
         if (!sk || !c)
@@ -562,14 +563,14 @@ static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct un
         if ((client || ignored) && !unix_has_answered(sk, u, share))
                 return 0;
         window_enter(u, now);
-        share_count(u, share, cell, cell - QOS_CELL_ERRORS_RESET + QOS_ROW_ERRORS_RESET, 1);
+        share_count(u, share, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET, 1);
         return 0;
 }
 
 /* … of one that asks. server: the socket of the other end; cell: who hangs up. */
 static __attribute__((noinline)) int unix_client_ends(struct unix_conn *c, struct sock *server, __u32 cell) {
         struct exchange_effect effect = {};
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         bool farewell;
         __u32 share;
 
@@ -620,13 +621,13 @@ int BPF_PROG(requests_unix_close, struct sock *sk) {
         if (c && c->kind == UNIX_SERVER)
                 unix_server_ends(sk, c, NULL);
         else if (c && c->kind == UNIX_CLIENT && peer)
-                unix_client_ends(c, peer, QOS_ROW_CLIENT_ABORTS);
+                unix_client_ends(c, peer, QOS_ENTRY_CLIENT_ABORTS);
 
         c = peer ? bpf_sk_storage_get(&unix_conns, peer, 0, 0) : NULL;
         if (c && c->kind == UNIX_SERVER)
                 unix_server_ends(peer, c, sk);
         else if (c && c->kind == UNIX_CLIENT && accepted)
-                unix_client_ends(c, sk, QOS_ROW_ERRORS_RESET);
+                unix_client_ends(c, sk, QOS_ENTRY_ERRORS_RESET);
         return 0;
 }
 
@@ -639,7 +640,7 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
         struct socket *socket;
         struct unix_sock *us;
         struct unix_conn *c;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct sock *sk;
         __u64 now;
 
@@ -690,10 +691,10 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
 /* What is in flight: a socket that was closed is no longer in the map. */
 SEC("iter/bpf_sk_storage_map")
 int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
-        struct qos_session session = { .id = ctx->meta->session_id };
+        struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct sock *sk = ctx->sk;
         struct unix_conn *c;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         __u32 share;
         __u64 at;
 

@@ -89,7 +89,7 @@ static __always_inline bool unix_is_accepted(const struct sock *sk, const struct
 }
 
 /* The first byte last: who reads it without one does not know the name yet. */
-static __always_inline void unix_set_path(struct qos_row_name *name, const char *path) {
+static __always_inline void unix_set_path(struct qos_peer_key *name, const char *path) {
         for (int i = 1; i < QOS_SOCKET_PATH_SIZE / 4; i++)
                 ((__u32*) name->path)[i] = ((const __u32*) path)[i];
         for (int i = 1; i < 4; i++)
@@ -100,11 +100,11 @@ static __always_inline void unix_set_path(struct qos_row_name *name, const char 
 
 /* The row of an endpoint, or of a peer (kind), by the name that the listener's sockets have. A peer that has none, and has just
  * answered a question that was asked at first_at, may earn one. */
-static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct qos_unit *u, __u32 kind, __u64 first_at, __u64 now) {
+static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct qos_unit_map *u, __u32 kind, __u64 first_at, __u64 now) {
         char path[QOS_SOCKET_PATH_SIZE] __attribute__((aligned(8))) = {};
         struct qos_address a = { .family = AF_UNIX };
         __u64 hash = 0xcbf29ce484222325, *words = (__u64*) path;
-        struct qos_row_name *name;
+        struct qos_peer_key *name;
         struct unix_address *addr;
         __u32 length, earned = 0;
         __u64 row;
@@ -130,30 +130,30 @@ static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct 
         *(volatile __u64*) a.address = hash ^ *(__u32*) (path + QOS_SOCKET_PATH_SIZE - 4);
 
         row = row_find(u, &a, kind);
-        if (row == QOS_ROW_PEERS_REST && first_at != 0) {
+        if (row == QOS_ENTRY_PEERS_OTHERS && first_at != 0) {
                 earned = peer_challenge(u, &a, exchange_between(first_at, now), now);
                 if (earned)
                         row = earned;
         }
-        GRID_BOUND(row, QOS_ROWS + 1);
+        GRID_BOUND(row, QOS_ENTRIES + 1);
         name = &u->names[row];
-        if ((row == 0 || row >= QOS_ROW_FIRST) && name->path[0] == 0)
+        if ((row == 0 || row >= QOS_ENTRY_FIRST) && name->path[0] == 0)
                 unix_set_path(name, path);
         return row;
 }
 
-static __always_inline int unix_find_share(struct unix_sock *us, struct qos_unit *u) {
-        return unix_find_row(us, u, QOS_ROW_ENDPOINT, 0, 0);
+static __always_inline int unix_find_share(struct unix_sock *us, struct qos_unit_map *u) {
+        return unix_find_row(us, u, QOS_ENTRY_ENDPOINT, 0, 0);
 }
 
 /* The same of a peer: its figures are not the unit's. */
-static __always_inline __u32 unix_find_peer(struct unix_sock *us, struct qos_unit *u, __u64 first_at, __u64 now) {
-        __u32 row = unix_find_row(us, u, QOS_ROW_PEER, first_at, now);
+static __always_inline __u32 unix_find_peer(struct unix_sock *us, struct qos_unit_map *u, __u64 first_at, __u64 now) {
+        __u32 row = unix_find_row(us, u, QOS_ENTRY_PEER, first_at, now);
 
         /* One without a name is unheard of here */
-        if (row < QOS_ROW_PEERS_REST)
-                row = QOS_ROW_PEERS_REST;
-        GRID_BOUND(row, QOS_ROWS + 1);
+        if (row < QOS_ENTRY_PEERS_OTHERS)
+                row = QOS_ENTRY_PEERS_OTHERS;
+        GRID_BOUND(row, QOS_ENTRIES + 1);
         return row | SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
 }
 
@@ -236,7 +236,7 @@ static __always_inline bool unix_read(struct unix_conn *c, __u64 now, __u32 left
 static __always_inline struct unix_conn* unix_learn_reader(struct sock *sk) {
         struct qos_owner owner;
         struct unix_sock *us;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
 
         if (!task_owner(&owner))
                 return NULL;
@@ -250,7 +250,7 @@ static __always_inline struct unix_conn* unix_learn_reader(struct sock *sk) {
 /* Of a listener that was made by somebody else, the service manager: the one that reads first has the connection. */
 static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
         struct qos_owner owner = {}, none = {};
-        struct qos_unit *u = NULL;
+        struct qos_unit_map *u = NULL;
         struct unix_sock *us;
         __u32 share = 0;
 
@@ -276,7 +276,7 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
         struct unix_sock *peer_us;
         struct qos_owner owner;
         struct unix_conn *c;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         struct sock *peer;
         bool overlap;
         __u64 now;
@@ -310,7 +310,7 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
         bpf_spin_unlock(&c->lock);
         if (overlap) {
                 window_enter(u, now);
-                share_count(u, c->share, QOS_CELL_OVERLAPS, QOS_ROW_OVERLAPS, 1);
+                share_count(u, c->share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
         }
         return 0;
 }
@@ -385,7 +385,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         struct socket *socket;
         struct unix_sock *us;
         struct unix_conn *c, *server = NULL;
-        struct qos_unit *u;
+        struct qos_unit_map *u;
         __u32 consumed = 0, queued, left = 0;
         bool known = true, fresh, farewell, remark, idle;
         __u64 now, bytes;
@@ -425,7 +425,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
                 if (u) {
                         cost_begin(cost, &c->owner, u);
                         window_enter(u, bpf_ktime_get_ns());
-                        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ROW_SUM_BYTES_OUT, len);
+                        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, len);
                 }
                 server = c;
         }
@@ -509,7 +509,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
 
         if (fresh) {
                 window_enter(u, now);
-                share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ROW_SUM_BYTES_IN, len);
+                share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, len);
                 effect.in_flight = 0; /* see requests_unix_open */
                 share_apply(u, c->share, &effect);
         }

@@ -243,7 +243,7 @@ static void threads_fill(const MachineReading *begin, const MachineReading *end,
 }
 
 /* Before the interval; NULL: none has waited for it then. */
-static const struct qos_resource_row* resource_find(const ResourcesReading *r, const struct qos_resource_row *row) {
+static const struct qos_wait_target* resource_find(const ResourcesReading *r, const struct qos_wait_target *row) {
         for (size_t i = 0; i < r->n; i++)
                 if (resource_equal(&r->resources[i].row, row))
                         return &r->resources[i].row;
@@ -261,7 +261,7 @@ static void users_fill(Unit *u, GroupCache *groups, const MachineReading *begin,
         if (!users || passed <= 0)
                 return;
         for (size_t i = 0; i < end->resources.n; i++) {
-                const struct qos_resource_row *row = &end->resources.resources[i].row, *before;
+                const struct qos_wait_target *row = &end->resources.resources[i].row, *before;
                 char name[DIAGNOSIS_NAME_MAX];
                 const char *unit;
                 size_t k;
@@ -299,7 +299,7 @@ static void users_fill(Unit *u, GroupCache *groups, const MachineReading *begin,
 }
 
 /* Which of the threads ended most waits. What it ended before is in none of the waits of the interval. */
-static void holder_find(const struct qos_resource_row *before, const struct qos_resource_row *row, char ret[static DIAGNOSIS_HOLDER_MAX]) {
+static void holder_find(const struct qos_wait_target *before, const struct qos_wait_target *row, char ret[static DIAGNOSIS_HOLDER_MAX]) {
         const struct qos_waker *most = NULL;
         uint64_t most_waits = 0;
 
@@ -337,7 +337,7 @@ static void locks_fill(const MachineReading *begin, const MachineReading *end, D
 
         for (size_t i = 0; i < end->resources.n && passed > 0; i++) {
                 const ResourceReading *r = end->resources.resources + i;
-                const struct qos_resource_row *before = resource_find(&begin->resources, &r->row);
+                const struct qos_wait_target *before = resource_find(&begin->resources, &r->row);
                 bool lock_state = r->row.resource.state == QOS_STATE_LOCK;
                 bool kernel = r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK || r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL;
                 bool all_of_it = lock_state || kernel;
@@ -546,7 +546,7 @@ int unit_get_evidence(Unit *u, MachineReading *begin, bool names, uint64_t windo
                 const BlockDevice *device = s.devices + i;
                 uint64_t operations = 0;
 
-                for (unsigned k = 0; k < QOS_BLOCK_CELLS; k++)
+                for (unsigned k = 0; k < QOS_BLOCK_COUNTERS; k++)
                         operations += device->counts.operations[k];
                 if (!device->name[0])
                         continue; /* all others together */

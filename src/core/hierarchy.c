@@ -88,16 +88,16 @@ void nest_publish(Manager *m, const Unit *look) {
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Unit *u = nest_get(m, i), *outer = u ? unit_find_outer(u) : NULL;
-                struct qos_nest nest = {};
+                struct qos_hierarchy nest = {};
 
                 if (u)
                         nest.generation = u->generation;
                 if (outer)
                         nest.outer = (struct qos_owner) { .slot = outer->index, .generation = outer->generation };
                 if (u && u == m->closed[i])
-                        nest.flags |= QOS_NEST_CLOSED;
+                        nest.flags |= QOS_HIERARCHY_RETAINED;
                 if (u && look && unit_contains(u, look))
-                        nest.flags |= QOS_NEST_LOOK;
+                        nest.flags |= QOS_HIERARCHY_RESCAN;
                 probe_set_nest(m->probe, i, &nest);
         }
 }
@@ -425,12 +425,12 @@ typedef struct BaseField {
 
 static const BaseField base_fields[] = {
         { "at",           offsetof(WindowBase, before.at),     1                 },
-        { "cells",        offsetof(WindowBase, before.cells),  QOS_CELLS         },
+        { "cells",        offsetof(WindowBase, before.cells),  QOS_COUNTERS         },
         { "sums",         offsetof(WindowBase, before.sums),   QOS_SUMS          },
         { "maximaBefore", offsetof(WindowBase, before.maxima), QOS_DISTRIBUTIONS },
         { "maximaClosed", offsetof(WindowBase, maxima),        QOS_DISTRIBUTIONS },
-        { "peerCells",    offsetof(WindowBase, peers.cells),   QOS_ROW_CELLS     },
-        { "peerSums",     offsetof(WindowBase, peers.sums),    QOS_ROW_SUMS      },
+        { "peerCells",    offsetof(WindowBase, peers.cells),   QOS_ENTRY_COUNTERS     },
+        { "peerSums",     offsetof(WindowBase, peers.sums),    QOS_ENTRY_SUMS      },
         { "peerBefore",   offsetof(WindowBase, peers.maximum), 1                 },
         { "peerClosed",   offsetof(WindowBase, peers_maximum), 1                 },
 };

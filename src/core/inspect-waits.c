@@ -140,10 +140,10 @@ static int thread_to_json(const struct qos_thread *t, size_t n, sd_json_variant 
         int r;
 
         for (unsigned i = 0; i < QOS_STATES; i++)
-                voluntary += t->counters[QOS_SHARD_WAITS + i];
+                voluntary += t->counters[QOS_CONTENTION_CPU_WAITS + i];
         r = states_to_json(t->times, QOS_STATE_RUNNING, &times);
         if (r >= 0)
-                r = states_to_json(t->counters + QOS_SHARD_WAITS, QOS_STATE_LOCK, &waits);
+                r = states_to_json(t->counters + QOS_CONTENTION_CPU_WAITS, QOS_STATE_LOCK, &waits);
         if (r < 0)
                 return r;
         return sd_json_buildo(ret,
@@ -155,10 +155,14 @@ static int thread_to_json(const struct qos_thread *t, size_t n, sd_json_variant 
                               SD_JSON_BUILD_PAIR_VARIANT("times", times),
                               SD_JSON_BUILD_PAIR_VARIANT("waits", waits),
                               SD_JSON_BUILD_PAIR_UNSIGNED("voluntary", voluntary),
-                              SD_JSON_BUILD_PAIR_UNSIGNED("involuntary", t->counters[QOS_SHARD_INVOLUNTARY]),
-                              SD_JSON_BUILD_PAIR_UNSIGNED("migrations", t->counters[QOS_SHARD_MIGRATIONS]),
-                              SD_JSON_BUILD_PAIR_UNSIGNED("wakeUps", t->counters[QOS_SHARD_WAKE_UPS]),
-                              SD_JSON_BUILD_PAIR_UNSIGNED("futexWakes", t->counters[QOS_SHARD_FUTEX_WAKES]));
+                              SD_JSON_BUILD_PAIR_UNSIGNED("involuntary",
+                                      t->counters[QOS_CONTENTION_CPU_INVOLUNTARY]),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("migrations",
+                                      t->counters[QOS_CONTENTION_CPU_MIGRATIONS]),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("wakeUps",
+                                      t->counters[QOS_CONTENTION_CPU_WAKE_UPS]),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("futexWakes",
+                                      t->counters[QOS_CONTENTION_CPU_FUTEX_WAKES]));
 }
 
 static void variants_freep(sd_json_variant ***array) {
@@ -196,7 +200,7 @@ int threads_reading_to_json(const ThreadsReading *t, sd_json_variant **ret) {
 /* Attempts to copy a row that somebody else gives to another resource: it takes some hundred nanoseconds. */
 #define ROW_READS 8
 
-static bool row_read(const struct qos_resource_row *from, struct qos_resource_row *ret) {
+static bool row_read(const struct qos_wait_target *from, struct qos_wait_target *ret) {
         for (unsigned try = 0; try < ROW_READS; try++) {
                 uint32_t generation = __atomic_load_n(&from->generation, __ATOMIC_ACQUIRE);
 
@@ -217,7 +221,7 @@ static int waker_compare(const void *a, const void *b) {
 }
 
 /* Those of another row of the same resource: as many as there are places, those with most. */
-static void wakers_add(struct qos_resource_row *to, const struct qos_resource_row *from) {
+static void wakers_add(struct qos_wait_target *to, const struct qos_wait_target *from) {
         struct qos_waker all[2 * QOS_WAKERS] = {};
         size_t n = 0;
 
@@ -248,7 +252,7 @@ static int resource_compare(const void *a, const void *b) {
 static void resources_fold(ResourcesReading *r) {
         qsort(r->resources, r->n, sizeof(*r->resources), resource_compare);
         for (; r->n > RESOURCES_MAX; r->n--) {
-                const struct qos_resource_row *row = &r->resources[r->n - 1].row;
+                const struct qos_wait_target *row = &r->resources[r->n - 1].row;
 
                 r->rests[row->resource.state % QOS_STATES].waits += row->waits;
                 r->rests[row->resource.state % QOS_STATES].nsec += row->nsec;
@@ -257,7 +261,7 @@ static void resources_fold(ResourcesReading *r) {
 
 /* Of one kind, by the names that they are shown with: sockets at one port of any address and protocol, a Unix socket before and
  * after its server has started again, and the places in one function of the kernel. */
-bool resource_equal(const struct qos_resource_row *a, const struct qos_resource_row *b) {
+bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_target *b) {
         const struct qos_resource *x = &a->resource, *y = &b->resource;
 
         if (memcmp(x, y, sizeof(*x)) == 0)
@@ -274,9 +278,9 @@ bool resource_equal(const struct qos_resource_row *a, const struct qos_resource_
                 (y->family == AF_INET || y->family == AF_INET6);
 }
 
-static void resources_add(ResourcesReading *r, const struct qos_resource_row *row) {
+static void resources_add(ResourcesReading *r, const struct qos_wait_target *row) {
         for (size_t i = 0; i < r->n; i++) {
-                struct qos_resource_row *other = &r->resources[i].row;
+                struct qos_wait_target *other = &r->resources[i].row;
 
                 if (!resource_equal(other, row))
                         continue;
@@ -300,11 +304,11 @@ typedef struct ResourcesQuery {
 static void on_waiting(const struct qos_thread *thread, void *userdata) {
         ResourcesQuery *q = ASSERT_PTR(userdata);
         const ContentionBook *b = asked_get_book(&q->asked, thread);
-        struct qos_resource_row row;
+        struct qos_wait_target row;
 
         if (!b || thread->state <= QOS_STATE_THROTTLED || thread->state >= QOS_STATES)
                 return;
-        if (thread->row > 0 && thread->row <= QOS_RESOURCE_ROWS && row_read(b->map->rows + thread->row - 1, &row) &&
+        if (thread->row > 0 && thread->row <= QOS_WAIT_TARGETS && row_read(b->map->rows + thread->row - 1, &row) &&
             row.generation == thread->generation) {
                 row.waits = 1;
                 row.nsec = thread->nsec;
@@ -340,7 +344,7 @@ static void resources_look_up(const Unit *u, const ResourcesReading *r, int fd) 
         size_t n = 0;
 
         for (size_t i = 0; i < r->n && n < RESOLVED_MAX; i++) {
-                const struct qos_resource_row *row = &r->resources[i].row;
+                const struct qos_wait_target *row = &r->resources[i].row;
                 ResolvedName found = { .i = i };
                 char *name = NULL;
 
@@ -398,7 +402,7 @@ static void resources_resolve(const Unit *u, ResourcesReading *r) {
 int unit_read_resources(Unit *u, bool names, ResourcesReading *ret) {
         _cleanup_resources_reading_ ResourcesReading reading = {};
         _cleanup_free_ ResourcesQuery *q = NULL;
-        struct qos_resource_row row;
+        struct qos_wait_target row;
         int r;
 
         q = new0(ResourcesQuery, 1);
@@ -411,9 +415,9 @@ int unit_read_resources(Unit *u, bool names, ResourcesReading *ret) {
                 return r;
 
         for (size_t i = 0; i < q->asked.books.n; i++) {
-                const struct qos_contention *c = q->asked.books.books[i].map;
+                const struct qos_contention_map *c = q->asked.books.books[i].map;
 
-                for (unsigned k = 0; k < QOS_RESOURCE_ROWS; k++)
+                for (unsigned k = 0; k < QOS_WAIT_TARGETS; k++)
                         if (row_read(c->rows + k, &row))
                                 resources_add(&reading, &row);
                 for (unsigned k = 0; k < QOS_STATES; k++) {
@@ -567,7 +571,7 @@ bool group_cache_is_within(GroupCache *c, const Unit *u, uint64_t id) {
 
 /* ---- as JSON -------------------------------------------------------------------------------------------------- */
 
-static void resource_get_row(const struct qos_resource_row *row, Row *ret) {
+static void resource_get_row(const struct qos_wait_target *row, Row *ret) {
         static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
         const struct qos_resource *r = &row->resource;
 
@@ -589,7 +593,7 @@ static void resource_get_row(const struct qos_resource_row *row, Row *ret) {
         }
 }
 
-void resource_format_lock(const struct qos_resource_row *row, char *ret, size_t size) {
+void resource_format_lock(const struct qos_wait_target *row, char *ret, size_t size) {
         char name[QOS_RESOURCE_NAME_SIZE];
 
         memcpy(name, row->name, sizeof(name));
@@ -608,7 +612,7 @@ static const char *const kind_table[QOS_RESOURCE_KINDS] = {
         [QOS_RESOURCE_CPU]    = "cpu",
 };
 
-const char* resource_format_cpu(const Unit *u, const struct qos_resource_row *row, GroupCache *groups, char *ret, size_t size) {
+const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, GroupCache *groups, char *ret, size_t size) {
         char thread[sizeof(row->name)];
         const char *unit;
 
@@ -626,7 +630,7 @@ const char* resource_format_cpu(const Unit *u, const struct qos_resource_row *ro
 
 /* kind, name and address, the latter two of NAME_MAX_SIZE; which unit listens there, or had the CPU */
 static const char* resource_describe(const Unit *u, const ResourceReading *resource, GroupCache *groups, char *name, char *address, const char **ret_unit) {
-        const struct qos_resource_row *row = &resource->row;
+        const struct qos_wait_target *row = &resource->row;
         const struct qos_resource *r = &row->resource;
         char file[QOS_RESOURCE_NAME_SIZE], buffer[ADDRESS_STRING_MAX];
         const char *kind = r->kind < QOS_RESOURCE_KINDS ? kind_table[r->kind] : NULL;
@@ -702,7 +706,7 @@ static const char* resource_describe(const Unit *u, const ResourceReading *resou
         return kind;
 }
 
-static int wakers_to_json(const Unit *u, const struct qos_resource_row *row, GroupCache *groups, sd_json_variant **ret) {
+static int wakers_to_json(const Unit *u, const struct qos_wait_target *row, GroupCache *groups, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         struct qos_waker wakers[QOS_WAKERS];
         int r = 0;
@@ -732,7 +736,7 @@ static int wakers_to_json(const Unit *u, const struct qos_resource_row *row, Gro
 
 static int resource_to_json(const Unit *u, const ResourceReading *resource, GroupCache *groups, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *wakers = NULL;
-        const struct qos_resource_row *row = &resource->row;
+        const struct qos_wait_target *row = &resource->row;
         char name[NAME_MAX_SIZE], address[NAME_MAX_SIZE];
         const char *kind, *unit;
         bool process = row->process != 0 && (row->resource.kind == QOS_RESOURCE_FUTEX || row->resource.kind == QOS_RESOURCE_EPOLL);

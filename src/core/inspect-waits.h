@@ -27,10 +27,10 @@ int unit_read_threads(Unit *u, ThreadsReading *ret);
 int threads_reading_to_json(const ThreadsReading *t, sd_json_variant **ret);
 
 /* Resources in one answer, the rests of states apart. */
-#define RESOURCES_MAX QOS_RESOURCE_ROWS
+#define RESOURCES_MAX QOS_WAIT_TARGETS
 
 typedef struct ResourceReading {
-        struct qos_resource_row row;
+        struct qos_wait_target row;
         char *name;                     /* NULL: none is known but the address */
         const char *unit;               /* that listens there; NULL: none is known */
 } ResourceReading;
@@ -39,7 +39,7 @@ typedef struct ResourcesReading {
         uint64_t timestamp;             /* CLOCK_REALTIME ns */
         ResourceReading *resources;     /* those with most time first */
         size_t n;
-        struct qos_resource_rest rests[QOS_STATES];
+        struct qos_resource_others rests[QOS_STATES];
 } ResourcesReading;
 
 void resources_reading_done(ResourcesReading *r);
@@ -69,9 +69,9 @@ void group_cache_done(GroupCache *c);
 
 /* names: of futexes, too, which takes a process of its own and a while. */
 int unit_read_resources(Unit *u, bool names, ResourcesReading *ret);
-bool resource_equal(const struct qos_resource_row *a, const struct qos_resource_row *b);
+bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_target *b);
 /* What a lock of the kernel's is called. */
-void resource_format_lock(const struct qos_resource_row *row, char *ret, size_t size);
+void resource_format_lock(const struct qos_wait_target *row, char *ret, size_t size);
 /* Who had the CPU. Returns the unit, or NULL: it is none, or not known. */
-const char* resource_format_cpu(const Unit *u, const struct qos_resource_row *row, GroupCache *groups, char *ret, size_t size);
+const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, GroupCache *groups, char *ret, size_t size);
 int resources_reading_to_json(const Unit *u, const ResourcesReading *r, sd_json_variant **ret);

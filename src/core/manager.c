@@ -370,7 +370,7 @@ static bool unit_listens_on(const Unit *u, const struct qos_address *address) {
  * has two sockets with the same (in other namespaces, on other interfaces), they are left alone, and become the unit's
  * when it reads from them. */
 static void manager_mark_listeners(Manager *m) {
-        _cleanup_free_ struct qos_passed *passed = NULL;
+        _cleanup_free_ struct qos_activation_socket *passed = NULL;
         size_t n_passed = 0;
         int r;
 

@@ -53,7 +53,7 @@ struct Manager {
 
         uint32_t contention_generation; /* of the newest book of contention */
         uint64_t faults_at;             /* when the newest page faults were booked, CLOCK_MONOTONIC ns; 0: never */
-        const struct qos_contention *machine; /* that of all devices (probe.h), while a unit is watched with "block" */
+        const struct qos_contention_map *machine; /* that of all devices (probe.h), while a unit is watched with "block" */
         uint64_t machine_since;         /* when that was made, CLOCK_MONOTONIC ns */
         sd_event_source *moves;         /* while there is one */
         sd_event_source *moves_timer;   /* while threads are to be looked for a little later … */

@@ -18,7 +18,7 @@
 
 static int row_compare(const void *a, const void *b) {
         const RowReading *x = a, *y = b;
-        uint64_t t = x->value.sums[QOS_ROW_SUM_LATENCY], v = y->value.sums[QOS_ROW_SUM_LATENCY];
+        uint64_t t = x->value.sums[QOS_ENTRY_SUM_LATENCY], v = y->value.sums[QOS_ENTRY_SUM_LATENCY];
 
         if ((x->row.kind == ROW_PEER) != (y->row.kind == ROW_PEER))
                 return x->row.kind == ROW_PEER ? 1 : -1;
@@ -36,8 +36,8 @@ static int row_compare(const void *a, const void *b) {
 }
 
 static bool row_has_activity(const WindowRow *r) {
-        return r->cells[QOS_ROW_COUNT] > 0 || r->in_flight > 0 || r->sums[QOS_ROW_SUM_BYTES_IN] > 0 || r->sums[QOS_ROW_SUM_BYTES_OUT] > 0 ||
-                r->cells[QOS_ROW_ERRORS_RESET] > 0 || r->cells[QOS_ROW_ERRORS_TIMEOUT] > 0 || r->cells[QOS_ROW_CLIENT_ABORTS] > 0;
+        return r->cells[QOS_ENTRY_COUNT] > 0 || r->in_flight > 0 || r->sums[QOS_ENTRY_SUM_BYTES_IN] > 0 || r->sums[QOS_ENTRY_SUM_BYTES_OUT] > 0 ||
+                r->cells[QOS_ENTRY_ERRORS_RESET] > 0 || r->cells[QOS_ENTRY_ERRORS_TIMEOUT] > 0 || r->cells[QOS_ENTRY_CLIENT_ABORTS] > 0;
 }
 
 static bool row_is_same(const Row *a, const Row *b) {
@@ -69,12 +69,12 @@ static void rows_add(RowsReading *rows, const RowReading *r) {
 /* All of one book. -EAGAIN: the figures cannot be had. */
 static int rows_read_book(const WindowBook *b, const uint64_t *sessions, uint64_t attached_at, uint64_t now, uint64_t window, RowsReading *rows) {
         static const RowKind kinds[] = {
-                [QOS_ROW_ENDPOINT] = ROW_ENDPOINT,
-                [QOS_ROW_EXCLUDED] = ROW_EXCLUDED,
-                [QOS_ROW_PEER]     = ROW_PEER,
+                [QOS_ENTRY_ENDPOINT] = ROW_ENDPOINT,
+                [QOS_ENTRY_EXCLUDED] = ROW_EXCLUDED,
+                [QOS_ENTRY_PEER]     = ROW_PEER,
         };
         const WindowBooks alone = { .books = b, .n = 1, .attached_at = attached_at };
-        uint64_t in_flight[QOS_ROWS + 1] = {};
+        uint64_t in_flight[QOS_ENTRIES + 1] = {};
         RowReading first = {};
         WindowReading reading;
         WindowRow total;
@@ -84,15 +84,15 @@ static int rows_read_book(const WindowBook *b, const uint64_t *sessions, uint64_
         for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
                 if (rows->measured && sessions[g] != 0 && b->map->gauges[g].session == sessions[g]) {
                         first.value.in_flight += b->map->gauges[g].in_flight;
-                        for (unsigned i = 1; i <= QOS_ROWS; i++)
+                        for (unsigned i = 1; i <= QOS_ENTRIES; i++)
                                 in_flight[i] += b->map->gauges[g].rows[i];
                 }
 
         if (rows->measured) {
                 /* Only the first endpoint is told from the others by what they have not */
-                if (b->map->names[0].kind != QOS_ROW_FREE)
+                if (b->map->names[0].kind != QOS_ENTRY_FREE)
                         r = window_read_some(&alone, now, window, 1U << QOS_LATENCY, &reading);
-                if (b->map->names[0].kind != QOS_ROW_FREE && r >= 0) {
+                if (b->map->names[0].kind != QOS_ENTRY_FREE && r >= 0) {
                         uint64_t counted = first.value.in_flight;
 
                         window_get_row(&reading, &first.value);
@@ -101,25 +101,25 @@ static int rows_read_book(const WindowBook *b, const uint64_t *sessions, uint64_
                 first.value.in_flight += (uint64_t) MAX(__atomic_load_n(&b->map->in_flight, __ATOMIC_RELAXED), INT64_C(0));
         }
 
-        for (unsigned i = QOS_ROWS + 1; i-- > 0;) {
-                bool rest = i == QOS_ROW_ENDPOINTS_REST || i == QOS_ROW_PEERS_REST;
-                struct qos_row_name name = b->map->names[i];
+        for (unsigned i = QOS_ENTRIES + 1; i-- > 0;) {
+                bool rest = i == QOS_ENTRY_ENDPOINTS_OTHERS || i == QOS_ENTRY_PEERS_OTHERS;
+                struct qos_peer_key name = b->map->names[i];
                 RowReading row = {};
 
                 if (rest)
-                        name = (struct qos_row_name) { .kind = i == QOS_ROW_ENDPOINTS_REST ? QOS_ROW_ENDPOINT : QOS_ROW_PEER };
-                if (name.kind == QOS_ROW_FREE || name.kind >= ELEMENTSOF(kinds))
+                        name = (struct qos_peer_key) { .kind = i == QOS_ENTRY_ENDPOINTS_OTHERS ? QOS_ENTRY_ENDPOINT : QOS_ENTRY_PEER };
+                if (name.kind == QOS_ENTRY_FREE || name.kind >= ELEMENTSOF(kinds))
                         continue;
                 /* A peer that has got the row just now, and has not written its name yet */
-                if (name.kind == QOS_ROW_PEER && name.address.family == AF_UNIX && name.path[0] == 0) {
-                        name = (struct qos_row_name) { .kind = QOS_ROW_PEER };
+                if (name.kind == QOS_ENTRY_PEER && name.address.family == AF_UNIX && name.path[0] == 0) {
+                        name = (struct qos_peer_key) { .kind = QOS_ENTRY_PEER };
                         rest = true;
                 }
                 if (i > 0 && rows->measured && r >= 0)
                         r = window_read_row(b->map, i, now, MAX(attached_at, b->since), window, &row.value);
                 row.value.in_flight += in_flight[i];
                 /* All have a row of their own; or a peer has got one, and never came again */
-                if ((rest || name.kind == QOS_ROW_PEER) &&
+                if ((rest || name.kind == QOS_ENTRY_PEER) &&
                     (window_read_row(b->map, i, now, b->since, WINDOW_TOTAL, &total) < 0 || !row_has_activity(&total)))
                         continue;
 
@@ -182,18 +182,18 @@ void rows_read(const WindowBooks *w, const uint64_t *sessions, uint64_t now, uin
 /* ---- what it means -------------------------------------------------------------------------------------------- */
 
 static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row *row) {
-        uint64_t count = from->cells[QOS_ROW_COUNT];
-        bool overlapping = window_is_overlapping(from->cells[QOS_ROW_OVERLAPS], count);
+        uint64_t count = from->cells[QOS_ENTRY_COUNT];
+        bool overlapping = window_is_overlapping(from->cells[QOS_ENTRY_OVERLAPS], count);
 
         row->measured = true;
         row->count = overlapping ? ABSENT : count;
         row->rate = overlapping || covered == 0 ? NAN : count * (double) NSEC_PER_SEC / covered;
-        row->errors_reset = from->cells[QOS_ROW_ERRORS_RESET];
-        row->errors_timeout = from->cells[QOS_ROW_ERRORS_TIMEOUT];
-        row->aborts = from->cells[QOS_ROW_CLIENT_ABORTS];
+        row->errors_reset = from->cells[QOS_ENTRY_ERRORS_RESET];
+        row->errors_timeout = from->cells[QOS_ENTRY_ERRORS_TIMEOUT];
+        row->aborts = from->cells[QOS_ENTRY_CLIENT_ABORTS];
         row->in_flight = from->in_flight;
-        row->bytes_in = from->sums[QOS_ROW_SUM_BYTES_IN];
-        row->bytes_out = from->sums[QOS_ROW_SUM_BYTES_OUT];
+        row->bytes_in = from->sums[QOS_ENTRY_SUM_BYTES_IN];
+        row->bytes_out = from->sums[QOS_ENTRY_SUM_BYTES_OUT];
         /* Nobody gives up by himself on a Unix socket. Not every kernel tells that one is closed, and none how much a unit asks there */
         if (row->family == AF_UNIX) {
                 row->errors_timeout = ABSENT;
@@ -202,7 +202,7 @@ static void row_fill(const Unit *u, const WindowRow *from, uint64_t covered, Row
         }
         if (row->kind == ROW_PEER && row->family == AF_UNIX)
                 row->bytes_in = row->bytes_out = ABSENT;
-        if (overlapping || window_is_overlapping(from->cells[QOS_ROW_BUNDLED], count))
+        if (overlapping || window_is_overlapping(from->cells[QOS_ENTRY_BUNDLED], count))
                 distribution_set_absent(&row->latency);
         else
                 window_row_get_distribution(from, u->manager->config.minimum_samples, &row->latency);
@@ -257,9 +257,9 @@ uint64_t rows_get_signature(const RowsReading *rows, uint64_t signature) {
         for (size_t i = 0; i < rows->n; i++) {
                 const WindowRow *value = &rows->rows[i].value;
 
-                for (unsigned k = QOS_ROW_COUNT; k < QOS_ROW_CELLS; k++)
+                for (unsigned k = QOS_ENTRY_COUNT; k < QOS_ENTRY_COUNTERS; k++)
                         signature = (signature ^ value->cells[k]) * prime;
-                for (unsigned k = 0; k < QOS_ROW_SUMS; k++)
+                for (unsigned k = 0; k < QOS_ENTRY_SUMS; k++)
                         signature = (signature ^ value->sums[k]) * prime;
                 signature = (signature ^ value->in_flight) * prime;
         }
@@ -288,10 +288,10 @@ const char* unit_find_listening(const Unit *u, const Row *row) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 const Unit *other = u->manager->units[i];
 
-                for (unsigned k = 0; other && other->view && k <= QOS_ROWS; k++) {
-                        const struct qos_row_name *name = &other->view->names[k];
+                for (unsigned k = 0; other && other->view && k <= QOS_ENTRIES; k++) {
+                        const struct qos_peer_key *name = &other->view->names[k];
 
-                        if ((name->kind == QOS_ROW_ENDPOINT || name->kind == QOS_ROW_EXCLUDED) && address_reaches(row, &name->address))
+                        if ((name->kind == QOS_ENTRY_ENDPOINT || name->kind == QOS_ENTRY_EXCLUDED) && address_reaches(row, &name->address))
                                 return other->name;
                 }
         }

@@ -22,7 +22,7 @@ typedef struct RowsReading {
         bool peers_known;
 } RowsReading;
 
-/* sessions: with which the gauges of qos_unit.gauges are valid; NULL: the programs that count are not there. covered: of the
+/* sessions: with which the gauges of qos_unit_map.gauges are valid; NULL: the programs that count are not there. covered: of the
  * window, as for the unit. */
 void rows_read(const WindowBooks *books, const uint64_t *sessions, uint64_t now, uint64_t window, uint64_t covered, RowsReading *ret);
 

@@ -80,7 +80,7 @@ static uint64_t gauge(const WindowBooks *w, size_t offset) {
         return n > 0 ? (uint64_t) n : 0;
 }
 
-#define GAUGE(w, member) gauge(w, offsetof(struct qos_unit, member))
+#define GAUGE(w, member) gauge(w, offsetof(struct qos_unit_map, member))
 
 /* A question that came since the last look has no age yet. */
 static bool gauges_are_missing(const Manager *m, const WindowBooks *w) {
@@ -102,7 +102,7 @@ static bool manager_has_in_flight(const Manager *m) {
 }
 
 /* Whether anything was ever counted there, modulo 2^32 included. */
-static bool cell_is_used(const struct qos_unit *map, enum qos_cell cell) {
+static bool cell_is_used(const struct qos_unit_map *map, enum qos_counter cell) {
         return (__atomic_load_n(&map->cells[cell], __ATOMIC_RELAXED) | __atomic_load_n(&map->carry[cell], __ATOMIC_RELAXED)) != 0;
 }
 
@@ -111,7 +111,7 @@ static bool manager_has_udp(const Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 const Unit *u = m->units[i] ?: m->closed[i];
 
-                if (u && u->view && (cell_is_used(u->view, QOS_CELL_UDP) || cell_is_used(u->view, QOS_CELL_EXCLUDED)))
+                if (u && u->view && (cell_is_used(u->view, QOS_COUNTER_UDP) || cell_is_used(u->view, QOS_COUNTER_EXCLUDED)))
                         return true;
         }
         return false;
@@ -167,7 +167,7 @@ static void gauges_fill(Unit *u, const WindowBooks *w, uint64_t programs, uint64
         Manager *m = u->manager;
 
         for (size_t i = 0; i < w->n; i++) {
-                const struct qos_unit *map = w->books[i].map;
+                const struct qos_unit_map *map = w->books[i].map;
 
                 if (map->listeners_session == m->listeners_session) {
                         queue += map->accept_queue;
@@ -206,32 +206,52 @@ static void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
         uint64_t programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
         const struct {
-                enum qos_cell cell;
+                enum qos_counter cell;
                 uint64_t needs;
                 uint64_t *value;
         } counters[] = {
-                { QOS_CELL_COUNT,          NEEDS_EXCHANGES,                   &s->count                    },
-                { QOS_CELL_HTTP1,          NEEDS_CONTENT,                     &s->protocol_http1           },
-                { QOS_CELL_REDIS,          NEEDS_CONTENT,                     &s->protocol_redis           },
-                { QOS_CELL_MEMCACHED,      NEEDS_CONTENT,                     &s->protocol_memcached       },
-                { QOS_CELL_HTTP2,          NEEDS_CONTENT,                     &s->protocol_http2           },
-                { QOS_CELL_GRPC,           NEEDS_CONTENT,                     &s->protocol_grpc            },
-                { QOS_CELL_TLS,            NEEDS_CONTENT,                     &s->protocol_tls             },
-                { QOS_CELL_UNIX,           NEEDS_UNIX,                        &s->protocol_unix            },
-                { QOS_CELL_UDP,            NEEDS_UDP,                         &s->protocol_udp             },
-                { QOS_CELL_WAITS,          NEEDS_CONTENT,                     &s->blocking                 },
-                { QOS_CELL_STREAMS,        NEEDS_CONTENT,                     &s->streams                  },
-                { QOS_CELL_EXCLUDED,       NEEDS_EXCHANGES,                   &s->excluded                 },
-                { QOS_CELL_STATUS_4XX,     NEEDS_CONTENT,                     &s->status4xx                },
-                { QOS_CELL_STATUS_5XX,     NEEDS_CONTENT,                     &s->errors_status5xx         },
-                { QOS_CELL_STATUS_UNKNOWN, NEEDS_CONTENT,                     &s->status_unknown           },
-                { QOS_CELL_ERRORS_GRPC,    NEEDS_CONTENT,                     &s->errors_grpc              },
-                { QOS_CELL_ERRORS_RESET,   NEEDS_ENDS,                        &s->errors_reset             },
-                { QOS_CELL_ERRORS_TIMEOUT, NEEDS_ENDS,                        &s->errors_timeout           },
-                { QOS_CELL_CLIENT_ABORTS,  NEEDS_ENDS,                        &s->client_aborts            },
-                { QOS_CELL_ACCEPTED,       NEEDS_LISTENERS | PROGRAM_BIT(PROGRAM_STATE), &s->connections.accepted     },
-                { QOS_CELL_LISTEN_DROPS,   NEEDS_LISTENERS | PROGRAM_BIT(PROGRAM_LISTENERS), &s->connections.listen_drops },
-                { QOS_CELL_RETRANSMITS,    PROGRAM_BIT(PROGRAM_RETRANSMIT),   &s->connections.retransmits  },
+                { QOS_COUNTER_COUNT,          NEEDS_EXCHANGES,
+                        &s->count                    },
+                { QOS_COUNTER_HTTP1,          NEEDS_CONTENT,
+                        &s->protocol_http1           },
+                { QOS_COUNTER_REDIS,          NEEDS_CONTENT,
+                        &s->protocol_redis           },
+                { QOS_COUNTER_MEMCACHED,      NEEDS_CONTENT,
+                        &s->protocol_memcached       },
+                { QOS_COUNTER_HTTP2,          NEEDS_CONTENT,
+                        &s->protocol_http2           },
+                { QOS_COUNTER_GRPC,           NEEDS_CONTENT,
+                        &s->protocol_grpc            },
+                { QOS_COUNTER_TLS,            NEEDS_CONTENT,
+                        &s->protocol_tls             },
+                { QOS_COUNTER_UNIX,           NEEDS_UNIX,
+                        &s->protocol_unix            },
+                { QOS_COUNTER_UDP,            NEEDS_UDP,
+                        &s->protocol_udp             },
+                { QOS_COUNTER_WAITS,          NEEDS_CONTENT,
+                        &s->blocking                 },
+                { QOS_COUNTER_STREAMS,        NEEDS_CONTENT,
+                        &s->streams                  },
+                { QOS_COUNTER_EXCLUDED,       NEEDS_EXCHANGES,
+                        &s->excluded                 },
+                { QOS_COUNTER_STATUS_4XX,     NEEDS_CONTENT,
+                        &s->status4xx                },
+                { QOS_COUNTER_STATUS_5XX,     NEEDS_CONTENT,
+                        &s->errors_status5xx         },
+                { QOS_COUNTER_STATUS_UNKNOWN, NEEDS_CONTENT,
+                        &s->status_unknown           },
+                { QOS_COUNTER_ERRORS_GRPC,    NEEDS_CONTENT,
+                        &s->errors_grpc              },
+                { QOS_COUNTER_ERRORS_RESET,   NEEDS_ENDS,
+                        &s->errors_reset             },
+                { QOS_COUNTER_ERRORS_TIMEOUT, NEEDS_ENDS,
+                        &s->errors_timeout           },
+                { QOS_COUNTER_CLIENT_ABORTS,  NEEDS_ENDS,
+                        &s->client_aborts            },
+                { QOS_COUNTER_ACCEPTED,       NEEDS_LISTENERS | PROGRAM_BIT(PROGRAM_STATE), &s->connections.accepted     },
+                { QOS_COUNTER_LISTEN_DROPS,   NEEDS_LISTENERS | PROGRAM_BIT(PROGRAM_LISTENERS), &s->connections.listen_drops },
+                { QOS_COUNTER_RETRANSMITS,    PROGRAM_BIT(PROGRAM_RETRANSMIT),
+                        &s->connections.retransmits  },
         };
 
         for (size_t i = 0; i < ELEMENTSOF(counters); i++)
@@ -276,7 +296,8 @@ static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *rea
         bool overlapping;
 
         counters_fill(u, reading, ret);
-        window_judge(reading->cells[QOS_CELL_OVERLAPS], reading->cells[QOS_CELL_MISSED] > 0, &ret->requests);
+        window_judge(reading->cells[QOS_COUNTER_OVERLAPS], reading->cells[QOS_COUNTER_MISSED] > 0,
+                &ret->requests);
         overlapping = ret->requests.quality == QUALITY_OVERLAPPING;
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
@@ -331,14 +352,14 @@ static void states_fill(const ContentionReading *reading, uint64_t programs, uns
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 c->shares[i] = c->thread_time > 0 ? (double) c->time[i] / c->thread_time : NAN;
         for (unsigned i = QOS_STATE_LOCK; i < QOS_STATES; i++) {
-                c->waits[i] = reading->counts.counters[QOS_SHARD_WAITS + i];
+                c->waits[i] = reading->counts.counters[QOS_CONTENTION_CPU_WAITS + i];
                 c->switches_voluntary += c->waits[i];
         }
-        c->switches_involuntary = reading->counts.counters[QOS_SHARD_INVOLUNTARY];
-        c->migrations = reading->counts.counters[QOS_SHARD_MIGRATIONS];
-        c->wake_ups = reading->counts.counters[QOS_SHARD_WAKE_UPS];
+        c->switches_involuntary = reading->counts.counters[QOS_CONTENTION_CPU_INVOLUNTARY];
+        c->migrations = reading->counts.counters[QOS_CONTENTION_CPU_MIGRATIONS];
+        c->wake_ups = reading->counts.counters[QOS_CONTENTION_CPU_WAKE_UPS];
         if (has(programs, PROGRAM_BIT(PROGRAM_CPU_WAKING)))
-                c->futex_wakes = reading->counts.counters[QOS_SHARD_FUTEX_WAKES];
+                c->futex_wakes = reading->counts.counters[QOS_CONTENTION_CPU_FUTEX_WAKES];
         if (cells)
                 contention_get_distribution(reading, QOS_RUN_QUEUE_LATENCY, minimum, &c->run_queue_latency);
 }
@@ -346,7 +367,7 @@ static void states_fill(const ContentionReading *reading, uint64_t programs, uns
 /* Whether all that the unit has answered, and all that it has in flight, came over TCP: only there each end of a question is seen when it
  * happens, so that the serving clock can go. */
 static bool clock_is_whole(const Manager *m, const WindowBooks *w, const WindowReading *reading) {
-        if (reading->cells[QOS_CELL_UNIX] > 0 || reading->cells[QOS_CELL_UDP] > 0)
+        if (reading->cells[QOS_COUNTER_UNIX] > 0 || reading->cells[QOS_COUNTER_UDP] > 0)
                 return false;
         for (size_t i = 0; i < w->n; i++)
                 for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
@@ -519,7 +540,7 @@ static bool contention_fill(Unit *u, uint64_t now, uint64_t window, bool clock, 
 /* ---- what it costs ---- */
 
 static uint64_t contention_get_cost(const ContentionReading *reading) {
-        return reading->counts.counters[QOS_SHARD_COST] + reading->counts.sums[QOS_COST_NSEC];
+        return reading->counts.counters[QOS_CONTENTION_CPU_COST] + reading->counts.sums[QOS_COST_NSEC];
 }
 
 /* In CPUs. What has books of contention has them since it was attached or later: not longer than the window of requests reaches. */
@@ -637,7 +658,7 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
         }
 
         s.covered = reading.covered;
-        s.drops = total.cells[QOS_CELL_DROPS] + total.cells[QOS_CELL_MISSED];
+        s.drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_MISSED];
         metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &s.metrics);
         metrics_fill(u, &books, &total, WINDOW_ALL_DISTRIBUTIONS, now, &s.totals);
         measurable = has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
@@ -689,7 +710,7 @@ static uint64_t books_count_waiting(const Manager *m, const WindowBooks *w, doub
                         continue;
                 before = n;
                 for (size_t i = 0; i < w->n; i++) {
-                        const struct qos_unit *map = w->books[i].map;
+                        const struct qos_unit_map *map = w->books[i].map;
 
                         if (m->oldest_session != 0 && map->oldest_session == m->oldest_session)
                                 n += map->waiting[bin];
@@ -729,7 +750,7 @@ bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double li
         unit_get_books(u, buffer, &books);
         if (window_read(&books, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0)
                 return false;
-        if (window_is_overlapping(reading.cells[QOS_CELL_OVERLAPS], reading.cells[QOS_CELL_COUNT]))
+        if (window_is_overlapping(reading.cells[QOS_COUNTER_OVERLAPS], reading.cells[QOS_COUNTER_COUNT]))
                 return false;
         *ret_total = window_get_count(&reading, d);
         *ret_good = window_count_within(&reading, d, limit);
@@ -981,7 +1002,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
         window_read_since(&books, now, mark, &reading);
         (void) window_read(&books, now, WINDOW_TOTAL, &total); /* which never fails */
         ret->covered = reading.covered;
-        ret->drops = total.cells[QOS_CELL_DROPS] + total.cells[QOS_CELL_MISSED];
+        ret->drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_MISSED];
         metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &ret->metrics);
         metrics_fill(u, &books, &total, WINDOW_ALL_DISTRIBUTIONS, now, &ret->totals);
         contention_set_absent(&ret->metrics);
@@ -1087,7 +1108,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 if (!row.measured || row.count == ABSENT)
                         return -ENODATA;
                 /* Any distribution on this grid */
-                return histogram_fill(&snapshot, window, rows.covered, QOS_QUEUE, value.cells, value.sums[QOS_ROW_SUM_LATENCY], ret);
+                return histogram_fill(&snapshot, window, rows.covered, QOS_QUEUE, value.cells, value.sums[QOS_ENTRY_SUM_LATENCY], ret);
         }
 
         if (waits < QOS_CONTENTION_DISTRIBUTIONS) {
@@ -1110,7 +1131,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         if (window_read(&books, now, window, &reading) < 0)
                 return -ENODATA;
 
-        return histogram_fill(&snapshot, window, reading.covered, d, reading.cells + QOS_DISTRIBUTION_FIRST_CELL(d), reading.sums[d], ret);
+        return histogram_fill(&snapshot, window, reading.covered, d, reading.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d), reading.sums[d], ret);
 }
 
 /* One interval is enough: of steps older than those that are still to be collected nobody asks, and what lies between two that are close
@@ -1231,8 +1252,8 @@ int unit_collect_history(Unit *u) {
                 step.covered = reading.covered;
 
                 /* What was counted; whether it means something is decided when it is shown, for a step of any length */
-                step.overlaps = reading.cells[QOS_CELL_OVERLAPS];
-                step.missed = reading.cells[QOS_CELL_MISSED] > 0;
+                step.overlaps = reading.cells[QOS_COUNTER_OVERLAPS];
+                step.missed = reading.cells[QOS_COUNTER_MISSED] > 0;
                 metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &metrics);
                 counters_fill(u, &reading, &metrics);
                 if (metrics.requests.server.in_flight != ABSENT)

@@ -24,9 +24,9 @@ typedef struct Metric Metric;
 typedef struct Alarm Alarm;
 typedef struct WindowBase WindowBase;
 typedef struct WindowMark WindowMark;
-struct qos_unit;
-struct qos_contention;
-struct qos_shard;
+struct qos_unit_map;
+struct qos_contention_map;
+struct qos_contention_cpu;
 typedef struct ContentionCounts ContentionCounts;
 typedef struct Usage Usage;
 
@@ -79,11 +79,11 @@ struct Unit {
         ProbeMask probes;               /* the union over the holds */
         uid_t last_uid;                 /* of the hold that went last */
 
-        const struct qos_unit *view;    /* the mmapped slot; NULL when the probe could not be loaded */
+        const struct qos_unit_map *view;    /* the mmapped slot; NULL when the probe could not be loaded */
         uint64_t book_since;            /* when that was made, CLOCK_MONOTONIC ns: the unit may have been attached before, in another */
         WindowBase *base;               /* see window.h; NULL: none */
-        const struct qos_contention *contention; /* its book of contention, mmapped; NULL: it is not watched so (contention-probe.h) */
-        const struct qos_shard *shards; /* … of each CPU */
+        const struct qos_contention_map *contention; /* its book of contention, mmapped; NULL: it is not watched so (contention-probe.h) */
+        const struct qos_contention_cpu *shards; /* … of each CPU */
         uint64_t contention_since;      /* when that was made, CLOCK_MONOTONIC ns … */
         uint64_t watched_since;         /* … and when the unit came to be watched: it may have been before, and detached */
         ProbeMask contention_probes;    /* what it is watched with in there, by its own holds or those of units around it */

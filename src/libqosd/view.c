@@ -15,7 +15,7 @@
 struct qosd_view {
         unsigned n_ref;
         qosd *connection;
-        const struct qos_unit *map;
+        const struct qos_unit_map *map;
         uint64_t since;
         unsigned minimum_samples;
         unsigned measured;              /* by enum qos_distribution */
@@ -41,7 +41,7 @@ static const char *const distribution_names[QOS_DISTRIBUTIONS] = {
 
 static void view_done(qosd_view *v) {
         if (v->map)
-                (void) munmap((void*) v->map, sizeof(struct qos_unit));
+                (void) munmap((void*) v->map, sizeof(struct qos_unit_map));
         qosd_unref(v->connection);
 }
 
@@ -102,7 +102,7 @@ int qosd_view_open(qosd *q, const char *unit, qosd_view **ret) {
                                 v->measured |= 1U << d;
         }
 
-        map = mmap(NULL, sizeof(struct qos_unit), PROT_READ, MAP_SHARED, fd, 0);
+        map = mmap(NULL, sizeof(struct qos_unit_map), PROT_READ, MAP_SHARED, fd, 0);
         if (map == MAP_FAILED)
                 return -errno;
         v->map = map;
@@ -138,7 +138,8 @@ int qosd_view_read(qosd_view *v, qosd_distribution d, uint64_t window) {
         /* Afterwards: what was read before it was set is right */
         if (__atomic_load_n(&v->map->retired, __ATOMIC_ACQUIRE))
                 return -ESTALE;
-        if (window_is_overlapping(v->reading.cells[QOS_CELL_OVERLAPS], v->reading.cells[QOS_CELL_COUNT]))
+        if (window_is_overlapping(v->reading.cells[QOS_COUNTER_OVERLAPS],
+                        v->reading.cells[QOS_COUNTER_COUNT]))
                 return -ENODATA;
         v->distribution = d;
         v->valid = true;
@@ -204,6 +205,6 @@ int qosd_view_get_bucket(qosd_view *v, size_t i, uint64_t *ret_lower, uint64_t *
                         *ret_upper = upper;
         }
         if (ret_count)
-                *ret_count = v->reading.cells[QOS_DISTRIBUTION_FIRST_CELL(d) + i];
+                *ret_count = v->reading.cells[QOS_DISTRIBUTION_FIRST_COUNTER(d) + i];
         return 1;
 }

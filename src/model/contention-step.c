@@ -15,7 +15,7 @@ static uint64_t load(const __u64 *p) {
 }
 
 /* All words of the book as they were at the begin of that step, cells modulo 2^32. -ENOENT: there is no checkpoint for it. */
-static int checkpoint_read(const struct qos_contention *c, uint64_t n, ContentionCounts *ret) {
+static int checkpoint_read(const struct qos_contention_map *c, uint64_t n, ContentionCounts *ret) {
         uint64_t at = n * WINDOW_STEP_NSEC;
 
         for (unsigned i = 0; i < QOS_LEVEL_CHECKPOINTS(LEVEL); i++) {
@@ -27,11 +27,11 @@ static int checkpoint_read(const struct qos_contention *c, uint64_t n, Contentio
                 for (unsigned k = 0; k < QOS_STATES; k++)
                         ret->times[k] = __atomic_load_n(&p->times[k], __ATOMIC_RELAXED) +
                                 (uint64_t) __atomic_load_n(&p->threads[k], __ATOMIC_RELAXED) * at;
-                for (unsigned k = 0; k < QOS_SHARD_COUNTERS; k++)
+                for (unsigned k = 0; k < QOS_CONTENTION_CPU_COUNTERS; k++)
                         ret->counters[k] = __atomic_load_n(&p->counters[k], __ATOMIC_RELAXED);
                 for (unsigned k = 0; k < QOS_CONTENTION_SUMS; k++)
                         ret->sums[k] = __atomic_load_n(&p->sums[k], __ATOMIC_RELAXED);
-                for (unsigned k = 0; k < QOS_CONTENTION_CELLS; k++)
+                for (unsigned k = 0; k < QOS_CONTENTION_COUNTERS; k++)
                         ret->cells[k] = __atomic_load_n(&p->cells[k], __ATOMIC_RELAXED);
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
                 return load(&p->last) == last && load(&p->first) == first ? 0 : -ENOENT;
@@ -97,7 +97,7 @@ int contention_read_step(const ContentionBooks *books, uint64_t n, uint64_t now,
 
                 for (size_t k = 0; k < offsetof(ContentionCounts, cells) / sizeof(uint64_t); k++)
                         ((uint64_t*) &ret->counts)[k] += ((const uint64_t*) &after)[k] - ((const uint64_t*) &before)[k];
-                for (unsigned k = 0; k < QOS_CONTENTION_CELLS; k++)
+                for (unsigned k = 0; k < QOS_CONTENTION_COUNTERS; k++)
                         ret->counts.cells[k] += (uint32_t) (after.cells[k] - before.cells[k]);
         }
         for (size_t k = 0; first && books->before && k < CONTENTION_WORDS; k++)

@@ -39,9 +39,9 @@ typedef struct Live {
         uint64_t times[QOS_STATES];
         uint64_t serving[QOS_STATES];
         uint64_t clock;                         /* the serving clock as it is kept */
-        uint64_t counters[QOS_SHARD_COUNTERS];
+        uint64_t counters[QOS_CONTENTION_CPU_COUNTERS];
         uint64_t sums[QOS_CONTENTION_SUMS];
-        uint64_t cells[QOS_CONTENTION_CELLS];
+        uint64_t cells[QOS_CONTENTION_COUNTERS];
 } Live;
 
 /* Reads of a shard until nothing has changed meanwhile: a write takes some nanoseconds. Only a virtual machine's CPU that does not
@@ -50,8 +50,8 @@ typedef struct Live {
 #define SHARD_SPINS 1000U
 #define SHARD_TRIES (SHARD_SPINS + 100000U)
 
-static int shard_add(const struct qos_shard *s, Live *live) {
-        struct qos_shard copy;
+static int shard_add(const struct qos_contention_cpu *s, Live *live) {
+        struct qos_contention_cpu copy;
 
         for (unsigned try = 0;; try++) {
                 uint32_t writes = __atomic_load_n(&s->writes, __ATOMIC_ACQUIRE);
@@ -75,7 +75,7 @@ static int shard_add(const struct qos_shard *s, Live *live) {
                 live->times[i] += copy.times[i];
                 live->serving[i] += copy.serving[i];
         }
-        for (unsigned i = 0; i < QOS_SHARD_COUNTERS; i++)
+        for (unsigned i = 0; i < QOS_CONTENTION_CPU_COUNTERS; i++)
                 live->counters[i] += __atomic_load_n(&s->counters[i], __ATOMIC_RELAXED);
         return 0;
 }
@@ -89,7 +89,7 @@ typedef enum Depth {
 
 /* Of the words of a book as many as that takes. */
 static size_t depth_get_words(Depth depth) {
-        _Static_assert(offsetof(ContentionCounts, sums) == (2 * QOS_STATES + 1 + QOS_SHARD_COUNTERS) * sizeof(uint64_t), "those of shards come first");
+        _Static_assert(offsetof(ContentionCounts, sums) == (2 * QOS_STATES + 1 + QOS_CONTENTION_CPU_COUNTERS) * sizeof(uint64_t), "those of shards come first");
 
         return depth == DEPTH_SHARDS ? offsetof(ContentionCounts, sums) / sizeof(uint64_t) : CONTENTION_WORDS;
 }
@@ -108,7 +108,7 @@ static int book_read_live(const ContentionBook *b, Depth depth, Live *ret) {
                 return 0;
         for (unsigned i = 0; i < QOS_CONTENTION_SUMS; i++)
                 ret->sums[i] = __atomic_load_n(&b->map->sums[i], __ATOMIC_RELAXED);
-        for (unsigned i = 0; i < QOS_CONTENTION_CELLS; i++)
+        for (unsigned i = 0; i < QOS_CONTENTION_COUNTERS; i++)
                 ret->cells[i] = __atomic_load_n(&b->map->cells[i], __ATOMIC_RELAXED);
         return 0;
 }
@@ -122,13 +122,13 @@ static void counts_add_live(ContentionCounts *counts, const ContentionBook *b, c
         }
         if (b->requests)
                 counts->served += factor * (served - b->map->served);
-        for (unsigned i = 0; i < QOS_SHARD_COUNTERS; i++)
+        for (unsigned i = 0; i < QOS_CONTENTION_CPU_COUNTERS; i++)
                 counts->counters[i] += factor * live->counters[i];
         if (depth < DEPTH_CELLS)
                 return;
         for (unsigned i = 0; i < QOS_CONTENTION_SUMS; i++)
                 counts->sums[i] += factor * live->sums[i];
-        for (unsigned i = 0; i < QOS_CONTENTION_CELLS; i++)
+        for (unsigned i = 0; i < QOS_CONTENTION_COUNTERS; i++)
                 counts->cells[i] += factor * live->cells[i];
 }
 
@@ -163,7 +163,7 @@ static int book_read_served(const ContentionBook *b, unsigned level, uint64_t bo
 /* Takes off what there was at a boundary of the level, when the serving clock showed that. -ENOENT: there is no checkpoint for it. */
 static int checkpoint_subtract(const ContentionBook *b, Depth depth, unsigned level, uint64_t boundary, uint64_t served, ContentionCounts *counts) {
         uint64_t at = boundary * QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
-        const struct qos_contention *c = b->map;
+        const struct qos_contention_map *c = b->map;
         size_t size = depth_get_words(depth) * sizeof(uint64_t);
         ContentionCounts result;
 
@@ -185,11 +185,11 @@ static int checkpoint_subtract(const ContentionBook *b, Depth depth, unsigned le
                 }
                 if (b->requests)
                         result.served -= served - c->served;
-                for (unsigned k = 0; k < QOS_SHARD_COUNTERS; k++)
+                for (unsigned k = 0; k < QOS_CONTENTION_CPU_COUNTERS; k++)
                         result.counters[k] -= __atomic_load_n(&p->counters[k], __ATOMIC_RELAXED);
                 for (unsigned k = 0; k < QOS_CONTENTION_SUMS && depth >= DEPTH_CELLS; k++)
                         result.sums[k] -= __atomic_load_n(&p->sums[k], __ATOMIC_RELAXED);
-                for (unsigned k = 0; k < QOS_CONTENTION_CELLS && depth >= DEPTH_CELLS; k++)
+                for (unsigned k = 0; k < QOS_CONTENTION_COUNTERS && depth >= DEPTH_CELLS; k++)
                         result.cells[k] = (uint32_t) ((uint32_t) result.cells[k] - __atomic_load_n(&p->cells[k], __ATOMIC_RELAXED));
 
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -209,7 +209,7 @@ static void counts_add(ContentionCounts *counts, const ContentionCounts *other, 
                 to[i] += factor * from[i];
 }
 
-static void peaks_read(const struct qos_contention *c, unsigned level, uint64_t first, uint64_t last, uint64_t *ret) {
+static void max_ring_read(const struct qos_contention_map *c, unsigned level, uint64_t first, uint64_t last, uint64_t *ret) {
         for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
                 for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
                         unsigned i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
@@ -244,7 +244,8 @@ static int book_read(const ContentionBook *b, Depth depth, unsigned level, uint6
                 if (!only_threads && (whole || checkpoint_subtract(b, depth, level, boundary, served, &counts) >= 0)) {
                         counts_add(&ret->counts, &counts, depth, 1);
                         ret->n_serving += (int64_t) counts.served > 0;
-                        peaks_read(b->map, level, MAX(boundary, b->since / step), now / step, ret->maxima);
+                        max_ring_read(b->map, level, MAX(boundary, b->since / step), now / step,
+                                ret->maxima);
                         return 0;
                 }
                 if (quiet && load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
@@ -287,7 +288,7 @@ static void reading_settle(ContentionReading *r) {
         states_settle(r->counts.serving);
         /* The clock was read a moment after the time, perhaps */
         r->counts.served = (int64_t) r->counts.served < 0 ? 0 : MIN(r->counts.served, longest);
-        for (unsigned i = 0; i < QOS_CONTENTION_CELLS; i++)
+        for (unsigned i = 0; i < QOS_CONTENTION_COUNTERS; i++)
                 if ((int64_t) r->counts.cells[i] < 0)
                         r->counts.cells[i] = 0;
 }
@@ -326,7 +327,7 @@ static int depth_read(const ContentionBooks *books, uint64_t now, uint64_t windo
                                 for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
                                         ret->maxima[d] = MAX(ret->maxima[d], load(&books->books[i].map->peaks[d].total));
                         else
-                                peaks_read(books->books[i].map, level, MAX(books->since, books->books[i].since) / step, now / step, ret->maxima);
+                                max_ring_read(books->books[i].map, level, MAX(books->since, books->books[i].since) / step, now / step, ret->maxima);
                 } else {
                         r = book_read(books->books + i, depth, level, boundary, now, ret, &live);
                         if (r < 0)
@@ -367,12 +368,12 @@ void contention_get_distribution(const ContentionReading *reading, enum qos_cont
 }
 
 void contention_add_block(const ContentionReading *reading, unsigned row, BlockCounts *counts) {
-        const uint64_t *cells = reading->counts.cells + QOS_BLOCK_FIRST_CELL + row * QOS_BLOCK_CELLS;
+        const uint64_t *cells = reading->counts.cells + QOS_BLOCK_FIRST_COUNTER + row * QOS_BLOCK_COUNTERS;
         const uint64_t *sums = reading->counts.sums + QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS;
 
         assert(row < QOS_BLOCK_ROWS);
 
-        for (unsigned i = 0; i < QOS_BLOCK_CELLS; i++) {
+        for (unsigned i = 0; i < QOS_BLOCK_COUNTERS; i++) {
                 counts->operations[i] += cells[i];
                 counts->bytes[i] += sums[QOS_BLOCK_BYTES + i];
         }

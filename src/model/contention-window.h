@@ -9,11 +9,11 @@
 
 /* A book, in which something was counted since it was made. */
 typedef struct ContentionBook {
-        const struct qos_contention *map;
-        const struct qos_shard *shards;
+        const struct qos_contention_map *map;
+        const struct qos_contention_cpu *shards;
         uint64_t since;                         /* CLOCK_MONOTONIC ns */
         unsigned slot;                          /* of whose it is */
-        const struct qos_unit *requests;        /* which has the serving clock; NULL: it stands still */
+        const struct qos_unit_map *requests;        /* which has the serving clock; NULL: it stands still */
 } ContentionBook;
 
 /* "running", "runQueue" … */
@@ -26,9 +26,9 @@ struct ContentionCounts {
         uint64_t times[QOS_STATES];             /* ns that threads were in this state, waits in progress included */
         uint64_t serving[QOS_STATES];           /* … while questions of the book's unit were in flight */
         uint64_t served;                        /* ns in which some were; of several books the sum */
-        uint64_t counters[QOS_SHARD_COUNTERS];
+        uint64_t counters[QOS_CONTENTION_CPU_COUNTERS];
         uint64_t sums[QOS_CONTENTION_SUMS];
-        uint64_t cells[QOS_CONTENTION_CELLS];
+        uint64_t cells[QOS_CONTENTION_COUNTERS];
 };
 
 #define CONTENTION_WORDS (sizeof(ContentionCounts) / sizeof(uint64_t))

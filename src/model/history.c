@@ -147,7 +147,7 @@ static void step_get_contention(const HistoryStep *s, Contention *ret) {
                 mean_get(s, HISTORY_RUN_QUEUES, HISTORY_RUN_QUEUE_TIME, &ret->run_queue_latency);
         }
         if (a[HISTORY_BLOCK_COVERED] > 0) {
-                for (unsigned i = 0; i < QOS_BLOCK_CELLS; i++) {
+                for (unsigned i = 0; i < QOS_BLOCK_COUNTERS; i++) {
                         ret->block.counts.operations[i] = a[HISTORY_BLOCK_OPERATIONS + i];
                         ret->block.counts.bytes[i] = a[HISTORY_BLOCK_BYTES + i];
                 }

@@ -48,9 +48,9 @@ typedef enum HistoryAmount {
         HISTORY_RUN_QUEUES = HISTORY_FIRST_STATE + QOS_STATES - QOS_STATE_RUNNING, /* how often a thread was ready, and came to run */
         HISTORY_RUN_QUEUE_TIME,
         HISTORY_BLOCK_COVERED,
-        HISTORY_BLOCK_OPERATIONS,       /* by enum qos_block_cell */
-        HISTORY_BLOCK_BYTES = HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_CELLS,
-        HISTORY_BLOCK_TIMES = HISTORY_BLOCK_BYTES + QOS_BLOCK_CELLS, /* ns of reads in the queue and in the device, and of writes */
+        HISTORY_BLOCK_OPERATIONS,       /* by enum qos_block_counter */
+        HISTORY_BLOCK_BYTES = HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_COUNTERS,
+        HISTORY_BLOCK_TIMES = HISTORY_BLOCK_BYTES + QOS_BLOCK_COUNTERS, /* ns of reads in the queue and in the device, and of writes */
         HISTORY_MEMORY_COVERED = HISTORY_BLOCK_TIMES + 4,
         HISTORY_MAJOR_FAULTS,
         HISTORY_MAJOR_FAULT_TIME,

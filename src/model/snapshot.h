@@ -124,10 +124,10 @@ typedef struct Requests {
         ClientRole client;
 } Requests;
 
-/* What the unit has block devices do, or one of them, by enum qos_block_cell: requests that are done. */
+/* What the unit has block devices do, or one of them, by enum qos_block_counter: requests that are done. */
 typedef struct BlockCounts {
-        uint64_t operations[QOS_BLOCK_CELLS];
-        uint64_t bytes[QOS_BLOCK_CELLS]; /* those of flushes are not used */
+        uint64_t operations[QOS_BLOCK_COUNTERS];
+        uint64_t bytes[QOS_BLOCK_COUNTERS]; /* those of flushes are not used */
         uint64_t queue_time;            /* ns that requests waited to be given to the device, all together */
         uint64_t device_time;           /* ns that the device had them */
 } BlockCounts;

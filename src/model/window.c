@@ -54,7 +54,7 @@ typedef struct Parts {
         for (unsigned _k = 0; _k < (p)->n; _k++)                                                        \
                 for (unsigned i = (p)->parts[_k].first; i < (p)->parts[_k].end; i++)
 
-static const Parts all_parts = { .parts = { { 0, QOS_CELLS } }, .n = 1, .distributions = WINDOW_ALL_DISTRIBUTIONS };
+static const Parts all_parts = { .parts = { { 0, QOS_COUNTERS } }, .n = 1, .distributions = WINDOW_ALL_DISTRIBUTIONS };
 
 /* The bins of the distributions, and all that is no bin. What is kept as a difference from another one is nearly always 0, and so is
  * its sum. */
@@ -70,19 +70,19 @@ static Parts parts_of(unsigned distributions) {
         p.distributions = distributions;
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                 if (distributions & 1U << d) {
-                        p.parts[p.n].first = QOS_DISTRIBUTION_FIRST_CELL(d);
+                        p.parts[p.n].first = QOS_DISTRIBUTION_FIRST_COUNTER(d);
                         p.parts[p.n].sum = d == QOS_LATENCY || d == QOS_RECEIVE || d == QOS_ANSWER ? d : QOS_SUMS;
-                        p.parts[p.n++].end = QOS_DISTRIBUTION_FIRST_CELL(d) + QOS_DISTRIBUTION_BINS(d);
+                        p.parts[p.n++].end = QOS_DISTRIBUTION_FIRST_COUNTER(d) + QOS_DISTRIBUTION_BINS(d);
                 }
-        p.parts[p.n].first = QOS_CELL_COUNT;
+        p.parts[p.n].first = QOS_COUNTER_COUNT;
         p.parts[p.n].sum = QOS_SUMS;
-        p.parts[p.n++].end = QOS_CELLS;
+        p.parts[p.n++].end = QOS_COUNTERS;
         return p;
 }
 
 /* Some thousand counters, of which none has a carry while they are read, nearly always. */
-static void cells_read(const struct qos_unit *u, unsigned first, unsigned end, uint64_t *cells) {
-        uint32_t carries[QOS_CELLS], lows[QOS_CELLS];
+static void cells_read(const struct qos_unit_map *u, unsigned first, unsigned end, uint64_t *cells) {
+        uint32_t carries[QOS_COUNTERS], lows[QOS_COUNTERS];
         size_t size = (end - first) * sizeof(uint32_t);
 
         memcpy(carries, u->carry + first, size);
@@ -111,7 +111,8 @@ static void cells_read(const struct qos_unit *u, unsigned first, unsigned end, u
 }
 
 /* The counters as they are now, 64 bit wide. */
-static void counters_read(const struct qos_unit *u, const Parts *parts, uint64_t *cells, uint64_t *sums) {
+static void counters_read(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells,
+                uint64_t *sums) {
         for (unsigned k = 0; k < parts->n; k++)
                 cells_read(u, parts->parts[k].first, parts->parts[k].end, cells);
         for (unsigned i = 0; i < QOS_SUMS; i++)
@@ -123,8 +124,8 @@ static void counters_read(const struct qos_unit *u, const Parts *parts, uint64_t
  * are not equal, and none is among SETTLE_TRIES once in half a million times. Above that none may be found; then what is off is one
  * sample per CPU out of very many. */
 #define SETTLE_TRIES 32
-static void counters_read_settled(const struct qos_unit *u, const Parts *parts, uint64_t *cells, uint64_t *sums) {
-        uint64_t cells_before[QOS_CELLS], sums_before[QOS_SUMS];
+static void counters_read_settled(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells, uint64_t *sums) {
+        uint64_t cells_before[QOS_COUNTERS], sums_before[QOS_SUMS];
 
         counters_read(u, parts, cells, sums);
         for (unsigned try = 0; try < SETTLE_TRIES; try++) {
@@ -147,7 +148,7 @@ static void counters_read_settled(const struct qos_unit *u, const Parts *parts, 
 
 /* As counters_read_settled(), in less time. A sample is in the sum first, and in its bin then: while the sums stay as they are, none
  * has come. */
-static void parts_read_settled(const struct qos_unit *u, const Parts *parts, uint64_t *cells, uint64_t *sums) {
+static void parts_read_settled(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells, uint64_t *sums) {
         uint64_t again[QOS_SUMS];
 
         for (unsigned i = 0; i < QOS_SUMS; i++)
@@ -165,13 +166,13 @@ static void parts_read_settled(const struct qos_unit *u, const Parts *parts, uin
 
 /* The counters as a checkpoint has them: modulo 2^32. */
 typedef struct Checkpoint {
-        uint32_t cells[QOS_CELLS];
+        uint32_t cells[QOS_COUNTERS];
         uint64_t sums[QOS_SUMS];
         int64_t in_flight, open;
 } Checkpoint;
 
 /* The checkpoint that has the boundary, and what its two words were then. NULL: there is none. */
-static const struct qos_checkpoint* checkpoint_find(const struct qos_unit *u, unsigned level, uint64_t boundary, uint64_t *ret_first, uint64_t *ret_last) {
+static const struct qos_checkpoint* checkpoint_find(const struct qos_unit_map *u, unsigned level, uint64_t boundary, uint64_t *ret_first, uint64_t *ret_last) {
         unsigned n = QOS_LEVEL_CHECKPOINTS(level), guess;
         uint64_t epoch = load(&u->epoch) / QOS_LEVEL_EPOCHS(level);
 
@@ -198,14 +199,15 @@ static bool checkpoint_is_still(const struct qos_checkpoint *c, uint64_t first, 
 }
 
 /* -ENOENT: there is none for the boundary. */
-static int checkpoint_read(const struct qos_unit *u, unsigned level, uint64_t boundary, Checkpoint *ret) {
+static int checkpoint_read(const struct qos_unit_map *u, unsigned level, uint64_t boundary,
+                Checkpoint *ret) {
         const struct qos_checkpoint *c;
         uint64_t first, last;
 
         c = checkpoint_find(u, level, boundary, &first, &last);
         if (!c)
                 return -ENOENT;
-        for (unsigned cell = 0; cell < QOS_CELLS; cell++)
+        for (unsigned cell = 0; cell < QOS_COUNTERS; cell++)
                 ret->cells[cell] = __atomic_load_n(&c->cells[cell], __ATOMIC_RELAXED);
         for (unsigned k = 0; k < QOS_SUMS; k++)
                 ret->sums[k] = __atomic_load_n(&c->sums[k], __ATOMIC_RELAXED);
@@ -216,7 +218,7 @@ static int checkpoint_read(const struct qos_unit *u, unsigned level, uint64_t bo
 
 /* Modulo 2^32, and below zero where what is kept is a difference */
 static void checkpoint_subtract(const Checkpoint *c, uint64_t *cells, uint64_t *sums) {
-        for (unsigned i = 0; i < QOS_CELLS; i++)
+        for (unsigned i = 0; i < QOS_COUNTERS; i++)
                 cells[i] = (uint64_t) (int64_t) (int32_t) ((uint32_t) cells[i] - c->cells[i]);
         for (unsigned k = 0; k < QOS_SUMS; k++)
                 sums[k] -= c->sums[k];
@@ -225,12 +227,12 @@ static void checkpoint_subtract(const Checkpoint *c, uint64_t *cells, uint64_t *
 /* What the counters are ahead of a checkpoint. Of some thousand cells a window has some dozen: the others are only compared. */
 typedef struct Changes {
         unsigned n;
-        uint16_t cells[QOS_CELLS];
-        int32_t by[QOS_CELLS];
+        uint16_t cells[QOS_COUNTERS];
+        int32_t by[QOS_COUNTERS];
         uint64_t sums[QOS_SUMS];
 } Changes;
 
-static void change_add(Changes *changes, const struct qos_unit *u, const struct qos_checkpoint *c, unsigned cell) {
+static void change_add(Changes *changes, const struct qos_unit_map *u, const struct qos_checkpoint *c, unsigned cell) {
         uint32_t by = __atomic_load_n(&u->cells[cell], __ATOMIC_RELAXED) - __atomic_load_n(&c->cells[cell], __ATOMIC_RELAXED);
 
         if (by == 0)
@@ -244,11 +246,11 @@ static uint64_t load_pair(const __u32 *p) {
         return __atomic_load_n((const uint64_t*) (const void*) p, __ATOMIC_RELAXED);
 }
 
-_Static_assert(offsetof(struct qos_unit, cells) % sizeof(uint64_t) == 0 && offsetof(struct qos_checkpoint, cells) % sizeof(uint64_t) == 0 &&
+_Static_assert(offsetof(struct qos_unit_map, cells) % sizeof(uint64_t) == 0 && offsetof(struct qos_checkpoint, cells) % sizeof(uint64_t) == 0 &&
                GRID_FINE_BINS % 2 == 0 && GRID_COARSE_BINS % 2 == 0, "pairs of cells are words");
 
 /* Settled as in parts_read_settled(). -ENOENT: there is no such checkpoint. */
-static int changes_read(const struct qos_unit *u, const Parts *parts, unsigned level, uint64_t boundary, Changes *ret) {
+static int changes_read(const struct qos_unit_map *u, const Parts *parts, unsigned level, uint64_t boundary, Changes *ret) {
         const struct qos_checkpoint *c;
         uint64_t first, last, again[QOS_SUMS];
 
@@ -285,7 +287,7 @@ static int changes_read(const struct qos_unit *u, const Parts *parts, unsigned l
         return checkpoint_is_still(c, first, last) ? 0 : -ENOENT;
 }
 
-static void maxima_read(const struct qos_unit *u, unsigned level, uint64_t first, uint64_t last, uint64_t *ret) {
+static void maxima_read(const struct qos_unit_map *u, unsigned level, uint64_t first, uint64_t last, uint64_t *ret) {
         for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
                 unsigned i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
 
@@ -323,25 +325,25 @@ static void bins_settle(uint64_t *bins, unsigned n) {
 static void window_complete(WindowReading *r, const Parts *parts) {
         if (parts->distributions & 1U << QOS_LATENCY)
                 for (unsigned i = 0; i < GRID_FINE_BINS; i++)
-                        r->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_LATENCY) + i] += r->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_FIRST_BYTE) + i];
+                        r->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_LATENCY) + i] += r->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_FIRST_BYTE) + i];
         r->sums[QOS_LATENCY] += r->sums[QOS_FIRST_BYTE];
         r->maxima[QOS_LATENCY] = MAX(r->maxima[QOS_LATENCY], r->maxima[QOS_FIRST_BYTE]);
 
         if (parts->distributions & 1U << QOS_RECEIVE)
-                r->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_RECEIVE)] += window_get_count(r, QOS_QUEUE);
+                r->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_RECEIVE)] += window_get_count(r, QOS_QUEUE);
         if (parts->distributions & 1U << QOS_ANSWER)
-                r->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_ANSWER)] += window_get_count(r, QOS_SERVICE);
+                r->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_ANSWER)] += window_get_count(r, QOS_SERVICE);
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                 if (parts->distributions & 1U << d)
-                        bins_settle(r->cells + QOS_DISTRIBUTION_FIRST_CELL(d), QOS_DISTRIBUTION_BINS(d));
+                        bins_settle(r->cells + QOS_DISTRIBUTION_FIRST_COUNTER(d), QOS_DISTRIBUTION_BINS(d));
         for (unsigned i = 0; i < QOS_SUMS; i++)
                 if ((int64_t) r->sums[i] < 0)
                         r->sums[i] = 0;
 }
 
 static uint64_t signature_of(const uint64_t *cells, const uint64_t *sums) {
-        return hash_words(hash_words(UINT64_C(0xcbf29ce484222325), cells, QOS_CELLS), sums, QOS_SUMS);
+        return hash_words(hash_words(UINT64_C(0xcbf29ce484222325), cells, QOS_COUNTERS), sums, QOS_SUMS);
 }
 
 /* No larger than the bins say: for maxima of which some are from before. */
@@ -350,7 +352,7 @@ static void maxima_settle(WindowReading *r, const Parts *parts) {
                 for (unsigned bin = parts->distributions & 1U << d ? QOS_DISTRIBUTION_BINS(d) : 0; bin-- > 0;) {
                         uint64_t lower, upper;
 
-                        if (r->cells[QOS_DISTRIBUTION_FIRST_CELL(d) + bin] == 0)
+                        if (r->cells[QOS_DISTRIBUTION_FIRST_COUNTER(d) + bin] == 0)
                                 continue;
                         window_get_bounds(d, bin, &lower, &upper);
                         r->maxima[d] = MIN(r->maxima[d], upper);
@@ -398,7 +400,7 @@ static void reading_sign(WindowReading *r, const Parts *parts, const uint64_t *c
 
 /* What all books have counted by now, with the signature of that. */
 static void books_read(const WindowBook *books, size_t n, const Parts *parts, WindowReading *ret) {
-        uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
+        uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS];
 
         reading_begin(ret, parts, 0, 0);
         for (size_t i = 0; i < n; i++) {
@@ -410,7 +412,7 @@ static void books_read(const WindowBook *books, size_t n, const Parts *parts, Wi
 
 /* The largest samples since a mark: exact if they are the largest since the attach, or no larger ones were in the sub-window
  * before the mark. */
-static void maxima_read_since(const struct qos_unit *u, uint64_t now, const WindowMark *mark, uint64_t *ret) {
+static void maxima_read_since(const struct qos_unit_map *u, uint64_t now, const WindowMark *mark, uint64_t *ret) {
         uint64_t maxima[QOS_DISTRIBUTIONS] = {};
         bool known = false;
 
@@ -448,8 +450,8 @@ static void total_read(const WindowBooks *w, uint64_t now, const Parts *parts, W
 
 /* Adds what one book has since a boundary of the level. 0: nothing; 1: something, perhaps. */
 static int book_read(const WindowBook *b, unsigned level, uint64_t boundary, uint64_t current, const Parts *parts, WindowReading *ret) {
-        uint64_t cells[QOS_CELLS], sums[QOS_SUMS], step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
-        const struct qos_unit *u = b->map;
+        uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS], step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
+        const struct qos_unit_map *u = b->map;
         bool young = boundary * step <= b->since;
         Checkpoint checkpoint;
         Changes changes;
@@ -562,7 +564,7 @@ int window_read_some(const WindowBooks *w, uint64_t now, uint64_t window, unsign
 int window_read_distribution(const WindowBook *b, uint64_t now, uint64_t window, enum qos_distribution d, WindowReading *ret) {
         const Parts parts = parts_of(1U << d);
         uint64_t step, current, boundary;
-        const struct qos_unit *u = b->map;
+        const struct qos_unit_map *u = b->map;
         unsigned level;
         int r;
 
@@ -611,7 +613,7 @@ void window_mark(const WindowBooks *w, uint64_t now, WindowMark *ret) {
         books_mark(w->books, w->n, now, ret);
         if (!w->base)
                 return;
-        for (unsigned i = 0; i < QOS_CELLS; i++)
+        for (unsigned i = 0; i < QOS_COUNTERS; i++)
                 ret->cells[i] -= w->base->before.cells[i];
         for (unsigned i = 0; i < QOS_SUMS; i++)
                 ret->sums[i] -= w->base->before.sums[i];
@@ -637,8 +639,8 @@ void window_read_since(const WindowBooks *w, uint64_t now, const WindowMark *mar
 
 /* The counters at a boundary of level 2 that has passed. */
 static int boundary_read(const WindowBook *b, uint64_t boundary, Checkpoint *ret) {
-        const struct qos_unit *u = b->map;
-        uint64_t cells[QOS_CELLS];
+        const struct qos_unit_map *u = b->map;
+        uint64_t cells[QOS_COUNTERS];
 
         if (boundary * WINDOW_STEP_NSEC <= b->since) {
                 *ret = (Checkpoint) {};
@@ -656,7 +658,7 @@ static int boundary_read(const WindowBook *b, uint64_t boundary, Checkpoint *ret
                         continue;
                 }
                 counters_read_settled(u, &all_parts, cells, ret->sums);
-                for (unsigned i = 0; i < QOS_CELLS; i++)
+                for (unsigned i = 0; i < QOS_COUNTERS; i++)
                         ret->cells[i] = (uint32_t) cells[i];
                 ret->in_flight = __atomic_load_n(&u->in_flight, __ATOMIC_RELAXED);
                 ret->open = __atomic_load_n(&u->open, __ATOMIC_RELAXED);
@@ -689,7 +691,7 @@ static int book_read_step(const WindowBook *b, uint64_t n, bool without_from, Ch
                         return -EAGAIN;
         }
 
-        for (unsigned i = 0; i < QOS_CELLS; i++)
+        for (unsigned i = 0; i < QOS_COUNTERS; i++)
                 sum->cells[i] += to.cells[i] - from.cells[i];
         for (unsigned i = 0; i < QOS_SUMS; i++)
                 sum->sums[i] += to.sums[i] - from.sums[i];
@@ -723,7 +725,7 @@ int window_read_step(const WindowBooks *w, uint64_t n, WindowReading *ret, Windo
                 maxima_read(w->books[i].map, 2, n, n, ret->maxima);
         }
 
-        for (unsigned i = 0; i < QOS_CELLS; i++)
+        for (unsigned i = 0; i < QOS_COUNTERS; i++)
                 ret->cells[i] = (uint64_t) (int64_t) (int32_t)
                         (sum.cells[i] - (whole || !w->base ? 0 : (uint32_t) w->base->before.cells[i]));
         for (unsigned i = 0; i < QOS_SUMS; i++)
@@ -740,7 +742,7 @@ int window_read_step(const WindowBooks *w, uint64_t n, WindowReading *ret, Windo
         return 0;
 }
 
-int window_read_clock(const struct qos_unit *u, unsigned level, uint64_t boundary, uint64_t *ret) {
+int window_read_clock(const struct qos_unit_map *u, unsigned level, uint64_t boundary, uint64_t *ret) {
         assert(u);
         assert(ret);
 
@@ -769,11 +771,12 @@ int window_read_clock(const struct qos_unit *u, unsigned level, uint64_t boundar
 
 bool window_is_for_rows(uint64_t window) {
         /* One of 1 s begins at a tenth of it, where rows have no checkpoint: they would not add up to the unit */
-        return window == WINDOW_TOTAL || (window_is_valid(window) && window_level(window) == QOS_ROW_LEVEL);
+        return window == WINDOW_TOTAL || (window_is_valid(window) &&
+                window_level(window) == QOS_ENTRY_LEVEL);
 }
 
-static void row_read_now(const struct qos_row *row, WindowRow *ret) {
-        for (unsigned i = 0; i < QOS_ROW_CELLS; i++) {
+static void row_read_now(const struct qos_peer_entry *row, WindowRow *ret) {
+        for (unsigned i = 0; i < QOS_ENTRY_COUNTERS; i++) {
                 uint32_t carry, low, again;
 
                 carry = load32(&row->carry[i]);
@@ -786,16 +789,16 @@ static void row_read_now(const struct qos_row *row, WindowRow *ret) {
                 }
                 ret->cells[i] = (uint64_t) carry << 32 | low;
         }
-        for (unsigned i = 0; i < QOS_ROW_SUMS; i++)
+        for (unsigned i = 0; i < QOS_ENTRY_SUMS; i++)
                 ret->sums[i] = load(&row->sums[i]);
         ret->maximum = load(&row->maximum_total);
 }
 
-static uint64_t row_read_maximum(const struct qos_row *row, uint64_t first, uint64_t last) {
+static uint64_t row_read_maximum(const struct qos_peer_entry *row, uint64_t first, uint64_t last) {
         uint64_t max = 0;
 
         for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
-                uint64_t word = load(&row->maxima[subwindow % QOS_LEVEL_MAXIMA(QOS_ROW_LEVEL)]);
+                uint64_t word = load(&row->maxima[subwindow % QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL)]);
 
                 if (word >> QOS_MAXIMUM_BITS == (subwindow & (UINT64_MAX >> QOS_MAXIMUM_BITS)))
                         max = MAX(max, word & QOS_MAXIMUM_MASK);
@@ -805,18 +808,18 @@ static uint64_t row_read_maximum(const struct qos_row *row, uint64_t first, uint
 
 static void row_settle(WindowRow *row) {
         bins_settle(row->cells, GRID_COARSE_BINS);
-        for (unsigned i = GRID_COARSE_BINS; i < QOS_ROW_CELLS; i++)
+        for (unsigned i = GRID_COARSE_BINS; i < QOS_ENTRY_COUNTERS; i++)
                 row->cells[i] = (int64_t) row->cells[i] > 0 ? row->cells[i] : 0;
-        for (unsigned i = 0; i < QOS_ROW_SUMS; i++)
+        for (unsigned i = 0; i < QOS_ENTRY_SUMS; i++)
                 row->sums[i] = (int64_t) row->sums[i] > 0 ? row->sums[i] : 0;
 }
 
 /* Takes off what was there at the boundary. -ENOENT: that is not known. */
-static int row_subtract_checkpoint(const struct qos_row *row, uint64_t boundary, WindowRow *value) {
+static int row_subtract_checkpoint(const struct qos_peer_entry *row, uint64_t boundary, WindowRow *value) {
         uint64_t oldest = UINT64_MAX;
 
-        for (unsigned i = 0; i < QOS_ROW_CHECKPOINTS; i++) {
-                const struct qos_row_checkpoint *c = &row->checkpoints[i];
+        for (unsigned i = 0; i < QOS_ENTRY_CHECKPOINTS; i++) {
+                const struct qos_entry_checkpoint *c = &row->checkpoints[i];
                 uint64_t last = load(&c->last), first = load(&c->first);
                 WindowRow after = *value;
 
@@ -825,9 +828,9 @@ static int row_subtract_checkpoint(const struct qos_row *row, uint64_t boundary,
                 if (boundary < first || boundary > last)
                         continue;
 
-                for (unsigned k = 0; k < QOS_ROW_CELLS; k++)
+                for (unsigned k = 0; k < QOS_ENTRY_COUNTERS; k++)
                         after.cells[k] = (uint64_t) (int64_t) (int32_t) ((uint32_t) after.cells[k] - __atomic_load_n(&c->cells[k], __ATOMIC_RELAXED));
-                for (unsigned k = 0; k < QOS_ROW_SUMS; k++)
+                for (unsigned k = 0; k < QOS_ENTRY_SUMS; k++)
                         after.sums[k] -= __atomic_load_n(&c->sums[k], __ATOMIC_RELAXED);
 
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -838,15 +841,15 @@ static int row_subtract_checkpoint(const struct qos_row *row, uint64_t boundary,
         }
 
         /* The row was nobody's then: all it has came later */
-        return load32(&row->written) < QOS_ROW_CHECKPOINTS && boundary < oldest ? 0 : -ENOENT;
+        return load32(&row->written) < QOS_ENTRY_CHECKPOINTS && boundary < oldest ? 0 : -ENOENT;
 }
 
-int window_read_row(const struct qos_unit *u, unsigned number, uint64_t now, uint64_t attached_at, uint64_t window, WindowRow *ret) {
-        const struct qos_row *row;
-        uint64_t step = QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) * QOS_EPOCH_NSEC, boundary, n;
+int window_read_row(const struct qos_unit_map *u, unsigned number, uint64_t now, uint64_t attached_at, uint64_t window, WindowRow *ret) {
+        const struct qos_peer_entry *row;
+        uint64_t step = QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL) * QOS_EPOCH_NSEC, boundary, n;
 
         assert(u);
-        assert(number > 0 && number <= QOS_ROWS);
+        assert(number > 0 && number <= QOS_ENTRIES);
         assert(window_is_for_rows(window));
         assert(ret);
 
@@ -855,13 +858,13 @@ int window_read_row(const struct qos_unit *u, unsigned number, uint64_t now, uin
         boundary = window_boundary(now / step, n);
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
-                bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) < boundary;
+                bool quiet = load(&u->epoch) / QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL) < boundary;
 
                 row_read_now(row, ret);
                 ret->in_flight = (uint64_t) MAX(__atomic_load_n(&row->in_flight, __ATOMIC_RELAXED), INT64_C(0));
 
                 if (window != WINDOW_TOTAL && boundary * step > attached_at) {
-                        if (quiet && load(&u->epoch) / QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) < boundary) {
+                        if (quiet && load(&u->epoch) / QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL) < boundary) {
                                 memset(ret->cells, 0, sizeof(ret->cells));
                                 memset(ret->sums, 0, sizeof(ret->sums));
                                 ret->maximum = 0;
@@ -882,37 +885,37 @@ int window_read_row(const struct qos_unit *u, unsigned number, uint64_t now, uin
 void window_get_row(const WindowReading *reading, WindowRow *ret) {
         *ret = (WindowRow) {
                 .sums = {
-                        [QOS_ROW_SUM_LATENCY]   = reading->sums[QOS_LATENCY],
-                        [QOS_ROW_SUM_BYTES_IN]  = reading->sums[QOS_SUM_BYTES_IN],
-                        [QOS_ROW_SUM_BYTES_OUT] = reading->sums[QOS_SUM_BYTES_OUT],
+                        [QOS_ENTRY_SUM_LATENCY]   = reading->sums[QOS_LATENCY],
+                        [QOS_ENTRY_SUM_BYTES_IN]  = reading->sums[QOS_SUM_BYTES_IN],
+                        [QOS_ENTRY_SUM_BYTES_OUT] = reading->sums[QOS_SUM_BYTES_OUT],
                 },
                 .maximum = reading->maxima[QOS_LATENCY],
         };
         for (unsigned i = 0; i < GRID_FINE_BINS; i++)
-                ret->cells[grid_coarse_bin(i)] += reading->cells[QOS_DISTRIBUTION_FIRST_CELL(QOS_LATENCY) + i];
-        ret->cells[QOS_ROW_COUNT] = reading->cells[QOS_CELL_COUNT];
-        ret->cells[QOS_ROW_ERRORS_RESET] = reading->cells[QOS_CELL_ERRORS_RESET];
-        ret->cells[QOS_ROW_ERRORS_TIMEOUT] = reading->cells[QOS_CELL_ERRORS_TIMEOUT];
-        ret->cells[QOS_ROW_CLIENT_ABORTS] = reading->cells[QOS_CELL_CLIENT_ABORTS];
-        ret->cells[QOS_ROW_OVERLAPS] = reading->cells[QOS_CELL_OVERLAPS];
+                ret->cells[grid_coarse_bin(i)] += reading->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_LATENCY) + i];
+        ret->cells[QOS_ENTRY_COUNT] = reading->cells[QOS_COUNTER_COUNT];
+        ret->cells[QOS_ENTRY_ERRORS_RESET] = reading->cells[QOS_COUNTER_ERRORS_RESET];
+        ret->cells[QOS_ENTRY_ERRORS_TIMEOUT] = reading->cells[QOS_COUNTER_ERRORS_TIMEOUT];
+        ret->cells[QOS_ENTRY_CLIENT_ABORTS] = reading->cells[QOS_COUNTER_CLIENT_ABORTS];
+        ret->cells[QOS_ENTRY_OVERLAPS] = reading->cells[QOS_COUNTER_OVERLAPS];
 }
 
 void window_row_add(WindowRow *row, const WindowRow *other) {
-        for (unsigned i = 0; i < QOS_ROW_CELLS; i++)
+        for (unsigned i = 0; i < QOS_ENTRY_COUNTERS; i++)
                 row->cells[i] += other->cells[i];
-        for (unsigned i = 0; i < QOS_ROW_SUMS; i++)
+        for (unsigned i = 0; i < QOS_ENTRY_SUMS; i++)
                 row->sums[i] += other->sums[i];
         row->in_flight += other->in_flight;
         row->maximum = row->maximum == ABSENT || other->maximum == ABSENT ? ABSENT : MAX(row->maximum, other->maximum);
 }
 
 void window_row_subtract(WindowRow *row, const WindowRow *other) {
-        for (unsigned i = 0; i < QOS_ROW_CELLS; i++)
+        for (unsigned i = 0; i < QOS_ENTRY_COUNTERS; i++)
                 row->cells[i] -= other->cells[i];
-        for (unsigned i = 0; i < QOS_ROW_SUMS; i++)
+        for (unsigned i = 0; i < QOS_ENTRY_SUMS; i++)
                 row->sums[i] -= other->sums[i];
         row->in_flight -= MIN(row->in_flight, other->in_flight);
-        if (other->cells[QOS_ROW_COUNT] > 0)
+        if (other->cells[QOS_ENTRY_COUNT] > 0)
                 row->maximum = ABSENT;
         row_settle(row);
 }
@@ -920,22 +923,22 @@ void window_row_subtract(WindowRow *row, const WindowRow *other) {
 /* ---- what is from before -------------------------------------------------------------------------------------- */
 
 static void row_add_times(WindowRow *row, const WindowRow *other, int64_t times) {
-        for (unsigned i = 0; i < QOS_ROW_CELLS; i++)
+        for (unsigned i = 0; i < QOS_ENTRY_COUNTERS; i++)
                 row->cells[i] += times * other->cells[i];
-        for (unsigned i = 0; i < QOS_ROW_SUMS; i++)
+        for (unsigned i = 0; i < QOS_ENTRY_SUMS; i++)
                 row->sums[i] += times * other->sums[i];
 }
 
 /* All peers together, as of now: rows pass from one to another, the sum does not change then. */
-static void peers_read(const struct qos_unit *u, WindowRow *ret) {
+static void peers_read(const struct qos_unit_map *u, WindowRow *ret) {
         for (unsigned try = 0; try < TRIES_MAX; try++) {
                 uint32_t folds = load32(&u->folds);
 
                 *ret = (WindowRow) {};
-                for (unsigned i = 1; i <= QOS_ROWS; i++) {
+                for (unsigned i = 1; i <= QOS_ENTRIES; i++) {
                         WindowRow row = {};
 
-                        if (i != QOS_ROW_PEERS_REST && u->names[i].kind != QOS_ROW_PEER)
+                        if (i != QOS_ENTRY_PEERS_OTHERS && u->names[i].kind != QOS_ENTRY_PEER)
                                 continue;
                         row_read_now(&u->rows[i - 1], &row);
                         row.in_flight = (uint64_t) MAX(__atomic_load_n(&u->rows[i - 1].in_flight, __ATOMIC_RELAXED), INT64_C(0));
@@ -962,14 +965,14 @@ void window_base_begin(const WindowBook *books, size_t n, uint64_t now, WindowBa
 }
 
 void window_base_close(WindowBase *base, uint64_t now, const WindowBook *book) {
-        uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
+        uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS];
         WindowRow peers;
 
         assert(base);
         assert(book);
 
         counters_read_settled(book->map, &all_parts, cells, sums);
-        for (unsigned i = 0; i < QOS_CELLS; i++)
+        for (unsigned i = 0; i < QOS_COUNTERS; i++)
                 base->before.cells[i] -= cells[i];
         for (unsigned i = 0; i < QOS_SUMS; i++)
                 base->before.sums[i] -= sums[i];
@@ -982,14 +985,14 @@ void window_base_close(WindowBase *base, uint64_t now, const WindowBook *book) {
 }
 
 void window_base_open(WindowBase *base, const WindowBook *book) {
-        uint64_t cells[QOS_CELLS], sums[QOS_SUMS];
+        uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS];
         WindowRow peers;
 
         assert(base);
         assert(book);
 
         counters_read_settled(book->map, &all_parts, cells, sums);
-        for (unsigned i = 0; i < QOS_CELLS; i++)
+        for (unsigned i = 0; i < QOS_COUNTERS; i++)
                 base->before.cells[i] += cells[i];
         for (unsigned i = 0; i < QOS_SUMS; i++)
                 base->before.sums[i] += sums[i];
@@ -1079,7 +1082,7 @@ uint64_t window_get_count(const WindowReading *reading, enum qos_distribution d)
         uint64_t n = 0;
 
         for (unsigned i = 0; i < QOS_DISTRIBUTION_BINS(d); i++)
-                n += reading->cells[QOS_DISTRIBUTION_FIRST_CELL(d) + i];
+                n += reading->cells[QOS_DISTRIBUTION_FIRST_COUNTER(d) + i];
         return n;
 }
 
@@ -1095,7 +1098,7 @@ static Bins reading_get_bins(const WindowReading *reading, enum qos_distribution
         return (Bins) {
                 .schema = QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_SCHEMA : GRID_COARSE_SCHEMA,
                 .n = QOS_DISTRIBUTION_BINS(d),
-                .count = reading->cells + QOS_DISTRIBUTION_FIRST_CELL(d),
+                .count = reading->cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
                 .sum = reading->sums[d],
                 .max = reading->maxima[d],
         };
@@ -1223,7 +1226,7 @@ void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples,
                 .schema = GRID_COARSE_SCHEMA,
                 .n = GRID_COARSE_BINS,
                 .count = row->cells,
-                .sum = row->sums[QOS_ROW_SUM_LATENCY],
+                .sum = row->sums[QOS_ENTRY_SUM_LATENCY],
                 .max = row->maximum == ABSENT ? 0 : row->maximum,
         };
 

@@ -10,7 +10,7 @@
 typedef struct WindowReading {
         uint64_t covered;                       /* ns */
         uint64_t boundary;                      /* where the window begins, CLOCK_MONOTONIC ns: equal for readings of the same window */
-        uint64_t cells[QOS_CELLS];
+        uint64_t cells[QOS_COUNTERS];
         uint64_t sums[QOS_SUMS];
         uint64_t maxima[QOS_DISTRIBUTIONS];
         uint64_t signature;                     /* of the counters since attach: equal while nothing happened; of a step: of those in it */
@@ -44,14 +44,14 @@ typedef struct WindowBins {
  * one sample further up, and none more. All that is counted is exact. */
 typedef struct WindowMark {
         uint64_t at;                            /* CLOCK_MONOTONIC ns */
-        uint64_t cells[QOS_CELLS];
+        uint64_t cells[QOS_COUNTERS];
         uint64_t sums[QOS_SUMS];
         uint64_t maxima[QOS_DISTRIBUTIONS];     /* since attach */
 } WindowMark;
 
 /* A map, in which something was counted since it was made. */
 typedef struct WindowBook {
-        const struct qos_unit *map;
+        const struct qos_unit_map *map;
         uint64_t since;                         /* CLOCK_MONOTONIC ns */
 } WindowBook;
 
@@ -94,7 +94,7 @@ int window_read_distribution(const WindowBook *book, uint64_t now, uint64_t wind
 int window_read_step(const WindowBooks *books, uint64_t n, WindowReading *ret, WindowGauges *ret_gauges);
 
 /* The word of the serving clock (unit-map.h) as it was at a boundary of the level that has passed. -EAGAIN as above. */
-int window_read_clock(const struct qos_unit *u, unsigned level, uint64_t boundary, uint64_t *ret);
+int window_read_clock(const struct qos_unit_map *u, unsigned level, uint64_t boundary, uint64_t *ret);
 
 /* Whether so many questions came while one was open that "one answer per question" is not true. */
 bool window_is_overlapping(uint64_t overlaps, uint64_t count);
@@ -111,8 +111,8 @@ void window_read_since(const WindowBooks *books, uint64_t now, const WindowMark 
 
 /* What an endpoint or a peer has in the window. */
 typedef struct WindowRow {
-        uint64_t cells[QOS_ROW_CELLS];
-        uint64_t sums[QOS_ROW_SUMS];
+        uint64_t cells[QOS_ENTRY_COUNTERS];
+        uint64_t sums[QOS_ENTRY_SUMS];
         uint64_t in_flight;
         uint64_t maximum;                       /* of the latency; ABSENT: not known */
 } WindowRow;
@@ -121,7 +121,7 @@ typedef struct WindowRow {
 bool window_is_for_rows(uint64_t window);
 
 /* As window_read(), the row of this number (from 1 on). */
-int window_read_row(const struct qos_unit *unit, unsigned number, uint64_t now, uint64_t attached_at, uint64_t window, WindowRow *ret);
+int window_read_row(const struct qos_unit_map *unit, unsigned number, uint64_t now, uint64_t attached_at, uint64_t window, WindowRow *ret);
 
 /* The whole unit as a row, in_flight aside: what the first endpoint has is this without all the others. */
 void window_get_row(const WindowReading *reading, WindowRow *ret);

@@ -289,7 +289,7 @@ static unsigned group_of(ProbeMask probe) {
 
 typedef struct Library {
         uint64_t inode;
-        uint32_t device;                        /* as in struct qos_library */
+        uint32_t device;                        /* as in struct qos_openssl_library */
         uid_t owner;                            /* of the file */
         int enter_fd, leave_fd;                 /* the links; negative: it was of no use */
         bool seen;
@@ -318,13 +318,13 @@ struct Probe {
         bool store_complained;
 
         int unit_fds[UNITS_MAX_LIMIT];
-        struct qos_unit *views[UNITS_MAX_LIMIT];
+        struct qos_unit_map *views[UNITS_MAX_LIMIT];
 
         /* Books of contention */
         int contention_fds[UNITS_MAX_LIMIT], shards_fds[UNITS_MAX_LIMIT];
-        struct qos_contention *contentions[UNITS_MAX_LIMIT];
-        struct qos_shard *shards[UNITS_MAX_LIMIT];
-        struct qos_contention *machine;         /* that of the whole machine */
+        struct qos_contention_map *contentions[UNITS_MAX_LIMIT];
+        struct qos_contention_cpu *shards[UNITS_MAX_LIMIT];
+        struct qos_contention_map *machine;         /* that of the whole machine */
         int machine_fd;
 };
 
@@ -389,18 +389,18 @@ static void library_close(Library *l) {
 
 /* Those that the machine may have, and those behind them. */
 static unsigned shards_number(void) {
-        return (unsigned) libbpf_num_possible_cpus() + QOS_SHARDS_MORE;
+        return (unsigned) libbpf_num_possible_cpus() + QOS_CONTENTION_CPUS_MORE;
 }
 
 static size_t shards_size(void) {
         size_t page = (size_t) sysconf(_SC_PAGESIZE);
 
-        return (shards_number() * sizeof(struct qos_shard) + page - 1) / page * page;
+        return (shards_number() * sizeof(struct qos_contention_cpu) + page - 1) / page * page;
 }
 
 static void contention_close(Probe *p, unsigned slot) {
         if (p->contentions[slot])
-                (void) munmap(p->contentions[slot], sizeof(struct qos_contention));
+                (void) munmap(p->contentions[slot], sizeof(struct qos_contention_map));
         if (p->shards[slot])
                 (void) munmap(p->shards[slot], shards_size());
         p->contentions[slot] = NULL;
@@ -411,7 +411,7 @@ static void contention_close(Probe *p, unsigned slot) {
 
 static void machine_close(Probe *p) {
         if (p->machine)
-                (void) munmap(p->machine, sizeof(struct qos_contention));
+                (void) munmap(p->machine, sizeof(struct qos_contention_map));
         p->machine = NULL;
         p->machine_fd = close_fd(p->machine_fd);
 }
@@ -434,7 +434,7 @@ static void probe_close(Probe *p) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 contention_close(p, i);
                 if (p->views[i])
-                        (void) munmap(p->views[i], sizeof(struct qos_unit));
+                        (void) munmap(p->views[i], sizeof(struct qos_unit_map));
                 p->views[i] = NULL;
                 p->unit_fds[i] = close_fd(p->unit_fds[i]);
         }
@@ -565,11 +565,11 @@ static int dup_cloexec(int fd) {
 
 static int shards_make_map(uint32_t book, uint64_t epoch_end) {
         LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
-        struct qos_shard initial = { .generation = book, .epoch_end = epoch_end };
+        struct qos_contention_cpu initial = { .generation = book, .epoch_end = epoch_end };
         _cleanup_close_ int fd = -EBADF;
         int r;
 
-        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_shards", sizeof(uint32_t), sizeof(struct qos_shard), shards_number(), &options);
+        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_shards", sizeof(uint32_t), sizeof(struct qos_contention_cpu), shards_number(), &options);
         if (fd < 0)
                 return fd;
         for (uint32_t i = 0; i < shards_number(); i++) {
@@ -596,7 +596,7 @@ static int object_load(Probe *p, uint64_t programs) {
                 return errno_or_else(ENOMEM);
 
         skeleton->rodata->root_group_id = root_group_id();
-        skeleton->rodata->cpus = shards_number() - QOS_SHARDS_MORE;
+        skeleton->rodata->cpus = shards_number() - QOS_CONTENTION_CPUS_MORE;
         skeleton->rodata->page_size = (uint32_t) sysconf(_SC_PAGESIZE);
         skeleton->rodata->tick_nsec = tick_nsec();
         skeleton->rodata->loaded_at = p->loaded_at;
@@ -922,7 +922,8 @@ const char* probe_get_more_failure(Probe *p, ProbeMask probe) {
 /* ---- OpenSSL's library ---------------------------------------------------------------------------------------- */
 
 void probe_set_watch(Probe *p, unsigned slot, uint32_t generation, bool tls) {
-        struct qos_watch watch = { .generation = generation, .probes = tls ? QOS_WATCH_TLS : 0 };
+        struct qos_probe_config watch = { .generation = generation, .probes = tls
+                ? QOS_PROBE_CONFIG_TLS : 0 };
 
         if (p->started)
                 (void) bpf_map_update_elem(p->map_fds[MAP_WATCHES], &slot, &watch, BPF_ANY); /* an element of an array: never fails */
@@ -1056,7 +1057,7 @@ static int library_attach(Probe *p, Library *l, const char *path) {
 }
 
 /* Who has a root directory of its own has the library at another path than qosd, if that can reach it at all. */
-static int library_attach_elsewhere(Probe *p, Library *l, const struct qos_library *found, char ret_path[static QOS_LIBRARY_PATH_SIZE]) {
+static int library_attach_elsewhere(Probe *p, Library *l, const struct qos_openssl_library *found, char ret_path[static QOS_LIBRARY_PATH_SIZE]) {
         _cleanup_free_ char *file_path = NULL, *line = NULL;
         _cleanup_fclose_ FILE *f = NULL;
         size_t size = 0;
@@ -1102,7 +1103,7 @@ static Library* library_get(Probe *p, uint32_t device, uint64_t inode, bool make
 }
 
 /* Returns 1 if the programs are in it, -ENOSPC or -EDQUOT as probe_add_libraries(). */
-static int library_see(Probe *p, const struct qos_library *found) {
+static int library_see(Probe *p, const struct qos_openssl_library *found) {
         Library *l = library_get(p, found->device, found->inode, /* make= */ false);
         char path[QOS_LIBRARY_PATH_SIZE];
         int r;
@@ -1148,7 +1149,7 @@ int probe_add_libraries(Probe *p, pid_t process, int *limit) {
         union bpf_iter_link_info info = { .task.tid = process };
         LIBBPF_OPTS(bpf_link_create_opts, options, .iter_info = &info, .iter_info_len = sizeof(info));
         _cleanup_close_ int link = -EBADF, fd = -EBADF;
-        struct qos_library found;
+        struct qos_openssl_library found;
         size_t have = 0;
         int n = 0;
 
@@ -1222,10 +1223,10 @@ void probe_read_wanted(Probe *p, void (*handler)(const struct qos_owner *owner, 
 
 /* ---- units ---------------------------------------------------------------------------------------------------- */
 
-static int unit_map_view(int fd, struct qos_unit **ret) {
+static int unit_map_view(int fd, struct qos_unit_map **ret) {
         void *view;
 
-        view = mmap(NULL, sizeof(struct qos_unit), PROT_READ, MAP_SHARED, fd, 0);
+        view = mmap(NULL, sizeof(struct qos_unit_map), PROT_READ, MAP_SHARED, fd, 0);
         if (view == MAP_FAILED)
                 return -errno;
 
@@ -1261,11 +1262,11 @@ static uint64_t probe_get_missed(Probe *p) {
         return tracepoints_are_preemptible() ? n + program_get_missed(p, PROGRAM_UNIX) : n;
 }
 
-int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, const struct qos_unit **ret_view) {
+int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, const struct qos_unit_map **ret_view) {
         LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
-        _cleanup_free_ struct qos_unit *initial = NULL;
+        _cleanup_free_ struct qos_unit_map *initial = NULL;
         _cleanup_close_ int fd = -EBADF;
-        struct qos_unit *view = NULL;
+        struct qos_unit_map *view = NULL;
         uint32_t zero = 0;
         int r;
 
@@ -1275,11 +1276,11 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, c
         /* The descriptor store is not ours alone */
         probe_remove_unit(p, slot);
 
-        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_unit", sizeof(uint32_t), sizeof(struct qos_unit), 1, &options);
+        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_unit", sizeof(uint32_t), sizeof(struct qos_unit_map), 1, &options);
         if (fd < 0)
                 return fd;
 
-        initial = new0(struct qos_unit, 1);
+        initial = new0(struct qos_unit_map, 1);
         if (!initial)
                 return -ENOMEM;
         initial->generation = generation;
@@ -1302,7 +1303,7 @@ int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, c
 
         r = bpf_map_update_elem(p->map_fds[MAP_UNITS], &slot, &(int) { fd }, BPF_ANY);
         if (r < 0) {
-                (void) munmap(view, sizeof(struct qos_unit));
+                (void) munmap(view, sizeof(struct qos_unit_map));
                 return r;
         }
 
@@ -1324,7 +1325,7 @@ void probe_remove_unit(Probe *p, unsigned slot) {
         (void) bpf_map_delete_elem(p->map_fds[MAP_UNITS], &slot);
         store_drop_unit("unit", slot);
         if (p->views[slot])
-                (void) munmap(p->views[slot], sizeof(struct qos_unit));
+                (void) munmap(p->views[slot], sizeof(struct qos_unit_map));
         p->views[slot] = NULL;
         p->unit_fds[slot] = close_fd(p->unit_fds[slot]);
 }
@@ -1352,7 +1353,7 @@ int probe_get_group_owner(Probe *p, int fd, struct qos_owner *ret) {
         return bpf_map_lookup_elem(p->map_fds[MAP_GROUPS], &fd, ret);
 }
 
-void probe_set_nest(Probe *p, unsigned slot, const struct qos_nest *nest) {
+void probe_set_nest(Probe *p, unsigned slot, const struct qos_hierarchy *nest) {
         if (p->started)
                 (void) bpf_map_update_elem(p->map_fds[MAP_NESTS], &slot, nest, BPF_ANY); /* an element of an array: never fails */
 }
@@ -1398,14 +1399,14 @@ static void store_drop_contention(Probe *p, unsigned slot) {
 static int contention_map_views(Probe *p, unsigned slot) {
         void *contention, *shards;
 
-        contention = mmap(NULL, sizeof(struct qos_contention), PROT_READ, MAP_SHARED, p->contention_fds[slot], 0);
+        contention = mmap(NULL, sizeof(struct qos_contention_map), PROT_READ, MAP_SHARED, p->contention_fds[slot], 0);
         if (contention == MAP_FAILED)
                 return -errno;
         shards = mmap(NULL, shards_size(), PROT_READ, MAP_SHARED, p->shards_fds[slot], 0);
         if (shards == MAP_FAILED) {
                 int r = -errno;
 
-                (void) munmap(contention, sizeof(struct qos_contention));
+                (void) munmap(contention, sizeof(struct qos_contention_map));
                 return r;
         }
 
@@ -1414,12 +1415,12 @@ static int contention_map_views(Probe *p, unsigned slot) {
         return 0;
 }
 
-static int contention_make_map(struct qos_contention *initial) {
+static int contention_make_map(struct qos_contention_map *initial) {
         LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
         _cleanup_close_ int fd = -EBADF;
         int r;
 
-        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_contention", sizeof(uint32_t), sizeof(struct qos_contention), 1, &options);
+        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "qosd_contention", sizeof(uint32_t), sizeof(struct qos_contention_map), 1, &options);
         if (fd < 0)
                 return fd;
         r = bpf_map_update_elem(fd, &(uint32_t) { 0 }, initial, BPF_ANY);
@@ -1429,8 +1430,9 @@ static int contention_make_map(struct qos_contention *initial) {
 }
 
 int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t book, uint64_t now, uint64_t served,
-                         const struct qos_contention **ret_contention, const struct qos_shard **ret_shards) {
-        _cleanup_free_ struct qos_contention *initial = NULL;
+                         const struct qos_contention_map **ret_contention,
+                                 const struct qos_contention_cpu **ret_shards) {
+        _cleanup_free_ struct qos_contention_map *initial = NULL;
         int r;
 
         assert(p->started);
@@ -1438,7 +1440,7 @@ int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t 
 
         probe_remove_contention(p, slot);
 
-        initial = new0(struct qos_contention, 1);
+        initial = new0(struct qos_contention_map, 1);
         if (!initial)
                 return -ENOMEM;
         initial->generation = book;
@@ -1482,8 +1484,8 @@ void probe_remove_contention(Probe *p, unsigned slot) {
         contention_close(p, slot);
 }
 
-int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation, const struct qos_contention **ret_contention,
-                           const struct qos_shard **ret_shards) {
+int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation, const struct qos_contention_map **ret_contention,
+                           const struct qos_contention_cpu **ret_shards) {
         int r;
 
         if (!p->started || slot >= UNITS_MAX_LIMIT || p->contention_fds[slot] < 0 || p->shards_fds[slot] < 0)
@@ -1502,8 +1504,8 @@ int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation, const s
         return 0;
 }
 
-int probe_add_machine(Probe *p, uint32_t book, uint64_t now, const struct qos_contention **ret) {
-        struct qos_contention *initial;
+int probe_add_machine(Probe *p, uint32_t book, uint64_t now, const struct qos_contention_map **ret) {
+        struct qos_contention_map *initial;
         uint32_t slot = QOS_SLOT_MACHINE;
         void *view;
         int r;
@@ -1511,7 +1513,7 @@ int probe_add_machine(Probe *p, uint32_t book, uint64_t now, const struct qos_co
         assert(p->started);
         assert(p->machine_fd < 0);
 
-        initial = new0(struct qos_contention, 1);
+        initial = new0(struct qos_contention_map, 1);
         if (!initial)
                 return -ENOMEM;
         initial->generation = book;
@@ -1520,7 +1522,7 @@ int probe_add_machine(Probe *p, uint32_t book, uint64_t now, const struct qos_co
         free(initial);
         if (r < 0)
                 return r;
-        view = mmap(NULL, sizeof(struct qos_contention), PROT_READ, MAP_SHARED, p->machine_fd, 0);
+        view = mmap(NULL, sizeof(struct qos_contention_map), PROT_READ, MAP_SHARED, p->machine_fd, 0);
         r = view == MAP_FAILED ? -errno : 0;
         if (r >= 0) {
                 p->machine = view;
@@ -1614,7 +1616,7 @@ int probe_get_moves_fd(Probe *p) {
 
 /* Runs an iterator to its end; what it writes last is the session. */
 static int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
-        struct qos_session session = {};
+        struct qos_iter_session session = {};
         _cleanup_close_ int fd = -EBADF;
 
         if (p->link_fds[i] < 0)
@@ -1649,7 +1651,7 @@ int probe_get_unit_fd(Probe *p, unsigned slot) {
 }
 
 int probe_retire_unit(Probe *p, unsigned slot) {
-        struct qos_nest before, nest;
+        struct qos_hierarchy before, nest;
         int r;
 
         if (!p->started || !p->views[slot])
@@ -1660,7 +1662,7 @@ int probe_retire_unit(Probe *p, unsigned slot) {
 
         nest = before;
         nest.generation = p->views[slot]->generation;
-        nest.flags |= QOS_NEST_RETIRED;
+        nest.flags |= QOS_HIERARCHY_EXPORT_ENDED;
         probe_set_nest(p, slot, &nest);
         r = iterator_run(p, PROGRAM_RETIRE, NULL);
         probe_set_nest(p, slot, &before);
@@ -1728,7 +1730,7 @@ static int iterator_read(int fd, void *buffer, size_t size, size_t record, void 
 
 /* What iterators are asked for, beside what they have written there themselves. */
 static int inquiry_set(Probe *p, const unsigned *slots, size_t n, uint64_t address) {
-        struct qos_inquiry inquiry;
+        struct qos_inspect_request inquiry;
         uint32_t zero = 0;
         int r;
 
@@ -1904,8 +1906,8 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
         return r;
 }
 
-int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n) {
-        _cleanup_free_ struct qos_passed *passed = NULL;
+int probe_find_passed(Probe *p, struct qos_activation_socket **ret, size_t *ret_n) {
+        _cleanup_free_ struct qos_activation_socket *passed = NULL;
         _cleanup_close_ int fd = -EBADF;
         size_t size = 0, allocated = 0;
 
@@ -1920,9 +1922,9 @@ int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n) {
                 ssize_t n;
 
                 if (size == allocated) {
-                        struct qos_passed *more;
+                        struct qos_activation_socket *more;
 
-                        allocated += 64 * sizeof(struct qos_passed);
+                        allocated += 64 * sizeof(struct qos_activation_socket);
                         more = realloc(passed, allocated);
                         if (!more)
                                 return -ENOMEM;
@@ -1941,7 +1943,7 @@ int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n) {
         }
 
         *ret = TAKE_PTR(passed);
-        *ret_n = size / sizeof(struct qos_passed);
+        *ret_n = size / sizeof(struct qos_activation_socket);
         return 0;
 }
 
@@ -2038,7 +2040,7 @@ void probes_info_done(ProbesInfo *i) {
 int probe_get_info(Probe *p, ProbesInfo *ret) {
         ProbesInfo info = {
                 .statistics_enabled = statistics_are_enabled(),
-                .map_memory_per_unit = (sizeof(struct qos_unit) + 4095) / 4096 * 4096, /* with "requests" alone */
+                .map_memory_per_unit = (sizeof(struct qos_unit_map) + 4095) / 4096 * 4096, /* with "requests" alone */
         };
         bool libraries = false;
 
@@ -2240,7 +2242,7 @@ int probe_adopt(Probe *p, bool discard) {
         return 0;
 }
 
-int probe_adopt_unit(Probe *p, unsigned slot, uint32_t generation, const struct qos_unit **ret_view) {
+int probe_adopt_unit(Probe *p, unsigned slot, uint32_t generation, const struct qos_unit_map **ret_view) {
         int r;
 
         if (!p->started || slot >= UNITS_MAX_LIMIT || p->unit_fds[slot] < 0)

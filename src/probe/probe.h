@@ -11,9 +11,9 @@
 struct qos_block_devices;
 struct qos_block_user;
 struct qos_block_use;
-struct qos_contention;
+struct qos_contention_map;
 struct qos_mapping;
-struct qos_shard;
+struct qos_contention_cpu;
 struct qos_thread;
 
 typedef struct Probe Probe;
@@ -116,7 +116,7 @@ void probe_stop_more(Probe *p, ProbeMask probe);
 const char* probe_get_more_failure(Probe *p, ProbeMask probe);
 
 /* The map of a unit. ret_view is mapped read-only and valid until probe_remove_unit(). */
-int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, const struct qos_unit **ret_view);
+int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, const struct qos_unit_map **ret_view);
 /* … and its book of contention; what is there of them. */
 void probe_remove_unit(Probe *p, unsigned slot);
 /* Whether there is something of either. */
@@ -140,13 +140,13 @@ void probe_disown_path(Probe *p, const char *path);
 int probe_find_sockets(Probe *p);
 
 /* What the kernel knows of units in units: written for one slot, and applied to all sockets. */
-void probe_set_nest(Probe *p, unsigned slot, const struct qos_nest *nest);
+void probe_set_nest(Probe *p, unsigned slot, const struct qos_hierarchy *nest);
 int probe_settle(Probe *p);
 
 /* The addresses on which the service manager listens for this unit, and for no other: all of them, none of before. */
 int probe_set_addresses(Probe *p, unsigned slot, uint32_t generation, const struct qos_address *addresses, size_t n);
 /* Looks for these among the service manager's sockets. Returns all TCP listeners that it has. */
-int probe_find_passed(Probe *p, struct qos_passed **ret, size_t *ret_n);
+int probe_find_passed(Probe *p, struct qos_activation_socket **ret, size_t *ret_n);
 
 /* The ports that are left out of this unit's figures: all of them, none of before. Sockets that are open go where they belong
  * now, with what is in flight on them. */
@@ -157,11 +157,12 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
 /* The two maps of a unit's book of contention (contention-map.h), made and mapped as that of probe_add_unit(), for the unit of this
  * generation. book: the generation of the book; served: what the unit's serving clock shows. */
 int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t book, uint64_t now, uint64_t served,
-                         const struct qos_contention **ret_contention, const struct qos_shard **ret_shards);
+                         const struct qos_contention_map **ret_contention,
+                                 const struct qos_contention_cpu **ret_shards);
 void probe_remove_contention(Probe *p, unsigned slot);
 /* After probe_adopt(). -ENOENT: there is none. */
-int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation, const struct qos_contention **ret_contention,
-                           const struct qos_shard **ret_shards);
+int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation, const struct qos_contention_map **ret_contention,
+                           const struct qos_contention_cpu **ret_shards);
 
 /* Looks for the threads in all units' control groups. */
 int probe_find_threads(Probe *p);
@@ -173,7 +174,7 @@ int probe_read_mappings(Probe *p, pid_t process, uint64_t address, void (*handle
 int probe_find_faults(Probe *p);
 
 /* The book of what all devices of the machine do; not kept over a restart. */
-int probe_add_machine(Probe *p, uint32_t book, uint64_t now, const struct qos_contention **ret);
+int probe_add_machine(Probe *p, uint32_t book, uint64_t now, const struct qos_contention_map **ret);
 void probe_remove_machine(Probe *p);
 /* Which devices the rows of all books are. */
 int probe_get_devices(Probe *p, struct qos_block_devices *ret);
@@ -212,13 +213,13 @@ void probe_end_libraries(Probe *p);
 int probe_get_wanted_fd(Probe *p);
 void probe_read_wanted(Probe *p, void (*handler)(const struct qos_owner *owner, void *userdata), void *userdata);
 
-/* Counts the runs of programs that the kernel has skipped since it was last asked, for each unit (QOS_CELL_MISSED). True: there were some. */
+/* Counts the runs of programs that the kernel has skipped since it was last asked, for each unit (QOS_COUNTER_MISSED). True: there were some. */
 bool probe_count_missed(Probe *p);
 
 /* How many control groups have been made since the programs were loaded whose owner units_mkdir() could not note. */
 uint64_t probe_get_lost_groups(Probe *p);
 
-/* Lets the kernel fill in the gauges that only it can see, qos_unit.accept_queue* and .oldest_at: those of a unit are
+/* Lets the kernel fill in the gauges that only it can see, qos_unit_map.accept_queue* and .oldest_at: those of a unit are
  * valid when its session is the one returned. */
 int probe_read_listeners(Probe *p, uint64_t *ret_session);
 int probe_read_oldest(Probe *p, uint64_t *ret_session);
@@ -226,7 +227,7 @@ int probe_read_oldest(Probe *p, uint64_t *ret_session);
 /* Corrects the gauges of connections where the kernel has skipped a program. What is found twice counts: to be called again some time later. */
 void probe_reconcile_gauges(Probe *p);
 
-/* The same for qos_unit.gauges. */
+/* The same for qos_unit_map.gauges. */
 int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session);
 
 /* What units have asked over UDP too long ago counts as not answered. */
@@ -282,4 +283,4 @@ bool probe_take_fd(Probe *p, const char *name, int fd);
 int probe_adopt(Probe *p, bool discard);
 
 /* After probe_adopt(): the view of a unit that was there, as probe_add_unit() gives it. */
-int probe_adopt_unit(Probe *p, unsigned slot, uint32_t generation, const struct qos_unit **ret_view);
+int probe_adopt_unit(Probe *p, unsigned slot, uint32_t generation, const struct qos_unit_map **ret_view);

@@ -530,7 +530,7 @@ static void test_subscribe(void) {
         /* Figures, where nothing but the covered time moves: those of the others stay silent */
         check(clock_gettime(CLOCK_MONOTONIC, &now) >= 0);
         ns = (uint64_t) now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
-        u->view = calloc(1, sizeof(struct qos_unit));
+        u->view = calloc(1, sizeof(struct qos_unit_map));
         check(u->view);
         u->attached_since_monotonic = ns;
         test_wait(event, count_signals("PropertiesChanged", NULL) > 1);

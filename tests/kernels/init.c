@@ -129,8 +129,8 @@ static int skeleton_prepare(struct qosd_bpf *skeleton) {
         skeleton->rodata->loaded_at = 1;
 
         /* A map of maps takes the shape of those that it is to have from one of them */
-        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "shards", sizeof(__u32), sizeof(struct qos_shard),
-                            libbpf_num_possible_cpus() + QOS_SHARDS_MORE, &options);
+        fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "shards", sizeof(__u32), sizeof(struct qos_contention_cpu),
+                            libbpf_num_possible_cpus() + QOS_CONTENTION_CPUS_MORE, &options);
         if (fd < 0)
                 return fd;
         return bpf_map__set_inner_map_fd(skeleton->maps.shards, fd);

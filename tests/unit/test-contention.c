@@ -22,10 +22,10 @@ static uint64_t clock_now;
 static bool real_clock;
 
 #define CPUS 4
-#define SHARDS (CPUS + QOS_SHARDS_MORE)
-static struct qos_shard *shards;
+#define SHARDS (CPUS + QOS_CONTENTION_CPUS_MORE)
+static struct qos_contention_cpu *shards;
 
-static const struct qos_shard* contention_shard(__u32 slot, __u32 generation, __u32 i) {
+static const struct qos_contention_cpu* contention_shard(__u32 slot, __u32 generation, __u32 i) {
         return i < SHARDS && shards[i].generation == generation ? shards + i : NULL;
 }
 
@@ -35,13 +35,13 @@ static const struct qos_shard* contention_shard(__u32 slot, __u32 generation, __
 #define START (1000 * NSEC_PER_SEC)
 #define GENERATION 7
 
-static struct qos_contention* book_new(uint64_t now) {
-        struct qos_contention *c = new0(struct qos_contention, 1);
+static struct qos_contention_map* book_new(uint64_t now) {
+        struct qos_contention_map *c = new0(struct qos_contention_map, 1);
 
         free(shards);
-        shards = aligned_alloc(64, SHARDS * sizeof(struct qos_shard));
+        shards = aligned_alloc(64, SHARDS * sizeof(struct qos_contention_cpu));
         check(c && shards);
-        memset(shards, 0, SHARDS * sizeof(struct qos_shard));
+        memset(shards, 0, SHARDS * sizeof(struct qos_contention_cpu));
         c->generation = GENERATION;
         c->shards = SHARDS;
         c->epoch = now / QOS_EPOCH_NSEC;
@@ -53,7 +53,7 @@ static struct qos_contention* book_new(uint64_t now) {
 }
 
 /* As shard_enter() in bpf/contention/contention-maps.h. */
-static void enter(struct qos_contention *c, struct qos_shard *s, uint64_t now) {
+static void enter(struct qos_contention_map *c, struct qos_contention_cpu *s, uint64_t now) {
         if (now < s->epoch_end)
                 return;
         s->epoch_end = (now / QOS_EPOCH_NSEC + 1) * QOS_EPOCH_NSEC;
@@ -61,9 +61,9 @@ static void enter(struct qos_contention *c, struct qos_shard *s, uint64_t now) {
 }
 
 /* The unit whose book it is; NULL: it has no requests. */
-static struct qos_unit *unit;
+static struct qos_unit_map *unit;
 
-static ContentionReading read_at(struct qos_contention *c, uint64_t now, uint64_t window, const ContentionCounts *before) {
+static ContentionReading read_at(struct qos_contention_map *c, uint64_t now, uint64_t window, const ContentionCounts *before) {
         ContentionBook book = { .map = c, .shards = shards, .since = START, .requests = unit };
         ContentionBooks books = { .books = &book, .n = 1, .since = START, .before = before };
         ContentionReading r;
@@ -148,19 +148,19 @@ static void test_random(unsigned seed, unsigned longest_ms) {
                 WINDOW_TOTAL, 100 * NSEC_PER_MSEC, 500 * NSEC_PER_MSEC, NSEC_PER_SEC, 3 * NSEC_PER_SEC, 10 * NSEC_PER_SEC,
                 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC,
         };
-        struct qos_contention *c = book_new(START);
+        struct qos_contention_map *c = book_new(START);
         Story *stories = new0(Story, THREADS);
         unsigned states[THREADS] = {};
         uint64_t now = START, waits = 0, cost = 0;
 
-        unit = new0(struct qos_unit, 1);
+        unit = new0(struct qos_unit_map, 1);
         check(stories && unit);
         unit->epoch = START / QOS_EPOCH_NSEC;
         unit->epoch_end = (unit->epoch + 1) * QOS_EPOCH_NSEC;
         n_flights = 0;
         for (unsigned k = 0; k < EVENTS; k++) {
                 unsigned thread = rand_r(&seed) % THREADS, state = rand_r(&seed) % QOS_STATES;
-                struct qos_shard *s = shards + rand_r(&seed) % CPUS;
+                struct qos_contention_cpu *s = shards + rand_r(&seed) % CPUS;
 
                 now += rand_r(&seed) % (rand_r(&seed) % 50 == 0 ? longest_ms * NSEC_PER_MSEC : NSEC_PER_MSEC);
                 if (rand_r(&seed) % 4 == 0) {
@@ -173,10 +173,10 @@ static void test_random(unsigned seed, unsigned longest_ms) {
                 enter(c, s, now);
                 shard_move(s, states[thread], state, now, serving_at(unit->serving, now));
                 if (state >= QOS_STATE_LOCK) {
-                        shard_count(s, QOS_SHARD_WAITS + state);
+                        shard_count(s, QOS_CONTENTION_CPU_WAITS + state);
                         waits++;
                 }
-                s->counters[QOS_SHARD_COST] += k;
+                s->counters[QOS_CONTENTION_CPU_COST] += k;
                 c->sums[QOS_COST_NSEC] += 3 * k;
                 cost += k;
                 states[thread] = state;
@@ -211,11 +211,11 @@ static void test_random(unsigned seed, unsigned longest_ms) {
                                 uint64_t sum = 0;
 
                                 for (unsigned i = 0; i < QOS_STATES; i++)
-                                        sum += r.counts.counters[QOS_SHARD_WAITS + i];
+                                        sum += r.counts.counters[QOS_CONTENTION_CPU_WAITS + i];
                                 check(sum == waits);
-                                check(r.counts.counters[QOS_SHARD_COST] == cost && r.counts.sums[QOS_COST_NSEC] == 3 * cost);
+                                check(r.counts.counters[QOS_CONTENTION_CPU_COST] == cost && r.counts.sums[QOS_COST_NSEC] == 3 * cost);
                         } else
-                                check(r.counts.counters[QOS_SHARD_COST] <= cost && r.counts.sums[QOS_COST_NSEC] == 3 * r.counts.counters[QOS_SHARD_COST]);
+                                check(r.counts.counters[QOS_CONTENTION_CPU_COST] <= cost && r.counts.sums[QOS_COST_NSEC] == 3 * r.counts.counters[QOS_CONTENTION_CPU_COST]);
                 }
         }
 
@@ -244,7 +244,7 @@ static void test_random(unsigned seed, unsigned longest_ms) {
 
 /* Samples by window, and the longest of them. */
 static void test_distribution(void) {
-        struct qos_contention *c = book_new(START);
+        struct qos_contention_map *c = book_new(START);
         ContentionReading r;
         Distribution d;
 
@@ -264,7 +264,7 @@ static void test_distribution(void) {
 
 /* Nothing happens for long, and then threads are found by an iterator: they were not there before. */
 static void test_after_silence(void) {
-        struct qos_contention *c = book_new(START);
+        struct qos_contention_map *c = book_new(START);
         uint64_t now = START + 61 * NSEC_PER_SEC;
         ContentionReading r;
 
@@ -294,7 +294,7 @@ static void test_after_silence(void) {
 #define FLIGHTS 200000
 
 static void* come_and_go(void *data) {
-        struct qos_unit *u = data;
+        struct qos_unit_map *u = data;
 
         for (unsigned i = 0; i < FLIGHTS; i++) {
                 window_fly(u, 1);
@@ -306,7 +306,7 @@ static void* come_and_go(void *data) {
 /* Questions on all CPUs at once: the clock goes exactly while there are some, and stands when there are none. */
 static void test_clock(void) {
         pthread_t flyers[FLYERS];
-        struct qos_unit *u = new0(struct qos_unit, 1);
+        struct qos_unit_map *u = new0(struct qos_unit_map, 1);
         uint64_t begin, end, word;
 
         check(u);
@@ -338,7 +338,7 @@ static void test_clock(void) {
 static volatile bool over;
 
 static void* go_round(void *data) {
-        struct qos_shard *s = data;
+        struct qos_contention_cpu *s = data;
         uint64_t now = START;
 
         /* One thread that is in one state or the other, always */
@@ -357,7 +357,7 @@ static void* go_round(void *data) {
 
 /* Never half of a switch, for a reader and for who writes checkpoints. */
 static void test_torn(void) {
-        struct qos_contention *c = book_new(START);
+        struct qos_contention_map *c = book_new(START);
         ContentionReading r;
         pthread_t writers[2];
 

@@ -19,8 +19,8 @@
 #define STEP WINDOW_STEP_NSEC
 #define REALTIME (UINT64_C(1763683200) * NSEC_PER_SEC)
 
-static struct qos_unit* unit_new_at(uint64_t now) {
-        struct qos_unit *u = new0(struct qos_unit, 1);
+static struct qos_unit_map* unit_new_at(uint64_t now) {
+        struct qos_unit_map *u = new0(struct qos_unit_map, 1);
 
         check(u);
         u->epoch = now / QOS_EPOCH_NSEC;
@@ -28,9 +28,9 @@ static struct qos_unit* unit_new_at(uint64_t now) {
         return u;
 }
 
-static void book(struct qos_unit *u, uint64_t now, uint64_t nsec) {
+static void book(struct qos_unit_map *u, uint64_t now, uint64_t nsec) {
         window_enter(u, now);
-        window_count(u, QOS_CELL_COUNT, 1);
+        window_count(u, QOS_COUNTER_COUNT, 1);
         window_add(u, QOS_FIRST_BYTE, nsec, 1);
 }
 
@@ -47,7 +47,7 @@ static uint64_t bins_count(const WindowBins *b) {
 /* All steps that the map must know, at many moments, against a list of what was booked when. */
 static void test_steps(void) {
         uint64_t attached = 1234567 * NSEC_PER_MSEC, now = attached;
-        struct qos_unit *u = unit_new_at(attached);
+        struct qos_unit_map *u = unit_new_at(attached);
         static uint64_t booked[100000], longest[100000]; /* by step */
         unsigned seed = 1;
 
@@ -73,7 +73,7 @@ static void test_steps(void) {
                                 WindowGauges gauges;
 
                                 check(window_read_step(books_of(u, attached), n, &r, &gauges) >= 0);
-                                check(r.cells[QOS_CELL_COUNT] == booked[n]);
+                                check(r.cells[QOS_COUNTER_COUNT] == booked[n]);
                                 check(window_get_count(&r, QOS_LATENCY) == booked[n]);
                                 check(r.covered == (n == attached / STEP ? (n + 1) * STEP - attached : STEP));
                                 check(r.maxima[QOS_LATENCY] == longest[n]);
@@ -86,7 +86,7 @@ static void test_steps(void) {
 /* Nobody rolls in a silence: the steps in it are known all the same, and are empty. Those before the attach are not. */
 static void test_steps_silence(void) {
         uint64_t attached = 1000 * NSEC_PER_SEC + 3;
-        struct qos_unit *u = unit_new_at(attached);
+        struct qos_unit_map *u = unit_new_at(attached);
         WindowGauges gauges;
         WindowReading r;
 
@@ -99,7 +99,7 @@ static void test_steps_silence(void) {
         u->open = 7;
         for (uint64_t n = 100; n < 5000; n++) {
                 check(window_read_step(books_of(u, attached), n, &r, &gauges) >= 0);
-                check(r.cells[QOS_CELL_COUNT] == (n == 100));
+                check(r.cells[QOS_COUNTER_COUNT] == (n == 100));
                 check(gauges.in_flight == 3 && gauges.open == 7);
         }
 
@@ -109,11 +109,11 @@ static void test_steps_silence(void) {
         book(u, 50000 * NSEC_PER_SEC, 5000);
         for (uint64_t n = 100; n < 5000; n++) {
                 check(window_read_step(books_of(u, attached), n, &r, &gauges) >= 0);
-                check(r.cells[QOS_CELL_COUNT] == (n == 100));
+                check(r.cells[QOS_COUNTER_COUNT] == (n == 100));
                 check(gauges.in_flight == 3 && gauges.open == 7);
         }
         check(window_read_step(books_of(u, attached), 5000, &r, &gauges) >= 0);
-        check(r.cells[QOS_CELL_COUNT] == 1 && gauges.in_flight == 1);
+        check(r.cells[QOS_COUNTER_COUNT] == 1 && gauges.in_flight == 1);
 
         /* Too many boundaries later it is not known, and not guessed */
         for (unsigned i = 1; i <= 20; i++)
@@ -125,7 +125,7 @@ static void test_steps_silence(void) {
 /* A sample that moves on leaves the step it was in, for as long as that is known. */
 static void test_steps_move(void) {
         uint64_t attached = 900 * NSEC_PER_SEC, start = 1000 * NSEC_PER_SEC + 1, last = start;
-        struct qos_unit *u = unit_new_at(attached);
+        struct qos_unit_map *u = unit_new_at(attached);
         WindowGauges gauges;
         WindowReading r;
 
@@ -140,7 +140,7 @@ static void test_steps_move(void) {
 
                 for (uint64_t n = 100; n < last / STEP; n++) {
                         check(window_read_step(books_of(u, attached), n, &r, &gauges) >= 0);
-                        check(r.cells[QOS_CELL_COUNT] == 10);
+                        check(r.cells[QOS_COUNTER_COUNT] == 10);
                         check(window_get_count(&r, QOS_FIRST_BYTE) == 10);
                         check(window_get_count(&r, QOS_LATENCY) == 10 - (n == 100));
                         check(window_get_count(&r, QOS_ANSWER) == 0);
@@ -154,7 +154,7 @@ static void test_steps_move(void) {
 /* Bins are merged as if the samples had been put there in the first place. */
 static void test_bins(void) {
         uint64_t now = 1000 * NSEC_PER_SEC;
-        struct qos_unit *u = unit_new_at(now);
+        struct qos_unit_map *u = unit_new_at(now);
         static uint64_t samples[5000];
         WindowReading r;
         WindowBins b;

@@ -368,7 +368,7 @@ static void test_rows(void) {
                                       "\"latency\":{\"count\":8,\"mean\":9},\"bytesIn\":6,\"bytesOut\":7";
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *hidden = NULL, *none = NULL;
         char other_name[] = "b.service", server[256], client[256], expected[1024];
-        struct qos_unit *view = new0(struct qos_unit, 1);
+        struct qos_unit_map *view = new0(struct qos_unit_map, 1);
         Manager *manager = new0(Manager, 1);
         Unit other = { .manager = manager, .name = other_name, .view = view };
         Snapshot s = make_snapshot();
@@ -376,7 +376,7 @@ static void test_rows(void) {
         check(view && manager);
         manager->units[3] = &other;
         unit.manager = manager;
-        view->names[0] = (struct qos_row_name) { .kind = QOS_ROW_ENDPOINT, .address = { .port = 6379, .family = AF_INET } };
+        view->names[0] = (struct qos_peer_key) { .kind = QOS_ENTRY_ENDPOINT, .address = { .port = 6379, .family = AF_INET } };
         (void) snprintf(server, sizeof(server), figures, "clientAborts");
         (void) snprintf(client, sizeof(client), figures, "aborts");
 

@@ -15,10 +15,10 @@
 #include "util-window.h"
 #include "window-record.h"
 
-#define STEP (QOS_LEVEL_EPOCHS(QOS_ROW_LEVEL) * QOS_EPOCH_NSEC)
+#define STEP (QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL) * QOS_EPOCH_NSEC)
 
-static struct qos_unit* unit_new_at(uint64_t now) {
-        struct qos_unit *u = new0(struct qos_unit, 1);
+static struct qos_unit_map* unit_new_at(uint64_t now) {
+        struct qos_unit_map *u = new0(struct qos_unit_map, 1);
 
         check(u);
         u->epoch = now / QOS_EPOCH_NSEC;
@@ -30,17 +30,17 @@ static struct qos_address address_of(uint8_t last, uint16_t port) {
         return (struct qos_address) { .address = { 127, 0, 0, last }, .port = port, .family = AF_INET };
 }
 
-static void book(struct qos_unit *u, unsigned row, uint64_t now, uint64_t nsec) {
+static void book(struct qos_unit_map *u, unsigned row, uint64_t now, uint64_t nsec) {
         window_enter(u, now);
         if (row > 0) {
-                row_count(row_get(u, row), QOS_ROW_COUNT, 1);
+                row_count(row_get(u, row), QOS_ENTRY_COUNT, 1);
                 row_add(row_get(u, row), now / QOS_EPOCH_NSEC, nsec, 1);
         }
 }
 
-static void book_in_unit(struct qos_unit *u, unsigned row, uint64_t now, uint64_t nsec) {
+static void book_in_unit(struct qos_unit_map *u, unsigned row, uint64_t now, uint64_t nsec) {
         book(u, row, now, nsec);
-        window_count(u, QOS_CELL_COUNT, 1);
+        window_count(u, QOS_COUNTER_COUNT, 1);
         window_add(u, QOS_FIRST_BYTE, nsec, 1);
 }
 
@@ -54,70 +54,71 @@ static uint64_t samples(const WindowRow *r) {
 
 /* Who has which. */
 static void test_find(void) {
-        struct qos_unit *u = unit_new_at(NSEC_PER_SEC);
+        struct qos_unit_map *u = unit_new_at(NSEC_PER_SEC);
         struct qos_address a;
 
         /* The first endpoint has none, further ones each one, then all share one */
         for (unsigned round = 0; round < 2; round++)
                 for (uint8_t i = 0; i < 20; i++) {
                         a = address_of(1, 1000 + i);
-                        check(row_find(u, &a, QOS_ROW_ENDPOINT) ==
-                              (i == 0 ? 0 : i <= QOS_ENDPOINT_ROWS_MAX ? QOS_ROW_FIRST + i - 1 : QOS_ROW_ENDPOINTS_REST));
+                        check(row_find(u, &a, QOS_ENTRY_ENDPOINT) ==
+                              (i == 0 ? 0 : i <= QOS_ENDPOINT_ENTRIES_MAX ? QOS_ENTRY_FIRST + i - 1 : QOS_ENTRY_ENDPOINTS_OTHERS));
                 }
-        check(u->names[0].kind == QOS_ROW_ENDPOINT && u->names[0].address.port == 1000);
+        check(u->names[0].kind == QOS_ENTRY_ENDPOINT && u->names[0].address.port == 1000);
 
         /* None is left for one that is not to be in the unit's figures: it has none */
         a = address_of(1, 2000);
-        check(row_find(u, &a, QOS_ROW_EXCLUDED) == 0);
+        check(row_find(u, &a, QOS_ENTRY_EXCLUDED) == 0);
 
         /* Peers have the others */
         for (unsigned round = 0; round < 2; round++)
                 for (uint8_t i = 0; i < 20; i++) {
-                        int row = QOS_ROW_FIRST + QOS_ENDPOINT_ROWS_MAX + i;
+                        int row = QOS_ENTRY_FIRST + QOS_ENDPOINT_ENTRIES_MAX + i;
 
                         a = address_of(i, 80);
-                        check(row_find(u, &a, QOS_ROW_PEER) == (row <= QOS_ROWS ? row : QOS_ROW_PEERS_REST));
+                        check(row_find(u, &a, QOS_ENTRY_PEER) == (row <= QOS_ENTRIES
+                                ? row : QOS_ENTRY_PEERS_OTHERS));
                 }
         free(u);
 
         /* What differs in anything is another one; an excluded one is another than the same that is not */
         u = unit_new_at(NSEC_PER_SEC);
         a = address_of(1, 80);
-        check(row_find(u, &a, QOS_ROW_EXCLUDED) == QOS_ROW_FIRST);
-        check(row_find(u, &a, QOS_ROW_ENDPOINT) == 0);
-        check(row_find(u, &a, QOS_ROW_EXCLUDED) == QOS_ROW_FIRST);
-        check(row_find(u, &a, QOS_ROW_PEER) == QOS_ROW_FIRST + 1);
+        check(row_find(u, &a, QOS_ENTRY_EXCLUDED) == QOS_ENTRY_FIRST);
+        check(row_find(u, &a, QOS_ENTRY_ENDPOINT) == 0);
+        check(row_find(u, &a, QOS_ENTRY_EXCLUDED) == QOS_ENTRY_FIRST);
+        check(row_find(u, &a, QOS_ENTRY_PEER) == QOS_ENTRY_FIRST + 1);
         a.family = AF_INET6;
-        check(row_find(u, &a, QOS_ROW_ENDPOINT) == QOS_ROW_FIRST + 2);
+        check(row_find(u, &a, QOS_ENTRY_ENDPOINT) == QOS_ENTRY_FIRST + 2);
         a.address[15] = 1;
-        check(row_find(u, &a, QOS_ROW_ENDPOINT) == QOS_ROW_FIRST + 3);
+        check(row_find(u, &a, QOS_ENTRY_ENDPOINT) == QOS_ENTRY_FIRST + 3);
         a = address_of(2, 80);
-        check(row_find(u, &a, QOS_ROW_ENDPOINT) == QOS_ROW_FIRST + 4);
+        check(row_find(u, &a, QOS_ENTRY_ENDPOINT) == QOS_ENTRY_FIRST + 4);
         free(u);
 }
 
 /* A connection older than the attach belongs to the listener that TCP would have chosen. */
 static void test_find_listener(void) {
-        struct qos_unit *u = unit_new_at(NSEC_PER_SEC);
+        struct qos_unit_map *u = unit_new_at(NSEC_PER_SEC);
         struct qos_address any = { .port = 80, .family = AF_INET }, any6 = { .port = 80, .family = AF_INET6 };
         struct qos_address special = address_of(1, 80), a;
 
         a = special;
         check(row_find_listener(u, &a) == 0 && address_equal(&a, &special));
 
-        (void) row_find(u, &any6, QOS_ROW_ENDPOINT);
+        (void) row_find(u, &any6, QOS_ENTRY_ENDPOINT);
         a = special;
         check(row_find_listener(u, &a) == 0 && address_equal(&a, &special));
         a.family = AF_INET6; /* IPv4 through a socket for IPv6 has its family */
         check(row_find_listener(u, &a) == 1 && address_equal(&a, &any6));
 
-        (void) row_find(u, &any, QOS_ROW_EXCLUDED);
+        (void) row_find(u, &any, QOS_ENTRY_EXCLUDED);
         a = special;
         check(row_find_listener(u, &a) == 1 && address_equal(&a, &any));
         a = address_of(1, 81);
         check(row_find_listener(u, &a) == 0);
 
-        (void) row_find(u, &special, QOS_ROW_ENDPOINT);
+        (void) row_find(u, &special, QOS_ENTRY_ENDPOINT);
         a = special;
         check(row_find_listener(u, &a) == 1 && address_equal(&a, &special));
         a = address_of(2, 80);
@@ -125,7 +126,7 @@ static void test_find_listener(void) {
 
         /* A peer is no listener */
         a = address_of(9, 9);
-        (void) row_find(u, &a, QOS_ROW_PEER);
+        (void) row_find(u, &a, QOS_ENTRY_PEER);
         check(row_find_listener(u, &a) == 0);
         free(u);
 }
@@ -137,7 +138,7 @@ static void test_windows(void) {
         static struct { uint64_t at, nsec; unsigned row; } booked[N];
         uint64_t attached = 1000 * NSEC_PER_SEC + 123 * NSEC_PER_MSEC, now = attached;
         static const uint64_t windows[] = { 2, 3, 5, 6, 7, 10, 0 };
-        struct qos_unit *u = unit_new_at(attached);
+        struct qos_unit_map *u = unit_new_at(attached);
         unsigned seed = 3;
         size_t n = 0;
 
@@ -148,7 +149,7 @@ static void test_windows(void) {
                 /* Row 0 from the beginning, the others one after the other */
                 unsigned k = rand_r(&seed) % MIN((size_t) ROWS, n / 500 + 1);
                 struct qos_address a = address_of(1, 80 + k);
-                int row = row_find(u, &a, QOS_ROW_ENDPOINT);
+                int row = row_find(u, &a, QOS_ENTRY_ENDPOINT);
 
                 check((row == 0) == (k == 0));
                 booked[n].at = now;
@@ -179,8 +180,8 @@ static void test_windows(void) {
 
                                 a = address_of(1, 80 + j);
                                 row = -1;
-                                for (int name = 0; name <= QOS_ROWS; name++)
-                                        if (u->names[name].kind == QOS_ROW_ENDPOINT && address_equal(&u->names[name].address, &a))
+                                for (int name = 0; name <= QOS_ENTRIES; name++)
+                                        if (u->names[name].kind == QOS_ENTRY_ENDPOINT && address_equal(&u->names[name].address, &a))
                                                 row = name;
                                 if (row < 0)
                                         continue;
@@ -190,9 +191,9 @@ static void test_windows(void) {
                                         window_row_subtract(&first, &value);
                                 } else
                                         value = first;
-                                check(value.cells[QOS_ROW_COUNT] == count);
+                                check(value.cells[QOS_ENTRY_COUNT] == count);
                                 check(samples(&value) == count);
-                                check(value.sums[QOS_ROW_SUM_LATENCY] == sum);
+                                check(value.sums[QOS_ENTRY_SUM_LATENCY] == sum);
                                 window_row_get_distribution(&value, 5, &d);
                                 check(d.count == count && (count == 0 || row == 0 || d.max == max));
                         }
@@ -204,9 +205,9 @@ static void test_windows(void) {
 /* A burst, then silence: nobody rolls, and still it is over. */
 static void test_silence(void) {
         uint64_t attached = 100 * NSEC_PER_SEC, now = attached + 50 * NSEC_PER_SEC;
-        struct qos_unit *u = unit_new_at(attached);
+        struct qos_unit_map *u = unit_new_at(attached);
         struct qos_address a = address_of(1, 80);
-        int row = row_find(u, &a, QOS_ROW_PEER);
+        int row = row_find(u, &a, QOS_ENTRY_PEER);
         WindowRow r;
 
         for (unsigned i = 0; i < 100; i++)
@@ -214,7 +215,7 @@ static void test_silence(void) {
         check(window_read_row(u, row, now, attached, 2 * NSEC_PER_SEC, &r) >= 0 && samples(&r) == 100);
         now += 3600 * NSEC_PER_SEC;
         for (uint64_t w = 2 * NSEC_PER_SEC; w <= 10 * NSEC_PER_SEC; w += NSEC_PER_SEC)
-                check(window_read_row(u, row, now, attached, w, &r) >= 0 && samples(&r) == 0 && r.cells[QOS_ROW_COUNT] == 0);
+                check(window_read_row(u, row, now, attached, w, &r) >= 0 && samples(&r) == 0 && r.cells[QOS_ENTRY_COUNT] == 0);
         check(window_read_row(u, row, now, attached, WINDOW_TOTAL, &r) >= 0 && samples(&r) == 100 && r.maximum == 1000);
 
         /* Somebody else's event */
@@ -228,9 +229,9 @@ static void test_silence(void) {
 /* A sample that grows over many sub-windows: once in the total, once in a window it moved in, never below zero. */
 static void test_move(void) {
         uint64_t attached = 100 * NSEC_PER_SEC, start = 200 * NSEC_PER_SEC, last = start;
-        struct qos_unit *u = unit_new_at(attached);
+        struct qos_unit_map *u = unit_new_at(attached);
         struct qos_address a = address_of(1, 80);
-        int row = row_find(u, &a, QOS_ROW_PEER);
+        int row = row_find(u, &a, QOS_ENTRY_PEER);
         WindowRow r;
 
         for (unsigned i = 0; i < 50; i++)
@@ -243,15 +244,15 @@ static void test_move(void) {
                 row_move(row_get(u, row), last, last - start, now, age);
                 last = now;
                 check(window_read_row(u, row, now, attached, WINDOW_TOTAL, &r) >= 0);
-                check(samples(&r) == 51 && r.cells[QOS_ROW_COUNT] == 51);
-                check(r.sums[QOS_ROW_SUM_LATENCY] == 50 * 3 * NSEC_PER_MSEC + age);
+                check(samples(&r) == 51 && r.cells[QOS_ENTRY_COUNT] == 51);
+                check(r.sums[QOS_ENTRY_SUM_LATENCY] == 50 * 3 * NSEC_PER_MSEC + age);
                 check(r.maximum == MAX(age, 3 * NSEC_PER_MSEC));
                 if (age < 12 * NSEC_PER_SEC)
                         continue;
                 for (uint64_t w = 2 * NSEC_PER_SEC; w <= 10 * NSEC_PER_SEC; w += NSEC_PER_SEC) {
                         check(window_read_row(u, row, now, attached, w, &r) >= 0);
-                        check(samples(&r) == 1 && r.cells[QOS_ROW_COUNT] == 0);
-                        check(r.sums[QOS_ROW_SUM_LATENCY] == age && r.maximum == age);
+                        check(samples(&r) == 1 && r.cells[QOS_ENTRY_COUNT] == 0);
+                        check(r.sums[QOS_ENTRY_SUM_LATENCY] == age && r.maximum == age);
                 }
         }
         free(u);
@@ -260,42 +261,42 @@ static void test_move(void) {
 /* Counters wrap at 2^32. */
 static void test_carry(void) {
         uint64_t attached = 100 * NSEC_PER_SEC, now = 200 * NSEC_PER_SEC;
-        struct qos_unit *u = unit_new_at(attached);
+        struct qos_unit_map *u = unit_new_at(attached);
         struct qos_address a = address_of(1, 80);
-        int row = row_find(u, &a, QOS_ROW_PEER);
+        int row = row_find(u, &a, QOS_ENTRY_PEER);
         WindowRow r;
 
         window_enter(u, now);
-        row_count(row_get(u, row), QOS_ROW_ERRORS_RESET, UINT32_MAX);
+        row_count(row_get(u, row), QOS_ENTRY_ERRORS_RESET, UINT32_MAX);
         now += 5 * NSEC_PER_SEC;
         window_enter(u, now);
         for (unsigned i = 0; i < 4; i++)
-                row_count(row_get(u, row), QOS_ROW_ERRORS_RESET, 1);
+                row_count(row_get(u, row), QOS_ENTRY_ERRORS_RESET, 1);
         check(window_read_row(u, row, now, attached, WINDOW_TOTAL, &r) >= 0);
-        check(r.cells[QOS_ROW_ERRORS_RESET] == (uint64_t) UINT32_MAX + 4);
+        check(r.cells[QOS_ENTRY_ERRORS_RESET] == (uint64_t) UINT32_MAX + 4);
         check(window_read_row(u, row, now, attached, 2 * NSEC_PER_SEC, &r) >= 0);
-        check(r.cells[QOS_ROW_ERRORS_RESET] == 4);
-        row_uncount(row_get(u, row), QOS_ROW_ERRORS_RESET, 4);
+        check(r.cells[QOS_ENTRY_ERRORS_RESET] == 4);
+        row_uncount(row_get(u, row), QOS_ENTRY_ERRORS_RESET, 4);
         check(window_read_row(u, row, now, attached, WINDOW_TOTAL, &r) >= 0);
-        check(r.cells[QOS_ROW_ERRORS_RESET] == UINT32_MAX);
+        check(r.cells[QOS_ENTRY_ERRORS_RESET] == UINT32_MAX);
         free(u);
 }
 
 static void test_arithmetic(void) {
-        WindowRow a = { .cells = { [7] = 5, [QOS_ROW_COUNT] = 5 }, .sums = { 500, 50, 5 }, .in_flight = 2, .maximum = 100 };
-        WindowRow b = { .cells = { [7] = 2, [9] = 1, [QOS_ROW_COUNT] = 3 }, .sums = { 300, 30, 3 }, .in_flight = 3, .maximum = 900 };
+        WindowRow a = { .cells = { [7] = 5, [QOS_ENTRY_COUNT] = 5 }, .sums = { 500, 50, 5 }, .in_flight = 2, .maximum = 100 };
+        WindowRow b = { .cells = { [7] = 2, [9] = 1, [QOS_ENTRY_COUNT] = 3 }, .sums = { 300, 30, 3 }, .in_flight = 3, .maximum = 900 };
         WindowRow none = {}, sum = a;
         Distribution d;
 
         window_row_add(&sum, &b);
-        check(sum.cells[7] == 7 && sum.cells[9] == 1 && sum.cells[QOS_ROW_COUNT] == 8 && sum.sums[0] == 800 && sum.sums[2] == 8);
+        check(sum.cells[7] == 7 && sum.cells[9] == 1 && sum.cells[QOS_ENTRY_COUNT] == 8 && sum.sums[0] == 800 && sum.sums[2] == 8);
         check(sum.in_flight == 5 && sum.maximum == 900);
 
         /* With nothing taken away the largest is still known */
         window_row_subtract(&sum, &none);
         check(sum.maximum == 900);
         window_row_subtract(&sum, &b);
-        check(sum.cells[7] == 5 && sum.cells[9] == 0 && sum.cells[QOS_ROW_COUNT] == 5 && sum.sums[0] == 500 && sum.in_flight == 2);
+        check(sum.cells[7] == 5 && sum.cells[9] == 0 && sum.cells[QOS_ENTRY_COUNT] == 5 && sum.sums[0] == 500 && sum.in_flight == 2);
         check(sum.maximum == ABSENT);
         window_row_get_distribution(&sum, 1, &d);
         check(d.count == 5 && d.mean == 100 && d.max == ABSENT && d.p50 != ABSENT);
@@ -306,7 +307,7 @@ static void test_arithmetic(void) {
         window_row_subtract(&a, &b);
         window_row_subtract(&a, &b);
         window_row_subtract(&a, &b);
-        check(samples(&a) == 0 && a.cells[QOS_ROW_COUNT] == 0 && a.in_flight == 0 && a.sums[0] == 0);
+        check(samples(&a) == 0 && a.cells[QOS_ENTRY_COUNT] == 0 && a.in_flight == 0 && a.sums[0] == 0);
 }
 
 /* Choices that are no branches. */
@@ -327,35 +328,35 @@ static void test_choices(void) {
 /* Rows are those of the peers that take most time: who has none gets the least one's when it is ahead of that, which becomes part of the
  * rest, with all that it had. */
 static void test_challenge(void) {
-        struct qos_unit *u = unit_new_at(NSEC_PER_SEC);
+        struct qos_unit_map *u = unit_new_at(NSEC_PER_SEC);
         const struct qos_address small = address_of(200, 1), large = address_of(201, 1);
         uint64_t now = NSEC_PER_SEC;
         uint32_t generation;
         struct qos_address a;
         int least, row;
 
-        for (unsigned i = 0; i <= QOS_ROWS - QOS_ROW_FIRST; i++) {
+        for (unsigned i = 0; i <= QOS_ENTRIES - QOS_ENTRY_FIRST; i++) {
                 a = address_of(i, 1);
-                row = row_find(u, &a, QOS_ROW_PEER);
-                check(row == (int) (QOS_ROW_FIRST + i));
+                row = row_find(u, &a, QOS_ENTRY_PEER);
+                check(row == (int) (QOS_ENTRY_FIRST + i));
                 /* The fourth has taken least */
                 book(u, row, now, (i == 3 ? 10 : 100 + i) * NSEC_PER_MSEC);
         }
         a = address_of(3, 1);
-        least = row_find(u, &a, QOS_ROW_PEER);
+        least = row_find(u, &a, QOS_ENTRY_PEER);
         generation = u->names[least].generation;
-        check(row_find(u, &small, QOS_ROW_PEER) == QOS_ROW_PEERS_REST);
+        check(row_find(u, &small, QOS_ENTRY_PEER) == QOS_ENTRY_PEERS_OTHERS);
 
         /* Not before it is ahead of the least, and not at once after another one */
         check(peer_challenge(u, &small, 4 * NSEC_PER_MSEC, now) == 0);
         check(peer_challenge(u, &small, 6 * NSEC_PER_MSEC, now) == 0);
         check(peer_challenge(u, &small, 1, now) == least);
         check(u->names[least].generation == generation + 1);
-        check(row_find(u, &small, QOS_ROW_PEER) == least);
-        check(row_find(u, &a, QOS_ROW_PEER) == QOS_ROW_PEERS_REST);
-        check(row_get(u, QOS_ROW_PEERS_REST)->cells[QOS_ROW_COUNT] == 1);
-        check(row_get(u, QOS_ROW_PEERS_REST)->sums[QOS_ROW_SUM_LATENCY] == 10 * NSEC_PER_MSEC);
-        check(row_get(u, least)->cells[QOS_ROW_COUNT] == 0 && row_get(u, least)->sums[QOS_ROW_SUM_LATENCY] == 0);
+        check(row_find(u, &small, QOS_ENTRY_PEER) == least);
+        check(row_find(u, &a, QOS_ENTRY_PEER) == QOS_ENTRY_PEERS_OTHERS);
+        check(row_get(u, QOS_ENTRY_PEERS_OTHERS)->cells[QOS_ENTRY_COUNT] == 1);
+        check(row_get(u, QOS_ENTRY_PEERS_OTHERS)->sums[QOS_ENTRY_SUM_LATENCY] == 10 * NSEC_PER_MSEC);
+        check(row_get(u, least)->cells[QOS_ENTRY_COUNT] == 0 && row_get(u, least)->sums[QOS_ENTRY_SUM_LATENCY] == 0);
         check(u->folds == 2);
         check(peer_challenge(u, &large, NSEC_PER_SEC, now + PEERS_PAUSE_NSEC - 1) == 0);
         check(peer_challenge(u, &large, 1, now + PEERS_PAUSE_NSEC) == least);

@@ -14,7 +14,8 @@ static struct qos_resource futex(uint64_t address) {
 }
 
 /* As thread_find_row() and thread_end_wait() in bpf/contention/cpu.bpf.c. */
-static void wait_for(struct qos_contention *c, const struct qos_resource *r, uint64_t nsec, uint32_t waker) {
+static void wait_for(struct qos_contention_map *c, const struct qos_resource *r, uint64_t nsec,
+                uint32_t waker) {
         const struct qos_waker w = { .thread = waker, .tid = waker };
         uint64_t row = resource_find(c, r) & ~(uint64_t) RESOURCE_NEW;
 
@@ -23,15 +24,15 @@ static void wait_for(struct qos_contention *c, const struct qos_resource *r, uin
         (void) resource_end(c, row, r->state | (waker ? RESOURCE_WOKEN : 0), nsec, &w);
 }
 
-static struct qos_resource_row* find(struct qos_contention *c, const struct qos_resource *r) {
-        for (unsigned i = 0; i < QOS_RESOURCE_ROWS; i++)
+static struct qos_wait_target* find(struct qos_contention_map *c, const struct qos_resource *r) {
+        for (unsigned i = 0; i < QOS_WAIT_TARGETS; i++)
                 if (c->rows[i].generation != 0 && resource_equal(&c->rows[i].resource, r))
                         return c->rows + i;
         return NULL;
 }
 
-static void check_sum(const struct qos_contention *c, uint64_t waits, uint64_t nsec) {
-        for (unsigned i = 0; i < QOS_RESOURCE_ROWS; i++) {
+static void check_sum(const struct qos_contention_map *c, uint64_t waits, uint64_t nsec) {
+        for (unsigned i = 0; i < QOS_WAIT_TARGETS; i++) {
                 waits -= c->rows[i].waits;
                 nsec -= c->rows[i].nsec;
         }
@@ -44,7 +45,7 @@ static void check_sum(const struct qos_contention *c, uint64_t waits, uint64_t n
 
 /* Some that are used all the time, among a hundred times as many that come by once: they have rows, and the sum is exact. */
 static void test_churn(void) {
-        struct qos_contention *c = new0(struct qos_contention, 1);
+        struct qos_contention_map *c = new0(struct qos_contention_map, 1);
         uint64_t waits = 0, nsec = 0;
 
         check(c);
@@ -63,7 +64,7 @@ static void test_churn(void) {
         check_sum(c, waits, nsec);
         for (uint64_t i = 0; i < 20; i++) {
                 struct qos_resource r = futex(4096 + i * 64);
-                struct qos_resource_row *row = find(c, &r);
+                struct qos_wait_target *row = find(c, &r);
 
                 check(row && row->waits >= 1990 && row->waits <= 2000 && row->nsec == row->waits * i);
         }
@@ -72,7 +73,7 @@ static void test_churn(void) {
 
 /* What is used no more makes room. */
 static void test_old(void) {
-        struct qos_contention *c = new0(struct qos_contention, 1);
+        struct qos_contention_map *c = new0(struct qos_contention_map, 1);
         uint64_t waits = 0;
 
         check(c);
@@ -80,7 +81,7 @@ static void test_old(void) {
                 for (unsigned k = 0; k < 5000; k++, waits++) {
                         struct qos_resource r = futex(4096 + i * 64);
 
-                        if (i >= QOS_RESOURCE_ROWS && k == 100)
+                        if (i >= QOS_WAIT_TARGETS && k == 100)
                                 break;
                         wait_for(c, &r, 1, 0);
                 }
@@ -98,7 +99,7 @@ static void test_old(void) {
 
 /* Resources that differ in anything are different. */
 static void test_equal(void) {
-        struct qos_contention *c = new0(struct qos_contention, 1);
+        struct qos_contention_map *c = new0(struct qos_contention_map, 1);
         const struct qos_resource all[] = {
                 { .state = QOS_STATE_LOCK, .kind = QOS_RESOURCE_FUTEX, .process = 1, .id = 8 },
                 { .state = QOS_STATE_PARK, .kind = QOS_RESOURCE_FUTEX, .process = 1, .id = 8 },
@@ -115,7 +116,7 @@ static void test_equal(void) {
                 for (size_t k = 0; k <= i; k++)
                         wait_for(c, all + i, 10, 0);
         for (size_t i = 0; i < ELEMENTSOF(all); i++) {
-                struct qos_resource_row *row = find(c, all + i);
+                struct qos_wait_target *row = find(c, all + i);
 
                 check(row && row->waits == i + 1 && row->nsec == 10 * (i + 1));
         }
@@ -124,7 +125,7 @@ static void test_equal(void) {
 
 /* A wait whose row is another one's when it ends is in the rest. */
 static void test_taken(void) {
-        struct qos_contention *c = new0(struct qos_contention, 1);
+        struct qos_contention_map *c = new0(struct qos_contention_map, 1);
         struct qos_resource r = futex(8), other = futex(16);
         const struct qos_waker nobody = {};
         uint64_t row = resource_find(c, &r);
@@ -146,9 +147,9 @@ static void test_taken(void) {
 
 /* Who ends every other wait has a place, however many there are besides, and is not said to have ended more than it has. */
 static void test_wakers(void) {
-        struct qos_contention *c = new0(struct qos_contention, 1);
+        struct qos_contention_map *c = new0(struct qos_contention_map, 1);
         struct qos_resource r = futex(8);
-        struct qos_resource_row *row;
+        struct qos_wait_target *row;
         uint64_t most = 0, sum = 0;
 
         check(c);
@@ -177,7 +178,7 @@ static void test_wakers(void) {
 #define THREADS 4U
 #define ROUNDS 200000U
 
-static struct qos_contention *shared;
+static struct qos_contention_map *shared;
 
 static void* run(void *data) {
         unsigned seed = (unsigned) (uintptr_t) data;
@@ -194,7 +195,7 @@ static void* run(void *data) {
 static void test_threads(void) {
         pthread_t threads[THREADS];
 
-        shared = new0(struct qos_contention, 1);
+        shared = new0(struct qos_contention_map, 1);
         check(shared);
         for (uintptr_t i = 0; i < THREADS; i++)
                 check(pthread_create(threads + i, NULL, run, (void*) (i + 1)) == 0);
@@ -206,7 +207,7 @@ static void test_threads(void) {
 
 /* Of a wait, what was until somebody in the midst of a request ended it: with the row, and gone with it. */
 static void test_held(void) {
-        struct qos_contention *c = new0(struct qos_contention, 1);
+        struct qos_contention_map *c = new0(struct qos_contention_map, 1);
         struct qos_resource r = futex(4096), other;
         const struct qos_waker w = { .thread = 5, .tid = 5 };
         uint64_t row;
@@ -227,7 +228,7 @@ static void test_held(void) {
                 other = futex(4096 + i * 64);
                 (void) resource_find(c, &other);
         }
-        for (unsigned i = 0; i < QOS_RESOURCE_ROWS; i++)
+        for (unsigned i = 0; i < QOS_WAIT_TARGETS; i++)
                 check(c->rows[i].held == 0);
         check_sum(c, 3, 137);
         free(c);

@@ -21,8 +21,8 @@ static const enum qos_distribution all_distributions[] = {
         QOS_LATENCY, QOS_FIRST_BYTE, QOS_RECEIVE, QOS_QUEUE, QOS_SERVICE, QOS_ANSWER,
 };
 
-static struct qos_unit* unit_new_at(uint64_t now) {
-        struct qos_unit *u = new0(struct qos_unit, 1);
+static struct qos_unit_map* unit_new_at(uint64_t now) {
+        struct qos_unit_map *u = new0(struct qos_unit_map, 1);
 
         check(u);
         u->epoch = now / QOS_EPOCH_NSEC;
@@ -30,17 +30,17 @@ static struct qos_unit* unit_new_at(uint64_t now) {
         return u;
 }
 
-static void book(struct qos_unit *u, uint64_t now, uint64_t nsec) {
+static void book(struct qos_unit_map *u, uint64_t now, uint64_t nsec) {
         window_enter(u, now);
-        window_count(u, QOS_CELL_COUNT, 1);
+        window_count(u, QOS_COUNTER_COUNT, 1);
         window_add(u, QOS_FIRST_BYTE, nsec, 1);
 }
 
-static uint64_t count_in(const struct qos_unit *u, uint64_t now, uint64_t attached, uint64_t window) {
+static uint64_t count_in(const struct qos_unit_map *u, uint64_t now, uint64_t attached, uint64_t window) {
         WindowReading r;
 
         check(window_read(books_of(u, attached), now, window, &r) >= 0);
-        check(window_get_count(&r, QOS_LATENCY) == r.cells[QOS_CELL_COUNT]);
+        check(window_get_count(&r, QOS_LATENCY) == r.cells[QOS_COUNTER_COUNT]);
         return window_get_count(&r, QOS_LATENCY);
 }
 
@@ -80,7 +80,7 @@ static void test_grid(void) {
 static void test_quantile_error(void) {
         for (double v = 300; v < 6e10; v *= 1.0037) {
                 uint64_t now = 1000 * NSEC_PER_SEC;
-                struct qos_unit *u = unit_new_at(now);
+                struct qos_unit_map *u = unit_new_at(now);
                 WindowReading r;
                 Distribution d;
 
@@ -99,7 +99,7 @@ static void test_quantile_error(void) {
 /* A quantile of n samples needs n * min(q, 1-q) >= 5. */
 static void test_quantile_rule(void) {
         uint64_t now = 1000 * NSEC_PER_SEC;
-        struct qos_unit *u = unit_new_at(now);
+        struct qos_unit_map *u = unit_new_at(now);
         WindowReading r;
         Distribution d;
 
@@ -123,7 +123,7 @@ static void test_quantile_rule(void) {
 /* What waits is larger than all samples, and known to be there. */
 static void test_quantile_waiting(void) {
         WindowReading reading = {};
-        uint64_t *bins = reading.cells + QOS_DISTRIBUTION_FIRST_CELL(QOS_FIRST_BYTE), n;
+        uint64_t *bins = reading.cells + QOS_DISTRIBUTION_FIRST_COUNTER(QOS_FIRST_BYTE), n;
 
         check(window_get_quantile(&reading, QOS_FIRST_BYTE, 0.99, 5, 0, &n) == ABSENT && n == 0);
         check(window_get_quantile(&reading, QOS_FIRST_BYTE, 0.99, 5, 1, &n) == WINDOW_WAITING && n == 1);
@@ -149,7 +149,7 @@ static void test_quantile_waiting(void) {
 }
 
 /* Each distribution by itself is what it is in the whole reading. */
-static void check_parts(const struct qos_unit *u, uint64_t attached, uint64_t now, uint64_t window, const WindowReading *whole) {
+static void check_parts(const struct qos_unit_map *u, uint64_t attached, uint64_t now, uint64_t window, const WindowReading *whole) {
         const WindowBook book = { u, attached };
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
@@ -158,9 +158,9 @@ static void check_parts(const struct qos_unit *u, uint64_t attached, uint64_t no
                 memset(&r, 0xff, sizeof(r));
                 check(window_read_distribution(&book, now, window, d, &r) >= 0);
                 check(r.boundary == whole->boundary && r.covered == whole->covered);
-                check(memcmp(r.cells + QOS_DISTRIBUTION_FIRST_CELL(d), whole->cells + QOS_DISTRIBUTION_FIRST_CELL(d),
+                check(memcmp(r.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d), whole->cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
                              QOS_DISTRIBUTION_BINS(d) * sizeof(uint64_t)) == 0);
-                check(memcmp(r.cells + QOS_CELL_COUNT, whole->cells + QOS_CELL_COUNT, (QOS_CELLS - QOS_CELL_COUNT) * sizeof(uint64_t)) == 0);
+                check(memcmp(r.cells + QOS_COUNTER_COUNT, whole->cells + QOS_COUNTER_COUNT, (QOS_COUNTERS - QOS_COUNTER_COUNT) * sizeof(uint64_t)) == 0);
                 check(r.sums[d] == whole->sums[d] && r.maxima[d] == whole->maxima[d]);
         }
 }
@@ -178,9 +178,9 @@ static void check_some(const WindowBooks *w, uint64_t now, uint64_t window, cons
                 check(r.boundary == whole->boundary && r.covered == whole->covered);
                 for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                         check(!(choices[i] & 1U << d) ||
-                              (memcmp(r.cells + QOS_DISTRIBUTION_FIRST_CELL(d), whole->cells + QOS_DISTRIBUTION_FIRST_CELL(d),
+                              (memcmp(r.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d), whole->cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
                                       QOS_DISTRIBUTION_BINS(d) * sizeof(uint64_t)) == 0 && r.maxima[d] == whole->maxima[d]));
-                check(memcmp(r.cells + QOS_CELL_COUNT, whole->cells + QOS_CELL_COUNT, (QOS_CELLS - QOS_CELL_COUNT) * sizeof(uint64_t)) == 0);
+                check(memcmp(r.cells + QOS_COUNTER_COUNT, whole->cells + QOS_COUNTER_COUNT, (QOS_COUNTERS - QOS_COUNTER_COUNT) * sizeof(uint64_t)) == 0);
                 check(memcmp(r.sums, whole->sums, sizeof(r.sums)) == 0);
         }
 }
@@ -192,7 +192,7 @@ static void test_windows(void) {
                 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC,
         };
         uint64_t attached = 12345678901234, now = attached;
-        struct qos_unit *u = unit_new_at(attached);
+        struct qos_unit_map *u = unit_new_at(attached);
         static uint64_t times[200000];
         size_t n = 0;
         unsigned seed = 1;
@@ -237,7 +237,7 @@ static void test_windows(void) {
 /* A burst, then silence: windows are empty again although nobody rolls, totals stay. */
 static void test_silence(void) {
         uint64_t now = 777 * NSEC_PER_SEC, attached = now - 400 * NSEC_PER_SEC;
-        struct qos_unit *u = unit_new_at(attached);
+        struct qos_unit_map *u = unit_new_at(attached);
 
         for (unsigned i = 0; i < 1000; i++)
                 book(u, now + i, 5000);
@@ -259,7 +259,7 @@ static void test_silence(void) {
 /* A sample that grows while its answer leaves counts once, where it is now: in no window twice, in none below zero. */
 static void test_move(void) {
         uint64_t start = 1000 * NSEC_PER_SEC, attached = start - 600 * NSEC_PER_SEC, last = start;
-        struct qos_unit *u = unit_new_at(attached);
+        struct qos_unit_map *u = unit_new_at(attached);
         WindowReading r;
 
         for (unsigned i = 0; i < 100; i++)
@@ -298,14 +298,14 @@ static void test_move(void) {
 /* What programs took is in the window in which they ran, whether they booked anything else or not, of all books together. */
 static void test_cost(void) {
         uint64_t attached = 1000 * NSEC_PER_SEC, now = attached;
-        struct qos_unit *inner = unit_new_at(attached), *outer = unit_new_at(attached);
+        struct qos_unit_map *inner = unit_new_at(attached), *outer = unit_new_at(attached);
         const WindowBook books[] = { { inner, attached }, { outer, attached } };
         const WindowBooks both = { .books = books, .n = 2, .attached_at = attached };
         static WindowMark mark;
         WindowReading r;
 
         for (unsigned i = 0; i < 40; i++) {
-                struct qos_unit *u = i % 2 ? inner : outer;
+                struct qos_unit_map *u = i % 2 ? inner : outer;
 
                 now = attached + i * 500 * NSEC_PER_MSEC;
                 if (i == 30)
@@ -330,7 +330,7 @@ static void test_cost(void) {
 /* What happened since a mark, at whatever moment that was: all of it and nothing else. */
 static void test_mark(void) {
         uint64_t attached = 1000 * NSEC_PER_SEC, now = attached, booked_at;
-        struct qos_unit *u = unit_new_at(attached);
+        struct qos_unit_map *u = unit_new_at(attached);
         static WindowMark mark;
         unsigned seed = 1;
         WindowReading r;
@@ -352,7 +352,7 @@ static void test_mark(void) {
                         sum += nsec;
                 }
                 window_read_since(books_of(u, 0), now, &mark, &r);
-                check(r.cells[QOS_CELL_COUNT] == n);
+                check(r.cells[QOS_COUNTER_COUNT] == n);
                 check(window_get_count(&r, QOS_LATENCY) == n && window_get_count(&r, QOS_FIRST_BYTE) == n);
                 check(r.sums[QOS_LATENCY] == sum);
                 check(r.covered == now - mark.at);
@@ -378,32 +378,32 @@ static void test_mark(void) {
                 window_move(u, QOS_LATENCY, booked_at + i * 200 * NSEC_PER_MSEC, 5000 + i * 200 * NSEC_PER_MSEC, now, 5000 + (i + 1) * 200 * NSEC_PER_MSEC);
                 window_move(u, QOS_ANSWER, booked_at + i * 200 * NSEC_PER_MSEC, i * 200 * NSEC_PER_MSEC, now, (i + 1) * 200 * NSEC_PER_MSEC);
                 window_read_since(books_of(u, 0), now, &mark, &r);
-                check(r.cells[QOS_CELL_COUNT] == 0);
+                check(r.cells[QOS_COUNTER_COUNT] == 0);
                 check(window_get_count(&r, QOS_LATENCY) == 0 && window_get_count(&r, QOS_ANSWER) == 0);
         }
         book(u, now, 7000);
         window_read_since(books_of(u, 0), now, &mark, &r);
-        check(r.cells[QOS_CELL_COUNT] == 1 && window_get_count(&r, QOS_LATENCY) == 1);
+        check(r.cells[QOS_COUNTER_COUNT] == 1 && window_get_count(&r, QOS_LATENCY) == 1);
         free(u);
 }
 
 /* Counters are 32 bit wide in the checkpoints and wrap: nobody notices. */
 static void test_carry(void) {
         uint64_t now = 1000 * NSEC_PER_SEC, attached = now - 100 * NSEC_PER_SEC;
-        struct qos_unit *u = unit_new_at(attached);
+        struct qos_unit_map *u = unit_new_at(attached);
         WindowReading r;
 
         window_enter(u, now);
-        window_count(u, QOS_CELL_RETRANSMITS, UINT32_MAX - 1);
+        window_count(u, QOS_COUNTER_RETRANSMITS, UINT32_MAX - 1);
         now += 5 * NSEC_PER_SEC;
         window_enter(u, now);
         for (unsigned i = 0; i < 5; i++)
-                window_count(u, QOS_CELL_RETRANSMITS, 1);
+                window_count(u, QOS_COUNTER_RETRANSMITS, 1);
 
         check(window_read(books_of(u, attached), now, WINDOW_TOTAL, &r) >= 0);
-        check(r.cells[QOS_CELL_RETRANSMITS] == (uint64_t) UINT32_MAX + 4);
+        check(r.cells[QOS_COUNTER_RETRANSMITS] == (uint64_t) UINT32_MAX + 4);
         check(window_read(books_of(u, attached), now, 2 * NSEC_PER_SEC, &r) >= 0);
-        check(r.cells[QOS_CELL_RETRANSMITS] == 5);
+        check(r.cells[QOS_COUNTER_RETRANSMITS] == 5);
         free(u);
 }
 
@@ -414,7 +414,7 @@ static void test_carry(void) {
 #define ADDS (10 * 1000 * 1000 / ADDERS)
 
 static struct {
-        struct qos_unit *unit;
+        struct qos_unit_map *unit;
         uint64_t clock;         /* all threads': each add moves it on by a microsecond */
         bool done;
 } race;
@@ -537,7 +537,7 @@ static void test_young(void) {
         uint64_t attached = NSEC_PER_SEC / 2;
 
         for (uint64_t now = attached; now < 310 * NSEC_PER_SEC; now += 700 * NSEC_PER_MSEC) {
-                struct qos_unit *u = unit_new_at(attached);
+                struct qos_unit_map *u = unit_new_at(attached);
 
                 book(u, now, 1000);
                 for (size_t i = 0; i < ELEMENTSOF(windows); i++)
@@ -552,14 +552,14 @@ static void test_books(void) {
                 300 * NSEC_PER_MSEC, NSEC_PER_SEC, 5 * NSEC_PER_SEC, 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC,
         };
         uint64_t start = 10000 * NSEC_PER_SEC + 1234567, attached = start + 1007 * NSEC_PER_SEC, now;
-        struct qos_unit *old = unit_new_at(start), *own, *all;
+        struct qos_unit_map *old = unit_new_at(start), *own, *all;
         WindowReading merged, one;
         WindowBook books[3];
         WindowBooks w = { .books = books, .attached_at = attached };
         unsigned n_inner = 0;
         WindowBase base;
         WindowMark mark;
-        struct qos_unit *late = NULL, *moving = NULL;
+        struct qos_unit_map *late = NULL, *moving = NULL;
         uint64_t total = 0, marked = 0, moving_at = 0, moving_nsec = 0;
 
         /* What the inner unit counts before the outer one is attached, the largest sample among it */
@@ -576,7 +576,7 @@ static void test_books(void) {
         all = unit_new_at(attached);
 
         for (unsigned i = 0; now < attached + 900 * NSEC_PER_SEC; i++, now += 37 * NSEC_PER_MSEC * (1 + i % 7)) {
-                struct qos_unit *const targets[] = { old, own, late ?: own };
+                struct qos_unit_map *const targets[] = { old, own, late ?: own };
                 uint64_t nsec = 1000 + (uint64_t) i * 7919 % 1000000;
 
                 if (!late && now > attached + 100 * NSEC_PER_SEC) {
@@ -593,7 +593,7 @@ static void test_books(void) {
                 /* Of one in five the answer still leaves when the next is asked */
                 if (moving)
                         for (unsigned k = 0; k < 2; k++) {
-                                struct qos_unit *u = k == 0 ? moving : all;
+                                struct qos_unit_map *u = k == 0 ? moving : all;
 
                                 window_enter(u, now);
                                 window_move(u, QOS_LATENCY, moving_at, moving_nsec, now, moving_nsec + 500000);
@@ -623,12 +623,12 @@ static void test_books(void) {
                         }
                 }
                 check(window_read(&w, now, WINDOW_TOTAL, &merged) >= 0);
-                check(merged.cells[QOS_CELL_COUNT] == total);
+                check(merged.cells[QOS_COUNTER_COUNT] == total);
                 check(window_get_count(&merged, QOS_LATENCY) == total);
         }
 
         window_read_since(&w, now, &mark, &merged);
-        check(merged.cells[QOS_CELL_COUNT] == total - marked);
+        check(merged.cells[QOS_COUNTER_COUNT] == total - marked);
 
         /* Closed: gone from the books, and not from the totals; nor from what happened since a mark */
         window_base_close(&base, now, &books[0]);
@@ -641,7 +641,7 @@ static void test_books(void) {
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
                 check(merged.maxima[d] >= one.maxima[d] && merged.maxima[d] <= one.maxima[d] * 1.0906 + 1);
         window_read_since(&w, now, &mark, &merged);
-        check(merged.cells[QOS_CELL_COUNT] == total - marked);
+        check(merged.cells[QOS_COUNTER_COUNT] == total - marked);
 
         /* And opened again: what it had does not count twice */
         window_base_open(&base, &books[0]);
@@ -649,7 +649,7 @@ static void test_books(void) {
         w.n = 3;
         book(old, now, 1000);
         check(window_read(&w, now, WINDOW_TOTAL, &merged) >= 0);
-        check(merged.cells[QOS_CELL_COUNT] == total + 1);
+        check(merged.cells[QOS_COUNTER_COUNT] == total + 1);
 
         free(old);
         free(own);
@@ -660,7 +660,7 @@ static void test_books(void) {
 /* A connection becomes another unit's while its answer leaves: its sample is booked in one book and moves in the other. */
 static void test_books_moved(void) {
         uint64_t now = 5000 * NSEC_PER_SEC;
-        struct qos_unit *a = unit_new_at(now), *b = unit_new_at(now);
+        struct qos_unit_map *a = unit_new_at(now), *b = unit_new_at(now);
         WindowBook books[] = { { a, now }, { b, now } };
         WindowBooks w = { .books = books, .n = 2, .attached_at = now };
         WindowReading r;
@@ -673,7 +673,7 @@ static void test_books_moved(void) {
         check(window_read(&w, now + 4 * NSEC_PER_SEC, WINDOW_TOTAL, &r) >= 0);
         window_get_distribution(&r, QOS_LATENCY, 5, &d);
         check(d.count == 1 && d.max == 3 * NSEC_PER_SEC && d.mean == 3 * NSEC_PER_SEC);
-        check(r.cells[QOS_CELL_COUNT] == 1);
+        check(r.cells[QOS_COUNTER_COUNT] == 1);
 
         /* Neither by itself has more samples than there were */
         for (unsigned i = 0; i < 2; i++) {
@@ -688,7 +688,7 @@ static void test_books_moved(void) {
 /* The history of a unit that was attached around another. */
 static void test_books_steps(void) {
         uint64_t start = 3000 * NSEC_PER_SEC, attached = start + 15 * NSEC_PER_SEC, now = start;
-        struct qos_unit *old = unit_new_at(start), *own;
+        struct qos_unit_map *old = unit_new_at(start), *own;
         WindowBook books[2] = { { old, start } };
         WindowBooks w = { .books = books, .n = 2, .attached_at = attached };
         WindowReading r;
@@ -712,8 +712,8 @@ static void test_books_steps(void) {
         check(window_read_step(&w, 300, &r, &g) == -ENODATA);
         for (uint64_t n = 301; n < 306; n++) {
                 check(window_read_step(&w, n, &r, &g) >= 0);
-                check(r.cells[QOS_CELL_COUNT] == (n == 301 ? 100 : 200));
-                check(window_get_count(&r, QOS_FIRST_BYTE) == r.cells[QOS_CELL_COUNT]);
+                check(r.cells[QOS_COUNTER_COUNT] == (n == 301 ? 100 : 200));
+                check(window_get_count(&r, QOS_FIRST_BYTE) == r.cells[QOS_COUNTER_COUNT]);
                 check(r.maxima[QOS_FIRST_BYTE] <= 1100);
                 check(r.covered == (n == 301 ? 5 : 10) * NSEC_PER_SEC);
                 check(g.open == 7);
@@ -724,7 +724,7 @@ static void test_books_steps(void) {
 
 /* Connections come and go, and some that go are not seen: the gauges come back to what there is, and never go below that. */
 static void test_reconcile(void) {
-        struct qos_unit *u = unit_new_at(1000 * NSEC_PER_SEC);
+        struct qos_unit_map *u = unit_new_at(1000 * NSEC_PER_SEC);
         uint64_t session = 0;
         int64_t open = 0;
 
@@ -782,13 +782,13 @@ static void test_reconcile(void) {
 
 /* The same for what has a row: an endpoint, which is in the unit's gauge, too, and peers and excluded endpoints, which are not. */
 static void test_reconcile_rows(void) {
-        struct qos_unit *u = unit_new_at(1000 * NSEC_PER_SEC);
+        struct qos_unit_map *u = unit_new_at(1000 * NSEC_PER_SEC);
         const unsigned endpoint = 3, peer = 4;
         uint64_t session = 0;
 
         u->in_flight = u->rows[endpoint - 1].in_flight = 5;
         u->rows[peer - 1].in_flight = 3;
-        u->rows[QOS_ROWS - 1].in_flight = 7; /* none of its connections is there any more */
+        u->rows[QOS_ENTRIES - 1].in_flight = 7; /* none of its connections is there any more */
         for (unsigned i = 0; i < 3; i++) {
                 window_sum_begin(u);
                 window_sum(u, ++session, 0, 1, endpoint, 0);
@@ -798,7 +798,7 @@ static void test_reconcile_rows(void) {
                 check(u->in_flight == (i == 0 ? 5 : 2));
                 check(u->rows[endpoint - 1].in_flight == (i == 0 ? 5 : 2));
                 check(u->rows[peer - 1].in_flight == (i == 0 ? 3 : 1));
-                check(u->rows[QOS_ROWS - 1].in_flight == (i == 0 ? 7 : 0));
+                check(u->rows[QOS_ENTRIES - 1].in_flight == (i == 0 ? 7 : 0));
         }
 
         /* Something happens in the row meanwhile, also if it is another peer's then */
@@ -807,7 +807,7 @@ static void test_reconcile_rows(void) {
                 window_sum_begin(u);
                 window_sum(u, ++session, 0, 1, peer, 1);
                 if (i < 2)
-                        u->rows[peer - 1].sums[QOS_ROW_SUM_BYTES_OUT]++;
+                        u->rows[peer - 1].sums[QOS_ENTRY_SUM_BYTES_OUT]++;
                 else
                         u->names[peer].generation++;
                 window_reconcile(u, session);
