@@ -106,7 +106,7 @@ struct qos_block_use {
 
 /* 64 bit words that any program adds to: the bins of the distributions, then plain counters. */
 enum qos_contention_counter {
-        QOS_MEMORY_MINOR_FAULTS = QOS_CONTENTION_DISTRIBUTIONS * GRID_COARSE_BINS,
+        QOS_MEMORY_MINOR_FAULTS = QOS_CONTENTION_DISTRIBUTIONS * HISTOGRAM_COARSE_BINS,
         QOS_MEMORY_MAJOR_FAULTS,
         QOS_MEMORY_RECLAIMS,    /* how often a thread had to look for memory to free, for itself or within the unit's limit */
         QOS_MEMORY_THROTTLES,   /* how often a thread had to wait as too much was dirty */

@@ -11,18 +11,18 @@
 
 #include <linux/types.h>
 
-#define GRID_MIN_EXPONENT 8
-#define GRID_MAX_EXPONENT 36
-#define GRID_OCTAVES (GRID_MAX_EXPONENT - GRID_MIN_EXPONENT)
+#define HISTOGRAM_MIN_EXPONENT 8
+#define HISTOGRAM_MAX_EXPONENT 36
+#define HISTOGRAM_OCTAVES (HISTOGRAM_MAX_EXPONENT - HISTOGRAM_MIN_EXPONENT)
 
-#define GRID_FINE_SCHEMA 5
-#define GRID_FINE_BINS (GRID_OCTAVES * 32 + 2)
-#define GRID_COARSE_SCHEMA 3
-#define GRID_COARSE_BINS (GRID_OCTAVES * 8 + 2)
+#define HISTOGRAM_FINE_SCHEMA 5
+#define HISTOGRAM_FINE_BINS (HISTOGRAM_OCTAVES * 32 + 2)
+#define HISTOGRAM_COARSE_SCHEMA 3
+#define HISTOGRAM_COARSE_BINS (HISTOGRAM_OCTAVES * 8 + 2)
 
 /* (2^(s/32) - 1) * 2^64, rounded down: where the buckets of one octave begin, as the bits behind the leading one.
  * A value of at most 37 bits is larger than a bound exactly if its bits are. */
-static const __u64 grid_bounds[33] = {
+static const __u64 histogram_bounds[33] = {
         0x0000000000000000ULL, 0x059b0d31585743aeULL, 0x0b5586cf9890f629ULL, 0x11301d0125b50a4eULL,
         0x172b83c7d517adcdULL, 0x1d4873168b9aa780ULL, 0x2387a6e75623866cULL, 0x29e9df51fdee12c2ULL,
         0x306fe0a31b7152deULL, 0x371a7373aa9caa71ULL, 0x3dea64c12342235bULL, 0x44e086061892d031ULL,
@@ -36,7 +36,7 @@ static const __u64 grid_bounds[33] = {
 
 /* How many of the bounds lie below each 64th of an octave. Buckets are wider than a 64th, so at most one bound lies
  * within one, and a single comparison decides. */
-static const __u8 grid_guess[64] = {
+static const __u8 histogram_guess[64] = {
         0, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8, 8, 9, 10, 10, 11, 11, 12, 13, 13, 14, 14, 15, 15, 16, 16, 17, 17, 18, 18, 19,
         19, 20, 20, 21, 21, 22, 22, 22, 23, 23, 24, 24, 25, 25, 26, 26, 26, 27, 27, 28, 28, 28, 29, 29, 30, 30, 30, 31, 31, 31, 32, 32,
 };
@@ -44,18 +44,18 @@ static const __u8 grid_guess[64] = {
 /* An index that the verifier believes. A comparison in C may be made with one copy of the value and the access with
  * another, reloaded from the stack, that has no bounds in the verifier's eyes; this bounds the value itself. */
 #ifdef __bpf__
-#define GRID_BOUND(index, size)                                                                       \
+#define BPF_BOUND(index, size)                                                                       \
         __asm__ volatile("if %0 < %1 goto +1\n\t%0 = 0" : "+r"(index) : "i"(size))
 #else
-#define GRID_BOUND(index, size) ((void) ((index) < (size) ? 0 : ((index) = 0)))
+#define BPF_BOUND(index, size) ((void) ((index) < (size) ? 0 : ((index) = 0)))
 #endif
 
 /* Choices without a branch: the verifier walks both ways of each branch, and remembers what was chosen in either as long as that makes a
  * difference. What the compiler does not see through it does not turn into branches again. */
 #ifdef __bpf__
-#define GRID_OPAQUE(x) __asm__ volatile("" : "+r"(x))
+#define BPF_OPAQUE(x) __asm__ volatile("" : "+r"(x))
 #else
-#define GRID_OPAQUE(x) ((void) (x))
+#define BPF_OPAQUE(x) ((void) (x))
 #endif
 
 /* The condition of a loop that ends by itself: true. The verifier walks a round or two of such a loop, where it walks each of a
@@ -77,44 +77,44 @@ static const __u8 grid_guess[64] = {
 #endif
 
 /* All bits, if it is 0, else none. */
-static inline __attribute__((always_inline)) __u64 grid_if_zero(__u64 x) {
+static inline __attribute__((always_inline)) __u64 histogram_if_zero(__u64 x) {
         __u64 negative = -x;
 
-        GRID_OPAQUE(negative);
+        BPF_OPAQUE(negative);
         return ((x | negative) >> 63) - 1;
 }
 
 /* The same if a < b; both are below 2^63. */
-static inline __attribute__((always_inline)) __u64 grid_if_less(__u64 a, __u64 b) {
+static inline __attribute__((always_inline)) __u64 histogram_if_less(__u64 a, __u64 b) {
         __u64 difference = a - b;
 
-        GRID_OPAQUE(difference);
+        BPF_OPAQUE(difference);
         return -(difference >> 63);
 }
 
-static inline __attribute__((always_inline)) __u64 grid_choose(__u64 mask, __u64 yes, __u64 no) {
+static inline __attribute__((always_inline)) __u64 histogram_choose(__u64 mask, __u64 yes, __u64 no) {
         return (yes & mask) | (no & ~mask);
 }
 
 /* In BPF a function of its own, which the verifier walks once and not at each of the places that call it. Weak: each file
  * of programs has one, the linked object the first. */
 #ifdef __bpf__
-#define GRID_FUNCTION __attribute__((noinline, weak))
-#define GRID_EXPECT(pointer) do { if (!(pointer)) return 0; } while (0) /* the verifier knows nothing of who calls */
+#define BPF_SUBPROG __attribute__((noinline, weak))
+#define BPF_REQUIRE(pointer) do { if (!(pointer)) return 0; } while (0) /* the verifier knows nothing of who calls */
 #else
-#define GRID_FUNCTION static inline
-#define GRID_EXPECT(pointer)
+#define BPF_SUBPROG static inline
+#define BPF_REQUIRE(pointer)
 #endif
 
-/* The bin of schema 5 for a duration, 0 … GRID_FINE_BINS - 1. */
-GRID_FUNCTION __u32 grid_fine_bin(__u64 nsec) {
+/* The bin of schema 5 for a duration, 0 … HISTOGRAM_FINE_BINS - 1. */
+BPF_SUBPROG __u32 histogram_fine_bin(__u64 nsec) {
         __u64 bits, n;
         __u32 exponent;
 
-        if (nsec <= 1ULL << GRID_MIN_EXPONENT)
+        if (nsec <= 1ULL << HISTOGRAM_MIN_EXPONENT)
                 return 0;
-        if (nsec > 1ULL << GRID_MAX_EXPONENT)
-                return GRID_FINE_BINS - 1;
+        if (nsec > 1ULL << HISTOGRAM_MAX_EXPONENT)
+                return HISTOGRAM_FINE_BINS - 1;
 
         /* The position of the leading one, by halving: BPF has no instruction for it */
         bits = nsec;
@@ -145,17 +145,17 @@ GRID_FUNCTION __u32 grid_fine_bin(__u64 nsec) {
         }
         bits <<= 1;
 
-        n = grid_guess[bits >> 58];
-        GRID_BOUND(n, 33); /* what the table holds is not known to the verifier */
-        if (bits > grid_bounds[n])
+        n = histogram_guess[bits >> 58];
+        BPF_BOUND(n, 33); /* what the table holds is not known to the verifier */
+        if (bits > histogram_bounds[n])
                 n++;
 
-        return (exponent - GRID_MIN_EXPONENT) * 32 + n;
+        return (exponent - HISTOGRAM_MIN_EXPONENT) * 32 + n;
 }
 
 /* From the bin of schema 5 to that of schema 3. */
-static inline __attribute__((always_inline)) __u32 grid_coarse_bin(__u32 fine_bin) {
-        if (fine_bin >= GRID_FINE_BINS - 1)
-                return GRID_COARSE_BINS - 1;
+static inline __attribute__((always_inline)) __u32 histogram_coarse_bin(__u32 fine_bin) {
+        if (fine_bin >= HISTOGRAM_FINE_BINS - 1)
+                return HISTOGRAM_COARSE_BINS - 1;
         return (fine_bin + 3) / 4;
 }

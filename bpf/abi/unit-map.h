@@ -62,13 +62,13 @@ enum qos_distribution {
 };
 
 #define QOS_DISTRIBUTION_IS_FINE(d) ((d) <= QOS_FIRST_BYTE)
-#define QOS_DISTRIBUTION_BINS(d) (QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_BINS : GRID_COARSE_BINS)
+#define QOS_DISTRIBUTION_BINS(d) (QOS_DISTRIBUTION_IS_FINE(d) ? HISTOGRAM_FINE_BINS : HISTOGRAM_COARSE_BINS)
 #define QOS_DISTRIBUTION_FIRST_COUNTER(d)                                                                  \
-        ((d) <= QOS_FIRST_BYTE ? (d) * GRID_FINE_BINS : 2 * GRID_FINE_BINS + ((d) - 2) * GRID_COARSE_BINS)
+        ((d) <= QOS_FIRST_BYTE ? (d) * HISTOGRAM_FINE_BINS : 2 * HISTOGRAM_FINE_BINS + ((d) - 2) * HISTOGRAM_COARSE_BINS)
 
 /* 32 bit cells: the bins of all distributions, then plain counters of events. */
 enum qos_counter {
-        QOS_COUNTER_COUNT = 2 * GRID_FINE_BINS + 4 * GRID_COARSE_BINS, /* questions whose first answer byte left */
+        QOS_COUNTER_COUNT = 2 * HISTOGRAM_FINE_BINS + 4 * HISTOGRAM_COARSE_BINS, /* questions whose first answer byte left */
         QOS_COUNTER_HTTP1,                 /* of these, those of each protocol that is parsed, as in enum protocol (parser.h) … */
         QOS_COUNTER_REDIS,
         QOS_COUNTER_MEMCACHED,
@@ -201,7 +201,7 @@ struct qos_peer_key {
 
 /* 32 bit cells: the bins of the latency, schema 3, then counters as those of the unit with the same names. */
 enum qos_entry_counter {
-        QOS_ENTRY_COUNT = GRID_COARSE_BINS,
+        QOS_ENTRY_COUNT = HISTOGRAM_COARSE_BINS,
         QOS_ENTRY_ERRORS_RESET,
         QOS_ENTRY_ERRORS_TIMEOUT,
         QOS_ENTRY_CLIENT_ABORTS,

@@ -99,12 +99,12 @@ static __always_inline struct qos_contention_map* contention_enter(__u64 word, _
 }
 
 static __always_inline void contention_count(struct qos_contention_map *c, __u64 cell, __s64 n) {
-        GRID_BOUND(cell, QOS_CONTENTION_COUNTERS);
+        BPF_BOUND(cell, QOS_CONTENTION_COUNTERS);
         __sync_fetch_and_add(&c->cells[cell], n);
 }
 
 static __always_inline void contention_sum_add(struct qos_contention_map *c, __u64 sum, __u64 n) {
-        GRID_BOUND(sum, QOS_CONTENTION_SUMS);
+        BPF_BOUND(sum, QOS_CONTENTION_SUMS);
         __sync_fetch_and_add(&c->sums[sum], n);
 }
 

@@ -19,8 +19,8 @@ static inline __attribute__((always_inline)) void shard_mark(struct qos_contenti
 
 /* From one state to another, either of which may be none. By who writes this shard. served: the serving clock now. */
 static inline __attribute__((always_inline)) void shard_move(struct qos_contention_cpu *s, __u64 from, __u64 to, __u64 now, __u64 served) {
-        GRID_BOUND(from, QOS_STATES);
-        GRID_BOUND(to, QOS_STATES);
+        BPF_BOUND(from, QOS_STATES);
+        BPF_BOUND(to, QOS_STATES);
 
         shard_mark(s);
         s->threads[from]--;
@@ -33,14 +33,14 @@ static inline __attribute__((always_inline)) void shard_move(struct qos_contenti
 }
 
 static inline __attribute__((always_inline)) void shard_count(struct qos_contention_cpu *s, __u64 counter) {
-        GRID_BOUND(counter, QOS_CONTENTION_CPU_COUNTERS);
+        BPF_BOUND(counter, QOS_CONTENTION_CPU_COUNTERS);
         s->counters[counter]++;
 }
 
 /* A part of a time that was booked as one state was in another. served: how far the serving clock went in that part. */
 static inline __attribute__((always_inline)) void shard_shift(struct qos_contention_cpu *s, __u64 from, __u64 to, __u64 nsec, __u64 served) {
-        GRID_BOUND(from, QOS_STATES);
-        GRID_BOUND(to, QOS_STATES);
+        BPF_BOUND(from, QOS_STATES);
+        BPF_BOUND(to, QOS_STATES);
 
         shard_mark(s);
         s->times[from] -= nsec;
@@ -99,12 +99,12 @@ static long contention_sum_step(__u64 i, void *data) {
 
 /* What all CPUs have counted by now. Returns whether that is of one moment: rather none than a wrong one, those who would begin there have
  * no figures then. */
-GRID_FUNCTION int contention_sum_up(struct qos_contention_map *c, struct qos_contention_checkpoint *p, __u64 slot) {
+BPF_SUBPROG int contention_sum_up(struct qos_contention_map *c, struct qos_contention_checkpoint *p, __u64 slot) {
         struct contention_sum sum = { .c = c, .to = p, .slot = slot };
         __u64 begin;
 
-        GRID_EXPECT(c);
-        GRID_EXPECT(p);
+        BPF_REQUIRE(c);
+        BPF_REQUIRE(p);
         begin = contention_now();
         for (int k = 0; k < QOS_STATES; k++)
                 p->threads[k] = p->times[k] = p->serving[k] = 0;
@@ -122,8 +122,8 @@ GRID_FUNCTION int contention_sum_up(struct qos_contention_map *c, struct qos_con
 
 /* Writes the checkpoints that are due at epoch, as window_roll(). Who comes while another CPU does that goes on: what it books
  * is in the checkpoint or not, which is a matter of some microseconds of a state. */
-GRID_FUNCTION int contention_roll(struct qos_contention_map *c, __u64 slot, __u64 epoch) {
-        GRID_EXPECT(c);
+BPF_SUBPROG int contention_roll(struct qos_contention_map *c, __u64 slot, __u64 epoch) {
+        BPF_REQUIRE(c);
 
         struct qos_contention_checkpoint *newest = NULL;
         __u64 old = *(volatile __u64*) &c->epoch;
@@ -141,7 +141,7 @@ GRID_FUNCTION int contention_roll(struct qos_contention_map *c, __u64 slot, __u6
                         break; /* the boundaries of a level are boundaries of all finer ones */
 
                 i = QOS_LEVEL_FIRST_CHECKPOINT(level) + c->written[level] % QOS_LEVEL_CHECKPOINTS(level);
-                GRID_BOUND(i, QOS_CHECKPOINTS);
+                BPF_BOUND(i, QOS_CHECKPOINTS);
                 p = &c->checkpoints[i];
 
                 __sync_lock_test_and_set(&p->last, 0);
@@ -165,15 +165,15 @@ GRID_FUNCTION int contention_roll(struct qos_contention_map *c, __u64 slot, __u6
 }
 
 /* As window_maximum(). */
-GRID_FUNCTION int max_ring_update(struct qos_max_ring *peaks, __u64 epoch, __u64 nsec) {
+BPF_SUBPROG int max_ring_update(struct qos_max_ring *peaks, __u64 epoch, __u64 nsec) {
         __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK;
 
-        GRID_EXPECT(peaks);
+        BPF_REQUIRE(peaks);
         for (__u32 level = 0; level < QOS_LEVELS; level++) {
                 __u64 subwindow = epoch / QOS_LEVEL_EPOCHS(level), word = subwindow << QOS_MAXIMUM_BITS | value, old;
                 __u64 i = QOS_LEVEL_FIRST_MAXIMUM(level) + subwindow % QOS_LEVEL_MAXIMA(level);
 
-                GRID_BOUND(i, QOS_MAXIMA);
+                BPF_BOUND(i, QOS_MAXIMA);
                 for (int try = 0; try < 4; try++) {
                         old = *(volatile __u64*) &peaks->ring[i];
                         if (old >> QOS_MAXIMUM_BITS == word >> QOS_MAXIMUM_BITS && old >= word)
@@ -193,11 +193,11 @@ GRID_FUNCTION int max_ring_update(struct qos_max_ring *peaks, __u64 epoch, __u64
 
 /* Adds a sample to a distribution. */
 static inline __attribute__((always_inline)) void contention_add(struct qos_contention_map *c, __u64 distribution, __u64 nsec) {
-        __u64 bin = grid_coarse_bin(grid_fine_bin(nsec));
+        __u64 bin = histogram_coarse_bin(histogram_fine_bin(nsec));
 
-        GRID_BOUND(distribution, QOS_CONTENTION_DISTRIBUTIONS);
-        GRID_BOUND(bin, GRID_COARSE_BINS);
+        BPF_BOUND(distribution, QOS_CONTENTION_DISTRIBUTIONS);
+        BPF_BOUND(bin, HISTOGRAM_COARSE_BINS);
         max_ring_update(&c->peaks[distribution], c->epoch, nsec);
         __sync_fetch_and_add(&c->sums[distribution], nsec);
-        __sync_fetch_and_add(&c->cells[distribution * GRID_COARSE_BINS + bin], 1);
+        __sync_fetch_and_add(&c->cells[distribution * HISTOGRAM_COARSE_BINS + bin], 1);
 }

@@ -25,7 +25,7 @@ struct turns {
 static inline __attribute__((always_inline)) void turns_note(struct turns *t, __u64 group, __u64 now) {
         __u64 i = t->newest;
 
-        GRID_BOUND(i, TURNS);
+        BPF_BOUND(i, TURNS);
         /* Times of the scheduler's differ by some microseconds, and the offset of the clocks is measured again */
         if ((__s64) (now - t->list[i].end) < 0)
                 now = t->list[i].end;

@@ -299,7 +299,7 @@ static __always_inline __u32 wait_state(struct task_struct *task, __u32 state, c
         if (n == __NR_restart_syscall)
                 return t->waited ?: QOS_STATE_SLEEP;
         if (n < SYSCALLS_MAX) {
-                GRID_BOUND(n, SYSCALLS_MAX);
+                BPF_BOUND(n, SYSCALLS_MAX);
                 kind = syscall_table[n];
         }
         described = kind & SYSCALL_DESCRIPTOR;
@@ -512,7 +512,7 @@ static __always_inline __u64 resource_row(struct qos_contention_map *c, const st
         if (i == 0)
                 return 0;
         k = (i & ~(__u64) RESOURCE_NEW) - 1;
-        GRID_BOUND(k, QOS_WAIT_TARGETS);
+        BPF_BOUND(k, QOS_WAIT_TARGETS);
         row = &c->rows[k];
         if (i & RESOURCE_NEW)
                 *ret = row;
@@ -650,7 +650,7 @@ static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now
                 served = serving_get(old, now);
                 shard_move(s, old & THREAD_STATE, state, now, served);
                 old &= THREAD_STATE;
-                GRID_BOUND(old, QOS_STATES);
+                BPF_BOUND(old, QOS_STATES);
                 t->times[old] += now - t->since;
                 t->since = now;
                 t->served = served;
@@ -663,7 +663,7 @@ static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now
 
 static __always_inline void thread_count(struct thread *t, struct qos_contention_cpu *s, __u64 counter) {
         shard_count(s, counter);
-        GRID_BOUND(counter, QOS_THREAD_COUNTERS);
+        BPF_BOUND(counter, QOS_THREAD_COUNTERS);
         t->counters[counter]++;
 }
 
@@ -689,8 +689,8 @@ static __always_inline void thread_shift(struct thread *t, struct qos_contention
         if ((__s64) served < 0)
                 served = 0;
         shard_shift(s, from, to, nsec, served < nsec ? served : nsec);
-        GRID_BOUND(from, QOS_STATES);
-        GRID_BOUND(to, QOS_STATES);
+        BPF_BOUND(from, QOS_STATES);
+        BPF_BOUND(to, QOS_STATES);
         thread_mark(t);
         t->times[from] -= nsec;
         t->times[to] += nsec;
@@ -1034,7 +1034,7 @@ static __always_inline void thread_note_waker(struct thread *t, struct task_stru
         n = call.number;
         if (n >= SYSCALLS_MAX)
                 return;
-        GRID_BOUND(n, SYSCALLS_MAX);
+        BPF_BOUND(n, SYSCALLS_MAX);
         kind = syscall_table[n];
         if (t->futex) {
                 /* In other processes it may lie elsewhere */
@@ -1226,7 +1226,7 @@ static __always_inline __u64 arrival_time(struct task_struct *task, __u64 first,
 }
 
 /* In the book of the word, on no CPU. */
-GRID_FUNCTION int thread_move(__u64 word, __u64 from, __u64 to, __u64 now) {
+BPF_SUBPROG int thread_move(__u64 word, __u64 from, __u64 to, __u64 now) {
         struct qos_contention_cpu *s = shard_get(word, cpus);
 
         if (!s)
@@ -1311,7 +1311,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
         if (old != 0) {
                 __u64 state = old & THREAD_STATE;
 
-                GRID_BOUND(state, QOS_STATES);
+                BPF_BOUND(state, QOS_STATES);
                 /* It has come to the CPU since it was found, which nobody saw as it was not known yet */
                 if ((word & THREAD_STATE) == QOS_STATE_RUNNING && (state == QOS_STATE_RUN_QUEUE || state == QOS_STATE_THROTTLED)) {
                         now = arrival_time(task, t->since, now);
@@ -1379,7 +1379,7 @@ int cpu_read_threads(struct bpf_iter__task *ctx) {
         {
                 __u64 state = out.state;
 
-                GRID_BOUND(state, QOS_STATES);
+                BPF_BOUND(state, QOS_STATES);
                 out.times[state] += out.nsec;
         }
         out.tid = own_number(task);

@@ -40,8 +40,8 @@ static const char lock_prefixes[][LOCK_PREFIX_MAX] = {
 #define LOCK_PREFIXES (sizeof(lock_prefixes) / sizeof(lock_prefixes[0]))
 
 /* 1: it is one. */
-GRID_FUNCTION int lock_function(const struct lock_name *name) {
-        GRID_EXPECT(name);
+BPF_SUBPROG int lock_function(const struct lock_name *name) {
+        BPF_REQUIRE(name);
 
         for (unsigned i = 0; i < LOCK_PREFIXES; i++) {
                 bool same = true;

@@ -44,7 +44,7 @@ static inline __attribute__((always_inline)) bool resource_take(struct qos_conte
         if (generation % 2 != 0 || __sync_val_compare_and_swap(&row->generation, generation, generation + 1) != generation)
                 return false;
 
-        GRID_BOUND(state, QOS_STATES);
+        BPF_BOUND(state, QOS_STATES);
         __sync_fetch_and_add(&c->rests[state].waits, __sync_lock_test_and_set(&row->waits, 0));
         __sync_fetch_and_add(&c->rests[state].nsec, __sync_lock_test_and_set(&row->nsec, 0));
         row->held = 0;
@@ -60,9 +60,9 @@ static inline __attribute__((always_inline)) bool resource_take(struct qos_conte
 
 /* The row of what somebody begins to wait for, from 1, and RESOURCE_NEW perhaps; 0: it gets none, and the others are the nearer to
  * losing theirs. */
-GRID_FUNCTION __u32 resource_find(struct qos_contention_map *c, const struct qos_resource *r) {
-        GRID_EXPECT(c);
-        GRID_EXPECT(r);
+BPF_SUBPROG __u32 resource_find(struct qos_contention_map *c, const struct qos_resource *r) {
+        BPF_REQUIRE(c);
+        BPF_REQUIRE(r);
 
         __u64 first = resource_hash(r) % QOS_RESOURCE_SETS * QOS_RESOURCE_SET, place = QOS_WAIT_TARGETS;
 
@@ -70,7 +70,7 @@ GRID_FUNCTION __u32 resource_find(struct qos_contention_map *c, const struct qos
                 __u64 i = first + k;
                 struct qos_wait_target *row;
 
-                GRID_BOUND(i, QOS_WAIT_TARGETS);
+                BPF_BOUND(i, QOS_WAIT_TARGETS);
                 row = &c->rows[i];
                 if (row->generation != 0 && row->generation % 2 == 0 && resource_equal(&row->resource, r))
                         return i + 1;
@@ -84,7 +84,7 @@ GRID_FUNCTION __u32 resource_find(struct qos_contention_map *c, const struct qos
                 __u64 i = first + k;
                 struct qos_wait_target *row;
 
-                GRID_BOUND(i, QOS_WAIT_TARGETS);
+                BPF_BOUND(i, QOS_WAIT_TARGETS);
                 row = &c->rows[i];
                 if (row->credit > 0)
                         row->credit--;
@@ -127,16 +127,16 @@ static inline __attribute__((always_inline)) void wakers_count(struct qos_wait_t
 #define RESOURCE_PART (1U << 10)
 
 /* A wait has ended, in the row that was found when it began; 0: it had none. */
-GRID_FUNCTION int resource_end(struct qos_contention_map *c, __u64 row_and_generation, __u64 state, __u64 nsec, const struct qos_waker *waker) {
-        GRID_EXPECT(c);
-        GRID_EXPECT(waker);
+BPF_SUBPROG int resource_end(struct qos_contention_map *c, __u64 row_and_generation, __u64 state, __u64 nsec, const struct qos_waker *waker) {
+        BPF_REQUIRE(c);
+        BPF_REQUIRE(waker);
 
         __u64 i = (__u32) row_and_generation, waits;
         struct qos_wait_target *row;
 
         if (i > 0) {
                 i--;
-                GRID_BOUND(i, QOS_WAIT_TARGETS);
+                BPF_BOUND(i, QOS_WAIT_TARGETS);
                 row = &c->rows[i];
                 if (*(volatile __u32*) &row->generation == row_and_generation >> 32) {
                         if (!(state & RESOURCE_PART))
@@ -153,7 +153,7 @@ GRID_FUNCTION int resource_end(struct qos_contention_map *c, __u64 row_and_gener
         }
         waits = !(state & RESOURCE_PART);
         state &= ~(__u64) (RESOURCE_WOKEN|RESOURCE_HELD|RESOURCE_PART);
-        GRID_BOUND(state, QOS_STATES);
+        BPF_BOUND(state, QOS_STATES);
         __sync_fetch_and_add(&c->rests[state].waits, waits);
         __sync_fetch_and_add(&c->rests[state].nsec, nsec);
         return 0;

@@ -173,7 +173,7 @@ static __always_inline __u32 share_now(struct qos_unit_map *u, __u32 share) {
 
         if (row < QOS_ENTRY_FIRST)
                 return share;
-        GRID_BOUND(row, QOS_ENTRIES + 1);
+        BPF_BOUND(row, QOS_ENTRIES + 1);
         if ((u->names[row].generation & 0xff) != share >> SHARE_GENERATION_SHIFT)
                 return QOS_ENTRY_PEERS_OTHERS | SHARE_ALONE;
         return share;
@@ -233,7 +233,7 @@ static __always_inline void share_count(struct qos_unit_map *u, __u32 share, __u
 
 static __always_inline void share_sum(struct qos_unit_map *u, __u32 share, __u32 sum, __u32 row_sum,
                 __u32 n) {
-        GRID_BOUND(row_sum, QOS_ENTRY_SUMS);
+        BPF_BOUND(row_sum, QOS_ENTRY_SUMS);
         if (share & SHARE_ROW)
                 __sync_fetch_and_add(&row_get(u, share & SHARE_ROW)->sums[row_sum], n);
         if (!(share & SHARE_ALONE))
@@ -284,7 +284,7 @@ static __always_inline void answer_leave(const struct qos_unit_map *u, const str
         if (!a || !a->watched || a->n >= ANSWERS_MAX)
                 return;
         i = a->n;
-        GRID_BOUND(i, ANSWERS_MAX);
+        BPF_BOUND(i, ANSWERS_MAX);
         a->list[i].read_at = b->read_at;
         a->list[i].now = b->now;
         a->list[i].n = b->n;
@@ -292,11 +292,11 @@ static __always_inline void answer_leave(const struct qos_unit_map *u, const str
         a->n = i + 1;
 }
 
-GRID_FUNCTION int row_book(struct qos_unit_map *u, const struct booking *b) {
+BPF_SUBPROG int row_book(struct qos_unit_map *u, const struct booking *b) {
         struct qos_peer_entry *row;
 
-        GRID_EXPECT(u);
-        GRID_EXPECT(b);
+        BPF_REQUIRE(u);
+        BPF_REQUIRE(b);
         if (!(b->share & SHARE_ROW))
                 return 0;
         row = row_get(u, b->share & SHARE_ROW);
@@ -306,9 +306,9 @@ GRID_FUNCTION int row_book(struct qos_unit_map *u, const struct booking *b) {
         return 0;
 }
 
-GRID_FUNCTION int row_book_more(struct qos_unit_map *u, const struct booking *b) {
-        GRID_EXPECT(u);
-        GRID_EXPECT(b);
+BPF_SUBPROG int row_book_more(struct qos_unit_map *u, const struct booking *b) {
+        BPF_REQUIRE(u);
+        BPF_REQUIRE(b);
         if (!(b->share & SHARE_ROW) || b->first_at == 0)
                 return 0;
         row_move(row_get(u, b->share & SHARE_ROW), b->before, exchange_between(b->first_at, b->before),
@@ -318,11 +318,11 @@ GRID_FUNCTION int row_book_more(struct qos_unit_map *u, const struct booking *b)
 
 /* The first byte of n answers has left: the questions count, with what their life was so far. Of the distributions that
  * are kept as a difference (unit-map.h) only what differs is booked. This and the next are functions that the verifier walks once. */
-GRID_FUNCTION int share_book(struct qos_unit_map *u, const struct booking *b) {
+BPF_SUBPROG int share_book(struct qos_unit_map *u, const struct booking *b) {
         __u64 receive;
 
-        GRID_EXPECT(u);
-        GRID_EXPECT(b);
+        BPF_REQUIRE(u);
+        BPF_REQUIRE(b);
         if (b->share) {
                 row_book(u, b);
                 if (b->share & SHARE_ALONE) {
@@ -347,9 +347,9 @@ GRID_FUNCTION int share_book(struct qos_unit_map *u, const struct booking *b) {
 }
 
 /* Later bytes of the answer leave. */
-GRID_FUNCTION int share_book_more(struct qos_unit_map *u, const struct booking *b) {
-        GRID_EXPECT(u);
-        GRID_EXPECT(b);
+BPF_SUBPROG int share_book_more(struct qos_unit_map *u, const struct booking *b) {
+        BPF_REQUIRE(u);
+        BPF_REQUIRE(b);
         if (b->share) {
                 row_book_more(u, b);
                 if (b->share & SHARE_ALONE)
@@ -371,8 +371,8 @@ static __always_inline void waiting_add(__u32 *waiting, __u64 now, __u64 at, __u
         if (octaves == 0)
                 return;
         for (int i = 1; i < QOS_WAITING_BINS; i++)
-                bin += ~grid_if_zero(octaves >> i) & 1;
-        GRID_BOUND(bin, QOS_WAITING_BINS);
+                bin += ~histogram_if_zero(octaves >> i) & 1;
+        BPF_BOUND(bin, QOS_WAITING_BINS);
         waiting[bin] += n;
 }
 

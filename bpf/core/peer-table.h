@@ -4,15 +4,15 @@
 /* The rows of a unit (unit-map.h): booking, and who has one. Part of window-record.h, and compiled for the same two. */
 
 /* Writes the checkpoints of the rows that are due. */
-GRID_FUNCTION int rows_roll(struct qos_unit_map *u, __u64 before, __u64 now) {
-        GRID_EXPECT(u);
+BPF_SUBPROG int rows_roll(struct qos_unit_map *u, __u64 before, __u64 now) {
+        BPF_REQUIRE(u);
 
         for (__u32 i = 0; i < QOS_ENTRIES; i++) {
                 struct qos_peer_entry *row = &u->rows[i];
                 struct qos_entry_checkpoint *c;
                 __u32 k = row->written % QOS_ENTRY_CHECKPOINTS;
 
-                GRID_BOUND(k, QOS_ENTRY_CHECKPOINTS);
+                BPF_BOUND(k, QOS_ENTRY_CHECKPOINTS);
                 c = &row->checkpoints[k];
 
                 /* Both of the rest are without a name */
@@ -33,14 +33,14 @@ GRID_FUNCTION int rows_roll(struct qos_unit_map *u, __u64 before, __u64 now) {
 WINDOW_INLINE struct qos_peer_entry* row_get(struct qos_unit_map *u, __u64 number) {
         __u64 i = number - 1;
 
-        GRID_BOUND(i, QOS_ENTRIES);
+        BPF_BOUND(i, QOS_ENTRIES);
         return &u->rows[i];
 }
 
 WINDOW_INLINE void row_count(struct qos_peer_entry *row, __u64 cell, __u32 n) {
         __u32 old;
 
-        GRID_BOUND(cell, QOS_ENTRY_COUNTERS);
+        BPF_BOUND(cell, QOS_ENTRY_COUNTERS);
         old = __sync_fetch_and_add(&row->cells[cell], n);
         if (old + n < old)
                 __sync_fetch_and_add(&row->carry[cell], 1);
@@ -49,7 +49,7 @@ WINDOW_INLINE void row_count(struct qos_peer_entry *row, __u64 cell, __u32 n) {
 WINDOW_INLINE void row_uncount(struct qos_peer_entry *row, __u64 cell, __u32 n) {
         __u32 old;
 
-        GRID_BOUND(cell, QOS_ENTRY_COUNTERS);
+        BPF_BOUND(cell, QOS_ENTRY_COUNTERS);
         old = __sync_fetch_and_add(&row->cells[cell], -n);
         if (old < n)
                 __sync_fetch_and_add(&row->carry[cell], -1);
@@ -60,7 +60,7 @@ WINDOW_INLINE void row_maximum(struct qos_peer_entry *row, __u64 epoch, __u64 ns
         __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK, subwindow = epoch / QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL);
         __u64 i = subwindow % QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL), word = subwindow << QOS_MAXIMUM_BITS | value, old;
 
-        GRID_BOUND(i, QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL));
+        BPF_BOUND(i, QOS_LEVEL_MAXIMA(QOS_ENTRY_LEVEL));
         for (int try = 0; try < 4; try++) {
                 old = *(volatile __u64*) &row->maxima[i];
                 if ((old >> QOS_MAXIMUM_BITS == word >> QOS_MAXIMUM_BITS && old >= word) ||
@@ -77,16 +77,17 @@ WINDOW_INLINE void row_maximum(struct qos_peer_entry *row, __u64 epoch, __u64 ns
 WINDOW_INLINE void row_add(struct qos_peer_entry *row, __u64 epoch, __u64 nsec, __u32 n) {
         row_maximum(row, epoch, nsec);
         __sync_fetch_and_add(&row->sums[QOS_ENTRY_SUM_LATENCY], nsec * n);
-        row_count(row, grid_coarse_bin(grid_fine_bin(nsec)), n);
+        row_count(row, histogram_coarse_bin(histogram_fine_bin(nsec)), n);
 }
 
 /* A sample that was booked at booked_at has grown: as window_move(). */
 WINDOW_INLINE void row_move(struct qos_peer_entry *row, __u64 booked_at, __u64 old_nsec, __u64 now,
                 __u64 nsec) {
-        __u64 from = grid_coarse_bin(grid_fine_bin(old_nsec)), to = grid_coarse_bin(grid_fine_bin(nsec));
+        __u64 from = histogram_coarse_bin(histogram_fine_bin(old_nsec)),
+                to = histogram_coarse_bin(histogram_fine_bin(nsec));
         __u64 step = QOS_LEVEL_EPOCHS(QOS_ENTRY_LEVEL) * QOS_EPOCH_NSEC, subwindow = booked_at / step;
 
-        GRID_BOUND(from, QOS_ENTRY_COUNTERS);
+        BPF_BOUND(from, QOS_ENTRY_COUNTERS);
         if (subwindow != now / step)
                 for (__u32 i = 0; i < QOS_ENTRY_CHECKPOINTS; i++) {
                         struct qos_entry_checkpoint *c = &row->checkpoints[i];
@@ -118,12 +119,12 @@ WINDOW_INLINE int address_equal(const struct qos_address *a, const struct qos_ad
 
 /* From the local address of a connection to that of the listener it came in through, of those that have a row: the most
  * special one, as TCP chooses. 0: there is none. */
-GRID_FUNCTION int row_find_listener(struct qos_unit_map *u, struct qos_address *address) {
+BPF_SUBPROG int row_find_listener(struct qos_unit_map *u, struct qos_address *address) {
         struct qos_address any = {};
         __u64 found = 0;
 
-        GRID_EXPECT(u);
-        GRID_EXPECT(address);
+        BPF_REQUIRE(u);
+        BPF_REQUIRE(address);
 
         any.port = address->port;
         any.family = address->family;
@@ -134,7 +135,7 @@ GRID_FUNCTION int row_find_listener(struct qos_unit_map *u, struct qos_address *
                         continue;
                 if (address_equal(&name->address, address))
                         return 1;
-                found |= grid_if_zero(address_difference(&name->address, &any));
+                found |= histogram_if_zero(address_difference(&name->address, &any));
         }
         if (found)
                 *address = any;
@@ -144,11 +145,11 @@ GRID_FUNCTION int row_find_listener(struct qos_unit_map *u, struct qos_address *
 /* The row of this address, which gets one if it has none. alone: it is not to be in the unit's figures. 0: it is the first
  * endpoint; for one that is not to be in the figures: there is no row. Two that look for the same new address at once may
  * get two rows: whoever reads adds them. */
-GRID_FUNCTION int row_find(struct qos_unit_map *u, const struct qos_address *address, int kind) {
+BPF_SUBPROG int row_find(struct qos_unit_map *u, const struct qos_address *address, int kind) {
         __u32 endpoints = 0;
 
-        GRID_EXPECT(u);
-        GRID_EXPECT(address);
+        BPF_REQUIRE(u);
+        BPF_REQUIRE(address);
 
         if (kind == QOS_ENTRY_ENDPOINT) {
                 struct qos_peer_key *first = &u->names[0];
@@ -213,7 +214,7 @@ static long row_fold_step(__u64 cell, void *data) {
 
                 if (k >= QOS_ENTRY_CHECKPOINTS)
                         continue;
-                GRID_BOUND(k, QOS_ENTRY_CHECKPOINTS);
+                BPF_BOUND(k, QOS_ENTRY_CHECKPOINTS);
                 __sync_fetch_and_add(&f->to->checkpoints[k].cells[cell], f->from->checkpoints[i].cells[cell]);
         }
         return 0;
@@ -225,8 +226,8 @@ static long row_place_step(__u64 step, void *data) {
         struct row_fold *f = data;
         struct qos_entry_checkpoint *c;
 
-        GRID_BOUND(i, QOS_ENTRY_CHECKPOINTS);
-        GRID_BOUND(k, QOS_ENTRY_CHECKPOINTS);
+        BPF_BOUND(i, QOS_ENTRY_CHECKPOINTS);
+        BPF_BOUND(k, QOS_ENTRY_CHECKPOINTS);
         c = &f->from->checkpoints[i];
         if (k == 0)
                 f->place[i] = QOS_ENTRY_CHECKPOINTS;
@@ -236,10 +237,10 @@ static long row_place_step(__u64 step, void *data) {
 }
 
 /* What the row has becomes part of the rest, and it is as new. Readers look at folds before and after. */
-GRID_FUNCTION int row_fold(struct qos_unit_map *u, __u64 number) {
+BPF_SUBPROG int row_fold(struct qos_unit_map *u, __u64 number) {
         struct row_fold f = {};
 
-        GRID_EXPECT(u);
+        BPF_REQUIRE(u);
         f.from = row_get(u, number);
         f.to = row_get(u, QOS_ENTRY_PEERS_OTHERS);
         if (f.from == f.to)
@@ -255,7 +256,7 @@ GRID_FUNCTION int row_fold(struct qos_unit_map *u, __u64 number) {
                 __u64 k = f.place[i];
 
                 for (__u32 sum = 0; sum < QOS_ENTRY_SUMS && k < QOS_ENTRY_CHECKPOINTS; sum++) {
-                        GRID_BOUND(k, QOS_ENTRY_CHECKPOINTS);
+                        BPF_BOUND(k, QOS_ENTRY_CHECKPOINTS);
                         __sync_fetch_and_add(&f.to->checkpoints[k].sums[sum], c->sums[sum]);
                 }
                 c->first = 1;
@@ -281,32 +282,32 @@ GRID_FUNCTION int row_fold(struct qos_unit_map *u, __u64 number) {
 }
 
 /* The challenger with this address; QOS_CHALLENGERS: there is none. */
-GRID_FUNCTION int challenger_find(struct qos_unit_map *u, const struct qos_address *address) {
+BPF_SUBPROG int challenger_find(struct qos_unit_map *u, const struct qos_address *address) {
         __u64 found = QOS_CHALLENGERS;
 
-        GRID_EXPECT(u);
-        GRID_EXPECT(address);
+        BPF_REQUIRE(u);
+        BPF_REQUIRE(address);
         for (int i = 0; i < QOS_CHALLENGERS; i++)
-                found = grid_choose(grid_if_zero(address_difference(&u->challengers.list[i].address, address)) &
-                                    ~grid_if_zero(u->challengers.list[i].nsec), i, found);
+                found = histogram_choose(histogram_if_zero(address_difference(&u->challengers.list[i].address, address)) &
+                                    ~histogram_if_zero(u->challengers.list[i].nsec), i, found);
         return found;
 }
 
 /* A new one, which takes as much from all others as the least of them has. Returns its place, or QOS_CHALLENGERS: there is none. */
-GRID_FUNCTION int challenger_enter(struct qos_unit_map *u, const struct qos_address *address, __u64 nsec) {
+BPF_SUBPROG int challenger_enter(struct qos_unit_map *u, const struct qos_address *address, __u64 nsec) {
         __u64 smallest = nsec, place = QOS_CHALLENGERS;
 
-        GRID_EXPECT(u);
-        GRID_EXPECT(address);
+        BPF_REQUIRE(u);
+        BPF_REQUIRE(address);
         for (int i = 0; i < QOS_CHALLENGERS; i++)
-                smallest = grid_choose(grid_if_less(u->challengers.list[i].nsec, smallest), u->challengers.list[i].nsec, smallest);
+                smallest = histogram_choose(histogram_if_less(u->challengers.list[i].nsec, smallest), u->challengers.list[i].nsec, smallest);
         for (int i = 0; i < QOS_CHALLENGERS; i++) {
                 u->challengers.list[i].nsec -= smallest;
-                place = grid_choose(grid_if_zero(u->challengers.list[i].nsec), i, place);
+                place = histogram_choose(histogram_if_zero(u->challengers.list[i].nsec), i, place);
         }
         if (place >= QOS_CHALLENGERS || nsec <= smallest)
                 return QOS_CHALLENGERS;
-        GRID_BOUND(place, QOS_CHALLENGERS);
+        BPF_BOUND(place, QOS_CHALLENGERS);
         u->challengers.list[place].address = *address;
         u->challengers.list[place].nsec = nsec - smallest;
         return place;
@@ -318,43 +319,43 @@ WINDOW_INLINE __u64 row_taken(const struct qos_unit_map *u, __u64 row) {
 }
 
 /* The row of the peer that has taken least; 0: no peer has one. */
-GRID_FUNCTION int row_find_least(struct qos_unit_map *u) {
+BPF_SUBPROG int row_find_least(struct qos_unit_map *u) {
         __u64 least = ~0ULL >> 1, row = 0;
 
-        GRID_EXPECT(u);
+        BPF_REQUIRE(u);
         for (int i = QOS_ENTRY_FIRST; i <= QOS_ENTRIES; i++) {
-                __u64 taken = row_taken(u, i), less = grid_if_zero(u->names[i].kind ^ QOS_ENTRY_PEER) & grid_if_less(taken, least);
+                __u64 taken = row_taken(u, i), less = histogram_if_zero(u->names[i].kind ^ QOS_ENTRY_PEER) & histogram_if_less(taken, least);
 
-                least = grid_choose(less, taken, least);
-                row = grid_choose(less, i, row);
+                least = histogram_choose(less, taken, least);
+                row = histogram_choose(less, i, row);
         }
         return row;
 }
 
 /* A peer without a row has taken nsec. As soon as it is ahead of its like by more than what the least of those with a row
  * has taken, it gets that row. Many that are alike do not chase each other. Returns the row; 0: none. */
-GRID_FUNCTION int peer_challenge(struct qos_unit_map *u, const struct qos_address *address, __u64 nsec, __u64 now) {
+BPF_SUBPROG int peer_challenge(struct qos_unit_map *u, const struct qos_address *address, __u64 nsec, __u64 now) {
         struct qos_heavy_hitters *c;
         __u64 ahead, mine, row = 0;
 
-        GRID_EXPECT(u);
-        GRID_EXPECT(address);
+        BPF_REQUIRE(u);
+        BPF_REQUIRE(address);
         c = &u->challengers;
         if (__sync_val_compare_and_swap(&c->busy, 0, 1) != 0)
                 return 0;
 
         mine = (__u32) challenger_find(u, address);
         if (mine < QOS_CHALLENGERS) {
-                GRID_BOUND(mine, QOS_CHALLENGERS);
+                BPF_BOUND(mine, QOS_CHALLENGERS);
                 c->list[mine].nsec += nsec;
         } else
                 mine = (__u32) challenger_enter(u, address, nsec);
 
         if (mine < QOS_CHALLENGERS && now - c->changed_at >= PEERS_PAUSE_NSEC) {
-                GRID_BOUND(mine, QOS_CHALLENGERS);
+                BPF_BOUND(mine, QOS_CHALLENGERS);
                 ahead = c->list[mine].nsec;
                 row = (__u32) row_find_least(u);
-                GRID_BOUND(row, QOS_ENTRIES + 1);
+                BPF_BOUND(row, QOS_ENTRIES + 1);
                 if (row > 0 && ahead > row_taken(u, row)) {
                         c->list[mine].nsec = 0;
                         c->changed_at = now;

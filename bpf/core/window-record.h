@@ -13,7 +13,7 @@
 WINDOW_INLINE void window_count(struct qos_unit_map *u, __u64 cell, __u32 n) {
         __u32 old;
 
-        GRID_BOUND(cell, QOS_COUNTERS);
+        BPF_BOUND(cell, QOS_COUNTERS);
         old = __sync_fetch_and_add(&u->cells[cell], n);
         if (old + n < old)
                 __sync_fetch_and_add(&u->carry[cell], 1);
@@ -22,7 +22,7 @@ WINDOW_INLINE void window_count(struct qos_unit_map *u, __u64 cell, __u32 n) {
 WINDOW_INLINE void window_uncount(struct qos_unit_map *u, __u64 cell, __u32 n) {
         __u32 old;
 
-        GRID_BOUND(cell, QOS_COUNTERS);
+        BPF_BOUND(cell, QOS_COUNTERS);
         old = __sync_fetch_and_add(&u->cells[cell], -n);
         if (old < n)
                 __sync_fetch_and_add(&u->carry[cell], -1);
@@ -38,7 +38,7 @@ static long window_wait_step(__u64 i, void *data) {
  * they book would be in a sub-window that is over, after an idle time even long ago. Who interrupts the one that writes
  * cannot, and does that. So does who has waited in vain, as the one that writes was preempted: what is booked then may be in a
  * checkpoint that ends before it, each sample in one side of it as a whole. Totals do not depend on it. */
-GRID_FUNCTION int window_roll(struct qos_unit_map *u, __u64 epoch) {
+BPF_SUBPROG int window_roll(struct qos_unit_map *u, __u64 epoch) {
         __u32 self = window_cpu() + 1, who;
 
         if (!u)
@@ -101,8 +101,8 @@ WINDOW_INLINE void window_enter(struct qos_unit_map *u, __u64 now) {
 
 /* Makes the clock stand or go as the gauge says. Questions that come and go on several CPUs at once may do that in another order than
  * they have changed the gauge in: what counts is what it says when the clock has been set. */
-GRID_FUNCTION int window_set_clock(struct qos_unit_map *u) {
-        GRID_EXPECT(u);
+BPF_SUBPROG int window_set_clock(struct qos_unit_map *u) {
+        BPF_REQUIRE(u);
         for (int try = 0; try < SERVING_TRIES; try++) {
                 __u64 word = *(volatile __u64*) &u->serving;
                 int serves = *(volatile __s64*) &u->in_flight > 0;
@@ -123,12 +123,12 @@ WINDOW_INLINE void window_fly(struct qos_unit_map *u, __s32 n) {
                 window_set_clock(u);
 }
 
-GRID_FUNCTION int window_maximum(struct qos_unit_map *u, __u64 distribution, __u64 nsec) {
+BPF_SUBPROG int window_maximum(struct qos_unit_map *u, __u64 distribution, __u64 nsec) {
         __u64 value = nsec < QOS_MAXIMUM_MASK ? nsec : QOS_MAXIMUM_MASK, epoch;
 
-        GRID_EXPECT(u);
+        BPF_REQUIRE(u);
         epoch = *(volatile __u64*) &u->epoch;
-        GRID_BOUND(distribution, QOS_DISTRIBUTIONS);
+        BPF_BOUND(distribution, QOS_DISTRIBUTIONS);
 
         for (__u32 level = 0; level < QOS_LEVELS; level++) {
                 __u64 subwindow = epoch / QOS_LEVEL_EPOCHS(level), word, old;
@@ -163,10 +163,10 @@ GRID_FUNCTION int window_maximum(struct qos_unit_map *u, __u64 distribution, __u
 }
 
 WINDOW_INLINE __u32 window_cell(__u32 distribution, __u64 nsec) {
-        __u32 bin = grid_fine_bin(nsec);
+        __u32 bin = histogram_fine_bin(nsec);
 
         if (!QOS_DISTRIBUTION_IS_FINE(distribution))
-                bin = grid_coarse_bin(bin);
+                bin = histogram_coarse_bin(bin);
 
         return QOS_DISTRIBUTION_FIRST_COUNTER(distribution) + bin;
 }
@@ -237,8 +237,8 @@ WINDOW_INLINE __u64 row_activity(const struct qos_unit_map *u, __u64 number) {
 }
 
 /* Before all connections are summed up. */
-GRID_FUNCTION int window_sum_begin(struct qos_unit_map *u) {
-        GRID_EXPECT(u);
+BPF_SUBPROG int window_sum_begin(struct qos_unit_map *u) {
+        BPF_REQUIRE(u);
         u->summed.activity = window_activity(u);
         u->summed.begun = u->opened;
         for (__u32 i = 1; i <= QOS_ENTRIES; i++) {
@@ -261,7 +261,7 @@ WINDOW_INLINE void window_sum(struct qos_unit_map *u, __u64 session, __s64 open,
                 s->in_flight += in_flight;
         if (row > 0) {
                 row--;
-                GRID_BOUND(row, QOS_ENTRIES);
+                BPF_BOUND(row, QOS_ENTRIES);
                 s->rows[row].in_flight += in_flight;
         }
 }
@@ -270,12 +270,12 @@ WINDOW_INLINE void window_sum(struct qos_unit_map *u, __u64 session, __s64 open,
  * that began: all others have been closed, and nobody has seen it. A program that has changed a connection may be about to change the
  * gauge, so it is as much as was too much the last time, too. Of what is in flight there is no such bound: that is corrected where nothing has
  * happened in the meantime. */
-GRID_FUNCTION int window_reconcile(struct qos_unit_map *u, __u64 session) {
+BPF_SUBPROG int window_reconcile(struct qos_unit_map *u, __u64 session) {
         struct qos_summed *s;
         __s64 more, correct;
         int quiet;
 
-        GRID_EXPECT(u);
+        BPF_REQUIRE(u);
         s = &u->summed;
         quiet = window_activity(u) == s->activity;
         if (s->session != session)

@@ -204,7 +204,7 @@ static inline __attribute__((always_inline)) void hpack_path_letter(struct hpack
         q->path.name = name_add(q->path.name, letter);
         if (letter != '/' || i >= NAME_DIRECTORIES)
                 return;
-        GRID_BOUND(i, NAME_DIRECTORIES);
+        BPF_BOUND(i, NAME_DIRECTORIES);
         q->path.directories[i] = q->path.name;
         q->path.n_directories++;
 }
@@ -256,7 +256,7 @@ static inline __attribute__((always_inline)) void hpack_path_take(struct hpack_p
         if (which >= HPACK_PATH_ROOT)
                 hpack_path_static(q, which);
         else {
-                GRID_BOUND(i, HPACK_PATHS);
+                BPF_BOUND(i, HPACK_PATHS);
                 q->path = q->entries[i];
                 if (q->path.number != number)
                         q->path.known = 0;
@@ -267,7 +267,7 @@ static inline __attribute__((always_inline)) void hpack_path_take(struct hpack_p
 static inline __attribute__((always_inline)) __u32 hpack_path_add(struct hpack_paths *q, __u32 number) {
         __u64 i = q->next++ & (HPACK_PATHS - 1);
 
-        GRID_BOUND(i, HPACK_PATHS);
+        BPF_BOUND(i, HPACK_PATHS);
         q->path.number = number;
         q->entries[i] = q->path;
         return i;

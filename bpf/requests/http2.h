@@ -236,7 +236,7 @@ static inline __attribute__((always_inline)) struct h2_stream* h2_stream(struct 
 
         if (place >= H2_STREAMS)
                 return (struct h2_stream*) 0;
-        GRID_BOUND(place, H2_STREAMS);
+        BPF_BOUND(place, H2_STREAMS);
         return &h->streams[place];
 }
 
@@ -786,8 +786,8 @@ EXCHANGE_INLINE void h2_settle(struct h2 *h, struct exchange *x, __u64 now, stru
 }
 
 /* Nothing is open any more. */
-GRID_FUNCTION int h2_clear(struct h2 *h) {
-        GRID_EXPECT(h);
+BPF_SUBPROG int h2_clear(struct h2 *h) {
+        BPF_REQUIRE(h);
         for (__u32 i = 0; i < H2_STREAMS; i++)
                 h->streams[i].id = 0;
         h->open = 0;

@@ -437,7 +437,7 @@ PARSER_FUNCTION __u32 memcached_question_step(struct parser *p, const struct win
 
         if (!p || !w || from >= end || end > WINDOW_SIZE)
                 return PARSED_LOST;
-        GRID_OPAQUE(end); /* else the compiler leaves out bounds that the verifier needs */
+        BPF_OPAQUE(end); /* else the compiler leaves out bounds that the verifier needs */
 
         if (p->state == MEMCACHED_START) {
                 n = memcached_letters(window_word_low(w, at));
@@ -612,7 +612,7 @@ PARSER_FUNCTION __u32 memcached_answer_step(struct parser *p, const struct windo
 
         if (!p || !w || from >= end || end > WINDOW_SIZE)
                 return PARSED_LOST;
-        GRID_OPAQUE(end); /* else the compiler leaves out bounds that the verifier needs */
+        BPF_OPAQUE(end); /* else the compiler leaves out bounds that the verifier needs */
 
         if (p->state == MEMCACHED_START || p->state == MEMCACHED_NEXT) {
                 __u64 word = window_word(w, at);

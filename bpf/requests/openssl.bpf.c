@@ -32,7 +32,7 @@ __attribute__((noinline, weak)) int library_questions_take(struct talk *t, struc
         f = feed_begin(t, q->end);
         while (!f->piece.lost && feed_skip(f, &t->in) && can_loop) {
                 n = feed_move(f, t, &t->in);
-                GRID_BOUND(n, WINDOW_SIZE + 1);
+                BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_probe_read_user(t->window.bytes, n, q->buffer + f->window_begin) < 0)
                         f->piece.lost = 1;
                 else
@@ -55,7 +55,7 @@ __attribute__((noinline, weak)) int library_answers_take(struct talk *t, __u64 b
         f = (struct feed*) t->work;
         while (!f->piece.lost && !f->piece.tunnel && feed_skip(f, &t->out) && can_loop) {
                 n = feed_move(f, t, &t->out);
-                GRID_BOUND(n, WINDOW_SIZE + 1);
+                BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_probe_read_user(t->window.bytes, n, (void*) (long) (buffer + f->window_begin)) < 0)
                         f->piece.lost = 1;
                 else
@@ -88,7 +88,7 @@ __attribute__((noinline, weak)) int library_mux_questions_take(struct h2 *h, str
         f = &q->f;
         while (!h->piece.lost && f->at < f->end && can_loop) {
                 n = mux_move(f, h2_is_blind(&h->in, 0));
-                GRID_BOUND(n, WINDOW_SIZE + 1);
+                BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_probe_read_user(h->window.bytes, n, q->buffer + f->window_begin) < 0) {
                         h->piece.lost = 1;
                         break;
@@ -112,7 +112,7 @@ __attribute__((noinline, weak)) int library_mux_answers_take(struct h2 *h, struc
         f = &a->f;
         while (!h->piece.lost && f->at < f->end && can_loop) {
                 n = mux_move(f, h2_is_blind(&h->out, 1));
-                GRID_BOUND(n, WINDOW_SIZE + 1);
+                BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_probe_read_user(h->window.bytes, n, a->buffer + f->window_begin) < 0) {
                         h->piece.lost = 1;
                         break;
@@ -248,7 +248,7 @@ static __attribute__((noinline)) int library_detect(struct unsealed *o, const st
         o->begins = 0;
         if (length > sizeof(first))
                 length = sizeof(first);
-        GRID_BOUND(length, sizeof(first) + 1);
+        BPF_BOUND(length, sizeof(first) + 1);
         if (bpf_probe_read_user(&first, length, buffer) < 0)
                 return 0;
         if (o->talk.protocol != PROTOCOL_PLAIN) {
@@ -533,7 +533,7 @@ static __always_inline void library_find_names(struct qos_openssl_library *l, st
                 }
                 if (at > sizeof(l->names) - LIBRARY_NAME_SIZE)
                         return;
-                GRID_BOUND(at, sizeof(l->names) - LIBRARY_NAME_SIZE + 1);
+                BPF_BOUND(at, sizeof(l->names) - LIBRARY_NAME_SIZE + 1);
                 n = bpf_probe_read_kernel_str(l->names + at, LIBRARY_NAME_SIZE, BPF_CORE_READ(d, d_name.name));
                 if (n <= 1)
                         return;

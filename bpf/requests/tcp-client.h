@@ -190,7 +190,7 @@ static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct co
         if (row == 0)
                 return 0;
 
-        GRID_BOUND(row, QOS_ENTRIES + 1);
+        BPF_BOUND(row, QOS_ENTRIES + 1);
         row |= SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
         bpf_spin_lock(&c->lock);
         if (c->in_flight == 0)
@@ -263,7 +263,7 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct t
         t->times.names = 0;
         while (!f->piece.lost && feed_skip(f, &t->in) && can_loop) {
                 n = feed_move(f, t, &t->in);
-                GRID_BOUND(n, WINDOW_SIZE + 1);
+                BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_skb_load_bytes(skb, offset + f->window_begin, t->window.bytes, n) < 0)
                         f->piece.lost = 1;
                 else
@@ -361,7 +361,7 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
 
                 if (!(left & CLIENT_ASKS) || n == 0)
                         return 0;
-                GRID_BOUND(n, sizeof(first) + 1);
+                BPF_BOUND(n, sizeof(first) + 1);
                 if (n == 0 || bpf_skb_load_bytes(skb, skb->len - bytes, &first, n) < 0)
                         return 0;
                 protocol = protocol_detect(first, n);
@@ -533,7 +533,7 @@ static __always_inline int client_answer_step(struct bpf_dynptr *data, struct ex
         __u64 mark = a->mark, at = 0;
         __u32 n, from = f->at, found = 0;
 
-        GRID_BOUND(mark, EXCHANGE_MARKS);
+        BPF_BOUND(mark, EXCHANGE_MARKS);
         if (f->at >= a->end)
                 return 1;
         f->end = a->end;
@@ -558,7 +558,7 @@ static __always_inline int client_answer_step(struct bpf_dynptr *data, struct ex
                 found |= ANSWERED_MORE;
         if (feed_skip(f, &t->out)) {
                 n = feed_move(f, t, &t->out);
-                GRID_BOUND(n, WINDOW_SIZE + 1);
+                BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_dynptr_read(t->window.bytes, n, data, a->offset + f->window_begin, 0) < 0) {
                         f->piece.lost = 1;
                         return 1;

@@ -137,7 +137,7 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
                 row &= SHARE_ROW;
         }
 
-        GRID_BOUND(row, QOS_ENTRIES + 1);
+        BPF_BOUND(row, QOS_ENTRIES + 1);
         return row | alone | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
 }
 

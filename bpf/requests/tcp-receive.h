@@ -22,7 +22,7 @@ __attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_tru
                 f->piece.lost = 1;
         while (!f->piece.lost && feed_skip(f, &t->in) && can_loop) {
                 n = feed_move(f, t, &t->in);
-                GRID_BOUND(n, WINDOW_SIZE + 1);
+                BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_dynptr_read(t->window.bytes, n, &data, (__u32) (where >> 32) + f->window_begin, 0) < 0)
                         f->piece.lost = 1;
                 else
@@ -79,7 +79,7 @@ __attribute__((noinline, weak)) int mux_questions_take(struct sk_buff *skb __arg
                 h->piece.lost = 1;
         while (!h->piece.lost && f->at < f->end && can_loop) {
                 n = mux_move(f, h2_is_blind(&h->in, 0));
-                GRID_BOUND(n, WINDOW_SIZE + 1);
+                BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_dynptr_read(h->window.bytes, n, &data, f->offset + f->window_begin, 0) < 0) {
                         h->piece.lost = 1;
                         break;
@@ -218,7 +218,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
 
                 if (n > sizeof(first))
                         n = sizeof(first);
-                GRID_BOUND(n, sizeof(first) + 1);
+                BPF_BOUND(n, sizeof(first) + 1);
                 if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 || bpf_dynptr_read(&first, n, &data, offset, 0) < 0)
                         return 0;
                 /* Behind what asks for TLS in another protocol, and is not answered (MySQL) */

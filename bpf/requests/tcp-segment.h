@@ -121,7 +121,7 @@ static __attribute__((noinline)) __u32 segment_says(struct __sk_buff *skb, __u32
         __u32 look = exchange_look(length);
         __u64 bytes = 0;
 
-        GRID_BOUND(look, sizeof(bytes) + 1);
+        BPF_BOUND(look, sizeof(bytes) + 1);
         if (!skb || look == 0 || bpf_skb_load_bytes(skb, offset, &bytes, look) < 0)
                 return 0;
         return (exchange_is_remark(bytes, length) ? SEGMENT_REMARK : 0) |

@@ -46,7 +46,7 @@ __attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, str
         offset = skb->len - d->bytes;
         while (!f->piece.lost && !f->piece.tunnel && feed_skip(f, &t->out) && can_loop) {
                 n = feed_move(f, t, &t->out);
-                GRID_BOUND(n, WINDOW_SIZE + 1);
+                BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_skb_load_bytes(skb, offset + f->window_begin, t->window.bytes, n) < 0)
                         f->piece.lost = 1;
                 else
@@ -212,7 +212,7 @@ __attribute__((noinline, weak)) int mux_answers_take(struct __sk_buff *skb, stru
         f = &a->f;
         while (f->at < f->end && can_loop) {
                 n = mux_move(f, h2_is_blind(&h->out, 1));
-                GRID_BOUND(n, WINDOW_SIZE + 1);
+                BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_skb_load_bytes(skb, f->offset + f->window_begin, h->window.bytes, n) < 0) {
                         h->piece.lost = 1;
                         break;

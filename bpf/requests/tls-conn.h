@@ -45,7 +45,7 @@ __attribute__((noinline, weak)) int seal_take(struct sk_buff *skb __arg_trusted,
                 bytes = 0;
                 if (tls->in.left == 0) {
                         n = there < sizeof(bytes) ? there : sizeof(bytes);
-                        GRID_BOUND(n, sizeof(bytes) + 1);
+                        BPF_BOUND(n, sizeof(bytes) + 1);
                         if (n > 0 && bpf_dynptr_read(&bytes, n, &data, f->offset + f->at, 0) < 0) {
                                 f->seen |= TLS_STEP_LOST;
                                 break;
@@ -70,7 +70,7 @@ __attribute__((noinline, weak)) int seal_take_out(struct __sk_buff *skb, struct 
                 bytes = 0;
                 if (tls->out.left == 0) {
                         n = there < sizeof(bytes) ? there : sizeof(bytes);
-                        GRID_BOUND(n, sizeof(bytes) + 1);
+                        BPF_BOUND(n, sizeof(bytes) + 1);
                         if (n > 0 && bpf_skb_load_bytes(skb, f->offset + f->at, &bytes, n) < 0) {
                                 f->seen |= TLS_STEP_LOST;
                                 break;
@@ -141,7 +141,7 @@ static long offer_step(__u64 i, void *data) {
         n = f->offer.at < f->there ? f->there - f->offer.at : 0;
         if (n > sizeof(bytes))
                 n = sizeof(bytes);
-        GRID_BOUND(n, sizeof(bytes) + 1);
+        BPF_BOUND(n, sizeof(bytes) + 1);
         if (n > 0 && bpf_dynptr_read(&bytes, n, f->data, f->offer.at, 0) < 0)
                 return 1;
         return tls_offer_step(&f->offer, bpf_ntohl(bytes)) != 0;
@@ -202,7 +202,7 @@ static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct 
                 struct bpf_dynptr data;
                 __u64 first = 0;
 
-                GRID_BOUND(n, sizeof(first) + 1);
+                BPF_BOUND(n, sizeof(first) + 1);
                 if (n == 0 || bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 ||
                     bpf_dynptr_read(&first, n, &data, f.offset, 0) < 0 || c->x.state == EXCHANGE_ASKED ||
                     !tls_resumes(tls, copied, first, n, unsent))

@@ -171,10 +171,10 @@ static __always_inline bool unsealed_key_equal(const struct unsealed_key *a, con
  * packet that has interrupted who is at it. */
 #define UNSEALED_ROUNDS 128
 
-GRID_FUNCTION int unsealed_enter(struct unsealed *o) {
+BPF_SUBPROG int unsealed_enter(struct unsealed *o) {
         __u32 me = bpf_get_smp_processor_id() + 1, other;
 
-        GRID_EXPECT(o);
+        BPF_REQUIRE(o);
         for (int i = 0; i < UNSEALED_ROUNDS; i++) {
                 other = __sync_val_compare_and_swap(&o->busy, 0, me);
                 if (other == 0)

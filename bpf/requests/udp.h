@@ -208,7 +208,7 @@ __attribute__((noinline, weak)) int udp_parse(struct __sk_buff *skb, int incomin
         offset += sizeof(header);
         ret->length = skb->len > offset ? skb->len - offset : 0;
         n = ret->length < sizeof(head) ? ret->length : sizeof(head);
-        GRID_BOUND(n, sizeof(head) + 1);
+        BPF_BOUND(n, sizeof(head) + 1);
         if (n > 0 && bpf_skb_load_bytes(skb, offset, head, n) < 0)
                 return false;
 
@@ -380,7 +380,7 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
         udp_find_peer(sk, &d, &a);
         q.who = udp_hash_peer(&a);
         row = row_find(u, &a, QOS_ENTRY_PEER);
-        GRID_BOUND(row, QOS_ENTRIES + 1);
+        BPF_BOUND(row, QOS_ENTRIES + 1);
         q.share = row | SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
 
         key.cookie = c->cookie;

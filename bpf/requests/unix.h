@@ -117,7 +117,7 @@ static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct 
         length -= sizeof(__u16); /* sun_family */
         if (length == 0 || length > sizeof(path))
                 return 0;
-        GRID_BOUND(length, sizeof(path) + 1);
+        BPF_BOUND(length, sizeof(path) + 1);
         if (bpf_core_read(path, length, &addr->name[0].sun_path) < 0)
                 return 0;
         if (path[0] == 0)
@@ -135,7 +135,7 @@ static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct 
                 if (earned)
                         row = earned;
         }
-        GRID_BOUND(row, QOS_ENTRIES + 1);
+        BPF_BOUND(row, QOS_ENTRIES + 1);
         name = &u->names[row];
         if ((row == 0 || row >= QOS_ENTRY_FIRST) && name->path[0] == 0)
                 unix_set_path(name, path);
@@ -153,7 +153,7 @@ static __always_inline __u32 unix_find_peer(struct unix_sock *us, struct qos_uni
         /* One without a name is unheard of here */
         if (row < QOS_ENTRY_PEERS_OTHERS)
                 row = QOS_ENTRY_PEERS_OTHERS;
-        GRID_BOUND(row, QOS_ENTRIES + 1);
+        BPF_BOUND(row, QOS_ENTRIES + 1);
         return row | SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
 }
 
@@ -346,7 +346,7 @@ static __always_inline __u64 unix_look(__u32 length, const void *data) {
         __u32 look = exchange_look(length);
         __u64 bytes = 0;
 
-        GRID_BOUND(look, sizeof(bytes) + 1);
+        BPF_BOUND(look, sizeof(bytes) + 1);
         if (look > 0)
                 (void) bpf_probe_read_kernel(&bytes, look, data);
         return bytes;

@@ -1020,7 +1020,7 @@ static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, 
                 .timestamp = s->timestamp,
                 .window = window,
                 .covered = covered,
-                .schema = QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_SCHEMA : GRID_COARSE_SCHEMA,
+                .schema = QOS_DISTRIBUTION_IS_FINE(d) ? HISTOGRAM_FINE_SCHEMA : HISTOGRAM_COARSE_SCHEMA,
                 .sum = sum,
                 .buckets = new0(HistogramBucket, QOS_DISTRIBUTION_BINS(d)),
         };
@@ -1120,7 +1120,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 if (known->count == ABSENT || !unit_get_contention_books(u, waits_buffer, &waits_books) ||
                     contention_read(&waits_books, now, window, &waits_reading) < 0)
                         return -ENODATA;
-                return histogram_fill(&snapshot, window, waits_reading.covered, QOS_QUEUE, waits_reading.counts.cells + waits * GRID_COARSE_BINS,
+                return histogram_fill(&snapshot, window, waits_reading.covered, QOS_QUEUE, waits_reading.counts.cells + waits * HISTOGRAM_COARSE_BINS,
                                       waits_reading.counts.sums[waits], ret);
         }
 
@@ -1163,8 +1163,8 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
                 a[HISTORY_CPU_COVERED] = reading.covered;
                 for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                         a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING] = reading.counts.times[i];
-                for (unsigned i = 0; i < GRID_COARSE_BINS; i++)
-                        a[HISTORY_RUN_QUEUES] += reading.counts.cells[QOS_RUN_QUEUE_LATENCY * GRID_COARSE_BINS + i];
+                for (unsigned i = 0; i < HISTOGRAM_COARSE_BINS; i++)
+                        a[HISTORY_RUN_QUEUES] += reading.counts.cells[QOS_RUN_QUEUE_LATENCY * HISTOGRAM_COARSE_BINS + i];
                 a[HISTORY_RUN_QUEUE_TIME] = reading.counts.sums[QOS_RUN_QUEUE_LATENCY];
         }
         if (u->contention_probes & PROBE_BLOCK && has(programs, NEEDS_BLOCK)) {

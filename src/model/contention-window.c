@@ -358,12 +358,12 @@ int contention_read_some(const ContentionBooks *books, uint64_t now, uint64_t wi
 void contention_get_distribution(const ContentionReading *reading, enum qos_contention_distribution d, unsigned minimum_samples,
                                  Distribution *ret) {
         WindowBins bins = {
-                .schema = GRID_COARSE_SCHEMA,
+                .schema = HISTOGRAM_COARSE_SCHEMA,
                 .sum = reading->counts.sums[d],
                 .max = reading->maxima[d],
         };
 
-        memcpy(bins.count, reading->counts.cells + d * GRID_COARSE_BINS, GRID_COARSE_BINS * sizeof(uint64_t));
+        memcpy(bins.count, reading->counts.cells + d * HISTOGRAM_COARSE_BINS, HISTOGRAM_COARSE_BINS * sizeof(uint64_t));
         window_bins_get_distribution(&bins, minimum_samples, ret);
 }
 

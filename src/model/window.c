@@ -247,7 +247,7 @@ static uint64_t load_pair(const __u32 *p) {
 }
 
 _Static_assert(offsetof(struct qos_unit_map, cells) % sizeof(uint64_t) == 0 && offsetof(struct qos_checkpoint, cells) % sizeof(uint64_t) == 0 &&
-               GRID_FINE_BINS % 2 == 0 && GRID_COARSE_BINS % 2 == 0, "pairs of cells are words");
+               HISTOGRAM_FINE_BINS % 2 == 0 && HISTOGRAM_COARSE_BINS % 2 == 0, "pairs of cells are words");
 
 /* Settled as in parts_read_settled(). -ENOENT: there is no such checkpoint. */
 static int changes_read(const struct qos_unit_map *u, const Parts *parts, unsigned level, uint64_t boundary, Changes *ret) {
@@ -324,7 +324,7 @@ static void bins_settle(uint64_t *bins, unsigned n) {
  * added. The differences add up to zero, therefore they have as many samples as the other, whatever is torn. */
 static void window_complete(WindowReading *r, const Parts *parts) {
         if (parts->distributions & 1U << QOS_LATENCY)
-                for (unsigned i = 0; i < GRID_FINE_BINS; i++)
+                for (unsigned i = 0; i < HISTOGRAM_FINE_BINS; i++)
                         r->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_LATENCY) + i] += r->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_FIRST_BYTE) + i];
         r->sums[QOS_LATENCY] += r->sums[QOS_FIRST_BYTE];
         r->maxima[QOS_LATENCY] = MAX(r->maxima[QOS_LATENCY], r->maxima[QOS_FIRST_BYTE]);
@@ -807,8 +807,8 @@ static uint64_t row_read_maximum(const struct qos_peer_entry *row, uint64_t firs
 }
 
 static void row_settle(WindowRow *row) {
-        bins_settle(row->cells, GRID_COARSE_BINS);
-        for (unsigned i = GRID_COARSE_BINS; i < QOS_ENTRY_COUNTERS; i++)
+        bins_settle(row->cells, HISTOGRAM_COARSE_BINS);
+        for (unsigned i = HISTOGRAM_COARSE_BINS; i < QOS_ENTRY_COUNTERS; i++)
                 row->cells[i] = (int64_t) row->cells[i] > 0 ? row->cells[i] : 0;
         for (unsigned i = 0; i < QOS_ENTRY_SUMS; i++)
                 row->sums[i] = (int64_t) row->sums[i] > 0 ? row->sums[i] : 0;
@@ -891,8 +891,8 @@ void window_get_row(const WindowReading *reading, WindowRow *ret) {
                 },
                 .maximum = reading->maxima[QOS_LATENCY],
         };
-        for (unsigned i = 0; i < GRID_FINE_BINS; i++)
-                ret->cells[grid_coarse_bin(i)] += reading->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_LATENCY) + i];
+        for (unsigned i = 0; i < HISTOGRAM_FINE_BINS; i++)
+                ret->cells[histogram_coarse_bin(i)] += reading->cells[QOS_DISTRIBUTION_FIRST_COUNTER(QOS_LATENCY) + i];
         ret->cells[QOS_ENTRY_COUNT] = reading->cells[QOS_COUNTER_COUNT];
         ret->cells[QOS_ENTRY_ERRORS_RESET] = reading->cells[QOS_COUNTER_ERRORS_RESET];
         ret->cells[QOS_ENTRY_ERRORS_TIMEOUT] = reading->cells[QOS_COUNTER_ERRORS_TIMEOUT];
@@ -1096,7 +1096,7 @@ typedef struct Bins {
 
 static Bins reading_get_bins(const WindowReading *reading, enum qos_distribution d) {
         return (Bins) {
-                .schema = QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_SCHEMA : GRID_COARSE_SCHEMA,
+                .schema = QOS_DISTRIBUTION_IS_FINE(d) ? HISTOGRAM_FINE_SCHEMA : HISTOGRAM_COARSE_SCHEMA,
                 .n = QOS_DISTRIBUTION_BINS(d),
                 .count = reading->cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
                 .sum = reading->sums[d],
@@ -1106,7 +1106,7 @@ static Bins reading_get_bins(const WindowReading *reading, enum qos_distribution
 
 /* Where a bin but the last one ends */
 static double bin_bound(int schema, unsigned bin) {
-        return exp2(GRID_MIN_EXPONENT + ldexp(bin, -schema));
+        return exp2(HISTOGRAM_MIN_EXPONENT + ldexp(bin, -schema));
 }
 
 static void bin_get_bounds(int schema, unsigned n, unsigned bin, uint64_t *ret_lower, uint64_t *ret_upper) {
@@ -1117,7 +1117,7 @@ static void bin_get_bounds(int schema, unsigned n, unsigned bin, uint64_t *ret_l
 }
 
 void window_get_bounds(enum qos_distribution d, unsigned bin, uint64_t *ret_lower, uint64_t *ret_upper) {
-        bin_get_bounds(QOS_DISTRIBUTION_IS_FINE(d) ? GRID_FINE_SCHEMA : GRID_COARSE_SCHEMA, QOS_DISTRIBUTION_BINS(d), bin,
+        bin_get_bounds(QOS_DISTRIBUTION_IS_FINE(d) ? HISTOGRAM_FINE_SCHEMA : HISTOGRAM_COARSE_SCHEMA, QOS_DISTRIBUTION_BINS(d), bin,
                        ret_lower, ret_upper);
 }
 
@@ -1223,8 +1223,8 @@ uint64_t window_count_within(const WindowReading *reading, enum qos_distribution
 
 void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples, Distribution *ret) {
         Bins b = {
-                .schema = GRID_COARSE_SCHEMA,
-                .n = GRID_COARSE_BINS,
+                .schema = HISTOGRAM_COARSE_SCHEMA,
+                .n = HISTOGRAM_COARSE_BINS,
                 .count = row->cells,
                 .sum = row->sums[QOS_ENTRY_SUM_LATENCY],
                 .max = row->maximum == ABSENT ? 0 : row->maximum,
@@ -1238,11 +1238,11 @@ void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples,
 /* ---- distributions by themselves ------------------------------------------------------------------------------ */
 
 unsigned window_bins_number(int schema) {
-        return (unsigned) ldexp(GRID_OCTAVES, schema) + 2;
+        return (unsigned) ldexp(HISTOGRAM_OCTAVES, schema) + 2;
 }
 
 int window_bins_get_index(int schema, unsigned bin) {
-        return (int) ldexp(GRID_MIN_EXPONENT, schema) + (int) bin;
+        return (int) ldexp(HISTOGRAM_MIN_EXPONENT, schema) + (int) bin;
 }
 
 void window_get_bins(const WindowReading *reading, enum qos_distribution d, WindowBins *ret) {
@@ -1253,7 +1253,7 @@ void window_get_bins(const WindowReading *reading, enum qos_distribution d, Wind
                 .sum = b.sum,
         };
         for (unsigned i = 0; i < b.n; i++)
-                ret->count[QOS_DISTRIBUTION_IS_FINE(d) ? grid_coarse_bin(i) : i] += b.count[i];
+                ret->count[QOS_DISTRIBUTION_IS_FINE(d) ? histogram_coarse_bin(i) : i] += b.count[i];
         /* As the finer bins know it, should it be missing */
         ret->max = maximum_of(&b, b.n);
 }

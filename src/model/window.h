@@ -29,9 +29,9 @@ typedef struct WindowGauges {
 /* A distribution by itself, for figures that outlive the map: the bins of schema 3, or of a coarser one into which they
  * were merged, which is exact. Down to schema -2, with which 4 octaves are one bin: both ends of the grid (histogram.h) are
  * bounds of that, too, and of no coarser one. */
-#define WINDOW_BINS_SCHEMA_MAX GRID_COARSE_SCHEMA
+#define WINDOW_BINS_SCHEMA_MAX HISTOGRAM_COARSE_SCHEMA
 #define WINDOW_BINS_SCHEMA_MIN (-2)
-#define WINDOW_BINS_MAX GRID_COARSE_BINS
+#define WINDOW_BINS_MAX HISTOGRAM_COARSE_BINS
 
 typedef struct WindowBins {
         int schema;

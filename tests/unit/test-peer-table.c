@@ -47,7 +47,7 @@ static void book_in_unit(struct qos_unit_map *u, unsigned row, uint64_t now, uin
 static uint64_t samples(const WindowRow *r) {
         uint64_t n = 0;
 
-        for (unsigned i = 0; i < GRID_COARSE_BINS; i++)
+        for (unsigned i = 0; i < HISTOGRAM_COARSE_BINS; i++)
                 n += r->cells[i];
         return n;
 }
@@ -315,12 +315,12 @@ static void test_choices(void) {
         static const uint64_t values[] = { 0, 1, 2, UINT32_MAX, UINT64_C(1) << 32, (UINT64_C(1) << 63) - 1, UINT64_C(1) << 63, UINT64_MAX };
 
         for (size_t i = 0; i < ELEMENTSOF(values); i++) {
-                check(grid_if_zero(values[i]) == (values[i] == 0 ? UINT64_MAX : 0));
+                check(histogram_if_zero(values[i]) == (values[i] == 0 ? UINT64_MAX : 0));
                 for (size_t k = 0; k < ELEMENTSOF(values); k++) {
-                        check(grid_choose(UINT64_MAX, values[i], values[k]) == values[i]);
-                        check(grid_choose(0, values[i], values[k]) == values[k]);
+                        check(histogram_choose(UINT64_MAX, values[i], values[k]) == values[i]);
+                        check(histogram_choose(0, values[i], values[k]) == values[k]);
                         if (MAX(values[i], values[k]) < UINT64_C(1) << 63)
-                                check(grid_if_less(values[i], values[k]) == (values[i] < values[k] ? UINT64_MAX : 0));
+                                check(histogram_if_less(values[i], values[k]) == (values[i] < values[k] ? UINT64_MAX : 0));
                 }
         }
 }

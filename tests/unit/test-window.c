@@ -46,23 +46,23 @@ static uint64_t count_in(const struct qos_unit_map *u, uint64_t now, uint64_t at
 
 /* Each bin is where its bounds say, (lower, upper], for both schemas. */
 static void test_grid(void) {
-        for (unsigned k = 1; k <= GRID_OCTAVES * 32; k++) {
-                long double upper = exp2l(GRID_MIN_EXPONENT + k / 32.0L);
+        for (unsigned k = 1; k <= HISTOGRAM_OCTAVES * 32; k++) {
+                long double upper = exp2l(HISTOGRAM_MIN_EXPONENT + k / 32.0L);
                 uint64_t below = (uint64_t) floorl(upper);
 
                 /* exp2l of a whole number is exact, everything else is irrational: floor is the last value within */
-                check(grid_fine_bin(below) == k);
-                check(grid_fine_bin(below + 1) == k + 1);
-                check(grid_coarse_bin(k) == (k + 3) / 4);
+                check(histogram_fine_bin(below) == k);
+                check(histogram_fine_bin(below + 1) == k + 1);
+                check(histogram_coarse_bin(k) == (k + 3) / 4);
         }
-        check(grid_fine_bin(0) == 0);
-        check(grid_fine_bin(256) == 0);
-        check(grid_fine_bin(257) == 1);
-        check(grid_fine_bin(UINT64_C(1) << 36) == GRID_FINE_BINS - 2);
-        check(grid_fine_bin((UINT64_C(1) << 36) + 1) == GRID_FINE_BINS - 1);
-        check(grid_fine_bin(UINT64_MAX) == GRID_FINE_BINS - 1);
-        check(grid_coarse_bin(GRID_FINE_BINS - 1) == GRID_COARSE_BINS - 1);
-        check(grid_coarse_bin(GRID_FINE_BINS - 2) == GRID_COARSE_BINS - 2);
+        check(histogram_fine_bin(0) == 0);
+        check(histogram_fine_bin(256) == 0);
+        check(histogram_fine_bin(257) == 1);
+        check(histogram_fine_bin(UINT64_C(1) << 36) == HISTOGRAM_FINE_BINS - 2);
+        check(histogram_fine_bin((UINT64_C(1) << 36) + 1) == HISTOGRAM_FINE_BINS - 1);
+        check(histogram_fine_bin(UINT64_MAX) == HISTOGRAM_FINE_BINS - 1);
+        check(histogram_coarse_bin(HISTOGRAM_FINE_BINS - 1) == HISTOGRAM_COARSE_BINS - 1);
+        check(histogram_coarse_bin(HISTOGRAM_FINE_BINS - 2) == HISTOGRAM_COARSE_BINS - 2);
 
         for (size_t i = 0; i < ELEMENTSOF(all_distributions); i++) {
                 uint64_t lower, upper, before = 0;
