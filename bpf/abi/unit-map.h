@@ -148,7 +148,7 @@ static inline __attribute__((always_inline)) __u64 serving_turn(__u64 word, __u6
 }
 
 /* The counters at the boundaries first … last (in sub-windows of the level): nothing happened between these. Whoever
- * changes one of the gauges in here enters the sub-window first (window_enter()), as for the counters. */
+ * changes one of the gauges in here enters the sub-window first (window_advance()), as for the counters. */
 struct qos_checkpoint {
         __u64 first;
         __u64 last;             /* < first: being written, or never was */

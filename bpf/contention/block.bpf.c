@@ -118,7 +118,7 @@ static __always_inline void block_use(struct request *request, struct cgroup *gr
 /* Whose it is. The kernel notes the innermost control group that has the io controller: around that of the task, or, as for what
  * was written and is brought to the disk later, elsewhere. Where the controller does not reach down to the task's own group,
  * that is more exact; for others than the task there is nothing else. */
-static __always_inline __u64 request_book(struct request *request, bool *ret_writeback) {
+static __always_inline __u64 request_record(struct request *request, bool *ret_writeback) {
         struct cgroup *own = bpf_get_current_task_btf()->cgroups->dfl_cgrp, *noted = NULL, *around = NULL;
         __u32 level;
 
@@ -127,7 +127,7 @@ static __always_inline __u64 request_book(struct request *request, bool *ret_wri
                 noted = request->bio->bi_blkg->blkcg->css.cgroup;
         if (!noted || noted->root->hierarchy_id != 0) {
                 block_use(request, own);
-                return group_book(own);
+                return batch_record(own);
         }
 
         level = noted->level;
@@ -136,11 +136,11 @@ static __always_inline __u64 request_book(struct request *request, bool *ret_wri
                                              (char*) own + bpf_core_field_offset(struct cgroup, ancestors) + level * sizeof(around));
         if (around == noted) {
                 block_use(request, own);
-                return group_book(own);
+                return batch_record(own);
         }
         *ret_writeback = true;
         block_use(request, noted);
-        return group_book(noted);
+        return batch_record(noted);
 }
 
 SEC("tp_btf/block_io_start")
@@ -148,7 +148,7 @@ int BPF_PROG(block_start, struct request *request) {
         struct block b = { .loaded_at = loaded_at, .start = bpf_ktime_get_ns() };
         __u64 key = (__u64) request;
 
-        b.book = request_book(request, &b.writeback);
+        b.book = request_record(request, &b.writeback);
         if (!b.book || request_is_command(request)) {
                 bpf_map_delete_elem(&blocks, &key);
                 return 0;

@@ -132,7 +132,7 @@ static __always_inline void shard_enter(struct qos_contention_cpu *s, __u64 word
 }
 
 /* The book of what runs in a control group; 0: there is none. */
-static __always_inline __u64 group_book(struct cgroup *group) {
+static __always_inline __u64 batch_record(struct cgroup *group) {
         struct qos_owner owner;
         struct qos_contention_map *c;
 

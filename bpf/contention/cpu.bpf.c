@@ -980,7 +980,7 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         struct thread *t;
         __u64 book, now;
 
-        book = group_book(task->cgroups->dfl_cgrp);
+        book = batch_record(task->cgroups->dfl_cgrp);
         if (!book)
                 return 0;
         t = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -1193,7 +1193,7 @@ int BPF_PROG(cpu_unlock, void *lock, int result) {
 /* Known threads that go elsewhere, and others that come to a unit: which they are (all of a process, perhaps) the iterator finds. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(cpu_move, struct cgroup *to, const char *path, struct task_struct *task, bool all) {
-        if (thread_of(task) || group_book(to))
+        if (thread_of(task) || batch_record(to))
                 moves_tell();
         return 0;
 }
@@ -1256,7 +1256,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
         if (task->exit_state)
                 return 0;
 
-        book = group_book(task->cgroups->dfl_cgrp);
+        book = batch_record(task->cgroups->dfl_cgrp);
         t = bpf_task_storage_get(&threads, task, 0, book ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
         if (!t) {
                 if (book)

@@ -45,7 +45,7 @@ static __always_inline struct strain* strain_get(struct task_struct *task, __u64
         struct strain *s;
         __u64 book;
 
-        book = *ret_book = group_book(task->cgroups->dfl_cgrp);
+        book = *ret_book = batch_record(task->cgroups->dfl_cgrp);
         s = bpf_task_storage_get(&strains, task, 0, book ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
         if (!s) {
                 if (book)
@@ -216,7 +216,7 @@ int memory_throttle(__u64 *ctx) {
         __u64 book, now;
         long pause;
 
-        book = group_book(task->cgroups->dfl_cgrp);
+        book = batch_record(task->cgroups->dfl_cgrp);
         if (!book)
                 return 0;
         /* Two instructions, of which the verifier sees one: the compiler may not make it one that reads here or there */
@@ -245,7 +245,7 @@ int BPF_PROG(memory_oom, struct task_struct *task) {
         struct qos_contention_map *c;
         __u64 book;
 
-        book = group_book(task->cgroups->dfl_cgrp);
+        book = batch_record(task->cgroups->dfl_cgrp);
         c = book ? contention_enter(book, bpf_ktime_get_ns()) : NULL;
         if (c)
                 contention_count(c, QOS_MEMORY_OOM_KILLS, 1);

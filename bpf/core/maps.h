@@ -127,7 +127,7 @@ __attribute__((noinline, weak)) int cost_book(const struct cost *cost) {
         if (!u)
                 return 0;
         /* Not all that runs books anything else */
-        window_enter(u, now);
+        window_advance(u, now);
         __sync_fetch_and_add(&u->sums[QOS_SUM_COST], cost_nsec(cost->begin, now) * COST_RUNS);
         return 0;
 }
@@ -141,8 +141,8 @@ static __always_inline void cost_end(struct cost *cost) {
 /* ---- booking -------------------------------------------------------------------------------------------------- */
 
 /* Where the figures of a socket go besides the unit's, or instead. */
-#define SHARE_ROW 0x7fU         /* the number of the row (unit-map.h), 0: none */
-#define SHARE_ALONE 0x80U       /* they are not the unit's: an excluded endpoint, or what it asks of others */
+#define TARGET_ENTRY 0x7fU         /* the number of the row (unit-map.h), 0: none */
+#define TARGET_ONLY 0x80U       /* they are not the unit's: an excluded endpoint, or what it asks of others */
 
 static __always_inline void sock_local(const struct sock *sk, struct qos_address *ret) {
         ret->family = sk->__sk_common.skc_family;
@@ -159,89 +159,89 @@ static __always_inline __u32 endpoint_find(struct qos_unit_map *u, const struct 
         struct qos_exclude exclude = { .owner = *owner, .name = a->port, .kind = QOS_EXCLUDE_PORT };
 
         if (bpf_map_lookup_elem(&excludes, &exclude))
-                return row_find(u, a, QOS_ENTRY_EXCLUDED) | SHARE_ALONE;
-        return unsure ? 0 : row_find(u, a, QOS_ENTRY_ENDPOINT);
+                return entry_find(u, a, QOS_ENTRY_EXCLUDED) | TARGET_ONLY;
+        return unsure ? 0 : entry_find(u, a, QOS_ENTRY_ENDPOINT);
 }
 
-#define SHARE_GENERATION_SHIFT 8        /* above them the generation of the row */
+#define TARGET_GENERATION_SHIFT 8        /* above them the generation of the row */
 
 /* A peer's row may have become another one's meanwhile. What it had is part of the rest then. Should it become that between this look
  * and what is booked after it, the new peer has one event of the old one's: the sum of all is right, and a row changes hands ten
  * times a second at most. */
-static __always_inline __u32 share_now(struct qos_unit_map *u, __u32 share) {
-        __u32 row = share & SHARE_ROW;
+static __always_inline __u32 target_resolve(struct qos_unit_map *u, __u32 share) {
+        __u32 row = share & TARGET_ENTRY;
 
         if (row < QOS_ENTRY_FIRST)
                 return share;
         BPF_BOUND(row, QOS_ENTRIES + 1);
-        if ((u->names[row].generation & 0xff) != share >> SHARE_GENERATION_SHIFT)
-                return QOS_ENTRY_PEERS_OTHERS | SHARE_ALONE;
+        if ((u->names[row].generation & 0xff) != share >> TARGET_GENERATION_SHIFT)
+                return QOS_ENTRY_PEERS_OTHERS | TARGET_ONLY;
         return share;
 }
 
-static __attribute__((noinline)) int row_apply(struct qos_unit_map *u, __u32 share, __s32 in_flight, __u32 overlaps) {
+static __attribute__((noinline)) int entry_apply(struct qos_unit_map *u, __u32 share, __s32 in_flight, __u32 overlaps) {
         struct qos_peer_entry *row;
 
-        if (!u || !(share & SHARE_ROW))
+        if (!u || !(share & TARGET_ENTRY))
                 return 0;
-        row = row_get(u, share & SHARE_ROW);
+        row = entry_get(u, share & TARGET_ENTRY);
         if (in_flight != 0)
                 __sync_fetch_and_add(&row->in_flight, in_flight);
         if (overlaps > 0)
-                row_count(row, QOS_ENTRY_OVERLAPS, overlaps);
+                entry_count(row, QOS_ENTRY_OVERLAPS, overlaps);
         return 0;
 }
 
-static __always_inline void share_apply(struct qos_unit_map *u, __u32 share, const struct exchange_effect *effect) {
+static __always_inline void record_effect(struct qos_unit_map *u, __u32 share, const struct exchange_effect *effect) {
         if (share) {
-                row_apply(u, share, effect->in_flight, effect->overlap);
-                if (share & SHARE_ALONE)
+                entry_apply(u, share, effect->in_flight, effect->overlap);
+                if (share & TARGET_ONLY)
                         return;
         }
         if (effect->in_flight != 0)
-                window_fly(u, effect->in_flight);
+                window_add_in_flight(u, effect->in_flight);
         if (effect->overlap)
                 window_count(u, QOS_COUNTER_OVERLAPS, 1);
 }
 
 /* Has what this share stands for ever answered anything? The first endpoint has what is not in the other ones' rows. */
-static __attribute__((noinline)) int share_has_answered(struct qos_unit_map *u, __u32 share) {
+static __attribute__((noinline)) int target_has_responded(struct qos_unit_map *u, __u32 share) {
         struct qos_peer_entry *row;
         __u32 n;
 
         if (!u)
                 return 0;
-        if (share & SHARE_ROW) {
-                row = row_get(u, share & SHARE_ROW);
+        if (share & TARGET_ENTRY) {
+                row = entry_get(u, share & TARGET_ENTRY);
                 return row->cells[QOS_ENTRY_COUNT] > 0 || row->carry[QOS_ENTRY_COUNT] > 0;
         }
 
         n = u->cells[QOS_COUNTER_COUNT];
         for (int i = 1; i <= QOS_ENTRIES; i++)
                 if (i == QOS_ENTRY_ENDPOINTS_OTHERS || u->names[i].kind == QOS_ENTRY_ENDPOINT)
-                        n -= row_get(u, i)->cells[QOS_ENTRY_COUNT];
+                        n -= entry_get(u, i)->cells[QOS_ENTRY_COUNT];
         return n != 0 || u->carry[QOS_COUNTER_COUNT] > 0;
 }
 
 /* n events of the unit that have a counter in the rows, too. */
-static __always_inline void share_count(struct qos_unit_map *u, __u32 share, __u32 cell, __u32 row_cell, __u32 n) {
-        if (share & SHARE_ROW)
-                row_count(row_get(u, share & SHARE_ROW), row_cell, n);
-        if (!(share & SHARE_ALONE))
+static __always_inline void record_count(struct qos_unit_map *u, __u32 share, __u32 cell, __u32 row_cell, __u32 n) {
+        if (share & TARGET_ENTRY)
+                entry_count(entry_get(u, share & TARGET_ENTRY), row_cell, n);
+        if (!(share & TARGET_ONLY))
                 window_count(u, cell, n);
 }
 
-static __always_inline void share_sum(struct qos_unit_map *u, __u32 share, __u32 sum, __u32 row_sum,
+static __always_inline void record_sum(struct qos_unit_map *u, __u32 share, __u32 sum, __u32 row_sum,
                 __u32 n) {
         BPF_BOUND(row_sum, QOS_ENTRY_SUMS);
-        if (share & SHARE_ROW)
-                __sync_fetch_and_add(&row_get(u, share & SHARE_ROW)->sums[row_sum], n);
-        if (!(share & SHARE_ALONE))
+        if (share & TARGET_ENTRY)
+                __sync_fetch_and_add(&entry_get(u, share & TARGET_ENTRY)->sums[row_sum], n);
+        if (!(share & TARGET_ONLY))
                 __sync_fetch_and_add(&u->sums[sum], n);
 }
 
 /* What is booked of n answers that began to leave, or of one that goes on, and where. */
-struct booking {
+struct request_record {
         __u64 now;
         __u64 first_at;         /* as in struct exchange … */
         __u64 last_at;
@@ -275,7 +275,7 @@ struct {
         __type(value, struct answers);
 } answers SEC(".maps") __weak;
 
-static __always_inline void answer_leave(const struct qos_unit_map *u, const struct booking *b) {
+static __always_inline void answer_leave(const struct qos_unit_map *u, const struct request_record *b) {
         struct answers *a;
         __u32 zero = 0;
         __u64 i;
@@ -292,40 +292,41 @@ static __always_inline void answer_leave(const struct qos_unit_map *u, const str
         a->n = i + 1;
 }
 
-BPF_SUBPROG int row_book(struct qos_unit_map *u, const struct booking *b) {
+BPF_SUBPROG int entry_record(struct qos_unit_map *u, const struct request_record *b) {
         struct qos_peer_entry *row;
 
         BPF_REQUIRE(u);
         BPF_REQUIRE(b);
-        if (!(b->share & SHARE_ROW))
+        if (!(b->share & TARGET_ENTRY))
                 return 0;
-        row = row_get(u, b->share & SHARE_ROW);
-        row_count(row, QOS_ENTRY_COUNT, b->n);
+        row = entry_get(u, b->share & TARGET_ENTRY);
+        entry_count(row, QOS_ENTRY_COUNT, b->n);
         if (b->first_at != 0)
                 row_add(row, b->now / QOS_EPOCH_NSEC, exchange_between(b->first_at, b->now), b->n);
         return 0;
 }
 
-BPF_SUBPROG int row_book_more(struct qos_unit_map *u, const struct booking *b) {
+BPF_SUBPROG int entry_record_more(struct qos_unit_map *u, const struct request_record *b) {
         BPF_REQUIRE(u);
         BPF_REQUIRE(b);
-        if (!(b->share & SHARE_ROW) || b->first_at == 0)
+        if (!(b->share & TARGET_ENTRY) || b->first_at == 0)
                 return 0;
-        row_move(row_get(u, b->share & SHARE_ROW), b->before, exchange_between(b->first_at, b->before),
+        entry_move_sample(entry_get(u, b->share & TARGET_ENTRY), b->before,
+                exchange_between(b->first_at, b->before),
                  b->now, exchange_between(b->first_at, b->now));
         return 0;
 }
 
 /* The first byte of n answers has left: the questions count, with what their life was so far. Of the distributions that
  * are kept as a difference (unit-map.h) only what differs is booked. This and the next are functions that the verifier walks once. */
-BPF_SUBPROG int share_book(struct qos_unit_map *u, const struct booking *b) {
+BPF_SUBPROG int record_request(struct qos_unit_map *u, const struct request_record *b) {
         __u64 receive;
 
         BPF_REQUIRE(u);
         BPF_REQUIRE(b);
         if (b->share) {
-                row_book(u, b);
-                if (b->share & SHARE_ALONE) {
+                entry_record(u, b);
+                if (b->share & TARGET_ONLY) {
                         window_count(u, QOS_COUNTER_EXCLUDED, b->n);
                         return 0;
                 }
@@ -342,17 +343,17 @@ BPF_SUBPROG int share_book(struct qos_unit_map *u, const struct booking *b) {
         window_add(u, QOS_QUEUE, exchange_between(b->last_at, b->read_at), b->n);
         receive = exchange_between(b->first_at, b->last_at);
         if (receive > 0)
-                window_shift(u, QOS_RECEIVE, 0, receive, b->n);
+                window_move_sample(u, QOS_RECEIVE, 0, receive, b->n);
         return 0;
 }
 
 /* Later bytes of the answer leave. */
-BPF_SUBPROG int share_book_more(struct qos_unit_map *u, const struct booking *b) {
+BPF_SUBPROG int record_request_more(struct qos_unit_map *u, const struct request_record *b) {
         BPF_REQUIRE(u);
         BPF_REQUIRE(b);
         if (b->share) {
-                row_book_more(u, b);
-                if (b->share & SHARE_ALONE)
+                entry_record_more(u, b);
+                if (b->share & TARGET_ONLY)
                         return 0;
         }
 
@@ -377,10 +378,10 @@ static __always_inline void waiting_add(__u32 *waiting, __u64 now, __u64 at, __u
 }
 
 /* More in flight, since that time, of which so many wait: for the reading that has this session. */
-static __always_inline void share_in_flight(struct qos_unit_map *u, __u32 share, enum qos_gauge gauge, __u64 session, __u32 n, __u64 at,
+static __always_inline void record_in_flight(struct qos_unit_map *u, __u32 share, enum qos_gauge gauge, __u64 session, __u32 n, __u64 at,
                                             __u32 waiting) {
         struct qos_open_requests *g = &u->gauges[gauge];
-        __u32 row = share & SHARE_ROW;
+        __u32 row = share & TARGET_ENTRY;
 
         if (g->session != session) {
                 g->in_flight = 0;
@@ -393,7 +394,7 @@ static __always_inline void share_in_flight(struct qos_unit_map *u, __u32 share,
         }
         if (row > 0 && row <= QOS_ENTRIES)
                 g->rows[row] += n;
-        if (share & SHARE_ALONE)
+        if (share & TARGET_ONLY)
                 return;
         g->in_flight += n;
         if (waiting > 0)

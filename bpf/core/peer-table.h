@@ -30,14 +30,14 @@ BPF_SUBPROG int rows_roll(struct qos_unit_map *u, __u64 before, __u64 now) {
 }
 
 /* number: of a row, from one on. */
-WINDOW_INLINE struct qos_peer_entry* row_get(struct qos_unit_map *u, __u64 number) {
+WINDOW_INLINE struct qos_peer_entry* entry_get(struct qos_unit_map *u, __u64 number) {
         __u64 i = number - 1;
 
         BPF_BOUND(i, QOS_ENTRIES);
         return &u->rows[i];
 }
 
-WINDOW_INLINE void row_count(struct qos_peer_entry *row, __u64 cell, __u32 n) {
+WINDOW_INLINE void entry_count(struct qos_peer_entry *row, __u64 cell, __u32 n) {
         __u32 old;
 
         BPF_BOUND(cell, QOS_ENTRY_COUNTERS);
@@ -46,7 +46,7 @@ WINDOW_INLINE void row_count(struct qos_peer_entry *row, __u64 cell, __u32 n) {
                 __sync_fetch_and_add(&row->carry[cell], 1);
 }
 
-WINDOW_INLINE void row_uncount(struct qos_peer_entry *row, __u64 cell, __u32 n) {
+WINDOW_INLINE void entry_uncount(struct qos_peer_entry *row, __u64 cell, __u32 n) {
         __u32 old;
 
         BPF_BOUND(cell, QOS_ENTRY_COUNTERS);
@@ -77,11 +77,11 @@ WINDOW_INLINE void row_maximum(struct qos_peer_entry *row, __u64 epoch, __u64 ns
 WINDOW_INLINE void row_add(struct qos_peer_entry *row, __u64 epoch, __u64 nsec, __u32 n) {
         row_maximum(row, epoch, nsec);
         __sync_fetch_and_add(&row->sums[QOS_ENTRY_SUM_LATENCY], nsec * n);
-        row_count(row, histogram_coarse_bin(histogram_fine_bin(nsec)), n);
+        entry_count(row, histogram_coarse_bin(histogram_fine_bin(nsec)), n);
 }
 
 /* A sample that was booked at booked_at has grown: as window_move(). */
-WINDOW_INLINE void row_move(struct qos_peer_entry *row, __u64 booked_at, __u64 old_nsec, __u64 now,
+WINDOW_INLINE void entry_move_sample(struct qos_peer_entry *row, __u64 booked_at, __u64 old_nsec, __u64 now,
                 __u64 nsec) {
         __u64 from = histogram_coarse_bin(histogram_fine_bin(old_nsec)),
                 to = histogram_coarse_bin(histogram_fine_bin(nsec));
@@ -99,8 +99,8 @@ WINDOW_INLINE void row_move(struct qos_peer_entry *row, __u64 booked_at, __u64 o
                 }
 
         if (from != to) {
-                row_count(row, to, 1);
-                row_uncount(row, from, 1);
+                entry_count(row, to, 1);
+                entry_uncount(row, from, 1);
         }
         __sync_fetch_and_add(&row->sums[QOS_ENTRY_SUM_LATENCY], nsec - old_nsec);
         row_maximum(row, now / QOS_EPOCH_NSEC, nsec);
@@ -119,7 +119,7 @@ WINDOW_INLINE int address_equal(const struct qos_address *a, const struct qos_ad
 
 /* From the local address of a connection to that of the listener it came in through, of those that have a row: the most
  * special one, as TCP chooses. 0: there is none. */
-BPF_SUBPROG int row_find_listener(struct qos_unit_map *u, struct qos_address *address) {
+BPF_SUBPROG int entry_find_listener(struct qos_unit_map *u, struct qos_address *address) {
         struct qos_address any = {};
         __u64 found = 0;
 
@@ -145,7 +145,7 @@ BPF_SUBPROG int row_find_listener(struct qos_unit_map *u, struct qos_address *ad
 /* The row of this address, which gets one if it has none. alone: it is not to be in the unit's figures. 0: it is the first
  * endpoint; for one that is not to be in the figures: there is no row. Two that look for the same new address at once may
  * get two rows: whoever reads adds them. */
-BPF_SUBPROG int row_find(struct qos_unit_map *u, const struct qos_address *address, int kind) {
+BPF_SUBPROG int entry_find(struct qos_unit_map *u, const struct qos_address *address, int kind) {
         __u32 endpoints = 0;
 
         BPF_REQUIRE(u);
@@ -205,7 +205,7 @@ static long row_fold_step(__u64 cell, void *data) {
 
         n = __sync_lock_test_and_set(&f->from->cells[cell], 0);
         carry = __sync_lock_test_and_set(&f->from->carry[cell], 0);
-        row_count(f->to, cell, n);
+        entry_count(f->to, cell, n);
         if (carry > 0)
                 __sync_fetch_and_add(&f->to->carry[cell], carry);
 
@@ -241,8 +241,8 @@ BPF_SUBPROG int row_fold(struct qos_unit_map *u, __u64 number) {
         struct row_fold f = {};
 
         BPF_REQUIRE(u);
-        f.from = row_get(u, number);
-        f.to = row_get(u, QOS_ENTRY_PEERS_OTHERS);
+        f.from = entry_get(u, number);
+        f.to = entry_get(u, QOS_ENTRY_PEERS_OTHERS);
         if (f.from == f.to)
                 return 0;
 
@@ -314,17 +314,17 @@ BPF_SUBPROG int challenger_enter(struct qos_unit_map *u, const struct qos_addres
 }
 
 /* What the peer that has this row has taken since it has it, and what it was ahead then. */
-WINDOW_INLINE __u64 row_taken(const struct qos_unit_map *u, __u64 row) {
+WINDOW_INLINE __u64 entry_is_used(const struct qos_unit_map *u, __u64 row) {
         return u->rows[row - 1].sums[QOS_ENTRY_SUM_LATENCY] + u->rows[row - 1].earned;
 }
 
 /* The row of the peer that has taken least; 0: no peer has one. */
-BPF_SUBPROG int row_find_least(struct qos_unit_map *u) {
+BPF_SUBPROG int entry_find_least(struct qos_unit_map *u) {
         __u64 least = ~0ULL >> 1, row = 0;
 
         BPF_REQUIRE(u);
         for (int i = QOS_ENTRY_FIRST; i <= QOS_ENTRIES; i++) {
-                __u64 taken = row_taken(u, i), less = histogram_if_zero(u->names[i].kind ^ QOS_ENTRY_PEER) & histogram_if_less(taken, least);
+                __u64 taken = entry_is_used(u, i), less = histogram_if_zero(u->names[i].kind ^ QOS_ENTRY_PEER) & histogram_if_less(taken, least);
 
                 least = histogram_choose(less, taken, least);
                 row = histogram_choose(less, i, row);
@@ -354,14 +354,14 @@ BPF_SUBPROG int peer_challenge(struct qos_unit_map *u, const struct qos_address 
         if (mine < QOS_CHALLENGERS && now - c->changed_at >= PEERS_PAUSE_NSEC) {
                 BPF_BOUND(mine, QOS_CHALLENGERS);
                 ahead = c->list[mine].nsec;
-                row = (__u32) row_find_least(u);
+                row = (__u32) entry_find_least(u);
                 BPF_BOUND(row, QOS_ENTRIES + 1);
-                if (row > 0 && ahead > row_taken(u, row)) {
+                if (row > 0 && ahead > entry_is_used(u, row)) {
                         c->list[mine].nsec = 0;
                         c->changed_at = now;
                         __sync_lock_test_and_set(&u->names[row].kind, QOS_ENTRY_FREE); /* still taken: nobody finds it */
                         __sync_fetch_and_add(&u->names[row].generation, 1);
-                        row_get(u, row)->earned = ahead;
+                        entry_get(u, row)->earned = ahead;
                         row_fold(u, row);
                         *(volatile char*) u->names[row].path = 0;
                         u->names[row].address = *address;

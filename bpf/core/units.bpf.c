@@ -177,7 +177,7 @@ static __attribute__((noinline)) int units_count_missed(struct qos_unit_map *u) 
         old = __sync_lock_test_and_set(&u->missed, *missed);
         if (*missed <= old)
                 return 0; /* nothing is new, or the programs are */
-        window_enter(u, bpf_ktime_get_ns());
+        window_advance(u, bpf_ktime_get_ns());
         window_count(u, QOS_COUNTER_MISSED, *missed - old);
         return 0;
 }

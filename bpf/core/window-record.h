@@ -89,7 +89,7 @@ BPF_SUBPROG int window_roll(struct qos_unit_map *u, __u64 epoch) {
 }
 
 /* To be called before anything is booked at this time. */
-WINDOW_INLINE void window_enter(struct qos_unit_map *u, __u64 now) {
+WINDOW_INLINE void window_advance(struct qos_unit_map *u, __u64 now) {
         if (now >= *(volatile __u64*) &u->epoch_end)
                 window_roll(u, now / QOS_EPOCH_NSEC);
 }
@@ -116,7 +116,7 @@ BPF_SUBPROG int window_set_clock(struct qos_unit_map *u) {
 }
 
 /* So many questions more are in flight. */
-WINDOW_INLINE void window_fly(struct qos_unit_map *u, __s32 n) {
+WINDOW_INLINE void window_add_in_flight(struct qos_unit_map *u, __s32 n) {
         __s64 old = __sync_fetch_and_add(&u->in_flight, n);
 
         if ((old > 0) != (old + n > 0))
@@ -180,7 +180,7 @@ WINDOW_INLINE void window_add(struct qos_unit_map *u, __u32 distribution, __u64 
 }
 
 /* n equal samples of this sub-window become others. */
-WINDOW_INLINE void window_shift(struct qos_unit_map *u, __u32 distribution, __u64 old_nsec, __u64 nsec, __u32 n) {
+WINDOW_INLINE void window_move_sample(struct qos_unit_map *u, __u32 distribution, __u64 old_nsec, __u64 nsec, __u32 n) {
         __u32 from = window_cell(distribution, old_nsec), to = window_cell(distribution, nsec);
 
         if (from != to) {
@@ -220,7 +220,7 @@ WINDOW_INLINE void window_move(struct qos_unit_map *u, __u32 distribution, __u64
 
         if (booked_at / QOS_EPOCH_NSEC != now / QOS_EPOCH_NSEC)
                 window_forget(u, distribution, booked_at, old_nsec);
-        window_shift(u, distribution, old_nsec, nsec, 1);
+        window_move_sample(u, distribution, old_nsec, nsec, 1);
 }
 
 /* What happens to a unit's connections changes this, sooner or later. */
@@ -293,7 +293,7 @@ BPF_SUBPROG int window_reconcile(struct qos_unit_map *u, __u64 session) {
         more = quiet ? u->in_flight - s->in_flight : 0;
         correct = more == s->more_in_flight ? more : 0;
         if (correct != 0)
-                window_fly(u, (__s32) -correct);
+                window_add_in_flight(u, (__s32) -correct);
         s->more_in_flight = more - correct;
 
         for (__u32 i = 1; i <= QOS_ENTRIES; i++) {

@@ -32,7 +32,7 @@ __attribute__((noinline, weak)) int mux_look_up(struct h2 *h, const struct qos_o
 /* Something has become of a stream. */
 __attribute__((noinline, weak)) int mux_book(struct qos_unit_map *u, struct h2_piece *piece, __u32 share) {
         const struct h2_stream *s;
-        struct booking book = {};
+        struct request_record book = {};
         __u32 event;
 
         if (!u || !piece)
@@ -54,15 +54,15 @@ __attribute__((noinline, weak)) int mux_book(struct qos_unit_map *u, struct h2_p
         }
         if (event & H2_BEGUN) {
                 book.now = s->first_out_at;
-                share_book(u, &book);
+                record_request(u, &book);
         }
         /* Of one that was given up nobody knows when the last byte left that there was */
         if (s->last_out_at > s->first_out_at && event & H2_ENDED && !(s->flags & H2_STREAM_CUT)) {
                 book.before = s->first_out_at;
                 book.now = s->last_out_at;
-                share_book_more(u, &book);
+                record_request_more(u, &book);
         }
-        if (share & SHARE_ALONE)
+        if (share & TARGET_ONLY)
                 return 0;
 
         if (event & H2_BEGUN) {

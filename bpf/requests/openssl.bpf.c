@@ -149,10 +149,10 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
         f.f.position = o->position;
         f.buffer = buffer;
         f.owner = *owner;
-        f.share = share_now(u, o->share);
+        f.share = target_resolve(u, o->share);
         m->h2.names = names_are_wanted(&f.owner);
         h2_piece_begin(&m->h2.piece, bpf_ktime_get_ns());
-        window_enter(u, m->h2.piece.now);
+        window_advance(u, m->h2.piece.now);
         if (m->share != o->share) {
                 counted = __sync_lock_test_and_set(&m->counted, 0);
                 unsealed_mux_book(m, -counted);
@@ -188,11 +188,11 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
 
         dropped = m->h2.piece.dropped;
         if (dropped > 0 && answers)
-                share_count(u, f.share, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, dropped);
+                record_count(u, f.share, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, dropped);
         else if (dropped > 0)
-                share_count(u, f.share, QOS_COUNTER_CLIENT_ABORTS, QOS_ENTRY_CLIENT_ABORTS, dropped);
+                record_count(u, f.share, QOS_COUNTER_CLIENT_ABORTS, QOS_ENTRY_CLIENT_ABORTS, dropped);
         if (m->h2.piece.unseen > 0)
-                share_count(u, f.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, m->h2.piece.unseen);
+                record_count(u, f.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, m->h2.piece.unseen);
         counted = (__s32) (m->h2.open - m->known);
         m->known = m->h2.open;
         unsealed_mux_count(m, counted);

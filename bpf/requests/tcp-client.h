@@ -74,7 +74,7 @@ static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 
 static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos_unit_map *u, __u64 tcp, __u32 says, __u64 now) {
         struct exchange_effect effect = {};
         __u64 begins = 0;
-        struct place p;
+        struct attribution p;
         __u32 bytes;
 
         if (!c || !u)
@@ -95,15 +95,15 @@ static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos
                         exchange_ask(&c->x, now, &effect);
         } else if (bytes > 0 && c->x.state == EXCHANGE_ANSWERING && !(c->x.flags & EXCHANGE_MUXED))
                 c->x.state = EXCHANGE_IDLE; /* who says that has had its answer, what comes now is a stream */
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = bytes > 0 ? place_get(u, &p) : NULL;
+        u = bytes > 0 ? attribution_resolve(u, &p) : NULL;
         if (!u)
                 return 0;
 
-        window_enter(u, now);
-        share_sum(u, p.share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes);
-        share_apply(u, p.share, &effect);
+        window_advance(u, now);
+        record_sum(u, p.share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes);
+        record_effect(u, p.share, &effect);
         return bytes | begins;
 }
 
@@ -125,7 +125,7 @@ static __attribute__((noinline)) int client_hears_announcement(struct conn *c, s
         __u64 now = bpf_ktime_get_ns();
         struct exchange_effect effect = {};
         __u32 rcv_nxt, window_end, done;
-        struct place p;
+        struct attribution p;
 
         if (!c || !u || !tp)
                 return 0;
@@ -136,21 +136,21 @@ static __attribute__((noinline)) int client_hears_announcement(struct conn *c, s
         c->x.flags |= EXCHANGE_DONE;
         exchange_hear(&c->x, now, end, rcv_nxt, window_end, &effect);
         c->x.flags = (c->x.flags & ~EXCHANGE_DONE) | done;
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        u = effect.bytes > 0 ? attribution_resolve(u, &p) : NULL;
         if (!u)
                 return 0;
-        window_enter(u, now);
-        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+        window_advance(u, now);
+        record_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
         return zero();
 }
 
 static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment, __u64 tcp, __u64 now) {
         struct exchange_effect effect = {};
-        struct booking book = { .now = now };
+        struct request_record book = { .now = now };
         __u32 seq = segment >> 32;
-        struct place p;
+        struct attribution p;
 
         if (!c || !u)
                 return 0;
@@ -158,22 +158,22 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
         bpf_spin_lock(&c->lock);
         book.n = exchange_hear(&c->x, now, seq + (__u32) segment, tcp >> 32, tcp, &effect);
         book.first_at = c->x.flags & EXCHANGE_WAITS ? 0 : c->x.first_at;
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        u = effect.bytes > 0 ? attribution_resolve(u, &p) : NULL;
         if (!u)
                 return 0;
 
-        window_enter(u, now);
-        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+        window_advance(u, now);
+        record_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
         book.share = p.share;
         book.before = effect.grown_from;
         if (effect.begun)
-                row_book(u, &book);
+                entry_record(u, &book);
         else if (effect.grown)
-                row_book_more(u, &book);
-        share_apply(u, p.share, &effect);
-        return effect.begun && (p.share & SHARE_ROW) == QOS_ENTRY_PEERS_OTHERS;
+                entry_record_more(u, &book);
+        record_effect(u, p.share, &effect);
+        return effect.begun && (p.share & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS;
 }
 
 /* The peer has no row, and has just answered: perhaps it has one by now, or earns one. */
@@ -184,14 +184,14 @@ static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct co
         if (!sk || !c || !u)
                 return 0;
         sock_remote(sk, &a);
-        row = row_find(u, &a, QOS_ENTRY_PEER);
+        row = entry_find(u, &a, QOS_ENTRY_PEER);
         if (row == QOS_ENTRY_PEERS_OTHERS)
                 row = peer_challenge(u, &a, c->x.flags & EXCHANGE_WAITS ? 0 : exchange_between(c->x.first_at, now), now);
         if (row == 0)
                 return 0;
 
         BPF_BOUND(row, QOS_ENTRIES + 1);
-        row |= SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
+        row |= TARGET_ONLY | (u->names[row].generation & 0xff) << TARGET_GENERATION_SHIFT;
         bpf_spin_lock(&c->lock);
         if (c->in_flight == 0)
                 c->share = row;
@@ -205,7 +205,7 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         __u32 copied = where >> 32, new_state = where, cell, asked;
         struct exchange_effect effect = {};
         bool unread, missed;
-        struct place p;
+        struct attribution p;
 
         if (!c || !u)
                 return 0;
@@ -221,7 +221,7 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
                         exchange_shut(&c->x, &effect);
                 exchange_end(&c->x, 1, c->x.state == EXCHANGE_ASKED, 0, &effect);
         }
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         /* What came before the end is answered when it is read, see client_has_read() */
         if (unread)
@@ -236,15 +236,15 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         else
                 cell = QOS_ENTRY_CLIENT_ABORTS; /* the unit gave up */
 
-        u = place_get(u, &p);
+        u = attribution_resolve(u, &p);
         if (!u)
                 return 0;
-        window_enter(u, bpf_ktime_get_ns());
+        window_advance(u, bpf_ktime_get_ns());
         if (missed)
                 window_count(u, QOS_COUNTER_DROPS, asked);
-        else if (p.share & SHARE_ROW && (effect.unanswered || old_state == TCP_SYN_SENT))
-                row_count(row_get(u, p.share & SHARE_ROW), cell, 1);
-        share_apply(u, p.share, &effect);
+        else if (p.share & TARGET_ENTRY && (effect.unanswered || old_state == TCP_SYN_SENT))
+                entry_count(entry_get(u, p.share & TARGET_ENTRY), cell, 1);
+        record_effect(u, p.share, &effect);
         return 0;
 }
 
@@ -300,7 +300,7 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
         __u32 asked = found >> 32, bundled = found;
         struct exchange_effect effect = { .overlap = !!(what & CLIENT_OVERLAPS) };
         __u64 now = bpf_ktime_get_ns();
-        struct place p;
+        struct attribution p;
 
         if (!c || !u)
                 return 0;
@@ -326,17 +326,17 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
                 c->x.flags |= EXCHANGE_DONE;
                 c->tries = TRIES_MAX;
         }
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
 
         if (!effect.overlap && effect.in_flight == 0 && bundled == 0)
                 return 0;
-        u = place_get(u, &p);
+        u = attribution_resolve(u, &p);
         if (!u)
                 return 0;
-        share_apply(u, p.share, &effect);
-        if (p.share & SHARE_ROW)
-                row_count(row_get(u, p.share & SHARE_ROW), QOS_ENTRY_BUNDLED, bundled);
+        record_effect(u, p.share, &effect);
+        if (p.share & TARGET_ENTRY)
+                entry_count(entry_get(u, p.share & TARGET_ENTRY), QOS_ENTRY_BUNDLED, bundled);
         return zero() + 1;
 }
 
@@ -440,15 +440,15 @@ struct client_piece {
 #define ANSWERED_MAX (ANSWERED_UNSURE - 1)
 
 /* What is booked of an answer that grows: what it was, which was booked then, and what it is now. */
-__attribute__((noinline, weak)) int client_grows(struct qos_unit_map *u, const struct booking *b, __u64 was, __u64 is) {
-        if (!u || !b || !(b->share & SHARE_ROW))
+__attribute__((noinline, weak)) int client_grows(struct qos_unit_map *u, const struct request_record *b, __u64 was, __u64 is) {
+        if (!u || !b || !(b->share & TARGET_ENTRY))
                 return 0;
-        row_move(row_get(u, b->share & SHARE_ROW), b->before, was, b->now, is);
+        entry_move_sample(entry_get(u, b->share & TARGET_ENTRY), b->before, was, b->now, is);
         return 0;
 }
 
 /* Answers to so many questions of one group begin in what came at this time; 0: no question is open. */
-__attribute__((noinline, weak)) __u32 client_hears_group(struct talk *t, struct qos_unit_map *u, struct booking *b, __u32 n, __u64 at) {
+__attribute__((noinline, weak)) __u32 client_hears_group(struct talk *t, struct qos_unit_map *u, struct request_record *b, __u32 n, __u64 at) {
         struct talk_group group;
 
         if (!t || !u || !b)
@@ -459,13 +459,13 @@ __attribute__((noinline, weak)) __u32 client_hears_group(struct talk *t, struct 
         /* It is booked now, with the time that it had taken when it came */
         b->last_at = group.first_at;
         b->first_at = group.waits ? 0 : b->now - exchange_between(group.first_at, at);
-        row_book(u, b);
+        entry_record(u, b);
         return b->n;
 }
 
 /* Where the answers of a connection are booked: t->work is prepared for that. */
 static __always_inline void client_book_begin(struct talk *t, __u32 share) {
-        struct booking *book = (struct booking*) t->work;
+        struct request_record *book = (struct request_record*) t->work;
 
         _Static_assert(sizeof(*book) <= sizeof(t->work), "no room for what is booked");
         __builtin_memset(book, 0, sizeof(*book));
@@ -477,13 +477,13 @@ static __always_inline void client_book_begin(struct talk *t, __u32 share) {
  * socket's own lock these are nobody else's. Walked by the verifier by itself. */
 __attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qos_unit_map *u, struct talk *t, __u64 at, __u32 found) {
         __u32 left = found & ANSWERED_MAX, n = 0, taken;
-        struct booking *book;
+        struct request_record *book;
 
         if (!x || !u || !t)
                 return 0;
-        book = (struct booking*) t->work;
+        book = (struct request_record*) t->work;
         book->now = bpf_ktime_get_ns();
-        window_enter(u, book->now);
+        window_advance(u, book->now);
 
         book->before = x->last_out_at;
         if (found & ANSWERED_MORE && at > x->last_at) {
@@ -503,25 +503,25 @@ __attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qo
         x->first_at = book->last_at;
         x->last_at = at;
         x->last_out_at = book->now;
-        if (found & ANSWERED_UNSURE && book->share & SHARE_ROW)
-                row_count(row_get(u, book->share & SHARE_ROW), QOS_ENTRY_BUNDLED, n);
+        if (found & ANSWERED_UNSURE && book->share & TARGET_ENTRY)
+                entry_count(entry_get(u, book->share & TARGET_ENTRY), QOS_ENTRY_BUNDLED, n);
         return n;
 }
 
 /* So many questions are not in flight any more. */
 static __attribute__((noinline)) int client_is_answered(struct conn *c, struct qos_unit_map *u, __u32 n) {
         struct exchange_effect effect = {};
-        struct place p;
+        struct attribution p;
 
         if (!c || !u || n == 0)
                 return 0;
         bpf_spin_lock(&c->lock);
         exchange_piped(&c->x, n, &effect);
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = place_get(u, &p);
+        u = attribution_resolve(u, &p);
         if (u)
-                share_apply(u, p.share, &effect);
+                record_effect(u, p.share, &effect);
         return zero() + 1;
 }
 
@@ -592,7 +592,7 @@ __attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_truste
 static __attribute__((noinline)) int client_has_read(struct sock *sk, struct conn *c, struct qos_unit_map *u, __u32 position, bool lost) {
         struct exchange_effect effect = {};
         struct qos_unit_map *at;
-        struct place p;
+        struct attribution p;
         struct talk *t;
         bool ended;
 
@@ -604,9 +604,9 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
         /* What was asked is answered, as far as anybody can tell, and nobody knows when */
         if (lost) {
                 bpf_spin_lock(&c->lock);
-                p = conn_note(c, &effect);
+                p = conn_commit(c, &effect);
                 bpf_spin_unlock(&c->lock);
-                at = place_get(u, &p);
+                at = attribution_resolve(u, &p);
                 if (at) {
                         client_book_begin(t, p.share);
                         client_is_answered(c, at, client_books(&c->x, at, t, bpf_ktime_get_ns(), ANSWERED_UNSURE | ANSWERED_MAX));
@@ -615,18 +615,18 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
 
         bpf_spin_lock(&c->lock);
         ended = exchange_pipe_read(&c->x, position, t->out.state == 0 && !(t->flags & TALK_ANSWERING), lost, &effect);
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         if (ended) {
                 __builtin_memset(&t->out, 0, sizeof(t->out));
                 talk_forget(t);
         }
-        u = place_get(u, &p);
+        u = attribution_resolve(u, &p);
         if (!u)
                 return 0;
-        share_apply(u, p.share, &effect);
+        record_effect(u, p.share, &effect);
         /* No answer grows any more in the row that it was booked in */
-        if (ended && (p.share & SHARE_ROW) == QOS_ENTRY_PEERS_OTHERS)
+        if (ended && (p.share & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
                 client_seeks_row(sk, c, u, bpf_ktime_get_ns());
         /* The peer has hung up behind that */
         if (!ended && sk->__sk_common.skc_state == TCP_CLOSE_WAIT)
@@ -643,7 +643,7 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
 static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u, __u32 copied, __u64 piece) {
         struct client_piece a = { .offset = piece >> 32, .copied = copied, .end = piece };
         struct exchange_effect effect = {};
-        struct place p;
+        struct attribution p;
         struct sock *sk;
         struct talk *t;
 
@@ -661,9 +661,9 @@ static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct co
 
         bpf_spin_lock(&c->lock);
         exchange_get_marks(&c->x, &t->times.marks);
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = place_get(u, &p);
+        u = attribution_resolve(u, &p);
         if (!u)
                 return 0;
         if ((__s32) a.f.at < 0)

@@ -24,7 +24,7 @@ struct conn {
         struct bpf_spin_lock lock;      /* of x, and of what the unit's gauges have: arrivals come without the socket's own lock */
         __u8 kind;                      /* enum conn_kind */
         __u8 found;                     /* enum conn_found */
-        __u16 share;                    /* SHARE_ROW, SHARE_ALONE, and above them the generation of the row; under the lock */
+        __u16 share;                    /* TARGET_ENTRY, TARGET_ONLY, and above them the generation of the row; under the lock */
         __u32 counted;                  /* 1: in the unit's open connections */
         __s32 in_flight;                /* so many are in the unit's gauge, and in the row's */
         __u32 retransmits;              /* total_retrans when it was last looked at */
@@ -111,7 +111,7 @@ static __always_inline void sock_remote(const struct sock *sk, struct qos_addres
 
 /* Which row has the figures of a socket, by its address. Apart: it is asked once for each listener, and for connections
  * older than the attach. */
-static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos_unit_map *u, __u32 kind, __u32 slot, __u32 generation) {
+static __attribute__((noinline)) int sock_find_target(struct sock *sk, struct qos_unit_map *u, __u32 kind, __u32 slot, __u32 generation) {
         struct qos_owner owner = { .slot = slot, .generation = generation };
         struct qos_address a = {};
         __u32 row, alone = 0, found;
@@ -121,8 +121,8 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
 
         if (kind == CONN_CLIENT) {
                 sock_remote(sk, &a);
-                row = row_find(u, &a, QOS_ENTRY_PEER);
-                alone = SHARE_ALONE;
+                row = entry_find(u, &a, QOS_ENTRY_PEER);
+                alone = TARGET_ONLY;
         } else {
                 sock_local(sk, &a);
                 /* It is being closed, its port has been given back; what it had went where it was */
@@ -131,14 +131,14 @@ static __attribute__((noinline)) int sock_find_share(struct sock *sk, struct qos
                 /* Under load connections are seen before the listeners that were there at the attach are found, one after
                  * the other. Then requests_share comes and knows better than to take each for an endpoint. Of those whose
                  * listener is never found it is not known which one they came in at: they are the unit's alone */
-                found = kind != CONN_SERVER || row_find_listener(u, &a);
+                found = kind != CONN_SERVER || entry_find_listener(u, &a);
                 row = endpoint_find(u, &owner, &a, !found);
-                alone = row & SHARE_ALONE;
-                row &= SHARE_ROW;
+                alone = row & TARGET_ONLY;
+                row &= TARGET_ENTRY;
         }
 
         BPF_BOUND(row, QOS_ENTRIES + 1);
-        return row | alone | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
+        return row | alone | (u->names[row].generation & 0xff) << TARGET_GENERATION_SHIFT;
 }
 
 /* Makes a fresh connection of this owner out of storage that is new, was cloned from a listener, or belonged to a unit
@@ -166,13 +166,13 @@ static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *o
 
 /* A connection may become another unit's at any time, or get another row (conn_move()), and what the gauges have of it goes
  * with it. What is changed of them is therefore noted under the lock, and booked in the place that it has then. */
-struct place {
+struct attribution {
         struct qos_owner owner;
         __u32 share;
 };
 
-static __always_inline struct place conn_note(struct conn *c, const struct exchange_effect *effect) {
-        struct place p = { .owner = c->owner, .share = c->share };
+static __always_inline struct attribution conn_commit(struct conn *c, const struct exchange_effect *effect) {
+        struct attribution p = { .owner = c->owner, .share = c->share };
 
         c->in_flight += effect->in_flight;
         return p;
@@ -183,31 +183,32 @@ static __attribute__((noinline)) struct qos_unit_map* unit_get_other(const struc
 }
 
 /* u: whose it was when the program began. Makes p->share what it is in the unit's map now. */
-static __always_inline struct qos_unit_map* place_get(struct qos_unit_map *u, struct place *p) {
+static __always_inline struct qos_unit_map* attribution_resolve(struct qos_unit_map *u,
+                struct attribution *p) {
         if (u->generation != p->owner.generation) {
                 u = unit_get_other(&p->owner);
                 if (!u)
                         return NULL;
         }
-        p->share = share_now(u, p->share);
+        p->share = target_resolve(u, p->share);
         return u;
 }
 
 /* The same without other business under the lock. */
 static __attribute__((noinline)) int conn_apply(struct conn *c, struct qos_unit_map *u, const struct exchange_effect *effect, __u64 now) {
-        struct place p;
+        struct attribution p;
 
         if (!c || !u || !effect)
                 return 0;
         bpf_spin_lock(&c->lock);
-        p = conn_note(c, effect);
+        p = conn_commit(c, effect);
         bpf_spin_unlock(&c->lock);
 
-        u = place_get(u, &p);
+        u = attribution_resolve(u, &p);
         if (!u)
                 return 0;
-        window_enter(u, now);
-        share_apply(u, p.share, effect);
+        window_advance(u, now);
+        record_effect(u, p.share, effect);
         return 0;
 }
 
@@ -224,7 +225,7 @@ static __always_inline void conn_count(struct conn *c, struct qos_unit_map *u, b
         u = !changed ? NULL : u->generation == owner.generation ? u : unit_get_other(&owner);
         if (!u)
                 return;
-        window_enter(u, bpf_ktime_get_ns());
+        window_advance(u, bpf_ktime_get_ns());
         if (open)
                 __sync_fetch_and_add(&u->opened, 1); /* first, see window_reconcile() */
         __sync_fetch_and_add(&u->open, open ? 1 : -1);
@@ -239,8 +240,8 @@ static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, _
         u = unit_get(owner);
         if (!u)
                 return 0;
-        window_enter(u, bpf_ktime_get_ns());
-        share_apply(u, share_now(u, share), &effect);
+        window_advance(u, bpf_ktime_get_ns());
+        record_effect(u, target_resolve(u, share), &effect);
         if (open > 0)
                 __sync_fetch_and_add(&u->opened, open);
         __sync_fetch_and_add(&u->open, open);
@@ -260,7 +261,7 @@ static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, 
         owner = *to;
         u = unit_get(&owner);
         if (u)
-                share = sock_find_share(sk, u, c->kind, owner.slot, owner.generation);
+                share = sock_find_target(sk, u, c->kind, owner.slot, owner.generation);
 
         bpf_spin_lock(&c->lock);
         from = c->owner;
@@ -290,7 +291,7 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                                                  __u64 now) {
         struct exchange_effect effect = {};
         __u32 end, snd_nxt, retransmits;
-        struct place p;
+        struct attribution p;
         struct exchange x = {};
         bool mptcp;
 
@@ -317,14 +318,14 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
                 if (end != begin)
                         exchange_arrive(&c->x, now, begin, end, begin, end, &effect);
         }
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
 
-        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        u = effect.bytes > 0 ? attribution_resolve(u, &p) : NULL;
         if (u) {
-                window_enter(u, now);
-                share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
-                share_apply(u, p.share, &effect);
+                window_advance(u, now);
+                record_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+                record_effect(u, p.share, &effect);
         }
         return 0;
 }

@@ -277,9 +277,9 @@ static __attribute__((noinline)) int oldest_talk(struct qos_unit_map *u, const s
  * connections are open. */
 static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_unit_map *u, __u64 now) {
         struct exchange_effect effect = {};
-        struct place p;
+        struct attribution p;
 
-        if (!c || !u || share_has_answered(u, c->share))
+        if (!c || !u || target_has_responded(u, c->share))
                 return 0;
 
         bpf_spin_lock(&c->lock);
@@ -287,12 +287,12 @@ static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_
                 c->x.flags |= EXCHANGE_ONE_WAY;
                 exchange_shut(&c->x, &effect);
         }
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = effect.in_flight != 0 ? place_get(u, &p) : NULL;
+        u = effect.in_flight != 0 ? attribution_resolve(u, &p) : NULL;
         if (u) {
-                window_enter(u, now);
-                share_apply(u, p.share, &effect);
+                window_advance(u, now);
+                record_effect(u, p.share, &effect);
         }
         return effect.in_flight != 0;
 }
@@ -313,7 +313,7 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 return 0;
         }
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c || c->kind != CONN_SERVER || c->share & SHARE_ALONE)
+        if (!c || c->kind != CONN_SERVER || c->share & TARGET_ONLY)
                 return 0;
         at = *(volatile __u64*) &c->x.open_at;
         if (c->x.flags & EXCHANGE_MUXED)
@@ -404,7 +404,7 @@ static long gauges_end_step(__u64 i, void *data) {
 
         if (!u)
                 return 0;
-        window_enter(u, bpf_ktime_get_ns());
+        window_advance(u, bpf_ktime_get_ns());
         window_reconcile(u, *session);
         return 0;
 }
@@ -415,7 +415,7 @@ int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct sock *sk = ctx->sk;
         struct unsealed_mux *m;
-        struct place p;
+        struct attribution p;
         __s32 in_flight;
         struct qos_unit_map *u;
         struct conn *c;
@@ -445,7 +445,7 @@ int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
         m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed_muxes, &s->key) : NULL;
         if (m && owner_equal(&m->owner, &p.owner))
                 in_flight += m->counted;
-        p.share = share_now(u, p.share);
-        window_sum(u, session.id, open, in_flight, p.share & SHARE_ROW, p.share & SHARE_ALONE);
+        p.share = target_resolve(u, p.share);
+        window_sum(u, session.id, open, in_flight, p.share & TARGET_ENTRY, p.share & TARGET_ONLY);
         return 0;
 }

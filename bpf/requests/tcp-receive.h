@@ -99,7 +99,7 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
         __u32 copied = where >> 32, unsent = where, parsed;
         struct mux_question_piece q = { .f = { .offset = piece >> 32, .position = copied, .end = piece } };
         struct exchange_effect effect = {};
-        struct place p;
+        struct attribution p;
         struct sock *sk;
         struct h2 *h;
 
@@ -131,13 +131,13 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
         h->times.came_at = exchange_came_at_once(&c->x, copied + q.f.end);
         if (h->times.came_at == 0)
                 exchange_get_marks(&c->x, &h->times.marks);
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         if (!h->piece.lost && q.f.at < q.f.end) {
-                u = place_get(u, &p);
+                u = attribution_resolve(u, &p);
                 if (!u)
                         return 0;
-                window_enter(u, h->piece.now);
+                window_advance(u, h->piece.now);
                 q.owner = p.owner;
                 h->names = names_are_wanted(&q.owner);
                 q.share = p.share;
@@ -152,17 +152,17 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
                 return zero();
 
         bpf_spin_lock(&c->lock);
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = place_get(u, &p);
+        u = attribution_resolve(u, &p);
         if (!u)
                 return 0;
-        window_enter(u, h->piece.now);
-        share_apply(u, p.share, &effect);
+        window_advance(u, h->piece.now);
+        record_effect(u, p.share, &effect);
         if (h->piece.unseen > 0)
-                share_count(u, p.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, h->piece.unseen);
+                record_count(u, p.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, h->piece.unseen);
         if (h->piece.dropped > 0)
-                share_count(u, p.share, QOS_COUNTER_CLIENT_ABORTS, QOS_ENTRY_CLIENT_ABORTS,
+                record_count(u, p.share, QOS_COUNTER_CLIENT_ABORTS, QOS_ENTRY_CLIENT_ABORTS,
                         h->piece.dropped);
         return 0;
 }

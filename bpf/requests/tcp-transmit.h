@@ -12,8 +12,8 @@ struct departure {
         __u64 now;
         __u32 bytes;            /* that leave for the first time, at the end of the packet */
         bool complete;          /* nothing is left to send */
-        struct booking book;    /* as struct exchange has it afterwards; where it is parsed, room to work in */
-        struct place place;     /* where it is booked */
+        struct request_record book;    /* as struct exchange has it afterwards; where it is parsed, room to work in */
+        struct attribution place;     /* where it is booked */
 };
 
 static __always_inline void departure_apply(struct departure *d, struct exchange *x, struct exchange_effect *effect) {
@@ -57,12 +57,12 @@ __attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, str
         answers = talk_answers(t, &f->piece, d->complete);
 
         if (f->piece.lost)
-                share_count(u, d->place.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
+                record_count(u, d->place.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
         if (f->piece.tunnel == 2)
                 answers |= DEPARTURE_UPGRADE | (__u64) f->at << DEPARTURE_TAKEN_SHIFT;
         else if (f->piece.tunnel)
                 answers |= DEPARTURE_TUNNEL;
-        if (d->place.share & SHARE_ALONE)
+        if (d->place.share & TARGET_ONLY)
                 return answers;
         if (f->piece.streams > 0)
                 window_count(u, QOS_COUNTER_STREAMS, f->piece.streams);
@@ -84,7 +84,7 @@ struct first {
 __attribute__((noinline, weak)) __u32 departure_book_group(struct talk *t, struct qos_unit_map *u, struct departure *d, __u32 answers,
                                                            struct first *ret) {
         struct talk_group group;
-        struct booking *book;
+        struct request_record *book;
         __u32 share, taken, n;
 
         if (!t || !u || !d || !ret)
@@ -103,11 +103,11 @@ __attribute__((noinline, weak)) __u32 departure_book_group(struct talk *t, struc
                 if (n == 0)
                         return taken;
         }
-        if (!(share & SHARE_ALONE))
+        if (!(share & TARGET_ONLY))
                 window_count(u, QOS_COUNTER_COUNT + t->protocol, n);
         if (group.waits) {
-                share_count(u, share, QOS_COUNTER_COUNT, QOS_ENTRY_COUNT, n);
-                window_count(u, share & SHARE_ALONE ? QOS_COUNTER_EXCLUDED : QOS_COUNTER_WAITS, n);
+                record_count(u, share, QOS_COUNTER_COUNT, QOS_ENTRY_COUNT, n);
+                window_count(u, share & TARGET_ONLY ? QOS_COUNTER_EXCLUDED : QOS_COUNTER_WAITS, n);
                 t->flags &= ~TALK_ANSWERED;
                 return taken;
         }
@@ -118,7 +118,7 @@ __attribute__((noinline, weak)) __u32 departure_book_group(struct talk *t, struc
         book->last_at = group.last_at;
         /* A part of the question was read that was not the last, where whoever reads has not returned */
         book->read_at = group.read_at ?: d->now;
-        share_book(u, book);
+        record_request(u, book);
         if (!(t->flags & TALK_EXCLUDED))
                 t->flags |= TALK_ANSWERED;
         ret->at = group.first_at;
@@ -135,7 +135,7 @@ static __attribute__((noinline)) int departure_book_more(struct conn *c, struct 
         d->book.first_at = c->x.first_at;
         d->book.first_out_at = c->x.first_out_at;
         d->book.before = c->x.last_out_at;
-        share_book_more(u, &d->book);
+        record_request_more(u, &d->book);
         c->x.last_out_at = d->now;
         return zero();
 }
@@ -147,7 +147,7 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
         __u32 n, answers = parsed;
         struct exchange_effect effect = {};
         struct first first = {};
-        struct place p;
+        struct attribution p;
 
         if (!t || !c || !u || !d)
                 return 0;
@@ -172,11 +172,11 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
                 c->tries = TRIES_MAX;
         } else
                 talk_settle(t, &c->x, d->now, d->complete, &effect);
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = place_get(u, &p);
+        u = attribution_resolve(u, &p);
         if (u)
-                share_apply(u, p.share, &effect);
+                record_effect(u, p.share, &effect);
         return zero();
 }
 
@@ -232,7 +232,7 @@ static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct b
                                                  const struct departure *d) {
         struct exchange_effect effect = {};
         struct mux_answer_piece a = {};
-        struct place p;
+        struct attribution p;
         struct h2 *h;
 
         if (!skb || !sk || !c || !u || !d)
@@ -250,17 +250,17 @@ static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct b
                 if (h->piece.lost)
                         return mux_give_up(c, h, u);
                 if (h->piece.dropped > 0)
-                        share_count(u, a.share, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, h->piece.dropped);
+                        record_count(u, a.share, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, h->piece.dropped);
         } else if (d->complete)
                 h->out.synced = H2_EDGE;
 
         bpf_spin_lock(&c->lock);
         h2_settle(h, &c->x, d->now, &effect);
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = place_get(u, &p);
+        u = attribution_resolve(u, &p);
         if (u)
-                share_apply(u, p.share, &effect);
+                record_effect(u, p.share, &effect);
         return zero();
 }
 
@@ -332,7 +332,7 @@ static __attribute__((noinline)) int departure_mistaken(struct bpf_sock *sk, str
         t->flags &= ~TALK_UNDERSTOOD;
         talk_give_up(t, &c->x, effect);
         departure_apply(d, &c->x, effect);
-        d->place = conn_note(c, effect);
+        d->place = conn_commit(c, effect);
         bpf_spin_unlock(&c->lock);
         return zero();
 }

@@ -96,7 +96,7 @@ static __always_inline void listener_arrive(struct bpf_sock *sk, struct conn *c,
         if (tp && listener_is_full(tp, segment)) {
                 u = unit_get(&c->owner);
                 if (u) {
-                        window_enter(u, bpf_ktime_get_ns());
+                        window_advance(u, bpf_ktime_get_ns());
                         window_count(u, QOS_COUNTER_LISTEN_DROPS, 1);
                 }
         }
@@ -120,7 +120,7 @@ static __attribute__((noinline)) int segment_lost(struct conn *c) {
 
         statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
         if (u) {
-                window_enter(u, bpf_ktime_get_ns());
+                window_advance(u, bpf_ktime_get_ns());
                 window_count(u, QOS_COUNTER_DROPS, 1);
         }
         return zero();
@@ -133,7 +133,7 @@ static __attribute__((noinline)) int segment_lost(struct conn *c) {
 static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment, __u64 tcp, __u64 now) {
         __u32 seq = segment >> 32, len = segment & ((1U << SEGMENT_SAYS_SHIFT) - 1), says = (__u32) segment >> SEGMENT_SAYS_SHIFT;
         struct exchange_effect effect = {};
-        struct place p;
+        struct attribution p;
         __u64 before;
         bool idle;
 
@@ -151,15 +151,15 @@ static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_u
                 exchange_note_part(&c->x, now, before, len, says & SEGMENT_PUSHED);
         if (says & (idle ? SEGMENT_FAREWELL : SEGMENT_LAST_FAREWELL) && effect.bytes == len)
                 c->x.flags |= EXCHANGE_FAREWELL;
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
 
-        u = effect.bytes > 0 ? place_get(u, &p) : NULL;
+        u = effect.bytes > 0 ? attribution_resolve(u, &p) : NULL;
         if (!u)
                 return 0;
-        window_enter(u, now);
-        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
-        share_apply(u, p.share, &effect);
+        window_advance(u, now);
+        record_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+        record_effect(u, p.share, &effect);
         return zero();
 }
 
@@ -361,7 +361,7 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
         struct tls *s = NULL;
         struct h2 *h = NULL;
         struct seal *seal;
-        struct place p;
+        struct attribution p;
 
         if (!sk || !c || !u)
                 return 0;
@@ -382,14 +382,14 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
 
         bpf_spin_lock(&c->lock);
         read_apply(&c->x, t, h, s, now, copied, 0, &effect);
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
 
-        u = effect.in_flight != 0 || effect.overlap ? place_get(u, &p) : NULL;
+        u = effect.in_flight != 0 || effect.overlap ? attribution_resolve(u, &p) : NULL;
         if (!u)
                 return zero();
-        window_enter(u, now);
-        share_apply(u, p.share, &effect);
+        window_advance(u, now);
+        record_effect(u, p.share, &effect);
         return zero();
 }
 
@@ -397,7 +397,7 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
 static __attribute__((noinline)) int established_missed(struct conn *c, struct qos_unit_map *u) {
         if (!c || !u)
                 return 0;
-        window_enter(u, bpf_ktime_get_ns());
+        window_advance(u, bpf_ktime_get_ns());
         window_count(u, QOS_COUNTER_ACCEPTED, 1);
         conn_count(c, u, true);
         return zero();
@@ -482,7 +482,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
         if (d.bytes > 0 && !parsed && !sealed && !muxed)
                 departure_apply(&d, &c->x, &effect);
         if (!sealed)
-                d.place = conn_note(c, &effect);
+                d.place = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         if (d.bytes == 0)
                 return 1;
@@ -493,12 +493,12 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
                 unsealed = sealed_departs(skb, sk, c, &d, &effect);
                 sealed = c->x.flags & EXCHANGE_SEALED;
         }
-        u = place_get(u, &d.place);
+        u = attribution_resolve(u, &d.place);
         if (!u)
                 return 1;
 
-        window_enter(u, d.now);
-        share_sum(u, d.place.share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, d.bytes);
+        window_advance(u, d.now);
+        record_sum(u, d.place.share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, d.bytes);
         if (parsed || muxed) {
                 /* More than the packet: the position was unknown, and data left before it was */
                 if (d.bytes > segment.len)
@@ -510,29 +510,29 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
                 if (left != TALK_DEPARTS_PLAIN)
                         return 1;
                 departure_mistaken(sk, c, &d, &effect);
-                u = place_get(u, &d.place);
+                u = attribution_resolve(u, &d.place);
                 if (!u)
                         return 1;
         }
         if (unsealed)
                 return 1;
-        if (sealed && effect.begun && !(d.place.share & SHARE_ALONE))
+        if (sealed && effect.begun && !(d.place.share & TARGET_ONLY))
                 window_count(u, QOS_COUNTER_TLS, 1);
-        if (effect.begun && !sealed && (c->tries < TRIES_MAX || c->x.flags & EXCHANGE_HTTP1) && !(d.place.share & SHARE_ALONE))
+        if (effect.begun && !sealed && (c->tries < TRIES_MAX || c->x.flags & EXCHANGE_HTTP1) && !(d.place.share & TARGET_ONLY))
                 class = departure_error(skb, &d);
         if (class != 0) {
                 window_count(u, QOS_COUNTER_COUNT + PROTOCOL_HTTP1, 1);
                 window_count(u, class == 4 ? QOS_COUNTER_STATUS_4XX : QOS_COUNTER_STATUS_5XX, 1);
         }
-        share_apply(u, d.place.share, &effect);
+        record_effect(u, d.place.share, &effect);
         d.book.now = d.now;
         d.book.n = 1;
         d.book.share = d.place.share;
         d.book.before = effect.grown_from;
         if (effect.begun)
-                share_book(u, &d.book);
+                record_request(u, &d.book);
         else if (effect.grown)
-                share_book_more(u, &d.book);
+                record_request_more(u, &d.book);
         return 1;
 }
 
@@ -576,12 +576,12 @@ int library_egress(struct __sk_buff *skb) {
 
         o = unsealed_get((struct sock*) sk, c, u, s);
         bpf_spin_lock(&c->lock);
-        d.place = conn_note(c, &effect);
+        d.place = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = place_get(u, &d.place);
+        u = attribution_resolve(u, &d.place);
         if (!u)
                 return 1;
-        window_enter(u, d.now);
+        window_advance(u, d.now);
         if (o)
                 unsealed_departs(o, c, u, &d);
         else
@@ -607,7 +607,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         struct tls *s = NULL;
         struct h2 *h = NULL;
         __u32 copied, unsent;
-        struct place p;
+        struct attribution p;
         bool asks;
         __u64 now;
 
@@ -668,16 +668,16 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
                 o->came_last_at = c->x.last_at;
                 o->asked = c->x.open_at != 0;
         }
-        p = conn_note(c, &effect);
+        p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         question_read(now);
 
         if (effect.in_flight != 0 || effect.overlap) {
-                u = place_get(u, &p);
+                u = attribution_resolve(u, &p);
                 if (!u)
                         return 0;
-                window_enter(u, now);
-                share_apply(u, p.share, &effect);
+                window_advance(u, now);
+                record_effect(u, p.share, &effect);
         }
         return 0;
 }
@@ -745,7 +745,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
         struct tcp_sock *tp;
         struct qos_unit_map *u;
         struct conn *c;
-        struct place p;
+        struct attribution p;
         __u32 copied;
         __u64 now;
 
@@ -810,7 +810,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 __u32 zero = 0, window_end = tp->rcv_wup + tp->rcv_wnd;
                 struct handover *h = bpf_map_lookup_elem(&handovers, &zero);
 
-                window_enter(u, now);
+                window_advance(u, now);
                 window_count(u, QOS_COUNTER_ACCEPTED, 1);
 
                 /* Perhaps not the first of its data: segments overtake each other, and the acknowledgement */
@@ -825,15 +825,15 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 if (h) {
                         bpf_spin_lock(&c->lock);
                         exchange_arrive(&c->x, h->at, h->seq, h->end, copied, window_end, &effect);
-                        p = conn_note(c, &effect);
+                        p = conn_commit(c, &effect);
                         bpf_spin_unlock(&c->lock);
                         h->at = 0;
 
-                        u = place_get(u, &p);
+                        u = attribution_resolve(u, &p);
                         if (!u)
                                 return 0;
-                        share_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
-                        share_apply(u, p.share, &effect);
+                        record_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+                        record_effect(u, p.share, &effect);
                 }
 
                 conn_count(c, u, true);
@@ -893,7 +893,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 }
                 if (gone)
                         effect.in_flight = -c->in_flight; /* also what was known to somebody who is at it */
-                p = conn_note(c, &effect);
+                p = conn_commit(c, &effect);
                 bpf_spin_unlock(&c->lock);
                 if (h && effect.unanswered)
                         h2_clear(h);
@@ -908,22 +908,22 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         unsealed_mux_settle(o);
                 if (o && gone)
                         s->key.ssl = 0;
-                u = place_get(u, &p);
+                u = attribution_resolve(u, &p);
                 if (!u)
                         return 0;
-                window_enter(u, now);
+                window_advance(u, now);
                 if (effect.unanswered && missed)
                         window_count(u, QOS_COUNTER_DROPS, effect.unanswered); /* what was missed may have been no request */
                 else if (effect.unanswered) {
                         __u32 cell = end_cell(sk->sk_err, old_state);
 
                         /* Who tells something to one that only listens, and hangs up, has not given up */
-                        if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 || share_has_answered(u, p.share))
-                                share_count(u, p.share, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET, effect.unanswered);
+                        if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 || target_has_responded(u, p.share))
+                                record_count(u, p.share, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET, effect.unanswered);
                 }
                 /* One that failed to leave is in the count, and is not traced by all kernels */
                 conn_count_retransmits(c, tp->total_retrans, u);
-                share_apply(u, p.share, &effect);
+                record_effect(u, p.share, &effect);
                 if (gone)
                         conn_count(c, u, false);
         }
@@ -966,7 +966,7 @@ int BPF_PROG(requests_retransmit, struct sock *sk) {
         if (!tp)
                 return 0;
 
-        window_enter(u, bpf_ktime_get_ns());
+        window_advance(u, bpf_ktime_get_ns());
         conn_count_retransmits(c, tp->total_retrans, u);
         return 0;
 }

@@ -504,7 +504,7 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
                 s->left_bytes = talks ? d->bytes : 0;
                 bpf_spin_lock(&c->lock);
                 c->x.state = EXCHANGE_IDLE; /* which requests are open is known to the parser alone */
-                d->place = conn_note(c, effect);
+                d->place = conn_commit(c, effect);
                 bpf_spin_unlock(&c->lock);
                 return 1;
         }
@@ -522,15 +522,15 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
                 if (effect->begun && s->tls.http2)
                         effect->overlap = 1;
         }
-        d->place = conn_note(c, effect);
+        d->place = conn_commit(c, effect);
         bpf_spin_unlock(&c->lock);
 
         if (effect->begun) {
                 s->tls.farewell = 0;
                 u = s->tls.http2 && s->tls.questions > 1 ? unit_get(&d->place.owner) : NULL;
                 if (u) {
-                        window_enter(u, d->now);
-                        share_count(u, share_now(u, d->place.share), QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, s->tls.questions - 1);
+                        window_advance(u, d->now);
+                        record_count(u, target_resolve(u, d->place.share), QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, s->tls.questions - 1);
                 }
                 s->tls.questions = 0;
         }
@@ -558,8 +558,8 @@ __attribute__((noinline, weak)) __u64 unsealed_take(struct unsealed *o, struct q
         if (o->tunnel)
                 parsed |= DEPARTURE_TUNNEL;
         if (o->astray)
-                share_count(u, d->place.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
-        if (!(d->place.share & SHARE_ALONE)) {
+                record_count(u, d->place.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
+        if (!(d->place.share & TARGET_ONLY)) {
                 if (o->streams > 0)
                         window_count(u, QOS_COUNTER_STREAMS, o->streams);
                 if (o->status4xx > 0)
@@ -630,23 +630,23 @@ static __attribute__((noinline)) int sealed_book(struct conn *c, struct qos_unit
                 return 0;
         bpf_spin_lock(&c->lock);
         departure_apply(d, &c->x, &effect);
-        d->place = conn_note(c, &effect);
+        d->place = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = place_get(u, &d->place);
+        u = attribution_resolve(u, &d->place);
         if (!u)
                 return 0;
 
-        share_apply(u, d->place.share, &effect);
+        record_effect(u, d->place.share, &effect);
         d->book.now = d->now;
         d->book.n = 1;
         d->book.share = d->place.share;
         d->book.before = effect.grown_from;
-        if (effect.begun && !(d->place.share & SHARE_ALONE))
+        if (effect.begun && !(d->place.share & TARGET_ONLY))
                 window_count(u, QOS_COUNTER_TLS, 1);
         if (effect.begun)
-                share_book(u, &d->book);
+                record_request(u, &d->book);
         else if (effect.grown)
-                share_book_more(u, &d->book);
+                record_request_more(u, &d->book);
         return 0;
 }
 

@@ -97,8 +97,8 @@ static __attribute__((noinline)) int unsealed_mux_book(struct unsealed_mux *m, _
         u = unit_get(&owner);
         if (!u)
                 return 0;
-        window_enter(u, bpf_ktime_get_ns());
-        share_apply(u, share_now(u, share), &effect);
+        window_advance(u, bpf_ktime_get_ns());
+        record_effect(u, target_resolve(u, share), &effect);
         return 0;
 }
 

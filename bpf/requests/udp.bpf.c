@@ -116,7 +116,7 @@ int requests_udp_open(struct bpf_iter__bpf_map_elem *ctx) {
         u = unit_get(&x->owner);
         if (!u)
                 return 0;
-        share_in_flight(u, x->share, QOS_GAUGE_UDP, session.id, open, first_at, open);
+        record_in_flight(u, x->share, QOS_GAUGE_UDP, session.id, open, first_at, open);
         return 0;
 }
 

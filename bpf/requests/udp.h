@@ -52,7 +52,7 @@ struct udp_socket {
         __u8 found;             /* 1: it is older than the attach: it may answer what nobody has seen */
         __u8 answers;           /* 1: it has answered something: a question is in flight */
         __u8 asks_dns;          /* 1: it has asked questions of DNS, and is answered */
-        __u8 share;             /* SHARE_ROW, SHARE_ALONE */
+        __u8 share;             /* TARGET_ENTRY, TARGET_ONLY */
         __u8 _padding[2];
 };
 
@@ -243,10 +243,10 @@ __attribute__((noinline, weak)) int udp_give_up(const struct qos_owner *owner, _
         u = unit_get(owner);
         if (!u)
                 return 0;
-        window_enter(u, now);
-        share = share_now(u, share);
-        row_apply(u, share, -1, 0);
-        row_count(row_get(u, share & SHARE_ROW), QOS_ENTRY_ERRORS_TIMEOUT, 1);
+        window_advance(u, now);
+        share = target_resolve(u, share);
+        entry_apply(u, share, -1, 0);
+        entry_count(entry_get(u, share & TARGET_ENTRY), QOS_ENTRY_ERRORS_TIMEOUT, 1);
         return 0;
 }
 
@@ -379,13 +379,13 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
 
         udp_find_peer(sk, &d, &a);
         q.who = udp_hash_peer(&a);
-        row = row_find(u, &a, QOS_ENTRY_PEER);
+        row = entry_find(u, &a, QOS_ENTRY_PEER);
         BPF_BOUND(row, QOS_ENTRIES + 1);
-        q.share = row | SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
+        q.share = row | TARGET_ONLY | (u->names[row].generation & 0xff) << TARGET_GENERATION_SHIFT;
 
         key.cookie = c->cookie;
         key.id = d.peer.id;
-        window_enter(u, now);
+        window_advance(u, now);
         x = bpf_map_lookup_elem(&udp_asked, &key);
         if (!x) {
                 bpf_map_update_elem(&udp_asked, &key, sweep->fresh, BPF_NOEXIST);
@@ -412,9 +412,9 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
                 window_count(u, QOS_COUNTER_DROPS, 1);
                 return 0;
         }
-        q.share = share_now(u, q.share);
-        row_apply(u, q.share, 1, 0);
-        share_sum(u, q.share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, d.length);
+        q.share = target_resolve(u, q.share);
+        entry_apply(u, q.share, 1, 0);
+        record_sum(u, q.share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, d.length);
         if (before.generation != 0)
                 udp_give_up(&before, share, now);
         return 0;
@@ -422,7 +422,7 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
 
 /* An answer of DNS has come. Returns 1: the unit has asked for it. */
 __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struct udp_datagram *d, __u64 now) {
-        struct booking book = { .now = now, .n = 1 };
+        struct request_record book = { .now = now, .n = 1 };
         struct udp_asked_key key = {};
         struct qos_address a = {};
         struct udp_question q = {};
@@ -484,16 +484,16 @@ __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struc
         u = unit_get(&q.owner);
         if (!u)
                 return 1;
-        window_enter(u, now);
-        book.share = share_now(u, q.share);
+        window_advance(u, now);
+        book.share = target_resolve(u, q.share);
         book.first_at = q.at;
-        row_apply(u, book.share, -1, 0);
-        share_sum(u, book.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, d->length);
-        row_book(u, &book);
+        entry_apply(u, book.share, -1, 0);
+        record_sum(u, book.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, d->length);
+        entry_record(u, &book);
 
         /* It has no row: perhaps it has earned one, for the next question */
-        if ((book.share & SHARE_ROW) == QOS_ENTRY_PEERS_OTHERS) {
-                row = row_find(u, &a, QOS_ENTRY_PEER);
+        if ((book.share & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS) {
+                row = entry_find(u, &a, QOS_ENTRY_PEER);
                 if (row == QOS_ENTRY_PEERS_OTHERS)
                         peer_challenge(u, &a, exchange_between(q.at, now), now);
         }
@@ -569,7 +569,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
 
 /* The socket's endpoint. With its first answer: many are bound to a port and only ask, a resolver has one for each
  * question. */
-static __attribute__((noinline)) int udp_find_share(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit_map *u) {
+static __attribute__((noinline)) int udp_find_target(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit_map *u) {
         struct qos_address a = {};
         volatile __u32 *words = (volatile __u32*) a.address;
         struct qos_owner owner;
@@ -591,17 +591,17 @@ static __attribute__((noinline)) int udp_find_share(struct bpf_sock *sk, struct 
 
 /* A question is answered. This and the next are functions of their own, as their room on the stack is not there for all. */
 __attribute__((noinline, weak)) int udp_book(struct udp_socket *c, struct qos_unit_map *u, __u64 now, __u64 first_at, __u64 bytes) {
-        struct booking book = { .now = now, .first_at = first_at, .n = 1 };
+        struct request_record book = { .now = now, .first_at = first_at, .n = 1 };
         __u32 bytes_in = bytes >> 32, bytes_out = bytes;
 
         if (!c || !u)
                 return 0;
         c->unanswered = 0;
-        share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, bytes_in);
-        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes_out);
+        record_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, bytes_in);
+        record_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes_out);
         book.share = c->share;
-        row_book(u, &book);
-        if (c->share & SHARE_ALONE) {
+        entry_record(u, &book);
+        if (c->share & TARGET_ONLY) {
                 window_count(u, QOS_COUNTER_EXCLUDED, 1);
                 return 0;
         }
@@ -614,19 +614,19 @@ __attribute__((noinline, weak)) int udp_book(struct udp_socket *c, struct qos_un
 /* One more datagram of an answer leaves. */
 __attribute__((noinline, weak)) int udp_book_more(const struct udp_socket *c, struct qos_unit_map *u, __u64 now, struct udp_exchange *x,
                                                   __u64 bytes) {
-        struct booking book = { .now = now };
+        struct request_record book = { .now = now };
 
         if (!c || !u || !x)
                 return 0;
         book.first_at = x->first_at;
         book.before = x->out_at;
         book.share = c->share;
-        row_book_more(u, &book);
-        if (!(c->share & SHARE_ALONE))
+        entry_record_more(u, &book);
+        if (!(c->share & TARGET_ONLY))
                 window_move(u, QOS_LATENCY, x->out_at, exchange_between(x->first_at, x->out_at),
                             now, exchange_between(x->first_at, now));
         x->out_at = now;
-        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes);
+        record_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes);
         return 0;
 }
 
@@ -634,7 +634,7 @@ __attribute__((noinline, weak)) int udp_book_more(const struct udp_socket *c, st
 static __always_inline void udp_answers(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit_map *u) {
         if (c->answers)
                 return;
-        c->share = udp_find_share(sk, c, u);
+        c->share = udp_find_target(sk, c, u);
         c->answers = 1;
 }
 
@@ -725,7 +725,7 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
         }
 
         now = bpf_ktime_get_ns();
-        window_enter(u, now);
+        window_advance(u, now);
 
         if (d.kind == DATAGRAM_DNS_ANSWER) {
                 udp_key(&d, true);
@@ -742,7 +742,7 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
                 __u64 first_at = x->first_at;
 
                 if (open > 1 && !d.peer.dns)
-                        share_count(u, c->share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
+                        record_count(u, c->share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
                 if (open > 1)
                         x->first_at = x->last_at;
                 bytes /= open;

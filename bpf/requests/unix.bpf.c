@@ -73,11 +73,11 @@ static __always_inline void listener_note(struct sock *sk, struct unix_sock *us)
         u = unit_get(&name.owner);
         if (!u)
                 return;
-        name.share = unix_find_share(us, u);
+        name.share = unix_find_target(us, u);
         bpf_map_update_elem(&unix_names, &key, &name, BPF_ANY);
 }
 
-/* As share_has_answered(), of a listener whose row is others', too. */
+/* As target_has_responded(), of a listener whose row is others', too. */
 static __attribute__((noinline)) int unix_has_answered(struct sock *sk, struct qos_unit_map *u,
                 __u32 share) {
         struct unix_name *name;
@@ -93,7 +93,7 @@ static __attribute__((noinline)) int unix_has_answered(struct sock *sk, struct q
                 if (name)
                         return name->answered;
         }
-        return share_has_answered(u, share);
+        return target_has_responded(u, share);
 }
 
 static __attribute__((noinline)) int unix_note_answered(struct sock *sk) {
@@ -124,7 +124,7 @@ static __attribute__((noinline)) __u32 unix_newest_length(struct sock *sk) {
 /* An answer was queued at the peer of this one: at this time; 0: now. */
 static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_conn *c, struct qos_unit_map *u, __u64 at) {
         struct exchange_effect effect = {};
-        struct booking book = {};
+        struct request_record book = {};
         __u64 now, late;
         __u32 queued;
 
@@ -154,19 +154,19 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
         book.share = c->share;
         bpf_spin_unlock(&c->lock);
 
-        window_enter(u, now);
+        window_advance(u, now);
         effect.in_flight = 0; /* see requests_unix_open */
-        share_apply(u, book.share, &effect);
+        record_effect(u, book.share, &effect);
         book.now = now;
         book.n = 1;
         book.before = effect.grown_from;
         if (effect.begun) {
                 window_count(u, QOS_COUNTER_UNIX, 1);
-                share_book(u, &book);
+                record_request(u, &book);
                 if (book.share == QOS_ENTRY_ENDPOINTS_OTHERS)
                         unix_note_answered(sk);
         } else if (effect.grown)
-                share_book_more(u, &book);
+                record_request_more(u, &book);
         return 0;
 }
 
@@ -197,7 +197,7 @@ static __attribute__((noinline)) int unix_forget(struct sock *client, struct uni
  * answered. */
 static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
         struct unix_unnoted *kept;
-        struct booking book = { .n = 1 };
+        struct request_record book = { .n = 1 };
         struct qos_owner owner;
         struct qos_unit_map *u;
 
@@ -218,9 +218,9 @@ static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
         book.read_at = kept->read_at;
         book.first_out_at = book.now;
         book.share = kept->share;
-        window_enter(u, book.now);
+        window_advance(u, book.now);
         window_count(u, QOS_COUNTER_UNIX, 1);
-        share_book(u, &book);
+        record_request(u, &book);
         return 0;
 }
 
@@ -252,7 +252,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct cost 
         bpf_spin_unlock(&c->lock);
 
         unix_depart(sk, c, u, 0);
-        share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, bytes);
+        record_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, bytes);
         return 0;
 }
 
@@ -262,7 +262,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct cost 
  * listener's name. */
 static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct sock *sk, struct unix_sock *us, struct cost *cost) {
         struct exchange_effect effect = {};
-        struct booking book = { .n = 1 };
+        struct request_record book = { .n = 1 };
         __u32 waiting, queued, length = 0;
         struct qos_owner owner;
         struct unix_conn *c;
@@ -317,12 +317,12 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
 
         if (!effect.begun && !effect.overlap)
                 return 0;
-        window_enter(u, book.now);
-        book.share = share_now(u, c->share);
+        window_advance(u, book.now);
+        book.share = target_resolve(u, c->share);
         effect.in_flight = 0; /* see requests_unix_open */
-        share_apply(u, book.share, &effect);
+        record_effect(u, book.share, &effect);
         if (effect.begun)
-                row_book(u, &book);
+                entry_record(u, &book);
         return 0;
 }
 
@@ -346,7 +346,7 @@ static __attribute__((noinline)) __u32 unix_untouched(struct unix_sock *us) {
  * the unit has closed its own since. */
 static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server, bool late, struct cost *cost) {
         struct exchange_effect effect = {};
-        struct booking book = { .n = 1 };
+        struct request_record book = { .n = 1 };
         __u32 end, untouched = 0;
         struct qos_unit_map *u;
 
@@ -383,14 +383,14 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
 
         if (!effect.begun && !effect.grown)
                 return 0;
-        window_enter(u, book.now);
-        book.share = share_now(u, c->share);
+        window_advance(u, book.now);
+        book.share = target_resolve(u, c->share);
         if (effect.begun)
-                row_book(u, &book);
+                entry_record(u, &book);
         else
-                row_book_more(u, &book);
+                entry_record_more(u, &book);
         /* It has no row, or has none any more: perhaps it earns one */
-        if (server && effect.begun && (book.share & SHARE_ROW) == QOS_ENTRY_PEERS_OTHERS)
+        if (server && effect.begun && (book.share & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
                 c->share = unix_find_peer(server, u, book.first_at, book.now);
         return 0;
 }
@@ -558,12 +558,12 @@ static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct un
         bpf_spin_unlock(&c->lock);
         if (!effect.unanswered)
                 return 0;
-        share = share_now(u, c->share);
+        share = target_resolve(u, c->share);
         /* Some only listen, see requests_unix_open() */
         if ((client || ignored) && !unix_has_answered(sk, u, share))
                 return 0;
-        window_enter(u, now);
-        share_count(u, share, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET, 1);
+        window_advance(u, now);
+        record_count(u, share, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET, 1);
         return 0;
 }
 
@@ -593,11 +593,11 @@ static __attribute__((noinline)) int unix_client_ends(struct unix_conn *c, struc
         bpf_spin_unlock(&c->lock);
         if (!effect.unanswered)
                 return 0;
-        share = share_now(u, c->share);
-        if (!(share & SHARE_ROW) || !share_has_answered(u, share))
+        share = target_resolve(u, c->share);
+        if (!(share & TARGET_ENTRY) || !target_has_responded(u, share))
                 return 0;
-        window_enter(u, bpf_ktime_get_ns());
-        row_count(row_get(u, share & SHARE_ROW), cell, 1);
+        window_advance(u, bpf_ktime_get_ns());
+        entry_count(entry_get(u, share & TARGET_ENTRY), cell, 1);
         return 0;
 }
 
@@ -673,7 +673,7 @@ int units_find_unix(struct bpf_iter__task_file *ctx) {
         }
         if (!unix_is_accepted(sk, us))
                 return 0;
-        c = unix_learn(sk, &owner, unix_find_share(us, u), UNIX_SERVER, 0);
+        c = unix_learn(sk, &owner, unix_find_target(us, u), UNIX_SERVER, 0);
         if (!c)
                 return 0;
 
@@ -714,10 +714,10 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         if (!u)
                 return 0;
 
-        share = share_now(u, c->share);
+        share = target_resolve(u, c->share);
         /* Some only listen: who has never answered has nothing to answer */
         if ((c->kind == UNIX_CLIENT || exchange_is_ignored(&c->x, bpf_ktime_get_ns())) && !unix_has_answered(sk, u, share))
                 return 0;
-        share_in_flight(u, share, QOS_GAUGE_UNIX, session.id, 1, at, at > c->x.first_out_at);
+        record_in_flight(u, share, QOS_GAUGE_UNIX, session.id, 1, at, at > c->x.first_out_at);
         return 0;
 }

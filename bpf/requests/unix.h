@@ -40,7 +40,7 @@ struct unix_conn {
         __u16 kind;             /* enum unix_kind */
         __u16 found;            /* 1: somebody else made the listener, who reads first shows whose it is;
                                  * of UNIX_ASKER: it was answered once; of UNIX_CLIENT: something came that was not asked for */
-        __u16 share;            /* SHARE_ROW; of UNIX_CLIENT: as struct conn has it */
+        __u16 share;            /* TARGET_ENTRY; of UNIX_CLIENT: as struct conn has it */
         __u16 looked;           /* 1: at what the first question begins with */
         __u16 heard;            /* of UNIX_CLIENT: enum unix_heard; of UNIX_SERVER: buffers that were read before their arrival was noted */
         __u16 heard_out;        /* of UNIX_SERVER, 1: the client has read the answer, and then asked what is unread, before that answer was noted;
@@ -129,7 +129,7 @@ static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct 
                 hash = (hash ^ words[i]) * 0x100000001b3;
         *(volatile __u64*) a.address = hash ^ *(__u32*) (path + QOS_SOCKET_PATH_SIZE - 4);
 
-        row = row_find(u, &a, kind);
+        row = entry_find(u, &a, kind);
         if (row == QOS_ENTRY_PEERS_OTHERS && first_at != 0) {
                 earned = peer_challenge(u, &a, exchange_between(first_at, now), now);
                 if (earned)
@@ -142,7 +142,7 @@ static __attribute__((noinline)) int unix_find_row(struct unix_sock *us, struct 
         return row;
 }
 
-static __always_inline int unix_find_share(struct unix_sock *us, struct qos_unit_map *u) {
+static __always_inline int unix_find_target(struct unix_sock *us, struct qos_unit_map *u) {
         return unix_find_row(us, u, QOS_ENTRY_ENDPOINT, 0, 0);
 }
 
@@ -154,7 +154,7 @@ static __always_inline __u32 unix_find_peer(struct unix_sock *us, struct qos_uni
         if (row < QOS_ENTRY_PEERS_OTHERS)
                 row = QOS_ENTRY_PEERS_OTHERS;
         BPF_BOUND(row, QOS_ENTRIES + 1);
-        return row | SHARE_ALONE | (u->names[row].generation & 0xff) << SHARE_GENERATION_SHIFT;
+        return row | TARGET_ONLY | (u->names[row].generation & 0xff) << TARGET_GENERATION_SHIFT;
 }
 
 /* Makes a connection of this owner out of storage that is new, or belonged to a unit that was detached. */
@@ -244,7 +244,7 @@ static __always_inline struct unix_conn* unix_learn_reader(struct sock *sk) {
         us = u ? bpf_skc_to_unix_sock(sk) : NULL;
         if (!us || !unix_is_accepted(sk, us))
                 return NULL;
-        return unix_learn(sk, &owner, unix_find_share(us, u), UNIX_SERVER, 0);
+        return unix_learn(sk, &owner, unix_find_target(us, u), UNIX_SERVER, 0);
 }
 
 /* Of a listener that was made by somebody else, the service manager: the one that reads first has the connection. */
@@ -258,7 +258,7 @@ static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
                 u = unit_get(&owner);
         us = u ? bpf_skc_to_unix_sock(sk) : NULL;
         if (us)
-                share = unix_find_share(us, u);
+                share = unix_find_target(us, u);
 
         bpf_spin_lock(&c->lock);
         c->found = 0;
@@ -297,7 +297,7 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
         cost_begin(cost, &owner, u);
         c = bpf_sk_storage_get(&unix_conns, sender, 0, 0);
         if (!c || c->kind != UNIX_ASKER || !unit_get(&c->owner))
-                c = unix_learn(sender, &owner, unix_find_share(peer_us, u), UNIX_ASKER, 0);
+                c = unix_learn(sender, &owner, unix_find_target(peer_us, u), UNIX_ASKER, 0);
         if (!c || !owner_equal(&c->owner, &owner))
                 return 0;
 
@@ -309,8 +309,8 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
         c->x.read_at = c->x.open_at = now;
         bpf_spin_unlock(&c->lock);
         if (overlap) {
-                window_enter(u, now);
-                share_count(u, c->share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
+                window_advance(u, now);
+                record_count(u, c->share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
         }
         return 0;
 }
@@ -424,8 +424,8 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
                 u = c->kind == UNIX_SERVER ? unit_get(&c->owner) : NULL;
                 if (u) {
                         cost_begin(cost, &c->owner, u);
-                        window_enter(u, bpf_ktime_get_ns());
-                        share_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, len);
+                        window_advance(u, bpf_ktime_get_ns());
+                        record_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, len);
                 }
                 server = c;
         }
@@ -508,10 +508,10 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         question_read(now);
 
         if (fresh) {
-                window_enter(u, now);
-                share_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, len);
+                window_advance(u, now);
+                record_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, len);
                 effect.in_flight = 0; /* see requests_unix_open */
-                share_apply(u, c->share, &effect);
+                record_effect(u, c->share, &effect);
         }
         return 0;
 }

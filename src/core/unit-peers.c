@@ -40,19 +40,19 @@ static bool row_has_activity(const WindowRow *r) {
                 r->cells[QOS_ENTRY_ERRORS_RESET] > 0 || r->cells[QOS_ENTRY_ERRORS_TIMEOUT] > 0 || r->cells[QOS_ENTRY_CLIENT_ABORTS] > 0;
 }
 
-static bool row_is_same(const Row *a, const Row *b) {
+static bool entry_is_same(const Row *a, const Row *b) {
         return a->kind == b->kind && a->rest == b->rest && a->port == b->port && a->family == b->family &&
                 memcmp(a->address, b->address, sizeof(a->address)) == 0;
 }
 
-/* Adds a row, or what is in one to that of the same name: two programs that saw it first at once (row_find()), or two units
+/* Adds a row, or what is in one to that of the same name: two programs that saw it first at once (entry_find()), or two units
  * of which one lies in the other. What has no place is part of the rest. */
 static void rows_add(RowsReading *rows, const RowReading *r) {
         RowReading rest = { .row = { .kind = r->row.kind == ROW_PEER ? ROW_PEER : ROW_ENDPOINT, .rest = true }, .value = r->value };
         size_t n = 0;
 
         for (size_t k = 0; k < rows->n; k++) {
-                if (row_is_same(&rows->rows[k].row, &r->row)) {
+                if (entry_is_same(&rows->rows[k].row, &r->row)) {
                         window_row_add(&rows->rows[k].value, &r->value);
                         return;
                 }

@@ -296,7 +296,7 @@ static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *rea
         bool overlapping;
 
         counters_fill(u, reading, ret);
-        window_judge(reading->cells[QOS_COUNTER_OVERLAPS], reading->cells[QOS_COUNTER_MISSED] > 0,
+        window_classify(reading->cells[QOS_COUNTER_OVERLAPS], reading->cells[QOS_COUNTER_MISSED] > 0,
                 &ret->requests);
         overlapping = ret->requests.quality == QUALITY_OVERLAPPING;
 

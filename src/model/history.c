@@ -285,7 +285,7 @@ void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Me
                 if (metric_is_kept(m))
                         *(uint64_t*) ((char*) ret + m->offset) = s->values[n++];
 
-        window_judge(s->overlaps, s->missed, &ret->requests);
+        window_classify(s->overlaps, s->missed, &ret->requests);
         step_get_contention(s, &ret->contention);
 
         if (server->count != ABSENT && s->covered > 0)

@@ -1031,7 +1031,7 @@ static bool is_some(uint64_t n) {
         return n != ABSENT && n > 0;
 }
 
-void window_judge(uint64_t overlaps, bool missed, Requests *requests) {
+void window_classify(uint64_t overlaps, bool missed, Requests *requests) {
         Server *s = &requests->server;
         uint64_t *const parsed[] = {
                 &s->protocol_http1, &s->protocol_redis, &s->protocol_memcached, &s->protocol_http2, &s->protocol_grpc,

@@ -101,7 +101,7 @@ bool window_is_overlapping(uint64_t overlaps, uint64_t count);
 
 /* What the counters of requests say together: their quality, how many were plain exchanges, and which mean nothing: all where
  * questions overlap, the status of answers where none was of a protocol that has one. missed: the kernel has skipped runs of programs. */
-void window_judge(uint64_t overlaps, bool missed, Requests *requests);
+void window_classify(uint64_t overlaps, bool missed, Requests *requests);
 
 /* What the unit has counted so far, and what happened since. */
 void window_mark(const WindowBooks *books, uint64_t now, WindowMark *ret);

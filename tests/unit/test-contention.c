@@ -136,8 +136,8 @@ static uint64_t served_in(const Story *story, unsigned state, uint64_t begin, ui
 /* Questions come and are answered, several at a time. */
 static void fly(uint64_t now, int n) {
         clock_now = now;
-        window_enter(unit, now);
-        window_fly(unit, n);
+        window_advance(unit, now);
+        window_add_in_flight(unit, n);
         flights[n_flights] = (Flight) { now, served_at(now), unit->in_flight > 0 };
         n_flights++;
 }
@@ -297,8 +297,8 @@ static void* come_and_go(void *data) {
         struct qos_unit_map *u = data;
 
         for (unsigned i = 0; i < FLIGHTS; i++) {
-                window_fly(u, 1);
-                window_fly(u, -1);
+                window_add_in_flight(u, 1);
+                window_add_in_flight(u, -1);
         }
         return NULL;
 }
@@ -316,7 +316,7 @@ static void test_clock(void) {
 
                 begin = now_nsec(CLOCK_MONOTONIC);
                 if (always)
-                        window_fly(u, 1);
+                        window_add_in_flight(u, 1);
                 word = u->serving;
                 for (unsigned i = 0; i < ELEMENTSOF(flyers); i++)
                         check(pthread_create(flyers + i, NULL, come_and_go, u) == 0);
@@ -324,7 +324,7 @@ static void test_clock(void) {
                         check(pthread_join(flyers[i], NULL) == 0);
                 if (always) {
                         check(u->serving == word); /* nobody had to write it */
-                        window_fly(u, -1);
+                        window_add_in_flight(u, -1);
                 }
                 end = now_nsec(CLOCK_MONOTONIC);
                 check(u->in_flight == 0);

@@ -29,7 +29,7 @@ static struct qos_unit_map* unit_new_at(uint64_t now) {
 }
 
 static void book(struct qos_unit_map *u, uint64_t now, uint64_t nsec) {
-        window_enter(u, now);
+        window_advance(u, now);
         window_count(u, QOS_COUNTER_COUNT, 1);
         window_add(u, QOS_FIRST_BYTE, nsec, 1);
 }
@@ -104,7 +104,7 @@ static void test_steps_silence(void) {
         }
 
         /* One checkpoint is good for all the boundaries in the silence */
-        window_enter(u, 50000 * NSEC_PER_SEC);
+        window_advance(u, 50000 * NSEC_PER_SEC);
         u->in_flight = 1;
         book(u, 50000 * NSEC_PER_SEC, 5000);
         for (uint64_t n = 100; n < 5000; n++) {
@@ -132,7 +132,7 @@ static void test_steps_move(void) {
         book(u, start, 0);
         window_add(u, QOS_SERVICE, 0, 1);
         for (uint64_t age = NSEC_PER_SEC; age <= 50 * NSEC_PER_SEC; age += NSEC_PER_SEC) {
-                window_enter(u, start + age);
+                window_advance(u, start + age);
                 window_move(u, QOS_LATENCY, last, last - start, start + age, age);
                 window_move(u, QOS_ANSWER, last, last - start, start + age, age);
                 last = start + age;

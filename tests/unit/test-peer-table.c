@@ -31,10 +31,10 @@ static struct qos_address address_of(uint8_t last, uint16_t port) {
 }
 
 static void book(struct qos_unit_map *u, unsigned row, uint64_t now, uint64_t nsec) {
-        window_enter(u, now);
+        window_advance(u, now);
         if (row > 0) {
-                row_count(row_get(u, row), QOS_ENTRY_COUNT, 1);
-                row_add(row_get(u, row), now / QOS_EPOCH_NSEC, nsec, 1);
+                entry_count(entry_get(u, row), QOS_ENTRY_COUNT, 1);
+                row_add(entry_get(u, row), now / QOS_EPOCH_NSEC, nsec, 1);
         }
 }
 
@@ -61,14 +61,14 @@ static void test_find(void) {
         for (unsigned round = 0; round < 2; round++)
                 for (uint8_t i = 0; i < 20; i++) {
                         a = address_of(1, 1000 + i);
-                        check(row_find(u, &a, QOS_ENTRY_ENDPOINT) ==
+                        check(entry_find(u, &a, QOS_ENTRY_ENDPOINT) ==
                               (i == 0 ? 0 : i <= QOS_ENDPOINT_ENTRIES_MAX ? QOS_ENTRY_FIRST + i - 1 : QOS_ENTRY_ENDPOINTS_OTHERS));
                 }
         check(u->names[0].kind == QOS_ENTRY_ENDPOINT && u->names[0].address.port == 1000);
 
         /* None is left for one that is not to be in the unit's figures: it has none */
         a = address_of(1, 2000);
-        check(row_find(u, &a, QOS_ENTRY_EXCLUDED) == 0);
+        check(entry_find(u, &a, QOS_ENTRY_EXCLUDED) == 0);
 
         /* Peers have the others */
         for (unsigned round = 0; round < 2; round++)
@@ -76,7 +76,7 @@ static void test_find(void) {
                         int row = QOS_ENTRY_FIRST + QOS_ENDPOINT_ENTRIES_MAX + i;
 
                         a = address_of(i, 80);
-                        check(row_find(u, &a, QOS_ENTRY_PEER) == (row <= QOS_ENTRIES
+                        check(entry_find(u, &a, QOS_ENTRY_PEER) == (row <= QOS_ENTRIES
                                 ? row : QOS_ENTRY_PEERS_OTHERS));
                 }
         free(u);
@@ -84,16 +84,16 @@ static void test_find(void) {
         /* What differs in anything is another one; an excluded one is another than the same that is not */
         u = unit_new_at(NSEC_PER_SEC);
         a = address_of(1, 80);
-        check(row_find(u, &a, QOS_ENTRY_EXCLUDED) == QOS_ENTRY_FIRST);
-        check(row_find(u, &a, QOS_ENTRY_ENDPOINT) == 0);
-        check(row_find(u, &a, QOS_ENTRY_EXCLUDED) == QOS_ENTRY_FIRST);
-        check(row_find(u, &a, QOS_ENTRY_PEER) == QOS_ENTRY_FIRST + 1);
+        check(entry_find(u, &a, QOS_ENTRY_EXCLUDED) == QOS_ENTRY_FIRST);
+        check(entry_find(u, &a, QOS_ENTRY_ENDPOINT) == 0);
+        check(entry_find(u, &a, QOS_ENTRY_EXCLUDED) == QOS_ENTRY_FIRST);
+        check(entry_find(u, &a, QOS_ENTRY_PEER) == QOS_ENTRY_FIRST + 1);
         a.family = AF_INET6;
-        check(row_find(u, &a, QOS_ENTRY_ENDPOINT) == QOS_ENTRY_FIRST + 2);
+        check(entry_find(u, &a, QOS_ENTRY_ENDPOINT) == QOS_ENTRY_FIRST + 2);
         a.address[15] = 1;
-        check(row_find(u, &a, QOS_ENTRY_ENDPOINT) == QOS_ENTRY_FIRST + 3);
+        check(entry_find(u, &a, QOS_ENTRY_ENDPOINT) == QOS_ENTRY_FIRST + 3);
         a = address_of(2, 80);
-        check(row_find(u, &a, QOS_ENTRY_ENDPOINT) == QOS_ENTRY_FIRST + 4);
+        check(entry_find(u, &a, QOS_ENTRY_ENDPOINT) == QOS_ENTRY_FIRST + 4);
         free(u);
 }
 
@@ -104,30 +104,30 @@ static void test_find_listener(void) {
         struct qos_address special = address_of(1, 80), a;
 
         a = special;
-        check(row_find_listener(u, &a) == 0 && address_equal(&a, &special));
+        check(entry_find_listener(u, &a) == 0 && address_equal(&a, &special));
 
-        (void) row_find(u, &any6, QOS_ENTRY_ENDPOINT);
+        (void) entry_find(u, &any6, QOS_ENTRY_ENDPOINT);
         a = special;
-        check(row_find_listener(u, &a) == 0 && address_equal(&a, &special));
+        check(entry_find_listener(u, &a) == 0 && address_equal(&a, &special));
         a.family = AF_INET6; /* IPv4 through a socket for IPv6 has its family */
-        check(row_find_listener(u, &a) == 1 && address_equal(&a, &any6));
+        check(entry_find_listener(u, &a) == 1 && address_equal(&a, &any6));
 
-        (void) row_find(u, &any, QOS_ENTRY_EXCLUDED);
+        (void) entry_find(u, &any, QOS_ENTRY_EXCLUDED);
         a = special;
-        check(row_find_listener(u, &a) == 1 && address_equal(&a, &any));
+        check(entry_find_listener(u, &a) == 1 && address_equal(&a, &any));
         a = address_of(1, 81);
-        check(row_find_listener(u, &a) == 0);
+        check(entry_find_listener(u, &a) == 0);
 
-        (void) row_find(u, &special, QOS_ENTRY_ENDPOINT);
+        (void) entry_find(u, &special, QOS_ENTRY_ENDPOINT);
         a = special;
-        check(row_find_listener(u, &a) == 1 && address_equal(&a, &special));
+        check(entry_find_listener(u, &a) == 1 && address_equal(&a, &special));
         a = address_of(2, 80);
-        check(row_find_listener(u, &a) == 1 && address_equal(&a, &any));
+        check(entry_find_listener(u, &a) == 1 && address_equal(&a, &any));
 
         /* A peer is no listener */
         a = address_of(9, 9);
-        (void) row_find(u, &a, QOS_ENTRY_PEER);
-        check(row_find_listener(u, &a) == 0);
+        (void) entry_find(u, &a, QOS_ENTRY_PEER);
+        check(entry_find_listener(u, &a) == 0);
         free(u);
 }
 
@@ -149,7 +149,7 @@ static void test_windows(void) {
                 /* Row 0 from the beginning, the others one after the other */
                 unsigned k = rand_r(&seed) % MIN((size_t) ROWS, n / 500 + 1);
                 struct qos_address a = address_of(1, 80 + k);
-                int row = row_find(u, &a, QOS_ENTRY_ENDPOINT);
+                int row = entry_find(u, &a, QOS_ENTRY_ENDPOINT);
 
                 check((row == 0) == (k == 0));
                 booked[n].at = now;
@@ -207,7 +207,7 @@ static void test_silence(void) {
         uint64_t attached = 100 * NSEC_PER_SEC, now = attached + 50 * NSEC_PER_SEC;
         struct qos_unit_map *u = unit_new_at(attached);
         struct qos_address a = address_of(1, 80);
-        int row = row_find(u, &a, QOS_ENTRY_PEER);
+        int row = entry_find(u, &a, QOS_ENTRY_PEER);
         WindowRow r;
 
         for (unsigned i = 0; i < 100; i++)
@@ -231,7 +231,7 @@ static void test_move(void) {
         uint64_t attached = 100 * NSEC_PER_SEC, start = 200 * NSEC_PER_SEC, last = start;
         struct qos_unit_map *u = unit_new_at(attached);
         struct qos_address a = address_of(1, 80);
-        int row = row_find(u, &a, QOS_ENTRY_PEER);
+        int row = entry_find(u, &a, QOS_ENTRY_PEER);
         WindowRow r;
 
         for (unsigned i = 0; i < 50; i++)
@@ -240,8 +240,8 @@ static void test_move(void) {
         for (uint64_t age = 0; age < 40 * NSEC_PER_SEC; age += age < 100 * NSEC_PER_MSEC ? NSEC_PER_MSEC : 370 * NSEC_PER_MSEC) {
                 uint64_t now = start + age;
 
-                window_enter(u, now);
-                row_move(row_get(u, row), last, last - start, now, age);
+                window_advance(u, now);
+                entry_move_sample(entry_get(u, row), last, last - start, now, age);
                 last = now;
                 check(window_read_row(u, row, now, attached, WINDOW_TOTAL, &r) >= 0);
                 check(samples(&r) == 51 && r.cells[QOS_ENTRY_COUNT] == 51);
@@ -263,20 +263,20 @@ static void test_carry(void) {
         uint64_t attached = 100 * NSEC_PER_SEC, now = 200 * NSEC_PER_SEC;
         struct qos_unit_map *u = unit_new_at(attached);
         struct qos_address a = address_of(1, 80);
-        int row = row_find(u, &a, QOS_ENTRY_PEER);
+        int row = entry_find(u, &a, QOS_ENTRY_PEER);
         WindowRow r;
 
-        window_enter(u, now);
-        row_count(row_get(u, row), QOS_ENTRY_ERRORS_RESET, UINT32_MAX);
+        window_advance(u, now);
+        entry_count(entry_get(u, row), QOS_ENTRY_ERRORS_RESET, UINT32_MAX);
         now += 5 * NSEC_PER_SEC;
-        window_enter(u, now);
+        window_advance(u, now);
         for (unsigned i = 0; i < 4; i++)
-                row_count(row_get(u, row), QOS_ENTRY_ERRORS_RESET, 1);
+                entry_count(entry_get(u, row), QOS_ENTRY_ERRORS_RESET, 1);
         check(window_read_row(u, row, now, attached, WINDOW_TOTAL, &r) >= 0);
         check(r.cells[QOS_ENTRY_ERRORS_RESET] == (uint64_t) UINT32_MAX + 4);
         check(window_read_row(u, row, now, attached, 2 * NSEC_PER_SEC, &r) >= 0);
         check(r.cells[QOS_ENTRY_ERRORS_RESET] == 4);
-        row_uncount(row_get(u, row), QOS_ENTRY_ERRORS_RESET, 4);
+        entry_uncount(entry_get(u, row), QOS_ENTRY_ERRORS_RESET, 4);
         check(window_read_row(u, row, now, attached, WINDOW_TOTAL, &r) >= 0);
         check(r.cells[QOS_ENTRY_ERRORS_RESET] == UINT32_MAX);
         free(u);
@@ -337,26 +337,26 @@ static void test_challenge(void) {
 
         for (unsigned i = 0; i <= QOS_ENTRIES - QOS_ENTRY_FIRST; i++) {
                 a = address_of(i, 1);
-                row = row_find(u, &a, QOS_ENTRY_PEER);
+                row = entry_find(u, &a, QOS_ENTRY_PEER);
                 check(row == (int) (QOS_ENTRY_FIRST + i));
                 /* The fourth has taken least */
                 book(u, row, now, (i == 3 ? 10 : 100 + i) * NSEC_PER_MSEC);
         }
         a = address_of(3, 1);
-        least = row_find(u, &a, QOS_ENTRY_PEER);
+        least = entry_find(u, &a, QOS_ENTRY_PEER);
         generation = u->names[least].generation;
-        check(row_find(u, &small, QOS_ENTRY_PEER) == QOS_ENTRY_PEERS_OTHERS);
+        check(entry_find(u, &small, QOS_ENTRY_PEER) == QOS_ENTRY_PEERS_OTHERS);
 
         /* Not before it is ahead of the least, and not at once after another one */
         check(peer_challenge(u, &small, 4 * NSEC_PER_MSEC, now) == 0);
         check(peer_challenge(u, &small, 6 * NSEC_PER_MSEC, now) == 0);
         check(peer_challenge(u, &small, 1, now) == least);
         check(u->names[least].generation == generation + 1);
-        check(row_find(u, &small, QOS_ENTRY_PEER) == least);
-        check(row_find(u, &a, QOS_ENTRY_PEER) == QOS_ENTRY_PEERS_OTHERS);
-        check(row_get(u, QOS_ENTRY_PEERS_OTHERS)->cells[QOS_ENTRY_COUNT] == 1);
-        check(row_get(u, QOS_ENTRY_PEERS_OTHERS)->sums[QOS_ENTRY_SUM_LATENCY] == 10 * NSEC_PER_MSEC);
-        check(row_get(u, least)->cells[QOS_ENTRY_COUNT] == 0 && row_get(u, least)->sums[QOS_ENTRY_SUM_LATENCY] == 0);
+        check(entry_find(u, &small, QOS_ENTRY_PEER) == least);
+        check(entry_find(u, &a, QOS_ENTRY_PEER) == QOS_ENTRY_PEERS_OTHERS);
+        check(entry_get(u, QOS_ENTRY_PEERS_OTHERS)->cells[QOS_ENTRY_COUNT] == 1);
+        check(entry_get(u, QOS_ENTRY_PEERS_OTHERS)->sums[QOS_ENTRY_SUM_LATENCY] == 10 * NSEC_PER_MSEC);
+        check(entry_get(u, least)->cells[QOS_ENTRY_COUNT] == 0 && entry_get(u, least)->sums[QOS_ENTRY_SUM_LATENCY] == 0);
         check(u->folds == 2);
         check(peer_challenge(u, &large, NSEC_PER_SEC, now + PEERS_PAUSE_NSEC - 1) == 0);
         check(peer_challenge(u, &large, 1, now + PEERS_PAUSE_NSEC) == least);

@@ -31,7 +31,7 @@ static struct qos_unit_map* unit_new_at(uint64_t now) {
 }
 
 static void book(struct qos_unit_map *u, uint64_t now, uint64_t nsec) {
-        window_enter(u, now);
+        window_advance(u, now);
         window_count(u, QOS_COUNTER_COUNT, 1);
         window_add(u, QOS_FIRST_BYTE, nsec, 1);
 }
@@ -270,7 +270,7 @@ static void test_move(void) {
         for (uint64_t age = 7 * NSEC_PER_MSEC; age < 100 * NSEC_PER_SEC; age += 7 * NSEC_PER_MSEC) {
                 uint64_t now = start + age;
 
-                window_enter(u, now);
+                window_advance(u, now);
                 window_move(u, QOS_LATENCY, last, last - start, now, age);
                 window_move(u, QOS_ANSWER, last, last - start, now, age);
                 last = now;
@@ -310,7 +310,7 @@ static void test_cost(void) {
                 now = attached + i * 500 * NSEC_PER_MSEC;
                 if (i == 30)
                         window_mark(&both, now, &mark);
-                window_enter(u, now);
+                window_advance(u, now);
                 u->sums[QOS_SUM_COST] += 1000;
         }
         check(window_read(&both, now, WINDOW_TOTAL, &r) >= 0);
@@ -374,7 +374,7 @@ static void test_mark(void) {
         window_mark(books_of(u, 0), now, &mark);
         for (unsigned i = 0; i < 5; i++) {
                 now += 200 * NSEC_PER_MSEC;
-                window_enter(u, now);
+                window_advance(u, now);
                 window_move(u, QOS_LATENCY, booked_at + i * 200 * NSEC_PER_MSEC, 5000 + i * 200 * NSEC_PER_MSEC, now, 5000 + (i + 1) * 200 * NSEC_PER_MSEC);
                 window_move(u, QOS_ANSWER, booked_at + i * 200 * NSEC_PER_MSEC, i * 200 * NSEC_PER_MSEC, now, (i + 1) * 200 * NSEC_PER_MSEC);
                 window_read_since(books_of(u, 0), now, &mark, &r);
@@ -393,10 +393,10 @@ static void test_carry(void) {
         struct qos_unit_map *u = unit_new_at(attached);
         WindowReading r;
 
-        window_enter(u, now);
+        window_advance(u, now);
         window_count(u, QOS_COUNTER_RETRANSMITS, UINT32_MAX - 1);
         now += 5 * NSEC_PER_SEC;
-        window_enter(u, now);
+        window_advance(u, now);
         for (unsigned i = 0; i < 5; i++)
                 window_count(u, QOS_COUNTER_RETRANSMITS, 1);
 
@@ -423,7 +423,7 @@ static void* adder(void *userdata) {
         for (unsigned i = 0; i < ADDS; i++) {
                 uint64_t now = __atomic_fetch_add(&race.clock, NSEC_PER_USEC, __ATOMIC_RELAXED);
 
-                window_enter(race.unit, now);
+                window_advance(race.unit, now);
                 window_add(race.unit, QOS_FIRST_BYTE, 1000 + i % 100000, 1);
         }
         return NULL;
@@ -595,7 +595,7 @@ static void test_books(void) {
                         for (unsigned k = 0; k < 2; k++) {
                                 struct qos_unit_map *u = k == 0 ? moving : all;
 
-                                window_enter(u, now);
+                                window_advance(u, now);
                                 window_move(u, QOS_LATENCY, moving_at, moving_nsec, now, moving_nsec + 500000);
                         }
                 moving = i % 5 == 0 ? targets[i % 3] : NULL;
@@ -667,7 +667,7 @@ static void test_books_moved(void) {
         Distribution d;
 
         book(a, now, 1000);
-        window_enter(b, now + 3 * NSEC_PER_SEC);
+        window_advance(b, now + 3 * NSEC_PER_SEC);
         window_move(b, QOS_LATENCY, now, 1000, now + 3 * NSEC_PER_SEC, 3 * NSEC_PER_SEC);
 
         check(window_read(&w, now + 4 * NSEC_PER_SEC, WINDOW_TOTAL, &r) >= 0);
@@ -832,7 +832,7 @@ static void test_missed(void) {
 
                 memset(&r, 0, sizeof(r));
                 r.server.count = r.server.protocol_http1 = 1000;
-                window_judge(0, i, &r);
+                window_classify(0, i, &r);
                 check(r.quality == (i ? QUALITY_EXCHANGES : QUALITY_EXACT) && r.server.count == 1000 && r.server.protocol_http1 == 1000);
         }
 }
