@@ -58,7 +58,7 @@ enum exchange_flag {
         EXCHANGE_HOLE       = 1 << 3,   /* data is missing before hole_end */
         EXCHANGE_LEFT       = 1 << 4,   /* what is asked came before the last answer had left: perhaps it is a part of what that answers */
         EXCHANGE_DONE       = 1 << 5,   /* the unit has hung up: nothing that comes is a question. Who asks: one of the two has */
-        EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct talk beside this one (pipeline.h) */
+        EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct pipeline beside this one (pipeline.h) */
         EXCHANGE_LATE       = 1 << 7,   /* … and what arrives is the rest of a question that has been answered */
         EXCHANGE_SEALED     = 1 << 8,   /* TLS: there is a struct tls (tls-record.h) */
         EXCHANGE_MUXED      = 1 << 9,   /* HTTP/2: there is a struct h2 (http2.h) */

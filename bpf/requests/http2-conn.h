@@ -88,13 +88,13 @@ __attribute__((noinline, weak)) int mux_book(struct qos_unit_map *u, struct h2_p
 }
 
 /* The preface may have been cut behind its first or second letter, which is how a question of HTTP/1 begins, too. */
-static __always_inline bool mux_may_be_preface(const struct talk *t) {
+static __always_inline bool mux_may_be_preface(const struct pipeline *t) {
         return t->protocol == PROTOCOL_HTTP1 && t->in.state == HTTP_METHOD && t->in.word_left >= 1 && t->in.word_left <= 2 &&
-                !(t->flags & TALK_UNDERSTOOD);
+                !(t->flags & PIPELINE_UNDERSTOOD);
 }
 
 /* What comes next begins with these bytes. Returns how many were taken for HTTP/1; 0: it is. */
-static __always_inline __u32 mux_preface(const struct talk *t, __u64 bytes, __u32 n) {
+static __always_inline __u32 mux_preface(const struct pipeline *t, __u64 bytes, __u32 n) {
         __u32 k = t->in.word_left;
 
         if (!mux_may_be_preface(t))
@@ -104,7 +104,7 @@ static __always_inline __u32 mux_preface(const struct talk *t, __u64 bytes, __u3
 }
 
 struct mux_feed {
-        __u32 at;               /* as in struct feed */
+        __u32 at;               /* as in struct chunk */
         __u32 end;
         __u32 window_begin;
         __u32 window_end;
@@ -112,7 +112,7 @@ struct mux_feed {
         __u32 position;         /* … in the stream */
 };
 
-/* Moves the window, if it must be, as feed_move(). */
+/* Moves the window, if it must be, as chunk_advance(). */
 static __always_inline __u32 mux_move(struct mux_feed *f, bool blind) {
         if (f->at < f->window_end)
                 return 0;

@@ -129,7 +129,7 @@ struct h2 {
         __u64 missed_at;        /* when the last of these was read */
         __u64 begun_at;         /* when the first byte of the question's frame came */
         struct h2_piece piece;  /* of one of both; not on the stack, which is small */
-        struct talk_times times; /* of a piece of the questions */
+        struct arrival_times times; /* of a piece of the questions */
         struct window window;
         struct h2_stream streams[H2_STREAMS];
 };
@@ -287,7 +287,7 @@ static inline __attribute__((always_inline)) void h2_leave_out(struct h2 *h, str
 }
 
 /* The first question was asked before, in HTTP/1.1. */
-static inline __attribute__((always_inline)) void h2_upgrade(struct h2 *h, const struct talk_group *g) {
+static inline __attribute__((always_inline)) void h2_upgrade(struct h2 *h, const struct pipeline_batch *g) {
         struct h2_stream *s;
 
         h->last_id = 1;
@@ -378,7 +378,7 @@ EXCHANGE_INLINE void h2_miss(struct h2 *h, __u32 position, __u64 now) {
         h->missed_at = now;
 }
 
-/* Does the parser resume with what is read at this position, which begins so? As talk_resumes(). */
+/* Does the parser resume with what is read at this position, which begins so? As pipeline_resumes(). */
 static inline __attribute__((always_inline)) int h2_resumes(struct h2 *h, __u32 position, __u64 bytes, __u32 length, __u32 unsent) {
         if (position != h->in_pos || h->open > 0 || unsent > 0 || !h2_detect_late(bytes, length))
                 return 0;
@@ -494,7 +494,7 @@ PARSER_FUNCTION __u32 h2_question_block(struct h2 *h, __u64 window) {
 
 /* Takes some bytes at … end of the connection's window (at in the upper half), and what follows of them that need not be looked
  * at, of which there are ahead. Returns how many. One step, which the verifier walks once. */
-PARSER_FUNCTION __u32 h2_question_step(struct h2 *h, __u64 window, __u32 ahead, const struct talk_times *times, struct h2_piece *piece) {
+PARSER_FUNCTION __u32 h2_question_step(struct h2 *h, __u64 window, __u32 ahead, const struct arrival_times *times, struct h2_piece *piece) {
         __u32 at = window >> 32, end = window, n;
         struct h2_frames *f;
 
@@ -506,7 +506,7 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2 *h, __u64 window, __u32 ahead, 
                 if (at >= end)
                         return 0;
                 if (f->have == 0)
-                        h->begun_at = talk_when(times, piece->position + at + 1, 0);
+                        h->begun_at = pipeline_when(times, piece->position + at + 1, 0);
                 n = h2_header(f, &h->window, at, end);
                 if (f->have < H2_HEADER_SIZE)
                         return n;
@@ -526,7 +526,7 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2 *h, __u64 window, __u32 ahead, 
         } else
                 n = h2_question_block(h, (__u64) at << 32 | end);
         if (f->left == 0)
-                h2_question_ends(h, talk_when(times, piece->position + at + n, 1), piece);
+                h2_question_ends(h, pipeline_when(times, piece->position + at + n, 1), piece);
         return n;
 }
 
@@ -536,7 +536,7 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2 *h, __u64 window, __u32 ahead, 
 #define H2_ANSWER_STEPS 96
 
 /* Takes bytes at … end of the window, as many as it likes, and returns how many. Stops where something has become of a stream. */
-PARSER_FUNCTION __u32 h2_questions(struct h2 *h, __u64 window, __u32 ahead, const struct talk_times *times, struct h2_piece *piece) {
+PARSER_FUNCTION __u32 h2_questions(struct h2 *h, __u64 window, __u32 ahead, const struct arrival_times *times, struct h2_piece *piece) {
         __u32 from = window >> 32, end = window, at = from, n;
 
         if (!h || !times || !piece)

@@ -14,29 +14,29 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* A piece of the questions on its way through the parser, passed by its address as the place of feed_begin(). */
+/* A piece of the questions on its way through the parser, passed by its address as the place of chunk_init(). */
 struct library_piece {
         const void *buffer;
         __u32 end;              /* so many bytes */
         __u32 position;         /* of the buffer in the stream of questions */
         struct qos_owner owner;
-        struct talk_times times;
+        struct arrival_times times;
 };
 
-__attribute__((noinline, weak)) int library_questions_take(struct talk *t, struct library_piece *q) {
-        struct feed *f;
+__attribute__((noinline, weak)) int library_questions_take(struct pipeline *t, struct library_piece *q) {
+        struct chunk *f;
         __u32 n;
 
         if (!t || !q)
                 return 0;
-        f = feed_begin(t, q->end);
-        while (!f->piece.lost && feed_skip(f, &t->in) && can_loop) {
-                n = feed_move(f, t, &t->in);
+        f = chunk_init(t, q->end);
+        while (!f->piece.lost && chunk_skip(f, &t->in) && can_loop) {
+                n = chunk_advance(f, t, &t->in);
                 BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_probe_read_user(t->window.bytes, n, q->buffer + f->window_begin) < 0)
                         f->piece.lost = 1;
                 else
-                        f->at += talk_question_bytes(t, feed_window(f), &q->times, q->position + f->at, &f->piece);
+                        f->at += pipeline_request_bytes(t, chunk_window(f), &q->times, q->position + f->at, &f->piece);
                 if (f->piece.named) {
                         f->piece.named = 0;
                         question_look_up(t, &q->owner);
@@ -45,21 +45,21 @@ __attribute__((noinline, weak)) int library_questions_take(struct talk *t, struc
         return 0;
 }
 
-/* The same for answers; the place is that which feed_begin() has begun. */
-__attribute__((noinline, weak)) int library_answers_take(struct talk *t, __u64 buffer) {
-        struct feed *f;
+/* The same for answers; the place is that which chunk_init() has begun. */
+__attribute__((noinline, weak)) int library_answers_take(struct pipeline *t, __u64 buffer) {
+        struct chunk *f;
         __u32 n;
 
         if (!t)
                 return 0;
-        f = (struct feed*) t->work;
-        while (!f->piece.lost && !f->piece.tunnel && feed_skip(f, &t->out) && can_loop) {
-                n = feed_move(f, t, &t->out);
+        f = (struct chunk*) t->work;
+        while (!f->piece.lost && !f->piece.tunnel && chunk_skip(f, &t->out) && can_loop) {
+                n = chunk_advance(f, t, &t->out);
                 BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_probe_read_user(t->window.bytes, n, (void*) (long) (buffer + f->window_begin)) < 0)
                         f->piece.lost = 1;
                 else
-                        f->at += talk_answer_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+                        f->at += pipeline_response_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
         }
         return 0;
 }
@@ -232,7 +232,7 @@ static __attribute__((noinline)) int library_mux_begin(struct unsealed *o, const
                         unsealed_mux_drop(&o->key);
         }
         /* Where there is no room for it, it is nevertheless, and lost */
-        talk_begin(&o->talk, PROTOCOL_HTTP2, 0, 0);
+        pipeline_begin(&o->talk, PROTOCOL_HTTP2, 0, 0);
         return 0;
 }
 
@@ -269,14 +269,14 @@ static __attribute__((noinline)) int library_detect(struct unsealed *o, const st
         o->ahead = o->pending = 0;
         o->streams = o->status4xx = o->status5xx = 0;
         o->growing = o->strays = 0;
-        talk_begin(&o->talk, protocol, 0, 0);
+        pipeline_begin(&o->talk, protocol, 0, 0);
         return 0;
 }
 
 /* n bytes of questions have come out of the library. */
 static __attribute__((noinline)) int library_questions(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n) {
         struct library_piece q = {};
-        struct feed *f;
+        struct chunk *f;
 
         if (!o || !owner)
                 return 0;
@@ -305,14 +305,14 @@ static __attribute__((noinline)) int library_questions(struct unsealed *o, const
                 q.times.marks.tail_at = o->came_last_at;
         }
         library_questions_take(&o->talk, &q);
-        f = (struct feed*) o->talk.work;
+        f = (struct chunk*) o->talk.work;
         if (f->piece.lost || f->at < f->end) {
                 o->lost = 1;
                 return 0;
         }
         o->position += n;
-        talk_question_piece(&o->talk, &q.times, o->position);
-        talk_read(&o->talk, bpf_ktime_get_ns());
+        pipeline_request_chunk(&o->talk, &q.times, o->position);
+        pipeline_read(&o->talk, bpf_ktime_get_ns());
         return 0;
 }
 
@@ -320,7 +320,7 @@ static __attribute__((noinline)) int library_questions(struct unsealed *o, const
 static __attribute__((noinline)) int library_answers(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 skip,
                                                      __u32 n) {
         struct tcp_sock *tp;
-        struct feed *f;
+        struct chunk *f;
 
         if (!o || o->talk.protocol == PROTOCOL_PLAIN || o->tunnel)
                 return 0;
@@ -330,14 +330,14 @@ static __attribute__((noinline)) int library_answers(struct unsealed *o, const s
                 return 0;
         tp = (struct tcp_sock*) (long) o->sock;
 
-        f = feed_begin(&o->talk, n);
+        f = chunk_init(&o->talk, n);
         /* Those that have not left are asked still */
         f->piece.begun = o->pending;
         if (o->pending == 0)
                 bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
         library_answers_take(&o->talk, (__u64) (long) (buffer + skip));
 
-        o->pending = talk_answers(&o->talk, &f->piece, 1);
+        o->pending = pipeline_responses(&o->talk, &f->piece, 1);
         o->streams += f->piece.streams;
         o->status4xx += f->piece.status4xx;
         o->status5xx += f->piece.status5xx;

@@ -14,16 +14,16 @@
 
 /* The application has read up to copied, at the latest now. unsent: bytes written by it that have not left. Of t, h and s one is given where
  * the connection is parsed, or sealed. */
-EXCHANGE_INLINE void read_apply(struct exchange *x, struct talk *t, struct h2 *h, struct tls *s, __u64 now, __u32 copied, __u32 unsent,
+EXCHANGE_INLINE void read_apply(struct exchange *x, struct pipeline *t, struct h2 *h, struct tls *s, __u64 now, __u32 copied, __u32 unsent,
                                 struct exchange_effect *effect) {
         __u64 first_at, last_at;
 
         if (t) {
                 exchange_take(x, copied, &first_at, &last_at);
                 if (exchange_distance(copied, t->in_pos) > 0)
-                        talk_miss(t, copied, first_at, last_at, unsent);
-                talk_read(t, now);
-                talk_settle(t, x, now, unsent == 0, effect);
+                        pipeline_lose_sync(t, copied, first_at, last_at, unsent);
+                pipeline_read(t, now);
+                pipeline_commit(t, x, now, unsent == 0, effect);
                 return;
         }
         if (h) {

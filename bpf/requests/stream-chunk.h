@@ -10,8 +10,8 @@
 #define PIECE_MAX (1U << 20)
 
 /* A piece of a stream on its way through a parser, window by window. */
-struct feed {
-        struct talk_piece piece;
+struct chunk {
+        struct parsed_chunk piece;
         __u32 at;               /* the next byte … */
         __u32 end;              /* … of this many */
         __u32 window_begin;     /* what the window shows of it */
@@ -20,8 +20,8 @@ struct feed {
 
 /* The place of a piece of so many bytes, in the connection's memory: what the verifier knows of places on the stack makes each round of a
  * loop another one to it. */
-static __always_inline struct feed* feed_begin(struct talk *t, __u32 end) {
-        struct feed *f = (struct feed*) t->work;
+static __always_inline struct chunk* chunk_init(struct pipeline *t, __u32 end) {
+        struct chunk *f = (struct chunk*) t->work;
 
         _Static_assert(sizeof(*f) <= sizeof(t->work), "no room for the place of a piece");
         __builtin_memset(f, 0, sizeof(*f));
@@ -30,14 +30,15 @@ static __always_inline struct feed* feed_begin(struct talk *t, __u32 end) {
 }
 
 /* Takes what is skipped out of the way. False: there is no byte left. */
-static __always_inline bool feed_skip(struct feed *f, struct parser *p) {
+static __always_inline bool chunk_skip(struct chunk *f, struct parser *p) {
         if (p->skip > 0)
                 f->at = window_skip(p, f->at, f->end);
         return f->at < f->end;
 }
 
 /* Moves the window, if it must be. Returns how much is to be loaded into it: 0 … WINDOW_SIZE. */
-static __always_inline __u32 feed_move(struct feed *f, const struct talk *t, const struct parser *p) {
+static __always_inline __u32 chunk_advance(struct chunk *f, const struct pipeline *t,
+                const struct parser *p) {
         if (f->at < f->window_end)
                 return 0;
         f->window_begin = f->at;
@@ -50,7 +51,7 @@ static __always_inline __u32 feed_move(struct feed *f, const struct talk *t, con
 }
 
 /* What of the window there is to take. */
-static __always_inline __u64 feed_window(const struct feed *f) {
+static __always_inline __u64 chunk_window(const struct chunk *f) {
         return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
 }
 
@@ -69,7 +70,7 @@ static __always_inline bool name_is_excluded(const struct qos_owner *owner, __u3
 }
 
 /* The question that is being read has got a name. Apart, for the room that this takes on the stack. */
-__attribute__((noinline, weak)) int question_look_up(struct talk *t, const struct qos_owner *owner) {
+__attribute__((noinline, weak)) int question_look_up(struct pipeline *t, const struct qos_owner *owner) {
         __u32 kind;
         __u64 name;
 
@@ -77,7 +78,7 @@ __attribute__((noinline, weak)) int question_look_up(struct talk *t, const struc
                 return 0;
         name = protocol_name(t->protocol, &t->in, &kind);
         if (name_is_excluded(owner, kind, name))
-                t->flags |= TALK_EXCLUDES;
+                t->flags |= PIPELINE_EXCLUDING;
         return 0;
 }
 

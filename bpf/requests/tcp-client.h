@@ -252,22 +252,22 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
 
 /* Of a peer whose protocol is parsed: counts the questions in the last bytes of what leaves. Returns 1: that is not understood.
  * Walked by the verifier by itself. */
-__attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct talk *t, __u32 bytes) {
+__attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct pipeline *t, __u32 bytes) {
         __u32 offset, n;
-        struct feed *f;
+        struct chunk *f;
 
         if (!skb || !t || bytes > skb->len)
                 return 0;
-        f = feed_begin(t, bytes);
+        f = chunk_init(t, bytes);
         offset = skb->len - bytes;
         t->times.names = 0;
-        while (!f->piece.lost && feed_skip(f, &t->in) && can_loop) {
-                n = feed_move(f, t, &t->in);
+        while (!f->piece.lost && chunk_skip(f, &t->in) && can_loop) {
+                n = chunk_advance(f, t, &t->in);
                 BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_skb_load_bytes(skb, offset + f->window_begin, t->window.bytes, n) < 0)
                         f->piece.lost = 1;
                 else
-                        f->at += talk_question_bytes(t, feed_window(f), &t->times, 0, &f->piece);
+                        f->at += pipeline_request_bytes(t, chunk_window(f), &t->times, 0, &f->piece);
         }
         return f->piece.lost;
 }
@@ -346,7 +346,7 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                                                    __u64 left) {
         bool unread = left & CLIENT_UNREAD, muxed, overlap = false;
         __u32 bytes = left, protocol, asked = 0, bundled = 0, pipes = 0, rcv_nxt = 0;
-        struct talk *t = NULL;
+        struct pipeline *t = NULL;
 
         if (!skb || !sk || !c || !u)
                 return 0;
@@ -354,7 +354,7 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                 return 0;
         muxed = c->x.flags & EXCHANGE_MUXED;
         if (c->x.flags & EXCHANGE_PARSED)
-                t = bpf_sk_storage_get(&talks, sk, 0, 0);
+                t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         if (!t && !muxed) {
                 __u64 first = 0;
                 __u32 n = bytes < sizeof(first) ? bytes : sizeof(first);
@@ -367,7 +367,7 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                 protocol = protocol_detect(first, n);
                 muxed = h2_detect(first, n) ||
                         (protocol == PROTOCOL_PLAIN && !(c->x.flags & EXCHANGE_FRESH) && h2_detect_late(first, n));
-                t = protocol != PROTOCOL_PLAIN ? bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
+                t = protocol != PROTOCOL_PLAIN ? bpf_sk_storage_get(&pipelines, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
                 if (!t && !muxed) {
                         if (protocol != PROTOCOL_PLAIN)
                                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
@@ -382,13 +382,13 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                         return 0;
                 }
                 if (t)
-                        talk_begin(t, protocol, 0, 0);
+                        pipeline_begin(t, protocol, 0, 0);
                 unread = false;
         } else if (t && left & CLIENT_ASKS) {
                 /* It is a replica: what it says now nobody answers */
-                if (t->protocol == PROTOCOL_REDIS && t->flags & TALK_TUNNEL)
+                if (t->protocol == PROTOCOL_REDIS && t->flags & PIPELINE_TUNNEL)
                         return client_notes(c, u, 0, CLIENT_ENDS, 0);
-                talk_forget(t);
+                pipeline_reset(t);
         } else
                 unread = false;
 
@@ -409,7 +409,8 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
         if (muxed && left & CLIENT_ASKS)
                 overlap = true; /* of HTTP/2 any may be many */
         /* Where there are more of them than have times of their own, or the peer speaks unasked, they are not told apart */
-        if (t && t->asked > 1 && t->n_groups < TALK_GROUPS && !(t->flags & (TALK_PUSHES | TALK_TUNNEL))) {
+        if (t && t->asked > 1 && t->n_groups < PIPELINE_BATCHES &&
+                        !(t->flags & (PIPELINE_SERVER_PUSH | PIPELINE_TUNNEL))) {
                 struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 
                 if (tp) {
@@ -420,18 +421,18 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
         return client_notes(c, u, (__u64) asked << 32 | bundled,
                             (t ? CLIENT_PARSED : 0) | (overlap ? CLIENT_OVERLAPS : 0) | (muxed ? CLIENT_MUXED : 0) | pipes |
                             (t && t->asked == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0) |
-                            (t && (t->flags & TALK_PUSHES || (t->n_groups > 0 && talk_newest(t)->waits)) ? CLIENT_WAITS : 0), rcv_nxt);
+                            (t && (t->flags & PIPELINE_SERVER_PUSH || (t->n_groups > 0 && pipeline_newest(t)->waits)) ? CLIENT_WAITS : 0), rcv_nxt);
 }
 
 /* ---- their answers (EXCHANGE_PIPED) ---- */
 
-/* A piece of the answers on its way through the parser, passed by its address as the place of feed_begin(). */
+/* A piece of the answers on its way through the parser, passed by its address as the place of chunk_init(). */
 struct client_piece {
-        struct feed f;          /* end: of what came at the same time */
+        struct chunk f;          /* end: of what came at the same time */
         __u32 offset;           /* of the piece in the buffer … */
         __u32 copied;           /* … in the stream */
         __u32 end;              /* of all of it */
-        __u32 mark;             /* which of the arrivals (struct talk_times) it is in */
+        __u32 mark;             /* which of the arrivals (struct arrival_times) it is in */
         __u32 begun;            /* answers, so far */
 };
 
@@ -448,12 +449,12 @@ __attribute__((noinline, weak)) int client_grows(struct qos_unit_map *u, const s
 }
 
 /* Answers to so many questions of one group begin in what came at this time; 0: no question is open. */
-__attribute__((noinline, weak)) __u32 client_hears_group(struct talk *t, struct qos_unit_map *u, struct request_record *b, __u32 n, __u64 at) {
-        struct talk_group group;
+__attribute__((noinline, weak)) __u32 client_hears_group(struct pipeline *t, struct qos_unit_map *u, struct request_record *b, __u32 n, __u64 at) {
+        struct pipeline_batch group;
 
         if (!t || !u || !b)
                 return 0;
-        b->n = talk_answer(t, n, &group);
+        b->n = pipeline_complete(t, n, &group);
         if (b->n == 0)
                 return 0;
         /* It is booked now, with the time that it had taken when it came */
@@ -464,7 +465,7 @@ __attribute__((noinline, weak)) __u32 client_hears_group(struct talk *t, struct 
 }
 
 /* Where the answers of a connection are booked: t->work is prepared for that. */
-static __always_inline void client_book_begin(struct talk *t, __u32 share) {
+static __always_inline void client_book_begin(struct pipeline *t, __u32 share) {
         struct request_record *book = (struct request_record*) t->work;
 
         _Static_assert(sizeof(*book) <= sizeof(t->work), "no room for what is booked");
@@ -475,7 +476,7 @@ static __always_inline void client_book_begin(struct talk *t, __u32 share) {
 /* What came at this time was read, and answers to so many questions begin in it: books them, and returns how many. In struct exchange: first_at, when the
  * question was asked whose answer began last; last_at, when the newest part of that came; last_out_at, when that was booked. Under the
  * socket's own lock these are nobody else's. Walked by the verifier by itself. */
-__attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qos_unit_map *u, struct talk *t, __u64 at, __u32 found) {
+__attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qos_unit_map *u, struct pipeline *t, __u64 at, __u32 found) {
         __u32 left = found & ANSWERED_MAX, n = 0, taken;
         struct request_record *book;
 
@@ -526,9 +527,9 @@ static __attribute__((noinline)) int client_is_answered(struct conn *c, struct q
 }
 
 /* What came at the same time, or a window of it. Returns 1: that was the last. */
-static __always_inline int client_answer_step(struct bpf_dynptr *data, struct exchange *x, struct talk *t, struct qos_unit_map *u,
+static __always_inline int client_answer_step(struct bpf_dynptr *data, struct exchange *x, struct pipeline *t, struct qos_unit_map *u,
                                               struct client_piece *a) {
-        struct feed *f = &a->f;
+        struct chunk *f = &a->f;
         struct exchange_marks *marks = &t->times.marks;
         __u64 mark = a->mark, at = 0;
         __u32 n, from = f->at, found = 0;
@@ -554,16 +555,16 @@ static __always_inline int client_answer_step(struct bpf_dynptr *data, struct ex
                 at = bpf_ktime_get_ns(); /* behind the last arrival that is known: it comes at this moment */
 
         f->piece.begun = 0;
-        if (t->flags & TALK_ANSWERING)
+        if (t->flags & PIPELINE_RESPONDING)
                 found |= ANSWERED_MORE;
-        if (feed_skip(f, &t->out)) {
-                n = feed_move(f, t, &t->out);
+        if (chunk_skip(f, &t->out)) {
+                n = chunk_advance(f, t, &t->out);
                 BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_dynptr_read(t->window.bytes, n, data, a->offset + f->window_begin, 0) < 0) {
                         f->piece.lost = 1;
                         return 1;
                 }
-                f->at += talk_answer_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+                f->at += pipeline_response_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
         }
         if (f->at == from || f->piece.tunnel)
                 f->piece.lost = 1;
@@ -573,7 +574,7 @@ static __always_inline int client_answer_step(struct bpf_dynptr *data, struct ex
 }
 
 /* As questions_take(). */
-__attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_trusted, struct exchange *x, struct talk *t, struct qos_unit_map *u,
+__attribute__((noinline, weak)) int client_take(struct sk_buff *skb __arg_trusted, struct exchange *x, struct pipeline *t, struct qos_unit_map *u,
                                                 struct client_piece *a) {
         struct bpf_dynptr data;
 
@@ -593,12 +594,12 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
         struct exchange_effect effect = {};
         struct qos_unit_map *at;
         struct attribution p;
-        struct talk *t;
+        struct pipeline *t;
         bool ended;
 
         if (!sk || !c || !u)
                 return 0;
-        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         if (!t)
                 return 0;
         /* What was asked is answered, as far as anybody can tell, and nobody knows when */
@@ -614,12 +615,12 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
         }
 
         bpf_spin_lock(&c->lock);
-        ended = exchange_pipe_read(&c->x, position, t->out.state == 0 && !(t->flags & TALK_ANSWERING), lost, &effect);
+        ended = exchange_pipe_read(&c->x, position, t->out.state == 0 && !(t->flags & PIPELINE_RESPONDING), lost, &effect);
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         if (ended) {
                 __builtin_memset(&t->out, 0, sizeof(t->out));
-                talk_forget(t);
+                pipeline_reset(t);
         }
         u = attribution_resolve(u, &p);
         if (!u)
@@ -645,14 +646,14 @@ static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct co
         struct exchange_effect effect = {};
         struct attribution p;
         struct sock *sk;
-        struct talk *t;
+        struct pipeline *t;
 
         if (!skb || !c || !u)
                 return 0;
         sk = skb->sk;
         if (!sk)
                 return 0;
-        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         if (!t)
                 return 0;
         a.f.at = a.f.window_begin = a.f.window_end = c->x.read_end - copied;

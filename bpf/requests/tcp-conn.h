@@ -56,8 +56,8 @@ struct {
         __uint(type, BPF_MAP_TYPE_SK_STORAGE);
         __uint(map_flags, BPF_F_NO_PREALLOC);
         __type(key, int);
-        __type(value, struct talk);
-} talks SEC(".maps") __weak;
+        __type(value, struct pipeline);
+} pipelines SEC(".maps") __weak;
 
 /* … in frames (HTTP/2). */
 struct {

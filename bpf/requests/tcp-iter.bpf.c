@@ -261,11 +261,12 @@ static long oldest_step(__u64 i, void *data) {
 }
 
 /* Of those that the application has read: the ones that did not ask to wait. */
-static __attribute__((noinline)) int oldest_talk(struct qos_unit_map *u, const struct talk *t, __u64 now) {
+static __attribute__((noinline)) int oldest_pipeline(struct qos_unit_map *u, const struct pipeline *t,
+                __u64 now) {
         if (!u || !t)
                 return 0;
-        for (int i = 0; i < TALK_GROUPS; i++) {
-                const struct talk_group *g = &t->groups[(t->head + i) & (TALK_GROUPS - 1)];
+        for (int i = 0; i < PIPELINE_BATCHES; i++) {
+                const struct pipeline_batch *g = &t->groups[(t->head + i) & (PIPELINE_BATCHES - 1)];
 
                 if (i < t->n_groups && !g->waits && g->n > g->excluded && g->first_at != 0)
                         waiting_add(u->waiting, now, g->first_at, g->n - g->excluded);
@@ -304,7 +305,7 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct oldest_search o = { .now = bpf_ktime_get_ns(), .at = ~0ULL };
         struct sock *sk = ctx->sk;
         struct qos_unit_map *u;
-        struct talk *t;
+        struct pipeline *t;
         struct conn *c;
         __u64 at;
 
@@ -347,9 +348,9 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 if (o.at != ~0ULL)
                         at = o.at;
         } else {
-                t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : 0;
+                t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&pipelines, sk, 0, 0) : 0;
                 if (t && t->n_groups > 0)
-                        oldest_talk(u, t, o.now);
+                        oldest_pipeline(u, t, o.now);
                 else if (at > c->x.first_out_at) /* else what is in flight is an answer that leaves */
                         waiting_add(u->waiting, o.now, at, 1);
         }

@@ -8,25 +8,25 @@
 
 /* A piece of the questions on its way through the parser. where: of the piece in the buffer, and in the stream; span: what of it is parsed,
  * and how long it is. Leaves its place behind in t->work. Walked by the verifier by itself. */
-__attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_trusted, struct talk *t, const struct qos_owner *owner,
+__attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_trusted, struct pipeline *t, const struct qos_owner *owner,
                                                    __u64 where, __u64 span) {
         struct bpf_dynptr data;
-        struct feed *f;
+        struct chunk *f;
         __u32 n;
 
         if (!t || !owner)
                 return 0;
-        f = feed_begin(t, span);
+        f = chunk_init(t, span);
         f->at = f->window_begin = f->window_end = span >> 32;
         if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
                 f->piece.lost = 1;
-        while (!f->piece.lost && feed_skip(f, &t->in) && can_loop) {
-                n = feed_move(f, t, &t->in);
+        while (!f->piece.lost && chunk_skip(f, &t->in) && can_loop) {
+                n = chunk_advance(f, t, &t->in);
                 BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_dynptr_read(t->window.bytes, n, &data, (__u32) (where >> 32) + f->window_begin, 0) < 0)
                         f->piece.lost = 1;
                 else
-                        f->at += talk_question_bytes(t, feed_window(f), &t->times, (__u32) where + f->at, &f->piece);
+                        f->at += pipeline_request_bytes(t, chunk_window(f), &t->times, (__u32) where + f->at, &f->piece);
                 if (f->piece.named) {
                         f->piece.named = 0;
                         question_look_up(t, owner);
@@ -58,7 +58,7 @@ static __attribute__((noinline)) int content_mux_begin(struct sock *sk, struct c
         return CONTENT_MUXED;
 }
 
-/* Passed by its address as the place of feed_begin(). */
+/* Passed by its address as the place of chunk_init(). */
 struct mux_question_piece {
         struct mux_feed f;
         struct qos_owner owner;
@@ -168,7 +168,7 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
 }
 
 /* Was the first piece the beginning of HTTP/2's preface? */
-static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct conn *c, struct talk *t, __u64 bytes, __u64 piece) {
+static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct conn *c, struct pipeline *t, __u64 bytes, __u64 piece) {
         __u32 copied = piece >> 32, taken;
         struct h2 *h;
 
@@ -197,9 +197,9 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         __u32 copied = where >> 32, unsent = where, offset = piece >> 32, len = piece, parsed;
         struct exchange_effect effect = {};
         struct qos_owner owner;
-        struct feed *f;
+        struct chunk *f;
         struct sock *sk;
-        struct talk *t;
+        struct pipeline *t;
         bool whole;
 
         if (!skb || !c || !u)
@@ -208,7 +208,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         if (!sk)
                 return 0;
 
-        t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&talks, sk, 0, 0) : NULL;
+        t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&pipelines, sk, 0, 0) : NULL;
         if (t && (t->missed ? t->in_pos != copied : exchange_distance(copied, t->in_pos) > 0))
                 return 0; /* something was missed before: see read_apply() */
         if (!t || t->missed || mux_may_be_preface(t)) {
@@ -225,7 +225,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 if (!t && c->x.state == EXCHANGE_ASKED && !tls_is_greeting(first, n))
                         return 0;
                 if (t && t->missed) {
-                        if (!talk_resumes(t, copied, first, n, unsent))
+                        if (!pipeline_resumes(t, copied, first, n, unsent))
                                 return 0;
                         goto talk;
                 }
@@ -264,13 +264,13 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                                 return content_mux_begin(sk, c, copied, 1);
                         return 0;
                 }
-                t = bpf_sk_storage_get(&talks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+                t = bpf_sk_storage_get(&pipelines, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
                 if (!t) {
                         statistics_count(QOS_STATISTIC_SOCKETS_LOST);
                         c->tries = TRIES_MAX;
                         return 0;
                 }
-                talk_begin(t, protocol, copied, c->x.state == EXCHANGE_ANSWERING);
+                pipeline_begin(t, protocol, copied, c->x.state == EXCHANGE_ANSWERING);
 
                 bpf_spin_lock(&c->lock);
                 c->x.flags |= EXCHANGE_PARSED;
@@ -289,18 +289,18 @@ talk:
                 exchange_get_marks(&c->x, &t->times.marks);
         bpf_spin_unlock(&c->lock);
         questions_take(skb, t, &owner, (__u64) offset << 32 | copied, (__u64) parsed << 32 | len);
-        f = (struct feed*) t->work;
+        f = (struct chunk*) t->work;
 
         if (!f->piece.lost) {
                 if (f->at > parsed)
                         t->in_pos = copied + f->at;
-                talk_question_piece(t, &t->times, t->in_pos);
-                effect.in_flight += talk_extra(t);
+                pipeline_request_chunk(t, &t->times, t->in_pos);
+                effect.in_flight += pipeline_extra(t);
         } else {
                 bpf_spin_lock(&c->lock);
-                c->tries = t->flags & TALK_UNDERSTOOD ? TRIES_MAX : c->tries + 1;
-                whole = (__s32) parsed >= 0 && talk_is_at_request(t);
-                talk_give_up(t, &c->x, &effect);
+                c->tries = t->flags & PIPELINE_UNDERSTOOD ? TRIES_MAX : c->tries + 1;
+                whole = (__s32) parsed >= 0 && pipeline_is_at_request(t);
+                pipeline_abandon(t, &c->x, &effect);
                 if (whole)
                         effect.overlap = 0;
                 bpf_spin_unlock(&c->lock);

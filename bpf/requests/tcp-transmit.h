@@ -31,30 +31,30 @@ static __always_inline void departure_apply(struct departure *d, struct exchange
 #define DEPARTURE_MISTAKEN (1ULL << 35) /* the connection never spoke that protocol */
 #define DEPARTURE_TAKEN_SHIFT 40        /* … which is behind so many bytes */
 
-/* The parts of talk_departs(), each with a room of its own on the stack, which is small. This one is walked by the verifier by
+/* The parts of pipeline_transmit(), each with a room of its own on the stack, which is small. This one is walked by the verifier by
  * itself: what it may return is not followed through the other. */
-__attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, struct talk *t, struct qos_unit_map *u,
+__attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, struct pipeline *t, struct qos_unit_map *u,
                                                        const struct departure *d) {
         __u32 offset, n;
-        struct feed *f;
+        struct chunk *f;
         __u64 answers;
 
         if (!skb || !t || !u || !d)
                 return 0;
 
-        f = feed_begin(t, d->bytes);
+        f = chunk_init(t, d->bytes);
         offset = skb->len - d->bytes;
-        while (!f->piece.lost && !f->piece.tunnel && feed_skip(f, &t->out) && can_loop) {
-                n = feed_move(f, t, &t->out);
+        while (!f->piece.lost && !f->piece.tunnel && chunk_skip(f, &t->out) && can_loop) {
+                n = chunk_advance(f, t, &t->out);
                 BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_skb_load_bytes(skb, offset + f->window_begin, t->window.bytes, n) < 0)
                         f->piece.lost = 1;
                 else
-                        f->at += talk_answer_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
+                        f->at += pipeline_response_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
         }
-        if (talk_is_mistaken(t, &f->piece))
+        if (pipeline_has_lost_sync(t, &f->piece))
                 return DEPARTURE_MISTAKEN;
-        answers = talk_answers(t, &f->piece, d->complete);
+        answers = pipeline_responses(t, &f->piece, d->complete);
 
         if (f->piece.lost)
                 record_count(u, d->place.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
@@ -81,9 +81,9 @@ struct first {
 
 /* Answers begin to leave: those to the oldest questions that were asked together, at most so many. Returns how many. Walked by the
  * verifier by itself, as its loop would be for each of its rounds. */
-__attribute__((noinline, weak)) __u32 departure_book_group(struct talk *t, struct qos_unit_map *u, struct departure *d, __u32 answers,
+__attribute__((noinline, weak)) __u32 departure_book_group(struct pipeline *t, struct qos_unit_map *u, struct departure *d, __u32 answers,
                                                            struct first *ret) {
-        struct talk_group group;
+        struct pipeline_batch group;
         struct request_record *book;
         __u32 share, taken, n;
 
@@ -91,7 +91,7 @@ __attribute__((noinline, weak)) __u32 departure_book_group(struct talk *t, struc
                 return 0;
         book = &d->book;
         ret->booked = 0;
-        taken = n = talk_answer(t, answers, &group);
+        taken = n = pipeline_complete(t, answers, &group);
         if (n == 0)
                 return 0;
 
@@ -99,7 +99,7 @@ __attribute__((noinline, weak)) __u32 departure_book_group(struct talk *t, struc
         if (group.excluded > 0) {
                 window_count(u, QOS_COUNTER_EXCLUDED, group.excluded);
                 n -= group.excluded;
-                t->flags &= ~TALK_ANSWERED;
+                t->flags &= ~PIPELINE_RESPONDED;
                 if (n == 0)
                         return taken;
         }
@@ -108,7 +108,7 @@ __attribute__((noinline, weak)) __u32 departure_book_group(struct talk *t, struc
         if (group.waits) {
                 record_count(u, share, QOS_COUNTER_COUNT, QOS_ENTRY_COUNT, n);
                 window_count(u, share & TARGET_ONLY ? QOS_COUNTER_EXCLUDED : QOS_COUNTER_WAITS, n);
-                t->flags &= ~TALK_ANSWERED;
+                t->flags &= ~PIPELINE_RESPONDED;
                 return taken;
         }
         book->now = d->now;
@@ -119,8 +119,8 @@ __attribute__((noinline, weak)) __u32 departure_book_group(struct talk *t, struc
         /* A part of the question was read that was not the last, where whoever reads has not returned */
         book->read_at = group.read_at ?: d->now;
         record_request(u, book);
-        if (!(t->flags & TALK_EXCLUDED))
-                t->flags |= TALK_ANSWERED;
+        if (!(t->flags & PIPELINE_EXCLUDED))
+                t->flags |= PIPELINE_RESPONDED;
         ret->at = group.first_at;
         ret->booked = 1;
         return taken;
@@ -142,7 +142,7 @@ static __attribute__((noinline)) int departure_book_more(struct conn *c, struct 
 
 /* What struct exchange has of the last answer is only touched here and under the socket's lock: ours is for what arrivals
  * touch too. */
-static __attribute__((noinline)) int departure_book(struct talk *t, struct conn *c, struct qos_unit_map *u, struct departure *d,
+static __attribute__((noinline)) int departure_book(struct pipeline *t, struct conn *c, struct qos_unit_map *u, struct departure *d,
                                                     __u64 parsed) {
         __u32 n, answers = parsed;
         struct exchange_effect effect = {};
@@ -168,10 +168,10 @@ static __attribute__((noinline)) int departure_book(struct talk *t, struct conn 
 
         bpf_spin_lock(&c->lock);
         if (parsed & DEPARTURE_TUNNEL) {
-                talk_end(t, &c->x, &effect);
+                pipeline_end(t, &c->x, &effect);
                 c->tries = TRIES_MAX;
         } else
-                talk_settle(t, &c->x, d->now, d->complete, &effect);
+                pipeline_commit(t, &c->x, d->now, d->complete, &effect);
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         u = attribution_resolve(u, &p);
@@ -197,7 +197,7 @@ static __attribute__((noinline)) int mux_give_up(struct conn *c, struct h2 *h, s
         return conn_apply(c, u, &effect, bpf_ktime_get_ns());
 }
 
-/* A piece of the answers on its way, passed by its address as the place of feed_begin(). */
+/* A piece of the answers on its way, passed by its address as the place of chunk_init(). */
 struct mux_answer_piece {
         struct mux_feed f;
         __u32 share;
@@ -227,7 +227,7 @@ __attribute__((noinline, weak)) int mux_answers_take(struct __sk_buff *skb, stru
         return 0;
 }
 
-/* Of a connection with frames, as talk_departs(). */
+/* Of a connection with frames, as pipeline_transmit(). */
 static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u,
                                                  const struct departure *d) {
         struct exchange_effect effect = {};
@@ -265,9 +265,9 @@ static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct b
 }
 
 /* From HTTP/1.1 the connection goes over to HTTP/2, with the question that asked for it. */
-static __attribute__((noinline)) int mux_upgrade(struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u, struct talk *t) {
+static __attribute__((noinline)) int mux_upgrade(struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u, struct pipeline *t) {
         struct exchange_effect effect = {};
-        struct talk_group group;
+        struct pipeline_batch group;
         struct h2 *h;
 
         if (!sk || !c || !u || !t)
@@ -275,14 +275,14 @@ static __attribute__((noinline)) int mux_upgrade(struct bpf_sock *sk, struct con
         h = bpf_sk_storage_get(&muxes, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!h)
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
-        if (!h || talk_answer(t, 1, &group) == 0)
+        if (!h || pipeline_complete(t, 1, &group) == 0)
                 return 0;
         h2_begin(h, t->in_pos, 0);
         h2_clear(h);
         h2_upgrade(h, &group);
         /* What was asked behind it in HTTP/1.1 is not answered */
-        talk_forget(t);
-        effect.in_flight = talk_extra(t);
+        pipeline_reset(t);
+        effect.in_flight = pipeline_extra(t);
 
         bpf_spin_lock(&c->lock);
         c->x.flags = (c->x.flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_MUXED;
@@ -320,49 +320,49 @@ static __attribute__((noinline)) __u64 departure_look(struct __sk_buff *skb, con
 /* The protocol was another one. What was read, and how much of it ever was asked for, is as on any connection. */
 static __attribute__((noinline)) int departure_mistaken(struct bpf_sock *sk, struct conn *c, struct departure *d,
                                                         struct exchange_effect *effect) {
-        struct talk *t;
+        struct pipeline *t;
 
         if (!sk || !c || !d || !effect)
                 return 0;
-        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         if (!t)
                 return 0;
         bpf_spin_lock(&c->lock);
         c->tries++;
-        t->flags &= ~TALK_UNDERSTOOD;
-        talk_give_up(t, &c->x, effect);
+        t->flags &= ~PIPELINE_UNDERSTOOD;
+        pipeline_abandon(t, &c->x, effect);
         departure_apply(d, &c->x, effect);
         d->place = conn_commit(c, effect);
         bpf_spin_unlock(&c->lock);
         return zero();
 }
 
-/* What of a packet is left to others behind talk_departs(): */
-#define TALK_DEPARTS_MUXED 1    /* HTTP/2 … */
-#define TALK_DEPARTS_PLAIN 2    /* … all, as on any connection, see departure_mistaken() */
+/* What of a packet is left to others behind pipeline_transmit(): */
+#define PIPELINE_TRANSMITS_MUXED 1    /* HTTP/2 … */
+#define PIPELINE_TRANSMITS_PLAIN 2    /* … all, as on any connection, see departure_mistaken() */
 
 /* Of a connection whose protocol is parsed. Apart, as content_parse(). */
-static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u,
+static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u,
                                                   struct departure *d) {
         bool more, whole;
         __u64 parsed = 0;
-        struct talk *t;
+        struct pipeline *t;
 
         if (!skb || !sk || !c || !u || !d)
                 return 0;
-        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+        t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         if (!t)
                 return 0;
-        more = talk_is_more(t);
-        whole = talk_is_whole(t, &c->x, d->bytes, d->complete);
-        if (more || (whole && talk_newest(t)->waits)) {
-                if (talk_is_push(departure_look(skb, d), t->protocol))
+        more = pipeline_is_more(t);
+        whole = pipeline_is_whole(t, &c->x, d->bytes, d->complete);
+        if (more || (whole && pipeline_newest(t)->waits)) {
+                if (pipeline_is_push(departure_look(skb, d), t->protocol))
                         more = whole = false;
                 /* As of any connection (exchange_depart()) */
                 else if (more && c->x.open_at == 0 && d->now - c->x.last_out_at >= EXCHANGE_SILENCE_NSEC)
                         return 0;
         }
-        if ((more || t->flags & TALK_ANSWERING) && t->flags & TALK_ANSWERED)
+        if ((more || t->flags & PIPELINE_RESPONDING) && t->flags & PIPELINE_RESPONDED)
                 parsed = DEPARTURE_MORE;
 
         if (whole)
@@ -370,10 +370,10 @@ static __attribute__((noinline)) int talk_departs(struct __sk_buff *skb, struct 
         else if (!more)
                 parsed |= departure_parse(skb, t, u, d);
         if (parsed & DEPARTURE_MISTAKEN)
-                return TALK_DEPARTS_PLAIN;
+                return PIPELINE_TRANSMITS_PLAIN;
         departure_book(t, c, u, d, parsed);
         if (!(parsed & DEPARTURE_UPGRADE) || !mux_upgrade(sk, c, u, t))
                 return 0;
         d->bytes -= parsed >> DEPARTURE_TAKEN_SHIFT;
-        return TALK_DEPARTS_MUXED;
+        return PIPELINE_TRANSMITS_MUXED;
 }

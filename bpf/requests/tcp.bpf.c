@@ -357,7 +357,7 @@ int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
 static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c, struct qos_unit_map *u, __u32 copied) {
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns();
-        struct talk *t = NULL;
+        struct pipeline *t = NULL;
         struct tls *s = NULL;
         struct h2 *h = NULL;
         struct seal *seal;
@@ -368,7 +368,7 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
         if (c->x.flags & EXCHANGE_DONE)
                 return 0;
         if (c->x.flags & EXCHANGE_PARSED)
-                t = bpf_sk_storage_get(&talks, sk, 0, 0);
+                t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_MUXED)
                 h = bpf_sk_storage_get(&muxes, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_SEALED) {
@@ -413,7 +413,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
         struct bpf_sock *sk;
         struct conn *c;
         bool parsed, sealed, muxed;
-        int unsealed = 0, left = TALK_DEPARTS_MUXED;
+        int unsealed = 0, left = PIPELINE_TRANSMITS_MUXED;
 
         sk = skb->sk;
         if (!sk)
@@ -504,10 +504,10 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
                 if (d.bytes > segment.len)
                         d.bytes = segment.len;
                 if (parsed)
-                        left = talk_departs(skb, sk, c, u, &d);
-                if (left == TALK_DEPARTS_MUXED)
+                        left = pipeline_transmit(skb, sk, c, u, &d);
+                if (left == PIPELINE_TRANSMITS_MUXED)
                         mux_departs(skb, sk, c, u, &d);
-                if (left != TALK_DEPARTS_PLAIN)
+                if (left != PIPELINE_TRANSMITS_PLAIN)
                         return 1;
                 departure_mistaken(sk, c, &d, &effect);
                 u = attribution_resolve(u, &d.place);
@@ -601,7 +601,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         struct exchange_effect effect = {};
         struct tcp_sock *tp;
         struct qos_unit_map *u;
-        struct talk *t = NULL;
+        struct pipeline *t = NULL;
         struct unsealed *o = NULL;
         struct seal *seal;
         struct tls *s = NULL;
@@ -647,7 +647,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         unsent = tp->write_seq - tp->snd_nxt;
 
         if (c->x.flags & EXCHANGE_PARSED)
-                t = bpf_sk_storage_get(&talks, sk, 0, 0);
+                t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_SEALED) {
                 seal = bpf_sk_storage_get(&seals, sk, 0, 0);
                 if (seal) {
@@ -844,7 +844,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 __u32 unsent = tp->write_seq - tp->snd_nxt, asked;
                 bool gone = new_state == TCP_CLOSE;
                 struct unsealed *o = NULL;
-                struct talk *t = NULL;
+                struct pipeline *t = NULL;
                 struct seal *s = NULL;
                 struct h2 *h = NULL;
                 bool muxed, missed;
@@ -852,7 +852,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
                         read_missed(sk, c, u, copied);
                 if (c->x.flags & EXCHANGE_PARSED)
-                        t = bpf_sk_storage_get(&talks, sk, 0, 0);
+                        t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
                 else if (c->x.flags & EXCHANGE_MUXED)
                         h = bpf_sk_storage_get(&muxes, sk, 0, 0);
                 else if (c->x.flags & EXCHANGE_SEALED || c->tries >= TRIES_MAX || gone) {
@@ -871,21 +871,21 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         /* The parser knows which requests are open. What was not read is mostly the client's close_notify */
                         if (c->x.in_end - c->x.read_end <= TLS_FAREWELL_SIZE)
                                 c->x.n_marks = 0;
-                        talk_settle(t, &c->x, now, unsent == 0, &effect);
+                        pipeline_commit(t, &c->x, now, unsent == 0, &effect);
                 } else if (s && o && o->talk.protocol != PROTOCOL_PLAIN)
                         exchange_shut(&c->x, &effect); /* another program is at it, or it is HTTP/2 */
                 else if (s)
                         tls_end(&c->x, &s->tls, gone, unsent, &effect);
-                asked = t ? talk_waiting(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
+                asked = t ? pipeline_outstanding(t) : h ? h->open : c->x.state == EXCHANGE_ASKED;
                 /* What was not read of frames is perhaps no question (GOAWAY) */
                 if ((h && asked == 0) || muxed)
                         exchange_shut(&c->x, &effect);
                 if (t && !gone)
-                        talk_hang_up(t, &c->x, now, unsent, &effect);
+                        pipeline_half_close(t, &c->x, now, unsent, &effect);
                 exchange_end(&c->x, gone, asked, unsent, &effect);
                 if (t && effect.unanswered) {
-                        talk_forget(t);
-                        effect.in_flight += talk_extra(t);
+                        pipeline_reset(t);
+                        effect.in_flight += pipeline_extra(t);
                 }
                 if (h && effect.unanswered) {
                         h->open = 0;

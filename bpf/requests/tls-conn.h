@@ -291,10 +291,10 @@ static __attribute__((noinline)) int unsealed_quit(struct conn *c, struct qos_un
                 effect.overlap = unsealed_mux_drop(&s->key) > 0 && (o->lost || watch_get(&c->owner));
                 o->talk.protocol = PROTOCOL_PLAIN;
         }
-        s->tls.tries = o->talk.flags & TALK_UNDERSTOOD && o->lost ? TRIES_MAX : o->tries + o->lost;
+        s->tls.tries = o->talk.flags & PIPELINE_UNDERSTOOD && o->lost ? TRIES_MAX : o->tries + o->lost;
         bpf_spin_lock(&c->lock);
         if (o->talk.protocol != PROTOCOL_PLAIN) {
-                talk_give_up(&o->talk, &c->x, &effect);
+                pipeline_abandon(&o->talk, &c->x, &effect);
                 if (!o->lost)
                         effect.overlap = 0; /* nobody wants to know any more */
         }
@@ -433,7 +433,7 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
         else if (t->asks && !(c->x.flags & EXCHANGE_DONE))
                 exchange_open(&c->x, c->x.open_at ?: first_at ?: now, &effect);
         else if (!t->asks && alone && !o->unread)
-                talk_settle(&o->talk, &c->x, now, unsent == 0, &effect);
+                pipeline_commit(&o->talk, &c->x, now, unsent == 0, &effect);
         if (!muxed)
                 o->asked = c->x.open_at != 0;
         bpf_spin_unlock(&c->lock);
@@ -473,7 +473,7 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         struct seal *s;
         struct tls *tls;
         struct qos_unit_map *u;
-        bool talks, refused = false;
+        bool pipelines, refused = false;
 
         if (!skb || !sk || !c || !d || !effect)
                 return 0;
@@ -495,21 +495,21 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
                 }
         }
 
-        talks = tls->out_lost || f.seen & TLS_STEP_APPLICATION;
+        pipelines = tls->out_lost || f.seen & TLS_STEP_APPLICATION;
         /* Not where the probe has been taken away: who books it is not there any more */
         o = s->key.ssl != 0 ? unsealed_get((struct sock*) sk, c, unit_get(&c->owner), s) : NULL;
         if (o && o->talk.protocol != PROTOCOL_PLAIN) {
                 s->left_at = d->now;
                 s->left_complete = d->complete;
-                s->left_bytes = talks ? d->bytes : 0;
+                s->left_bytes = pipelines ? d->bytes : 0;
                 bpf_spin_lock(&c->lock);
                 c->x.state = EXCHANGE_IDLE; /* which requests are open is known to the parser alone */
                 d->place = conn_commit(c, effect);
                 bpf_spin_unlock(&c->lock);
                 return 1;
         }
-        if (o && talks && unsealed_is_handshake(o))
-                talks = false;
+        if (o && pipelines && unsealed_is_handshake(o))
+                pipelines = false;
 
         bpf_spin_lock(&c->lock);
         if (refused) {
@@ -517,7 +517,7 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
                 c->x.state = EXCHANGE_ASKED;
                 c->x.first_at = c->x.last_at = 0; /* the greeting's are not kept */
         }
-        if (talks) {
+        if (pipelines) {
                 departure_apply(d, &c->x, effect);
                 if (effect->begun && s->tls.http2)
                         effect->overlap = 1;
@@ -543,10 +543,10 @@ __attribute__((noinline, weak)) __u64 unsealed_take(struct unsealed *o, struct q
 
         if (!o || !u || !d)
                 return 0;
-        if (o->growing && o->talk.flags & TALK_ANSWERED)
+        if (o->growing && o->talk.flags & PIPELINE_RESPONDED)
                 parsed = DEPARTURE_MORE;
         if (o->pending == 0 || exchange_distance(end, o->pending_position) <= 0) {
-                if (parsed == 0 && o->pending == 0 && !(o->talk.flags & (TALK_PUSHES | TALK_ANSWERING)) && ++o->strays > STRAYS_MAX)
+                if (parsed == 0 && o->pending == 0 && !(o->talk.flags & (PIPELINE_SERVER_PUSH | PIPELINE_RESPONDING)) && ++o->strays > STRAYS_MAX)
                         o->lost = 1;
                 return parsed;
         }
@@ -611,7 +611,7 @@ static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct
         parsed = unsealed_take(o, u, d, c->x.out_end);
         o->missed_at = 0;
         departure_book(&o->talk, c, u, d, parsed);
-        o->growing = o->talk.flags & TALK_ANSWERING || !d->complete;
+        o->growing = o->talk.flags & PIPELINE_RESPONDING || !d->complete;
         if (parsed & DEPARTURE_TUNNEL) {
                 /* Nothing is asked any more, and nothing is to be parsed */
                 o->talk.protocol = PROTOCOL_PLAIN;

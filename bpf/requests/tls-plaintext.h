@@ -23,7 +23,7 @@ struct unsealed_key {
 };
 
 struct unsealed {
-        struct talk talk;       /* of no protocol: it is not known, and the connection is counted by its records still;
+        struct pipeline talk;       /* of no protocol: it is not known, and the connection is counted by its records still;
                                  * of HTTP/2: it is in unsealed_muxes */
         struct unsealed_key key; /* the element of a map may become another's while somebody holds it */
         __u64 sock;             /* the address of its struct sock */
@@ -37,7 +37,7 @@ struct unsealed {
         __u32 ahead;            /* bytes of answers that were parsed and that the library is to be given again */
         __u32 pending;          /* answers that began and have not left … */
         __u32 pending_position; /* … which they have when the stream is beyond this: a sequence number */
-        __u32 streams;          /* as in struct talk_piece, of these */
+        __u32 streams;          /* as in struct parsed_chunk, of these */
         __u32 status4xx;
         __u32 status5xx;
         __u8 lost;              /* the parser has lost its place, or something was not seen */

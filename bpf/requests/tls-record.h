@@ -198,7 +198,7 @@ EXCHANGE_INLINE void tls_miss(struct tls *t, __u32 position) {
                 t->asks = 1;
 }
 
-/* Are records followed again from this position on, where what is read begins so? As talk_resumes(). */
+/* Are records followed again from this position on, where what is read begins so? As pipeline_resumes(). */
 EXCHANGE_INLINE int tls_resumes(struct tls *t, __u32 position, __u64 bytes, __u32 length, __u32 unsent) {
         __u32 type = bytes & 0xff, body = (bytes >> 24 & 0xff) << 8 | (bytes >> 32 & 0xff);
 

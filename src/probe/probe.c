@@ -24,7 +24,7 @@
 typedef enum Map {
         MAP_UNITS,
         MAP_CONNS,
-        MAP_TALKS,
+        MAP_PIPELINES,
         MAP_MUXES,
         MAP_SEALS,
         MAP_LISTENERS,
@@ -74,7 +74,7 @@ typedef enum Map {
 static const char *const map_table[_MAP_MAX] = {
         [MAP_UNITS]        = "units",
         [MAP_CONNS]        = "conns",
-        [MAP_TALKS]        = "talks",
+        [MAP_PIPELINES]        = "pipelines",
         [MAP_MUXES]        = "muxes",
         [MAP_SEALS]        = "seals",
         [MAP_LISTENERS]    = "listeners",
@@ -2096,7 +2096,7 @@ int probe_get_info(Probe *p, ProbesInfo *ret) {
                         uint32_t size = sizeof(map);
 
                         info.map_memory += map_get_memory(p->map_fds[i]);
-                        if ((i == MAP_CONNS || i == MAP_TALKS) && bpf_map_get_info_by_fd(p->map_fds[i], &map, &size) >= 0)
+                        if ((i == MAP_CONNS || i == MAP_PIPELINES) && bpf_map_get_info_by_fd(p->map_fds[i], &map, &size) >= 0)
                                 info.memory_per_socket += map.value_size;
                 }
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {

@@ -26,46 +26,46 @@ static size_t cut_length(unsigned *seed, size_t left) {
 /* seed: 0 for not cut at all. */
 static struct meaning understand(uint32_t protocol, bool timed, bool named, const char *questions, size_t n_questions, const char *answers,
                                  size_t n_answers, unsigned seed) {
-        struct talk_times times = { .came_at = timed, .names = named ? PROTOCOL_NAMES : 0 };
-        struct talk_piece piece = {};
+        struct arrival_times times = { .came_at = timed, .names = named ? PROTOCOL_NAMES : 0 };
+        struct parsed_chunk piece = {};
         struct meaning m = {};
-        struct talk_group g;
-        struct talk t = {};
+        struct pipeline_batch g;
+        struct pipeline t = {};
 
-        talk_begin(&t, protocol, 0, 0);
+        pipeline_begin(&t, protocol, 0, 0);
 
         for (size_t i = 0, n; i < n_questions && !piece.lost; i += n) {
                 n = seed == 0 ? n_questions : cut_length(&seed, n_questions - i);
-                talk_feed_questions(&t, &piece, questions + i, n, &times, (uint32_t) i);
-                talk_read(&t, 2);
+                pipeline_feed_questions(&t, &piece, questions + i, n, &times, (uint32_t) i);
+                pipeline_read(&t, 2);
         }
         m.asked = t.asked;
         m.bare = t.bare;
         memcpy(m.excluded, t.excluded, sizeof(m.excluded));
-        check(piece.lost || talk_count_excluded(&t, UINT32_MAX) == t.excluding);
-        m.tunnel_asked = t.flags & TALK_TUNNEL;
+        check(piece.lost || pipeline_count_excluded(&t, UINT32_MAX) == t.excluding);
+        m.tunnel_asked = t.flags & PIPELINE_TUNNEL;
         m.questions_lost = piece.lost;
         m.halfway = !piece.lost && t.in.state != 0;
         if (piece.lost) /* as the programs have it, nothing else is parsed then */
                 return m;
 
         for (size_t i = 0, n; i < n_answers && !m.answers_lost && !m.tunnel; i += n) {
-                piece = (struct talk_piece) {};
+                piece = (struct parsed_chunk) {};
                 n = seed == 0 ? n_answers : cut_length(&seed, n_answers - i);
-                talk_feed_answers(&t, &piece, answers + i, n);
-                m.answered += talk_take_answers(&t, &piece, false);
+                pipeline_feed_answers(&t, &piece, answers + i, n);
+                m.answered += pipeline_take_answers(&t, &piece, false);
                 m.status4xx += piece.status4xx;
                 m.status5xx += piece.status5xx;
                 m.streams += piece.streams;
                 m.answers_lost = piece.lost;
                 m.tunnel = piece.tunnel;
         }
-        m.answering = t.flags & TALK_ANSWERING;
-        m.streaming = talk_is_streaming(&t);
+        m.answering = t.flags & PIPELINE_RESPONDING;
+        m.streaming = pipeline_is_streaming(&t);
         check(m.status4xx + m.status5xx <= m.answered);
 
         /* Whatever it was: what is asked is in the groups, and answers take it from there */
-        while (talk_answer(&t, UINT32_MAX, &g) > 0)
+        while (pipeline_complete(&t, UINT32_MAX, &g) > 0)
                 ;
         check(t.asked == 0 && t.n_groups == 0 && t.bare == 0 && t.excluded[0] == 0 && t.excluded[1] == 0);
         return m;
@@ -83,9 +83,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         size -= 3;
         questions = size * data[1] / 256;
 
-        if (talk_excludes.n == 0) {
-                check(exclude_list_add(&talk_excludes, "http:/a") == 0 && exclude_list_add(&talk_excludes, "http:/b/*") == 0);
-                check(exclude_list_add(&talk_excludes, "redis:PING") == 0 && exclude_list_add(&talk_excludes, "redis:ZREMRANGEBYLEX") == 0);
+        if (pipeline_excludes.n == 0) {
+                check(exclude_list_add(&pipeline_excludes, "http:/a") == 0 && exclude_list_add(&pipeline_excludes, "http:/b/*") == 0);
+                check(exclude_list_add(&pipeline_excludes, "redis:PING") == 0 && exclude_list_add(&pipeline_excludes, "redis:ZREMRANGEBYLEX") == 0);
         }
 
         whole = understand(protocol, data[0] < 128, data[0] & 64, p, questions, p + questions, size - questions, 0);

@@ -6,40 +6,40 @@
 
 #define HEAD "HTTP/1.1 200 OK\r\nServer: x\r\n"
 
-static struct talk http(void) {
-        struct talk t = {};
+static struct pipeline http(void) {
+        struct pipeline t = {};
 
-        talk_begin(&t, PROTOCOL_HTTP1, 0, 0);
+        pipeline_begin(&t, PROTOCOL_HTTP1, 0, 0);
         return t;
 }
 
 /* In pieces of this size. Returns whether it is understood. */
-static bool ask(struct talk *t, const char *s, size_t piece_size) {
-        struct talk_times times = { .came_at = 1 };
-        struct talk_piece piece = {};
+static bool ask(struct pipeline *t, const char *s, size_t piece_size) {
+        struct arrival_times times = { .came_at = 1 };
+        struct parsed_chunk piece = {};
         size_t length = strlen(s);
 
         for (size_t i = 0, n; i < length && !piece.lost; i += n) {
                 n = MIN(piece_size, length - i);
                 times.came_at++;
-                talk_feed_questions(t, &piece, s + i, n, &times, (uint32_t) i);
-                talk_read(t, times.came_at);
+                pipeline_feed_questions(t, &piece, s + i, n, &times, (uint32_t) i);
+                pipeline_read(t, times.came_at);
         }
         return !piece.lost;
 }
 
 /* The same; all pieces as one. Returns how many questions were answered. */
-static uint32_t answer(struct talk *t, const char *s, size_t piece_size, struct talk_piece *ret) {
+static uint32_t answer(struct pipeline *t, const char *s, size_t piece_size, struct parsed_chunk *ret) {
         size_t length = strlen(s);
         uint32_t answered = 0;
 
-        *ret = (struct talk_piece) {};
+        *ret = (struct parsed_chunk) {};
         for (size_t i = 0, n; i < length && !ret->lost && !ret->tunnel; i += n) {
-                struct talk_piece piece = {};
+                struct parsed_chunk piece = {};
 
                 n = MIN(piece_size, length - i);
-                talk_feed_answers(t, &piece, s + i, n);
-                answered += talk_take_answers(t, &piece, false);
+                pipeline_feed_answers(t, &piece, s + i, n);
+                answered += pipeline_take_answers(t, &piece, false);
                 ret->lost = piece.lost;
                 ret->tunnel = piece.tunnel;
                 ret->streams += piece.streams;
@@ -121,7 +121,7 @@ static void test_questions(void) {
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 for (size_t size = 1; size <= strlen(table[i].data); size++) {
-                        struct talk t = http();
+                        struct pipeline t = http();
 
                         check(ask(&t, table[i].data, size));
                         check(t.asked == table[i].n);
@@ -129,7 +129,7 @@ static void test_questions(void) {
                 }
         for (size_t i = 0; i < ELEMENTSOF(lost); i++)
                 for (size_t size = 1; size <= strlen(lost[i]); size++) {
-                        struct talk t = http();
+                        struct pipeline t = http();
 
                         check(!ask(&t, lost[i], size));
                 }
@@ -168,8 +168,8 @@ static void test_answers(void) {
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 for (size_t size = 1; size <= strlen(table[i].answer); size++) {
-                        struct talk t = http();
-                        struct talk_piece piece;
+                        struct pipeline t = http();
+                        struct parsed_chunk piece;
                         char question[100];
 
                         (void) snprintf(question, sizeof(question), "%s / HTTP/1.1\r\n\r\n", table[i].question);
@@ -180,17 +180,17 @@ static void test_answers(void) {
                         check(piece.streams == table[i].streams);
                         check(t.asked == 1 - table[i].n);
                         /* A stream is in flight no longer */
-                        check(!!(t.flags & TALK_ANSWERING) == (table[i].unfinished && table[i].streams == 0));
-                        check(talk_is_streaming(&t) == (table[i].streams > 0));
+                        check(!!(t.flags & PIPELINE_RESPONDING) == (table[i].unfinished && table[i].streams == 0));
+                        check(pipeline_is_streaming(&t) == (table[i].streams > 0));
                         check((t.out.state != 0) == table[i].unfinished);
                 }
 }
 
 static void test_tunnel(void) {
         struct exchange_effect e = {};
-        struct talk_piece piece;
+        struct parsed_chunk piece;
         struct exchange x = { .flags = EXCHANGE_PARSED | EXCHANGE_IN_KNOWN | EXCHANGE_OUT_KNOWN, .open_at = 5 };
-        struct talk t;
+        struct pipeline t;
 
         for (size_t size = 1; size < 100; size++) {
                 t = http();
@@ -213,7 +213,7 @@ static void test_tunnel(void) {
         check(ask(&t, "GET / HTTP/1.1\r\n\r\n", 100));
 
         /* Nothing counts any more, in neither direction */
-        talk_end(&t, &x, &e);
+        pipeline_end(&t, &x, &e);
         check(e.in_flight == -1 && x.open_at == 0);
         e = (struct exchange_effect) {};
         exchange_arrive(&x, 10, 0, 100, 0, 65536, &e);
@@ -247,8 +247,8 @@ static void test_pipeline(void) {
         for (unsigned seed = 1; seed <= 400; seed++) {
                 unsigned s = seed, n = 1 + (unsigned) rand_r(&s) % 60;
                 uint32_t status4xx = 0, status5xx = 0;
-                struct talk_piece piece;
-                struct talk t = http();
+                struct parsed_chunk piece;
+                struct pipeline t = http();
 
                 q[0] = a[0] = 0;
                 for (unsigned i = 0; i < n; i++) {
@@ -268,66 +268,66 @@ static void test_pipeline(void) {
                 check(t.asked == n && t.in.state == 0);
                 check(answer(&t, a, 1 + (size_t) rand_r(&s) % 700, &piece) == n);
                 check(!piece.lost && piece.status4xx == status4xx && piece.status5xx == status5xx);
-                check(t.asked == 0 && t.out.state == 0 && !(t.flags & TALK_ANSWERING));
+                check(t.asked == 0 && t.out.state == 0 && !(t.flags & PIPELINE_RESPONDING));
         }
 }
 
 /* What comes behind the head moves the times of a question, until it is answered. */
 static void test_body_in_pieces(void) {
-        struct talk_times times = { .came_at = 10 };
+        struct arrival_times times = { .came_at = 10 };
         struct exchange_effect e = {};
-        struct talk_piece piece = {};
+        struct parsed_chunk piece = {};
         struct exchange x = {};
-        struct talk t = http();
-        struct talk_group g;
+        struct pipeline t = http();
+        struct pipeline_batch g;
 
-        talk_feed_questions(&t, &piece, "POST / HTTP/1.1\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n", 62, &times, 0);
-        talk_read(&t, 11);
-        talk_settle(&t, &x, 11, 1, &e);
+        pipeline_feed_questions(&t, &piece, "POST / HTTP/1.1\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n", 62, &times, 0);
+        pipeline_read(&t, 11);
+        pipeline_commit(&t, &x, 11, 1, &e);
         check(t.asked == 1 && e.in_flight == 1 && !(x.flags & EXCHANGE_LATE));
         check(answer(&t, "HTTP/1.1 100 Continue\r\n\r\n", 100, &piece) == 0);
-        piece = (struct talk_piece) {};
+        piece = (struct parsed_chunk) {};
         times.came_at = 20;
-        talk_feed_questions(&t, &piece, "abcde", 5, &times, 62);
-        talk_read(&t, 21);
+        pipeline_feed_questions(&t, &piece, "abcde", 5, &times, 62);
+        pipeline_read(&t, 21);
         times.came_at = 30;
-        talk_feed_questions(&t, &piece, "abcdeGET / HTTP/1.1\r\n\r\n", 23, &times, 67);
-        talk_read(&t, 31);
+        pipeline_feed_questions(&t, &piece, "abcdeGET / HTTP/1.1\r\n\r\n", 23, &times, 67);
+        pipeline_read(&t, 31);
         check(!piece.lost && t.asked == 2);
-        check(talk_answer(&t, 1, &g) == 1 && g.first_at == 10 && g.last_at == 30 && g.read_at == 31);
-        check(talk_answer(&t, 1, &g) == 1 && g.first_at == 30 && g.last_at == 30 && g.read_at == 31);
+        check(pipeline_complete(&t, 1, &g) == 1 && g.first_at == 10 && g.last_at == 30 && g.read_at == 31);
+        check(pipeline_complete(&t, 1, &g) == 1 && g.first_at == 30 && g.last_at == 30 && g.read_at == 31);
 
         /* Answered before: what still comes is not in flight, and the next question is one */
-        talk_feed_questions(&t, &piece, "PUT / HTTP/1.1\r\nContent-Length: 10\r\n\r\n", 38, &times, 100);
-        talk_read(&t, 41);
+        pipeline_feed_questions(&t, &piece, "PUT / HTTP/1.1\r\nContent-Length: 10\r\n\r\n", 38, &times, 100);
+        pipeline_read(&t, 41);
         check(answer(&t, "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", 100, &piece) == 1);
-        talk_settle(&t, &x, 42, 1, &e);
+        pipeline_commit(&t, &x, 42, 1, &e);
         check(e.in_flight == 0 && x.flags & EXCHANGE_LATE);
         exchange_arrive(&x, 43, 138, 148, 138, 65536, &e);
         check(e.in_flight == 0 && x.n_marks == 1);
-        piece = (struct talk_piece) {};
-        talk_feed_questions(&t, &piece, "abcdefghijGET / HTTP/1.1\r\n\r\n", 28, &times, 138);
+        piece = (struct parsed_chunk) {};
+        pipeline_feed_questions(&t, &piece, "abcdefghijGET / HTTP/1.1\r\n\r\n", 28, &times, 138);
         check(t.asked == 1 && !piece.lost);
-        talk_settle(&t, &x, 44, 1, &e);
+        pipeline_commit(&t, &x, 44, 1, &e);
         check(e.in_flight == 1 && !(x.flags & EXCHANGE_LATE));
 }
 
 /* The unit answers what was not all asked, or what nobody asked. */
 static void test_early(void) {
-        struct talk_piece piece;
-        struct talk t = http();
+        struct parsed_chunk piece;
+        struct pipeline t = http();
 
         check(ask(&t, "GET /a-line-without-end", 100));
         check(t.asked == 0);
         check(answer(&t, "HTTP/1.1 414 Too Long\r\nContent-Length: 3\r\n\r\nno\n", 100, &piece) == 1);
-        check(piece.status4xx == 1 && talk_is_late(&t));
+        check(piece.status4xx == 1 && pipeline_is_late(&t));
         check(ask(&t, " HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", 100));
         check(t.asked == 1);
 
         t = http();
         for (size_t size = 1; size < 60; size++) {
                 check(answer(&t, "HTTP/1.0 408 Request Timeout\r\nContent-Length: 3\r\n\r\nabc", size, &piece) == 0);
-                check(piece.status4xx == 0 && !(t.flags & TALK_ANSWERING) && t.asked == 0);
+                check(piece.status4xx == 0 && !(t.flags & PIPELINE_RESPONDING) && t.asked == 0);
         }
 }
 
@@ -335,18 +335,18 @@ static void test_early(void) {
 static void test_until_close(void) {
         struct exchange_effect e = {};
         struct exchange x = {};
-        struct talk_piece piece;
-        struct talk t = http();
+        struct parsed_chunk piece;
+        struct pipeline t = http();
 
         check(ask(&t, "GET / HTTP/1.0\r\n\r\n", 100));
-        talk_settle(&t, &x, 5, 1, &e);
+        pipeline_commit(&t, &x, 5, 1, &e);
         check(answer(&t, "HTTP/1.0 200 OK\r\n\r\nabc", 100, &piece) == 1);
-        talk_settle(&t, &x, 6, 1, &e);
-        check(e.in_flight == 1 && t.flags & TALK_ANSWERING);
-        talk_hang_up(&t, &x, 7, 10, &e);
+        pipeline_commit(&t, &x, 6, 1, &e);
+        check(e.in_flight == 1 && t.flags & PIPELINE_RESPONDING);
+        pipeline_half_close(&t, &x, 7, 10, &e);
         exchange_end(&x, 0, t.asked, 10, &e);
-        check(e.in_flight == 1 && e.unanswered == 0 && talk_is_more(&t));
-        talk_settle(&t, &x, 8, 1, &e);
+        check(e.in_flight == 1 && e.unanswered == 0 && pipeline_is_more(&t));
+        pipeline_commit(&t, &x, 8, 1, &e);
         exchange_end(&x, 1, t.asked, 0, &e);
         check(e.in_flight == 0 && e.unanswered == 0);
 
@@ -355,8 +355,8 @@ static void test_until_close(void) {
         x = (struct exchange) {};
         check(ask(&t, "GET / HTTP/1.0\r\n\r\n", 100));
         check(answer(&t, "HTTP/1.0 200 OK\r\nContent-Length: 10\r\n\r\nabc", 100, &piece) == 1);
-        talk_settle(&t, &x, 6, 1, &e);
-        talk_hang_up(&t, &x, 7, 0, &e);
+        pipeline_commit(&t, &x, 6, 1, &e);
+        pipeline_half_close(&t, &x, 7, 0, &e);
         exchange_end(&x, 0, t.asked, 0, &e);
         exchange_end(&x, 1, t.asked, 0, &e);
         check(e.in_flight == 0 && e.unanswered == 1);
@@ -364,13 +364,13 @@ static void test_until_close(void) {
 
 /* Bodies of any length are skipped. */
 static void test_long_bodies(void) {
-        struct talk_piece piece;
-        struct talk t = http();
+        struct parsed_chunk piece;
+        struct pipeline t = http();
 
         check(ask(&t, "PUT / HTTP/1.1\r\nContent-Length: 5368709120\r\n\r\n", 1000));
         for (uint64_t left = UINT64_C(5) << 30; left > 0; ) {
                 static char zeros[1 << 16];
-                struct talk_times times = { .came_at = 1 };
+                struct arrival_times times = { .came_at = 1 };
                 /* What is skipped is not looked at: as if much had passed */
                 uint64_t n = MIN((uint64_t) t.in.skip, left - 1);
 
@@ -379,8 +379,8 @@ static void test_long_bodies(void) {
                         left -= n;
                         continue;
                 }
-                piece = (struct talk_piece) {};
-                talk_feed_questions(&t, &piece, zeros, 1, &times, 1000);
+                piece = (struct parsed_chunk) {};
+                pipeline_feed_questions(&t, &piece, zeros, 1, &times, 1000);
                 check(!piece.lost);
                 left--;
         }
@@ -390,10 +390,10 @@ static void test_long_bodies(void) {
 
 /* More without a body on their way than can be told apart: not understood, rather than misunderstood. */
 static void test_many_heads(void) {
-        struct talk_piece piece;
-        struct talk t = http();
+        struct parsed_chunk piece;
+        struct pipeline t = http();
 
-        for (unsigned i = 0; i < TALK_BARE_MAX; i++)
+        for (unsigned i = 0; i < PIPELINE_BODYLESS_MAX; i++)
                 check(ask(&t, "HEAD / HTTP/1.1\r\n\r\n", 100));
         check(t.bare == UINT64_MAX);
         for (unsigned i = 0; i < 100; i++)
@@ -421,10 +421,10 @@ static void test_excluded(void) {
                   "/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long/long", true },
         };
 
-        talk_excludes = (ExcludeList) {};
+        pipeline_excludes = (ExcludeList) {};
         for (size_t i = 0; i < ELEMENTSOF(words) - 1; i++)
-                check(exclude_list_add(&talk_excludes, words[i]) == 0);
-        check(exclude_list_add(&talk_excludes, words[4]) == -EINVAL);
+                check(exclude_list_add(&pipeline_excludes, words[i]) == 0);
+        check(exclude_list_add(&pipeline_excludes, words[4]) == -EINVAL);
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 for (size_t method = 0; method < 3; method++) {
@@ -435,21 +435,21 @@ static void test_excluded(void) {
                         n = (size_t) snprintf(s, sizeof(s), "%s %s HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"
                                               "GET /healthz HTTP/1.0\n\nPUT /other HTTP/1.1\r\n\r\n", methods[method], table[i].target);
                         for (size_t cut = 0; cut <= n; cut++) {
-                                struct talk_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
-                                struct talk_piece piece = {};
-                                struct talk t = http();
+                                struct arrival_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                                struct parsed_chunk piece = {};
+                                struct pipeline t = http();
 
-                                talk_feed_questions(&t, &piece, s, cut, &times, 0);
-                                talk_feed_questions(&t, &piece, s + cut, n - cut, &times, 0);
+                                pipeline_feed_questions(&t, &piece, s, cut, &times, 0);
+                                pipeline_feed_questions(&t, &piece, s + cut, n - cut, &times, 0);
                                 check(!piece.lost && t.asked == 3);
                                 check(t.excluded[0] == (table[i].excluded | 2U));
-                                check(talk_waiting(&t) == 2U - table[i].excluded);
+                                check(pipeline_outstanding(&t) == 2U - table[i].excluded);
 
                                 /* Nobody wants to know */
                                 t = http();
                                 times.names = 0;
-                                talk_feed_questions(&t, &piece, s, cut, &times, 0);
-                                talk_feed_questions(&t, &piece, s + cut, n - cut, &times, 0);
+                                pipeline_feed_questions(&t, &piece, s, cut, &times, 0);
+                                pipeline_feed_questions(&t, &piece, s + cut, n - cut, &times, 0);
                                 check(!piece.lost && t.asked == 3 && t.excluded[0] == 0);
                         }
                 }
@@ -463,19 +463,19 @@ static void test_excluded_answers(void) {
                                       "HTTP/1.1 404 no\r\nContent-Length: 0\r\n\r\n" "HTTP/1.1 404 no\r\nContent-Length: 0\r\n\r\n"
                                       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nabc";
 
-        talk_excludes = (ExcludeList) {};
-        check(exclude_list_add(&talk_excludes, "http:/healthz") == 0);
+        pipeline_excludes = (ExcludeList) {};
+        check(exclude_list_add(&pipeline_excludes, "http:/healthz") == 0);
         for (size_t size = 1; size < sizeof(answers); size++) {
-                struct talk_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
-                struct talk_piece piece = {};
-                struct talk t = http();
+                struct arrival_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                struct parsed_chunk piece = {};
+                struct pipeline t = http();
 
-                talk_feed_questions(&t, &piece, questions, strlen(questions), &times, 0);
-                talk_read(&t, 2);
-                check(t.asked == 5 && talk_waiting(&t) == 2);
+                pipeline_feed_questions(&t, &piece, questions, strlen(questions), &times, 0);
+                pipeline_read(&t, 2);
+                check(t.asked == 5 && pipeline_outstanding(&t) == 2);
                 check(answer(&t, answers, size, &piece) == 5 && !piece.lost);
                 check(piece.status5xx == 1 && piece.status4xx == 1 && piece.streams == 0);
-                check(t.flags & TALK_EXCLUDED);
+                check(t.flags & PIPELINE_EXCLUDED);
         }
 }
 

@@ -58,7 +58,7 @@ static void on_event(struct h2_piece *piece, void *userdata) {
 }
 
 static void feed(struct h2 *h, Seen *seen, const Wire *w, size_t piece_size, uint64_t now, bool questions) {
-        struct talk_times times = { .came_at = now };
+        struct arrival_times times = { .came_at = now };
 
         for (size_t i = 0, n; i < w->n && !seen->lost; i += n) {
                 struct h2_piece piece = { .now = now + 5 };
@@ -176,7 +176,7 @@ static void test_streams(void) {
 
 /* When the bytes of a question came, by where they are in the stream. */
 static void test_times(void) {
-        struct talk_times times = { .marks = { .n = 3, .end = { 24 + 9 + 4, 24 + 9 + 10, 24 + 9 + 10 + 9 + 5 }, .at = { 10, 20, 30 }, .tail_at = 40 } };
+        struct arrival_times times = { .marks = { .n = 3, .end = { 24 + 9 + 4, 24 + 9 + 10, 24 + 9 + 10 + 9 + 5 }, .at = { 10, 20, 30 }, .tail_at = 40 } };
         struct h2_piece piece = { .now = 50 };
         struct h2 *h = begin();
         Seen seen = {};

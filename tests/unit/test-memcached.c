@@ -22,29 +22,29 @@ _printf_(3, 4) static void append(char *to, size_t *n, const char *format, ...) 
         *n += (size_t) r;
 }
 
-static struct talk memcached(void) {
-        struct talk t = {};
+static struct pipeline memcached(void) {
+        struct pipeline t = {};
 
-        talk_begin(&t, PROTOCOL_MEMCACHED, 0, 0);
+        pipeline_begin(&t, PROTOCOL_MEMCACHED, 0, 0);
         return t;
 }
 
-static bool ask(struct talk *t, const char *data, size_t size, uint64_t at) {
-        struct talk_times times = { .came_at = at };
-        struct talk_piece piece = {};
+static bool ask(struct pipeline *t, const char *data, size_t size, uint64_t at) {
+        struct arrival_times times = { .came_at = at };
+        struct parsed_chunk piece = {};
 
-        talk_feed_questions(t, &piece, data, size, &times, 0);
-        talk_read(t, at);
+        pipeline_feed_questions(t, &piece, data, size, &times, 0);
+        pipeline_read(t, at);
         return !piece.lost;
 }
 
 /* Returns how many requests are answered; UNKNOWN: it is not understood. */
-static uint32_t answer(struct talk *t, const char *data, size_t size, struct talk_piece *ret) {
-        struct talk_piece piece = {};
+static uint32_t answer(struct pipeline *t, const char *data, size_t size, struct parsed_chunk *ret) {
+        struct parsed_chunk piece = {};
         uint32_t n;
 
-        talk_feed_answers(t, &piece, data, size);
-        n = talk_take_answers(t, &piece, false);
+        pipeline_feed_answers(t, &piece, data, size);
+        n = pipeline_take_answers(t, &piece, false);
         if (ret)
                 *ret = piece;
         return piece.lost ? UNKNOWN : n;
@@ -84,10 +84,10 @@ static void test_others(void) {
 
         for (size_t i = 0; i < ELEMENTSOF(lines); i++)
                 for (size_t cut = 0; cut <= strlen(lines[i]); cut++) {
-                        struct talk t = memcached();
+                        struct pipeline t = memcached();
 
                         check(!ask(&t, lines[i], cut, 1) || !ask(&t, lines[i] + cut, strlen(lines[i]) - cut, 1));
-                        check(t.asked == 0 && !(t.flags & TALK_UNDERSTOOD));
+                        check(t.asked == 0 && !(t.flags & PIPELINE_UNDERSTOOD));
                 }
 }
 
@@ -165,7 +165,7 @@ static void test_text(void) {
                 bool whole = !strstr(q, "2000\r\n");
 
                 for (size_t cut = 0; cut <= strlen(q); cut++) {
-                        struct talk t = memcached();
+                        struct pipeline t = memcached();
 
                         check(ask(&t, q, cut, 1) && ask(&t, q + cut, strlen(q) - cut, 2));
                         check(t.asked == table[i].asked - !whole && (t.in.state == 0) == whole);
@@ -173,14 +173,14 @@ static void test_text(void) {
                         check(t.asked == table[i].asked - table[i].answered);
                 }
                 for (size_t cut = 0; cut <= strlen(a); cut++) {
-                        struct talk t = memcached();
+                        struct pipeline t = memcached();
 
                         check(ask(&t, q, strlen(q), 1));
                         check(answer(&t, a, cut, NULL) + answer(&t, a + cut, strlen(a) - cut, NULL) == table[i].answered);
                         check(t.asked == table[i].asked - table[i].answered);
                 }
                 for (size_t size = 1; size < 9; size++) {
-                        struct talk t = memcached();
+                        struct pipeline t = memcached();
                         uint32_t n = 0;
 
                         for (size_t k = 0; k < strlen(q); k += size)
@@ -201,13 +201,13 @@ static void test_lost(void) {
 
         for (size_t i = 0; i < ELEMENTSOF(bad); i++)
                 for (size_t cut = 0; cut < strlen(bad[i]); cut++) {
-                        struct talk t = memcached();
+                        struct pipeline t = memcached();
                         uint32_t before;
 
                         check(ask(&t, "get a\r\nget b\r\n", 14, 1));
                         before = answer(&t, bad[i], cut, NULL);
                         check(before == UNKNOWN || answer(&t, bad[i] + cut, strlen(bad[i]) - cut, NULL) == UNKNOWN);
-                        check(t.out.state == 0 && t.flags & TALK_ASTRAY);
+                        check(t.out.state == 0 && t.flags & PIPELINE_LOST_SYNC);
                         check(ask(&t, "get c\r\n", 7, 1) && answer(&t, "END\r\n", 5, NULL) == 1);
                 }
 }
@@ -215,16 +215,16 @@ static void test_lost(void) {
 /* What the first answer shows not to be memcached's never was; behind one that is, the place is lost. */
 static void test_mistaken(void) {
         for (unsigned before = 0; before < 2; before++) {
-                struct talk_piece piece = {};
-                struct talk t = memcached();
+                struct parsed_chunk piece = {};
+                struct pipeline t = memcached();
 
                 check(ask(&t, "get a\r\nget b\r\n", 14, 1));
                 if (before > 0) {
                         check(answer(&t, "END\r\n", 5, NULL) == 1);
-                        t.flags |= TALK_ANSWERED; /* as the programs do */
+                        t.flags |= PIPELINE_RESPONDED; /* as the programs do */
                 }
-                talk_feed_answers(&t, &piece, "$-1\r\n", 5);
-                check(piece.lost && talk_is_mistaken(&t, &piece) == (before == 0));
+                pipeline_feed_answers(&t, &piece, "$-1\r\n", 5);
+                check(piece.lost && pipeline_has_lost_sync(&t, &piece) == (before == 0));
         }
 }
 
@@ -233,11 +233,11 @@ static void test_watch(void) {
         static const char q[] = "get k\r\nwatch mutations\r\n", a[] = "END\r\nOK\r\nts=1.0 gid=1 type=item_store key=k\r\n";
 
         for (size_t cut = 0; cut < 9; cut++) {
-                struct talk t = memcached();
-                struct talk_piece piece = {};
+                struct pipeline t = memcached();
+                struct parsed_chunk piece = {};
                 uint32_t n;
 
-                check(ask(&t, q, strlen(q), 1) && t.asked == 2 && t.flags & TALK_TUNNEL);
+                check(ask(&t, q, strlen(q), 1) && t.asked == 2 && t.flags & PIPELINE_TUNNEL);
                 n = answer(&t, a, cut, &piece);
                 check(!piece.tunnel);
                 n += answer(&t, a + cut, strlen(a) - cut, &piece);
@@ -322,7 +322,7 @@ static void test_binary(void) {
         for (unsigned seed = 1; seed <= 300; seed++) {
                 unsigned s = seed, number = 1 + (unsigned) rand_r(&s) % 30, asked = 0;
                 size_t n_q = 0, n_a = 0, largest = seed % 3 == 0 ? 24 : seed % 3 == 1 ? 300 : 20000;
-                struct talk t = memcached();
+                struct pipeline t = memcached();
                 uint32_t answered = 0;
 
                 for (unsigned i = 0; i < number; i++) {
@@ -351,7 +351,8 @@ static void test_binary(void) {
                         answered += r;
                         check(t.asked + answered == asked);
                 }
-                check(answered == asked && t.asked == 0 && t.out.state == 0 && !(t.flags & TALK_ANSWERING));
+                check(answered == asked && t.asked == 0 && t.out.state == 0 &&
+                        !(t.flags & PIPELINE_RESPONDING));
         }
 }
 
@@ -360,7 +361,7 @@ static void test_binary_lost(void) {
         static char q[64];
 
         for (size_t cut = 0; cut <= 24; cut++) {
-                struct talk t = memcached();
+                struct pipeline t = memcached();
 
                 (void) message(q, 0x80, 0, 3, 0, 0);
                 q[8] = (char) 0x80;
@@ -380,7 +381,7 @@ static void test_streams(void) {
         for (unsigned seed = 1; seed <= 300; seed++) {
                 unsigned s = seed, number = 1 + (unsigned) rand_r(&s) % 50, asked = 0;
                 size_t n_q = 0, n_a = 0, largest = seed % 2 ? 20 : 4000;
-                struct talk t = memcached();
+                struct pipeline t = memcached();
                 uint32_t answered = 0;
 
                 for (unsigned i = 0; i < number; i++) {
@@ -425,7 +426,8 @@ static void test_streams(void) {
                         check(r != UNKNOWN);
                         answered += r;
                 }
-                check(answered == asked && t.asked == 0 && t.out.state == 0 && !(t.flags & TALK_ANSWERING));
+                check(answered == asked && t.asked == 0 && t.out.state == 0 &&
+                        !(t.flags & PIPELINE_RESPONDING));
         }
 }
 
@@ -433,7 +435,7 @@ static void test_streams(void) {
 static void test_in_flight(void) {
         static const char q[] = "set k 0 0 3 noreply\r\nabc\r\ndelete k noreply\r\n";
         struct exchange_effect e = {};
-        struct talk t = memcached();
+        struct pipeline t = memcached();
         struct exchange x = {};
         __u64 first_at, last_at;
 
@@ -441,7 +443,7 @@ static void test_in_flight(void) {
         check(e.in_flight == 1);
         check(ask(&t, q, strlen(q), 5));
         exchange_take(&x, strlen(q), &first_at, &last_at);
-        talk_settle(&t, &x, 6, 1, &e);
+        pipeline_commit(&t, &x, 6, 1, &e);
         check(e.in_flight == 0 && x.open_at == 0 && t.asked == 0);
 }
 

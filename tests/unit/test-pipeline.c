@@ -4,28 +4,28 @@
 
 #include "util-pipeline.h"
 
-static void ask(struct talk *t, struct talk_piece *piece, const char *data, size_t size, uint64_t at) {
-        struct talk_times times = { .came_at = at };
+static void ask(struct pipeline *t, struct parsed_chunk *piece, const char *data, size_t size, uint64_t at) {
+        struct arrival_times times = { .came_at = at };
 
-        talk_feed_questions(t, piece, data, size, &times, 0);
+        pipeline_feed_questions(t, piece, data, size, &times, 0);
 }
 
-static uint32_t answer(struct talk *t, const char *data, size_t size, bool complete, bool *ret_lost) {
-        struct talk_piece piece = {};
+static uint32_t answer(struct pipeline *t, const char *data, size_t size, bool complete, bool *ret_lost) {
+        struct parsed_chunk piece = {};
 
-        talk_feed_answers(t, &piece, data, size);
+        pipeline_feed_answers(t, &piece, data, size);
         if (ret_lost)
                 *ret_lost = piece.lost;
-        return talk_take_answers(t, &piece, complete);
+        return pipeline_take_answers(t, &piece, complete);
 }
 
-static struct talk redis(void) {
-        return (struct talk) { .protocol = PROTOCOL_REDIS };
+static struct pipeline redis(void) {
+        return (struct pipeline) { .protocol = PROTOCOL_REDIS };
 }
 
 static uint32_t asked(const char *s) {
-        struct talk_piece piece = {};
-        struct talk t = redis();
+        struct parsed_chunk piece = {};
+        struct pipeline t = redis();
 
         ask(&t, &piece, s, strlen(s), 1);
         check(!piece.lost);
@@ -34,8 +34,8 @@ static uint32_t asked(const char *s) {
 }
 
 static bool understood(const char *s) {
-        struct talk_piece piece = {};
-        struct talk t = redis();
+        struct parsed_chunk piece = {};
+        struct pipeline t = redis();
 
         ask(&t, &piece, s, strlen(s), 1);
         return !piece.lost;
@@ -96,13 +96,13 @@ static void test_meanings(void) {
         };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
-                struct talk_piece piece = {};
-                struct talk t = redis();
+                struct parsed_chunk piece = {};
+                struct pipeline t = redis();
 
                 ask(&t, &piece, table[i].question, strlen(table[i].question), 1);
                 check(!piece.lost && t.asked == 1);
                 check(!!t.groups[0].waits == table[i].waits);
-                check(!!(t.flags & TALK_PUSHES) == table[i].pushes);
+                check(!!(t.flags & PIPELINE_SERVER_PUSH) == table[i].pushes);
         }
 }
 
@@ -123,8 +123,8 @@ static void test_replica(void) {
         for (size_t q = 0; q < ELEMENTSOF(questions); q++)
                 for (size_t i = 0; i < ELEMENTSOF(table); i++)
                         for (unsigned before = 0; before < 3; before++) {
-                                struct talk_piece piece = {};
-                                struct talk t = redis();
+                                struct parsed_chunk piece = {};
+                                struct pipeline t = redis();
                                 char answers[200] = "";
 
                                 for (unsigned k = 0; k < before; k++) {
@@ -133,9 +133,9 @@ static void test_replica(void) {
                                 }
                                 strcat(answers, table[i].answers);
                                 ask(&t, &piece, questions[q], strlen(questions[q]), 1);
-                                check(!piece.lost && t.asked == before + 1 && t.flags & TALK_TUNNEL);
+                                check(!piece.lost && t.asked == before + 1 && t.flags & PIPELINE_TUNNEL);
                                 check(!t.groups[0].waits);
-                                talk_feed_answers(&t, &piece, answers, strlen(answers));
+                                pipeline_feed_answers(&t, &piece, answers, strlen(answers));
                                 check(!piece.lost && piece.begun == before + table[i].answered && !!piece.tunnel == table[i].tunnel);
                         }
 }
@@ -171,8 +171,8 @@ static void test_quiet(void) {
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 for (size_t cut = 1; cut <= strlen(table[i].questions); cut++) {
-                        struct talk_piece piece = {};
-                        struct talk t = redis();
+                        struct parsed_chunk piece = {};
+                        struct pipeline t = redis();
 
                         ask(&t, &piece, table[i].questions, cut, 1);
                         ask(&t, &piece, table[i].questions + cut, strlen(table[i].questions) - cut, 2);
@@ -200,7 +200,7 @@ static void test_answers(void) {
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 for (size_t cut = 0; cut <= strlen(table[i].data); cut++) {
-                        struct talk t = redis();
+                        struct pipeline t = redis();
                         bool lost;
                         uint32_t n;
 
@@ -213,7 +213,7 @@ static void test_answers(void) {
                         check(!lost);
                         check(n == table[i].n);
                         check(t.asked == 10 - table[i].n);
-                        check(!(t.flags & TALK_ANSWERING));
+                        check(!(t.flags & PIPELINE_RESPONDING));
                         check(t.out.state == 0);
                 }
 }
@@ -272,8 +272,8 @@ static void test_streams(void) {
         for (unsigned seed = 1; seed <= 300; seed++) {
                 unsigned s = seed, number = 1 + (unsigned) rand_r(&s) % 50;
                 size_t q = 0, a = 0, qi = 0, ai = 0;
-                struct talk_piece piece = {};
-                struct talk t = redis();
+                struct parsed_chunk piece = {};
+                struct pipeline t = redis();
                 uint32_t answered = 0;
                 uint64_t now = 1;
 
@@ -286,7 +286,7 @@ static void test_streams(void) {
                         size_t n = MIN(1 + (size_t) rand_r(&s) % 100, q - qi);
 
                         ask(&t, &piece, questions + qi, n, now++);
-                        talk_read(&t, now++);
+                        pipeline_read(&t, now++);
                         check(!piece.lost);
                         qi += n;
                 }
@@ -302,7 +302,7 @@ static void test_streams(void) {
                         check(t.asked + answered == number);
                 }
                 check(answered == number);
-                check(t.asked == 0 && t.in.state == 0 && !(t.flags & TALK_ANSWERING));
+                check(t.asked == 0 && t.in.state == 0 && !(t.flags & PIPELINE_RESPONDING));
         }
 }
 
@@ -323,83 +323,83 @@ static void test_push(void) {
                 uint64_t bytes = 0;
 
                 memcpy(&bytes, table[i].says, sizeof(bytes));
-                check(talk_is_push(bytes, PROTOCOL_REDIS) == table[i].push);
-                check(!talk_is_push(bytes, PROTOCOL_HTTP1));
+                check(pipeline_is_push(bytes, PROTOCOL_REDIS) == table[i].push);
+                check(!pipeline_is_push(bytes, PROTOCOL_HTTP1));
         }
 }
 
 
 /* Groups keep the times of their questions apart, and the oldest is always known. */
 static void test_groups(void) {
-        struct talk_piece piece = {};
-        struct talk t = redis();
-        struct talk_group g;
+        struct parsed_chunk piece = {};
+        struct pipeline t = redis();
+        struct pipeline_batch g;
 
         for (uint64_t at = 10; at < 10 + 5; at++) {
                 for (unsigned i = 0; i < at; i++)
                         ask(&t, &piece, "PING\r\n", 6, at);
-                talk_read(&t, at + 100);
+                pipeline_read(&t, at + 100);
         }
         check(t.n_groups == 5 && t.asked == 10 + 11 + 12 + 13 + 14);
         for (uint64_t at = 10; at < 10 + 5; at++) {
-                check(talk_oldest(&t) == at);
-                check(talk_answer(&t, 3, &g) == 3 && g.first_at == at && g.read_at == at + 100);
-                check(talk_answer(&t, 1000, &g) == at - 3 && g.n == at - 3 && g.last_at == at);
+                check(pipeline_oldest(&t) == at);
+                check(pipeline_complete(&t, 3, &g) == 3 && g.first_at == at && g.read_at == at + 100);
+                check(pipeline_complete(&t, 1000, &g) == at - 3 && g.n == at - 3 && g.last_at == at);
         }
-        check(talk_answer(&t, 1, &g) == 0 && t.asked == 0);
+        check(pipeline_complete(&t, 1, &g) == 0 && t.asked == 0);
 
         /* More than there is room for: the count stays right */
-        for (uint64_t at = 1; at <= 3 * TALK_GROUPS; at++) {
+        for (uint64_t at = 1; at <= 3 * PIPELINE_BATCHES; at++) {
                 ask(&t, &piece, "PING\r\n", 6, at);
-                talk_read(&t, at);
+                pipeline_read(&t, at);
         }
-        check(t.asked == 3 * TALK_GROUPS && t.n_groups == TALK_GROUPS);
-        for (unsigned n = 0; n < 3 * TALK_GROUPS; n += g.n)
-                check(talk_answer(&t, 1000, &g) > 0);
+        check(t.asked == 3 * PIPELINE_BATCHES && t.n_groups == PIPELINE_BATCHES);
+        for (unsigned n = 0; n < 3 * PIPELINE_BATCHES; n += g.n)
+                check(pipeline_complete(&t, 1000, &g) > 0);
         check(t.asked == 0);
 }
 
 /* The gauge: one for each question, zero in the end, whatever happens in between. */
 static void test_in_flight(void) {
         struct exchange_effect e = {};
-        struct talk_piece piece = {};
-        struct talk t = redis();
+        struct parsed_chunk piece = {};
+        struct pipeline t = redis();
         struct exchange x = {};
         __u64 first_at, last_at;
 
         exchange_arrive(&x, 5, 0, 12, 0, 65536, &e);
         check(e.in_flight == 1);
         ask(&t, &piece, "PING\r\nPING\r\n", 12, 5);
-        check(e.in_flight + talk_extra(&t) == 2);
+        check(e.in_flight + pipeline_extra(&t) == 2);
         e.in_flight = 2;
         exchange_take(&x, 12, &first_at, &last_at);
-        talk_read(&t, 6);
-        talk_settle(&t, &x, 6, 1, &e);
+        pipeline_read(&t, 6);
+        pipeline_commit(&t, &x, 6, 1, &e);
         check(e.in_flight == 2 && x.open_at == 5);
         check(answer(&t, "+PO", 3, false, NULL) == 1);
-        talk_settle(&t, &x, 7, 0, &e);
+        pipeline_commit(&t, &x, 7, 0, &e);
         check(e.in_flight == 2);
         check(answer(&t, "NG\r\n", 4, false, NULL) == 0);
-        talk_settle(&t, &x, 8, 0, &e);
+        pipeline_commit(&t, &x, 8, 0, &e);
         check(e.in_flight == 1);
         check(answer(&t, "+PONG\r\n", 7, true, NULL) == 1);
-        talk_settle(&t, &x, 9, 1, &e);
+        pipeline_commit(&t, &x, 9, 1, &e);
         check(e.in_flight == 0 && x.open_at == 0);
 
         /* Given up in the middle: as if there had been no parser */
         exchange_arrive(&x, 15, 12, 30, 12, 65536, &e);
         ask(&t, &piece, "PING\r\nPING\r\nPING\r\n", 18, 15);
-        e.in_flight += talk_extra(&t);
+        e.in_flight += pipeline_extra(&t);
         check(e.in_flight == 3);
         e.overlap = 0;
-        talk_give_up(&t, &x, &e);
+        pipeline_abandon(&t, &x, &e);
         check(e.in_flight == 1 && e.overlap == 1 && x.state == EXCHANGE_ASKED && x.first_at == 15);
 }
 
 /* An answer that cannot be parsed: what was read is answered when nothing is left to send, and it goes on from there. */
 static void test_lost(void) {
-        struct talk_piece piece = {};
-        struct talk t = redis();
+        struct parsed_chunk piece = {};
+        struct pipeline t = redis();
         bool lost;
 
         ask(&t, &piece, "PING\r\nPING\r\nPING\r\n", 18, 1);
@@ -411,13 +411,13 @@ static void test_lost(void) {
 
         /* What nobody asked for */
         check(answer(&t, "+PONG\r\n*1\r\n", 11, true, &lost) == 0 && !lost);
-        check(!(t.flags & TALK_ANSWERING));
+        check(!(t.flags & PIPELINE_RESPONDING));
 }
 
 static void exclude(const char *const *words, size_t n) {
-        talk_excludes = (ExcludeList) {};
+        pipeline_excludes = (ExcludeList) {};
         for (size_t i = 0; i < n; i++)
-                check(exclude_list_add(&talk_excludes, words[i]) == 0);
+                check(exclude_list_add(&pipeline_excludes, words[i]) == 0);
 }
 
 /* Commands that are left out: by their whole name, however they are written and cut. */
@@ -441,12 +441,12 @@ static void test_excluded_commands(void) {
         exclude(words, ELEMENTSOF(words));
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 for (size_t cut = 0; cut <= strlen(table[i].data); cut++) {
-                        struct talk_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
-                        struct talk_piece piece = {};
-                        struct talk t = redis();
+                        struct arrival_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                        struct parsed_chunk piece = {};
+                        struct pipeline t = redis();
 
-                        talk_feed_questions(&t, &piece, table[i].data, cut, &times, 0);
-                        talk_feed_questions(&t, &piece, table[i].data + cut, strlen(table[i].data) - cut, &times, 0);
+                        pipeline_feed_questions(&t, &piece, table[i].data, cut, &times, 0);
+                        pipeline_feed_questions(&t, &piece, table[i].data + cut, strlen(table[i].data) - cut, &times, 0);
                         check(!piece.lost && t.asked == table[i].n);
                         check(t.excluded[0] == table[i].excluded && t.excluded[1] == 0);
                 }
@@ -460,50 +460,50 @@ static void test_excluded_counts(void) {
 
         exclude(words, 1);
         for (unsigned round = 0; round < 2000; round++) {
-                unsigned n = 1 + (unsigned) rand_r(&seed) % TALK_EXCLUDED_MAX, pings = 0, excluded = 0, answered = 0, last = 0;
-                bool is_ping[TALK_EXCLUDED_MAX];
-                struct talk t = redis();
-                struct talk_group g = {};
+                unsigned n = 1 + (unsigned) rand_r(&seed) % PIPELINE_EXCLUDED_MAX, pings = 0, excluded = 0, answered = 0, last = 0;
+                bool is_ping[PIPELINE_EXCLUDED_MAX];
+                struct pipeline t = redis();
+                struct pipeline_batch g = {};
 
                 for (unsigned i = 0; i < n; i++) {
-                        struct talk_times times = { .came_at = 1 + i / 10, .names = PROTOCOL_NAMES };
-                        struct talk_piece piece = {};
+                        struct arrival_times times = { .came_at = 1 + i / 10, .names = PROTOCOL_NAMES };
+                        struct parsed_chunk piece = {};
 
                         is_ping[i] = rand_r(&seed) % 3 == 0;
                         pings += is_ping[i];
                         if (is_ping[i])
-                                talk_feed_questions(&t, &piece, ping, strlen(ping), &times, 0);
+                                pipeline_feed_questions(&t, &piece, ping, strlen(ping), &times, 0);
                         else
-                                talk_feed_questions(&t, &piece, get, strlen(get), &times, 0);
-                        talk_read(&t, 100);
+                                pipeline_feed_questions(&t, &piece, get, strlen(get), &times, 0);
+                        pipeline_read(&t, 100);
                         check(!piece.lost);
                 }
-                check(t.asked == n && talk_waiting(&t) == n - pings);
+                check(t.asked == n && pipeline_outstanding(&t) == n - pings);
 
                 while (t.asked > 0) {
-                        uint32_t taken = talk_answer(&t, 1 + (unsigned) rand_r(&seed) % n, &g);
+                        uint32_t taken = pipeline_complete(&t, 1 + (unsigned) rand_r(&seed) % n, &g);
 
                         for (last = answered; answered < last + taken; answered++)
                                 excluded += is_ping[answered];
                         check(g.n == taken && g.excluded <= taken);
                         pings -= g.excluded;
                         excluded -= g.excluded;
-                        check(excluded == 0 && talk_waiting(&t) == t.asked - pings);
-                        check(!!(t.flags & TALK_EXCLUDED) == is_ping[answered - 1]);
+                        check(excluded == 0 && pipeline_outstanding(&t) == t.asked - pings);
+                        check(!!(t.flags & PIPELINE_EXCLUDED) == is_ping[answered - 1]);
                 }
                 check(pings == 0 && answered == n && t.n_groups == 0);
         }
 
         /* More of them than can be told apart: that is said */
         {
-                struct talk_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
-                struct talk_piece piece = {};
-                struct talk t = redis();
+                struct arrival_times times = { .came_at = 1, .names = PROTOCOL_NAMES };
+                struct parsed_chunk piece = {};
+                struct pipeline t = redis();
 
-                for (unsigned i = 0; i < TALK_EXCLUDED_MAX + 10; i++)
-                        talk_feed_questions(&t, &piece, get, strlen(get), &times, 0);
+                for (unsigned i = 0; i < PIPELINE_EXCLUDED_MAX + 10; i++)
+                        pipeline_feed_questions(&t, &piece, get, strlen(get), &times, 0);
                 check(!piece.lost);
-                talk_feed_questions(&t, &piece, ping, strlen(ping), &times, 0);
+                pipeline_feed_questions(&t, &piece, ping, strlen(ping), &times, 0);
                 check(piece.lost);
         }
 }
@@ -512,40 +512,40 @@ static void test_excluded_counts(void) {
 static void test_excluded_in_flight(void) {
         static const char *const words[] = { "redis:BRPOP" };
         static const char brpop[] = "*3\r\n$5\r\nBRPOP\r\n$1\r\nk\r\n$1\r\n0\r\n", get[] = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
-        struct talk_times times = { .came_at = 5, .names = PROTOCOL_NAMES };
+        struct arrival_times times = { .came_at = 5, .names = PROTOCOL_NAMES };
         struct exchange_effect e = {};
-        struct talk_piece piece = {};
-        struct talk t = redis();
+        struct parsed_chunk piece = {};
+        struct pipeline t = redis();
         struct exchange x = {};
         __u64 first_at, last_at;
 
         exclude(words, 1);
         exchange_arrive(&x, 5, 0, strlen(brpop), 0, 65536, &e);
         check(e.in_flight == 1);
-        talk_feed_questions(&t, &piece, brpop, strlen(brpop) - 3, &times, 0);
-        talk_settle(&t, &x, 6, 1, &e);
+        pipeline_feed_questions(&t, &piece, brpop, strlen(brpop) - 3, &times, 0);
+        pipeline_commit(&t, &x, 6, 1, &e);
         exchange_take(&x, strlen(brpop), &first_at, &last_at);
-        talk_feed_questions(&t, &piece, brpop + strlen(brpop) - 3, 3, &times, 0);
-        talk_read(&t, 6);
-        talk_settle(&t, &x, 6, 1, &e);
-        check(t.asked == 1 && e.in_flight == 0 && x.open_at == 0 && talk_oldest(&t) == 0);
+        pipeline_feed_questions(&t, &piece, brpop + strlen(brpop) - 3, 3, &times, 0);
+        pipeline_read(&t, 6);
+        pipeline_commit(&t, &x, 6, 1, &e);
+        check(t.asked == 1 && e.in_flight == 0 && x.open_at == 0 && pipeline_oldest(&t) == 0);
 
         times.came_at = 7;
-        talk_feed_questions(&t, &piece, get, strlen(get), &times, 0);
-        talk_settle(&t, &x, 8, 1, &e);
+        pipeline_feed_questions(&t, &piece, get, strlen(get), &times, 0);
+        pipeline_commit(&t, &x, 8, 1, &e);
         check(t.asked == 2 && e.in_flight == 1 && x.open_at == 7);
         check(answer(&t, "*2\r\n$1\r\nk\r\n", 11, true, NULL) == 1);
-        talk_settle(&t, &x, 9, 0, &e);
+        pipeline_commit(&t, &x, 9, 0, &e);
         check(e.in_flight == 1 && x.open_at == 7);
         check(answer(&t, "$1\r\nv\r\n$-1\r\n", 12, true, NULL) == 1);
-        talk_settle(&t, &x, 9, 1, &e);
+        pipeline_commit(&t, &x, 9, 1, &e);
         check(e.in_flight == 0 && t.asked == 0);
 
         /* One whose connection goes away is nobody's error */
-        talk_feed_questions(&t, &piece, brpop, strlen(brpop), &times, 0);
-        talk_settle(&t, &x, 10, 1, &e);
+        pipeline_feed_questions(&t, &piece, brpop, strlen(brpop), &times, 0);
+        pipeline_commit(&t, &x, 10, 1, &e);
         e.unanswered = 0;
-        exchange_end(&x, 1, talk_waiting(&t), 0, &e);
+        exchange_end(&x, 1, pipeline_outstanding(&t), 0, &e);
         check(e.unanswered == 0 && e.in_flight == 0);
 }
 

@@ -29,7 +29,7 @@ typedef struct Event {
 
 typedef struct Connection {
         struct exchange x;
-        struct talk t;
+        struct pipeline t;
         struct h2 *h;
         struct tls s;
         Speaks speaks;
@@ -69,27 +69,27 @@ static uint64_t word_at(const Connection *c, uint32_t n) {
 /* As requests_content. */
 static void content(Connection *c, uint32_t n) {
         uint32_t position = IN + c->copied, unsent = c->written - c->left;
-        struct talk_times times = { .came_at = exchange_came_at_once(&c->x, position + n) };
+        struct arrival_times times = { .came_at = exchange_came_at_once(&c->x, position + n) };
         struct exchange_effect e = {};
 
         if (c->speaks == TALK) {
-                struct talk_piece piece = {};
+                struct parsed_chunk piece = {};
 
                 if (!(c->x.flags & EXCHANGE_PARSED)) {
                         uint32_t protocol = protocol_detect(word_at(c, n), n);
 
                         if (c->x.state == EXCHANGE_ASKED || protocol == PROTOCOL_PLAIN)
                                 return;
-                        talk_begin(&c->t, protocol, position, c->x.state == EXCHANGE_ANSWERING);
+                        pipeline_begin(&c->t, protocol, position, c->x.state == EXCHANGE_ANSWERING);
                         c->x.flags |= EXCHANGE_PARSED;
                 } else if (exchange_distance(position, c->t.in_pos) > 0 ||
-                           (c->t.missed && !talk_resumes(&c->t, position, word_at(c, n), n, unsent)))
+                           (c->t.missed && !pipeline_resumes(&c->t, position, word_at(c, n), n, unsent)))
                         return;
                 exchange_get_marks(&c->x, &times.marks);
-                talk_feed_questions(&c->t, &piece, c->in + c->copied, n, &times, position);
+                pipeline_feed_questions(&c->t, &piece, c->in + c->copied, n, &times, position);
                 check(!piece.lost);
                 c->t.in_pos = position + n;
-                e.in_flight = talk_extra(&c->t);
+                e.in_flight = pipeline_extra(&c->t);
                 account(c, &e);
         } else if (c->speaks == MUX) {
                 struct h2_piece piece = {};
@@ -159,24 +159,24 @@ static void departs(Connection *c, const char *data, size_t size, bool complete)
         check(bytes == size);
 
         if (c->x.flags & EXCHANGE_PARSED) {
-                struct talk_piece piece = {};
+                struct parsed_chunk piece = {};
                 uint32_t n;
 
-                if (talk_is_whole(&c->t, &c->x, bytes, complete))
+                if (pipeline_is_whole(&c->t, &c->x, bytes, complete))
                         piece.begun = 1;
-                else if (!talk_is_more(&c->t)) {
-                        talk_feed_answers(&c->t, &piece, data, size);
+                else if (!pipeline_is_more(&c->t)) {
+                        pipeline_feed_answers(&c->t, &piece, data, size);
                         check(!piece.lost);
                 }
-                n = talk_take_answers(&c->t, &piece, complete);
+                n = pipeline_take_answers(&c->t, &piece, complete);
                 c->begun += n;
                 c->parsed += n;
                 c->failed += piece.status5xx;
                 if (n > 0) {
-                        c->t.flags |= TALK_ANSWERED;
+                        c->t.flags |= PIPELINE_RESPONDED;
                         c->x.first_at = c->x.first_out_at = c->x.last_out_at = c->now;
                 }
-                talk_settle(&c->t, &c->x, c->now, complete, &e);
+                pipeline_commit(&c->t, &c->x, c->now, complete, &e);
         } else if (c->x.flags & EXCHANGE_MUXED) {
                 struct h2_piece piece = {};
 
@@ -218,7 +218,7 @@ static void ends(Connection *c) {
 
         if (exchange_distance(IN + c->copied, c->x.read_end) > 0)
                 apply(c, 0);
-        asked = c->x.flags & EXCHANGE_PARSED ? talk_waiting(&c->t) : c->x.flags & EXCHANGE_MUXED ? c->h->open : c->x.state == EXCHANGE_ASKED;
+        asked = c->x.flags & EXCHANGE_PARSED ? pipeline_outstanding(&c->t) : c->x.flags & EXCHANGE_MUXED ? c->h->open : c->x.state == EXCHANGE_ASKED;
         if (c->x.flags & EXCHANGE_MUXED && asked == 0)
                 exchange_shut(&c->x, &e);
         if (c->x.flags & EXCHANGE_SEALED)
@@ -413,22 +413,22 @@ static void test_unanswered(void) {
 
 /* What a request whose beginning was not seen goes on with is not taken for one. */
 static void test_not_resumed(void) {
-        struct talk t = { .protocol = PROTOCOL_HTTP1 };
+        struct pipeline t = { .protocol = PROTOCOL_HTTP1 };
         static const char get[8] = "GET / HT", body[8] = "body bod";
         uint64_t word;
 
         t.in_pos = 100;
-        talk_miss(&t, 200, 1, 2, 0);
-        check(t.asked == 1 && t.missed == TALK_MISSED);
+        pipeline_lose_sync(&t, 200, 1, 2, 0);
+        check(t.asked == 1 && t.missed == PIPELINE_MISSED);
         memcpy(&word, get, 8);
-        check(!talk_resumes(&t, 200, word, 8, 0)); /* it is not answered */
+        check(!pipeline_resumes(&t, 200, word, 8, 0)); /* it is not answered */
         t.asked = t.n_groups = 0;
-        check(!talk_resumes(&t, 200, word, 8, 1)); /* not all of that has left */
-        check(!talk_resumes(&t, 201, word, 8, 0)); /* something else was missed */
+        check(!pipeline_resumes(&t, 200, word, 8, 1)); /* not all of that has left */
+        check(!pipeline_resumes(&t, 201, word, 8, 0)); /* something else was missed */
         memcpy(&word, body, 8);
-        check(!talk_resumes(&t, 200, word, 8, 0));
+        check(!pipeline_resumes(&t, 200, word, 8, 0));
         memcpy(&word, get, 8);
-        check(talk_resumes(&t, 200, word, 8, 0) && !t.missed);
+        check(pipeline_resumes(&t, 200, word, 8, 0) && !t.missed);
 }
 
 int main(void) {

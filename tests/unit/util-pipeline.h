@@ -11,7 +11,7 @@
 #include "pipeline.h"
 #include "util.h"
 
-static inline void talk_move(struct talk *t, const struct parser *p, const char *data, size_t at, size_t size, size_t *ret_begin,
+static inline void pipeline_move(struct pipeline *t, const struct parser *p, const char *data, size_t at, size_t size, size_t *ret_begin,
                              size_t *ret_end) {
         static unsigned char left_over;
 
@@ -26,20 +26,20 @@ static inline void talk_move(struct talk *t, const struct parser *p, const char 
 }
 
 /* What is left out, where times->names says that anything is. */
-static ExcludeList talk_excludes;
+static ExcludeList pipeline_excludes;
 
-static inline void talk_look_up(struct talk *t) {
+static inline void pipeline_look_up(struct pipeline *t) {
         uint32_t kind;
         uint64_t name = protocol_name(t->protocol, &t->in, &kind);
 
-        for (size_t i = 0; i < talk_excludes.n; i++)
-                if (talk_excludes.list[i].kind == kind && talk_excludes.list[i].name == name)
-                        t->flags |= TALK_EXCLUDES;
+        for (size_t i = 0; i < pipeline_excludes.n; i++)
+                if (pipeline_excludes.list[i].kind == kind && pipeline_excludes.list[i].name == name)
+                        t->flags |= PIPELINE_EXCLUDING;
 }
 
 /* position: of the piece in the stream. */
-static inline void talk_feed_questions(struct talk *t, struct talk_piece *piece, const char *data, size_t size,
-                                       const struct talk_times *times, uint32_t position) {
+static inline void pipeline_feed_questions(struct pipeline *t, struct parsed_chunk *piece, const char *data, size_t size,
+                                       const struct arrival_times *times, uint32_t position) {
         size_t begin = 0, end = 0;
 
         for (size_t i = 0; !piece->lost; ) {
@@ -49,20 +49,20 @@ static inline void talk_feed_questions(struct talk *t, struct talk_piece *piece,
                 if (i == size)
                         break;
                 if (i >= end)
-                        talk_move(t, &t->in, data, i, size, &begin, &end);
-                taken = talk_question_bytes(t, (uint64_t) (i - begin) << 32 | (end - begin), times, position + (uint32_t) i, piece);
+                        pipeline_move(t, &t->in, data, i, size, &begin, &end);
+                taken = pipeline_request_bytes(t, (uint64_t) (i - begin) << 32 | (end - begin), times, position + (uint32_t) i, piece);
                 check(piece->lost || (taken > 0 && i + taken <= end));
                 check(!piece->named || times->names);
                 if (piece->named)
-                        talk_look_up(t);
+                        pipeline_look_up(t);
                 piece->named = 0;
                 i += taken;
         }
         if (!piece->lost)
-                talk_question_piece(t, times, position + (uint32_t) size);
+                pipeline_request_chunk(t, times, position + (uint32_t) size);
 }
 
-static inline void talk_feed_answers(struct talk *t, struct talk_piece *piece, const char *data, size_t size) {
+static inline void pipeline_feed_answers(struct pipeline *t, struct parsed_chunk *piece, const char *data, size_t size) {
         size_t begin = 0, end = 0;
 
         for (size_t i = 0; !piece->lost && !piece->tunnel; ) {
@@ -72,19 +72,20 @@ static inline void talk_feed_answers(struct talk *t, struct talk_piece *piece, c
                 if (i == size)
                         break;
                 if (i >= end)
-                        talk_move(t, &t->out, data, i, size, &begin, &end);
-                taken = talk_answer_bytes(t, (uint32_t) (i - begin), (uint32_t) (end - begin), piece);
+                        pipeline_move(t, &t->out, data, i, size, &begin, &end);
+                taken = pipeline_response_bytes(t, (uint32_t) (i - begin), (uint32_t) (end - begin), piece);
                 check(piece->lost || (taken > 0 && i + taken <= end));
                 i += taken;
         }
 }
 
 /* Takes the questions that this piece begins to answer; returns how many. */
-static inline uint32_t talk_take_answers(struct talk *t, const struct talk_piece *piece, bool complete) {
-        uint32_t n = talk_answers(t, piece, complete), taken, sum = 0;
-        struct talk_group g;
+static inline uint32_t pipeline_take_answers(struct pipeline *t, const struct parsed_chunk *piece,
+                bool complete) {
+        uint32_t n = pipeline_responses(t, piece, complete), taken, sum = 0;
+        struct pipeline_batch g;
 
-        while ((taken = talk_answer(t, n, &g)) > 0) {
+        while ((taken = pipeline_complete(t, n, &g)) > 0) {
                 n -= taken;
                 sum += taken;
         }
