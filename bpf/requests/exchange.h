@@ -61,7 +61,7 @@ enum exchange_flag {
         EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct pipeline beside this one (pipeline.h) */
         EXCHANGE_LATE       = 1 << 7,   /* … and what arrives is the rest of a question that has been answered */
         EXCHANGE_SEALED     = 1 << 8,   /* TLS: there is a struct tls (tls-record.h) */
-        EXCHANGE_MUXED      = 1 << 9,   /* HTTP/2: there is a struct h2 (http2.h) */
+        EXCHANGE_H2      = 1 << 9,   /* HTTP/2: there is a struct h2_conn (http2.h) */
         EXCHANGE_FRESH      = 1 << 10,  /* it was seen from its beginning */
         EXCHANGE_FAREWELL   = 1 << 11,  /* what is asked may be a farewell: if nothing comes of it but the end, it was */
         EXCHANGE_UNASKED    = 1 << 12,  /* the newest that came asks for nothing */
@@ -618,7 +618,7 @@ EXCHANGE_INLINE int exchange_is_left(const struct exchange *x) {
  * not begun to leave; unsent: bytes written by the application that have not left. */
 EXCHANGE_INLINE void exchange_end(struct exchange *x, int gone, __u32 asked, __u32 unsent, struct exchange_effect *effect) {
         /* What came before the last answer had left, and was not answered, was a part of what that answers (a body that is turned down) */
-        if (unsent == 0 && !(x->flags & (EXCHANGE_PARSED | EXCHANGE_MUXED)) && exchange_is_left(x)) {
+        if (unsent == 0 && !(x->flags & (EXCHANGE_PARSED | EXCHANGE_H2)) && exchange_is_left(x)) {
                 exchange_shut(x, effect);
                 asked = 0;
         }

@@ -8,29 +8,30 @@
 #include "http2.h"
 
 /* A rule leaves it out. Apart, for the room that this takes on the stack. */
-__attribute__((noinline, weak)) int mux_name_is_excluded(const struct qos_owner *owner, __u32 kind, __u64 name) {
+__attribute__((noinline, weak)) int h2_conn_name_is_excluded(const struct qos_owner *owner, __u32 kind, __u64 name) {
         return owner && name_is_excluded(owner, kind, name);
 }
 
 /* The question that was read last has got a name. */
-__attribute__((noinline, weak)) int mux_look_up(struct h2 *h, const struct qos_owner *owner) {
+__attribute__((noinline, weak)) int h2_conn_look_up(struct h2_conn *h, const struct qos_owner *owner) {
         struct hpack_path *path;
 
         if (!h || !owner)
                 return 0;
         path = &h->paths.path;
         for (__u32 i = 0; i < NAME_DIRECTORIES && i < path->n_directories; i++)
-                if (mux_name_is_excluded(owner, NAME_DIRECTORY, path->directories[i])) {
+                if (h2_conn_name_is_excluded(owner, NAME_DIRECTORY, path->directories[i])) {
                         h2_exclude(h);
                         return 0;
                 }
-        if (mux_name_is_excluded(owner, NAME_PATH, path->name))
+        if (h2_conn_name_is_excluded(owner, NAME_PATH, path->name))
                 h2_exclude(h);
         return 0;
 }
 
 /* Something has become of a stream. */
-__attribute__((noinline, weak)) int mux_book(struct qos_unit_map *u, struct h2_piece *piece, __u32 share) {
+__attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struct h2_piece *piece,
+                __u32 share) {
         const struct h2_stream *s;
         struct request_record book = {};
         __u32 event;
@@ -88,22 +89,22 @@ __attribute__((noinline, weak)) int mux_book(struct qos_unit_map *u, struct h2_p
 }
 
 /* The preface may have been cut behind its first or second letter, which is how a question of HTTP/1 begins, too. */
-static __always_inline bool mux_may_be_preface(const struct pipeline *t) {
+static __always_inline bool h2_conn_may_be_preface(const struct pipeline *t) {
         return t->protocol == PROTOCOL_HTTP1 && t->in.state == HTTP_METHOD && t->in.word_left >= 1 && t->in.word_left <= 2 &&
                 !(t->flags & PIPELINE_UNDERSTOOD);
 }
 
 /* What comes next begins with these bytes. Returns how many were taken for HTTP/1; 0: it is. */
-static __always_inline __u32 mux_preface(const struct pipeline *t, __u64 bytes, __u32 n) {
+static __always_inline __u32 h2_conn_preface(const struct pipeline *t, __u64 bytes, __u32 n) {
         __u32 k = t->in.word_left;
 
-        if (!mux_may_be_preface(t))
+        if (!h2_conn_may_be_preface(t))
                 return 0;
         bytes = bytes << 8 * k | (k == 1 ? t->in.word : (t->in.word & 0xff) << 8 | t->in.word >> 8);
         return h2_detect(bytes, n + k) ? k : 0;
 }
 
-struct mux_feed {
+struct h2_conn_chunk {
         __u32 at;               /* as in struct chunk */
         __u32 end;
         __u32 window_begin;
@@ -113,7 +114,7 @@ struct mux_feed {
 };
 
 /* Moves the window, if it must be, as chunk_advance(). */
-static __always_inline __u32 mux_move(struct mux_feed *f, bool blind) {
+static __always_inline __u32 h2_conn_advance(struct h2_conn_chunk *f, bool blind) {
         if (f->at < f->window_end)
                 return 0;
         f->window_begin = f->at;
@@ -122,16 +123,16 @@ static __always_inline __u32 mux_move(struct mux_feed *f, bool blind) {
 }
 
 /* What has become of the streams of a piece of questions. */
-static __always_inline void mux_questions_book(struct h2 *h, struct qos_unit_map *u, const struct qos_owner *owner, __u32 share) {
+static __always_inline void h2_conn_record_requests(struct h2_conn *h, struct qos_unit_map *u, const struct qos_owner *owner, __u32 share) {
         if (h->piece.event & H2_NAMED) {
                 h->piece.event &= ~H2_NAMED;
-                mux_look_up(h, owner);
+                h2_conn_look_up(h, owner);
         }
         if (h->piece.event)
-                mux_book(u, &h->piece, share);
+                h2_conn_record(u, &h->piece, share);
 }
 
 /* What of the window there is to take. */
-static __always_inline __u64 mux_window(const struct mux_feed *f) {
+static __always_inline __u64 h2_conn_window(const struct h2_conn_chunk *f) {
         return (__u64) (f->at - f->window_begin) << 32 | (f->window_end - f->window_begin);
 }

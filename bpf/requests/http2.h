@@ -111,7 +111,7 @@ struct h2_piece {
         struct h2_stream stream;
 };
 
-struct h2 {
+struct h2_conn {
         struct h2_frames in;
         struct h2_frames out;
         struct hpack hpack;     /* of the answers … */
@@ -193,7 +193,7 @@ static inline __attribute__((always_inline)) int h2_detect_late(__u64 bytes, __u
 }
 
 /* As it is at the beginning, but for the streams (h2_clear()). late: that was before the attach. */
-static inline __attribute__((always_inline)) void h2_begin(struct h2 *h, __u32 in_pos, int late) {
+static inline __attribute__((always_inline)) void h2_begin(struct h2_conn *h, __u32 in_pos, int late) {
         const struct h2_frames fresh = {};
 
         /* Perhaps it was known before, to a unit that was detached */
@@ -219,7 +219,7 @@ static inline __attribute__((always_inline)) __u32 h2_place(__u32 id, __u32 step
 }
 
 /* The place of a stream; H2_STREAMS: it has none. */
-PARSER_FUNCTION __u32 h2_find(const struct h2 *h, __u32 id) {
+PARSER_FUNCTION __u32 h2_find(const struct h2_conn *h, __u32 id) {
         if (!h || id == 0)
                 return H2_STREAMS;
         for (__u32 i = 0; i < H2_PROBES; i++) {
@@ -231,7 +231,7 @@ PARSER_FUNCTION __u32 h2_find(const struct h2 *h, __u32 id) {
         return H2_STREAMS;
 }
 
-static inline __attribute__((always_inline)) struct h2_stream* h2_stream(struct h2 *h, __u32 id) {
+static inline __attribute__((always_inline)) struct h2_stream* h2_stream(struct h2_conn *h, __u32 id) {
         __u64 place = h2_find(h, id);
 
         if (place >= H2_STREAMS)
@@ -241,7 +241,7 @@ static inline __attribute__((always_inline)) struct h2_stream* h2_stream(struct 
 }
 
 /* The question on it has begun at this time. 0: there is no room. */
-static inline __attribute__((always_inline)) int h2_open(struct h2 *h, __u32 id, __u64 first_at) {
+static inline __attribute__((always_inline)) int h2_open(struct h2_conn *h, __u32 id, __u64 first_at) {
         for (__u32 i = 0; i < H2_PROBES; i++) {
                 struct h2_stream *s = &h->streams[h2_place(id, i)];
 
@@ -257,20 +257,20 @@ static inline __attribute__((always_inline)) int h2_open(struct h2 *h, __u32 id,
         return 0;
 }
 
-static inline __attribute__((always_inline)) void h2_close(struct h2 *h, struct h2_stream *s) {
+static inline __attribute__((always_inline)) void h2_close(struct h2_conn *h, struct h2_stream *s) {
         s->id = 0;
         if (h->open > 0 && !(s->flags & H2_STREAM_EXCLUDED))
                 h->open--;
 }
 
-static inline __attribute__((always_inline)) void h2_end(struct h2 *h, struct h2_stream *s, struct h2_piece *piece) {
+static inline __attribute__((always_inline)) void h2_end(struct h2_conn *h, struct h2_stream *s, struct h2_piece *piece) {
         piece->stream = *s;
         piece->event |= H2_ENDED;
         h2_close(h, s);
 }
 
 /* One side gives it up. */
-static inline __attribute__((always_inline)) void h2_drop(struct h2 *h, struct h2_stream *s, struct h2_piece *piece) {
+static inline __attribute__((always_inline)) void h2_drop(struct h2_conn *h, struct h2_stream *s, struct h2_piece *piece) {
         piece->dropped += !(s->flags & H2_STREAM_EXCLUDED);
         s->flags |= H2_STREAM_CUT;
         if (s->flags & H2_STREAM_BEGUN)
@@ -280,14 +280,15 @@ static inline __attribute__((always_inline)) void h2_drop(struct h2 *h, struct h
 }
 
 /* The question on it is left out: it is in flight no longer, and what becomes of it is in no figure. */
-static inline __attribute__((always_inline)) void h2_leave_out(struct h2 *h, struct h2_stream *s) {
+static inline __attribute__((always_inline)) void h2_leave_out(struct h2_conn *h, struct h2_stream *s) {
         s->flags |= H2_STREAM_EXCLUDED;
         if (h->open > 0)
                 h->open--;
 }
 
 /* The first question was asked before, in HTTP/1.1. */
-static inline __attribute__((always_inline)) void h2_upgrade(struct h2 *h, const struct pipeline_batch *g) {
+static inline __attribute__((always_inline)) void h2_upgrade(struct h2_conn *h,
+                const struct pipeline_batch *g) {
         struct h2_stream *s;
 
         h->last_id = 1;
@@ -360,7 +361,7 @@ static inline __attribute__((always_inline)) void h2_pad(struct h2_frames *f, __
 
 /* The application has read up to this position, and the parser has not seen all of that, as the kernel has skipped a run of the program that
  * sees it. Where the next frame begins is not known until h2_resumes(). */
-EXCHANGE_INLINE void h2_miss(struct h2 *h, __u32 position, __u64 now) {
+EXCHANGE_INLINE void h2_miss(struct h2_conn *h, __u32 position, __u64 now) {
         const struct h2_frames fresh = {};
         __u32 n = position - h->in_pos;
 
@@ -379,7 +380,7 @@ EXCHANGE_INLINE void h2_miss(struct h2 *h, __u32 position, __u64 now) {
 }
 
 /* Does the parser resume with what is read at this position, which begins so? As pipeline_resumes(). */
-static inline __attribute__((always_inline)) int h2_resumes(struct h2 *h, __u32 position, __u64 bytes, __u32 length, __u32 unsent) {
+static inline __attribute__((always_inline)) int h2_resumes(struct h2_conn *h, __u32 position, __u64 bytes, __u32 length, __u32 unsent) {
         if (position != h->in_pos || h->open > 0 || unsent > 0 || !h2_detect_late(bytes, length))
                 return 0;
         h->in.synced = H2_SYNCED;
@@ -388,7 +389,7 @@ static inline __attribute__((always_inline)) int h2_resumes(struct h2 *h, __u32 
 }
 
 /* A response begins on a stream on which no request was seen. */
-static inline __attribute__((always_inline)) struct h2_stream* h2_open_unseen(struct h2 *h, __u32 id) {
+static inline __attribute__((always_inline)) struct h2_stream* h2_open_unseen(struct h2_conn *h, __u32 id) {
         struct h2_stream *s;
 
         if (!(id & 1) || id <= h->missed_from || id >= h->missed_to || !h2_open(h, id, h->missed_at))
@@ -403,7 +404,7 @@ static inline __attribute__((always_inline)) struct h2_stream* h2_open_unseen(st
 
 /* ---- questions ---- */
 
-PARSER_FUNCTION int h2_question_begins(struct h2 *h, struct h2_piece *piece) {
+PARSER_FUNCTION int h2_question_begins(struct h2_conn *h, struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
 
@@ -435,7 +436,7 @@ PARSER_FUNCTION int h2_question_begins(struct h2 *h, struct h2_piece *piece) {
 }
 
 /* The frame is complete: it came at this time. What comes behind the beginning of the answer was not waited for. */
-PARSER_FUNCTION int h2_question_ends(struct h2 *h, __u64 last_at, struct h2_piece *piece) {
+PARSER_FUNCTION int h2_question_ends(struct h2_conn *h, __u64 last_at, struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
         int named;
@@ -463,7 +464,7 @@ PARSER_FUNCTION int h2_question_ends(struct h2 *h, __u64 last_at, struct h2_piec
 }
 
 /* Behind H2_NAMED: what is asked under the name in paths.path is left out. */
-static inline __attribute__((always_inline)) void h2_exclude(struct h2 *h) {
+static inline __attribute__((always_inline)) void h2_exclude(struct h2_conn *h) {
         struct h2_stream *s = h2_stream(h, h->in.stream);
 
         if (s && !(s->flags & H2_STREAM_EXCLUDED))
@@ -471,7 +472,7 @@ static inline __attribute__((always_inline)) void h2_exclude(struct h2 *h) {
 }
 
 /* Takes bytes of a block that is looked into. */
-PARSER_FUNCTION __u32 h2_question_block(struct h2 *h, __u64 window) {
+PARSER_FUNCTION __u32 h2_question_block(struct h2_conn *h, __u64 window) {
         __u32 at = window >> 32, end = window, n = 1;
         struct h2_frames *f;
 
@@ -494,7 +495,7 @@ PARSER_FUNCTION __u32 h2_question_block(struct h2 *h, __u64 window) {
 
 /* Takes some bytes at … end of the connection's window (at in the upper half), and what follows of them that need not be looked
  * at, of which there are ahead. Returns how many. One step, which the verifier walks once. */
-PARSER_FUNCTION __u32 h2_question_step(struct h2 *h, __u64 window, __u32 ahead, const struct arrival_times *times, struct h2_piece *piece) {
+PARSER_FUNCTION __u32 h2_question_step(struct h2_conn *h, __u64 window, __u32 ahead, const struct arrival_times *times, struct h2_piece *piece) {
         __u32 at = window >> 32, end = window, n;
         struct h2_frames *f;
 
@@ -536,7 +537,7 @@ PARSER_FUNCTION __u32 h2_question_step(struct h2 *h, __u64 window, __u32 ahead, 
 #define H2_ANSWER_STEPS 96
 
 /* Takes bytes at … end of the window, as many as it likes, and returns how many. Stops where something has become of a stream. */
-PARSER_FUNCTION __u32 h2_questions(struct h2 *h, __u64 window, __u32 ahead, const struct arrival_times *times, struct h2_piece *piece) {
+PARSER_FUNCTION __u32 h2_questions(struct h2_conn *h, __u64 window, __u32 ahead, const struct arrival_times *times, struct h2_piece *piece) {
         __u32 from = window >> 32, end = window, at = from, n;
 
         if (!h || !times || !piece)
@@ -554,7 +555,7 @@ PARSER_FUNCTION __u32 h2_questions(struct h2 *h, __u64 window, __u32 ahead, cons
 
 /* ---- answers ---- */
 
-PARSER_FUNCTION int h2_answer_begins(struct h2 *h, struct h2_piece *piece) {
+PARSER_FUNCTION int h2_answer_begins(struct h2_conn *h, struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
 
@@ -597,7 +598,7 @@ PARSER_FUNCTION int h2_answer_begins(struct h2 *h, struct h2_piece *piece) {
 }
 
 /* The server says that it has not looked at what is on streams above this one, and will not. */
-static inline __attribute__((always_inline)) void h2_go_away(struct h2 *h, __u32 last, struct h2_piece *piece) {
+static inline __attribute__((always_inline)) void h2_go_away(struct h2_conn *h, __u32 last, struct h2_piece *piece) {
         for (__u32 i = 0; i < H2_STREAMS; i++) {
                 struct h2_stream *s = &h->streams[i];
 
@@ -613,7 +614,7 @@ static inline __attribute__((always_inline)) void h2_go_away(struct h2 *h, __u32
 }
 
 /* The head of an answer is complete, or what stands behind it. */
-static inline __attribute__((always_inline)) void h2_block_ends(struct h2 *h, struct h2_stream *s, struct h2_piece *piece) {
+static inline __attribute__((always_inline)) void h2_block_ends(struct h2_conn *h, struct h2_stream *s, struct h2_piece *piece) {
         struct hpack *p = &h->hpack;
 
         if (p->state != HPACK_FIELD)
@@ -651,7 +652,7 @@ static inline __attribute__((always_inline)) void h2_block_ends(struct h2 *h, st
 }
 
 /* The frame is complete. */
-PARSER_FUNCTION int h2_answer_ends(struct h2 *h, struct h2_piece *piece) {
+PARSER_FUNCTION int h2_answer_ends(struct h2_conn *h, struct h2_piece *piece) {
         struct h2_frames *f;
         struct h2_stream *s;
 
@@ -684,7 +685,7 @@ PARSER_FUNCTION int h2_answer_ends(struct h2 *h, struct h2_piece *piece) {
 }
 
 /* A byte in front of the block, or what GOAWAY says. */
-PARSER_FUNCTION int h2_prefix(struct h2 *h, __u32 byte, struct h2_piece *piece) {
+PARSER_FUNCTION int h2_prefix(struct h2_conn *h, __u32 byte, struct h2_piece *piece) {
         struct h2_frames *f;
 
         if (!h || !piece)
@@ -702,7 +703,7 @@ PARSER_FUNCTION int h2_prefix(struct h2 *h, __u32 byte, struct h2_piece *piece) 
 }
 
 /* As h2_question_step(). */
-PARSER_FUNCTION __u32 h2_answer_step(struct h2 *h, __u64 window, __u32 ahead, struct h2_piece *piece) {
+PARSER_FUNCTION __u32 h2_answer_step(struct h2_conn *h, __u64 window, __u32 ahead, struct h2_piece *piece) {
         __u32 at = window >> 32, end = window, n = 1;
         struct h2_frames *f;
 
@@ -747,7 +748,7 @@ PARSER_FUNCTION __u32 h2_answer_step(struct h2 *h, __u64 window, __u32 ahead, st
         return n;
 }
 
-PARSER_FUNCTION __u32 h2_answers(struct h2 *h, __u64 window, __u32 ahead, struct h2_piece *piece) {
+PARSER_FUNCTION __u32 h2_answers(struct h2_conn *h, __u64 window, __u32 ahead, struct h2_piece *piece) {
         __u32 from = window >> 32, end = window, at = from, n;
 
         if (!h || !piece)
@@ -766,7 +767,7 @@ PARSER_FUNCTION __u32 h2_answers(struct h2 *h, __u64 window, __u32 ahead, struct
 /* ---- the connection ---- */
 
 /* How many more questions are in flight than before, besides the one that struct exchange counts. */
-static inline __attribute__((always_inline)) __s32 h2_extra(struct h2 *h) {
+static inline __attribute__((always_inline)) __s32 h2_extra(struct h2_conn *h) {
         __u32 before = h->extra;
 
         h->extra = h->open > 1 ? h->open - 1 : 0;
@@ -775,7 +776,8 @@ static inline __attribute__((always_inline)) __s32 h2_extra(struct h2 *h) {
 
 /* Brings the gauge of in-flight questions up to date. What has come and not been read may be one. The time is that of any: which
  * is the oldest is looked for where that is asked. */
-EXCHANGE_INLINE void h2_settle(struct h2 *h, struct exchange *x, __u64 now, struct exchange_effect *effect) {
+EXCHANGE_INLINE void h2_settle(struct h2_conn *h, struct exchange *x, __u64 now,
+                struct exchange_effect *effect) {
         if (h->open > 0)
                 exchange_open(x, x->open_at ?: now, effect);
         else if (x->n_marks > 0 && !(x->flags & EXCHANGE_DONE))
@@ -786,7 +788,7 @@ EXCHANGE_INLINE void h2_settle(struct h2 *h, struct exchange *x, __u64 now, stru
 }
 
 /* Nothing is open any more. */
-BPF_SUBPROG int h2_clear(struct h2 *h) {
+BPF_SUBPROG int h2_clear(struct h2_conn *h) {
         BPF_REQUIRE(h);
         for (__u32 i = 0; i < H2_STREAMS; i++)
                 h->streams[i].id = 0;
@@ -796,10 +798,11 @@ BPF_SUBPROG int h2_clear(struct h2 *h) {
 
 /* Frames are not where they should be: from here on the connection is like any other. What was open is not followed any
  * further, and that is said. Before h2_clear(). */
-EXCHANGE_INLINE void h2_give_up(const struct h2 *h, struct exchange *x, struct exchange_effect *effect) {
+EXCHANGE_INLINE void h2_give_up(const struct h2_conn *h, struct exchange *x,
+                struct exchange_effect *effect) {
         effect->overlap = h->open > 0 || h->settled;
         x->state = EXCHANGE_IDLE;
-        x->flags &= ~EXCHANGE_MUXED;
+        x->flags &= ~EXCHANGE_H2;
         exchange_shut(x, effect);
 }
 

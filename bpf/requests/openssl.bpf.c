@@ -64,63 +64,63 @@ __attribute__((noinline, weak)) int library_answers_take(struct pipeline *t, __u
         return 0;
 }
 
-/* What an entry of unsealed_muxes is at first. */
+/* What an entry of plaintext_h2 is at first. */
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
         __uint(max_entries, 1);
         __type(key, __u32);
-        __type(value, struct unsealed_mux);
-} unsealed_muxes_fresh SEC(".maps");
+        __type(value, struct tls_plaintext_h2);
+} plaintext_h2_fresh SEC(".maps");
 
-struct library_mux_piece {
-        struct mux_feed f;
+struct openssl_h2_chunk {
+        struct h2_conn_chunk f;
         const void *buffer;
         struct qos_owner owner;
         __u32 share;
 };
 
-__attribute__((noinline, weak)) int library_mux_questions_take(struct h2 *h, struct qos_unit_map *u, struct library_mux_piece *q) {
-        struct mux_feed *f;
+__attribute__((noinline, weak)) int openssl_h2_take_requests(struct h2_conn *h, struct qos_unit_map *u, struct openssl_h2_chunk *q) {
+        struct h2_conn_chunk *f;
         __u32 n;
 
         if (!h || !u || !q)
                 return 0;
         f = &q->f;
         while (!h->piece.lost && f->at < f->end && can_loop) {
-                n = mux_move(f, h2_is_blind(&h->in, 0));
+                n = h2_conn_advance(f, h2_is_blind(&h->in, 0));
                 BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_probe_read_user(h->window.bytes, n, q->buffer + f->window_begin) < 0) {
                         h->piece.lost = 1;
                         break;
                 }
                 h->piece.position = f->position + f->window_begin;
-                n = h2_questions(h, mux_window(f), f->end - f->window_end, &h->times, &h->piece);
+                n = h2_questions(h, h2_conn_window(f), f->end - f->window_end, &h->times, &h->piece);
                 f->at += n;
-                mux_questions_book(h, u, &q->owner, q->share);
+                h2_conn_record_requests(h, u, &q->owner, q->share);
                 if (n == 0)
                         break;
         }
         return 0;
 }
 
-__attribute__((noinline, weak)) int library_mux_answers_take(struct h2 *h, struct qos_unit_map *u, struct library_mux_piece *a) {
-        struct mux_feed *f;
+__attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h, struct qos_unit_map *u, struct openssl_h2_chunk *a) {
+        struct h2_conn_chunk *f;
         __u32 n;
 
         if (!h || !u || !a)
                 return 0;
         f = &a->f;
         while (!h->piece.lost && f->at < f->end && can_loop) {
-                n = mux_move(f, h2_is_blind(&h->out, 1));
+                n = h2_conn_advance(f, h2_is_blind(&h->out, 1));
                 BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_probe_read_user(h->window.bytes, n, a->buffer + f->window_begin) < 0) {
                         h->piece.lost = 1;
                         break;
                 }
-                n = h2_answers(h, mux_window(f), f->end - f->window_end, &h->piece);
+                n = h2_answers(h, h2_conn_window(f), f->end - f->window_end, &h->piece);
                 f->at += n;
                 if (h->piece.event)
-                        mux_book(u, &h->piece, a->share);
+                        h2_conn_record(u, &h->piece, a->share);
                 if (n == 0)
                         break;
         }
@@ -128,10 +128,10 @@ __attribute__((noinline, weak)) int library_mux_answers_take(struct h2 *h, struc
 }
 
 /* Frames have come out of the library, or are on their way into it. */
-static __attribute__((noinline)) int library_mux(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n,
+static __attribute__((noinline)) int openssl_h2(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n,
                                                  int answers) {
-        struct library_mux_piece f = {};
-        struct unsealed_mux *m;
+        struct openssl_h2_chunk f = {};
+        struct tls_plaintext_h2 *m;
         struct qos_unit_map *u;
         struct tcp_sock *tp;
         __s32 counted;
@@ -139,7 +139,7 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
 
         if (!o || !owner)
                 return 0;
-        m = bpf_map_lookup_elem(&unsealed_muxes, &o->key);
+        m = bpf_map_lookup_elem(&plaintext_h2, &o->key);
         u = unit_get(owner);
         if (!m || !u) {
                 o->lost = 1;
@@ -155,9 +155,9 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
         window_advance(u, m->h2.piece.now);
         if (m->share != o->share) {
                 counted = __sync_lock_test_and_set(&m->counted, 0);
-                unsealed_mux_book(m, -counted);
+                tls_plaintext_h2_record(m, -counted);
                 m->share = o->share;
-                unsealed_mux_count(m, counted);
+                tls_plaintext_h2_count(m, counted);
         }
 
         o->strays = 0;
@@ -169,7 +169,7 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
                 /* Who writes begins with a frame; where not, the place is found to be lost */
                 if (m->h2.out.synced == H2_LOST)
                         m->h2.out.synced = H2_EDGE;
-                library_mux_answers_take(&m->h2, u, &f);
+                openssl_h2_take_responses(&m->h2, u, &f);
         } else {
                 m->h2.times.came_at = 0;
                 if (o->came_first_at == o->came_last_at)
@@ -180,7 +180,7 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
                         m->h2.times.marks.at[0] = o->came_first_at;
                         m->h2.times.marks.tail_at = o->came_last_at;
                 }
-                library_mux_questions_take(&m->h2, u, &f);
+                openssl_h2_take_requests(&m->h2, u, &f);
                 o->position += n;
         }
         if (m->h2.piece.lost || f.f.at < f.f.end)
@@ -195,13 +195,13 @@ static __attribute__((noinline)) int library_mux(struct unsealed *o, const struc
                 record_count(u, f.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, m->h2.piece.unseen);
         counted = (__s32) (m->h2.open - m->known);
         m->known = m->h2.open;
-        unsealed_mux_count(m, counted);
+        tls_plaintext_h2_count(m, counted);
         return 0;
 }
 
 /* It is HTTP/2. late: it was not seen from the beginning; taken: so many bytes of it were taken for something else before. */
-static __attribute__((noinline)) int library_mux_begin(struct unsealed *o, const struct qos_owner *owner, __u32 late, __u32 taken) {
-        struct unsealed_mux *m;
+static __attribute__((noinline)) int openssl_h2_begin(struct unsealed *o, const struct qos_owner *owner, __u32 late, __u32 taken) {
+        struct tls_plaintext_h2 *m;
         struct qos_unit_map *u;
         __u32 zero = 0;
         void *fresh;
@@ -209,27 +209,27 @@ static __attribute__((noinline)) int library_mux_begin(struct unsealed *o, const
         if (!o || !owner)
                 return 0;
         o->ahead = o->pending = 0;
-        fresh = bpf_map_lookup_elem(&unsealed_muxes_fresh, &zero);
-        if (!fresh || bpf_map_update_elem(&unsealed_muxes, &o->key, fresh, BPF_ANY) < 0) {
+        fresh = bpf_map_lookup_elem(&plaintext_h2_fresh, &zero);
+        if (!fresh || bpf_map_update_elem(&plaintext_h2, &o->key, fresh, BPF_ANY) < 0) {
                 statistics_count(QOS_STATISTIC_UNSEALED_LOST);
                 u = unit_get(owner);
                 if (u)
                         window_count(u, QOS_COUNTER_DROPS, 1);
                 o->tries = TRIES_MAX;
         } else {
-                m = bpf_map_lookup_elem(&unsealed_muxes, &o->key);
+                m = bpf_map_lookup_elem(&plaintext_h2, &o->key);
                 if (m) {
                         m->owner = *owner;
                         m->share = o->share;
                         h2_begin(&m->h2, 0, late);
                         m->h2.in.left -= taken;
-                        /* What the socket has in flight is none until these frames say so (unsealed_mux_settle()) */
+                        /* What the socket has in flight is none until these frames say so (tls_plaintext_h2_commit()) */
                         if (o->asked)
-                                unsealed_mux_count(m, -1);
+                                tls_plaintext_h2_count(m, -1);
                 }
                 /* The connection may have ended before there was something to be dropped */
                 if (bpf_map_lookup_elem(&unsealed, &o->key) != o)
-                        unsealed_mux_drop(&o->key);
+                        tls_plaintext_h2_drop(&o->key);
         }
         /* Where there is no room for it, it is nevertheless, and lost */
         pipeline_begin(&o->talk, PROTOCOL_HTTP2, 0, 0);
@@ -252,17 +252,17 @@ static __attribute__((noinline)) int library_detect(struct unsealed *o, const st
         if (bpf_probe_read_user(&first, length, buffer) < 0)
                 return 0;
         if (o->talk.protocol != PROTOCOL_PLAIN) {
-                taken = mux_preface(&o->talk, first, length);
+                taken = h2_conn_preface(&o->talk, first, length);
                 if (taken > 0)
-                        library_mux_begin(o, owner, 0, taken);
+                        openssl_h2_begin(o, owner, 0, taken);
                 return 0;
         }
         if (h2_detect(first, length))
-                return library_mux_begin(o, owner, 0, 0);
+                return openssl_h2_begin(o, owner, 0, 0);
         protocol = protocol_detect(first, length);
         if (protocol == PROTOCOL_PLAIN) {
                 if (o->late && h2_detect_late(first, length))
-                        return library_mux_begin(o, owner, 1, 0);
+                        return openssl_h2_begin(o, owner, 1, 0);
                 o->tries++;
                 return 0;
         }
@@ -282,12 +282,12 @@ static __attribute__((noinline)) int library_questions(struct unsealed *o, const
                 return 0;
         o->unread = 0;
         o->delivered = 1;
-        if (o->talk.protocol == PROTOCOL_PLAIN || mux_may_be_preface(&o->talk))
+        if (o->talk.protocol == PROTOCOL_PLAIN || h2_conn_may_be_preface(&o->talk))
                 library_detect(o, owner, buffer, n);
         if (o->talk.protocol == PROTOCOL_PLAIN)
                 return 0;
         if (o->talk.protocol == PROTOCOL_HTTP2)
-                return library_mux(o, owner, buffer, n, 0);
+                return openssl_h2(o, owner, buffer, n, 0);
 
         o->strays = 0;
         q.end = n;
@@ -325,7 +325,7 @@ static __attribute__((noinline)) int library_answers(struct unsealed *o, const s
         if (!o || o->talk.protocol == PROTOCOL_PLAIN || o->tunnel)
                 return 0;
         if (o->talk.protocol == PROTOCOL_HTTP2)
-                return library_mux(o, owner, buffer + skip, n, 1);
+                return openssl_h2(o, owner, buffer + skip, n, 1);
         if (n == 0)
                 return 0;
         tp = (struct tcp_sock*) (long) o->sock;

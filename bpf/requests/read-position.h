@@ -14,7 +14,7 @@
 
 /* The application has read up to copied, at the latest now. unsent: bytes written by it that have not left. Of t, h and s one is given where
  * the connection is parsed, or sealed. */
-EXCHANGE_INLINE void read_apply(struct exchange *x, struct pipeline *t, struct h2 *h, struct tls *s, __u64 now, __u32 copied, __u32 unsent,
+EXCHANGE_INLINE void read_apply(struct exchange *x, struct pipeline *t, struct h2_conn *h, struct tls *s, __u64 now, __u32 copied, __u32 unsent,
                                 struct exchange_effect *effect) {
         __u64 first_at, last_at;
 

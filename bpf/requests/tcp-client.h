@@ -93,7 +93,7 @@ static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos
                         exchange_ask_again(&c->x, now, &effect);
                 else
                         exchange_ask(&c->x, now, &effect);
-        } else if (bytes > 0 && c->x.state == EXCHANGE_ANSWERING && !(c->x.flags & EXCHANGE_MUXED))
+        } else if (bytes > 0 && c->x.state == EXCHANGE_ANSWERING && !(c->x.flags & EXCHANGE_H2))
                 c->x.state = EXCHANGE_IDLE; /* who says that has had its answer, what comes now is a stream */
         p = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -274,7 +274,7 @@ __attribute__((noinline, weak)) int client_parse(struct __sk_buff *skb, struct p
 
 /* What client_counts() has found: */
 #define CLIENT_PARSED 1
-#define CLIENT_MUXED 2
+#define CLIENT_H2 2
 #define CLIENT_OVERLAPS 4
 #define CLIENT_NOTHING 8        /* what leaves asks for nothing */
 #define CLIENT_ENDS 16          /* behind that nothing is asked any more */
@@ -315,8 +315,8 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
                 if (c->x.flags & EXCHANGE_PIPED)
                         bundled = 0;
         }
-        if (what & CLIENT_MUXED)
-                c->x.flags |= EXCHANGE_MUXED;
+        if (what & CLIENT_H2)
+                c->x.flags |= EXCHANGE_H2;
         if (what & (CLIENT_NOTHING | CLIENT_ENDS)) {
                 exchange_ask_none(&c->x, &effect);
                 exchange_shut(&c->x, &effect);
@@ -352,7 +352,7 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                 return 0;
         if (bytes > skb->len)
                 return 0;
-        muxed = c->x.flags & EXCHANGE_MUXED;
+        muxed = c->x.flags & EXCHANGE_H2;
         if (c->x.flags & EXCHANGE_PARSED)
                 t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         if (!t && !muxed) {
@@ -419,7 +419,7 @@ static __attribute__((noinline)) int client_counts(struct __sk_buff *skb, struct
                 }
         }
         return client_notes(c, u, (__u64) asked << 32 | bundled,
-                            (t ? CLIENT_PARSED : 0) | (overlap ? CLIENT_OVERLAPS : 0) | (muxed ? CLIENT_MUXED : 0) | pipes |
+                            (t ? CLIENT_PARSED : 0) | (overlap ? CLIENT_OVERLAPS : 0) | (muxed ? CLIENT_H2 : 0) | pipes |
                             (t && t->asked == 0 && t->in.state == 0 ? CLIENT_NOTHING : 0) |
                             (t && (t->flags & PIPELINE_SERVER_PUSH || (t->n_groups > 0 && pipeline_newest(t)->waits)) ? CLIENT_WAITS : 0), rcv_nxt);
 }

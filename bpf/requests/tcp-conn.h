@@ -41,7 +41,7 @@ enum conn_found {
 
 /* What a connection turns out to be when its bytes are looked at: */
 #define CONTENT_SEALED 1
-#define CONTENT_MUXED 2
+#define RECEIVE_H2 2
 
 /* Clones of a listener's entry come with the connections accepted from it. */
 struct {
@@ -64,8 +64,8 @@ struct {
         __uint(type, BPF_MAP_TYPE_SK_STORAGE);
         __uint(map_flags, BPF_F_NO_PREALLOC);
         __type(key, int);
-        __type(value, struct h2);
-} muxes SEC(".maps") __weak;
+        __type(value, struct h2_conn);
+} h2_conns SEC(".maps") __weak;
 
 /* Connections that are sealed. */
 struct seal {

@@ -241,7 +241,7 @@ int requests_listeners(struct bpf_iter__bpf_sk_storage_map *ctx) {
 }
 
 struct oldest_search {
-        const struct h2 *h;
+        const struct h2_conn *h;
         struct qos_unit_map *u;
         __u64 now;
         __u64 at;
@@ -317,11 +317,11 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         if (!c || c->kind != CONN_SERVER || c->share & TARGET_ONLY)
                 return 0;
         at = *(volatile __u64*) &c->x.open_at;
-        if (c->x.flags & EXCHANGE_MUXED)
-                o.h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        if (c->x.flags & EXCHANGE_H2)
+                o.h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_SEALED) {
                 struct seal *s = bpf_sk_storage_get(&seals, sk, 0, 0);
-                struct unsealed_mux *m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed_muxes, &s->key) : NULL;
+                struct tls_plaintext_h2 *m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext_h2, &s->key) : NULL;
 
                 if (m)
                         o.h = &m->h2;
@@ -331,7 +331,7 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_MUXED)) && exchange_is_ignored(&c->x, o.now) && question_ignore(c, u, o.now))
+        if (!(c->x.flags & (EXCHANGE_PARSED | EXCHANGE_H2)) && exchange_is_ignored(&c->x, o.now) && question_ignore(c, u, o.now))
                 return 0;
 
         if (u->oldest_session != session.id) {
@@ -415,7 +415,7 @@ SEC("iter/bpf_sk_storage_map")
 int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct sock *sk = ctx->sk;
-        struct unsealed_mux *m;
+        struct tls_plaintext_h2 *m;
         struct attribution p;
         __s32 in_flight;
         struct qos_unit_map *u;
@@ -443,7 +443,7 @@ int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
         if (!u)
                 return 0;
         s = c->x.flags & EXCHANGE_SEALED ? bpf_sk_storage_get(&seals, sk, 0, 0) : NULL;
-        m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed_muxes, &s->key) : NULL;
+        m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext_h2, &s->key) : NULL;
         if (m && owner_equal(&m->owner, &p.owner))
                 in_flight += m->counted;
         p.share = target_resolve(u, p.share);

@@ -37,13 +37,13 @@ __attribute__((noinline, weak)) int questions_take(struct sk_buff *skb __arg_tru
 
 /* ---- in frames ---- */
 
-/* The connection's questions and answers are in frames. Returns CONTENT_MUXED, unless there is no room for it. */
-static __attribute__((noinline)) int content_mux_begin(struct sock *sk, struct conn *c, __u32 copied, __u32 late) {
-        struct h2 *h;
+/* The connection's questions and answers are in frames. Returns RECEIVE_H2, unless there is no room for it. */
+static __attribute__((noinline)) int receive_h2_begin(struct sock *sk, struct conn *c, __u32 copied, __u32 late) {
+        struct h2_conn *h;
 
         if (!sk || !c)
                 return 0;
-        h = bpf_sk_storage_get(&muxes, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        h = bpf_sk_storage_get(&h2_conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!h) {
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
                 c->tries = TRIES_MAX;
@@ -53,23 +53,23 @@ static __attribute__((noinline)) int content_mux_begin(struct sock *sk, struct c
         h2_clear(h);
 
         bpf_spin_lock(&c->lock);
-        c->x.flags |= EXCHANGE_MUXED;
+        c->x.flags |= EXCHANGE_H2;
         bpf_spin_unlock(&c->lock);
-        return CONTENT_MUXED;
+        return RECEIVE_H2;
 }
 
 /* Passed by its address as the place of chunk_init(). */
-struct mux_question_piece {
-        struct mux_feed f;
+struct h2_conn_request_chunk {
+        struct h2_conn_chunk f;
         struct qos_owner owner;
         __u32 share;
 };
 
 /* As questions_take(). */
-__attribute__((noinline, weak)) int mux_questions_take(struct sk_buff *skb __arg_trusted, struct h2 *h, struct qos_unit_map *u,
-                                                       struct mux_question_piece *q) {
+__attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __arg_trusted, struct h2_conn *h, struct qos_unit_map *u,
+                                                       struct h2_conn_request_chunk *q) {
         struct bpf_dynptr data;
-        struct mux_feed *f;
+        struct h2_conn_chunk *f;
         __u32 n;
 
         if (!h || !u || !q)
@@ -78,16 +78,16 @@ __attribute__((noinline, weak)) int mux_questions_take(struct sk_buff *skb __arg
         if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
                 h->piece.lost = 1;
         while (!h->piece.lost && f->at < f->end && can_loop) {
-                n = mux_move(f, h2_is_blind(&h->in, 0));
+                n = h2_conn_advance(f, h2_is_blind(&h->in, 0));
                 BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_dynptr_read(h->window.bytes, n, &data, f->offset + f->window_begin, 0) < 0) {
                         h->piece.lost = 1;
                         break;
                 }
                 h->piece.position = f->position + f->window_begin;
-                n = h2_questions(h, mux_window(f), f->end - f->window_end, &h->times, &h->piece);
+                n = h2_questions(h, h2_conn_window(f), f->end - f->window_end, &h->times, &h->piece);
                 f->at += n;
-                mux_questions_book(h, u, &q->owner, q->share);
+                h2_conn_record_requests(h, u, &q->owner, q->share);
                 if (n == 0)
                         break;
         }
@@ -95,20 +95,21 @@ __attribute__((noinline, weak)) int mux_questions_take(struct sk_buff *skb __arg
 }
 
 /* A piece of what the client says on such a connection, as content_parse(). */
-static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u, __u64 where, __u64 piece) {
+static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u, __u64 where, __u64 piece) {
         __u32 copied = where >> 32, unsent = where, parsed;
-        struct mux_question_piece q = { .f = { .offset = piece >> 32, .position = copied, .end = piece } };
+        struct h2_conn_request_chunk q = { .f = { .offset = piece >> 32, .position = copied,
+                .end = piece } };
         struct exchange_effect effect = {};
         struct attribution p;
         struct sock *sk;
-        struct h2 *h;
+        struct h2_conn *h;
 
         if (!skb || !c || !u)
                 return 0;
         sk = skb->sk;
         if (!sk)
                 return 0;
-        h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
         if (!h)
                 return 0;
 
@@ -141,11 +142,11 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
                 q.owner = p.owner;
                 h->names = names_are_wanted(&q.owner);
                 q.share = p.share;
-                mux_questions_take(skb, h, u, &q);
+                h2_conn_take_requests(skb, h, u, &q);
                 h->in_pos = copied + q.f.at;
         }
         if (h->piece.lost)
-                return mux_give_up(c, h, u);
+                return h2_conn_abandon(c, h, u);
 
         effect.in_flight = h2_extra(h);
         if (effect.in_flight == 0 && h->piece.unseen == 0 && h->piece.dropped == 0)
@@ -170,14 +171,14 @@ static __attribute__((noinline)) int content_mux(struct sk_buff *skb, struct con
 /* Was the first piece the beginning of HTTP/2's preface? */
 static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct conn *c, struct pipeline *t, __u64 bytes, __u64 piece) {
         __u32 copied = piece >> 32, taken;
-        struct h2 *h;
+        struct h2_conn *h;
 
         if (!sk || !c || !t)
                 return 0;
-        taken = t->in_pos == copied ? mux_preface(t, bytes, piece) : 0;
-        if (taken == 0 || !content_mux_begin(sk, c, copied, 0))
+        taken = t->in_pos == copied ? h2_conn_preface(t, bytes, piece) : 0;
+        if (taken == 0 || !receive_h2_begin(sk, c, copied, 0))
                 return 0;
-        h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
         if (!h)
                 return 0;
         h->in.left -= taken;
@@ -185,7 +186,7 @@ static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct 
         bpf_spin_lock(&c->lock);
         c->x.flags &= ~EXCHANGE_PARSED;
         bpf_spin_unlock(&c->lock);
-        return CONTENT_MUXED;
+        return RECEIVE_H2;
 }
 
 /* ---- whatever it is ---- */
@@ -211,7 +212,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
         t = c->x.flags & EXCHANGE_PARSED ? bpf_sk_storage_get(&pipelines, sk, 0, 0) : NULL;
         if (t && (t->missed ? t->in_pos != copied : exchange_distance(copied, t->in_pos) > 0))
                 return 0; /* something was missed before: see read_apply() */
-        if (!t || t->missed || mux_may_be_preface(t)) {
+        if (!t || t->missed || h2_conn_may_be_preface(t)) {
                 __u32 n = len, protocol, word = 0;
                 __u64 first = 0;
                 struct bpf_dynptr data;
@@ -231,11 +232,11 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                 }
                 if (t) {
                         if (content_is_preface(sk, c, t, first, (__u64) copied << 32 | n))
-                                return CONTENT_MUXED;
+                                return RECEIVE_H2;
                         goto talk;
                 }
                 if (h2_detect(first, n))
-                        return content_mux_begin(sk, c, copied, 0);
+                        return receive_h2_begin(sk, c, copied, 0);
                 if (c->tries == 0 && c->x.state == EXCHANGE_ANSWERING) {
                         /* The first request of all was missed: the connection is as one that is older than the attach */
                         bpf_spin_lock(&c->lock);
@@ -261,7 +262,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                         if (tls_detect(first, n))
                                 return content_seal(sk, c, copied, first & 0xff);
                         if (!(c->x.flags & EXCHANGE_FRESH) && h2_detect_late(first, n))
-                                return content_mux_begin(sk, c, copied, 1);
+                                return receive_h2_begin(sk, c, copied, 1);
                         return 0;
                 }
                 t = bpf_sk_storage_get(&pipelines, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);

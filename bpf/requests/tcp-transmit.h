@@ -183,7 +183,8 @@ static __attribute__((noinline)) int departure_book(struct pipeline *t, struct c
 /* ---- in frames ---- */
 
 /* These are no frames, or some were missed. */
-static __attribute__((noinline)) int mux_give_up(struct conn *c, struct h2 *h, struct qos_unit_map *u) {
+static __attribute__((noinline)) int h2_conn_abandon(struct conn *c, struct h2_conn *h,
+                struct qos_unit_map *u) {
         struct exchange_effect effect = {};
 
         if (!c || !h || !u)
@@ -198,29 +199,29 @@ static __attribute__((noinline)) int mux_give_up(struct conn *c, struct h2 *h, s
 }
 
 /* A piece of the answers on its way, passed by its address as the place of chunk_init(). */
-struct mux_answer_piece {
-        struct mux_feed f;
+struct h2_conn_response_chunk {
+        struct h2_conn_chunk f;
         __u32 share;
 };
 
-__attribute__((noinline, weak)) int mux_answers_take(struct __sk_buff *skb, struct h2 *h, struct qos_unit_map *u, struct mux_answer_piece *a) {
-        struct mux_feed *f;
+__attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb, struct h2_conn *h, struct qos_unit_map *u, struct h2_conn_response_chunk *a) {
+        struct h2_conn_chunk *f;
         __u32 n;
 
         if (!skb || !h || !u || !a)
                 return 0;
         f = &a->f;
         while (f->at < f->end && can_loop) {
-                n = mux_move(f, h2_is_blind(&h->out, 1));
+                n = h2_conn_advance(f, h2_is_blind(&h->out, 1));
                 BPF_BOUND(n, WINDOW_SIZE + 1);
                 if (n > 0 && bpf_skb_load_bytes(skb, f->offset + f->window_begin, h->window.bytes, n) < 0) {
                         h->piece.lost = 1;
                         break;
                 }
-                n = h2_answers(h, mux_window(f), f->end - f->window_end, &h->piece);
+                n = h2_answers(h, h2_conn_window(f), f->end - f->window_end, &h->piece);
                 f->at += n;
                 if (h->piece.event)
-                        mux_book(u, &h->piece, a->share);
+                        h2_conn_record(u, &h->piece, a->share);
                 if (n == 0 || h->piece.lost)
                         break;
         }
@@ -228,16 +229,16 @@ __attribute__((noinline, weak)) int mux_answers_take(struct __sk_buff *skb, stru
 }
 
 /* Of a connection with frames, as pipeline_transmit(). */
-static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u,
+static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u,
                                                  const struct departure *d) {
         struct exchange_effect effect = {};
-        struct mux_answer_piece a = {};
+        struct h2_conn_response_chunk a = {};
         struct attribution p;
-        struct h2 *h;
+        struct h2_conn *h;
 
         if (!skb || !sk || !c || !u || !d)
                 return 0;
-        h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
         if (!h)
                 return 0;
 
@@ -246,9 +247,9 @@ static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct b
                 a.f.offset = skb->len - d->bytes;
                 h2_piece_begin(&h->piece, d->now);
                 a.share = d->place.share;
-                mux_answers_take(skb, h, u, &a);
+                h2_conn_take_responses(skb, h, u, &a);
                 if (h->piece.lost)
-                        return mux_give_up(c, h, u);
+                        return h2_conn_abandon(c, h, u);
                 if (h->piece.dropped > 0)
                         record_count(u, a.share, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, h->piece.dropped);
         } else if (d->complete)
@@ -265,14 +266,14 @@ static __attribute__((noinline)) int mux_departs(struct __sk_buff *skb, struct b
 }
 
 /* From HTTP/1.1 the connection goes over to HTTP/2, with the question that asked for it. */
-static __attribute__((noinline)) int mux_upgrade(struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u, struct pipeline *t) {
+static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u, struct pipeline *t) {
         struct exchange_effect effect = {};
         struct pipeline_batch group;
-        struct h2 *h;
+        struct h2_conn *h;
 
         if (!sk || !c || !u || !t)
                 return 0;
-        h = bpf_sk_storage_get(&muxes, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        h = bpf_sk_storage_get(&h2_conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!h)
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
         if (!h || pipeline_complete(t, 1, &group) == 0)
@@ -285,7 +286,7 @@ static __attribute__((noinline)) int mux_upgrade(struct bpf_sock *sk, struct con
         effect.in_flight = pipeline_extra(t);
 
         bpf_spin_lock(&c->lock);
-        c->x.flags = (c->x.flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_MUXED;
+        c->x.flags = (c->x.flags & ~(EXCHANGE_PARSED | EXCHANGE_LATE)) | EXCHANGE_H2;
         bpf_spin_unlock(&c->lock);
         if (effect.in_flight != 0)
                 conn_apply(c, u, &effect, bpf_ktime_get_ns());
@@ -372,7 +373,7 @@ static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, st
         if (parsed & DEPARTURE_MISTAKEN)
                 return PIPELINE_TRANSMITS_PLAIN;
         departure_book(t, c, u, d, parsed);
-        if (!(parsed & DEPARTURE_UPGRADE) || !mux_upgrade(sk, c, u, t))
+        if (!(parsed & DEPARTURE_UPGRADE) || !h2_conn_upgrade(sk, c, u, t))
                 return 0;
         d->bytes -= parsed >> DEPARTURE_TAKEN_SHIFT;
         return PIPELINE_TRANSMITS_MUXED;

@@ -329,16 +329,16 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct c
         }
         if (c->x.flags & EXCHANGE_SEALED)
                 what = CONTENT_SEALED;
-        else if (c->x.flags & EXCHANGE_MUXED)
-                what = CONTENT_MUXED;
+        else if (c->x.flags & EXCHANGE_H2)
+                what = RECEIVE_H2;
         else
                 what = content_parse(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
         if (what == CONTENT_SEALED) {
                 if (watch_get(&c->owner))
                         unsealed_bind(sk, c, u);
                 content_unseal(skb, c, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
-        } else if (what == CONTENT_MUXED)
-                content_mux(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
+        } else if (what == RECEIVE_H2)
+                receive_h2(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
         return 0;
 }
 
@@ -359,7 +359,7 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
         __u64 now = bpf_ktime_get_ns();
         struct pipeline *t = NULL;
         struct tls *s = NULL;
-        struct h2 *h = NULL;
+        struct h2_conn *h = NULL;
         struct seal *seal;
         struct attribution p;
 
@@ -369,8 +369,8 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
                 return 0;
         if (c->x.flags & EXCHANGE_PARSED)
                 t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
-        else if (c->x.flags & EXCHANGE_MUXED)
-                h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_H2)
+                h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_SEALED) {
                 seal = bpf_sk_storage_get(&seals, sk, 0, 0);
                 /* Of what is known in the clear the library's calls tell what was read */
@@ -458,7 +458,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
 
                 bytes = client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt,
                                        client_says(skb, segment.offset, segment.len, segment.seq == tp->snd_una,
-                                                   c->x.flags & EXCHANGE_MUXED), d.now);
+                                                   c->x.flags & EXCHANGE_H2), d.now);
                 if (bytes > 0 && c->tries < TRIES_MAX) {
                         if (tp->rcv_nxt != tp->copied_seq && sk->state == TCP_ESTABLISHED)
                                 bytes |= CLIENT_UNREAD;
@@ -478,7 +478,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
         d.bytes = exchange_leave(&c->x, segment.seq + segment.len, snd_nxt);
         parsed = c->x.flags & EXCHANGE_PARSED;
         sealed = c->x.flags & EXCHANGE_SEALED;
-        muxed = c->x.flags & EXCHANGE_MUXED;
+        muxed = c->x.flags & EXCHANGE_H2;
         if (d.bytes > 0 && !parsed && !sealed && !muxed)
                 departure_apply(&d, &c->x, &effect);
         if (!sealed)
@@ -506,7 +506,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
                 if (parsed)
                         left = pipeline_transmit(skb, sk, c, u, &d);
                 if (left == PIPELINE_TRANSMITS_MUXED)
-                        mux_departs(skb, sk, c, u, &d);
+                        h2_conn_transmit(skb, sk, c, u, &d);
                 if (left != PIPELINE_TRANSMITS_PLAIN)
                         return 1;
                 departure_mistaken(sk, c, &d, &effect);
@@ -605,7 +605,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         struct unsealed *o = NULL;
         struct seal *seal;
         struct tls *s = NULL;
-        struct h2 *h = NULL;
+        struct h2_conn *h = NULL;
         __u32 copied, unsent;
         struct attribution p;
         bool asks;
@@ -657,8 +657,8 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
                         if (o && o->talk.protocol != PROTOCOL_PLAIN)
                                 return READ_UNSEALED;
                 }
-        } else if (c->x.flags & EXCHANGE_MUXED)
-                h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+        } else if (c->x.flags & EXCHANGE_H2)
+                h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
 
         bpf_spin_lock(&c->lock);
         asks = !s || s->asks;
@@ -846,15 +846,15 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 struct unsealed *o = NULL;
                 struct pipeline *t = NULL;
                 struct seal *s = NULL;
-                struct h2 *h = NULL;
+                struct h2_conn *h = NULL;
                 bool muxed, missed;
 
                 if (exchange_distance(copied, c->x.read_end) > 0 && c->x.flags & EXCHANGE_READ_KNOWN)
                         read_missed(sk, c, u, copied);
                 if (c->x.flags & EXCHANGE_PARSED)
                         t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
-                else if (c->x.flags & EXCHANGE_MUXED)
-                        h = bpf_sk_storage_get(&muxes, sk, 0, 0);
+                else if (c->x.flags & EXCHANGE_H2)
+                        h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
                 else if (c->x.flags & EXCHANGE_SEALED || c->tries >= TRIES_MAX || gone) {
                         s = bpf_sk_storage_get(&seals, sk, 0, 0);
                         o = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
@@ -903,9 +903,9 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 if (o && gone)
                         bpf_map_delete_elem(&unsealed, &s->key);
                 if (muxed && (gone || unsent == 0))
-                        effect.unanswered = unsealed_mux_drop(&s->key);
+                        effect.unanswered = tls_plaintext_h2_drop(&s->key);
                 else if (muxed)
-                        unsealed_mux_settle(o);
+                        tls_plaintext_h2_commit(o);
                 if (o && gone)
                         s->key.ssl = 0;
                 u = attribution_resolve(u, &p);

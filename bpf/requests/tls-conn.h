@@ -92,7 +92,7 @@ static __attribute__((noinline)) int unsealed_forget(struct sock *sk, struct sea
         o = bpf_map_lookup_elem(&unsealed, &s->key);
         if (o && o->sock == (__u64) (long) sk) {
                 bpf_map_delete_elem(&unsealed, &s->key);
-                unsealed_mux_drop(&s->key);
+                tls_plaintext_h2_drop(&s->key);
         }
         s->key.ssl = 0;
         return 0;
@@ -282,13 +282,13 @@ static __attribute__((noinline)) int unsealed_quit(struct conn *c, struct qos_un
                 return 0;
 
         if (o->talk.protocol == PROTOCOL_HTTP2) {
-                struct unsealed_mux *m = bpf_map_lookup_elem(&unsealed_muxes, &s->key);
+                struct tls_plaintext_h2 *m = bpf_map_lookup_elem(&plaintext_h2, &s->key);
 
                 /* Not what only looked like it */
                 if (!o->late || (m && m->h2.settled))
                         s->tls.http2 = 1;
                 /* What was open is not followed any further; nobody wants to know where the probe has been taken away */
-                effect.overlap = unsealed_mux_drop(&s->key) > 0 && (o->lost || watch_get(&c->owner));
+                effect.overlap = tls_plaintext_h2_drop(&s->key) > 0 && (o->lost || watch_get(&c->owner));
                 o->talk.protocol = PROTOCOL_PLAIN;
         }
         s->tls.tries = o->talk.flags & PIPELINE_UNDERSTOOD && o->lost ? TRIES_MAX : o->tries + o->lost;
@@ -365,7 +365,7 @@ static __attribute__((noinline)) int unsealed_bind(struct sock *sk, struct conn 
         }
 
         /* Another connection had the object, and has not ended yet */
-        unsealed_mux_drop(&call->key);
+        tls_plaintext_h2_drop(&call->key);
         fresh = bpf_map_lookup_elem(&unsealed_fresh, &zero);
         if (!fresh || bpf_map_update_elem(&unsealed, &call->key, fresh, BPF_ANY) < 0) {
                 statistics_count(QOS_STATISTIC_UNSEALED_LOST);
@@ -397,11 +397,11 @@ static __always_inline void unsealed_settle(struct exchange *x, struct exchange_
 }
 
 /* That was done, and the library need not subtract any longer what was not known to be frames when it was read. */
-static __attribute__((noinline)) int unsealed_mux_settle(struct unsealed *o) {
+static __attribute__((noinline)) int tls_plaintext_h2_commit(struct unsealed *o) {
         if (!o || !o->asked)
                 return 0;
         o->asked = 0;
-        return unsealed_mux_count(bpf_map_lookup_elem(&unsealed_muxes, &o->key), 1);
+        return tls_plaintext_h2_count(bpf_map_lookup_elem(&plaintext_h2, &o->key), 1);
 }
 
 /* Sealed bytes up to a position were read. where: that, and what has not left of what was written. */
@@ -444,7 +444,7 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
         if (effect.in_flight != 0)
                 conn_apply(c, u, &effect, now);
         if (muxed)
-                unsealed_mux_settle(o);
+                tls_plaintext_h2_commit(o);
         return zero();
 }
 
@@ -573,7 +573,7 @@ __attribute__((noinline, weak)) __u64 unsealed_take(struct unsealed *o, struct q
 }
 
 /* Frames leave, of which all is known since they were written. */
-static __attribute__((noinline)) int unsealed_mux_departs(struct unsealed *o, struct conn *c, struct qos_unit_map *u,
+static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct unsealed *o, struct conn *c, struct qos_unit_map *u,
                                                           const struct departure *d) {
         struct exchange_effect effect = {};
 
@@ -590,7 +590,7 @@ static __attribute__((noinline)) int unsealed_mux_departs(struct unsealed *o, st
         bpf_spin_unlock(&c->lock);
         if (effect.in_flight != 0)
                 conn_apply(c, u, &effect, d->now);
-        return unsealed_mux_settle(o);
+        return tls_plaintext_h2_commit(o);
 }
 
 /* A part of an answer leaves whose plaintext was parsed when it was written. */
@@ -602,7 +602,7 @@ static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct
         if (!o || !c || !u || !d)
                 return 0;
         if (o->talk.protocol == PROTOCOL_HTTP2)
-                return unsealed_mux_departs(o, c, u, d);
+                return tls_plaintext_h2_transmit(o, c, u, d);
         if (!unsealed_enter(o)) {
                 if (o->missed_at == 0)
                         o->missed_at = d->now;

@@ -24,7 +24,7 @@ struct unsealed_key {
 
 struct unsealed {
         struct pipeline talk;       /* of no protocol: it is not known, and the connection is counted by its records still;
-                                 * of HTTP/2: it is in unsealed_muxes */
+                                 * of HTTP/2: it is in plaintext_h2 */
         struct unsealed_key key; /* the element of a map may become another's while somebody holds it */
         __u64 sock;             /* the address of its struct sock */
         __u64 came_first_at;    /* when the sealed bytes came that were read last … */
@@ -64,8 +64,8 @@ struct {
 
 /* Those that speak HTTP/2. Which questions there are, and when their answers are written, is known in the library alone: what
  * is in flight and what is answered is booked from there, with times of answers that end where they are handed to the library. */
-struct unsealed_mux {
-        struct h2 h2;
+struct tls_plaintext_h2 {
+        struct h2_conn h2;
         struct qos_owner owner; /* in whose gauge … */
         __u32 share;            /* … and with which share … */
         __s32 counted;          /* … so many questions are */
@@ -80,11 +80,11 @@ struct {
         __uint(map_flags, BPF_F_NO_PREALLOC);
         __uint(max_entries, 4096);
         __type(key, struct unsealed_key);
-        __type(value, struct unsealed_mux);
-} unsealed_muxes SEC(".maps") __weak;
+        __type(value, struct tls_plaintext_h2);
+} plaintext_h2 SEC(".maps") __weak;
 
 /* Books it where the connection is at that time. */
-static __attribute__((noinline)) int unsealed_mux_book(struct unsealed_mux *m, __s32 in_flight) {
+static __attribute__((noinline)) int tls_plaintext_h2_record(struct tls_plaintext_h2 *m, __s32 in_flight) {
         struct exchange_effect effect = { .in_flight = in_flight };
         struct qos_owner owner;
         struct qos_unit_map *u;
@@ -104,29 +104,29 @@ static __attribute__((noinline)) int unsealed_mux_book(struct unsealed_mux *m, _
 
 /* So many more are in flight. The end of the connection comes from elsewhere, and neither waits for the other: what is added behind it
  * is taken back at once. */
-static __attribute__((noinline)) int unsealed_mux_count(struct unsealed_mux *m, __s32 more) {
+static __attribute__((noinline)) int tls_plaintext_h2_count(struct tls_plaintext_h2 *m, __s32 more) {
         if (!m || more == 0)
                 return 0;
         __sync_fetch_and_add(&m->counted, more);
-        unsealed_mux_book(m, more);
+        tls_plaintext_h2_record(m, more);
         if (*(volatile __u32*) &m->gone)
-                unsealed_mux_book(m, -(__s32) __sync_lock_test_and_set(&m->counted, 0));
+                tls_plaintext_h2_record(m, -(__s32) __sync_lock_test_and_set(&m->counted, 0));
         return 0;
 }
 
 /* Nothing is known any more of what is in frames on the object. Returns how many streams were open. */
-static __attribute__((noinline)) __u32 unsealed_mux_drop(const struct unsealed_key *key) {
-        struct unsealed_mux *m;
+static __attribute__((noinline)) __u32 tls_plaintext_h2_drop(const struct unsealed_key *key) {
+        struct tls_plaintext_h2 *m;
         __u32 open;
 
         if (!key)
                 return 0;
-        m = bpf_map_lookup_elem(&unsealed_muxes, key);
+        m = bpf_map_lookup_elem(&plaintext_h2, key);
         if (!m)
                 return 0;
         open = __sync_lock_test_and_set(&m->gone, 1) ? 0 : m->known;
-        unsealed_mux_book(m, -(__s32) __sync_lock_test_and_set(&m->counted, 0));
-        bpf_map_delete_elem(&unsealed_muxes, key);
+        tls_plaintext_h2_record(m, -(__s32) __sync_lock_test_and_set(&m->counted, 0));
+        bpf_map_delete_elem(&plaintext_h2, key);
         return open;
 }
 

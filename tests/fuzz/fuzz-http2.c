@@ -47,7 +47,7 @@ static size_t cut_length(unsigned *seed, size_t left) {
         return MIN(n, left);
 }
 
-static void feed(struct h2 *h, struct meaning *m, const uint8_t *data, size_t size, const struct arrival_times *times, unsigned seed) {
+static void feed(struct h2_conn *h, struct meaning *m, const uint8_t *data, size_t size, const struct arrival_times *times, unsigned seed) {
         for (size_t i = 0, n; i < size && !m->lost; i += n) {
                 struct h2_piece piece = { .now = 2 };
 
@@ -62,12 +62,12 @@ static void feed(struct h2 *h, struct meaning *m, const uint8_t *data, size_t si
 /* seed: 0 for not cut at all. */
 static struct meaning understand(bool late, bool names, const uint8_t *questions, size_t n_questions, const uint8_t *answers, size_t n_answers,
                                  unsigned seed) {
-        static struct h2 h;
+        static struct h2_conn h;
         struct arrival_times times = { .came_at = 1 };
         struct meaning m = {};
         uint32_t open = 0;
 
-        h = (struct h2) {};
+        h = (struct h2_conn) {};
         h2_begin(&h, 0, late);
         h.names = names;
         h2_excludes = is_excluded;

@@ -57,7 +57,8 @@ static void on_event(struct h2_piece *piece, void *userdata) {
         seen->streaming[seen->n++] = piece->event & H2_STREAMING;
 }
 
-static void feed(struct h2 *h, Seen *seen, const Wire *w, size_t piece_size, uint64_t now, bool questions) {
+static void feed(struct h2_conn *h, Seen *seen, const Wire *w, size_t piece_size, uint64_t now,
+                bool questions) {
         struct arrival_times times = { .came_at = now };
 
         for (size_t i = 0, n; i < w->n && !seen->lost; i += n) {
@@ -71,8 +72,8 @@ static void feed(struct h2 *h, Seen *seen, const Wire *w, size_t piece_size, uin
         }
 }
 
-static struct h2* begin(void) {
-        struct h2 *h = new0(struct h2, 1);
+static struct h2_conn* begin(void) {
+        struct h2_conn *h = new0(struct h2_conn, 1);
         Seen seen = {};
         Wire w = {};
 
@@ -86,7 +87,7 @@ static struct h2* begin(void) {
 
 /* Who is greeted in HTTP/2 and answers in something else does not speak it. */
 static void test_other(void) {
-        struct h2 *h = new0(struct h2, 1);
+        struct h2_conn *h = new0(struct h2_conn, 1);
         struct exchange_effect effect = {};
         struct exchange x = {};
         Seen seen = {};
@@ -140,7 +141,7 @@ static void test_detect(void) {
 /* Two questions, answered in the other order, in pieces of all sizes. */
 static void test_streams(void) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
-                struct h2 *h = begin();
+                struct h2_conn *h = begin();
                 Wire in = {}, out = {};
                 Seen seen = {};
 
@@ -178,7 +179,7 @@ static void test_streams(void) {
 static void test_times(void) {
         struct arrival_times times = { .marks = { .n = 3, .end = { 24 + 9 + 4, 24 + 9 + 10, 24 + 9 + 10 + 9 + 5 }, .at = { 10, 20, 30 }, .tail_at = 40 } };
         struct h2_piece piece = { .now = 50 };
-        struct h2 *h = begin();
+        struct h2_conn *h = begin();
         Seen seen = {};
         Wire in = {};
 
@@ -193,7 +194,7 @@ static void test_times(void) {
 
 static void test_ends(void) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
-                struct h2 *h = begin();
+                struct h2_conn *h = begin();
                 Wire in = {}, out = {}, more = {}, last = {};
                 Seen seen = {};
 
@@ -236,7 +237,7 @@ static void test_ends(void) {
 /* Bytes in front of a block, and behind it. */
 static void test_padding(void) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
-                struct h2 *h = begin();
+                struct h2_conn *h = begin();
                 Wire in = {}, out = {};
                 Seen seen = {};
 
@@ -260,7 +261,7 @@ static void test_padding(void) {
 
 /* More streams than there is room for. */
 static void test_full(void) {
-        struct h2 *h = begin();
+        struct h2_conn *h = begin();
         Wire in = {}, out = {};
         Seen seen = {};
 
@@ -278,7 +279,7 @@ static void test_full(void) {
 
 /* Numbers go up to 2^31, and old streams stay while new ones come and go. */
 static void test_numbers(void) {
-        struct h2 *h = begin();
+        struct h2_conn *h = begin();
         Seen seen = {};
         Wire w = {};
 
@@ -305,7 +306,7 @@ static void test_held(void) {
         static const uint32_t numbers[] = { 1, 12, 90, 128 };
 
         for (size_t n = 0; n < ELEMENTSOF(numbers); n++) {
-                struct h2 *h = begin();
+                struct h2_conn *h = begin();
                 uint32_t id = 1;
                 Seen seen = {};
                 Wire w = {};
@@ -329,7 +330,7 @@ static void test_held(void) {
 
 /* A connection that is older than the attach: answers are known from where one begins. */
 static void test_late(void) {
-        struct h2 *h = new0(struct h2, 1);
+        struct h2_conn *h = new0(struct h2_conn, 1);
         Wire in = {}, out = {}, noise = {};
         Seen seen = {};
 
@@ -521,7 +522,7 @@ static void test_table(void) {
 /* Calls of gRPC: one that is answered, one that fails, one that fails at once, and one that ends without saying how. */
 static void test_grpc(void) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
-                struct h2 *h = begin();
+                struct h2_conn *h = begin();
                 Wire in = {}, out = {};
                 Seen seen = {};
 
@@ -577,7 +578,7 @@ static bool is_excluded(const struct hpack_path *path) {
 static void expect_path(const char *before, size_t n_before, const char *block, size_t n, const char *path, const char *directory,
                         bool excluded, unsigned seen) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
-                struct h2 *h = begin();
+                struct h2_conn *h = begin();
                 Seen s = {};
                 Wire in = {};
 
@@ -658,7 +659,7 @@ static void test_paths(void) {
 
 /* More paths than are remembered: of those that were added first nothing is known. */
 static void test_many_paths(void) {
-        struct h2 *h = begin();
+        struct h2_conn *h = begin();
         uint32_t id = 1;
         Seen s = {};
         Wire in = {};
@@ -687,7 +688,7 @@ static void test_many_paths(void) {
 /* In several frames, behind padding and priorities; with trailers. What is left out is not open, nor given up, and is none of the figures. */
 static void test_left_out(void) {
         for (size_t i = 0; i < ELEMENTSOF(sizes); i++) {
-                struct h2 *h = begin();
+                struct h2_conn *h = begin();
                 Wire in = {}, out = {}, last = {};
                 Seen seen = {};
 
@@ -739,7 +740,7 @@ static void test_left_out(void) {
 
 /* Events: the question is answered with the head, what comes then belongs to none. */
 static void test_events(void) {
-        struct h2 *h = begin();
+        struct h2_conn *h = begin();
         Wire in = {}, out = {};
         Seen seen = {};
 
@@ -758,7 +759,7 @@ static void test_events(void) {
 static void test_gauge(void) {
         struct exchange_effect effect = {};
         struct exchange x = { .n_marks = 1, .mark_at = { 7 } };
-        struct h2 *h = begin();
+        struct h2_conn *h = begin();
 
         h2_settle(h, &x, 9, &effect);
         check(effect.in_flight == 1 && x.open_at == 7);

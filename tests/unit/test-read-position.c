@@ -30,7 +30,7 @@ typedef struct Event {
 typedef struct Connection {
         struct exchange x;
         struct pipeline t;
-        struct h2 *h;
+        struct h2_conn *h;
         struct tls s;
         Speaks speaks;
         uint32_t arrived, copied, written, left;
@@ -94,14 +94,14 @@ static void content(Connection *c, uint32_t n) {
         } else if (c->speaks == MUX) {
                 struct h2_piece piece = {};
 
-                if (!(c->x.flags & EXCHANGE_MUXED)) {
+                if (!(c->x.flags & EXCHANGE_H2)) {
                         bool late = !h2_detect(word_at(c, n), n);
 
                         if (late && !h2_detect_late(word_at(c, n), n))
                                 return;
                         h2_begin(c->h, position, late);
                         h2_clear(c->h);
-                        c->x.flags |= EXCHANGE_MUXED;
+                        c->x.flags |= EXCHANGE_H2;
                 } else if (exchange_distance(position, c->h->in_pos) > 0 ||
                            (c->h->in.synced != H2_SYNCED && !h2_resumes(c->h, position, word_at(c, n), n, unsent)))
                         return;
@@ -142,7 +142,7 @@ static void content(Connection *c, uint32_t n) {
 static void apply(Connection *c, uint32_t unsent) {
         struct exchange_effect e = {};
 
-        read_apply(&c->x, c->x.flags & EXCHANGE_PARSED ? &c->t : NULL, c->x.flags & EXCHANGE_MUXED ? c->h : NULL,
+        read_apply(&c->x, c->x.flags & EXCHANGE_PARSED ? &c->t : NULL, c->x.flags & EXCHANGE_H2 ? c->h : NULL,
                    c->x.flags & EXCHANGE_SEALED ? &c->s : NULL, c->now, IN + c->copied, unsent, &e);
         account(c, &e);
 }
@@ -177,7 +177,7 @@ static void departs(Connection *c, const char *data, size_t size, bool complete)
                         c->x.first_at = c->x.first_out_at = c->x.last_out_at = c->now;
                 }
                 pipeline_commit(&c->t, &c->x, c->now, complete, &e);
-        } else if (c->x.flags & EXCHANGE_MUXED) {
+        } else if (c->x.flags & EXCHANGE_H2) {
                 struct h2_piece piece = {};
 
                 h2_piece_begin(&piece, c->now);
@@ -212,14 +212,14 @@ static void departs(Connection *c, const char *data, size_t size, bool complete)
 
 /* As requests_state, when the client hangs up behind all of it. */
 static void ends(Connection *c) {
-        bool missed = (c->x.flags & EXCHANGE_PARSED && c->t.missed) || (c->x.flags & EXCHANGE_MUXED && c->h->in.synced != H2_SYNCED);
+        bool missed = (c->x.flags & EXCHANGE_PARSED && c->t.missed) || (c->x.flags & EXCHANGE_H2 && c->h->in.synced != H2_SYNCED);
         struct exchange_effect e = {};
         uint32_t asked;
 
         if (exchange_distance(IN + c->copied, c->x.read_end) > 0)
                 apply(c, 0);
-        asked = c->x.flags & EXCHANGE_PARSED ? pipeline_outstanding(&c->t) : c->x.flags & EXCHANGE_MUXED ? c->h->open : c->x.state == EXCHANGE_ASKED;
-        if (c->x.flags & EXCHANGE_MUXED && asked == 0)
+        asked = c->x.flags & EXCHANGE_PARSED ? pipeline_outstanding(&c->t) : c->x.flags & EXCHANGE_H2 ? c->h->open : c->x.state == EXCHANGE_ASKED;
+        if (c->x.flags & EXCHANGE_H2 && asked == 0)
                 exchange_shut(&c->x, &e);
         if (c->x.flags & EXCHANGE_SEALED)
                 tls_end(&c->x, &c->s, 1, 0, &e);
@@ -232,7 +232,7 @@ static void ends(Connection *c) {
 }
 
 static void play(Connection *c, Speaks speaks, const Event *story, size_t n, unsigned skip, unsigned skip_too) {
-        struct h2 *h = c->h;
+        struct h2_conn *h = c->h;
 
         *c = (Connection) { .h = h, .speaks = speaks, .skipped = { skip, skip_too } };
         if (h)
@@ -279,7 +279,7 @@ static void tell(const char *name, Speaks speaks, const Event *story, size_t n, 
         unsigned all;
 
         if (speaks == MUX && !c.h)
-                c.h = new0(struct h2, 1);
+                c.h = new0(struct h2_conn, 1);
         play(&c, speaks, story, n, 0, 0);
         if (c.begun != expected || c.failed != failed)
                 fprintf(stderr, "%s: %u, failed %u\n", name, c.begun, c.failed);
@@ -373,7 +373,7 @@ static void test_http2(void) {
                 EXCHANGES(POSTS("\7") DATA("\7"), RESPONDS("\7")), EXCHANGES(HEADERS("\11") HEADERS("\13") HEADERS("\15"), RESPONDS("\13") RESPONDS("\15") RESPONDS("\11")),
                 COMES(POSTS("\17")), READS(10), COMES(DATA("\17")), READS(11), READS(3), LEAVES(RESPONDS("\17")), EXCHANGES(HEADERS("\21"), RESPONDS("\21")),
         };
-        Connection c = { .h = new0(struct h2, 1) };
+        Connection c = { .h = new0(struct h2_conn, 1) };
         unsigned all;
 
         check(c.h);

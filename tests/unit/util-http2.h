@@ -18,7 +18,7 @@ static __attribute__((unused)) h2_excludes_t h2_excludes;
 
 /* As much as can be taken of size bytes that end in the same piece. position: of the first in the stream; of the questions times says
  * when they came, answers have none. */
-static inline void h2_feed(struct h2 *h, struct h2_piece *piece, const uint8_t *data, size_t size, uint32_t position,
+static inline void h2_feed(struct h2_conn *h, struct h2_piece *piece, const uint8_t *data, size_t size, uint32_t position,
                            const struct arrival_times *times, h2_event_t on_event, void *userdata) {
         const struct h2_frames *f = times ? &h->in : &h->out;
         static uint8_t left_over;
