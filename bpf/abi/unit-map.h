@@ -442,7 +442,7 @@ enum qos_statistic {
         QOS_STATISTIC_GROUPS_LOST,      /* no storage for a control group */
         QOS_STATISTIC_SEGMENTS_LOST,    /* a segment whose headers could not be read */
         QOS_STATISTIC_CALLS_LOST,       /* no storage for a call of OpenSSL's library */
-        QOS_STATISTIC_UNSEALED_LOST,    /* no room for a sealed connection whose plaintext is seen: it is counted by its records */
+        QOS_STATISTIC_PLAINTEXT_LOST,    /* no room for a sealed connection whose plaintext is seen: it is counted by its records */
         QOS_STATISTIC_THREADS_LOST,     /* no storage for a thread: its time is in no state, or its faults are not counted */
         QOS_STATISTIC_BLOCKS_LOST,      /* no room for a request to a block device: it is not counted */
         QOS_STATISTIC_RUNS_MISSED,      /* the kernel has skipped runs of programs; written by the daemon, for units_count_missed() */

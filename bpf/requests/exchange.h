@@ -60,7 +60,7 @@ enum exchange_flag {
         EXCHANGE_DONE       = 1 << 5,   /* the unit has hung up: nothing that comes is a question. Who asks: one of the two has */
         EXCHANGE_PARSED     = 1 << 6,   /* its protocol is parsed: there is a struct pipeline beside this one (pipeline.h) */
         EXCHANGE_LATE       = 1 << 7,   /* … and what arrives is the rest of a question that has been answered */
-        EXCHANGE_SEALED     = 1 << 8,   /* TLS: there is a struct tls (tls-record.h) */
+        EXCHANGE_TLS     = 1 << 8,   /* TLS: there is a struct tls (tls-record.h) */
         EXCHANGE_H2      = 1 << 9,   /* HTTP/2: there is a struct h2_conn (http2.h) */
         EXCHANGE_FRESH      = 1 << 10,  /* it was seen from its beginning */
         EXCHANGE_FAREWELL   = 1 << 11,  /* what is asked may be a farewell: if nothing comes of it but the end, it was */

@@ -128,7 +128,7 @@ __attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h,
 }
 
 /* Frames have come out of the library, or are on their way into it. */
-static __attribute__((noinline)) int openssl_h2(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n,
+static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const struct qos_owner *owner, const void *buffer, __u32 n,
                                                  int answers) {
         struct openssl_h2_chunk f = {};
         struct tls_plaintext_h2 *m;
@@ -200,7 +200,7 @@ static __attribute__((noinline)) int openssl_h2(struct unsealed *o, const struct
 }
 
 /* It is HTTP/2. late: it was not seen from the beginning; taken: so many bytes of it were taken for something else before. */
-static __attribute__((noinline)) int openssl_h2_begin(struct unsealed *o, const struct qos_owner *owner, __u32 late, __u32 taken) {
+static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, const struct qos_owner *owner, __u32 late, __u32 taken) {
         struct tls_plaintext_h2 *m;
         struct qos_unit_map *u;
         __u32 zero = 0;
@@ -211,7 +211,7 @@ static __attribute__((noinline)) int openssl_h2_begin(struct unsealed *o, const 
         o->ahead = o->pending = 0;
         fresh = bpf_map_lookup_elem(&plaintext_h2_fresh, &zero);
         if (!fresh || bpf_map_update_elem(&plaintext_h2, &o->key, fresh, BPF_ANY) < 0) {
-                statistics_count(QOS_STATISTIC_UNSEALED_LOST);
+                statistics_count(QOS_STATISTIC_PLAINTEXT_LOST);
                 u = unit_get(owner);
                 if (u)
                         window_count(u, QOS_COUNTER_DROPS, 1);
@@ -237,7 +237,7 @@ static __attribute__((noinline)) int openssl_h2_begin(struct unsealed *o, const 
 }
 
 /* Plaintext of a question, where the protocol is not known, or may be another: which is it? */
-static __attribute__((noinline)) int library_detect(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n) {
+static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, const struct qos_owner *owner, const void *buffer, __u32 n) {
         __u32 length = n, protocol, taken;
         __u64 first = 0;
 
@@ -274,7 +274,7 @@ static __attribute__((noinline)) int library_detect(struct unsealed *o, const st
 }
 
 /* n bytes of questions have come out of the library. */
-static __attribute__((noinline)) int library_questions(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 n) {
+static __attribute__((noinline)) int library_questions(struct tls_plaintext *o, const struct qos_owner *owner, const void *buffer, __u32 n) {
         struct library_piece q = {};
         struct chunk *f;
 
@@ -317,7 +317,7 @@ static __attribute__((noinline)) int library_questions(struct unsealed *o, const
 }
 
 /* Bytes of answers, n without the first ones, are on their way into the library. */
-static __attribute__((noinline)) int library_answers(struct unsealed *o, const struct qos_owner *owner, const void *buffer, __u32 skip,
+static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, const struct qos_owner *owner, const void *buffer, __u32 skip,
                                                      __u32 n) {
         struct tcp_sock *tp;
         struct chunk *f;
@@ -350,18 +350,18 @@ static __attribute__((noinline)) int library_answers(struct unsealed *o, const s
 }
 
 /* The entry of an object in this process, and nobody else at it. NULL: its connection is not known, or not this unit's. */
-static __always_inline struct unsealed* library_find(const struct unsealed_key *key, const struct qos_owner *owner) {
-        struct unsealed *o = bpf_map_lookup_elem(&unsealed, key);
+static __always_inline struct tls_plaintext* library_find(const struct tls_plaintext_key *key, const struct qos_owner *owner) {
+        struct tls_plaintext *o = bpf_map_lookup_elem(&unsealed, key);
 
         if (!o || o->generation != owner->generation)
                 return NULL;
-        if (!unsealed_enter(o)) {
+        if (!tls_plaintext_lock(o)) {
                 /* What is said now is not parsed */
                 o->lost = 1;
                 return NULL;
         }
-        if (!unsealed_key_equal(&o->key, key)) {
-                unsealed_leave(o);
+        if (!tls_plaintext_key_equal(&o->key, key)) {
+                tls_plaintext_unlock(o);
                 return NULL;
         }
         return o;
@@ -383,11 +383,11 @@ static __always_inline void cost_begin_for(struct cost *cost, const struct qos_o
 static __always_inline int call_begins(struct pt_regs *ctx, struct cost *cost) {
         struct task_struct *task = bpf_get_current_task_btf();
         __u32 kind = bpf_get_attach_cookie(ctx), skip;
-        struct unsealed_key key = {};
+        struct tls_plaintext_key key = {};
         struct library_call *call;
         struct qos_owner owner;
         __u64 size, fourth, fifth;
-        struct unsealed *o;
+        struct tls_plaintext *o;
 
         if (!task_owner(&owner) || !watch_get(&owner))
                 return 0;
@@ -435,7 +435,7 @@ static __always_inline int call_begins(struct pt_regs *ctx, struct cost *cost) {
                 skip = o->ahead < call->size ? o->ahead : call->size;
                 library_answers(o, &owner, (const void*) (long) call->buffer, skip, call->size - skip);
         }
-        unsealed_leave(o);
+        tls_plaintext_unlock(o);
         return 0;
 }
 
@@ -450,10 +450,10 @@ int library_enter(struct pt_regs *ctx) {
 
 static __always_inline int call_ends(struct pt_regs *ctx, struct cost *cost) {
         struct task_struct *task = bpf_get_current_task_btf();
-        struct unsealed_key key;
+        struct tls_plaintext_key key;
         struct library_call *call;
         struct qos_owner owner;
-        struct unsealed *o;
+        struct tls_plaintext *o;
         __u64 count = 0;
         __s64 n, given;
 
@@ -490,7 +490,7 @@ static __always_inline int call_ends(struct pt_regs *ctx, struct cost *cost) {
                 given = o->ahead > call->size ? o->ahead : call->size;
                 o->ahead = n <= 0 ? given : given > n ? given - n : 0;
         }
-        unsealed_leave(o);
+        tls_plaintext_unlock(o);
         return 0;
 }
 

@@ -40,7 +40,7 @@ enum conn_found {
 };
 
 /* What a connection turns out to be when its bytes are looked at: */
-#define CONTENT_SEALED 1
+#define RECEIVE_TLS 1
 #define RECEIVE_H2 2
 
 /* Clones of a listener's entry come with the connections accepted from it. */
@@ -68,9 +68,9 @@ struct {
 } h2_conns SEC(".maps") __weak;
 
 /* Connections that are sealed. */
-struct seal {
+struct tls_conn {
         struct tls tls;
-        struct unsealed_key key;        /* where its plaintext is; ssl 0: that is not known */
+        struct tls_plaintext_key key;        /* where its plaintext is; ssl 0: that is not known */
         /* What requests_egress leaves to library_egress, which looks at the same packet next */
         __u64 left_at;
         __u32 left_bytes;               /* 0: nothing */
@@ -81,8 +81,8 @@ struct {
         __uint(type, BPF_MAP_TYPE_SK_STORAGE);
         __uint(map_flags, BPF_F_NO_PREALLOC);
         __type(key, int);
-        __type(value, struct seal);
-} seals SEC(".maps") __weak;
+        __type(value, struct tls_conn);
+} tls_conns SEC(".maps") __weak;
 
 /* Listeners alone, so that an iterator over them is short. */
 struct {

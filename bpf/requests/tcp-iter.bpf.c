@@ -319,8 +319,8 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
         at = *(volatile __u64*) &c->x.open_at;
         if (c->x.flags & EXCHANGE_H2)
                 o.h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
-        else if (c->x.flags & EXCHANGE_SEALED) {
-                struct seal *s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_TLS) {
+                struct tls_conn *s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
                 struct tls_plaintext_h2 *m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext_h2, &s->key) : NULL;
 
                 if (m)
@@ -420,7 +420,7 @@ int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
         __s32 in_flight;
         struct qos_unit_map *u;
         struct conn *c;
-        struct seal *s;
+        struct tls_conn *s;
         __u32 open;
 
         if (ctx->meta->seq_num == 0)
@@ -442,7 +442,7 @@ int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
         u = unit_get(&p.owner);
         if (!u)
                 return 0;
-        s = c->x.flags & EXCHANGE_SEALED ? bpf_sk_storage_get(&seals, sk, 0, 0) : NULL;
+        s = c->x.flags & EXCHANGE_TLS ? bpf_sk_storage_get(&tls_conns, sk, 0, 0) : NULL;
         m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext_h2, &s->key) : NULL;
         if (m && owner_equal(&m->owner, &p.owner))
                 in_flight += m->counted;

@@ -260,7 +260,7 @@ static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct c
                                 bpf_spin_unlock(&c->lock);
                         }
                         if (tls_detect(first, n))
-                                return content_seal(sk, c, copied, first & 0xff);
+                                return tls_receive(sk, c, copied, first & 0xff);
                         if (!(c->x.flags & EXCHANGE_FRESH) && h2_detect_late(first, n))
                                 return receive_h2_begin(sk, c, copied, 1);
                         return 0;

@@ -301,7 +301,7 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct c
         if (c->kind == CONN_CLIENT) {
                 if (!(c->x.flags & EXCHANGE_PIPED))
                         return 0;
-        } else if (c->kind != CONN_SERVER || (c->tries >= TRIES_MAX && !(c->x.flags & EXCHANGE_SEALED)))
+        } else if (c->kind != CONN_SERVER || (c->tries >= TRIES_MAX && !(c->x.flags & EXCHANGE_TLS)))
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
@@ -327,16 +327,17 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct c
                 what = client_reads(skb, c, u, copied, (__u64) offset << 32 | (__u32) len);
                 return what ? client_has_read(sk, c, u, copied + (__u32) len, what == CLIENT_LOST) : 0;
         }
-        if (c->x.flags & EXCHANGE_SEALED)
-                what = CONTENT_SEALED;
+        if (c->x.flags & EXCHANGE_TLS)
+                what = RECEIVE_TLS;
         else if (c->x.flags & EXCHANGE_H2)
                 what = RECEIVE_H2;
         else
                 what = content_parse(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
-        if (what == CONTENT_SEALED) {
+        if (what == RECEIVE_TLS) {
                 if (watch_get(&c->owner))
-                        unsealed_bind(sk, c, u);
-                content_unseal(skb, c, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
+                        tls_plaintext_bind(sk, c, u);
+                tls_receive_plaintext(skb, c, (__u64) copied << 32 | unsent,
+                        (__u64) offset << 32 | (__u32) len);
         } else if (what == RECEIVE_H2)
                 receive_h2(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
         return 0;
@@ -360,7 +361,7 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
         struct pipeline *t = NULL;
         struct tls *s = NULL;
         struct h2_conn *h = NULL;
-        struct seal *seal;
+        struct tls_conn *seal;
         struct attribution p;
 
         if (!sk || !c || !u)
@@ -371,8 +372,8 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
                 t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_H2)
                 h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
-        else if (c->x.flags & EXCHANGE_SEALED) {
-                seal = bpf_sk_storage_get(&seals, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_TLS) {
+                seal = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
                 /* Of what is known in the clear the library's calls tell what was read */
                 if (seal && seal->key.ssl == 0)
                         s = &seal->tls;
@@ -477,7 +478,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
         bpf_spin_lock(&c->lock);
         d.bytes = exchange_leave(&c->x, segment.seq + segment.len, snd_nxt);
         parsed = c->x.flags & EXCHANGE_PARSED;
-        sealed = c->x.flags & EXCHANGE_SEALED;
+        sealed = c->x.flags & EXCHANGE_TLS;
         muxed = c->x.flags & EXCHANGE_H2;
         if (d.bytes > 0 && !parsed && !sealed && !muxed)
                 departure_apply(&d, &c->x, &effect);
@@ -490,8 +491,8 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
         if (sealed) {
                 if (d.bytes > segment.len)
                         d.bytes = segment.len;
-                unsealed = sealed_departs(skb, sk, c, &d, &effect);
-                sealed = c->x.flags & EXCHANGE_SEALED;
+                unsealed = tls_transmit(skb, sk, c, &d, &effect);
+                sealed = c->x.flags & EXCHANGE_TLS;
         }
         u = attribution_resolve(u, &d.place);
         if (!u)
@@ -550,11 +551,11 @@ SEC("cgroup_skb/egress")
 int library_egress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
         struct departure d = {};
-        struct unsealed *o;
+        struct tls_plaintext *o;
         struct qos_unit_map *u;
         struct bpf_sock *sk;
         struct conn *c;
-        struct seal *s;
+        struct tls_conn *s;
 
         sk = skb->sk;
         if (!sk)
@@ -562,7 +563,7 @@ int library_egress(struct __sk_buff *skb) {
         sk = bpf_sk_fullsock(sk);
         if (!sk)
                 return 1;
-        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
         if (!s || s->left_bytes == 0)
                 return 1;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
@@ -574,7 +575,7 @@ int library_egress(struct __sk_buff *skb) {
         d.complete = s->left_complete;
         s->left_bytes = 0;
 
-        o = unsealed_get((struct sock*) sk, c, u, s);
+        o = tls_plaintext_get((struct sock*) sk, c, u, s);
         bpf_spin_lock(&c->lock);
         d.place = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -583,9 +584,9 @@ int library_egress(struct __sk_buff *skb) {
                 return 1;
         window_advance(u, d.now);
         if (o)
-                unsealed_departs(o, c, u, &d);
+                tls_plaintext_transmit(o, c, u, &d);
         else
-                sealed_book(c, u, &d);
+                tls_record_request(c, u, &d);
         return 1;
 }
 
@@ -594,7 +595,7 @@ int library_egress(struct __sk_buff *skb) {
 /* The parts of requests_read, each with a room of its own on the stack. */
 
 /* What the library has read is to be looked at instead. */
-#define READ_UNSEALED 1
+#define READ_PLAINTEXT 1
 
 /* c: NULL, or perhaps of a unit that is gone. */
 static __attribute__((noinline)) int server_has_read(struct sock *sk, struct conn *c, struct cost *cost) {
@@ -602,8 +603,8 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         struct tcp_sock *tp;
         struct qos_unit_map *u;
         struct pipeline *t = NULL;
-        struct unsealed *o = NULL;
-        struct seal *seal;
+        struct tls_plaintext *o = NULL;
+        struct tls_conn *seal;
         struct tls *s = NULL;
         struct h2_conn *h = NULL;
         __u32 copied, unsent;
@@ -648,14 +649,14 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
 
         if (c->x.flags & EXCHANGE_PARSED)
                 t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
-        else if (c->x.flags & EXCHANGE_SEALED) {
-                seal = bpf_sk_storage_get(&seals, sk, 0, 0);
+        else if (c->x.flags & EXCHANGE_TLS) {
+                seal = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
                 if (seal) {
                         s = &seal->tls;
                         if (seal->key.ssl != 0)
-                                o = unsealed_get(sk, c, u, seal);
+                                o = tls_plaintext_get(sk, c, u, seal);
                         if (o && o->talk.protocol != PROTOCOL_PLAIN)
-                                return READ_UNSEALED;
+                                return READ_PLAINTEXT;
                 }
         } else if (c->x.flags & EXCHANGE_H2)
                 h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
@@ -693,8 +694,8 @@ static __always_inline int socket_is_read(struct sock *sk, struct cost *cost) {
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         u = c && c->kind == CONN_CLIENT ? unit_get(&c->owner) : NULL;
         if (!u) {
-                if (server_has_read(sk, c, cost) == READ_UNSEALED)
-                        unsealed_has_read(sk);
+                if (server_has_read(sk, c, cost) == READ_PLAINTEXT)
+                        tls_plaintext_has_read(sk);
                 return 0;
         }
         if (!(c->x.flags & EXCHANGE_PIPED))
@@ -787,9 +788,10 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 return 0;
         u = unit_get(&c->owner);
         if (!u) {
-                struct seal *s = new_state == TCP_CLOSE ? bpf_sk_storage_get(&seals, sk, 0, 0) : NULL;
+                struct tls_conn *s = new_state == TCP_CLOSE
+                        ? bpf_sk_storage_get(&tls_conns, sk, 0, 0) : NULL;
 
-                return s ? unsealed_forget(sk, s) : 0;
+                return s ? tls_plaintext_reset(sk, s) : 0;
         }
         cost_begin(cost, &c->owner, u);
         tp = bpf_skc_to_tcp_sock(sk);
@@ -843,9 +845,9 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
         if (new_state == TCP_FIN_WAIT1 || new_state == TCP_LAST_ACK || new_state == TCP_CLOSE) {
                 __u32 unsent = tp->write_seq - tp->snd_nxt, asked;
                 bool gone = new_state == TCP_CLOSE;
-                struct unsealed *o = NULL;
+                struct tls_plaintext *o = NULL;
                 struct pipeline *t = NULL;
-                struct seal *s = NULL;
+                struct tls_conn *s = NULL;
                 struct h2_conn *h = NULL;
                 bool muxed, missed;
 
@@ -855,12 +857,12 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
                 else if (c->x.flags & EXCHANGE_H2)
                         h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
-                else if (c->x.flags & EXCHANGE_SEALED || c->tries >= TRIES_MAX || gone) {
-                        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+                else if (c->x.flags & EXCHANGE_TLS || c->tries >= TRIES_MAX || gone) {
+                        s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
                         o = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
                         if (o && o->sock != (__u64) (long) sk)
                                 o = NULL;
-                        if (o && o->talk.protocol != PROTOCOL_PLAIN && o->talk.protocol != PROTOCOL_HTTP2 && unsealed_enter(o))
+                        if (o && o->talk.protocol != PROTOCOL_PLAIN && o->talk.protocol != PROTOCOL_HTTP2 && tls_plaintext_lock(o))
                                 t = &o->talk;
                 }
                 muxed = o && o->talk.protocol == PROTOCOL_HTTP2;
@@ -898,7 +900,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                 if (h && effect.unanswered)
                         h2_clear(h);
                 if (o && t)
-                        unsealed_leave(o);
+                        tls_plaintext_unlock(o);
 
                 if (o && gone)
                         bpf_map_delete_elem(&unsealed, &s->key);

@@ -18,12 +18,12 @@ struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
         __uint(max_entries, 1);
         __type(key, __u32);
-        __type(value, struct unsealed);
-} unsealed_fresh SEC(".maps");
+        __type(value, struct tls_plaintext);
+} plaintext_fresh SEC(".maps");
 
 /* ---- records ---- */
 
-struct seal_piece {
+struct tls_chunk {
         __u32 offset;           /* in the buffer */
         __u32 at;               /* the next byte … */
         __u32 end;              /* … of this many */
@@ -31,7 +31,7 @@ struct seal_piece {
 };
 
 /* The records of a piece that is read, as questions_take(). */
-__attribute__((noinline, weak)) int seal_take(struct sk_buff *skb __arg_trusted, struct tls *tls, struct seal_piece *f) {
+__attribute__((noinline, weak)) int tls_conn_take(struct sk_buff *skb __arg_trusted, struct tls *tls, struct tls_chunk *f) {
         struct bpf_dynptr data;
         __u32 there, n, r;
         __u64 bytes;
@@ -59,7 +59,7 @@ __attribute__((noinline, weak)) int seal_take(struct sk_buff *skb __arg_trusted,
 }
 
 /* … that leaves. */
-__attribute__((noinline, weak)) int seal_take_out(struct __sk_buff *skb, struct tls *tls, struct seal_piece *f) {
+__attribute__((noinline, weak)) int tls_conn_take_out(struct __sk_buff *skb, struct tls *tls, struct tls_chunk *f) {
         __u32 there, n, r;
         __u64 bytes;
 
@@ -84,8 +84,8 @@ __attribute__((noinline, weak)) int seal_take_out(struct __sk_buff *skb, struct 
 }
 
 /* What is known of the plaintext of a connection is nobody's any more. */
-static __attribute__((noinline)) int unsealed_forget(struct sock *sk, struct seal *s) {
-        struct unsealed *o;
+static __attribute__((noinline)) int tls_plaintext_reset(struct sock *sk, struct tls_conn *s) {
+        struct tls_plaintext *o;
 
         if (!sk || !s || s->key.ssl == 0)
                 return 0;
@@ -98,21 +98,21 @@ static __attribute__((noinline)) int unsealed_forget(struct sock *sk, struct sea
         return 0;
 }
 
-/* The connection is sealed. Returns CONTENT_SEALED: its records are to be followed from here on. */
-static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *c, __u32 copied, __u32 type) {
+/* The connection is sealed. Returns RECEIVE_TLS: its records are to be followed from here on. */
+static __attribute__((noinline)) int tls_receive(struct sock *sk, struct conn *c, __u32 copied, __u32 type) {
         const struct tls_side fresh = {};
-        struct seal *s;
+        struct tls_conn *s;
 
         if (!sk || !c)
                 return 0;
-        s = bpf_sk_storage_get(&seals, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        s = bpf_sk_storage_get(&tls_conns, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!s) {
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
                 c->tries = TRIES_MAX;
                 return 0;
         }
         /* Perhaps it was known before, to a unit that was detached: what is spoken and that the handshake is over is as it was */
-        unsealed_forget(sk, s);
+        tls_plaintext_reset(sk, s);
         s->left_bytes = 0;
         s->tls.in = s->tls.out = fresh;
         s->tls.asks = s->tls.out_lost = s->tls.tries = s->tls.missed = 0;
@@ -123,9 +123,9 @@ static __attribute__((noinline)) int content_seal(struct sock *sk, struct conn *
         bpf_spin_lock(&c->lock);
         if (c->x.state == EXCHANGE_ASKED)
                 c->x.state = EXCHANGE_IDLE;
-        c->x.flags |= EXCHANGE_SEALED;
+        c->x.flags |= EXCHANGE_TLS;
         bpf_spin_unlock(&c->lock);
-        return CONTENT_SEALED;
+        return RECEIVE_TLS;
 }
 
 struct offer_feed {
@@ -179,10 +179,10 @@ static __attribute__((noinline)) int offer_is_plain(struct bpf_dynptr *data, __u
 }
 
 /* A piece of what the client says on a sealed connection, as content_parse(). */
-static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct conn *c, __u64 where, __u64 piece) {
-        struct seal_piece f = { .offset = piece >> 32, .end = piece };
+static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, struct conn *c, __u64 where, __u64 piece) {
+        struct tls_chunk f = { .offset = piece >> 32, .end = piece };
         __u32 copied = where >> 32, unsent = where;
-        struct seal *s;
+        struct tls_conn *s;
         struct sock *sk;
         struct tls *tls;
 
@@ -191,7 +191,7 @@ static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct 
         sk = skb->sk;
         if (!sk)
                 return 0;
-        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
         if (!s)
                 return 0;
         tls = &s->tls;
@@ -217,7 +217,7 @@ static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct 
         if ((__s32) (tls->in_pos - copied) > 0)
                 f.at = tls->in_pos - copied; /* looked at before (MSG_PEEK) */
         if (f.at < f.end) {
-                seal_take(skb, tls, &f);
+                tls_conn_take(skb, tls, &f);
                 tls->in_pos = copied + f.at;
         }
 
@@ -226,7 +226,7 @@ static __attribute__((noinline)) int content_unseal(struct sk_buff *skb, struct 
         if (f.seen & TLS_STEP_LOST) {
                 tls->certain = 0;
                 bpf_spin_lock(&c->lock);
-                c->x.flags &= ~EXCHANGE_SEALED;
+                c->x.flags &= ~EXCHANGE_TLS;
                 c->tries = TRIES_MAX;
                 bpf_spin_unlock(&c->lock);
         }
@@ -270,15 +270,16 @@ static __attribute__((noinline)) int hello_is_http2(struct __sk_buff *skb, __u64
 /* ---- plaintext ---- */
 
 /* Whether what is known of the plaintext is this connection's, and all of it. */
-static __always_inline bool unsealed_holds(const struct unsealed *o, const struct sock *sk, struct conn *c) {
+static __always_inline bool tls_plaintext_holds(const struct tls_plaintext *o, const struct sock *sk,
+                struct conn *c) {
         return o->sock == (__u64) (long) sk && o->generation == c->owner.generation && !o->lost && watch_get(&c->owner);
 }
 
 /* From here on the connection is counted by its records again. False: another program is at it, and it is not. */
-static __attribute__((noinline)) int unsealed_quit(struct conn *c, struct qos_unit_map *u, struct seal *s, struct unsealed *o) {
+static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struct qos_unit_map *u, struct tls_conn *s, struct tls_plaintext *o) {
         struct exchange_effect effect = {};
 
-        if (!c || !u || !s || !o || !unsealed_enter(o))
+        if (!c || !u || !s || !o || !tls_plaintext_lock(o))
                 return 0;
 
         if (o->talk.protocol == PROTOCOL_HTTP2) {
@@ -307,8 +308,8 @@ static __attribute__((noinline)) int unsealed_quit(struct conn *c, struct qos_un
 }
 
 /* What is known of the plaintext; NULL: the connection is counted by its records. */
-static __attribute__((noinline)) struct unsealed* unsealed_get(struct sock *sk, struct conn *c, struct qos_unit_map *u, struct seal *s) {
-        struct unsealed *o;
+static __attribute__((noinline)) struct tls_plaintext* tls_plaintext_get(struct sock *sk, struct conn *c, struct qos_unit_map *u, struct tls_conn *s) {
+        struct tls_plaintext *o;
 
         if (!sk || !c || !u || !s || s->key.ssl == 0)
                 return NULL;
@@ -317,26 +318,27 @@ static __attribute__((noinline)) struct unsealed* unsealed_get(struct sock *sk, 
                 s->key.ssl = 0; /* another connection has that object now */
                 return NULL;
         }
-        if (!unsealed_holds(o, sk, c)) {
-                unsealed_quit(c, u, s, o);
+        if (!tls_plaintext_holds(o, sk, c)) {
+                tls_plaintext_abandon(c, u, s, o);
                 return NULL;
         }
         return o;
 }
 
 /* Bytes are copied out of a sealed connection: whoever is in a call of the library reads them for that. */
-static __attribute__((noinline)) int unsealed_bind(struct sock *sk, struct conn *c, struct qos_unit_map *u) {
+static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct conn *c,
+                struct qos_unit_map *u) {
         struct qos_owner owner;
         struct library_call *call;
-        struct unsealed *o;
+        struct tls_plaintext *o;
         struct qos_probe_config *w;
-        struct seal *s;
+        struct tls_conn *s;
         __u32 zero = 0;
         void *fresh;
 
         if (!sk || !c || !u)
                 return 0;
-        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
         if (!s || s->tls.tries >= TRIES_MAX)
                 return 0;
         /* After a reset what has come is read still, and nobody would come to take away what is known of the connection */
@@ -355,20 +357,20 @@ static __attribute__((noinline)) int unsealed_bind(struct sock *sk, struct conn 
 
         o = s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
         if (o && o->sock == (__u64) (long) sk) {
-                if (unsealed_key_equal(&s->key, &call->key) && unsealed_holds(o, sk, c)) {
+                if (tls_plaintext_key_equal(&s->key, &call->key) && tls_plaintext_holds(o, sk, c)) {
                         /* A record is read in two parts by some: the second one takes nothing back */
                         o->begins |= c->x.state != EXCHANGE_ASKED;
                         return 0;
                 }
-                if (!unsealed_quit(c, u, s, o))
+                if (!tls_plaintext_abandon(c, u, s, o))
                         return 0;
         }
 
         /* Another connection had the object, and has not ended yet */
         tls_plaintext_h2_drop(&call->key);
-        fresh = bpf_map_lookup_elem(&unsealed_fresh, &zero);
+        fresh = bpf_map_lookup_elem(&plaintext_fresh, &zero);
         if (!fresh || bpf_map_update_elem(&unsealed, &call->key, fresh, BPF_ANY) < 0) {
-                statistics_count(QOS_STATISTIC_UNSEALED_LOST);
+                statistics_count(QOS_STATISTIC_PLAINTEXT_LOST);
                 window_count(u, QOS_COUNTER_DROPS, 1);
                 return 0;
         }
@@ -388,7 +390,7 @@ static __attribute__((noinline)) int unsealed_bind(struct sock *sk, struct conn 
 
 /* Of a connection in frames: what there is of questions is known when it comes out of the library, and what has not been read may be
  * one. */
-static __always_inline void unsealed_settle(struct exchange *x, struct exchange_effect *effect) {
+static __always_inline void tls_plaintext_commit(struct exchange *x, struct exchange_effect *effect) {
         x->state = EXCHANGE_IDLE;
         if (x->n_marks > 0 && !(x->flags & EXCHANGE_DONE))
                 exchange_open(x, x->mark_at[0], effect);
@@ -397,7 +399,7 @@ static __always_inline void unsealed_settle(struct exchange *x, struct exchange_
 }
 
 /* That was done, and the library need not subtract any longer what was not known to be frames when it was read. */
-static __attribute__((noinline)) int tls_plaintext_h2_commit(struct unsealed *o) {
+static __attribute__((noinline)) int tls_plaintext_h2_commit(struct tls_plaintext *o) {
         if (!o || !o->asked)
                 return 0;
         o->asked = 0;
@@ -405,7 +407,7 @@ static __attribute__((noinline)) int tls_plaintext_h2_commit(struct unsealed *o)
 }
 
 /* Sealed bytes up to a position were read. where: that, and what has not left of what was written. */
-static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_unit_map *u, struct tls *t, struct unsealed *o,
+static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct qos_unit_map *u, struct tls *t, struct tls_plaintext *o,
                                                     __u64 where) {
         struct exchange_effect effect = {};
         __u64 now = bpf_ktime_get_ns(), first_at, last_at;
@@ -416,7 +418,7 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
                 return 0;
         if (exchange_distance(copied, t->in_pos) > 0)
                 tls_miss(t, copied);
-        alone = unsealed_enter(o);
+        alone = tls_plaintext_lock(o);
         muxed = o->talk.protocol == PROTOCOL_HTTP2;
         o->share = c->share;
 
@@ -429,7 +431,7 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
                 o->unread = 1;
         }
         if (muxed)
-                unsealed_settle(&c->x, &effect);
+                tls_plaintext_commit(&c->x, &effect);
         else if (t->asks && !(c->x.flags & EXCHANGE_DONE))
                 exchange_open(&c->x, c->x.open_at ?: first_at ?: now, &effect);
         else if (!t->asks && alone && !o->unread)
@@ -439,7 +441,7 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
         bpf_spin_unlock(&c->lock);
         t->asks = 0;
         if (alone)
-                unsealed_leave(o);
+                tls_plaintext_unlock(o);
 
         if (effect.in_flight != 0)
                 conn_apply(c, u, &effect, now);
@@ -456,7 +458,7 @@ static __attribute__((noinline)) int unsealed_reads(struct conn *c, struct qos_u
 
 /* The first request may be read from the socket together with the client's Finished (Apache reads 8,000 bytes at a time). What leaves
  * before the library has delivered anything of it still belongs to the handshake: session tickets. */
-static __always_inline bool unsealed_is_handshake(struct unsealed *o) {
+static __always_inline bool tls_plaintext_is_handshake(struct tls_plaintext *o) {
         if (o->late || o->delivered)
                 return false;
         if (++o->strays > STRAYS_MAX)
@@ -466,18 +468,18 @@ static __always_inline bool unsealed_is_handshake(struct unsealed *o) {
 
 /* Of a connection that is sealed: what is no part of an answer changes nothing. Returns 1 where the plaintext is seen: what that
  * means is for library_egress to say. */
-static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
+static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
                                                     struct departure *d, struct exchange_effect *effect) {
-        struct seal_piece f = {};
-        struct unsealed *o;
-        struct seal *s;
+        struct tls_chunk f = {};
+        struct tls_plaintext *o;
+        struct tls_conn *s;
         struct tls *tls;
         struct qos_unit_map *u;
         bool pipelines, refused = false;
 
         if (!skb || !sk || !c || !d || !effect)
                 return 0;
-        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
         if (!s)
                 return 0;
         s->left_bytes = 0;
@@ -487,7 +489,7 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
         if (tls->phase == TLS_HELLO && hello_is_http2(skb, (__u64) f.offset << 32 | f.end))
                 tls->http2 = 1;
         if (!tls->out_lost) {
-                seal_take_out(skb, tls, &f);
+                tls_conn_take_out(skb, tls, &f);
                 if (f.seen & TLS_STEP_LOST) {
                         tls->out_lost = 1;
                         /* TLS to a port of plain HTTP */
@@ -497,7 +499,7 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
 
         pipelines = tls->out_lost || f.seen & TLS_STEP_APPLICATION;
         /* Not where the probe has been taken away: who books it is not there any more */
-        o = s->key.ssl != 0 ? unsealed_get((struct sock*) sk, c, unit_get(&c->owner), s) : NULL;
+        o = s->key.ssl != 0 ? tls_plaintext_get((struct sock*) sk, c, unit_get(&c->owner), s) : NULL;
         if (o && o->talk.protocol != PROTOCOL_PLAIN) {
                 s->left_at = d->now;
                 s->left_complete = d->complete;
@@ -508,12 +510,12 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
                 bpf_spin_unlock(&c->lock);
                 return 1;
         }
-        if (o && pipelines && unsealed_is_handshake(o))
+        if (o && pipelines && tls_plaintext_is_handshake(o))
                 pipelines = false;
 
         bpf_spin_lock(&c->lock);
         if (refused) {
-                c->x.flags &= ~EXCHANGE_SEALED;
+                c->x.flags &= ~EXCHANGE_TLS;
                 c->x.state = EXCHANGE_ASKED;
                 c->x.first_at = c->x.last_at = 0; /* the greeting's are not kept */
         }
@@ -538,7 +540,7 @@ static __attribute__((noinline)) int sealed_departs(struct __sk_buff *skb, struc
 }
 
 /* What that means which leaves up to a position, as departure_parse() says it of plaintext. */
-__attribute__((noinline, weak)) __u64 unsealed_take(struct unsealed *o, struct qos_unit_map *u, struct departure *d, __u32 end) {
+__attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o, struct qos_unit_map *u, struct departure *d, __u32 end) {
         __u64 parsed = 0;
 
         if (!o || !u || !d)
@@ -573,7 +575,7 @@ __attribute__((noinline, weak)) __u64 unsealed_take(struct unsealed *o, struct q
 }
 
 /* Frames leave, of which all is known since they were written. */
-static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct unsealed *o, struct conn *c, struct qos_unit_map *u,
+static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct tls_plaintext *o, struct conn *c, struct qos_unit_map *u,
                                                           const struct departure *d) {
         struct exchange_effect effect = {};
 
@@ -586,7 +588,7 @@ static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct unsealed *
         o->growing = !d->complete;
 
         bpf_spin_lock(&c->lock);
-        unsealed_settle(&c->x, &effect);
+        tls_plaintext_commit(&c->x, &effect);
         bpf_spin_unlock(&c->lock);
         if (effect.in_flight != 0)
                 conn_apply(c, u, &effect, d->now);
@@ -594,7 +596,7 @@ static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct unsealed *
 }
 
 /* A part of an answer leaves whose plaintext was parsed when it was written. */
-static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct conn *c,
+static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext *o, struct conn *c,
                 struct qos_unit_map *u,
                                                       struct departure *d) {
         __u64 parsed;
@@ -603,12 +605,12 @@ static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct
                 return 0;
         if (o->talk.protocol == PROTOCOL_HTTP2)
                 return tls_plaintext_h2_transmit(o, c, u, d);
-        if (!unsealed_enter(o)) {
+        if (!tls_plaintext_lock(o)) {
                 if (o->missed_at == 0)
                         o->missed_at = d->now;
                 return 0;
         }
-        parsed = unsealed_take(o, u, d, c->x.out_end);
+        parsed = tls_plaintext_take(o, u, d, c->x.out_end);
         o->missed_at = 0;
         departure_book(&o->talk, c, u, d, parsed);
         o->growing = o->talk.flags & PIPELINE_RESPONDING || !d->complete;
@@ -617,12 +619,12 @@ static __attribute__((noinline)) int unsealed_departs(struct unsealed *o, struct
                 o->talk.protocol = PROTOCOL_PLAIN;
                 o->tries = TRIES_MAX;
         }
-        unsealed_leave(o);
+        tls_plaintext_unlock(o);
         return zero();
 }
 
 /* … or it was, and is not any more: an exchange. */
-static __attribute__((noinline)) int sealed_book(struct conn *c, struct qos_unit_map *u,
+static __attribute__((noinline)) int tls_record_request(struct conn *c, struct qos_unit_map *u,
                 struct departure *d) {
         struct exchange_effect effect = {};
 
@@ -652,26 +654,26 @@ static __attribute__((noinline)) int sealed_book(struct conn *c, struct qos_unit
 
 /* ---- read ---- */
 
-static __attribute__((noinline)) int unsealed_has_read(struct sock *sk) {
+static __attribute__((noinline)) int tls_plaintext_has_read(struct sock *sk) {
         struct tcp_sock *tp;
-        struct unsealed *o;
+        struct tls_plaintext *o;
         struct qos_unit_map *u;
         struct conn *c;
-        struct seal *s;
+        struct tls_conn *s;
         __u32 copied, unsent;
 
         if (!sk)
                 return 0;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        s = bpf_sk_storage_get(&seals, sk, 0, 0);
+        s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
         tp = bpf_skc_to_tcp_sock(sk);
         u = c ? unit_get(&c->owner) : NULL;
         if (!u || !s || !tp)
                 return 0;
-        o = unsealed_get(sk, c, u, s);
+        o = tls_plaintext_get(sk, c, u, s);
         if (!o)
                 return 0;
         copied = tcp_read_end(tp, sk->__sk_common.skc_state);
         unsent = tp->write_seq - tp->snd_nxt;
-        return unsealed_reads(c, u, &s->tls, o, (__u64) copied << 32 | unsent);
+        return tls_plaintext_reads(c, u, &s->tls, o, (__u64) copied << 32 | unsent);
 }

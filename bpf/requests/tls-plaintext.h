@@ -16,16 +16,16 @@
 #include "http2.h"
 
 /* An object of the library ("SSL"), in a process. */
-struct unsealed_key {
+struct tls_plaintext_key {
         __u64 ssl;              /* its address; 0: none */
         __u32 tgid;
         __u32 _padding;
 };
 
-struct unsealed {
+struct tls_plaintext {
         struct pipeline talk;       /* of no protocol: it is not known, and the connection is counted by its records still;
                                  * of HTTP/2: it is in plaintext_h2 */
-        struct unsealed_key key; /* the element of a map may become another's while somebody holds it */
+        struct tls_plaintext_key key; /* the element of a map may become another's while somebody holds it */
         __u64 sock;             /* the address of its struct sock */
         __u64 came_first_at;    /* when the sealed bytes came that were read last … */
         __u64 came_last_at;
@@ -58,8 +58,8 @@ struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
         __uint(max_entries, 16384);
-        __type(key, struct unsealed_key);
-        __type(value, struct unsealed);
+        __type(key, struct tls_plaintext_key);
+        __type(value, struct tls_plaintext);
 } unsealed SEC(".maps") __weak;
 
 /* Those that speak HTTP/2. Which questions there are, and when their answers are written, is known in the library alone: what
@@ -79,7 +79,7 @@ struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(map_flags, BPF_F_NO_PREALLOC);
         __uint(max_entries, 4096);
-        __type(key, struct unsealed_key);
+        __type(key, struct tls_plaintext_key);
         __type(value, struct tls_plaintext_h2);
 } plaintext_h2 SEC(".maps") __weak;
 
@@ -115,7 +115,7 @@ static __attribute__((noinline)) int tls_plaintext_h2_count(struct tls_plaintext
 }
 
 /* Nothing is known any more of what is in frames on the object. Returns how many streams were open. */
-static __attribute__((noinline)) __u32 tls_plaintext_h2_drop(const struct unsealed_key *key) {
+static __attribute__((noinline)) __u32 tls_plaintext_h2_drop(const struct tls_plaintext_key *key) {
         struct tls_plaintext_h2 *m;
         __u32 open;
 
@@ -132,7 +132,7 @@ static __attribute__((noinline)) __u32 tls_plaintext_h2_drop(const struct unseal
 
 /* The call of the library that a task is in. */
 struct library_call {
-        struct unsealed_key key;
+        struct tls_plaintext_key key;
         __u64 stack;            /* the stack pointer at its beginning */
         __u64 buffer;
         __u64 count;            /* where it says how much was read or written; 0: it returns that */
@@ -163,19 +163,20 @@ static __always_inline struct qos_probe_config* watch_get(const struct qos_owner
         return w && w->generation == owner->generation && w->probes & QOS_PROBE_CONFIG_TLS ? w : NULL;
 }
 
-static __always_inline bool unsealed_key_equal(const struct unsealed_key *a, const struct unsealed_key *b) {
+static __always_inline bool tls_plaintext_key_equal(const struct tls_plaintext_key *a,
+                const struct tls_plaintext_key *b) {
         return a->ssl == b->ssl && a->tgid == b->tgid;
 }
 
 /* Rounds of waiting for another CPU: some 5 us, in which a request is parsed or booked. On this CPU nobody waits, it is a
  * packet that has interrupted who is at it. */
-#define UNSEALED_ROUNDS 128
+#define TLS_PLAINTEXT_ROUNDS 128
 
-BPF_SUBPROG int unsealed_enter(struct unsealed *o) {
+BPF_SUBPROG int tls_plaintext_lock(struct tls_plaintext *o) {
         __u32 me = bpf_get_smp_processor_id() + 1, other;
 
         BPF_REQUIRE(o);
-        for (int i = 0; i < UNSEALED_ROUNDS; i++) {
+        for (int i = 0; i < TLS_PLAINTEXT_ROUNDS; i++) {
                 other = __sync_val_compare_and_swap(&o->busy, 0, me);
                 if (other == 0)
                         return 1;
@@ -185,6 +186,6 @@ BPF_SUBPROG int unsealed_enter(struct unsealed *o) {
         return 0;
 }
 
-static __always_inline void unsealed_leave(struct unsealed *o) {
+static __always_inline void tls_plaintext_unlock(struct tls_plaintext *o) {
         (void) __sync_lock_test_and_set(&o->busy, 0);
 }

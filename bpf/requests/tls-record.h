@@ -39,7 +39,7 @@ enum tls_type {
 /* Sealed up to TLS 1.2 it has 12 bytes in place of the digest, and what the cipher adds, at most 80 (AES in CBC with SHA-384). A
  * longer record that comes where it could be is no Finished, but a greeting again, which a server of TLS 1.3 asks for that likes none
  * of the client's keys (HelloRetryRequest): with a key and a session's name in it that has more than 140. */
-#define TLS_SEALED_FINISHED_MAX 128U
+#define TLS_ENCRYPTED_FINISHED_MAX 128U
 
 /* The first thing a server seals in TLS 1.3 are its EncryptedExtensions: four bytes, the length in two, and the extensions, of
  * which one says what is spoken, if that was asked (ALPN): "h2" takes nine bytes, "http/1.1" fifteen, "postgresql" seventeen. All others have an even
@@ -65,12 +65,12 @@ enum tls_type {
 
 /* What exchange_is_farewell() knows of five to seven bytes, sealed by TLS 1.2 (16 or 24 bytes more), and by 1.3 (17; two bytes are as long as
  * an alert then). Only used to suppress errors. */
-#define TLS_IS_SEALED_FAREWELL(length)                                                                  \
+#define TLS_IS_ENCRYPTED_FAREWELL(length)                                                                  \
         (((length) >= 5 + 16 && (length) <= 7 + 17) || ((length) >= 5 + 24 && (length) <= 7 + 24))
 
 /* COM_STMT_CLOSE of MySQL, nine bytes, which no server answers, encrypted likewise. Drivers send it before they close the connection, too.
  * Only used to suppress errors. */
-#define TLS_IS_SEALED_REMARK(length) ((length) == 9 + 16 || (length) == 9 + 17 || (length) == 9 + 24)
+#define TLS_IS_ENCRYPTED_REMARK(length) ((length) == 9 + 16 || (length) == 9 + 17 || (length) == 9 + 24)
 
 /* A certificate, a proof of it, and a Finished: who sends more records than these has longer ones than are known here. Some put all that
  * in one record (BoringSSL), whose length tells nothing: then it was the last when the server seals something more, which it does behind
@@ -124,7 +124,7 @@ PARSER_FUNCTION int tls_detect(__u64 bytes, __u32 length) {
 EXCHANGE_INLINE void tls_add_questions(struct tls *t, __u32 length) {
         __u32 n = t->questions + 1 + (t->http2 ? length / TLS_HTTP2_QUESTION_SIZE : 0);
 
-        t->farewell = (t->questions == 0 || t->farewell) && (TLS_IS_SEALED_FAREWELL(length) || TLS_IS_SEALED_REMARK(length));
+        t->farewell = (t->questions == 0 || t->farewell) && (TLS_IS_ENCRYPTED_FAREWELL(length) || TLS_IS_ENCRYPTED_REMARK(length));
         t->questions = n < TLS_HTTP2_QUESTIONS_MAX ? n : TLS_HTTP2_QUESTIONS_MAX;
 }
 
@@ -151,7 +151,7 @@ EXCHANGE_INLINE int tls_begin_record(struct tls *t, struct tls_side *side, int o
 
         case TLS_HANDSHAKE:
                 if (!out && t->phase == TLS_CHANGED) {
-                        t->phase = length > TLS_SEALED_FINISHED_MAX ? TLS_HELLO : TLS_ESTABLISHED;
+                        t->phase = length > TLS_ENCRYPTED_FINISHED_MAX ? TLS_HELLO : TLS_ESTABLISHED;
                         /* Up to TLS 1.2 record types are in the clear, and so is the protocol that the server has chosen */
                         t->certain = t->phase == TLS_ESTABLISHED && !t->http2;
                 }

@@ -114,12 +114,12 @@ static void content(Connection *c, uint32_t n) {
         } else if (c->speaks == SEALED) {
                 uint32_t seen = 0;
 
-                if (!(c->x.flags & EXCHANGE_SEALED)) {
+                if (!(c->x.flags & EXCHANGE_TLS)) {
                         if (c->x.state == EXCHANGE_ASKED || !tls_detect(word_at(c, n), n))
                                 return;
                         c->s = (struct tls) { .in_pos = position, .phase = (uint8_t) c->in[c->copied] == TLS_APPLICATION ? TLS_ESTABLISHED : TLS_HELLO };
                         c->x.state = c->x.state == EXCHANGE_ASKED ? EXCHANGE_IDLE : c->x.state;
-                        c->x.flags |= EXCHANGE_SEALED;
+                        c->x.flags |= EXCHANGE_TLS;
                 } else if (exchange_distance(position, c->s.in_pos) > 0 ||
                            (c->s.missed && (c->x.state == EXCHANGE_ASKED || !tls_resumes(&c->s, position, word_at(c, n), n, unsent))))
                         return;
@@ -143,7 +143,7 @@ static void apply(Connection *c, uint32_t unsent) {
         struct exchange_effect e = {};
 
         read_apply(&c->x, c->x.flags & EXCHANGE_PARSED ? &c->t : NULL, c->x.flags & EXCHANGE_H2 ? c->h : NULL,
-                   c->x.flags & EXCHANGE_SEALED ? &c->s : NULL, c->now, IN + c->copied, unsent, &e);
+                   c->x.flags & EXCHANGE_TLS ? &c->s : NULL, c->now, IN + c->copied, unsent, &e);
         account(c, &e);
 }
 
@@ -190,7 +190,7 @@ static void departs(Connection *c, const char *data, size_t size, bool complete)
         } else {
                 bool application = true;
 
-                if (c->x.flags & EXCHANGE_SEALED) {
+                if (c->x.flags & EXCHANGE_TLS) {
                         application = false;
                         for (uint32_t at = 0; at < size; ) {
                                 uint64_t word = 0;
@@ -205,7 +205,7 @@ static void departs(Connection *c, const char *data, size_t size, bool complete)
                 if (application)
                         exchange_depart(&c->x, c->now, bytes, complete, &e);
                 c->begun += e.begun;
-                c->parsed += e.begun && c->x.flags & EXCHANGE_SEALED;
+                c->parsed += e.begun && c->x.flags & EXCHANGE_TLS;
         }
         account(c, &e);
 }
@@ -221,7 +221,7 @@ static void ends(Connection *c) {
         asked = c->x.flags & EXCHANGE_PARSED ? pipeline_outstanding(&c->t) : c->x.flags & EXCHANGE_H2 ? c->h->open : c->x.state == EXCHANGE_ASKED;
         if (c->x.flags & EXCHANGE_H2 && asked == 0)
                 exchange_shut(&c->x, &e);
-        if (c->x.flags & EXCHANGE_SEALED)
+        if (c->x.flags & EXCHANGE_TLS)
                 tls_end(&c->x, &c->s, 1, 0, &e);
         exchange_end(&c->x, 1, asked, 0, &e);
         account(c, &e);
