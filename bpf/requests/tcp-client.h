@@ -71,7 +71,7 @@ static __attribute__((noinline)) __u32 client_says(struct __sk_buff *skb, __u32 
 }
 
 /* All of it apart: servers that ask nobody do not pay for it. tcp: where the segment ends, and snd_nxt. Returns how much leaves. */
-static __attribute__((noinline)) __u64 client_departs(struct conn *c, struct qos_unit_map *u, __u64 tcp, __u32 says, __u64 now) {
+static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qos_unit_map *u, __u64 tcp, __u32 says, __u64 now) {
         struct exchange_effect effect = {};
         __u64 begins = 0;
         struct attribution p;
@@ -639,7 +639,7 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
 #define CLIENT_READ 1
 #define CLIENT_LOST 2
 
-/* A piece of what the unit is answered, as content_parse(). client_has_read() is to be called behind it: not in here, for the room on the
+/* A piece of what the unit is answered, as receive_parse(). client_has_read() is to be called behind it: not in here, for the room on the
  * stack. */
 static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u, __u32 copied, __u64 piece) {
         struct client_piece a = { .offset = piece >> 32, .copied = copied, .end = piece };

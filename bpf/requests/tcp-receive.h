@@ -94,7 +94,7 @@ __attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __
         return 0;
 }
 
-/* A piece of what the client says on such a connection, as content_parse(). */
+/* A piece of what the client says on such a connection, as receive_parse(). */
 static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u, __u64 where, __u64 piece) {
         __u32 copied = where >> 32, unsent = where, parsed;
         struct h2_conn_request_chunk q = { .f = { .offset = piece >> 32, .position = copied,
@@ -194,7 +194,7 @@ static __attribute__((noinline)) int content_is_preface(struct sock *sk, struct 
 /* Apart, so that connections which are not parsed do not pay for the room that this takes on the stack. where: the
  * position in the stream at which the piece begins, and what the application has written that has not left; piece: where it is in the
  * buffer, and its length. */
-static __attribute__((noinline)) int content_parse(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u, __u64 where, __u64 piece) {
+static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u, __u64 where, __u64 piece) {
         __u32 copied = where >> 32, unsent = where, offset = piece >> 32, len = piece, parsed;
         struct exchange_effect effect = {};
         struct qos_owner owner;

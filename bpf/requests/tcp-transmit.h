@@ -8,7 +8,7 @@
 /* Functions of the kernel by their names may be in one of the objects that are linked, not in two */
 int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *ret) __ksym;
 
-struct departure {
+struct transmit {
         __u64 now;
         __u32 bytes;            /* that leave for the first time, at the end of the packet */
         bool complete;          /* nothing is left to send */
@@ -16,7 +16,7 @@ struct departure {
         struct attribution place;     /* where it is booked */
 };
 
-static __always_inline void departure_apply(struct departure *d, struct exchange *x, struct exchange_effect *effect) {
+static __always_inline void transmit_apply(struct transmit *d, struct exchange *x, struct exchange_effect *effect) {
         exchange_depart(x, d->now, d->bytes, d->complete, effect);
         d->book.first_at = x->last_at == 0 ? 0 : x->first_at;
         d->book.last_at = x->last_at;
@@ -25,16 +25,16 @@ static __always_inline void departure_apply(struct departure *d, struct exchange
 }
 
 /* What a departure means: how many questions begin to be answered, and these. */
-#define DEPARTURE_TUNNEL (1ULL << 32)   /* behind that nothing is asked any more */
-#define DEPARTURE_MORE (1ULL << 33)     /* the answer before that goes on */
-#define DEPARTURE_UPGRADE (1ULL << 34)  /* behind that there is HTTP/2 … */
-#define DEPARTURE_MISTAKEN (1ULL << 35) /* the connection never spoke that protocol */
-#define DEPARTURE_TAKEN_SHIFT 40        /* … which is behind so many bytes */
+#define TRANSMIT_TUNNEL (1ULL << 32)   /* behind that nothing is asked any more */
+#define TRANSMIT_MORE (1ULL << 33)     /* the answer before that goes on */
+#define TRANSMIT_UPGRADE (1ULL << 34)  /* behind that there is HTTP/2 … */
+#define TRANSMIT_LOST_SYNC (1ULL << 35) /* the connection never spoke that protocol */
+#define TRANSMIT_TAKEN_SHIFT 40        /* … which is behind so many bytes */
 
 /* The parts of pipeline_transmit(), each with a room of its own on the stack, which is small. This one is walked by the verifier by
  * itself: what it may return is not followed through the other. */
-__attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, struct pipeline *t, struct qos_unit_map *u,
-                                                       const struct departure *d) {
+__attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, struct pipeline *t, struct qos_unit_map *u,
+                                                       const struct transmit *d) {
         __u32 offset, n;
         struct chunk *f;
         __u64 answers;
@@ -53,15 +53,15 @@ __attribute__((noinline, weak)) __u64 departure_parse(struct __sk_buff *skb, str
                         f->at += pipeline_response_bytes(t, f->at - f->window_begin, f->window_end - f->window_begin, &f->piece);
         }
         if (pipeline_has_lost_sync(t, &f->piece))
-                return DEPARTURE_MISTAKEN;
+                return TRANSMIT_LOST_SYNC;
         answers = pipeline_responses(t, &f->piece, d->complete);
 
         if (f->piece.lost)
                 record_count(u, d->place.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
         if (f->piece.tunnel == 2)
-                answers |= DEPARTURE_UPGRADE | (__u64) f->at << DEPARTURE_TAKEN_SHIFT;
+                answers |= TRANSMIT_UPGRADE | (__u64) f->at << TRANSMIT_TAKEN_SHIFT;
         else if (f->piece.tunnel)
-                answers |= DEPARTURE_TUNNEL;
+                answers |= TRANSMIT_TUNNEL;
         if (d->place.share & TARGET_ONLY)
                 return answers;
         if (f->piece.streams > 0)
@@ -81,7 +81,7 @@ struct first {
 
 /* Answers begin to leave: those to the oldest questions that were asked together, at most so many. Returns how many. Walked by the
  * verifier by itself, as its loop would be for each of its rounds. */
-__attribute__((noinline, weak)) __u32 departure_book_group(struct pipeline *t, struct qos_unit_map *u, struct departure *d, __u32 answers,
+__attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, struct qos_unit_map *u, struct transmit *d, __u32 answers,
                                                            struct first *ret) {
         struct pipeline_batch group;
         struct request_record *book;
@@ -127,7 +127,7 @@ __attribute__((noinline, weak)) __u32 departure_book_group(struct pipeline *t, s
 }
 
 /* The answer before goes on. */
-static __attribute__((noinline)) int departure_book_more(struct conn *c, struct qos_unit_map *u, struct departure *d) {
+static __attribute__((noinline)) int transmit_record_more(struct conn *c, struct qos_unit_map *u, struct transmit *d) {
         if (!c || !u || !d)
                 return 0;
         d->book.now = d->now;
@@ -142,7 +142,7 @@ static __attribute__((noinline)) int departure_book_more(struct conn *c, struct 
 
 /* What struct exchange has of the last answer is only touched here and under the socket's lock: ours is for what arrivals
  * touch too. */
-static __attribute__((noinline)) int departure_book(struct pipeline *t, struct conn *c, struct qos_unit_map *u, struct departure *d,
+static __attribute__((noinline)) int transmit_record(struct pipeline *t, struct conn *c, struct qos_unit_map *u, struct transmit *d,
                                                     __u64 parsed) {
         __u32 n, answers = parsed;
         struct exchange_effect effect = {};
@@ -152,11 +152,11 @@ static __attribute__((noinline)) int departure_book(struct pipeline *t, struct c
         if (!t || !c || !u || !d)
                 return 0;
 
-        if (parsed & DEPARTURE_MORE)
-                departure_book_more(c, u, d);
+        if (parsed & TRANSMIT_MORE)
+                transmit_record_more(c, u, d);
 
         while (answers > 0 && can_loop) {
-                n = departure_book_group(t, u, d, answers, &first);
+                n = transmit_record_batch(t, u, d, answers, &first);
                 if (n == 0)
                         break;
                 answers -= n;
@@ -167,7 +167,7 @@ static __attribute__((noinline)) int departure_book(struct pipeline *t, struct c
         }
 
         bpf_spin_lock(&c->lock);
-        if (parsed & DEPARTURE_TUNNEL) {
+        if (parsed & TRANSMIT_TUNNEL) {
                 pipeline_end(t, &c->x, &effect);
                 c->tries = TRIES_MAX;
         } else
@@ -230,7 +230,7 @@ __attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb
 
 /* Of a connection with frames, as pipeline_transmit(). */
 static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u,
-                                                 const struct departure *d) {
+                                                 const struct transmit *d) {
         struct exchange_effect effect = {};
         struct h2_conn_response_chunk a = {};
         struct attribution p;
@@ -295,7 +295,7 @@ static __attribute__((noinline)) int h2_conn_upgrade(struct bpf_sock *sk, struct
 
 /* The class of the status that a response begins with, if that is an error in HTTP; 0: it is something else. What was not understood here, and
  * is answered so, was a request of HTTP for the server, which did not understand it, either, or failed. */
-__attribute__((noinline, weak)) __u32 departure_error(struct __sk_buff *skb, const struct departure *d) {
+__attribute__((noinline, weak)) __u32 transmit_error(struct __sk_buff *skb, const struct transmit *d) {
         struct {
                 __be64 word;
                 __be32 more;
@@ -310,7 +310,7 @@ __attribute__((noinline, weak)) __u32 departure_error(struct __sk_buff *skb, con
 }
 
 /* How what leaves begins, the first byte lowest. */
-static __attribute__((noinline)) __u64 departure_look(struct __sk_buff *skb, const struct departure *d) {
+static __attribute__((noinline)) __u64 transmit_peek(struct __sk_buff *skb, const struct transmit *d) {
         __u64 bytes = 0;
 
         if (skb && d && d->bytes >= sizeof(bytes))
@@ -319,7 +319,7 @@ static __attribute__((noinline)) __u64 departure_look(struct __sk_buff *skb, con
 }
 
 /* The protocol was another one. What was read, and how much of it ever was asked for, is as on any connection. */
-static __attribute__((noinline)) int departure_mistaken(struct bpf_sock *sk, struct conn *c, struct departure *d,
+static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, struct conn *c, struct transmit *d,
                                                         struct exchange_effect *effect) {
         struct pipeline *t;
 
@@ -332,7 +332,7 @@ static __attribute__((noinline)) int departure_mistaken(struct bpf_sock *sk, str
         c->tries++;
         t->flags &= ~PIPELINE_UNDERSTOOD;
         pipeline_abandon(t, &c->x, effect);
-        departure_apply(d, &c->x, effect);
+        transmit_apply(d, &c->x, effect);
         d->place = conn_commit(c, effect);
         bpf_spin_unlock(&c->lock);
         return zero();
@@ -340,11 +340,11 @@ static __attribute__((noinline)) int departure_mistaken(struct bpf_sock *sk, str
 
 /* What of a packet is left to others behind pipeline_transmit(): */
 #define PIPELINE_TRANSMITS_MUXED 1    /* HTTP/2 … */
-#define PIPELINE_TRANSMITS_PLAIN 2    /* … all, as on any connection, see departure_mistaken() */
+#define PIPELINE_TRANSMITS_PLAIN 2    /* … all, as on any connection, see transmit_lost_sync() */
 
-/* Of a connection whose protocol is parsed. Apart, as content_parse(). */
+/* Of a connection whose protocol is parsed. Apart, as receive_parse(). */
 static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c, struct qos_unit_map *u,
-                                                  struct departure *d) {
+                                                  struct transmit *d) {
         bool more, whole;
         __u64 parsed = 0;
         struct pipeline *t;
@@ -357,24 +357,24 @@ static __attribute__((noinline)) int pipeline_transmit(struct __sk_buff *skb, st
         more = pipeline_is_more(t);
         whole = pipeline_is_whole(t, &c->x, d->bytes, d->complete);
         if (more || (whole && pipeline_newest(t)->waits)) {
-                if (pipeline_is_push(departure_look(skb, d), t->protocol))
+                if (pipeline_is_push(transmit_peek(skb, d), t->protocol))
                         more = whole = false;
                 /* As of any connection (exchange_depart()) */
                 else if (more && c->x.open_at == 0 && d->now - c->x.last_out_at >= EXCHANGE_SILENCE_NSEC)
                         return 0;
         }
         if ((more || t->flags & PIPELINE_RESPONDING) && t->flags & PIPELINE_RESPONDED)
-                parsed = DEPARTURE_MORE;
+                parsed = TRANSMIT_MORE;
 
         if (whole)
                 parsed |= 1;
         else if (!more)
-                parsed |= departure_parse(skb, t, u, d);
-        if (parsed & DEPARTURE_MISTAKEN)
+                parsed |= transmit_parse(skb, t, u, d);
+        if (parsed & TRANSMIT_LOST_SYNC)
                 return PIPELINE_TRANSMITS_PLAIN;
-        departure_book(t, c, u, d, parsed);
-        if (!(parsed & DEPARTURE_UPGRADE) || !h2_conn_upgrade(sk, c, u, t))
+        transmit_record(t, c, u, d, parsed);
+        if (!(parsed & TRANSMIT_UPGRADE) || !h2_conn_upgrade(sk, c, u, t))
                 return 0;
-        d->bytes -= parsed >> DEPARTURE_TAKEN_SHIFT;
+        d->bytes -= parsed >> TRANSMIT_TAKEN_SHIFT;
         return PIPELINE_TRANSMITS_MUXED;
 }

@@ -332,7 +332,7 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct c
         else if (c->x.flags & EXCHANGE_H2)
                 what = RECEIVE_H2;
         else
-                what = content_parse(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
+                what = receive_parse(skb, c, u, (__u64) copied << 32 | unsent, (__u64) offset << 32 | (__u32) len);
         if (what == RECEIVE_TLS) {
                 if (watch_get(&c->owner))
                         tls_plaintext_bind(sk, c, u);
@@ -406,7 +406,7 @@ static __attribute__((noinline)) int established_missed(struct conn *c, struct q
 
 static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cost) {
         struct exchange_effect effect = {};
-        struct departure d = {};
+        struct transmit d = {};
         __u32 snd_nxt, written_end, copied, class = 0;
         struct segment segment;
         struct qos_unit_map *u;
@@ -457,7 +457,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
         if (c->kind == CONN_CLIENT) {
                 __u64 bytes;
 
-                bytes = client_departs(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt,
+                bytes = client_transmit(c, u, (__u64) (segment.seq + segment.len) << 32 | snd_nxt,
                                        client_says(skb, segment.offset, segment.len, segment.seq == tp->snd_una,
                                                    c->x.flags & EXCHANGE_H2), d.now);
                 if (bytes > 0 && c->tries < TRIES_MAX) {
@@ -481,7 +481,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
         sealed = c->x.flags & EXCHANGE_TLS;
         muxed = c->x.flags & EXCHANGE_H2;
         if (d.bytes > 0 && !parsed && !sealed && !muxed)
-                departure_apply(&d, &c->x, &effect);
+                transmit_apply(&d, &c->x, &effect);
         if (!sealed)
                 d.place = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
@@ -510,7 +510,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
                         h2_conn_transmit(skb, sk, c, u, &d);
                 if (left != PIPELINE_TRANSMITS_PLAIN)
                         return 1;
-                departure_mistaken(sk, c, &d, &effect);
+                transmit_lost_sync(sk, c, &d, &effect);
                 u = attribution_resolve(u, &d.place);
                 if (!u)
                         return 1;
@@ -520,7 +520,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
         if (sealed && effect.begun && !(d.place.share & TARGET_ONLY))
                 window_count(u, QOS_COUNTER_TLS, 1);
         if (effect.begun && !sealed && (c->tries < TRIES_MAX || c->x.flags & EXCHANGE_HTTP1) && !(d.place.share & TARGET_ONLY))
-                class = departure_error(skb, &d);
+                class = transmit_error(skb, &d);
         if (class != 0) {
                 window_count(u, QOS_COUNTER_COUNT + PROTOCOL_HTTP1, 1);
                 window_count(u, class == 4 ? QOS_COUNTER_STATUS_4XX : QOS_COUNTER_STATUS_5XX, 1);
@@ -550,7 +550,7 @@ int requests_egress(struct __sk_buff *skb) {
 SEC("cgroup_skb/egress")
 int library_egress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
-        struct departure d = {};
+        struct transmit d = {};
         struct tls_plaintext *o;
         struct qos_unit_map *u;
         struct bpf_sock *sk;

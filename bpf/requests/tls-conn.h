@@ -178,7 +178,7 @@ static __attribute__((noinline)) int offer_is_plain(struct bpf_dynptr *data, __u
         return !f.offer.http2 && f.offer.at == f.offer.end;
 }
 
-/* A piece of what the client says on a sealed connection, as content_parse(). */
+/* A piece of what the client says on a sealed connection, as receive_parse(). */
 static __attribute__((noinline)) int tls_receive_plaintext(struct sk_buff *skb, struct conn *c, __u64 where, __u64 piece) {
         struct tls_chunk f = { .offset = piece >> 32, .end = piece };
         __u32 copied = where >> 32, unsent = where;
@@ -252,7 +252,7 @@ static long hello_step(__u64 i, void *data) {
         return h->http2;
 }
 
-/* The greeting of a server: does it say that HTTP/2 is spoken? piece: as that of content_parse(). */
+/* The greeting of a server: does it say that HTTP/2 is spoken? piece: as that of receive_parse(). */
 static __attribute__((noinline)) int hello_is_http2(struct __sk_buff *skb, __u64 piece) {
         __u32 offset = piece >> 32, len = piece;
         struct hello h = {};
@@ -469,7 +469,7 @@ static __always_inline bool tls_plaintext_is_handshake(struct tls_plaintext *o) 
 /* Of a connection that is sealed: what is no part of an answer changes nothing. Returns 1 where the plaintext is seen: what that
  * means is for library_egress to say. */
 static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
-                                                    struct departure *d, struct exchange_effect *effect) {
+                                                    struct transmit *d, struct exchange_effect *effect) {
         struct tls_chunk f = {};
         struct tls_plaintext *o;
         struct tls_conn *s;
@@ -493,7 +493,7 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
                 if (f.seen & TLS_STEP_LOST) {
                         tls->out_lost = 1;
                         /* TLS to a port of plain HTTP */
-                        refused = tls->phase == TLS_HELLO && departure_error(skb, d) != 0;
+                        refused = tls->phase == TLS_HELLO && transmit_error(skb, d) != 0;
                 }
         }
 
@@ -520,7 +520,7 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
                 c->x.first_at = c->x.last_at = 0; /* the greeting's are not kept */
         }
         if (pipelines) {
-                departure_apply(d, &c->x, effect);
+                transmit_apply(d, &c->x, effect);
                 if (effect->begun && s->tls.http2)
                         effect->overlap = 1;
         }
@@ -539,14 +539,14 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
         return 0;
 }
 
-/* What that means which leaves up to a position, as departure_parse() says it of plaintext. */
-__attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o, struct qos_unit_map *u, struct departure *d, __u32 end) {
+/* What that means which leaves up to a position, as transmit_parse() says it of plaintext. */
+__attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o, struct qos_unit_map *u, struct transmit *d, __u32 end) {
         __u64 parsed = 0;
 
         if (!o || !u || !d)
                 return 0;
         if (o->growing && o->talk.flags & PIPELINE_RESPONDED)
-                parsed = DEPARTURE_MORE;
+                parsed = TRANSMIT_MORE;
         if (o->pending == 0 || exchange_distance(end, o->pending_position) <= 0) {
                 if (parsed == 0 && o->pending == 0 && !(o->talk.flags & (PIPELINE_SERVER_PUSH | PIPELINE_RESPONDING)) && ++o->strays > STRAYS_MAX)
                         o->lost = 1;
@@ -558,7 +558,7 @@ __attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o
         if (o->missed_at != 0)
                 d->now = o->missed_at;
         if (o->tunnel)
-                parsed |= DEPARTURE_TUNNEL;
+                parsed |= TRANSMIT_TUNNEL;
         if (o->astray)
                 record_count(u, d->place.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
         if (!(d->place.share & TARGET_ONLY)) {
@@ -576,7 +576,7 @@ __attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o
 
 /* Frames leave, of which all is known since they were written. */
 static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct tls_plaintext *o, struct conn *c, struct qos_unit_map *u,
-                                                          const struct departure *d) {
+                                                          const struct transmit *d) {
         struct exchange_effect effect = {};
 
         if (!o || !c || !u || !d)
@@ -598,7 +598,7 @@ static __attribute__((noinline)) int tls_plaintext_h2_transmit(struct tls_plaint
 /* A part of an answer leaves whose plaintext was parsed when it was written. */
 static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext *o, struct conn *c,
                 struct qos_unit_map *u,
-                                                      struct departure *d) {
+                                                      struct transmit *d) {
         __u64 parsed;
 
         if (!o || !c || !u || !d)
@@ -612,9 +612,9 @@ static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext
         }
         parsed = tls_plaintext_take(o, u, d, c->x.out_end);
         o->missed_at = 0;
-        departure_book(&o->talk, c, u, d, parsed);
+        transmit_record(&o->talk, c, u, d, parsed);
         o->growing = o->talk.flags & PIPELINE_RESPONDING || !d->complete;
-        if (parsed & DEPARTURE_TUNNEL) {
+        if (parsed & TRANSMIT_TUNNEL) {
                 /* Nothing is asked any more, and nothing is to be parsed */
                 o->talk.protocol = PROTOCOL_PLAIN;
                 o->tries = TRIES_MAX;
@@ -625,13 +625,13 @@ static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext
 
 /* … or it was, and is not any more: an exchange. */
 static __attribute__((noinline)) int tls_record_request(struct conn *c, struct qos_unit_map *u,
-                struct departure *d) {
+                struct transmit *d) {
         struct exchange_effect effect = {};
 
         if (!c || !u || !d)
                 return 0;
         bpf_spin_lock(&c->lock);
-        departure_apply(d, &c->x, &effect);
+        transmit_apply(d, &c->x, &effect);
         d->place = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         u = attribution_resolve(u, &d->place);

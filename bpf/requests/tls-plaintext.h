@@ -6,7 +6,7 @@
  *
  * The programs on the library have no way to sockets, nor may they take their locks. They parse, and keep which questions and
  * answers there are; what these mean to the unit is booked where the sealed bytes leave, as for any connection that is parsed
- * (departure_book()).
+ * (transmit_record()).
  *
  * Which socket has the sealed bytes of an object of the library is seen where bytes are copied out of a socket while a task
  * is in a call of it. Who reads them elsewhere and hands them over has connections without an entry here, which are counted
