@@ -259,7 +259,7 @@ struct qos_contention_map {
 #define THREAD_BOOK (THREAD_SLOT | ~0ULL << THREAD_GENERATION_SHIFT)
 _Static_assert(QOS_STATES <= THREAD_STATE, "no room for so many states");
 
-static inline __attribute__((always_inline)) __u64 thread_book(__u32 slot, __u32 generation) {
+static inline __attribute__((always_inline)) __u64 thread_record(__u32 slot, __u32 generation) {
         return (__u64) slot << THREAD_SLOT_SHIFT | (__u64) generation << THREAD_GENERATION_SHIFT;
 }
 

@@ -138,13 +138,13 @@ enum qos_sum {
  * while it goes, with this bit, how far it is behind CLOCK_MONOTONIC. */
 #define QOS_SERVING (1ULL << 63)
 
-static inline __attribute__((always_inline)) __u64 serving_at(__u64 word, __u64 at) {
+static inline __attribute__((always_inline)) __u64 serving_clock_read(__u64 word, __u64 at) {
         return word & QOS_SERVING ? at - (word & ~QOS_SERVING) : word;
 }
 
 /* The word from now on. */
-static inline __attribute__((always_inline)) __u64 serving_turn(__u64 word, __u64 now) {
-        return word & QOS_SERVING ? serving_at(word, now) : QOS_SERVING | (now - word);
+static inline __attribute__((always_inline)) __u64 serving_clock_toggle(__u64 word, __u64 now) {
+        return word & QOS_SERVING ? serving_clock_read(word, now) : QOS_SERVING | (now - word);
 }
 
 /* The counters at the boundaries first … last (in sub-windows of the level): nothing happened between these. Whoever
@@ -308,7 +308,7 @@ struct qos_unit_map {
         __s64 open;             /* connections */
         __u64 serving;          /* the clock of in_flight > 0 */
         __u32 turn;             /* of the run that is measured next (overhead.h) */
-        __u32 never;            /* 0, see cost_begin_turn() */
+        __u32 never;            /* 0, see overhead_begin_sample() */
         __u64 _padding;         /* what each run looks at is one line of the cache */
 
         /* Written by the iterators, for the reading that started them */

@@ -156,7 +156,7 @@ int BPF_PROG(block_start, struct request *request) {
         b.kind = request_kind(request);
         if (bpf_map_update_elem(&blocks, &key, &b, BPF_ANY) < 0)
                 statistics_count(QOS_STATISTIC_BLOCKS_LOST);
-        contention_book_cost(b.book, b.start, 1);
+        contention_record_overhead(b.book, b.start, 1);
         return 0;
 }
 
@@ -168,7 +168,7 @@ int BPF_PROG(block_issue, struct request *request) {
         b = block_find(key);
         if (b) {
                 b->issued = bpf_ktime_get_ns();
-                contention_book_cost(b->book, b->issued, 1);
+                contention_record_overhead(b->book, b->issued, 1);
         }
         return 0;
 }
@@ -228,7 +228,7 @@ static __always_inline int block_completed(struct request *request, unsigned int
         contention_sum_add(c, QOS_BLOCK_FIRST_SUM + row * QOS_BLOCK_SUMS + QOS_BLOCK_BYTES + kind, bytes);
         if (b->writeback && kind == QOS_BLOCK_WRITES)
                 contention_sum_add(c, QOS_BLOCK_WRITEBACK_BYTES, bytes);
-        contention_book_cost(b->book, now, 1);
+        contention_record_overhead(b->book, now, 1);
         return 0;
 }
 
@@ -273,7 +273,7 @@ static __always_inline int block_is_done(struct request *request) {
         }
         book = b->book;
         bpf_map_delete_elem(&blocks, &key);
-        contention_book_cost(book, now, 1);
+        contention_record_overhead(book, now, 1);
         return 0;
 }
 

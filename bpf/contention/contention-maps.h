@@ -6,7 +6,7 @@
 #include "maps.h"
 
 struct qos_contention_cpu;
-static const struct qos_contention_cpu* contention_shard(__u32 slot, __u32 generation, __u32 i);
+static const struct qos_contention_cpu* contention_cpu_of(__u32 slot, __u32 generation, __u32 i);
 #define contention_loop(n, step, data) bpf_loop(n, step, data, 0)
 #define contention_now() bpf_ktime_get_ns()
 #include "contention-record.h"
@@ -44,7 +44,8 @@ struct {
         });
 } shards SEC(".maps") __weak;
 
-static __always_inline struct qos_contention_cpu* shard_find(__u32 slot, __u32 generation, __u32 i) {
+static __always_inline struct qos_contention_cpu* contention_cpu_find(__u32 slot, __u32 generation,
+                __u32 i) {
         struct qos_contention_cpu *s;
         void *map;
 
@@ -55,13 +56,14 @@ static __always_inline struct qos_contention_cpu* shard_find(__u32 slot, __u32 g
         return s && s->generation == generation ? s : NULL;
 }
 
-static const struct qos_contention_cpu* contention_shard(__u32 slot, __u32 generation, __u32 i) {
-        return shard_find(slot, generation, i);
+static const struct qos_contention_cpu* contention_cpu_of(__u32 slot, __u32 generation, __u32 i) {
+        return contention_cpu_find(slot, generation, i);
 }
 
 /* Of the book that a thread's word names. */
-static __always_inline struct qos_contention_cpu* shard_get(__u64 word, __u32 i) {
-        return shard_find((word & THREAD_SLOT) >> THREAD_SLOT_SHIFT, word >> THREAD_GENERATION_SHIFT, i);
+static __always_inline struct qos_contention_cpu* contention_cpu_get(__u64 word, __u32 i) {
+        return contention_cpu_find((word & THREAD_SLOT) >> THREAD_SLOT_SHIFT,
+                word >> THREAD_GENERATION_SHIFT, i);
 }
 
 /* What the serving clock of the unit shows whose book a thread's word names. */
@@ -72,7 +74,7 @@ static __always_inline __u64 serving_get(__u64 word, __u64 now) {
 
         map = bpf_map_lookup_elem(&units, &slot);
         u = map ? bpf_map_lookup_elem(map, &zero) : NULL;
-        return u ? serving_at(*(volatile __u64*) &u->serving, now) : 0;
+        return u ? serving_clock_read(*(volatile __u64*) &u->serving, now) : 0;
 }
 
 static __always_inline struct qos_contention_map* contention_find(__u32 slot) {
@@ -109,18 +111,18 @@ static __always_inline void contention_sum_add(struct qos_contention_map *c, __u
 }
 
 /* A run of a program of "block" or "memory" for this book that began then, and stands for so many. */
-__attribute__((noinline, weak)) int contention_book_cost(__u64 book, __u64 begin, __u64 runs) {
+__attribute__((noinline, weak)) int contention_record_overhead(__u64 book, __u64 begin, __u64 runs) {
         struct qos_contention_map *c;
         __u64 now = bpf_ktime_get_ns();
 
         c = contention_enter(book, now);
         if (c)
-                contention_sum_add(c, QOS_COST_NSEC, cost_nsec(begin, now) * runs);
+                contention_sum_add(c, QOS_COST_NSEC, overhead_nsec(begin, now) * runs);
         return 0;
 }
 
 /* To be called before anything is booked at this time. */
-static __always_inline void shard_enter(struct qos_contention_cpu *s, __u64 word, __u64 now) {
+static __always_inline void contention_cpu_enter(struct qos_contention_cpu *s, __u64 word, __u64 now) {
         struct qos_contention_map *c;
 
         if (now < s->epoch_end)
@@ -141,5 +143,5 @@ static __always_inline __u64 batch_record(struct cgroup *group) {
         c = contention_find(owner.slot);
         if (!c || c->unit != owner.generation)
                 return 0;
-        return thread_book(owner.slot, c->generation);
+        return thread_record(owner.slot, c->generation);
 }

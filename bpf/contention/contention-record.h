@@ -2,12 +2,12 @@
 #pragma once
 
 /* The writing half of the books of contention. Compiled for BPF and, for the unit tests, for user space; the including file
- * provides window_copy(), window_cpu(), contention_shard(), contention_loop() and contention_now(). */
+ * provides window_copy(), window_cpu(), contention_cpu_of(), contention_loop() and contention_now(). */
 
 #include "contention-map.h"
 
 /* A reader on another CPU looks at this before and after. x86 keeps the order of writes, others are told to. */
-static inline __attribute__((always_inline)) void shard_mark(struct qos_contention_cpu *s) {
+static inline __attribute__((always_inline)) void contention_cpu_mark(struct qos_contention_cpu *s) {
 #if defined(__TARGET_ARCH_x86) || defined(__x86_64__)
         __asm__ volatile("" : : : "memory");
         *(volatile __u32*) &s->writes = s->writes + 1;
@@ -18,36 +18,37 @@ static inline __attribute__((always_inline)) void shard_mark(struct qos_contenti
 }
 
 /* From one state to another, either of which may be none. By who writes this shard. served: the serving clock now. */
-static inline __attribute__((always_inline)) void shard_move(struct qos_contention_cpu *s, __u64 from, __u64 to, __u64 now, __u64 served) {
+static inline __attribute__((always_inline)) void state_transition(struct qos_contention_cpu *s, __u64 from, __u64 to, __u64 now, __u64 served) {
         BPF_BOUND(from, QOS_STATES);
         BPF_BOUND(to, QOS_STATES);
 
-        shard_mark(s);
+        contention_cpu_mark(s);
         s->threads[from]--;
         s->times[from] += now;
         s->serving[from] += served;
         s->threads[to]++;
         s->times[to] -= now;
         s->serving[to] -= served;
-        shard_mark(s);
+        contention_cpu_mark(s);
 }
 
-static inline __attribute__((always_inline)) void shard_count(struct qos_contention_cpu *s, __u64 counter) {
+static inline __attribute__((always_inline)) void contention_cpu_count(struct qos_contention_cpu *s,
+                __u64 counter) {
         BPF_BOUND(counter, QOS_CONTENTION_CPU_COUNTERS);
         s->counters[counter]++;
 }
 
 /* A part of a time that was booked as one state was in another. served: how far the serving clock went in that part. */
-static inline __attribute__((always_inline)) void shard_shift(struct qos_contention_cpu *s, __u64 from, __u64 to, __u64 nsec, __u64 served) {
+static inline __attribute__((always_inline)) void state_reclassify(struct qos_contention_cpu *s, __u64 from, __u64 to, __u64 nsec, __u64 served) {
         BPF_BOUND(from, QOS_STATES);
         BPF_BOUND(to, QOS_STATES);
 
-        shard_mark(s);
+        contention_cpu_mark(s);
         s->times[from] -= nsec;
         s->serving[from] -= served;
         s->times[to] += nsec;
         s->serving[to] += served;
-        shard_mark(s);
+        contention_cpu_mark(s);
 }
 
 struct contention_sum {
@@ -68,7 +69,7 @@ struct contention_sum {
 static long contention_sum_step(__u64 i, void *data) {
         struct contention_sum *sum = data;
         struct qos_contention_cpu *copy = &sum->c->scratch;
-        const struct qos_contention_cpu *s = contention_shard(sum->slot, sum->c->generation, i);
+        const struct qos_contention_cpu *s = contention_cpu_of(sum->slot, sum->c->generation, i);
 
         if (!s)
                 return 1;

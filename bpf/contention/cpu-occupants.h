@@ -11,18 +11,19 @@
  * last: of more who compete these are a sample. */
 #define TURNS 16U
 
-struct turn {
+struct cpu_occupant {
         __u64 group;            /* the id of a control group, or QOS_GROUP_* */
         __u64 end;              /* CLOCK_MONOTONIC ns; 0: nothing was noted here. It began when the one before ended */
 };
 
-struct turns {
+struct cpu_occupants {
         __u64 newest;
-        struct turn list[TURNS];
+        struct cpu_occupant list[TURNS];
 };
 
 /* Tasks of one group one after the other are one turn. */
-static inline __attribute__((always_inline)) void turns_note(struct turns *t, __u64 group, __u64 now) {
+static inline __attribute__((always_inline)) void cpu_occupants_push(struct cpu_occupants *t, __u64 group,
+                __u64 now) {
         __u64 i = t->newest;
 
         BPF_BOUND(i, TURNS);
@@ -39,7 +40,7 @@ static inline __attribute__((always_inline)) void turns_note(struct turns *t, __
 
 /* How much of the last waited ns, which ended when the newest turn did, lies in the turn that was so many before that: the turns after it are to be
  * taken off before. Returns whether that is known. */
-static inline __attribute__((always_inline)) bool turns_get(const struct turns *t, __u64 back, __u64 waited, __u64 *ret_group, __u64 *ret_nsec) {
+static inline __attribute__((always_inline)) bool cpu_occupants_get(const struct cpu_occupants *t, __u64 back, __u64 waited, __u64 *ret_group, __u64 *ret_nsec) {
         __u64 i = (t->newest - back) % TURNS, before = (t->newest - back - 1) % TURNS, length;
 
         if (t->list[i].end == 0 || t->list[before].end == 0 || back >= TURNS - 1)

@@ -609,7 +609,7 @@ static __always_inline __u64 queue_get_quota_nsec(struct cfs_rq *queue) {
 
 /* ---- accounts ------------------------------------------------------------------------------------------------- */
 
-/* As shard_mark(). The scheduler holds its locks, so that one program at a time writes. */
+/* As contention_cpu_mark(). The scheduler holds its locks, so that one program at a time writes. */
 static __always_inline void thread_mark(struct thread *t) {
 #if defined(__TARGET_ARCH_x86)
         barrier();
@@ -633,7 +633,7 @@ static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now
                 old = *(volatile __u64*) &t->word;
                 if (!(old & THREAD_STATE))
                         return 0;
-                s = shard_get(old, bpf_get_smp_processor_id());
+                s = contention_cpu_get(old, bpf_get_smp_processor_id());
                 if (!s) {
                         /* The book is closed */
                         __sync_val_compare_and_swap(&t->word, old, 0);
@@ -646,9 +646,9 @@ static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now
                         continue;
                 }
 
-                shard_enter(s, old, now);
+                contention_cpu_enter(s, old, now);
                 served = serving_get(old, now);
-                shard_move(s, old & THREAD_STATE, state, now, served);
+                state_transition(s, old & THREAD_STATE, state, now, served);
                 old &= THREAD_STATE;
                 BPF_BOUND(old, QOS_STATES);
                 t->times[old] += now - t->since;
@@ -662,23 +662,24 @@ static __always_inline __u32 thread_set(struct thread *t, __u32 state, __u64 now
 }
 
 static __always_inline void thread_count(struct thread *t, struct qos_contention_cpu *s, __u64 counter) {
-        shard_count(s, counter);
+        contention_cpu_count(s, counter);
         BPF_BOUND(counter, QOS_THREAD_COUNTERS);
         t->counters[counter]++;
 }
 
 /* A run that began then was for a thread of this book, where no other program can write the shard. */
-__attribute__((noinline, weak)) int thread_book_cost(__u64 word, __u64 begin) {
-        struct qos_contention_cpu *s = shard_get(word, bpf_get_smp_processor_id());
+__attribute__((noinline, weak)) int thread_record_overhead(__u64 word, __u64 begin) {
+        struct qos_contention_cpu *s = contention_cpu_get(word, bpf_get_smp_processor_id());
 
         if (s)
-                s->counters[QOS_CONTENTION_CPU_COST] += cost_nsec(begin, bpf_ktime_get_ns()) * COST_RUNS;
+                s->counters[QOS_CONTENTION_CPU_COST] += overhead_nsec(begin,
+                        bpf_ktime_get_ns()) * OVERHEAD_SAMPLE_PERIOD;
         return 0;
 }
 
-static __always_inline void thread_end_cost(__u64 word, __u64 begin) {
+static __always_inline void thread_end_overhead(__u64 word, __u64 begin) {
         if (begin != 0)
-                thread_book_cost(word, begin);
+                thread_record_overhead(word, begin);
 }
 
 /* A part of a time that was booked as one state was in another. served: the serving clock when it came to the state that it has left.
@@ -688,7 +689,7 @@ static __always_inline void thread_shift(struct thread *t, struct qos_contention
         served = t->served - served;
         if ((__s64) served < 0)
                 served = 0;
-        shard_shift(s, from, to, nsec, served < nsec ? served : nsec);
+        state_reclassify(s, from, to, nsec, served < nsec ? served : nsec);
         BPF_BOUND(from, QOS_STATES);
         BPF_BOUND(to, QOS_STATES);
         thread_mark(t);
@@ -766,7 +767,7 @@ struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
         __uint(max_entries, 1);
         __type(key, __u32);
-        __type(value, struct turns);
+        __type(value, struct cpu_occupants);
 } turns SEC(".maps");
 
 static __always_inline __u64 task_turn_group(struct task_struct *task) {
@@ -780,7 +781,7 @@ static __always_inline __u64 task_turn_group(struct task_struct *task) {
 /* In whose turns it has waited for this CPU; other: who had the last one. The wait is one of that row. */
 static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct task_struct *other, __u64 waited) {
         struct qos_contention_map *c = contention_get(t->word);
-        struct turns *here;
+        struct cpu_occupants *here;
         bool any = false;
         __u32 zero = 0;
 
@@ -792,7 +793,7 @@ static __attribute__((noinline)) void thread_end_turn(struct thread *t, struct t
                 struct qos_wait_target *row;
                 __u64 group, part;
 
-                if (!turns_get(here, back, waited, &group, &part))
+                if (!cpu_occupants_get(here, back, waited, &group, &part))
                         break;
                 if (part == 0)
                         continue;
@@ -868,7 +869,7 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int state) {
-        struct turns *here;
+        struct cpu_occupants *here;
         struct qos_contention_cpu *s;
         struct thread *t;
         __u64 now, word, begin;
@@ -878,13 +879,13 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
         now = prev->pid == 0 ? queue_now(prev) : queue_switched(prev);
         here = bpf_map_lookup_elem(&turns, &zero);
         if (here)
-                turns_note(here, task_turn_group(prev), now);
+                cpu_occupants_push(here, task_turn_group(prev), now);
 
         t = thread_of(prev);
         word = t ? *(volatile __u64*) &t->word : 0;
         if (t && word & THREAD_STATE) {
-                begin = cost_begin_turn(t);
-                answers_turn(prev, t, false);
+                begin = overhead_begin_sample(t);
+                pending_responses_turn(prev, t, false);
                 if (state & TASK_DEAD)
                         thread_leave(t, prev, QOS_STATE_NONE, now, &s);
                 else if (preempt || state == 0) {
@@ -909,16 +910,16 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                                 t->row = row;
                         }
                 }
-                thread_end_cost(word, begin);
+                thread_end_overhead(word, begin);
         }
 
         t = thread_of(next);
         word = t ? *(volatile __u64*) &t->word : 0;
         if (t && word & THREAD_STATE) {
-                begin = cost_begin_turn(t);
+                begin = overhead_begin_sample(t);
                 thread_run(t, next, prev, queue_switched(next));
-                answers_turn(next, t, true);
-                thread_end_cost(word, begin);
+                pending_responses_turn(next, t, true);
+                thread_end_overhead(word, begin);
         }
         return 0;
 }
@@ -939,7 +940,7 @@ int BPF_PROG(cpu_wake, struct task_struct *task) {
         if (state <= QOS_STATE_THROTTLED)
                 return 0;
 
-        begin = cost_begin_turn(t);
+        begin = overhead_begin_sample(t);
         since = t->since;
         now = queue_now(task);
         state = thread_set(t, ready_state(t, task), now, &s);
@@ -948,7 +949,7 @@ int BPF_PROG(cpu_wake, struct task_struct *task) {
                 if (state > QOS_STATE_THROTTLED)
                         thread_end_wait(t, state, now - since);
         }
-        thread_end_cost(word, begin);
+        thread_end_overhead(word, begin);
         return 0;
 }
 
@@ -984,7 +985,7 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         if (!book)
                 return 0;
         t = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-        s = shard_get(book, bpf_get_smp_processor_id());
+        s = contention_cpu_get(book, bpf_get_smp_processor_id());
         if (!t || !s) {
                 statistics_count(QOS_STATISTIC_THREADS_LOST);
                 moves_tell();
@@ -994,10 +995,10 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         t->since = now;
         t->served = serving_get(book, now);
         t->queue = NULL;
-        t->turn = cost_first_turn(task->pid);
+        t->turn = overhead_first_sample(task->pid);
         if (__sync_val_compare_and_swap(&t->word, 0, book | QOS_STATE_RUN_QUEUE) == 0) {
-                shard_enter(s, book, now);
-                shard_move(s, QOS_STATE_NONE, QOS_STATE_RUN_QUEUE, now, t->served);
+                contention_cpu_enter(s, book, now);
+                state_transition(s, QOS_STATE_NONE, QOS_STATE_RUN_QUEUE, now, t->served);
         } else /* the iterator has found it already */
                 thread_set(t, ready_state(t, task), now, &s);
         return 0;
@@ -1065,9 +1066,9 @@ int BPF_PROG(cpu_waking, struct task_struct *task) {
 
         t = thread_of(task);
         if (t) {
-                begin = cost_begin_turn(t);
+                begin = overhead_begin_sample(t);
                 thread_note_waker(t, task, waker);
-                thread_end_cost(*(volatile __u64*) &t->word, begin);
+                thread_end_overhead(*(volatile __u64*) &t->word, begin);
         }
 
         t = thread_of(waker);
@@ -1077,7 +1078,7 @@ int BPF_PROG(cpu_waking, struct task_struct *task) {
         if (call.number != __NR_futex || (*(volatile __u64*) &t->word & THREAD_STATE) != QOS_STATE_RUNNING)
                 return 0;
         t->woke = call.arguments[0];
-        s = shard_get(t->word, bpf_get_smp_processor_id());
+        s = contention_cpu_get(t->word, bpf_get_smp_processor_id());
         if (s)
                 thread_count(t, s, QOS_CONTENTION_CPU_FUTEX_WAKES);
         return 0;
@@ -1227,12 +1228,12 @@ static __always_inline __u64 arrival_time(struct task_struct *task, __u64 first,
 
 /* In the book of the word, on no CPU. */
 BPF_SUBPROG int thread_move(__u64 word, __u64 from, __u64 to, __u64 now) {
-        struct qos_contention_cpu *s = shard_get(word, cpus);
+        struct qos_contention_cpu *s = contention_cpu_get(word, cpus);
 
         if (!s)
                 return 0;
-        shard_enter(s, word, now);
-        shard_move(s, from, to, now, serving_get(word, now));
+        contention_cpu_enter(s, word, now);
+        state_transition(s, from, to, now, serving_get(word, now));
         return 0;
 }
 
@@ -1296,7 +1297,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                         t->locked = 0;
                         t->known = (struct known) {};
                         t->rival = (struct rival) {};
-                        t->turn = cost_first_turn(task->pid);
+                        t->turn = overhead_first_sample(task->pid);
                         t->row = state > QOS_STATE_THROTTLED ? thread_get_row(t, task, word, state, &w) : 0;
                         for (int i = 0; i < QOS_STATES; i++)
                                 t->times[i] = 0;

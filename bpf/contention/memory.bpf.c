@@ -21,7 +21,7 @@ char LICENSE[] SEC("license") = "GPL";
 const volatile __u64 tick_nsec = 4000000;
 
 /* A thread of a unit (TASK_STORAGE). */
-struct strain {
+struct memory_stall {
         __u64 book;             /* whose the faults were that are booked; 0: nobody's */
         __u64 loaded_at;        /* of the programs that have booked them */
         __u64 minor;            /* how many of its faults are booked, or are none of the unit's */
@@ -29,24 +29,25 @@ struct strain {
         __u64 fault_since;      /* CLOCK_MONOTONIC ns */
         __u64 reclaim_since;
         __u32 turn;             /* of the run that is measured next (overhead.h): faults come by the hundred thousand */
-        __u32 never;            /* 0, see cost_begin_turn() */
+        __u32 never;            /* 0, see overhead_begin_sample() */
 };
 
 struct {
         __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
         __uint(map_flags, BPF_F_NO_PREALLOC);
         __type(key, int);
-        __type(value, struct strain);
-} strains SEC(".maps");
+        __type(value, struct memory_stall);
+} memory_stalls SEC(".maps");
 
 /* The storage of a thread of a unit. What a thread did before it was the unit's, or before it was seen, is not booked: begun is
  * whether it is seen from its beginning. */
-static __always_inline struct strain* strain_get(struct task_struct *task, __u64 *ret_book, bool begun) {
-        struct strain *s;
+static __always_inline struct memory_stall* memory_stall_get(struct task_struct *task, __u64 *ret_book,
+                bool begun) {
+        struct memory_stall *s;
         __u64 book;
 
         book = *ret_book = batch_record(task->cgroups->dfl_cgrp);
-        s = bpf_task_storage_get(&strains, task, 0, book ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+        s = bpf_task_storage_get(&memory_stalls, task, 0, book ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
         if (!s) {
                 if (book)
                         statistics_count(QOS_STATISTIC_THREADS_LOST);
@@ -56,28 +57,28 @@ static __always_inline struct strain* strain_get(struct task_struct *task, __u64
                 s->minor = begun ? 0 : task->min_flt;
                 s->major = begun ? 0 : task->maj_flt;
                 s->fault_since = s->reclaim_since = 0;
-                s->turn = cost_first_turn(task->pid);
+                s->turn = overhead_first_sample(task->pid);
                 s->book = book;
                 s->loaded_at = loaded_at;
         }
         return book ? s : NULL;
 }
 
-static __always_inline void strain_end_cost(__u64 book, __u64 begin) {
+static __always_inline void memory_stall_end_overhead(__u64 book, __u64 begin) {
         if (begin != 0)
-                contention_book_cost(book, begin, COST_RUNS);
+                contention_record_overhead(book, begin, OVERHEAD_SAMPLE_PERIOD);
 }
 
 /* The thread itself and the iterator may do this at once: what the one has booked too much the other takes off. */
 static __always_inline void faults_book(struct task_struct *task) {
         __u64 book, begin, minor, major;
         struct qos_contention_map *c;
-        struct strain *s;
+        struct memory_stall *s;
 
-        s = strain_get(task, &book, /* begun= */ false);
+        s = memory_stall_get(task, &book, /* begun= */ false);
         if (!s)
                 return;
-        begin = cost_begin_turn(s);
+        begin = overhead_begin_sample(s);
         minor = *(volatile unsigned long*) &task->min_flt;
         major = *(volatile unsigned long*) &task->maj_flt;
         c = minor != s->minor || major != s->major ? contention_enter(book, bpf_ktime_get_ns()) : NULL;
@@ -85,7 +86,7 @@ static __always_inline void faults_book(struct task_struct *task) {
                 contention_count(c, QOS_MEMORY_MINOR_FAULTS, minor - __sync_lock_test_and_set(&s->minor, minor));
                 contention_count(c, QOS_MEMORY_MAJOR_FAULTS, major - __sync_lock_test_and_set(&s->major, major));
         }
-        strain_end_cost(book, begin);
+        memory_stall_end_overhead(book, begin);
 }
 
 SEC("tp_btf/page_fault_user")
@@ -104,7 +105,7 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(memory_fork, struct task_struct *parent, struct task_struct *child) {
         __u64 book;
 
-        (void) strain_get(child, &book, /* begun= */ true);
+        (void) memory_stall_get(child, &book, /* begun= */ true);
         return 0;
 }
 
@@ -125,10 +126,10 @@ int memory_find_faults(struct bpf_iter__task *ctx) {
 
 SEC("fentry/handle_mm_fault")
 int BPF_PROG(memory_fault_begin) {
-        struct strain *s;
+        struct memory_stall *s;
         __u64 book;
 
-        s = strain_get(bpf_get_current_task_btf(), &book, /* begun= */ false);
+        s = memory_stall_get(bpf_get_current_task_btf(), &book, /* begun= */ false);
         if (s)
                 s->fault_since = bpf_ktime_get_ns();
         return 0;
@@ -137,38 +138,38 @@ int BPF_PROG(memory_fault_begin) {
 SEC("fexit/handle_mm_fault")
 int BPF_PROG(memory_fault_end, struct vm_area_struct *area, unsigned long address, unsigned int flags, void *regs, unsigned int result) {
         struct qos_contention_map *c;
-        struct strain *s;
+        struct memory_stall *s;
         __u64 now, begin;
 
-        s = bpf_task_storage_get(&strains, bpf_get_current_task_btf(), 0, 0);
+        s = bpf_task_storage_get(&memory_stalls, bpf_get_current_task_btf(), 0, 0);
         if (!s || s->fault_since == 0)
                 return 0;
-        begin = cost_begin_turn(s);
+        begin = overhead_begin_sample(s);
         now = bpf_ktime_get_ns();
         c = contention_enter(s->book, now);
         if (c)
                 contention_sum_add(c, result & VM_FAULT_MAJOR || flags & FAULT_FLAG_TRIED ? QOS_MEMORY_MAJOR_NSEC : QOS_MEMORY_MINOR_NSEC,
                                now - s->fault_since);
         s->fault_since = 0;
-        strain_end_cost(s->book, begin);
+        memory_stall_end_overhead(s->book, begin);
         return 0;
 }
 
 static __always_inline void reclaim_begin(void) {
-        struct strain *s;
+        struct memory_stall *s;
         __u64 book;
 
-        s = strain_get(bpf_get_current_task_btf(), &book, /* begun= */ false);
+        s = memory_stall_get(bpf_get_current_task_btf(), &book, /* begun= */ false);
         if (s)
                 s->reclaim_since = bpf_ktime_get_ns();
 }
 
 static __always_inline void reclaim_end(void) {
         struct qos_contention_map *c;
-        struct strain *s;
+        struct memory_stall *s;
         __u64 now;
 
-        s = bpf_task_storage_get(&strains, bpf_get_current_task_btf(), 0, 0);
+        s = bpf_task_storage_get(&memory_stalls, bpf_get_current_task_btf(), 0, 0);
         if (!s || s->reclaim_since == 0)
                 return;
         now = bpf_ktime_get_ns();
@@ -178,7 +179,7 @@ static __always_inline void reclaim_end(void) {
                 contention_sum_add(c, QOS_MEMORY_RECLAIM_NSEC, now - s->reclaim_since);
         }
         s->reclaim_since = 0;
-        contention_book_cost(s->book, now, 1);
+        contention_record_overhead(s->book, now, 1);
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
@@ -235,7 +236,7 @@ int memory_throttle(__u64 *ctx) {
                 contention_count(c, QOS_MEMORY_THROTTLES, 1);
                 contention_sum_add(c, QOS_MEMORY_THROTTLE_NSEC, pause * tick_nsec);
         }
-        contention_book_cost(book, now, 1);
+        contention_record_overhead(book, now, 1);
         return 0;
 }
 

@@ -15,7 +15,7 @@
 #define SERVICE_RUNS 4U
 
 /* A thread's account. */
-struct service_run {
+struct request_cpu_run {
         __u64 state;            /* in which it is … */
         __u64 since;            /* … since then; what it had taken before is in times */
         __u64 times[QOS_STATES];
@@ -29,11 +29,11 @@ struct service {
         __u32 open;             /* 1: what it has read last is not answered, as far as is known: it works on that */
         __u64 read_at[SERVICE_NOTES]; /* by which it is known: nobody else reads at the same nanosecond */
         __u32 run[SERVICE_NOTES];
-        struct service_run list[SERVICE_RUNS];
+        struct request_cpu_run list[SERVICE_RUNS];
 };
 
 /* Where a run goes that is not the last one. NULL: it is. */
-static inline __attribute__((always_inline)) struct service_run* service_begin(struct service *s, __u64 since) {
+static inline __attribute__((always_inline)) struct request_cpu_run* request_cpu_begin(struct service *s, __u64 since) {
         __u64 last = (s->runs - 1) % SERVICE_RUNS, i = s->runs % SERVICE_RUNS;
 
         if (s->runs > 0 && s->list[last].since == since)
@@ -42,7 +42,7 @@ static inline __attribute__((always_inline)) struct service_run* service_begin(s
         return &s->list[i];
 }
 
-static inline __attribute__((always_inline)) void service_note(struct service *s, __u64 at) {
+static inline __attribute__((always_inline)) void request_cpu_note(struct service *s, __u64 at) {
         __u64 i = s->notes % SERVICE_NOTES;
 
         s->read_at[i] = at;
@@ -53,9 +53,9 @@ static inline __attribute__((always_inline)) void service_note(struct service *s
 
 /* Adds to sums, n times, what the thread was in from when it read that to now, of its account now. The sum of all states is the time in
  * between, also where one of them is below zero by what the clocks differ by. 0: it has not read it, as far as is known. */
-static inline __attribute__((always_inline)) int service_answer(struct service *s, const struct service_run *account, __u64 at, __u64 now,
+static inline __attribute__((always_inline)) int request_cpu_answer(struct service *s, const struct request_cpu_run *account, __u64 at, __u64 now,
                                                                 __u64 n, __u64 *sums) {
-        const struct service_run *from;
+        const struct request_cpu_run *from;
         __u64 place = SERVICE_NOTES, run;
 
         for (__u32 k = 0; k < SERVICE_NOTES; k++) {

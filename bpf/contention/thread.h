@@ -18,7 +18,7 @@ struct thread {
         __u32 waited;           /* the state of its last wait, unless it was stopped: if its call goes on afterwards */
         __u32 writes;           /* odd while times or since are written */
         __u32 turn;             /* of the run that is measured next (overhead.h) */
-        __u32 never;            /* 0, see cost_begin_turn() */
+        __u32 never;            /* 0, see overhead_begin_sample() */
         __u64 times[QOS_STATES]; /* ns, in states that it has left, and QOS_STATE_HELD */
         __u64 counters[QOS_THREAD_COUNTERS];
         __u64 row;              /* of what it waits for, from 1, and above that its generation; 0: it has none */
@@ -70,21 +70,21 @@ struct {
 } services SEC(".maps") __weak;
 
 /* The account of a thread, between two changes of it. Only the thread itself asks, or who takes it off the CPU. */
-static __always_inline void thread_get_account(const struct thread *t, struct service_run *ret) {
+static __always_inline void thread_get_account(const struct thread *t, struct request_cpu_run *ret) {
         ret->state = *(const volatile __u64*) &t->word & THREAD_STATE;
         ret->since = t->since;
         for (int i = 0; i < QOS_STATES; i++)
                 ret->times[i] = t->times[i];
 }
 
-__attribute__((noinline, weak)) int answer_book(struct service *s, struct answers *a, const struct answer *answer) {
+__attribute__((noinline, weak)) int answer_book(struct service *s, struct pending_responses *a, const struct answer *answer) {
         if (!s || !a || !answer)
                 return 0;
-        return service_answer(s, &a->account, answer->read_at, answer->now, answer->n, a->sums);
+        return request_cpu_answer(s, &a->account, answer->read_at, answer->now, answer->n, a->sums);
 }
 
 /* The first n of them. */
-__attribute__((noinline, weak)) int answers_add(struct thread *t, struct service *s, struct answers *a, __u32 n) {
+__attribute__((noinline, weak)) int pending_responses_add(struct thread *t, struct service *s, struct pending_responses *a, __u32 n) {
         __u32 slot, zero = 0, before, attributed = 0;
         struct qos_unit_map *u;
         void *map;
@@ -123,19 +123,20 @@ __attribute__((noinline, weak)) int answers_add(struct thread *t, struct service
 
 /* Books the answers that have left while the thread ran, as far as it has read what they answer. No sub-window is entered: when they left one
  * was, and the scheduler may hold its locks. Those that a packet sends in the middle of this are not attributed. */
-static __always_inline void answers_settle(struct thread *t, struct service *s, struct answers *a) {
+static __always_inline void pending_responses_settle(struct thread *t, struct service *s,
+                struct pending_responses *a) {
         __u32 watched = a->watched, n;
 
         *(volatile __u32*) &a->watched = 0;
         n = *(volatile __u32*) &a->n;
         a->n = 0;
-        answers_add(t, s, a, n);
+        pending_responses_add(t, s, a, n);
         *(volatile __u32*) &a->watched = watched;
 }
 
 /* A thread leaves the CPU, or another one comes. */
-static __always_inline void answers_turn(struct task_struct *task, struct thread *t, bool comes) {
-        struct answers *a;
+static __always_inline void pending_responses_turn(struct task_struct *task, struct thread *t, bool comes) {
+        struct pending_responses *a;
         struct service *s;
         __u32 zero = 0;
 
@@ -152,13 +153,13 @@ static __always_inline void answers_turn(struct task_struct *task, struct thread
                 return;
         s = bpf_task_storage_get(&services, task, 0, 0);
         if (s)
-                answers_settle(t, s, a);
+                pending_responses_settle(t, s, a);
 }
 
 /* The task that runs here is in the midst of a request of this book: it has read a question, and the answer has not left. */
 static __always_inline bool task_serves(struct task_struct *task, __u64 book) {
         const struct service *s = bpf_task_storage_get(&services, task, 0, 0);
-        const struct answers *a;
+        const struct pending_responses *a;
         __u32 zero = 0;
 
         if (!s || !s->open || s->book != book)
@@ -170,9 +171,9 @@ static __always_inline bool task_serves(struct task_struct *task, __u64 book) {
 /* The running task has read a question, or a part of one, at that time: the same that is noted with the connection. */
 __attribute__((noinline, weak)) int question_read(__u64 at) {
         struct task_struct *task = bpf_get_current_task_btf();
-        struct service_run *run;
+        struct request_cpu_run *run;
         struct service *s;
-        struct answers *a;
+        struct pending_responses *a;
         struct thread *t;
         __u32 zero = 0, before;
         __u64 book;
@@ -182,7 +183,7 @@ __attribute__((noinline, weak)) int question_read(__u64 at) {
         if (!a || !a->watched)
                 return 0;
         t = thread_of(task);
-        if (!t || !shard_get(*(volatile __u64*) &t->word, cpus))
+        if (!t || !contention_cpu_get(*(volatile __u64*) &t->word, cpus))
                 return 0; /* it is not watched, or not any more */
         s = bpf_task_storage_get(&services, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!s)
@@ -195,10 +196,10 @@ __attribute__((noinline, weak)) int question_read(__u64 at) {
                         s->read_at[i] = 0;
         }
         if (a->n > 0)
-                answers_settle(t, s, a);
+                pending_responses_settle(t, s, a);
 
         before = *(volatile __u32*) &t->writes;
-        run = service_begin(s, t->since);
+        run = request_cpu_begin(s, t->since);
         if (run)
                 thread_get_account(t, run);
         /* Taken off the CPU in between: what is noted is neither of before nor of now */
@@ -207,6 +208,6 @@ __attribute__((noinline, weak)) int question_read(__u64 at) {
                         run->since = 0;
                 return 0;
         }
-        service_note(s, at);
+        request_cpu_note(s, at);
         return 0;
 }

@@ -104,20 +104,20 @@ static __always_inline struct qos_unit_map* unit_get(const struct qos_owner *own
 /* ---- what it costs -------------------------------------------------------------------------------------------- */
 
 /* A run of a program, from where it knows whose it is. */
-struct cost {
+struct overhead {
         struct qos_owner owner;
         __u64 begin;            /* CLOCK_MONOTONIC ns; 0: it is not measured */
 };
 
 /* When a run begins that is measured, else 0, which is read from where the verifier does not know it: it would walk all that follows twice. */
-#define cost_begin_turn(of) (cost_turn(&(of)->turn) ? bpf_ktime_get_ns() : *(const volatile __u32*) &(of)->never)
+#define overhead_begin_sample(of) (overhead_sample(&(of)->turn) ? bpf_ktime_get_ns() : *(const volatile __u32*) &(of)->never)
 
-static __always_inline void cost_begin(struct cost *cost, const struct qos_owner *owner, struct qos_unit_map *u) {
+static __always_inline void overhead_begin(struct overhead *cost, const struct qos_owner *owner, struct qos_unit_map *u) {
         cost->owner = owner_read(owner);
-        cost->begin = cost_begin_turn(u);
+        cost->begin = overhead_begin_sample(u);
 }
 
-__attribute__((noinline, weak)) int cost_book(const struct cost *cost) {
+__attribute__((noinline, weak)) int overhead_record(const struct overhead *cost) {
         __u64 now = bpf_ktime_get_ns();
         struct qos_unit_map *u;
 
@@ -128,13 +128,14 @@ __attribute__((noinline, weak)) int cost_book(const struct cost *cost) {
                 return 0;
         /* Not all that runs books anything else */
         window_advance(u, now);
-        __sync_fetch_and_add(&u->sums[QOS_SUM_COST], cost_nsec(cost->begin, now) * COST_RUNS);
+        __sync_fetch_and_add(&u->sums[QOS_SUM_COST],
+                overhead_nsec(cost->begin, now) * OVERHEAD_SAMPLE_PERIOD);
         return 0;
 }
 
-static __always_inline void cost_end(struct cost *cost) {
+static __always_inline void overhead_end(struct overhead *cost) {
         if (cost->begin != 0)
-                cost_book(cost);
+                overhead_record(cost);
         cost->begin = 0;
 }
 
@@ -255,7 +256,7 @@ struct request_record {
 /* Answers that have left since a thread came to this CPU: who has sent them is looked up when it leaves it, or reads the next question. In
  * programs for packets there is no way from a task to what is known of it. */
 #define ANSWERS_MAX SERVICE_NOTES
-struct answers {
+struct pending_responses {
         __u32 watched;          /* 1: it is a thread whose time is watched */
         __u32 n;
         struct answer {
@@ -264,7 +265,7 @@ struct answers {
                 __u32 n;
                 __u32 generation; /* of the unit that it is booked in */
         } list[ANSWERS_MAX];
-        struct service_run account; /* to work in */
+        struct request_cpu_run account; /* to work in */
         __u64 sums[QOS_STATES];
 };
 
@@ -272,11 +273,11 @@ struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
         __uint(max_entries, 1);
         __type(key, __u32);
-        __type(value, struct answers);
+        __type(value, struct pending_responses);
 } answers SEC(".maps") __weak;
 
 static __always_inline void answer_leave(const struct qos_unit_map *u, const struct request_record *b) {
-        struct answers *a;
+        struct pending_responses *a;
         __u32 zero = 0;
         __u64 i;
 

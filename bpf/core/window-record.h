@@ -101,7 +101,7 @@ WINDOW_INLINE void window_advance(struct qos_unit_map *u, __u64 now) {
 
 /* Makes the clock stand or go as the gauge says. Questions that come and go on several CPUs at once may do that in another order than
  * they have changed the gauge in: what counts is what it says when the clock has been set. */
-BPF_SUBPROG int window_set_clock(struct qos_unit_map *u) {
+BPF_SUBPROG int serving_clock_update(struct qos_unit_map *u) {
         BPF_REQUIRE(u);
         for (int try = 0; try < SERVING_TRIES; try++) {
                 __u64 word = *(volatile __u64*) &u->serving;
@@ -110,7 +110,7 @@ BPF_SUBPROG int window_set_clock(struct qos_unit_map *u) {
                 if (serves == !!(word & QOS_SERVING))
                         break;
                 /* The time is taken behind the word: it is not before the one that that was made of */
-                __sync_val_compare_and_swap(&u->serving, word, serving_turn(word, window_now()));
+                __sync_val_compare_and_swap(&u->serving, word, serving_clock_toggle(word, window_now()));
         }
         return 0;
 }
@@ -120,7 +120,7 @@ WINDOW_INLINE void window_add_in_flight(struct qos_unit_map *u, __s32 n) {
         __s64 old = __sync_fetch_and_add(&u->in_flight, n);
 
         if ((old > 0) != (old + n > 0))
-                window_set_clock(u);
+                serving_clock_update(u);
 }
 
 BPF_SUBPROG int window_maximum(struct qos_unit_map *u, __u64 distribution, __u64 nsec) {

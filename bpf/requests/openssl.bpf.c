@@ -373,14 +373,14 @@ static __always_inline struct tls_plaintext* library_find(const struct tls_plain
 /* The largest buffer that is looked at. The functions that take an int cannot be given more. */
 #define BUFFER_MAX 0x7fffffffU
 
-static __always_inline void cost_begin_for(struct cost *cost, const struct qos_owner *owner) {
+static __always_inline void overhead_begin_for(struct overhead *cost, const struct qos_owner *owner) {
         struct qos_unit_map *u = unit_get(owner);
 
         if (u)
-                cost_begin(cost, owner, u);
+                overhead_begin(cost, owner, u);
 }
 
-static __always_inline int call_begins(struct pt_regs *ctx, struct cost *cost) {
+static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *cost) {
         struct task_struct *task = bpf_get_current_task_btf();
         __u32 kind = bpf_get_attach_cookie(ctx), skip;
         struct tls_plaintext_key key = {};
@@ -391,7 +391,7 @@ static __always_inline int call_begins(struct pt_regs *ctx, struct cost *cost) {
 
         if (!task_owner(&owner) || !watch_get(&owner))
                 return 0;
-        cost_begin_for(cost, &owner);
+        overhead_begin_for(cost, &owner);
         call = bpf_task_storage_get(&library_calls, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!call) {
                 statistics_count(QOS_STATISTIC_CALLS_LOST);
@@ -441,14 +441,14 @@ static __always_inline int call_begins(struct pt_regs *ctx, struct cost *cost) {
 
 SEC("uprobe.multi")
 int library_enter(struct pt_regs *ctx) {
-        struct cost cost = {};
+        struct overhead cost = {};
         int r = call_begins(ctx, &cost);
 
-        cost_end(&cost);
+        overhead_end(&cost);
         return r;
 }
 
-static __always_inline int call_ends(struct pt_regs *ctx, struct cost *cost) {
+static __always_inline int call_ends(struct pt_regs *ctx, struct overhead *cost) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct tls_plaintext_key key;
         struct library_call *call;
@@ -467,7 +467,7 @@ static __always_inline int call_ends(struct pt_regs *ctx, struct cost *cost) {
         call->key.ssl = 0;
         if (!(call->kind & (QOS_CALL_READS | QOS_CALL_WRITES)) || !task_owner(&owner))
                 return 0;
-        cost_begin_for(cost, &owner);
+        overhead_begin_for(cost, &owner);
 
         n = (__s32) PT_REGS_RC(ctx);
         if (call->count != 0 && n > 0) {
@@ -496,10 +496,10 @@ static __always_inline int call_ends(struct pt_regs *ctx, struct cost *cost) {
 
 SEC("uprobe.multi")
 int library_leave(struct pt_regs *ctx) {
-        struct cost cost = {};
+        struct overhead cost = {};
         int r = call_ends(ctx, &cost);
 
-        cost_end(&cost);
+        overhead_end(&cost);
         return r;
 }
 

@@ -163,7 +163,7 @@ static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_u
         return zero();
 }
 
-static __always_inline int packet_arrives(struct __sk_buff *skb, struct cost *cost) {
+static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead *cost) {
         struct segment segment;
         struct qos_unit_map *u;
         struct tcp_sock *tp;
@@ -200,7 +200,7 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct cost *co
         u = unit_get(&c->owner);
         if (!u)
                 return 1;
-        cost_begin(cost, &c->owner, u);
+        overhead_begin(cost, &c->owner, u);
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 1;
@@ -229,10 +229,10 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct cost *co
 
 SEC("cgroup_skb/ingress")
 int requests_ingress(struct __sk_buff *skb) {
-        struct cost cost = {};
+        struct overhead cost = {};
         int r = packet_arrives(skb, &cost);
 
-        cost_end(&cost);
+        overhead_end(&cost);
         return r;
 }
 
@@ -278,7 +278,7 @@ static __attribute__((noinline)) struct conn* conn_learn_first(struct sock *sk) 
         return c;
 }
 
-static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct cost *cost) {
+static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct overhead *cost) {
         struct tcp_sock *tp;
         struct qos_unit_map *u;
         struct sock *sk;
@@ -306,7 +306,7 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct c
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        cost_begin(cost, &c->owner, u);
+        overhead_begin(cost, &c->owner, u);
         if (c->kind == CONN_SERVER && c->found && sk->sk_lock.owned) {
                 u = conn_claim(sk, c, u);
                 if (!u)
@@ -345,10 +345,10 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct c
 
 SEC("tp_btf/skb_copy_datagram_iovec")
 int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
-        struct cost cost = {};
+        struct overhead cost = {};
         int r = bytes_are_read(skb, len, &cost);
 
-        cost_end(&cost);
+        overhead_end(&cost);
         return r;
 }
 
@@ -404,7 +404,7 @@ static __attribute__((noinline)) int established_missed(struct conn *c, struct q
         return zero();
 }
 
-static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cost) {
+static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead *cost) {
         struct exchange_effect effect = {};
         struct transmit d = {};
         __u32 snd_nxt, written_end, copied, class = 0;
@@ -439,7 +439,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
         u = unit_get(&c->owner);
         if (!u)
                 return 1;
-        cost_begin(cost, &c->owner, u);
+        overhead_begin(cost, &c->owner, u);
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 1;
@@ -539,10 +539,10 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct cost *cos
 
 SEC("cgroup_skb/egress")
 int requests_egress(struct __sk_buff *skb) {
-        struct cost cost = {};
+        struct overhead cost = {};
         int r = packet_leaves(skb, &cost);
 
-        cost_end(&cost);
+        overhead_end(&cost);
         return r;
 }
 
@@ -598,7 +598,8 @@ int library_egress(struct __sk_buff *skb) {
 #define READ_PLAINTEXT 1
 
 /* c: NULL, or perhaps of a unit that is gone. */
-static __attribute__((noinline)) int server_has_read(struct sock *sk, struct conn *c, struct cost *cost) {
+static __attribute__((noinline)) int server_has_read(struct sock *sk, struct conn *c,
+                struct overhead *cost) {
         struct exchange_effect effect = {};
         struct tcp_sock *tp;
         struct qos_unit_map *u;
@@ -623,7 +624,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         }
         if (c->kind == CONN_OTHER || c->kind == CONN_CLIENT)
                 return 0;
-        cost_begin(cost, &c->owner, u);
+        overhead_begin(cost, &c->owner, u);
 
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
@@ -683,7 +684,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         return 0;
 }
 
-static __always_inline int socket_is_read(struct sock *sk, struct cost *cost) {
+static __always_inline int socket_is_read(struct sock *sk, struct overhead *cost) {
         struct tcp_sock *tp;
         struct qos_unit_map *u;
         struct conn *c;
@@ -700,7 +701,7 @@ static __always_inline int socket_is_read(struct sock *sk, struct cost *cost) {
         }
         if (!(c->x.flags & EXCHANGE_PIPED))
                 return 0;
-        cost_begin(cost, &c->owner, u);
+        overhead_begin(cost, &c->owner, u);
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 0;
@@ -711,10 +712,10 @@ static __always_inline int socket_is_read(struct sock *sk, struct cost *cost) {
 
 SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(requests_read, struct sock *sk) {
-        struct cost cost = {};
+        struct overhead cost = {};
         int r = socket_is_read(sk, &cost);
 
-        cost_end(&cost);
+        overhead_end(&cost);
         return r;
 }
 
@@ -740,7 +741,7 @@ static __always_inline __u32 end_cell(int error, int old_state) {
         return QOS_COUNTER_ERRORS_RESET;
 }
 
-static __always_inline int connection_changed(struct sock *sk, int old_state, int new_state, struct cost *cost) {
+static __always_inline int connection_changed(struct sock *sk, int old_state, int new_state, struct overhead *cost) {
         struct exchange_effect effect = {};
         struct qos_owner owner;
         struct tcp_sock *tp;
@@ -793,7 +794,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
 
                 return s ? tls_plaintext_reset(sk, s) : 0;
         }
-        cost_begin(cost, &c->owner, u);
+        overhead_begin(cost, &c->owner, u);
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 0;
@@ -933,10 +934,10 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
 }
 
 static __always_inline int state_changed(struct sock *sk, int old_state, int new_state) {
-        struct cost cost = {};
+        struct overhead cost = {};
         int r = connection_changed(sk, old_state, new_state, &cost);
 
-        cost_end(&cost);
+        overhead_end(&cost);
         return r;
 }
 

@@ -502,7 +502,7 @@ __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struc
 
 /* ---- packets of a socket -------------------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bpf_sock *sk, struct cost *cost) {
+static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bpf_sock *sk, struct overhead *cost) {
         struct udp_datagram d = {};
         struct udp_exchange *x;
         struct udp_socket *c;
@@ -517,7 +517,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        cost_begin(cost, &c->owner, u);
+        overhead_begin(cost, &c->owner, u);
         /* What is sent to a group, or to all, asks nobody in particular */
         if (skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST)
                 return 0;
@@ -672,7 +672,7 @@ static __always_inline __u32 udp_take(struct udp_exchange *x) {
 
 /* Of a socket that is not bound: most never ask anything that is understood. */
 static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct udp_socket *c,
-                                                        struct cost *cost) {
+                                                        struct overhead *cost) {
         struct udp_datagram d = {};
         struct qos_owner owner;
         struct qos_unit_map *u;
@@ -682,7 +682,7 @@ static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, s
         u = unit_get(&owner);
         if (!u)
                 return 0;
-        cost_begin(cost, &owner, u);
+        overhead_begin(cost, &owner, u);
         if (!udp_parse(skb, false, 0, &d) || d.kind != DATAGRAM_DNS_QUESTION)
                 return 0;
         if (!c) {
@@ -702,7 +702,7 @@ static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, s
 }
 
 static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct udp_socket *c,
-                                                        struct cost *cost) {
+                                                        struct overhead *cost) {
         struct udp_exchange *x = NULL;
         struct udp_datagram d = {};
         struct qos_unit_map *u;
@@ -714,7 +714,7 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        cost_begin(cost, &c->owner, u);
+        overhead_begin(cost, &c->owner, u);
         if (!udp_parse(skb, false, c->cookie, &d)) {
                 statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
                 return 0;
@@ -784,7 +784,7 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
 }
 
 /* True: the unit asks, see udp_asks(). That is not called from where it is seen, as there is too little room on the stack. */
-static __always_inline bool udp_depart(struct __sk_buff *skb, struct bpf_sock *sk, struct cost *cost) {
+static __always_inline bool udp_depart(struct __sk_buff *skb, struct bpf_sock *sk, struct overhead *cost) {
         struct udp_socket *c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
 
         return c && c->kind != UDP_CLIENT ? udp_server_departs(skb, sk, c, cost) : udp_client_departs(skb, sk, c, cost);

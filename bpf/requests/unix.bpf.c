@@ -225,7 +225,7 @@ static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
 }
 
 /* A datagram was queued, perhaps an answer: the server is the one who is sending. */
-static __attribute__((noinline)) int unix_answered(struct sock *sk, struct cost *cost) {
+static __attribute__((noinline)) int unix_answered(struct sock *sk, struct overhead *cost) {
         struct qos_owner owner;
         struct unix_conn *c;
         struct qos_unit_map *u;
@@ -240,7 +240,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct cost 
         u = unit_get(&owner);
         if (!u)
                 return 0;
-        cost_begin(cost, &owner, u);
+        overhead_begin(cost, &owner, u);
 
         now = bpf_ktime_get_ns();
         bpf_spin_lock(&c->lock);
@@ -260,7 +260,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct cost 
 
 /* Something was queued at a socket that was accepted, by the task that runs. asker: the other end; us: this one, which has the
  * listener's name. */
-static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct sock *sk, struct unix_sock *us, struct cost *cost) {
+static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct sock *sk, struct unix_sock *us, struct overhead *cost) {
         struct exchange_effect effect = {};
         struct request_record book = { .n = 1 };
         __u32 waiting, queued, length = 0;
@@ -289,7 +289,7 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         }
         if (c->kind != UNIX_CLIENT)
                 return 0;
-        cost_begin(cost, &c->owner, u);
+        overhead_begin(cost, &c->owner, u);
         waiting = asker->sk_receive_queue.qlen;
         queued = sk->sk_receive_queue.qlen;
         if (c->x.state == EXCHANGE_ASKED)
@@ -344,7 +344,7 @@ static __attribute__((noinline)) __u32 unix_untouched(struct unix_sock *us) {
 
 /* An answer was queued at the socket of a unit that asks; late: it was, and read, and is not noted yet. server: the other end's; NULL:
  * the unit has closed its own since. */
-static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server, bool late, struct cost *cost) {
+static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server, bool late, struct overhead *cost) {
         struct exchange_effect effect = {};
         struct request_record book = { .n = 1 };
         __u32 end, untouched = 0;
@@ -355,7 +355,7 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        cost_begin(cost, &c->owner, u);
+        overhead_begin(cost, &c->owner, u);
         if (server && !late)
                 untouched = unix_untouched(server);
         book.now = bpf_ktime_get_ns();
@@ -395,7 +395,7 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
         return 0;
 }
 
-static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
+static __always_inline int data_is_queued(struct sock *sk, struct overhead *cost) {
         struct unix_conn *c;
         struct unix_sock *us;
         struct qos_unit_map *u;
@@ -421,10 +421,10 @@ static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
                         c = bpf_sk_storage_get(&unix_conns, peer, 0, 0);
                         if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ) {
                                 unix_client_hears(c, us, true, cost);
-                                cost_end(cost);
+                                overhead_end(cost);
                         }
                         unix_client_asks(peer, sk, us, cost);
-                        cost_end(cost);
+                        overhead_end(cost);
                 }
                 c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
                 u = c ? unit_get(&c->owner) : NULL;
@@ -447,7 +447,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
                 }
                 if (c->kind != UNIX_SERVER)
                         return 0;
-                cost_begin(cost, &c->owner, u);
+                overhead_begin(cost, &c->owner, u);
 
                 /* The client has read the answer, and goes on: that it was queued is noted by nobody, or late */
                 if (peer && unix_is_unnoted(c)) {
@@ -487,7 +487,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
                 us = bpf_skc_to_unix_sock(peer);
                 if (us)
                         unix_client_hears(c, us, false, cost);
-                cost_end(cost);
+                overhead_end(cost);
         }
         c = bpf_sk_storage_get(&unix_conns, peer, 0, 0);
         if (!c || c->kind != UNIX_SERVER)
@@ -495,7 +495,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        cost_begin(cost, &c->owner, u);
+        overhead_begin(cost, &c->owner, u);
         c->noted = sk->sk_receive_queue.qlen;
         unix_depart(peer, c, u, 0);
         if (c->kept_at != 0)
@@ -505,10 +505,10 @@ static __always_inline int data_is_queued(struct sock *sk, struct cost *cost) {
 
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(requests_unix, struct sock *sk) {
-        struct cost cost = {};
+        struct overhead cost = {};
         int r = data_is_queued(sk, &cost);
 
-        cost_end(&cost);
+        overhead_end(&cost);
         return r;
 }
 

@@ -272,7 +272,7 @@ static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
 /* A datagram is on its way to a task. It asks for an answer if who has sent it can get one, has a name and is connected: most of
  * those that log or notify are not. The state is kept with the client's socket, as the server's own has all of its clients.
  * Of positions: in_end is what was asked, read_end what of that was answered, both in bytes. */
-static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix_sock *us, int len, struct cost *cost) {
+static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix_sock *us, int len, struct overhead *cost) {
         struct unix_sock *peer_us;
         struct qos_owner owner;
         struct unix_conn *c;
@@ -294,7 +294,7 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
         u = unit_get(&owner);
         if (!u)
                 return 0;
-        cost_begin(cost, &owner, u);
+        overhead_begin(cost, &owner, u);
         c = bpf_sk_storage_get(&unix_conns, sender, 0, 0);
         if (!c || c->kind != UNIX_ASKER || !unit_get(&c->owner))
                 c = unix_learn(sender, &owner, unix_find_target(peer_us, u), UNIX_ASKER, 0);
@@ -379,7 +379,7 @@ static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_
 }
 
 /* Data on its way to the application, which is a server or not. What is spliced does not pass here, see unix_depart(). */
-static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, struct cost *cost) {
+static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, struct overhead *cost) {
         struct exchange_effect effect = {};
         struct sock *sender, *sk;
         struct socket *socket;
@@ -423,7 +423,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
                 /* The answer. When it leaves nobody can tell how much it is: the client may be faster than the look at it */
                 u = c->kind == UNIX_SERVER ? unit_get(&c->owner) : NULL;
                 if (u) {
-                        cost_begin(cost, &c->owner, u);
+                        overhead_begin(cost, &c->owner, u);
                         window_advance(u, bpf_ktime_get_ns());
                         record_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, len);
                 }
@@ -471,7 +471,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         u = unit_get(&c->owner);
         if (!u || c->kind != UNIX_SERVER)
                 return 0;
-        cost_begin(cost, &c->owner, u);
+        overhead_begin(cost, &c->owner, u);
 
         if (!unix_is_packets(sk)) {
                 if (!unix_consumed(skb, &consumed))

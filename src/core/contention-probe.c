@@ -86,7 +86,7 @@ static void unit_make_contention(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         int r;
 
-        r = probe_add_contention(m->probe, u->index, u->generation, ++m->contention_generation, now, serving_at(u->view->serving, now), &u->contention, &u->shards);
+        r = probe_add_contention(m->probe, u->index, u->generation, ++m->contention_generation, now, serving_clock_read(u->view->serving, now), &u->contention, &u->shards);
         if (r < 0) {
                 log_unit_warning_errno(u->name, r, "Failed to make the book of contention of '%s': %m", u->name);
                 return;

@@ -571,7 +571,7 @@ bool group_cache_is_within(GroupCache *c, const Unit *u, uint64_t id) {
 
 /* ---- as JSON -------------------------------------------------------------------------------------------------- */
 
-static void resource_get_row(const struct qos_wait_target *row, Row *ret) {
+static void wait_target_get(const struct qos_wait_target *row, Row *ret) {
         static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
         const struct qos_resource *r = &row->resource;
 
@@ -650,7 +650,7 @@ static const char* resource_describe(const Unit *u, const ResourceReading *resou
                 break;
 
         case QOS_RESOURCE_SOCKET:
-                resource_get_row(row, &peer);
+                wait_target_get(row, &peer);
                 if (r->family != AF_INET && r->family != AF_INET6 && (r->family != AF_UNIX || isempty(peer.path))) {
                         /* Of a Unix socket whose name is not there yet the id is an address in the kernel */
                         if (r->family == AF_UNIX && r->side != QOS_SIDE_NONE)

@@ -980,7 +980,7 @@ void unit_mark(Unit *u, WindowMark *ret, uint64_t *ret_cost) {
 }
 
 void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Snapshot *ret) {
-        uint64_t now = now_nsec(CLOCK_MONOTONIC), cost_now;
+        uint64_t now = now_nsec(CLOCK_MONOTONIC), overhead_now;
         WindowBook buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
         WindowBooks books;
@@ -1007,10 +1007,11 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
         metrics_fill(u, &books, &total, WINDOW_ALL_DISTRIBUTIONS, now, &ret->totals);
         contention_set_absent(&ret->metrics);
         contention_set_absent(&ret->totals);
-        cost_now = unit_get_contention_cost(u, now);
-        if (cost != ABSENT && cost_now != ABSENT)
+        overhead_now = unit_get_contention_cost(u, now);
+        if (cost != ABSENT && overhead_now != ABSENT)
                 /* Its books may have been closed since, or be new */
-                ret->cost_share = cost_get_share(&reading, cost_now >= cost ? cost_now - cost : cost_now);
+                ret->cost_share = cost_get_share(&reading, overhead_now >= cost
+                        ? overhead_now - cost : overhead_now);
 }
 
 static int histogram_fill(const Snapshot *s, uint64_t window, uint64_t covered, enum qos_distribution d, const uint64_t *bins,

@@ -50,7 +50,7 @@ typedef struct Live {
 #define SHARD_SPINS 1000U
 #define SHARD_TRIES (SHARD_SPINS + 100000U)
 
-static int shard_add(const struct qos_contention_cpu *s, Live *live) {
+static int contention_cpu_add(const struct qos_contention_cpu *s, Live *live) {
         struct qos_contention_cpu copy;
 
         for (unsigned try = 0;; try++) {
@@ -99,7 +99,7 @@ static int book_read_live(const ContentionBook *b, Depth depth, Live *ret) {
 
         memset(ret, 0, offsetof(Live, sums));
         for (unsigned i = 0; i < b->map->shards; i++) {
-                r = shard_add(b->shards + i, ret);
+                r = contention_cpu_add(b->shards + i, ret);
                 if (r < 0)
                         return r;
         }
@@ -114,7 +114,7 @@ static int book_read_live(const ContentionBook *b, Depth depth, Live *ret) {
 }
 
 static void counts_add_live(ContentionCounts *counts, const ContentionBook *b, const Live *live, Depth depth, uint64_t now, uint64_t factor) {
-        uint64_t served = serving_at(live->clock, now);
+        uint64_t served = serving_clock_read(live->clock, now);
 
         for (unsigned i = 0; i < QOS_STATES; i++) {
                 counts->times[i] += factor * (live->times[i] + (uint64_t) live->threads[i] * now);
@@ -156,7 +156,7 @@ static int book_read_served(const ContentionBook *b, unsigned level, uint64_t bo
                 if (r < 0)
                         return r;
         }
-        *ret = serving_at(word, boundary * QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC);
+        *ret = serving_clock_read(word, boundary * QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC);
         return 0;
 }
 
@@ -250,7 +250,7 @@ static int book_read(const ContentionBook *b, Depth depth, unsigned level, uint6
                 }
                 if (quiet && load(&b->map->epoch) / QOS_LEVEL_EPOCHS(level) < boundary) {
                         /* The newest event is older than the window: all are where they were */
-                        served_now = serving_at(live->clock, now);
+                        served_now = serving_clock_read(live->clock, now);
                         for (unsigned i = 0; i < QOS_STATES; i++) {
                                 ret->counts.times[i] += (uint64_t) live->threads[i] * (now - boundary * step);
                                 ret->counts.serving[i] += (uint64_t) live->threads[i] * (served_now - served);
@@ -321,7 +321,7 @@ static int depth_read(const ContentionBooks *books, uint64_t now, uint64_t windo
                         if (r < 0)
                                 return r;
                         counts_add_live(&ret->counts, books->books + i, &live, depth, now, 1);
-                        if (books->books[i].requests && (int64_t) (serving_at(live.clock, now) - books->books[i].map->served) > 0)
+                        if (books->books[i].requests && (int64_t) (serving_clock_read(live.clock, now) - books->books[i].map->served) > 0)
                                 ret->n_serving++;
                         if (window == WINDOW_TOTAL)
                                 for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)

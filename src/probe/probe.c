@@ -63,7 +63,7 @@ typedef enum Map {
         MAP_BLOCKS,
         MAP_BLOCK_DEVICES,
         MAP_BLOCK_USERS,
-        MAP_STRAINS,
+        MAP_MEMORY_STALLS,
         MAP_INQUIRIES,
         MAP_MAPPING_SCRATCH,
         MAP_LOCK_SCRATCH,
@@ -113,7 +113,7 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_BLOCKS]       = "blocks",
         [MAP_BLOCK_DEVICES] = "block_devices",
         [MAP_BLOCK_USERS]  = "block_users",
-        [MAP_STRAINS]      = "strains",
+        [MAP_MEMORY_STALLS]      = "memory_stalls",
         [MAP_INQUIRIES]    = "inquiries",
         [MAP_MAPPING_SCRATCH] = "mapping_scratch",
         [MAP_LOCK_SCRATCH] = "lock_scratch",
@@ -872,7 +872,7 @@ int probe_start_more(Probe *p, ProbeMask probe) {
 }
 
 /* Nobody says any more whose thread is on a CPU. */
-static void answers_drop(Probe *p) {
+static void pending_responses_drop(Probe *p) {
         _cleanup_free_ void *nothing = NULL;
         struct bpf_map_info info = {};
         uint32_t length = sizeof(info), zero = 0;
@@ -908,7 +908,7 @@ void probe_stop_more(Probe *p, ProbeMask probe) {
                 p->reasons[i] = NULL;
         }
         if (probe == PROBE_CPU)
-                answers_drop(p);
+                pending_responses_drop(p);
         p->more_started &= ~probe;
 }
 

@@ -25,7 +25,7 @@ static bool real_clock;
 #define SHARDS (CPUS + QOS_CONTENTION_CPUS_MORE)
 static struct qos_contention_cpu *shards;
 
-static const struct qos_contention_cpu* contention_shard(__u32 slot, __u32 generation, __u32 i) {
+static const struct qos_contention_cpu* contention_cpu_of(__u32 slot, __u32 generation, __u32 i) {
         return i < SHARDS && shards[i].generation == generation ? shards + i : NULL;
 }
 
@@ -52,7 +52,7 @@ static struct qos_contention_map* book_new(uint64_t now) {
         return c;
 }
 
-/* As shard_enter() in bpf/contention/contention-maps.h. */
+/* As contention_cpu_enter() in bpf/contention/contention-maps.h. */
 static void enter(struct qos_contention_map *c, struct qos_contention_cpu *s, uint64_t now) {
         if (now < s->epoch_end)
                 return;
@@ -171,9 +171,9 @@ static void test_random(unsigned seed, unsigned longest_ms) {
                         now += rand_r(&seed) % (rand_r(&seed) % 20 == 0 ? longest_ms * NSEC_PER_MSEC : NSEC_PER_MSEC);
                 }
                 enter(c, s, now);
-                shard_move(s, states[thread], state, now, serving_at(unit->serving, now));
+                state_transition(s, states[thread], state, now, serving_clock_read(unit->serving, now));
                 if (state >= QOS_STATE_LOCK) {
-                        shard_count(s, QOS_CONTENTION_CPU_WAITS + state);
+                        contention_cpu_count(s, QOS_CONTENTION_CPU_WAITS + state);
                         waits++;
                 }
                 s->counters[QOS_CONTENTION_CPU_COST] += k;
@@ -270,7 +270,7 @@ static void test_after_silence(void) {
 
         for (unsigned i = 0; i < 5; i++) {
                 enter(c, shards + CPUS, now);
-                shard_move(shards + CPUS, QOS_STATE_NONE, QOS_STATE_SLEEP, now, 0);
+                state_transition(shards + CPUS, QOS_STATE_NONE, QOS_STATE_SLEEP, now, 0);
         }
         now += NSEC_PER_SEC;
         r = read_at(c, now, 10 * NSEC_PER_SEC, NULL);
@@ -282,7 +282,7 @@ static void test_after_silence(void) {
         now += 30 * NSEC_PER_SEC;
         for (unsigned i = 0; i < 5; i++) {
                 enter(c, shards + CPUS, now);
-                shard_move(shards + CPUS, QOS_STATE_SLEEP, QOS_STATE_NONE, now, 0);
+                state_transition(shards + CPUS, QOS_STATE_SLEEP, QOS_STATE_NONE, now, 0);
         }
         now += 2 * NSEC_PER_SEC;
         r = read_at(c, now, 10 * NSEC_PER_SEC, NULL);
@@ -312,7 +312,7 @@ static void test_clock(void) {
         check(u);
         real_clock = true;
         for (int always = 0; always <= 1; always++) {
-                uint64_t before = serving_at(u->serving, 0);
+                uint64_t before = serving_clock_read(u->serving, 0);
 
                 begin = now_nsec(CLOCK_MONOTONIC);
                 if (always)
@@ -342,12 +342,12 @@ static void* go_round(void *data) {
         uint64_t now = START;
 
         /* One thread that is in one state or the other, always */
-        shard_move(s, QOS_STATE_NONE, QOS_STATE_RUNNING, now, 0);
+        state_transition(s, QOS_STATE_NONE, QOS_STATE_RUNNING, now, 0);
         while (!over) {
                 now++;
-                shard_move(s, QOS_STATE_RUNNING, QOS_STATE_PARK, now, 0);
+                state_transition(s, QOS_STATE_RUNNING, QOS_STATE_PARK, now, 0);
                 now++;
-                shard_move(s, QOS_STATE_PARK, QOS_STATE_RUNNING, now, 0);
+                state_transition(s, QOS_STATE_PARK, QOS_STATE_RUNNING, now, 0);
                 /* Mostly it is taken off the CPU where it has nothing half done: else nobody could read anything until it is back */
                 for (volatile unsigned i = 0; i < 200; i++)
                         ;

@@ -7,13 +7,13 @@
 #include "util.h"
 
 /* Of the last waited ns: how long in turns of this group, as the program goes through them. */
-static uint64_t share(const struct turns *t, uint64_t group, uint64_t waited) {
+static uint64_t share(const struct cpu_occupants *t, uint64_t group, uint64_t waited) {
         uint64_t sum = 0;
 
         for (unsigned back = 0; back < TURNS && waited > 0; back++) {
                 __u64 whose, part;
 
-                if (!turns_get(t, back, waited, &whose, &part))
+                if (!cpu_occupants_get(t, back, waited, &whose, &part))
                         break;
                 if (whose == group)
                         sum += part;
@@ -23,46 +23,46 @@ static uint64_t share(const struct turns *t, uint64_t group, uint64_t waited) {
 }
 
 static void test_turns(void) {
-        struct turns t = {};
+        struct cpu_occupants t = {};
 
         /* Nothing is known of what was before the first one, nor when that began */
         check(share(&t, 0, 100) == 0);
-        turns_note(&t, 7, 1000);
+        cpu_occupants_push(&t, 7, 1000);
         check(share(&t, 7, 100) == 0);
 
-        turns_note(&t, 8, 1500);
+        cpu_occupants_push(&t, 8, 1500);
         check(share(&t, 8, 100) == 100);
         check(share(&t, 8, 500) == 500);
         check(share(&t, 8, 900) == 500);
-        turns_note(&t, 9, 1700);
+        cpu_occupants_push(&t, 9, 1700);
         check(share(&t, 9, 600) == 200 && share(&t, 8, 600) == 400);
 
         /* The same group again goes on, and has another turn after others */
-        turns_note(&t, 9, 1800);
+        cpu_occupants_push(&t, 9, 1800);
         check(share(&t, 9, 600) == 300 && share(&t, 8, 600) == 300);
-        turns_note(&t, 8, 1900);
+        cpu_occupants_push(&t, 8, 1900);
         check(share(&t, 8, 900) == 600 && share(&t, 9, 900) == 300);
 
         /* A turn of no length, as that of a task that leaves at once */
-        turns_note(&t, 5, 1900);
+        cpu_occupants_push(&t, 5, 1900);
         check(share(&t, 5, 900) == 0 && share(&t, 8, 900) == 600);
 
         /* A clock that was set back */
-        turns_note(&t, 6, 1850);
+        cpu_occupants_push(&t, 6, 1850);
         check(share(&t, 6, 900) == 0 && share(&t, 8, 900) == 600);
-        turns_note(&t, 7, 2000);
+        cpu_occupants_push(&t, 7, 2000);
         check(share(&t, 7, 1000) == 100 && share(&t, 8, 1000) == 600);
 }
 
 static void test_rounds(void) {
-        struct turns t = {};
+        struct cpu_occupants t = {};
         uint64_t now = 0, known;
 
         /* Three take turns of different length, many times: what is known is in proportion, and no more than all turns but the one whose
          * beginning was forgotten */
         for (unsigned i = 0; i < 1000; i++) {
                 now += 1000 * (i % 3 + 1);
-                turns_note(&t, i % 3 + 1, now);
+                cpu_occupants_push(&t, i % 3 + 1, now);
         }
         known = share(&t, 1, now) + share(&t, 2, now) + share(&t, 3, now);
         check(known > 0 && known < now);

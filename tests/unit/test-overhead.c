@@ -10,10 +10,10 @@ static void test_period(void) {
         __u32 turn = 0;
         unsigned n = 0;
 
-        for (unsigned i = 1; i <= 10 * COST_RUNS; i++)
-                if (cost_turn(&turn)) {
+        for (unsigned i = 1; i <= 10 * OVERHEAD_SAMPLE_PERIOD; i++)
+                if (overhead_sample(&turn)) {
                         n++;
-                        check(i == n * COST_RUNS);
+                        check(i == n * OVERHEAD_SAMPLE_PERIOD);
                 }
         check(n == 10);
 }
@@ -24,8 +24,8 @@ static void test_programs(void) {
                 unsigned measured[12] = {};
                 __u32 turn = 0;
 
-                for (unsigned i = 0; i < COST_RUNS * programs * 3; i++)
-                        measured[i % programs] += cost_turn(&turn);
+                for (unsigned i = 0; i < OVERHEAD_SAMPLE_PERIOD * programs * 3; i++)
+                        measured[i % programs] += overhead_sample(&turn);
                 for (unsigned i = 0; i < programs; i++)
                         check(measured[i] == 3);
         }
@@ -39,22 +39,23 @@ static void test_spread(void) {
                 unsigned n = 0, threads = 20000, runs = 3;
 
                 for (unsigned i = 0; i < threads; i++) {
-                        __u32 turn = cost_first_turn(1000 + i * steps[s]);
+                        __u32 turn = overhead_first_sample(1000 + i * steps[s]);
 
-                        check(turn < COST_RUNS);
+                        check(turn < OVERHEAD_SAMPLE_PERIOD);
                         for (unsigned run = 0; run < runs; run++)
-                                n += cost_turn(&turn);
+                                n += overhead_sample(&turn);
                 }
-                check(n > threads * runs / COST_RUNS * 9 / 10 && n < threads * runs / COST_RUNS * 11 / 10);
+                check(n > threads * runs / OVERHEAD_SAMPLE_PERIOD * 9 / 10 &&
+                        n < threads * runs / OVERHEAD_SAMPLE_PERIOD * 11 / 10);
         }
 }
 
 static void test_nsec(void) {
-        check(cost_nsec(1000, 1000) == 0);
-        check(cost_nsec(1000, 1250) == 250);
-        check(cost_nsec(1000, 1000 + COST_NSEC_MAX) == COST_NSEC_MAX);
-        check(cost_nsec(1000, 1001 + COST_NSEC_MAX) == 0);
-        check(cost_nsec(1000, 900) == 0);
+        check(overhead_nsec(1000, 1000) == 0);
+        check(overhead_nsec(1000, 1250) == 250);
+        check(overhead_nsec(1000, 1000 + OVERHEAD_NSEC_MAX) == OVERHEAD_NSEC_MAX);
+        check(overhead_nsec(1000, 1001 + OVERHEAD_NSEC_MAX) == 0);
+        check(overhead_nsec(1000, 900) == 0);
 }
 
 int main(void) {

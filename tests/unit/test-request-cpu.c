@@ -15,7 +15,7 @@ static struct {
 } story[EVENTS];
 static size_t n_story;
 
-static struct service_run account;
+static struct request_cpu_run account;
 static uint64_t now = 1000;
 
 static void become(unsigned state) {
@@ -39,11 +39,11 @@ static uint64_t time_in(unsigned state, uint64_t begin, uint64_t end) {
 }
 
 static void read_question(struct service *s, uint64_t at) {
-        struct service_run *run = service_begin(s, account.since);
+        struct request_cpu_run *run = request_cpu_begin(s, account.since);
 
         if (run)
                 *run = account;
-        service_note(s, at);
+        request_cpu_note(s, at);
 }
 
 /* A thread that reads some questions, waits for this and that, and answers them in any order; and reads more meanwhile. */
@@ -53,7 +53,7 @@ static void test_random(unsigned seed) {
         struct service s = {};
         size_t n_open = 0, answered = 0, missed = 0;
 
-        account = (struct service_run) { .state = QOS_STATE_RUNNING, .since = now };
+        account = (struct request_cpu_run) { .state = QOS_STATE_RUNNING, .since = now };
         n_story = 0;
         become(QOS_STATE_RUNNING);
         while (n_story < EVENTS - 2) {
@@ -77,7 +77,7 @@ static void test_random(unsigned seed) {
                                 break;
                         k = rand_r(&seed) % n_open;
                         /* It knows so many questions, and as many runs */
-                        check(service_answer(&s, &account, open[k], now, times, sums) ==
+                        check(request_cpu_answer(&s, &account, open[k], now, times, sums) ==
                               (s.notes - notes[k] < SERVICE_NOTES && s.runs - runs[k] < SERVICE_RUNS));
                         for (unsigned i = 0; i < QOS_STATES; i++)
                                 all += sums[i];
@@ -110,22 +110,23 @@ static void test_batch(void) {
                 uint64_t begin = now, known = 0;
                 struct service s = {};
 
-                account = (struct service_run) { .state = QOS_STATE_RUNNING, .since = now };
+                account = (struct request_cpu_run) { .state = QOS_STATE_RUNNING, .since = now };
                 for (unsigned i = 0; i < n; i++)
                         read_question(&s, begin + 1 + i);
                 check(s.runs == 1);
                 for (unsigned i = 0; i < n; i++) {
                         __u64 sums[QOS_STATES] = {};
 
-                        if (!service_answer(&s, &account, begin + 1 + i, begin + 100 + i, 1, sums))
+                        if (!request_cpu_answer(&s, &account, begin + 1 + i, begin + 100 + i, 1, sums))
                                 continue;
                         check(sums[QOS_STATE_RUNNING] == 99);
                         known++;
                 }
                 check(known == MIN(n, SERVICE_NOTES));
                 /* Somebody else has read that */
-                check(!service_answer(&s, &account, begin + 5000, begin + 6000, 1, (__u64[QOS_STATES]) {}));
-                check(!service_answer(&s, &account, 0, begin + 6000, 1, (__u64[QOS_STATES]) {}));
+                check(!request_cpu_answer(&s, &account, begin + 5000, begin + 6000, 1,
+                        (__u64[QOS_STATES]) {}));
+                check(!request_cpu_answer(&s, &account, 0, begin + 6000, 1, (__u64[QOS_STATES]) {}));
         }
 }
 
@@ -134,21 +135,21 @@ static void test_held(void) {
         __u64 sums[QOS_STATES] = {};
         struct service s = {};
 
-        account = (struct service_run) { .state = QOS_STATE_RUNNING, .since = now };
+        account = (struct request_cpu_run) { .state = QOS_STATE_RUNNING, .since = now };
         check(!s.open);
         account.times[QOS_STATE_HELD] = 500;
         read_question(&s, now + 1);
         check(s.open);
         account.times[QOS_STATE_HELD] += 70;
         read_question(&s, now + 2);
-        check(service_answer(&s, &account, now + 1, now + 100, 3, sums) && s.open);
+        check(request_cpu_answer(&s, &account, now + 1, now + 100, 3, sums) && s.open);
         check(sums[QOS_STATE_HELD] == 3 * 70);
-        check(service_answer(&s, &account, now + 2, now + 100, 1, sums) && !s.open);
+        check(request_cpu_answer(&s, &account, now + 2, now + 100, 1, sums) && !s.open);
         /* Both were read in one run: what was held since that is of both */
         check(sums[QOS_STATE_HELD] == 4 * 70 && sums[QOS_STATE_RUNNING] == 3 * 99 + 98);
         /* Somebody else's answer changes nothing */
         read_question(&s, now + 200);
-        check(!service_answer(&s, &account, now + 150, now + 300, 1, sums) && s.open);
+        check(!request_cpu_answer(&s, &account, now + 150, now + 300, 1, sums) && s.open);
 }
 
 int main(void) {
