@@ -362,7 +362,7 @@ struct qos_hierarchy {
 };
 
 #define QOS_HIERARCHY_RETAINED 1U      /* detached: what is its own goes to the outer one */
-#define QOS_HIERARCHY_EXPORT_ENDED 4U     /* its map is of no use any more to those who were given it: units_retire() tells them */
+#define QOS_HIERARCHY_EXPORT_ENDED 4U     /* its map is of no use any more to those who were given it: units_end_exports() tells them */
 #define QOS_HIERARCHY_RESCAN   2U      /* one in it was attached: perhaps what is this one's is that one's */
 
 /* Paths of this depth are the deepest that are observed, so no unit has more around it. */

@@ -241,7 +241,7 @@ int BPF_PROG(block_complete, struct request *request, int error, unsigned int by
 }
 
 SEC("tp_btf/block_rq_complete")
-int BPF_PROG(block_complete_too, struct request *request, int error, unsigned int bytes) {
+int BPF_PROG(block_complete_nested, struct request *request, int error, unsigned int bytes) {
         return block_runs(0) ? block_completed(request, bytes) : 0;
 }
 
@@ -286,6 +286,6 @@ int BPF_PROG(block_done, struct request *request) {
 }
 
 SEC("tp_btf/block_io_done")
-int BPF_PROG(block_done_too, struct request *request) {
+int BPF_PROG(block_done_nested, struct request *request) {
         return block_runs(1) ? block_is_done(request) : 0;
 }

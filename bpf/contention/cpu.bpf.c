@@ -11,7 +11,8 @@
  *   cpu_find_threads  threads that are older than the attach, and those that came from other control groups
  *   cpu_read_threads  what is known of each thread, when somebody asks
  *   cpu_read_mappings where a process has which file in its memory, to name the futexes that lie there
- *   cpu_move          somebody moves processes between control groups: the daemon is told to look for them
+ *   cpu_migrate          somebody moves processes between control groups: the daemon is told to look for
+ * them
  *
  * A thread that is known has storage; of all others of the machine each switch costs two looks whether there is any, and a note of whose turn it was. The three first run with
  * interrupts off and one after the other for each thread (the scheduler holds its locks), on whatever CPU. The iterator runs
@@ -1193,7 +1194,7 @@ int BPF_PROG(cpu_unlock, void *lock, int result) {
 
 /* Known threads that go elsewhere, and others that come to a unit: which they are (all of a process, perhaps) the iterator finds. */
 SEC("tp_btf/cgroup_attach_task")
-int BPF_PROG(cpu_move, struct cgroup *to, const char *path, struct task_struct *task, bool all) {
+int BPF_PROG(cpu_migrate, struct cgroup *to, const char *path, struct task_struct *task, bool all) {
         if (thread_of(task) || batch_record(to))
                 moves_tell();
         return 0;

@@ -185,7 +185,7 @@ static __attribute__((noinline)) int units_count_missed(struct qos_unit_map *u) 
 /* What the daemon has to say to a unit's map, in which only programs can write once it is frozen: that runs of programs were skipped, and, to
  * those who were given the map, that it is of no use any more. Runs over all of nests. */
 SEC("iter/bpf_map_elem")
-int units_retire(struct bpf_iter__bpf_map_elem *ctx) {
+int units_end_exports(struct bpf_iter__bpf_map_elem *ctx) {
         const struct qos_hierarchy *nest = ctx->value;
         const __u32 *slot = ctx->key;
         struct qos_owner owner = {};

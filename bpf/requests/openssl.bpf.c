@@ -2,8 +2,8 @@
 
 /* The probe "tls": what the processes of units that are attached with it read from OpenSSL's library, and write to it.
  *
- *   library_enter   where it is called: SSL_read, SSL_write and their kind, SSL_do_handshake, SSL_sendfile
- *   library_leave   where it returns: the same, but the last
+ *   openssl_enter   where it is called: SSL_read, SSL_write and their kind, SSL_do_handshake, SSL_sendfile
+ *   openssl_leave   where it returns: the same, but the last
  *
  * The library is in other processes, too: whoever is not of such a unit leaves at once. */
 
@@ -440,7 +440,7 @@ static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *cos
 }
 
 SEC("uprobe.multi")
-int library_enter(struct pt_regs *ctx) {
+int openssl_enter(struct pt_regs *ctx) {
         struct overhead cost = {};
         int r = call_begins(ctx, &cost);
 
@@ -495,7 +495,7 @@ static __always_inline int call_ends(struct pt_regs *ctx, struct overhead *cost)
 }
 
 SEC("uprobe.multi")
-int library_leave(struct pt_regs *ctx) {
+int openssl_leave(struct pt_regs *ctx) {
         struct overhead cost = {};
         int r = call_ends(ctx, &cost);
 

@@ -71,7 +71,7 @@ struct {
 struct tls_conn {
         struct tls tls;
         struct tls_plaintext_key key;        /* where its plaintext is; ssl 0: that is not known */
-        /* What requests_egress leaves to library_egress, which looks at the same packet next */
+        /* What requests_egress leaves to openssl_egress, which looks at the same packet next */
         __u64 left_at;
         __u32 left_bytes;               /* 0: nothing */
         __u32 left_complete;
@@ -129,7 +129,7 @@ static __attribute__((noinline)) int sock_find_target(struct sock *sk, struct qo
                 if (a.port == 0)
                         return 0;
                 /* Under load connections are seen before the listeners that were there at the attach are found, one after
-                 * the other. Then requests_share comes and knows better than to take each for an endpoint. Of those whose
+                 * the other. Then requests_retarget comes and knows better than to take each for an endpoint. Of those whose
                  * listener is never found it is not known which one they came in at: they are the unit's alone */
                 found = kind != CONN_SERVER || entry_find_listener(u, &a);
                 row = endpoint_find(u, &owner, &a, !found);

@@ -136,7 +136,7 @@ int units_find_sockets(struct bpf_iter__task_file *ctx) {
 /* After a unit was attached in another, or was detached there: run over all known sockets. Those in no table of files are
  * with the outer one still, and what was a detached one's is the outer one's now. */
 SEC("iter/bpf_sk_storage_map")
-int units_settle(struct bpf_iter__bpf_sk_storage_map *ctx) {
+int units_reassign(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct sock *sk = ctx->sk;
         const struct qos_hierarchy *nest;
@@ -169,7 +169,7 @@ int units_settle(struct bpf_iter__bpf_sk_storage_map *ctx) {
 /* The listeners that the service manager (the only task that is looked at) has opened: lists them all, and makes those at
  * known addresses their unit's. */
 SEC("iter/task_file")
-int units_find_passed(struct bpf_iter__task_file *ctx) {
+int units_find_activated(struct bpf_iter__task_file *ctx) {
         struct qos_activation_socket passed = {};
         struct file *file = ctx->file;
         struct qos_owner *known, owner;
@@ -363,7 +363,7 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
 /* Gives all sockets the share that is theirs now: what is excluded has changed, or listeners were found. Not by the files of
  * tasks, which sockets that wait to be accepted, that PID 1 holds, or that io_uring has alone, are not in. */
 SEC("iter/bpf_sk_storage_map")
-int requests_share(struct bpf_iter__bpf_sk_storage_map *ctx) {
+int requests_retarget(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct sock *sk = ctx->sk;
         struct qos_owner owner;

@@ -548,7 +548,7 @@ int requests_egress(struct __sk_buff *skb) {
 
 /* Apart from requests_egress, and attached behind it, so that this is there only while a unit has the probe "tls". */
 SEC("cgroup_skb/egress")
-int library_egress(struct __sk_buff *skb) {
+int openssl_egress(struct __sk_buff *skb) {
         struct exchange_effect effect = {};
         struct transmit d = {};
         struct tls_plaintext *o;
@@ -951,7 +951,7 @@ int BPF_PROG(requests_state, struct sock *sk, int old_state, int new_state) {
 }
 
 SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(requests_state_too, struct sock *sk, int old_state, int new_state) {
+int BPF_PROG(requests_state_nested, struct sock *sk, int old_state, int new_state) {
         return state_changed(sk, old_state, new_state);
 }
 

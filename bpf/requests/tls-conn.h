@@ -467,7 +467,7 @@ static __always_inline bool tls_plaintext_is_handshake(struct tls_plaintext *o) 
 }
 
 /* Of a connection that is sealed: what is no part of an answer changes nothing. Returns 1 where the plaintext is seen: what that
- * means is for library_egress to say. */
+ * means is for openssl_egress to say. */
 static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct bpf_sock *sk, struct conn *c,
                                                     struct transmit *d, struct exchange_effect *effect) {
         struct tls_chunk f = {};

@@ -70,9 +70,9 @@ int units_find_udp(struct bpf_iter__task_file *ctx) {
         return 0;
 }
 
-/* As requests_share, of the sockets that have an endpoint. What is open on them stays where it was until it is answered. */
+/* As requests_retarget, of the sockets that have an endpoint. What is open on them stays where it was until it is answered. */
 SEC("iter/bpf_sk_storage_map")
-int requests_share_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
+int requests_retarget_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct qos_iter_session session = { .id = ctx->meta->session_id };
         struct qos_address a = {};
         struct sock *sk = ctx->sk;

@@ -147,7 +147,7 @@ static const struct {
                                    "control groups made after the attach, restarts without a gap" },
         [PROGRAM_STATE]        = { "requests_state",      "requests", "tp_btf/inet_sock_set_state",   HOOK_TRACEPOINT,     0,
                                    "connections, errors, requests in flight, contention while some are" },
-        [PROGRAM_STATE_TOO]    = { "requests_state_too",  "requests", "tp_btf/inet_sock_set_state",   HOOK_TRACEPOINT,     0,
+        [PROGRAM_STATE_NESTED]    = { "requests_state_nested",  "requests", "tp_btf/inet_sock_set_state",   HOOK_TRACEPOINT,     0,
                                    "the same where it interrupts itself" },
         [PROGRAM_READ]         = { "requests_read",       "requests", "tp_btf/tcp_rcv_space_adjust",  HOOK_TRACEPOINT,     0,
                                    "when requests are read: all counts and durations" },
@@ -171,9 +171,9 @@ static const struct {
                                    "Unix sockets older than the attach: when the first requests on them arrive" },
         [PROGRAM_FIND_UDP]     = { "units_find_udp",      "units",    "iter/task_file",               HOOK_ITERATOR,       0,
                                    "UDP sockets older than the attach: their first requests" },
-        [PROGRAM_FIND_PASSED]  = { "units_find_passed",   "units",    "iter/task_file",               HOOK_ITERATOR_MANAGER, 0,
+        [PROGRAM_FIND_ACTIVATED]  = { "units_find_activated",   "units",    "iter/task_file",               HOOK_ITERATOR_MANAGER, 0,
                                    "sockets that the service manager has opened for a unit: when the first requests arrive" },
-        [PROGRAM_SETTLE]       = { "units_settle",        "units",    "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
+        [PROGRAM_REASSIGN]       = { "units_reassign",        "units",    "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
                                    "of units in units, whose a connection is that was open before the one or the other was attached or detached" },
         [PROGRAM_LISTENERS]    = { "requests_listeners",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_LISTENERS,
                                    "accept queue and its limit" },
@@ -181,9 +181,9 @@ static const struct {
                                    "age of the oldest request in flight" },
         [PROGRAM_GAUGES]       = { "requests_gauges",     "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
                                    "open connections and requests in flight where the kernel has skipped a program" },
-        [PROGRAM_SHARE]        = { "requests_share",      "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
+        [PROGRAM_RETARGET]        = { "requests_retarget",      "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_CONNS,
                                    "which endpoint connections older than the attach belong to, ports that are excluded while connections are open" },
-        [PROGRAM_SHARE_UDP]    = { "requests_share_udp",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_UDP_SOCKETS,
+        [PROGRAM_RETARGET_UDP]    = { "requests_retarget_udp",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_UDP_SOCKETS,
                                    "ports that are excluded while sockets of UDP are open" },
         [PROGRAM_UNIX_OPEN]    = { "requests_unix_open",  "requests", "iter/bpf_sk_storage_map",      HOOK_ITERATOR_MAP,   MAP_UNIX_CONNS,
                                    "requests in flight on Unix sockets" },
@@ -193,13 +193,13 @@ static const struct {
                                    "requests in flight on UDP" },
         [PROGRAM_UDP_EXPIRE]   = { "requests_udp_expire", "requests", "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_UDP_ASKED,
                                    "what a unit has asked over UDP in vain" },
-        [PROGRAM_RETIRE]       = { "units_retire",        "units",    "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_NESTS,
+        [PROGRAM_END_EXPORTS]       = { "units_end_exports",        "units",    "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_NESTS,
                                    "runs of programs that the kernel has skipped (drops), and maps of units that are given to other programs" },
-        [PROGRAM_LIBRARY_EGRESS] = { "library_egress",    "tls",      "cgroup_skb/egress",            HOOK_CGROUP_EGRESS,  0,
+        [PROGRAM_OPENSSL_EGRESS] = { "openssl_egress",    "tls",      "cgroup_skb/egress",            HOOK_CGROUP_EGRESS,  0,
                                    "when answers inside TLS leave" },
-        [PROGRAM_LIBRARY_ENTER] = { "library_enter",      "tls",      "uprobe.multi/libssl",          HOOK_LIBRARY,        0,
+        [PROGRAM_OPENSSL_ENTER] = { "openssl_enter",      "tls",      "uprobe.multi/libssl",          HOOK_LIBRARY,        0,
                                    "what answers inside TLS are made of" },
-        [PROGRAM_LIBRARY_LEAVE] = { "library_leave",      "tls",      "uprobe.multi/libssl",          HOOK_LIBRARY,        0,
+        [PROGRAM_OPENSSL_LEAVE] = { "openssl_leave",      "tls",      "uprobe.multi/libssl",          HOOK_LIBRARY,        0,
                                    "what requests inside TLS are made of" },
         [PROGRAM_FIND_LIBRARIES] = { "units_find_libraries", "tls",   "iter/task_vma",                HOOK_ITERATOR_PROCESS, 0,
                                    "where processes have OpenSSL's library" },
@@ -215,7 +215,7 @@ static const struct {
                                    "which locks of the kernel threads wait for, in 'qosctl resources'" },
         [PROGRAM_CPU_UNLOCK]   = { "cpu_unlock",          "cpu",      "tp_btf/contention_end",        HOOK_TRACEPOINT,     0,
                                    "when they have them" },
-        [PROGRAM_CPU_MOVE]     = { "cpu_move",            "cpu",      "tp_btf/cgroup_attach_task",    HOOK_TRACEPOINT,     0,
+        [PROGRAM_CPU_MIGRATE]     = { "cpu_migrate",            "cpu",      "tp_btf/cgroup_attach_task",    HOOK_TRACEPOINT,     0,
                                    "processes that are moved to the unit from elsewhere, or away" },
         [PROGRAM_FIND_THREADS] = { "cpu_find_threads",    "cpu",      "iter/task",                    HOOK_ITERATOR,       0,
                                    "threads older than the attach: all of contention" },
@@ -229,11 +229,11 @@ static const struct {
                                    "how long requests to block devices are queued, and how long the device takes" },
         [PROGRAM_BLOCK_COMPLETE] = { "block_complete",    "block",    "tp_btf/block_rq_complete",     HOOK_TRACEPOINT,     0,
                                    "bytes to and from block devices, the share of a device" },
-        [PROGRAM_BLOCK_COMPLETE_TOO] = { "block_complete_too", "block", "tp_btf/block_rq_complete",   HOOK_TRACEPOINT,     0,
+        [PROGRAM_BLOCK_COMPLETE_NESTED] = { "block_complete_nested", "block", "tp_btf/block_rq_complete",   HOOK_TRACEPOINT,     0,
                                    "the same where it interrupts itself" },
         [PROGRAM_BLOCK_DONE]   = { "block_done",          "block",    "tp_btf/block_io_done",         HOOK_TRACEPOINT,     0,
                                    "requests to block devices: all of contention.block" },
-        [PROGRAM_BLOCK_DONE_TOO] = { "block_done_too",    "block",    "tp_btf/block_io_done",         HOOK_TRACEPOINT,     0,
+        [PROGRAM_BLOCK_DONE_NESTED] = { "block_done_nested",    "block",    "tp_btf/block_io_done",         HOOK_TRACEPOINT,     0,
                                    "the same where it interrupts itself" },
         [PROGRAM_FAULT]        = { "memory_fault",        "memory",   "tp_btf/page_fault_user",       HOOK_TRACEPOINT,     0,
                                    "page faults" },
@@ -268,7 +268,7 @@ static const struct {
         Program first, end;
 } group_table[] = {
         [0] = { 0,                      _PROGRAM_REQUESTS_MAX },
-        [1] = { PROGRAM_LIBRARY_EGRESS, PROGRAM_CPU_SWITCH    },
+        [1] = { PROGRAM_OPENSSL_EGRESS, PROGRAM_CPU_SWITCH    },
         [2] = { PROGRAM_CPU_SWITCH,     PROGRAM_BLOCK_START   },
         [3] = { PROGRAM_BLOCK_START,    PROGRAM_FAULT         },
         [4] = { PROGRAM_FAULT,          _PROGRAM_MAX          },
@@ -1038,11 +1038,11 @@ static int library_attach(Probe *p, Library *l, const char *path) {
 
         /* What was opened, whatever has the path by now */
         (void) snprintf(name, sizeof(name), "/proc/self/fd/%i", fd);
-        r = library_link(p, PROGRAM_LIBRARY_LEAVE, name, &leave, /* leave= */ true);
+        r = library_link(p, PROGRAM_OPENSSL_LEAVE, name, &leave, /* leave= */ true);
         if (r < 0)
                 return r;
         l->leave_fd = r;
-        r = library_link(p, PROGRAM_LIBRARY_ENTER, name, &enter, /* leave= */ false);
+        r = library_link(p, PROGRAM_OPENSSL_ENTER, name, &enter, /* leave= */ false);
         if (r < 0) {
                 library_close(l);
                 return r;
@@ -1153,7 +1153,7 @@ int probe_add_libraries(Probe *p, pid_t process, int *limit) {
         size_t have = 0;
         int n = 0;
 
-        if (p->program_fds[PROGRAM_FIND_LIBRARIES] < 0 || p->program_fds[PROGRAM_LIBRARY_ENTER] < 0)
+        if (p->program_fds[PROGRAM_FIND_LIBRARIES] < 0 || p->program_fds[PROGRAM_OPENSSL_ENTER] < 0)
                 return -EOPNOTSUPP;
 
         link = bpf_link_create(p->program_fds[PROGRAM_FIND_LIBRARIES], 0, BPF_TRACE_ITER, &options);
@@ -1258,7 +1258,7 @@ static uint64_t probe_get_missed(Probe *p) {
         uint64_t n;
 
         n = program_get_missed(p, PROGRAM_CONTENT) + program_get_missed(p, PROGRAM_READ) +
-                MIN(program_get_missed(p, PROGRAM_STATE), program_get_missed(p, PROGRAM_STATE_TOO));
+                MIN(program_get_missed(p, PROGRAM_STATE), program_get_missed(p, PROGRAM_STATE_NESTED));
         return tracepoints_are_preemptible() ? n + program_get_missed(p, PROGRAM_UNIX) : n;
 }
 
@@ -1647,7 +1647,7 @@ static int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
 int probe_get_unit_fd(Probe *p, unsigned slot) {
         assert(slot < UNITS_MAX_LIMIT);
 
-        return p->link_fds[PROGRAM_RETIRE] < 0 ? -EOPNOTSUPP : p->unit_fds[slot];
+        return p->link_fds[PROGRAM_END_EXPORTS] < 0 ? -EOPNOTSUPP : p->unit_fds[slot];
 }
 
 int probe_retire_unit(Probe *p, unsigned slot) {
@@ -1664,7 +1664,7 @@ int probe_retire_unit(Probe *p, unsigned slot) {
         nest.generation = p->views[slot]->generation;
         nest.flags |= QOS_HIERARCHY_EXPORT_ENDED;
         probe_set_nest(p, slot, &nest);
-        r = iterator_run(p, PROGRAM_RETIRE, NULL);
+        r = iterator_run(p, PROGRAM_END_EXPORTS, NULL);
         probe_set_nest(p, slot, &before);
         return r;
 }
@@ -1680,7 +1680,7 @@ int probe_find_sockets(Probe *p) {
         }
 
         /* By now it is known where connections came in that were seen before their listeners */
-        (void) iterator_run(p, PROGRAM_SHARE, NULL);
+        (void) iterator_run(p, PROGRAM_RETARGET, NULL);
         return r;
 }
 
@@ -1814,7 +1814,7 @@ int probe_find_faults(Probe *p) {
 int probe_settle(Probe *p) {
         /* Connections are made of their listener's entry in interrupts: those that began with the old one have ended */
         (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
-        return iterator_run(p, PROGRAM_SETTLE, NULL);
+        return iterator_run(p, PROGRAM_REASSIGN, NULL);
 }
 
 static bool address_equal(const struct qos_address *a, const struct qos_address *b) {
@@ -1898,11 +1898,11 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
 
         /* Twice: of the connections that are made during the first time some come from a listener that is not done yet,
          * and may be missed. Those of the second time come from listeners that are */
-        r = iterator_run(p, PROGRAM_SHARE, NULL);
+        r = iterator_run(p, PROGRAM_RETARGET, NULL);
         if (r >= 0)
-                r = iterator_run(p, PROGRAM_SHARE, NULL);
+                r = iterator_run(p, PROGRAM_RETARGET, NULL);
         if (r >= 0)
-                r = iterator_run(p, PROGRAM_SHARE_UDP, NULL);
+                r = iterator_run(p, PROGRAM_RETARGET_UDP, NULL);
         return r;
 }
 
@@ -1911,10 +1911,10 @@ int probe_find_passed(Probe *p, struct qos_activation_socket **ret, size_t *ret_
         _cleanup_close_ int fd = -EBADF;
         size_t size = 0, allocated = 0;
 
-        if (p->link_fds[PROGRAM_FIND_PASSED] < 0)
+        if (p->link_fds[PROGRAM_FIND_ACTIVATED] < 0)
                 return -EOPNOTSUPP;
 
-        fd = bpf_iter_create(p->link_fds[PROGRAM_FIND_PASSED]);
+        fd = bpf_iter_create(p->link_fds[PROGRAM_FIND_ACTIVATED]);
         if (fd < 0)
                 return fd;
 
@@ -1982,7 +1982,7 @@ bool probe_count_missed(Probe *p) {
                 return false;
         p->missed = n;
         if (bpf_map_update_elem(p->map_fds[MAP_STATISTICS], &(uint32_t) { QOS_STATISTIC_RUNS_MISSED }, &n, BPF_ANY) >= 0)
-                (void) iterator_run(p, PROGRAM_RETIRE, NULL);
+                (void) iterator_run(p, PROGRAM_END_EXPORTS, NULL);
         return true;
 }
 
@@ -2230,7 +2230,7 @@ int probe_adopt(Probe *p, bool discard) {
                                 probe_stop_more(p, 1U << g);
                                 break;
                         }
-        if (p->link_fds[PROGRAM_LIBRARY_EGRESS] < 0)
+        if (p->link_fds[PROGRAM_OPENSSL_EGRESS] < 0)
                 probe_stop_more(p, PROBE_TLS);
         for (size_t i = 0; i < p->n_libraries; )
                 if (p->libraries[i].enter_fd >= 0 && p->libraries[i].leave_fd >= 0)

@@ -10,7 +10,7 @@ from scenario import Unit, attach, check, equal, expect_total, qosctl_json, run,
 
 from test_endpoints import Nginx, endpoints, unused_ports
 
-PROGRAMS = ("requests_content", "requests_read", "requests_unix", "requests_state", "requests_state_too")
+PROGRAMS = ("requests_content", "requests_read", "requests_unix", "requests_state", "requests_state_nested")
 
 
 def number():

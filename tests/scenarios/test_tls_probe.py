@@ -859,7 +859,7 @@ def copies_of_the_library():
 def a_program_refused():
     """Without one of its programs the probe does nothing, which is said; requests are measured as without it."""
     try:
-        for name in "library_enter", "library_leave", "library_egress", "units_find_libraries":
+        for name in "openssl_enter", "openssl_leave", "openssl_egress", "units_find_libraries":
             scenario.preload_qosd({"LD_PRELOAD": f"{scenario.tools}/refuse.so", "REFUSE_PROGRAM": name})
             u = Nginx(label=name)
             watch(u)
