@@ -234,7 +234,7 @@ struct qos_contention_map {
         __u32 generation;       /* set once, before the map is frozen; another one each time that a book is made */
         __u32 unit;             /* the generation of the unit, as in struct qos_owner */
         __u32 rolling;          /* the CPU, from 1, whose program writes checkpoints; 0: none */
-        __u32 shards;           /* how many there are */
+        __u32 contention_cpus;           /* how many there are */
         __u64 epoch;            /* of the newest event */
         __u64 served;           /* the serving clock when the book was made; set once, as generation */
         __u64 cells[QOS_CONTENTION_COUNTERS];

@@ -411,7 +411,7 @@ struct qos_listener {
 struct qos_probe_config {
         __u32 generation;
         __u32 probes;
-        __u32 wanted;           /* 1: who reads for it is in no library that is known, which the daemon was told (ring buffer) */
+        __u32 missing_libraries;           /* 1: who reads for it is in no library that is known, which the daemon was told (ring buffer) */
         __u32 _padding;
 };
 

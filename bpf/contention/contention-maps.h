@@ -28,7 +28,7 @@ struct {
                 __type(key, __u32);
                 __uint(value_size, sizeof(struct qos_contention_map));
         });
-} contentions SEC(".maps") __weak;
+} contention_maps SEC(".maps") __weak;
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
@@ -42,14 +42,14 @@ struct {
                 __type(key, __u32);
                 __uint(value_size, sizeof(struct qos_contention_cpu));
         });
-} shards SEC(".maps") __weak;
+} contention_cpus SEC(".maps") __weak;
 
 static __always_inline struct qos_contention_cpu* contention_cpu_find(__u32 slot, __u32 generation,
                 __u32 i) {
         struct qos_contention_cpu *s;
         void *map;
 
-        map = bpf_map_lookup_elem(&shards, &slot);
+        map = bpf_map_lookup_elem(&contention_cpus, &slot);
         if (!map)
                 return NULL;
         s = bpf_map_lookup_elem(map, &i);
@@ -81,7 +81,7 @@ static __always_inline struct qos_contention_map* contention_find(__u32 slot) {
         __u32 zero = 0;
         void *map;
 
-        map = bpf_map_lookup_elem(&contentions, &slot);
+        map = bpf_map_lookup_elem(&contention_maps, &slot);
         return map ? bpf_map_lookup_elem(map, &zero) : NULL;
 }
 

@@ -111,7 +111,7 @@ BPF_SUBPROG int contention_sum_up(struct qos_contention_map *c, struct qos_conte
                 p->threads[k] = p->times[k] = p->serving[k] = 0;
         for (int k = 0; k < QOS_CONTENTION_CPU_COUNTERS; k++)
                 p->counters[k] = 0;
-        contention_loop(c->shards, contention_sum_step, &sum);
+        contention_loop(c->contention_cpus, contention_sum_step, &sum);
         if (sum.torn || contention_now() - begin > SUM_NSEC_MAX)
                 return 0;
         for (int k = 0; k < QOS_CONTENTION_SUMS; k++)

@@ -35,7 +35,7 @@ struct {
         __uint(max_entries, 1);
         __type(key, __u32);
         __type(value, struct qos_inspect_request);
-} inquiries SEC(".maps");
+} inspect_requests SEC(".maps");
 
 /* ---- the time ------------------------------------------------------------------------------------------------- */
 
@@ -449,7 +449,7 @@ static __always_inline __u32 own_number(struct task_struct *task) {
         struct pid *pid;
         __u32 nr = 0;
 
-        inquiry = bpf_map_lookup_elem(&inquiries, &zero);
+        inquiry = bpf_map_lookup_elem(&inspect_requests, &zero);
         pid = BPF_CORE_READ(task, thread_pid);
         if (!inquiry || !pid)
                 return 0;
@@ -1252,7 +1252,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                 bpf_seq_write(ctx->meta->seq, &session, sizeof(session));
                 return 0;
         }
-        inquiry = bpf_map_lookup_elem(&inquiries, &zero);
+        inquiry = bpf_map_lookup_elem(&inspect_requests, &zero);
         if (inquiry && ctx->meta->seq_num == 0)
                 inquiry_note_self(inquiry);
         if (task->exit_state)
@@ -1352,7 +1352,7 @@ int cpu_read_threads(struct bpf_iter__task *ctx) {
 
         if (!task || task->exit_state)
                 return 0;
-        inquiry = bpf_map_lookup_elem(&inquiries, &zero);
+        inquiry = bpf_map_lookup_elem(&inspect_requests, &zero);
         t = thread_of(task);
         if (!inquiry || !t)
                 return 0;
@@ -1407,7 +1407,7 @@ int cpu_read_mappings(struct bpf_iter__task_vma *ctx) {
         struct file *file;
         __u32 zero = 0;
 
-        inquiry = bpf_map_lookup_elem(&inquiries, &zero);
+        inquiry = bpf_map_lookup_elem(&inspect_requests, &zero);
         m = bpf_map_lookup_elem(&mapping_scratch, &zero);
         if (!ctx->task || !vma || !inquiry || !m)
                 return 0;

@@ -41,7 +41,7 @@ struct {
         __uint(max_entries, UNITS_MAX_LIMIT);
         __type(key, __u32);
         __type(value, struct qos_hierarchy);
-} nests SEC(".maps") __weak;
+} hierarchies SEC(".maps") __weak;
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);

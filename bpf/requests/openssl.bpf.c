@@ -392,7 +392,7 @@ static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *cos
         if (!task_owner(&owner) || !watch_get(&owner))
                 return 0;
         overhead_begin_for(cost, &owner);
-        call = bpf_task_storage_get(&library_calls, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        call = bpf_task_storage_get(&openssl_calls, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!call) {
                 statistics_count(QOS_STATISTIC_CALLS_LOST);
                 return 0;
@@ -457,7 +457,7 @@ static __always_inline int call_ends(struct pt_regs *ctx, struct overhead *cost)
         __u64 count = 0;
         __s64 n, given;
 
-        call = bpf_task_storage_get(&library_calls, task, 0, 0);
+        call = bpf_task_storage_get(&openssl_calls, task, 0, 0);
         if (!call || call->key.ssl == 0)
                 return 0;
         /* Of a call within another: the return address lies below that one's */
@@ -510,7 +510,7 @@ struct {
         __uint(max_entries, 1);
         __type(key, __u32);
         __type(value, struct qos_openssl_library);
-} library_scratch SEC(".maps");
+} openssl_scratch SEC(".maps");
 
 /* How deep it may lie in its file system: containers' roots do so in some ten directories. */
 #define LIBRARY_DEPTH_MAX 32
@@ -563,7 +563,7 @@ int units_find_libraries(struct bpf_iter__task_vma *ctx) {
         if (bpf_probe_read_kernel(name.letters, 6, BPF_CORE_READ(file, f_path.dentry, d_name.name)) < 0 || name.word != libssl.word)
                 return 0;
 
-        l = bpf_map_lookup_elem(&library_scratch, &zero);
+        l = bpf_map_lookup_elem(&openssl_scratch, &zero);
         if (!l)
                 return 0;
         l->inode = file->f_inode->i_ino;

@@ -30,7 +30,7 @@ static __attribute__((noinline)) int owner_is_inside(const struct qos_owner *inn
                 return 0;
         o = *inner;
         for (int i = 0; i < QOS_HIERARCHY_DEPTH; i++) {
-                const struct qos_hierarchy *nest = bpf_map_lookup_elem(&nests, &o.slot);
+                const struct qos_hierarchy *nest = bpf_map_lookup_elem(&hierarchies, &o.slot);
 
                 if (!nest || nest->generation != o.generation)
                         return 0;
@@ -151,7 +151,7 @@ int units_reassign(struct bpf_iter__bpf_sk_storage_map *ctx) {
         if (!c)
                 return 0;
         owner = owner_read(&c->owner);
-        nest = bpf_map_lookup_elem(&nests, &owner.slot);
+        nest = bpf_map_lookup_elem(&hierarchies, &owner.slot);
         if (!nest || nest->generation != owner.generation)
                 return 0;
 
@@ -387,7 +387,7 @@ int requests_retarget(struct bpf_iter__bpf_sk_storage_map *ctx) {
 
 static long gauges_begin_step(__u64 i, void *data) {
         __u32 slot = i;
-        const struct qos_hierarchy *nest = bpf_map_lookup_elem(&nests, &slot);
+        const struct qos_hierarchy *nest = bpf_map_lookup_elem(&hierarchies, &slot);
         struct qos_owner owner = { .slot = slot, .generation = nest ? nest->generation : 0 };
         struct qos_unit_map *u = owner.generation ? unit_get(&owner) : NULL;
 
@@ -399,7 +399,7 @@ static long gauges_begin_step(__u64 i, void *data) {
 static long gauges_end_step(__u64 i, void *data) {
         const __u64 *session = data;
         __u32 slot = i;
-        const struct qos_hierarchy *nest = bpf_map_lookup_elem(&nests, &slot);
+        const struct qos_hierarchy *nest = bpf_map_lookup_elem(&hierarchies, &slot);
         struct qos_owner owner = { .slot = slot, .generation = nest ? nest->generation : 0 };
         struct qos_unit_map *u = owner.generation ? unit_get(&owner) : NULL;
 

@@ -27,7 +27,7 @@ void* bpf_rdonly_cast(const void *object, __u32 type_id) __ksym;
 
 /* Data that completes the handshake (deferred accept, a lost ACK) reaches the listener's ingress program and never the
  * child's: kept here for the child, which is made on the same CPU right after. */
-struct handover {
+struct handoff {
         __u64 at;
         __u32 seq;
         __u32 end;
@@ -40,8 +40,8 @@ struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
         __uint(max_entries, 1);
         __type(key, __u32);
-        __type(value, struct handover);
-} handovers SEC(".maps");
+        __type(value, struct handoff);
+} accept_handoffs SEC(".maps");
 
 /* ---- arrival -------------------------------------------------------------------------------------------------- */
 
@@ -103,7 +103,7 @@ static __always_inline void listener_arrive(struct bpf_sock *sk, struct conn *c,
 
         if (segment->len > 0) {
                 __u32 zero = 0;
-                struct handover *h = bpf_map_lookup_elem(&handovers, &zero);
+                struct handoff *h = bpf_map_lookup_elem(&accept_handoffs, &zero);
 
                 if (!h)
                         return;
@@ -811,7 +811,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
 
         if (new_state == TCP_ESTABLISHED && old_state == TCP_SYN_RECV) {
                 __u32 zero = 0, window_end = tp->rcv_wup + tp->rcv_wnd;
-                struct handover *h = bpf_map_lookup_elem(&handovers, &zero);
+                struct handoff *h = bpf_map_lookup_elem(&accept_handoffs, &zero);
 
                 window_advance(u, now);
                 window_count(u, QOS_COUNTER_ACCEPTED, 1);

@@ -11,7 +11,7 @@
 struct {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
         __uint(max_entries, 4096);
-} wanted SEC(".maps");
+} missing_libraries SEC(".maps");
 
 /* What an entry of it is at first. */
 struct {
@@ -346,12 +346,12 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
                 return 0;
         owner = owner_read(&c->owner);
 
-        call = bpf_task_storage_get(&library_calls, bpf_get_current_task_btf(), 0, 0);
+        call = bpf_task_storage_get(&openssl_calls, bpf_get_current_task_btf(), 0, 0);
         if (!call || call->key.ssl == 0) {
                 w = s->key.ssl == 0 ? watch_get(&owner) : NULL;
-                if (w && __sync_val_compare_and_swap(&w->wanted, 0, 1) == 0 &&
-                    bpf_ringbuf_output(&wanted, &owner, sizeof(owner), 0) < 0)
-                        w->wanted = 0;
+                if (w && __sync_val_compare_and_swap(&w->missing_libraries, 0, 1) == 0 &&
+                    bpf_ringbuf_output(&missing_libraries, &owner, sizeof(owner), 0) < 0)
+                        w->missing_libraries = 0;
                 return 0;
         }
 

@@ -147,18 +147,18 @@ struct {
         __uint(map_flags, BPF_F_NO_PREALLOC);
         __type(key, int);
         __type(value, struct library_call);
-} library_calls SEC(".maps") __weak;
+} openssl_calls SEC(".maps") __weak;
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
         __uint(max_entries, UNITS_MAX_LIMIT);
         __type(key, __u32);
         __type(value, struct qos_probe_config);
-} watches SEC(".maps") __weak;
+} probe_configs SEC(".maps") __weak;
 
 /* What this unit is watched with besides requests; NULL: its plaintext is not to be looked at. */
 static __always_inline struct qos_probe_config* watch_get(const struct qos_owner *owner) {
-        struct qos_probe_config *w = bpf_map_lookup_elem(&watches, &owner->slot);
+        struct qos_probe_config *w = bpf_map_lookup_elem(&probe_configs, &owner->slot);
 
         return w && w->generation == owner->generation && w->probes & QOS_PROBE_CONFIG_TLS ? w : NULL;
 }

@@ -96,7 +96,7 @@ static __attribute__((noinline)) int unix_has_answered(struct sock *sk, struct q
         return target_has_responded(u, share);
 }
 
-static __attribute__((noinline)) int unix_note_answered(struct sock *sk) {
+static __attribute__((noinline)) int unix_mark_responded(struct sock *sk) {
         struct unix_name *name;
         struct unix_sock *us;
         __u64 key;
@@ -164,24 +164,24 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
                 window_count(u, QOS_COUNTER_UNIX, 1);
                 record_request(u, &book);
                 if (book.share == QOS_ENTRY_ENDPOINTS_OTHERS)
-                        unix_note_answered(sk);
+                        unix_mark_responded(sk);
         } else if (effect.grown)
                 record_request_more(u, &book);
         return 0;
 }
 
 /* Has the client read the answer to what is asked, while nobody has noted that it was queued? */
-static __always_inline bool unix_is_unnoted(const struct unix_conn *c) {
+static __always_inline bool unix_is_unrecorded(const struct unix_conn *c) {
         return c->x.state == EXCHANGE_ASKED && c->kept_at != 0 && c->kept_at >= c->x.read_at;
 }
 
 /* That was noted: the client's socket need not know of it any more. */
 static __attribute__((noinline)) int unix_forget(struct sock *client, struct unix_conn *c) {
-        struct unix_unnoted *kept;
+        struct unix_unrecorded *kept;
 
         if (!client || !c)
                 return 0;
-        kept = bpf_sk_storage_get(&unix_unnoted, client, 0, 0);
+        kept = bpf_sk_storage_get(&unix_unrecorded, client, 0, 0);
         if (!kept)
                 return 0;
         bpf_spin_lock(&c->lock);
@@ -196,14 +196,14 @@ static __attribute__((noinline)) int unix_forget(struct sock *client, struct uni
 /* An answer was queued at a socket that has been closed since, after something was read there: the question that was open is
  * answered. */
 static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
-        struct unix_unnoted *kept;
+        struct unix_unrecorded *kept;
         struct request_record book = { .n = 1 };
         struct qos_owner owner;
         struct qos_unit_map *u;
 
         if (!client)
                 return 0;
-        kept = bpf_sk_storage_get(&unix_unnoted, client, 0, 0);
+        kept = bpf_sk_storage_get(&unix_unrecorded, client, 0, 0);
         if (!kept)
                 return 0;
         owner.slot = kept->owner.slot;
@@ -361,18 +361,18 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
         book.now = bpf_ktime_get_ns();
 
         bpf_spin_lock(&c->lock);
-        if (late ? c->x.state != EXCHANGE_ASKED || c->heard != UNIX_HEARD_READ : c->heard == UNIX_HEARD_BOOKED) {
+        if (late ? c->x.state != EXCHANGE_ASKED || c->heard != UNIX_HEARD_READ : c->heard == UNIX_HEARD_RECORDED) {
                 if (!late)
-                        c->heard = UNIX_HEARD_NOTED;
+                        c->heard = UNIX_HEARD_SEEN;
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }
         /* It speaks first, of its own accord: it has read nothing yet of what it is asked */
-        if (untouched > 0 && c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_NOTED && untouched >= c->heard_out) {
+        if (untouched > 0 && c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_SEEN && untouched >= c->heard_out) {
                 bpf_spin_unlock(&c->lock);
                 return 0;
         }
-        c->heard = late ? UNIX_HEARD_BOOKED : UNIX_HEARD_NOTED;
+        c->heard = late ? UNIX_HEARD_RECORDED : UNIX_HEARD_SEEN;
         if (c->x.state != EXCHANGE_ASKED)
                 c->found = 1;
         end = c->x.in_end + UNIX_STEP;
@@ -450,7 +450,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *cost
                 overhead_begin(cost, &c->owner, u);
 
                 /* The client has read the answer, and goes on: that it was queued is noted by nobody, or late */
-                if (peer && unix_is_unnoted(c)) {
+                if (peer && unix_is_unrecorded(c)) {
                         unix_depart(sk, c, u, c->kept_at);
                         unix_forget(peer, c);
                 }
@@ -482,8 +482,8 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *cost
         }
         if (c && c->kind == UNIX_CLIENT) {
                 /* The run for the answer before, which is booked, was skipped: this is the next one, which is not read yet */
-                if (c->heard == UNIX_HEARD_BOOKED && c->x.state == EXCHANGE_ASKED && sk->sk_receive_queue.qlen > 0)
-                        c->heard = UNIX_HEARD_NOTED;
+                if (c->heard == UNIX_HEARD_RECORDED && c->x.state == EXCHANGE_ASKED && sk->sk_receive_queue.qlen > 0)
+                        c->heard = UNIX_HEARD_SEEN;
                 us = bpf_skc_to_unix_sock(peer);
                 if (us)
                         unix_client_hears(c, us, false, cost);
@@ -531,7 +531,7 @@ static __attribute__((noinline)) int unix_has_farewell(struct sock *sk) {
 /* The connection of a unit that answers. sk: its socket; client: the other end, if that is the one that hangs up. */
 static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct unix_conn *c, struct sock *client) {
         __u32 cell = client ? QOS_COUNTER_CLIENT_ABORTS : QOS_COUNTER_ERRORS_RESET, share;
-        struct unix_unnoted *kept = NULL;
+        struct unix_unrecorded *kept = NULL;
         struct exchange_effect effect = {};
         bool farewell, ignored;
         struct qos_unit_map *u;
@@ -543,11 +543,11 @@ static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct un
         if (!u)
                 return 0;
         if (client)
-                kept = bpf_sk_storage_get(&unix_unnoted, client, 0, 0);
+                kept = bpf_sk_storage_get(&unix_unrecorded, client, 0, 0);
         farewell = client && unix_has_farewell(sk);
         now = bpf_ktime_get_ns();
         /* It has read the answer: should that be noted yet, unix_depart_late() finds nothing to do */
-        if (kept && unix_is_unnoted(c) && __sync_lock_test_and_set(&kept->owner.generation, 0) != 0)
+        if (kept && unix_is_unrecorded(c) && __sync_lock_test_and_set(&kept->owner.generation, 0) != 0)
                 unix_depart(sk, c, u, c->kept_at);
 
         bpf_spin_lock(&c->lock);

@@ -28,9 +28,9 @@ enum unix_kind {
 
 /* An answer is queued first and noted then: who does not sleep may have read it, and asked again, before it is noted. */
 enum unix_heard {
-        UNIX_HEARD_NOTED,
+        UNIX_HEARD_SEEN,
         UNIX_HEARD_READ,        /* of UNIX_CLIENT: something was read while its question was open */
-        UNIX_HEARD_BOOKED,      /* … and the next question came: it was booked then, its note is still to come */
+        UNIX_HEARD_RECORDED,      /* … and the next question came: it was booked then, its note is still to come */
 };
 
 /* Charged to the application's option memory, as struct conn. */
@@ -61,7 +61,7 @@ struct {
 /* What a client has asked that has read something while it was open: perhaps the answer, which is queued first and noted then. Who closes
  * the connection in between is not known any more as whose answer it was when that is noted. With the client's socket, which is the one
  * that is known then. */
-struct unix_unnoted {
+struct unix_unrecorded {
         struct qos_owner owner; /* generation 0: nothing */
         __u32 share;
         __u32 _padding;
@@ -74,8 +74,8 @@ struct {
         __uint(type, BPF_MAP_TYPE_SK_STORAGE);
         __uint(map_flags, BPF_F_NO_PREALLOC);
         __type(key, int);
-        __type(value, struct unix_unnoted);
-} unix_unnoted SEC(".maps") __weak;
+        __type(value, struct unix_unrecorded);
+} unix_unrecorded SEC(".maps") __weak;
 
 static __always_inline bool unix_is_packets(const struct sock *sk) {
         return sk->sk_type != SOCK_STREAM;
@@ -170,7 +170,7 @@ static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_own
                 c->found = found;
                 c->share = share;
                 c->looked = 0;
-                c->heard = UNIX_HEARD_NOTED;
+                c->heard = UNIX_HEARD_SEEN;
                 c->heard_out = 0;
                 c->noted = 0;
                 c->kept_at = 0;
@@ -354,13 +354,13 @@ static __always_inline __u64 unix_look(__u32 length, const void *data) {
 
 /* Something is read by who has asked, and of its question no answer is noted. */
 static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_conn *c) {
-        struct unix_unnoted *kept;
+        struct unix_unrecorded *kept;
         __u64 now;
 
         if (!client || !c)
                 return 0;
         now = bpf_ktime_get_ns();
-        kept = bpf_sk_storage_get(&unix_unnoted, client, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+        kept = bpf_sk_storage_get(&unix_unrecorded, client, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!kept) {
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
                 return 0;
@@ -452,7 +452,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
         if (c && c->kind == UNIX_CLIENT) {
                 bpf_spin_lock(&c->lock);
-                if (c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_NOTED)
+                if (c->x.state == EXCHANGE_ASKED && c->heard == UNIX_HEARD_SEEN)
                         c->heard = UNIX_HEARD_READ;
                 bpf_spin_unlock(&c->lock);
                 return 0;

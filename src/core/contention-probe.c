@@ -11,7 +11,7 @@
 static ContentionBook unit_get_contention_book(const Unit *u) {
         return (ContentionBook) {
                 .map = u->contention,
-                .shards = u->shards,
+                .contention_cpus = u->contention_cpus,
                 .since = u->contention_since,
                 .slot = u->index,
                 .requests = u->view,
@@ -86,7 +86,7 @@ static void unit_make_contention(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         int r;
 
-        r = probe_add_contention(m->probe, u->index, u->generation, ++m->contention_generation, now, serving_clock_read(u->view->serving, now), &u->contention, &u->shards);
+        r = probe_add_contention(m->probe, u->index, u->generation, ++m->contention_generation, now, serving_clock_read(u->view->serving, now), &u->contention, &u->contention_cpus);
         if (r < 0) {
                 log_unit_warning_errno(u->name, r, "Failed to make the book of contention of '%s': %m", u->name);
                 return;
@@ -115,7 +115,7 @@ void unit_reopen_contention(Unit *u, Unit *closed) {
         if (!closed->contention)
                 return;
         u->contention = closed->contention;
-        u->shards = closed->shards;
+        u->contention_cpus = closed->contention_cpus;
         u->contention_since = closed->contention_since;
         u->contention_probes = closed->contention_probes;
         unit_begin_contention(u);
@@ -129,7 +129,7 @@ static void unit_drop_contention(Unit *u) {
                         unit_close_contention(m->units[i], u);
         probe_remove_contention(m->probe, u->index);
         u->contention = NULL;
-        u->shards = NULL;
+        u->contention_cpus = NULL;
         free(u->contention_base);
         u->contention_base = NULL;
         free(u->machine_base);

@@ -595,7 +595,7 @@ static void unit_observe(Unit *u) {
                         probe_remove_unit(m->probe, u->index);
                         u->view = NULL;
                         u->contention = NULL; /* of before, see unit_reopen() */
-                        u->shards = NULL;
+                        u->contention_cpus = NULL;
                         u->contention_probes = 0;
                 }
         }
@@ -1696,7 +1696,8 @@ static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
                 probe_remove_contention(u->manager->probe, u->index);
                 return;
         }
-        r = probe_adopt_contention(u->manager->probe, u->index, u->generation, &u->contention, &u->shards);
+        r = probe_adopt_contention(u->manager->probe, u->index, u->generation, &u->contention,
+                &u->contention_cpus);
         if (r >= 0 && saved->contention_base) {
                 u->contention_base = new0(ContentionCounts, 1);
                 r = u->contention_base ? contention_base_from_json(saved->contention_base, u->contention_base) : -ENOMEM;
@@ -1707,7 +1708,7 @@ static void unit_restore_contention(Unit *u, const SavedUnit *saved) {
                 log_unit_warning_errno(u->name, r, "The book of contention of '%s' was lost, its totals begin anew: %m", u->name);
                 probe_remove_contention(u->manager->probe, u->index);
                 u->contention = NULL;
-                u->shards = NULL;
+                u->contention_cpus = NULL;
         }
 }
 

@@ -83,7 +83,7 @@ struct Unit {
         uint64_t book_since;            /* when that was made, CLOCK_MONOTONIC ns: the unit may have been attached before, in another */
         WindowBase *base;               /* see window.h; NULL: none */
         const struct qos_contention_map *contention; /* its book of contention, mmapped; NULL: it is not watched so (contention-probe.h) */
-        const struct qos_contention_cpu *shards; /* … of each CPU */
+        const struct qos_contention_cpu *contention_cpus; /* … of each CPU */
         uint64_t contention_since;      /* when that was made, CLOCK_MONOTONIC ns … */
         uint64_t watched_since;         /* … and when the unit came to be watched: it may have been before, and detached */
         ProbeMask contention_probes;    /* what it is watched with in there, by its own holds or those of units around it */

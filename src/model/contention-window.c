@@ -98,8 +98,8 @@ static int book_read_live(const ContentionBook *b, Depth depth, Live *ret) {
         int r;
 
         memset(ret, 0, offsetof(Live, sums));
-        for (unsigned i = 0; i < b->map->shards; i++) {
-                r = contention_cpu_add(b->shards + i, ret);
+        for (unsigned i = 0; i < b->map->contention_cpus; i++) {
+                r = contention_cpu_add(b->contention_cpus + i, ret);
                 if (r < 0)
                         return r;
         }

@@ -10,7 +10,7 @@
 /* A book, in which something was counted since it was made. */
 typedef struct ContentionBook {
         const struct qos_contention_map *map;
-        const struct qos_contention_cpu *shards;
+        const struct qos_contention_cpu *contention_cpus;
         uint64_t since;                         /* CLOCK_MONOTONIC ns */
         unsigned slot;                          /* of whose it is */
         const struct qos_unit_map *requests;        /* which has the serving clock; NULL: it stands still */

@@ -29,14 +29,14 @@ typedef enum Map {
         MAP_TLS_CONNS,
         MAP_LISTENERS,
         MAP_GROUPS,
-        MAP_NESTS,
+        MAP_HIERARCHIES,
         MAP_PATHS,
         MAP_ADDRESSES,
         MAP_EXCLUDES,
         MAP_FILTERS,
-        MAP_HANDOVERS,
+        MAP_ACCEPT_HANDOFFS,
         MAP_UNIX_CONNS,
-        MAP_UNIX_UNNOTED,
+        MAP_UNIX_UNRECORDED,
         MAP_UNIX_NAMES,
         MAP_UDP_SOCKETS,
         MAP_UDP_PEERS,
@@ -48,12 +48,12 @@ typedef enum Map {
         MAP_PLAINTEXT_FRESH,
         MAP_PLAINTEXT_H2,
         MAP_PLAINTEXT_H2_FRESH,
-        MAP_LIBRARY_CALLS,
-        MAP_LIBRARY_SCRATCH,
-        MAP_WATCHES,
-        MAP_WANTED,
-        MAP_CONTENTIONS,
-        MAP_SHARDS,
+        MAP_OPENSSL_CALLS,
+        MAP_OPENSSL_SCRATCH,
+        MAP_PROBE_CONFIGS,
+        MAP_MISSING_LIBRARIES,
+        MAP_CONTENTION_MAPS,
+        MAP_CONTENTION_CPUS,
         MAP_THREADS,
         MAP_SERVICES,
         MAP_ANSWERS,
@@ -64,7 +64,7 @@ typedef enum Map {
         MAP_BLOCK_DEVICES,
         MAP_BLOCK_USERS,
         MAP_MEMORY_STALLS,
-        MAP_INQUIRIES,
+        MAP_INSPECT_REQUESTS,
         MAP_MAPPING_SCRATCH,
         MAP_LOCK_SCRATCH,
         MAP_LOCK_PLACES,
@@ -79,14 +79,14 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_TLS_CONNS]        = "tls_conns",
         [MAP_LISTENERS]    = "listeners",
         [MAP_GROUPS]       = "groups",
-        [MAP_NESTS]        = "nests",
+        [MAP_HIERARCHIES]        = "hierarchies",
         [MAP_PATHS]        = "paths",
         [MAP_ADDRESSES]    = "addresses",
         [MAP_EXCLUDES]     = "excludes",
         [MAP_FILTERS]      = "filters",
-        [MAP_HANDOVERS]    = "handovers",
+        [MAP_ACCEPT_HANDOFFS]    = "accept_handoffs",
         [MAP_UNIX_CONNS]   = "unix_conns",
-        [MAP_UNIX_UNNOTED] = "unix_unnoted",
+        [MAP_UNIX_UNRECORDED] = "unix_unrecorded",
         [MAP_UNIX_NAMES]   = "unix_names",
         [MAP_UDP_SOCKETS]  = "udp_sockets",
         [MAP_UDP_PEERS]    = "udp_peers",
@@ -98,12 +98,12 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_PLAINTEXT_FRESH] = "plaintext_fresh",
         [MAP_PLAINTEXT_H2] = "plaintext_h2",
         [MAP_PLAINTEXT_H2_FRESH] = "plaintext_h2_fresh",
-        [MAP_LIBRARY_CALLS] = "library_calls",
-        [MAP_LIBRARY_SCRATCH] = "library_scratch",
-        [MAP_WATCHES]      = "watches",
-        [MAP_WANTED]       = "wanted",
-        [MAP_CONTENTIONS]  = "contentions",
-        [MAP_SHARDS]       = "shards",
+        [MAP_OPENSSL_CALLS] = "openssl_calls",
+        [MAP_OPENSSL_SCRATCH] = "openssl_scratch",
+        [MAP_PROBE_CONFIGS]      = "probe_configs",
+        [MAP_MISSING_LIBRARIES]       = "missing_libraries",
+        [MAP_CONTENTION_MAPS]  = "contention_maps",
+        [MAP_CONTENTION_CPUS]       = "contention_cpus",
         [MAP_THREADS]      = "threads",
         [MAP_SERVICES]     = "services",
         [MAP_ANSWERS]      = "answers",
@@ -114,7 +114,7 @@ static const char *const map_table[_MAP_MAX] = {
         [MAP_BLOCK_DEVICES] = "block_devices",
         [MAP_BLOCK_USERS]  = "block_users",
         [MAP_MEMORY_STALLS]      = "memory_stalls",
-        [MAP_INQUIRIES]    = "inquiries",
+        [MAP_INSPECT_REQUESTS]    = "inspect_requests",
         [MAP_MAPPING_SCRATCH] = "mapping_scratch",
         [MAP_LOCK_SCRATCH] = "lock_scratch",
         [MAP_LOCK_PLACES]  = "lock_places",
@@ -193,7 +193,7 @@ static const struct {
                                    "requests in flight on UDP" },
         [PROGRAM_UDP_EXPIRE]   = { "requests_udp_expire", "requests", "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_UDP_ASKED,
                                    "what a unit has asked over UDP in vain" },
-        [PROGRAM_END_EXPORTS]       = { "units_end_exports",        "units",    "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_NESTS,
+        [PROGRAM_END_EXPORTS]       = { "units_end_exports",        "units",    "iter/bpf_map_elem",            HOOK_ITERATOR_MAP,   MAP_HIERARCHIES,
                                    "runs of programs that the kernel has skipped (drops), and maps of units that are given to other programs" },
         [PROGRAM_OPENSSL_EGRESS] = { "openssl_egress",    "tls",      "cgroup_skb/egress",            HOOK_CGROUP_EGRESS,  0,
                                    "when answers inside TLS leave" },
@@ -323,7 +323,7 @@ struct Probe {
         /* Books of contention */
         int contention_fds[UNITS_MAX_LIMIT], shards_fds[UNITS_MAX_LIMIT];
         struct qos_contention_map *contentions[UNITS_MAX_LIMIT];
-        struct qos_contention_cpu *shards[UNITS_MAX_LIMIT];
+        struct qos_contention_cpu *contention_cpus[UNITS_MAX_LIMIT];
         struct qos_contention_map *machine;         /* that of the whole machine */
         int machine_fd;
 };
@@ -401,10 +401,10 @@ static size_t shards_size(void) {
 static void contention_close(Probe *p, unsigned slot) {
         if (p->contentions[slot])
                 (void) munmap(p->contentions[slot], sizeof(struct qos_contention_map));
-        if (p->shards[slot])
-                (void) munmap(p->shards[slot], shards_size());
+        if (p->contention_cpus[slot])
+                (void) munmap(p->contention_cpus[slot], shards_size());
         p->contentions[slot] = NULL;
-        p->shards[slot] = NULL;
+        p->contention_cpus[slot] = NULL;
         p->contention_fds[slot] = close_fd(p->contention_fds[slot]);
         p->shards_fds[slot] = close_fd(p->shards_fds[slot]);
 }
@@ -583,7 +583,7 @@ static int shards_make_map(uint32_t book, uint64_t epoch_end) {
 
 /* Opens the object, lets it use the maps that are there already, and loads the given programs (none: makes the maps). */
 static int object_load(Probe *p, uint64_t programs) {
-        _cleanup_close_ int shards = -EBADF;
+        _cleanup_close_ int contention_cpus = -EBADF;
         uint64_t watchdog_usec = 0;
         struct qosd_bpf *skeleton;
         bool watched;
@@ -600,11 +600,11 @@ static int object_load(Probe *p, uint64_t programs) {
         skeleton->rodata->page_size = (uint32_t) sysconf(_SC_PAGESIZE);
         skeleton->rodata->tick_nsec = tick_nsec();
         skeleton->rodata->loaded_at = p->loaded_at;
-        if (p->map_fds[MAP_SHARDS] < 0) {
+        if (p->map_fds[MAP_CONTENTION_CPUS] < 0) {
                 /* What those look like that it will have; how many CPUs there may be is not known before */
-                r = shards = shards_make_map(0, 0);
+                r = contention_cpus = shards_make_map(0, 0);
                 if (r >= 0)
-                        r = bpf_map__set_inner_map_fd(bpf_object__find_map_by_name(skeleton->obj, map_table[MAP_SHARDS]), shards);
+                        r = bpf_map__set_inner_map_fd(bpf_object__find_map_by_name(skeleton->obj, map_table[MAP_CONTENTION_CPUS]), contention_cpus);
                 if (r < 0)
                         goto finish;
         }
@@ -926,7 +926,7 @@ void probe_set_watch(Probe *p, unsigned slot, uint32_t generation, bool tls) {
                 ? QOS_PROBE_CONFIG_TLS : 0 };
 
         if (p->started)
-                (void) bpf_map_update_elem(p->map_fds[MAP_WATCHES], &slot, &watch, BPF_ANY); /* an element of an array: never fails */
+                (void) bpf_map_update_elem(p->map_fds[MAP_PROBE_CONFIGS], &slot, &watch, BPF_ANY); /* an element of an array: never fails */
 }
 
 /* The functions that are watched, and what their programs are told of them. SSL_accept() and SSL_connect() are
@@ -1206,7 +1206,7 @@ static int on_wanted(void *userdata, void *data, size_t size) {
 
 int probe_get_wanted_fd(Probe *p) {
         if (!p->wanted) {
-                p->wanted = ring_buffer__new(p->map_fds[MAP_WANTED], on_wanted, p, NULL);
+                p->wanted = ring_buffer__new(p->map_fds[MAP_MISSING_LIBRARIES], on_wanted, p, NULL);
                 if (!p->wanted)
                         return errno_or_else(ENOMEM);
         }
@@ -1355,7 +1355,7 @@ int probe_get_group_owner(Probe *p, int fd, struct qos_owner *ret) {
 
 void probe_set_nest(Probe *p, unsigned slot, const struct qos_hierarchy *nest) {
         if (p->started)
-                (void) bpf_map_update_elem(p->map_fds[MAP_NESTS], &slot, nest, BPF_ANY); /* an element of an array: never fails */
+                (void) bpf_map_update_elem(p->map_fds[MAP_HIERARCHIES], &slot, nest, BPF_ANY); /* an element of an array: never fails */
 }
 
 static int path_key(const char *path, struct qos_path *ret) {
@@ -1397,13 +1397,13 @@ static void store_drop_contention(Probe *p, unsigned slot) {
 }
 
 static int contention_map_views(Probe *p, unsigned slot) {
-        void *contention, *shards;
+        void *contention, *contention_cpus;
 
         contention = mmap(NULL, sizeof(struct qos_contention_map), PROT_READ, MAP_SHARED, p->contention_fds[slot], 0);
         if (contention == MAP_FAILED)
                 return -errno;
-        shards = mmap(NULL, shards_size(), PROT_READ, MAP_SHARED, p->shards_fds[slot], 0);
-        if (shards == MAP_FAILED) {
+        contention_cpus = mmap(NULL, shards_size(), PROT_READ, MAP_SHARED, p->shards_fds[slot], 0);
+        if (contention_cpus == MAP_FAILED) {
                 int r = -errno;
 
                 (void) munmap(contention, sizeof(struct qos_contention_map));
@@ -1411,7 +1411,7 @@ static int contention_map_views(Probe *p, unsigned slot) {
         }
 
         p->contentions[slot] = contention;
-        p->shards[slot] = shards;
+        p->contention_cpus[slot] = contention_cpus;
         return 0;
 }
 
@@ -1445,7 +1445,7 @@ int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t 
                 return -ENOMEM;
         initial->generation = book;
         initial->unit = generation;
-        initial->shards = shards_number();
+        initial->contention_cpus = shards_number();
         initial->epoch = now / QOS_EPOCH_NSEC;
         initial->served = served;
 
@@ -1456,11 +1456,12 @@ int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t 
                 r = contention_map_views(p, slot);
         /* In this order: who sees the second has the first */
         if (r >= 0)
-                r = bpf_map_update_elem(p->map_fds[MAP_SHARDS], &slot, &p->shards_fds[slot], BPF_ANY);
+                r = bpf_map_update_elem(p->map_fds[MAP_CONTENTION_CPUS], &slot, &p->shards_fds[slot],
+                        BPF_ANY);
         if (r >= 0)
-                r = bpf_map_update_elem(p->map_fds[MAP_CONTENTIONS], &slot, &p->contention_fds[slot], BPF_ANY);
+                r = bpf_map_update_elem(p->map_fds[MAP_CONTENTION_MAPS], &slot, &p->contention_fds[slot], BPF_ANY);
         if (r < 0) {
-                (void) bpf_map_delete_elem(p->map_fds[MAP_SHARDS], &slot);
+                (void) bpf_map_delete_elem(p->map_fds[MAP_CONTENTION_CPUS], &slot);
                 contention_close(p, slot);
                 return r;
         }
@@ -1468,7 +1469,7 @@ int probe_add_contention(Probe *p, unsigned slot, uint32_t generation, uint32_t 
         store_push_unit(p, "shards", slot, p->shards_fds[slot]);
         store_push_unit(p, "contention", slot, p->contention_fds[slot]);
         *ret_contention = p->contentions[slot];
-        *ret_shards = p->shards[slot];
+        *ret_shards = p->contention_cpus[slot];
         return 0;
 }
 
@@ -1478,8 +1479,8 @@ void probe_remove_contention(Probe *p, unsigned slot) {
         /* After a crash one of both may be there */
         if (p->contention_fds[slot] < 0 && p->shards_fds[slot] < 0)
                 return;
-        (void) bpf_map_delete_elem(p->map_fds[MAP_CONTENTIONS], &slot);
-        (void) bpf_map_delete_elem(p->map_fds[MAP_SHARDS], &slot);
+        (void) bpf_map_delete_elem(p->map_fds[MAP_CONTENTION_MAPS], &slot);
+        (void) bpf_map_delete_elem(p->map_fds[MAP_CONTENTION_CPUS], &slot);
         store_drop_contention(p, slot);
         contention_close(p, slot);
 }
@@ -1496,11 +1497,12 @@ int probe_adopt_contention(Probe *p, unsigned slot, uint32_t generation, const s
                 if (r < 0)
                         return r;
         }
-        if (p->contentions[slot]->unit != generation || p->contentions[slot]->shards != shards_number())
+        if (p->contentions[slot]->unit != generation ||
+                        p->contentions[slot]->contention_cpus != shards_number())
                 return -ESTALE;
 
         *ret_contention = p->contentions[slot];
-        *ret_shards = p->shards[slot];
+        *ret_shards = p->contention_cpus[slot];
         return 0;
 }
 
@@ -1526,7 +1528,7 @@ int probe_add_machine(Probe *p, uint32_t book, uint64_t now, const struct qos_co
         r = view == MAP_FAILED ? -errno : 0;
         if (r >= 0) {
                 p->machine = view;
-                r = bpf_map_update_elem(p->map_fds[MAP_CONTENTIONS], &slot, &p->machine_fd, BPF_ANY);
+                r = bpf_map_update_elem(p->map_fds[MAP_CONTENTION_MAPS], &slot, &p->machine_fd, BPF_ANY);
         }
         if (r < 0) {
                 machine_close(p);
@@ -1541,7 +1543,7 @@ void probe_remove_machine(Probe *p) {
 
         if (p->machine_fd < 0)
                 return;
-        (void) bpf_map_delete_elem(p->map_fds[MAP_CONTENTIONS], &slot);
+        (void) bpf_map_delete_elem(p->map_fds[MAP_CONTENTION_MAPS], &slot);
         machine_close(p);
 }
 
@@ -1656,7 +1658,7 @@ int probe_retire_unit(Probe *p, unsigned slot) {
 
         if (!p->started || !p->views[slot])
                 return 0;
-        r = bpf_map_lookup_elem(p->map_fds[MAP_NESTS], &slot, &before);
+        r = bpf_map_lookup_elem(p->map_fds[MAP_HIERARCHIES], &slot, &before);
         if (r < 0)
                 return r;
 
@@ -1734,14 +1736,14 @@ static int inquiry_set(Probe *p, const unsigned *slots, size_t n, uint64_t addre
         uint32_t zero = 0;
         int r;
 
-        r = bpf_map_lookup_elem(p->map_fds[MAP_INQUIRIES], &zero, &inquiry);
+        r = bpf_map_lookup_elem(p->map_fds[MAP_INSPECT_REQUESTS], &zero, &inquiry);
         if (r < 0)
                 return r;
         memset(inquiry.slots, 0, sizeof(inquiry.slots));
         for (size_t i = 0; i < n; i++)
                 inquiry.slots[slots[i] / 64] |= UINT64_C(1) << slots[i] % 64;
         inquiry.address = address;
-        return bpf_map_update_elem(p->map_fds[MAP_INQUIRIES], &zero, &inquiry, BPF_ANY);
+        return bpf_map_update_elem(p->map_fds[MAP_INSPECT_REQUESTS], &zero, &inquiry, BPF_ANY);
 }
 
 /* What is read at a time. */

@@ -133,7 +133,7 @@ static int skeleton_prepare(struct qosd_bpf *skeleton) {
                             libbpf_num_possible_cpus() + QOS_CONTENTION_CPUS_MORE, &options);
         if (fd < 0)
                 return fd;
-        return bpf_map__set_inner_map_fd(skeleton->maps.shards, fd);
+        return bpf_map__set_inner_map_fd(skeleton->maps.contention_cpus, fd);
 }
 
 static void program_try(const char *name, struct result *result) {

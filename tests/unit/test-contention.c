@@ -23,10 +23,10 @@ static bool real_clock;
 
 #define CPUS 4
 #define SHARDS (CPUS + QOS_CONTENTION_CPUS_MORE)
-static struct qos_contention_cpu *shards;
+static struct qos_contention_cpu *contention_cpus;
 
 static const struct qos_contention_cpu* contention_cpu_of(__u32 slot, __u32 generation, __u32 i) {
-        return i < SHARDS && shards[i].generation == generation ? shards + i : NULL;
+        return i < SHARDS && contention_cpus[i].generation == generation ? contention_cpus + i : NULL;
 }
 
 #include "contention-record.h"
@@ -38,16 +38,16 @@ static const struct qos_contention_cpu* contention_cpu_of(__u32 slot, __u32 gene
 static struct qos_contention_map* book_new(uint64_t now) {
         struct qos_contention_map *c = new0(struct qos_contention_map, 1);
 
-        free(shards);
-        shards = aligned_alloc(64, SHARDS * sizeof(struct qos_contention_cpu));
-        check(c && shards);
-        memset(shards, 0, SHARDS * sizeof(struct qos_contention_cpu));
+        free(contention_cpus);
+        contention_cpus = aligned_alloc(64, SHARDS * sizeof(struct qos_contention_cpu));
+        check(c && contention_cpus);
+        memset(contention_cpus, 0, SHARDS * sizeof(struct qos_contention_cpu));
         c->generation = GENERATION;
-        c->shards = SHARDS;
+        c->contention_cpus = SHARDS;
         c->epoch = now / QOS_EPOCH_NSEC;
         for (unsigned i = 0; i < SHARDS; i++) {
-                shards[i].generation = GENERATION;
-                shards[i].epoch_end = (c->epoch + 1) * QOS_EPOCH_NSEC;
+                contention_cpus[i].generation = GENERATION;
+                contention_cpus[i].epoch_end = (c->epoch + 1) * QOS_EPOCH_NSEC;
         }
         return c;
 }
@@ -64,7 +64,8 @@ static void enter(struct qos_contention_map *c, struct qos_contention_cpu *s, ui
 static struct qos_unit_map *unit;
 
 static ContentionReading read_at(struct qos_contention_map *c, uint64_t now, uint64_t window, const ContentionCounts *before) {
-        ContentionBook book = { .map = c, .shards = shards, .since = START, .requests = unit };
+        ContentionBook book = { .map = c, .contention_cpus = contention_cpus, .since = START,
+                .requests = unit };
         ContentionBooks books = { .books = &book, .n = 1, .since = START, .before = before };
         ContentionReading r;
         int e;
@@ -160,7 +161,7 @@ static void test_random(unsigned seed, unsigned longest_ms) {
         n_flights = 0;
         for (unsigned k = 0; k < EVENTS; k++) {
                 unsigned thread = rand_r(&seed) % THREADS, state = rand_r(&seed) % QOS_STATES;
-                struct qos_contention_cpu *s = shards + rand_r(&seed) % CPUS;
+                struct qos_contention_cpu *s = contention_cpus + rand_r(&seed) % CPUS;
 
                 now += rand_r(&seed) % (rand_r(&seed) % 50 == 0 ? longest_ms * NSEC_PER_MSEC : NSEC_PER_MSEC);
                 if (rand_r(&seed) % 4 == 0) {
@@ -221,7 +222,8 @@ static void test_random(unsigned seed, unsigned longest_ms) {
 
         /* What had been counted at some time is not in what is counted from then on */
         {
-                ContentionBook book = { .map = c, .shards = shards, .since = START, .requests = unit };
+                ContentionBook book = { .map = c, .contention_cpus = contention_cpus, .since = START,
+                        .requests = unit };
                 ContentionCounts before = {};
                 ContentionReading r;
 
@@ -249,7 +251,7 @@ static void test_distribution(void) {
         Distribution d;
 
         for (unsigned i = 0; i < 30; i++) {
-                enter(c, shards, START + i * 100 * NSEC_PER_MSEC);
+                enter(c, contention_cpus, START + i * 100 * NSEC_PER_MSEC);
                 contention_add(c, QOS_RUN_QUEUE_LATENCY, (i + 1) * NSEC_PER_MSEC);
         }
         r = read_at(c, START + 2950 * NSEC_PER_MSEC, WINDOW_TOTAL, NULL);
@@ -269,20 +271,20 @@ static void test_after_silence(void) {
         ContentionReading r;
 
         for (unsigned i = 0; i < 5; i++) {
-                enter(c, shards + CPUS, now);
-                state_transition(shards + CPUS, QOS_STATE_NONE, QOS_STATE_SLEEP, now, 0);
+                enter(c, contention_cpus + CPUS, now);
+                state_transition(contention_cpus + CPUS, QOS_STATE_NONE, QOS_STATE_SLEEP, now, 0);
         }
         now += NSEC_PER_SEC;
         r = read_at(c, now, 10 * NSEC_PER_SEC, NULL);
         check(r.counts.times[QOS_STATE_SLEEP] == 5 * NSEC_PER_SEC);
-        enter(c, shards, now);
+        enter(c, contention_cpus, now);
         r = read_at(c, now, 10 * NSEC_PER_SEC, NULL);
         check(r.counts.times[QOS_STATE_SLEEP] == 5 * NSEC_PER_SEC);
         /* And taken out again, also after a while */
         now += 30 * NSEC_PER_SEC;
         for (unsigned i = 0; i < 5; i++) {
-                enter(c, shards + CPUS, now);
-                state_transition(shards + CPUS, QOS_STATE_SLEEP, QOS_STATE_NONE, now, 0);
+                enter(c, contention_cpus + CPUS, now);
+                state_transition(contention_cpus + CPUS, QOS_STATE_SLEEP, QOS_STATE_NONE, now, 0);
         }
         now += 2 * NSEC_PER_SEC;
         r = read_at(c, now, 10 * NSEC_PER_SEC, NULL);
@@ -363,7 +365,7 @@ static void test_torn(void) {
 
         over = false;
         for (unsigned i = 0; i < ELEMENTSOF(writers); i++)
-                check(pthread_create(writers + i, NULL, go_round, shards + i) == 0);
+                check(pthread_create(writers + i, NULL, go_round, contention_cpus + i) == 0);
         do
                 r = read_at(c, START, WINDOW_TOTAL, NULL);
         while (r.threads[QOS_STATE_RUNNING] + r.threads[QOS_STATE_PARK] < 2);
@@ -401,6 +403,6 @@ int main(void) {
         test_distribution();
         test_after_silence();
         test_torn();
-        free(shards);
+        free(contention_cpus);
         return EXIT_SUCCESS;
 }
