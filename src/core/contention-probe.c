@@ -8,8 +8,8 @@
 
 /* ---- books ---------------------------------------------------------------------------------------------------- */
 
-static ContentionBook unit_get_contention_book(const Unit *u) {
-        return (ContentionBook) {
+static ContentionSource unit_get_contention_source(const Unit *u) {
+        return (ContentionSource) {
                 .map = u->contention,
                 .contention_cpus = u->contention_cpus,
                 .since = u->contention_since,
@@ -18,22 +18,22 @@ static ContentionBook unit_get_contention_book(const Unit *u) {
         };
 }
 
-bool unit_get_contention_books(const Unit *u, ContentionBook *buffer, ContentionBooks *ret) {
+bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, ContentionSources *ret) {
         Manager *m = u->manager;
         size_t n = 0;
 
         if (!u->contention)
                 return false;
 
-        buffer[n++] = unit_get_contention_book(u);
+        buffer[n++] = unit_get_contention_source(u);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 const Unit *other = m->units[i] ?: m->closed[i];
 
                 if (other && other->view && other->contention && unit_contains_slot(u, i))
-                        buffer[n++] = unit_get_contention_book(other);
+                        buffer[n++] = unit_get_contention_source(other);
         }
 
-        *ret = (ContentionBooks) {
+        *ret = (ContentionSources) {
                 .books = buffer,
                 .n = n,
                 .since = u->watched_since,
@@ -43,7 +43,7 @@ bool unit_get_contention_books(const Unit *u, ContentionBook *buffer, Contention
 }
 
 static int unit_add_contention(Unit *u, const Unit *inner, int times) {
-        ContentionBook book;
+        ContentionSource book;
 
         if (!u->contention || !inner->contention)
                 return 0;
@@ -52,7 +52,7 @@ static int unit_add_contention(Unit *u, const Unit *inner, int times) {
                 if (!u->contention_base)
                         return -ENOMEM;
         }
-        book = unit_get_contention_book(inner);
+        book = unit_get_contention_source(inner);
         return contention_counts_add(u->contention_base, &book, now_nsec(CLOCK_MONOTONIC), times);
 }
 
@@ -202,7 +202,7 @@ static void machine_update(Manager *m, bool wanted) {
 /* The unit's shares of devices are taken of what these have done since now. adopted: the unit has a book that is older. */
 static void unit_begin_shares(Unit *u, bool adopted) {
         Manager *m = u->manager;
-        const ContentionBook book = { .map = m->machine, .since = m->machine_since };
+        const ContentionSource book = { .map = m->machine, .since = m->machine_since };
 
         free(u->machine_base);
         u->machine_base = m->machine ? new0(ContentionCounts, 1) : NULL;

@@ -17,7 +17,7 @@ void threads_update(Manager *m);
 void threads_stop(Manager *m);
 
 /* Its own book and those of the units in it; false: it is not watched. buffer: of UNITS_MAX_LIMIT. */
-bool unit_get_contention_books(const Unit *u, ContentionBook *buffer, ContentionBooks *ret);
+bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, ContentionSources *ret);
 
 /* A book becomes part of a unit's figures, or no longer is: what it has counted before is not the unit's, and what it had
  * counted by now is. */

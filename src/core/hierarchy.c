@@ -61,12 +61,12 @@ static Unit* nest_get(Manager *m, unsigned slot) {
 }
 
 bool unit_is_whole(const Unit *u) {
-        WindowBook buffer[UNITS_MAX_LIMIT];
-        WindowBooks books;
+        WindowSource buffer[UNITS_MAX_LIMIT];
+        WindowSources books;
 
         if (!u->view || u->base)
                 return false;
-        unit_get_books(u, buffer, &books);
+        unit_get_sources(u, buffer, &books);
         return books.n == 1;
 }
 
@@ -120,8 +120,8 @@ void nest_notify(const Unit *u) {
 
 /* ---- books ---------------------------------------------------------------------------------------------------- */
 
-static WindowBook unit_get_book(const Unit *u) {
-        return (WindowBook) { .map = u->view, .since = u->book_since };
+static WindowSource unit_get_source(const Unit *u) {
+        return (WindowSource) { .map = u->view, .since = u->map_created };
 }
 
 /* Finds out for all units who lies in whom: to compare their paths for each reading takes as long as the reading. */
@@ -143,7 +143,7 @@ bool unit_contains_slot(const Unit *u, unsigned slot) {
         return u->manager->inner[u->index][slot / 64] & UINT64_C(1) << slot % 64;
 }
 
-void unit_get_books(const Unit *u, WindowBook *buffer, WindowBooks *ret) {
+void unit_get_sources(const Unit *u, WindowSource *buffer, WindowSources *ret) {
         Manager *m = u->manager;
         size_t n = 0;
 
@@ -152,16 +152,16 @@ void unit_get_books(const Unit *u, WindowBook *buffer, WindowBooks *ret) {
         if (!m->nest_known)
                 nest_learn(m);
 
-        buffer[n++] = unit_get_book(u);
+        buffer[n++] = unit_get_source(u);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i += 64)
                 for (uint64_t bits = m->inner[u->index][i / 64]; bits != 0; bits &= bits - 1) {
                         Unit *other = nest_get(m, i + (unsigned) __builtin_ctzll(bits));
 
                         if (other)
-                                buffer[n++] = unit_get_book(other);
+                                buffer[n++] = unit_get_source(other);
                 }
 
-        *ret = (WindowBooks) {
+        *ret = (WindowSources) {
                 .books = buffer,
                 .n = n,
                 .attached_at = u->attached_since_monotonic,
@@ -170,50 +170,50 @@ void unit_get_books(const Unit *u, WindowBook *buffer, WindowBooks *ret) {
 }
 
 /* A unit of which nothing was anybody else's so far. */
-static int unit_need_base(Unit *u) {
+static int unit_ensure_offset(Unit *u) {
         if (u->base)
                 return 0;
-        u->base = new0(WindowBase, 1);
+        u->base = new0(CounterOffset, 1);
         if (!u->base)
                 return -ENOMEM;
         u->base->before.at = u->attached_since_monotonic;
         return 0;
 }
 
-int unit_begin_books(Unit *u) {
-        WindowBook buffer[UNITS_MAX_LIMIT];
-        WindowBooks books;
+int unit_init_offset(Unit *u) {
+        WindowSource buffer[UNITS_MAX_LIMIT];
+        WindowSources books;
 
         free(u->base);
         u->base = NULL;
-        unit_get_books(u, buffer, &books);
-        if (books.n == 1 && u->book_since >= u->attached_since_monotonic)
+        unit_get_sources(u, buffer, &books);
+        if (books.n == 1 && u->map_created >= u->attached_since_monotonic)
                 return 0;
 
-        u->base = new0(WindowBase, 1);
+        u->base = new0(CounterOffset, 1);
         if (!u->base)
                 return -ENOMEM;
-        window_base_begin(books.books, books.n, u->attached_since_monotonic, u->base);
+        counter_offset_begin(books.books, books.n, u->attached_since_monotonic, u->base);
         return 0;
 }
 
 /* A book becomes part of a unit's figures, or no longer is and has a last word. */
-static int unit_open_book(Unit *u, const Unit *inner) {
-        WindowBook book = unit_get_book(inner);
+static int offset_add_source(Unit *u, const Unit *inner) {
+        WindowSource book = unit_get_source(inner);
         int r;
 
-        r = unit_need_base(u);
+        r = unit_ensure_offset(u);
         if (r >= 0)
                 window_base_open(u->base, &book);
         unit_open_contention(u, inner);
         return r;
 }
 
-static int unit_close_book(Unit *u, const Unit *inner) {
-        WindowBook book = unit_get_book(inner);
+static int offset_subtract_source(Unit *u, const Unit *inner) {
+        WindowSource book = unit_get_source(inner);
         int r;
 
-        r = unit_need_base(u);
+        r = unit_ensure_offset(u);
         if (r >= 0)
                 window_base_close(u->base, now_nsec(CLOCK_MONOTONIC), &book);
         unit_close_contention(u, inner);
@@ -248,9 +248,9 @@ int unit_set_place(Unit *u, const char *control_group, const char *instances) {
                 is_around = unit_contains(other, u);
                 is_within = unit_contains(u, other);
                 if (m->units[i] && is_around != around[i])
-                        r = is_around ? unit_open_book(other, u) : unit_close_book(other, u);
+                        r = is_around ? offset_add_source(other, u) : offset_subtract_source(other, u);
                 if (r >= 0 && is_within != within[i])
-                        r = is_within ? unit_open_book(u, other) : unit_close_book(u, other);
+                        r = is_within ? offset_add_source(u, other) : offset_subtract_source(u, other);
                 if (r < 0)
                         return r;
         }
@@ -296,13 +296,13 @@ static int closed_fold(Unit *u) {
         /* All or none */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && m->units[i]->view && unit_contains(m->units[i], u)) {
-                        r = unit_need_base(m->units[i]);
+                        r = unit_ensure_offset(m->units[i]);
                         if (r < 0)
                                 return r;
                 }
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && m->units[i]->view && unit_contains(m->units[i], u))
-                        (void) unit_close_book(m->units[i], u);
+                        (void) offset_subtract_source(m->units[i], u);
 
         m->closed[u->index] = NULL;
         return 0;
@@ -424,18 +424,18 @@ typedef struct BaseField {
 } BaseField;
 
 static const BaseField base_fields[] = {
-        { "at",           offsetof(WindowBase, before.at),     1                 },
-        { "cells",        offsetof(WindowBase, before.cells),  QOS_COUNTERS         },
-        { "sums",         offsetof(WindowBase, before.sums),   QOS_SUMS          },
-        { "maximaBefore", offsetof(WindowBase, before.maxima), QOS_DISTRIBUTIONS },
-        { "maximaClosed", offsetof(WindowBase, maxima),        QOS_DISTRIBUTIONS },
-        { "peerCells",    offsetof(WindowBase, peers.cells),   QOS_ENTRY_COUNTERS     },
-        { "peerSums",     offsetof(WindowBase, peers.sums),    QOS_ENTRY_SUMS      },
-        { "peerBefore",   offsetof(WindowBase, peers.maximum), 1                 },
-        { "peerClosed",   offsetof(WindowBase, peers_maximum), 1                 },
+        { "at",           offsetof(CounterOffset, before.at),     1                 },
+        { "cells",        offsetof(CounterOffset, before.cells),  QOS_COUNTERS         },
+        { "sums",         offsetof(CounterOffset, before.sums),   QOS_SUMS          },
+        { "maximaBefore", offsetof(CounterOffset, before.maxima), QOS_DISTRIBUTIONS },
+        { "maximaClosed", offsetof(CounterOffset, maxima),        QOS_DISTRIBUTIONS },
+        { "peerCells",    offsetof(CounterOffset, peers.cells),   QOS_ENTRY_COUNTERS     },
+        { "peerSums",     offsetof(CounterOffset, peers.sums),    QOS_ENTRY_SUMS      },
+        { "peerBefore",   offsetof(CounterOffset, peers.maximum), 1                 },
+        { "peerClosed",   offsetof(CounterOffset, peers_maximum), 1                 },
 };
 
-int window_base_to_json(const WindowBase *base, sd_json_variant **ret) {
+int window_base_to_json(const CounterOffset *base, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         int r;
 
@@ -452,10 +452,10 @@ int window_base_to_json(const WindowBase *base, sd_json_variant **ret) {
         return 0;
 }
 
-int window_base_from_json(sd_json_variant *v, WindowBase *ret) {
+int window_base_from_json(sd_json_variant *v, CounterOffset *ret) {
         int r;
 
-        *ret = (WindowBase) {};
+        *ret = (CounterOffset) {};
         for (size_t i = 0; i < ELEMENTSOF(base_fields); i++) {
                 r = numbers_from_json(sd_json_variant_by_key(v, base_fields[i].name), base_fields[i].n,
                                       (uint64_t*) ((char*) ret + base_fields[i].offset));

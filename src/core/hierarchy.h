@@ -21,7 +21,7 @@ Unit* unit_find_outer(const Unit *u);
 Unit* unit_find_outer_of(const Unit *u, const char *control_group);
 
 /* Whose books are the unit's: fills in both, buffer has room for UNITS_MAX_LIMIT. */
-void unit_get_books(const Unit *u, WindowBook *buffer, WindowBooks *ret);
+void unit_get_sources(const Unit *u, WindowSource *buffer, WindowSources *ret);
 
 /* Whether the figures of the unit are in its own book alone, and that has none of others: then it may be given away as it is. */
 bool unit_is_whole(const Unit *u);
@@ -34,7 +34,7 @@ void nest_publish(Manager *m, const Unit *look);
 void nest_settle(Manager *m);
 
 /* The unit has its map: what its books had until now is not its own. */
-int unit_begin_books(Unit *u);
+int unit_init_offset(Unit *u);
 /* The closed book of a unit that is attached again; NULL: there is none. */
 Unit* nest_find_closed(Manager *m, const char *control_group);
 /* The unit was detached, holds no groups any more, and lies in another: its book is closed. Consumes u. */
@@ -53,5 +53,5 @@ void nest_notify(const Unit *u);
 /* For a restart of qosd. Of numbers that mostly are 0: those that are not, each behind its place. */
 int numbers_to_json(const uint64_t *numbers, size_t n, sd_json_variant **ret);
 int numbers_from_json(sd_json_variant *v, size_t n, uint64_t *ret);
-int window_base_to_json(const WindowBase *base, sd_json_variant **ret);
-int window_base_from_json(sd_json_variant *v, WindowBase *ret);
+int window_base_to_json(const CounterOffset *base, sd_json_variant **ret);
+int window_base_from_json(sd_json_variant *v, CounterOffset *ret);

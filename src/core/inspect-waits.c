@@ -21,15 +21,15 @@
 
 /* Whom the answers are about. */
 typedef struct Asked {
-        ContentionBook buffer[UNITS_MAX_LIMIT];
-        ContentionBooks books;
+        ContentionSource buffer[UNITS_MAX_LIMIT];
+        ContentionSources books;
         unsigned slots[UNITS_MAX_LIMIT];
 } Asked;
 
 /* -ENODATA: nobody watches the unit's threads, or not all of it works. */
 static int unit_ask(const Unit *u, Asked *ret) {
         if (!(u->contention_probes & PROBE_CPU) || !(probe_get_programs(u->manager->probe) & PROGRAM_BIT(PROGRAM_READ_THREADS)) ||
-            !unit_get_contention_books(u, ret->buffer, &ret->books))
+            !unit_get_contention_sources(u, ret->buffer, &ret->books))
                 return -ENODATA;
         for (size_t i = 0; i < ret->books.n; i++)
                 ret->slots[i] = ret->books.books[i].slot;
@@ -37,7 +37,7 @@ static int unit_ask(const Unit *u, Asked *ret) {
 }
 
 /* NULL: a thread of a unit that has come to have the slot. */
-static const ContentionBook* asked_get_book(const Asked *a, const struct qos_thread *t) {
+static const ContentionSource* asked_get_book(const Asked *a, const struct qos_thread *t) {
         for (size_t i = 0; i < a->books.n; i++)
                 if (a->books.books[i].map->generation == t->book >> THREAD_GENERATION_SHIFT)
                         return a->books.books + i;
@@ -303,7 +303,7 @@ typedef struct ResourcesQuery {
 /* It waits by now: what it waits for has been found, and nothing booked yet. */
 static void on_waiting(const struct qos_thread *thread, void *userdata) {
         ResourcesQuery *q = ASSERT_PTR(userdata);
-        const ContentionBook *b = asked_get_book(&q->asked, thread);
+        const ContentionSource *b = asked_get_book(&q->asked, thread);
         struct qos_wait_target row;
 
         if (!b || thread->state <= QOS_STATE_THROTTLED || thread->state >= QOS_STATES)

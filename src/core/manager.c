@@ -507,7 +507,7 @@ static void unit_reopen(Unit *u, Unit *closed) {
 
         u->generation = closed->generation;
         u->view = closed->view;
-        u->book_since = closed->book_since;
+        u->map_created = closed->map_created;
         m->closed[u->index] = NULL;
         unit_reopen_contention(u, closed);
         unit_free(closed);
@@ -585,12 +585,12 @@ static void unit_observe(Unit *u) {
                 r = 0;
         } else {
                 r = probe_add_unit(m->probe, u->index, u->generation, now, &u->view);
-                u->book_since = now;
+                u->map_created = now;
         }
         u->attached_since = now_nsec(CLOCK_REALTIME);
         u->attached_since_monotonic = now;
         if (r >= 0) {
-                r = unit_begin_books(u);
+                r = unit_init_offset(u);
                 if (r < 0) {
                         probe_remove_unit(m->probe, u->index);
                         u->view = NULL;
@@ -1568,7 +1568,7 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
                               SD_JSON_BUILD_PAIR_UNSIGNED("generation", u->generation),
                               SD_JSON_BUILD_PAIR_UNSIGNED("attachedSince", u->attached_since),
                               SD_JSON_BUILD_PAIR_UNSIGNED("attachedSinceMonotonic", u->attached_since_monotonic),
-                              SD_JSON_BUILD_PAIR_UNSIGNED("bookSince", u->book_since),
+                              SD_JSON_BUILD_PAIR_UNSIGNED("bookSince", u->map_created),
                               SD_JSON_BUILD_PAIR_CONDITION(!!base, "base", SD_JSON_BUILD_VARIANT(base)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!file, "file", SD_JSON_BUILD_VARIANT(file)),
@@ -1640,7 +1640,7 @@ void manager_save(Manager *m) {
 typedef struct SavedUnit {
         const char *name, *control_group, *instances, *active_state;
         uint32_t slot, generation;
-        uint64_t attached_since, attached_since_monotonic, book_since, contention_since, watched_since;
+        uint64_t attached_since, attached_since_monotonic, map_created, contention_since, watched_since;
         sd_json_variant *hold, *file, *own, *base, *thresholds, *contention_base;
 } SavedUnit;
 
@@ -1744,7 +1744,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                 { "generation",             SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint32,       offsetof(SavedUnit, generation),               SD_JSON_MANDATORY },
                 { "attachedSince",          SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, attached_since),           SD_JSON_MANDATORY },
                 { "attachedSinceMonotonic", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, attached_since_monotonic), SD_JSON_MANDATORY },
-                { "bookSince",              SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, book_since),               0                 },
+                { "bookSince",              SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, map_created),               0                 },
                 { "base",                   SD_JSON_VARIANT_OBJECT,   sd_json_dispatch_variant_noref, offsetof(SavedUnit, base),                    0                 },
                 { "contentionSince",        SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, contention_since),         0                 },
                 { "watchedSince",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedUnit, watched_since),            0                 },
@@ -1780,7 +1780,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                 if (r < 0)
                         probe_remove_unit(m->probe, saved.slot);
                 u->generation = saved.generation;
-                u->book_since = saved.book_since;
+                u->map_created = saved.map_created;
                 if (u->view)
                         unit_restore_contention(u, &saved);
                 return 0;
@@ -1801,9 +1801,9 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
                         u->generation = saved.generation;
                         u->attached_since = saved.attached_since;
                         u->attached_since_monotonic = saved.attached_since_monotonic;
-                        u->book_since = saved.book_since;
+                        u->map_created = saved.map_created;
                         if (saved.base) {
-                                u->base = new0(WindowBase, 1);
+                                u->base = new0(CounterOffset, 1);
                                 r = u->base ? window_base_from_json(saved.base, u->base) : -ENOMEM;
                                 if (r < 0)
                                         log_unit_warning_errno(u->name, r, "The totals of '%s' make no sense: %m", u->name);

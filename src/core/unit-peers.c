@@ -67,13 +67,13 @@ static void rows_add(RowsReading *rows, const RowReading *r) {
 }
 
 /* All of one book. -EAGAIN: the figures cannot be had. */
-static int rows_read_book(const WindowBook *b, const uint64_t *sessions, uint64_t attached_at, uint64_t now, uint64_t window, RowsReading *rows) {
+static int peers_read_source(const WindowSource *b, const uint64_t *sessions, uint64_t attached_at, uint64_t now, uint64_t window, RowsReading *rows) {
         static const RowKind kinds[] = {
                 [QOS_ENTRY_ENDPOINT] = ROW_ENDPOINT,
                 [QOS_ENTRY_EXCLUDED] = ROW_EXCLUDED,
                 [QOS_ENTRY_PEER]     = ROW_PEER,
         };
-        const WindowBooks alone = { .books = b, .n = 1, .attached_at = attached_at };
+        const WindowSources alone = { .books = b, .n = 1, .attached_at = attached_at };
         uint64_t in_flight[QOS_ENTRIES + 1] = {};
         RowReading first = {};
         WindowReading reading;
@@ -143,7 +143,7 @@ static int rows_read_book(const WindowBook *b, const uint64_t *sessions, uint64_
         return r;
 }
 
-void rows_read(const WindowBooks *w, const uint64_t *sessions, uint64_t now, uint64_t window, uint64_t covered, RowsReading *ret) {
+void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, uint64_t window, uint64_t covered, RowsReading *ret) {
         /* Of books that had something before the unit was attached it is not known what their rows had then, only what all
          * peers had together */
         bool before = w->base && covered == now - MIN(now, w->attached_at);
@@ -159,7 +159,7 @@ void rows_read(const WindowBooks *w, const uint64_t *sessions, uint64_t now, uin
                 for (size_t i = 0; i < w->n; i++)
                         folds += __atomic_load_n(&w->books[i].map->folds, __ATOMIC_ACQUIRE);
                 for (size_t i = 0; i < w->n && r >= 0; i++)
-                        r = rows_read_book(&w->books[i], sessions, w->attached_at, now, window, ret);
+                        r = peers_read_source(&w->books[i], sessions, w->attached_at, now, window, ret);
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
                 for (size_t i = 0; i < w->n; i++) {
                         uint32_t f = __atomic_load_n(&w->books[i].map->folds, __ATOMIC_ACQUIRE);
@@ -176,7 +176,7 @@ void rows_read(const WindowBooks *w, const uint64_t *sessions, uint64_t now, uin
 
         ret->peers_known = sessions && window_is_for_rows(window) && before;
         if (ret->peers_known)
-                window_books_read_peers(w, &ret->peers);
+                window_sources_read_peers(w, &ret->peers);
 }
 
 /* ---- what it means -------------------------------------------------------------------------------------------- */

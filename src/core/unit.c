@@ -72,7 +72,7 @@ static bool has(uint64_t programs, uint64_t needed) {
 }
 
 /* All books together. Two programs that run at once may be seen in the wrong order: not below zero */
-static uint64_t gauge(const WindowBooks *w, size_t offset) {
+static uint64_t gauge(const WindowSources *w, size_t offset) {
         int64_t n = 0;
 
         for (size_t i = 0; i < w->n; i++)
@@ -83,7 +83,7 @@ static uint64_t gauge(const WindowBooks *w, size_t offset) {
 #define GAUGE(w, member) gauge(w, offsetof(struct qos_unit_map, member))
 
 /* A question that came since the last look has no age yet. */
-static bool gauges_are_missing(const Manager *m, const WindowBooks *w) {
+static bool gauges_are_missing(const Manager *m, const WindowSources *w) {
         for (size_t i = 0; i < w->n; i++)
                 if ((m->oldest_session == 0 || w->books[i].map->oldest_session != m->oldest_session) &&
                     __atomic_load_n(&w->books[i].map->in_flight, __ATOMIC_RELAXED) > 0)
@@ -162,7 +162,7 @@ static void client_set_absent(ClientRole *c) {
         c->rate = NAN;
 }
 
-static void gauges_fill(Unit *u, const WindowBooks *w, uint64_t programs, uint64_t now, Server *s) {
+static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint64_t now, Server *s) {
         uint64_t queue = 0, queue_max = 0, counted = 0, oldest_at = UINT64_MAX; /* a book with no session does not listen, or has nothing in flight */
         Manager *m = u->manager;
 
@@ -289,7 +289,7 @@ static void service_fill(const WindowReading *reading, uint64_t programs, Server
 }
 
 /* Of the distributions those that were read, by bits; the others are absent. */
-static void metrics_fill(Unit *u, const WindowBooks *w, const WindowReading *reading, unsigned distributions, uint64_t now, Metrics *ret) {
+static void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading, unsigned distributions, uint64_t now, Metrics *ret) {
         uint64_t programs = probe_get_programs(u->manager->probe);
         Server *s = &ret->requests.server;
         unsigned minimum = u->manager->config.minimum_samples;
@@ -366,7 +366,7 @@ static void states_fill(const ContentionReading *reading, uint64_t programs, uns
 
 /* Whether all that the unit has answered, and all that it has in flight, came over TCP: only there each end of a question is seen when it
  * happens, so that the serving clock can go. */
-static bool clock_is_whole(const Manager *m, const WindowBooks *w, const WindowReading *reading) {
+static bool clock_is_whole(const Manager *m, const WindowSources *w, const WindowReading *reading) {
         if (reading->cells[QOS_COUNTER_UNIX] > 0 || reading->cells[QOS_COUNTER_UDP] > 0)
                 return false;
         for (size_t i = 0; i < w->n; i++)
@@ -521,12 +521,12 @@ static void contention_fill_read(Unit *u, const ContentionReading *reading, uint
 
 /* False: it has books that could not be read. */
 static bool contention_fill(Unit *u, uint64_t now, uint64_t window, bool clock, Metrics *ret, ContentionReading *ret_reading, uint64_t *signature) {
-        ContentionBook buffer[UNITS_MAX_LIMIT];
-        ContentionBooks books;
+        ContentionSource buffer[UNITS_MAX_LIMIT];
+        ContentionSources books;
 
         contention_set_absent(ret);
         *ret_reading = (ContentionReading) {};
-        if (!unit_get_contention_books(u, buffer, &books))
+        if (!unit_get_contention_sources(u, buffer, &books))
                 return true;
         if (u->contention_probes & PROBE_MEMORY)
                 faults_refresh(u->manager, now);
@@ -578,8 +578,8 @@ static int device_compare(const void *a, const void *b) {
 
 static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now, uint64_t window, Snapshot *s) {
         Manager *m = u->manager;
-        const ContentionBook book = { .map = m->machine, .since = m->machine_since };
-        const ContentionBooks books = { .books = &book, .n = 1, .since = u->machine_base_at, .before = u->machine_base };
+        const ContentionSource book = { .map = m->machine, .since = m->machine_since };
+        const ContentionSources books = { .books = &book, .n = 1, .since = u->machine_base_at, .before = u->machine_base };
         struct qos_block_devices devices;
         ContentionReading machine;
         bool shared;
@@ -622,9 +622,9 @@ static bool gauges_equal(const Metrics *a, const Metrics *b) {
 /* at: NULL for now. */
 static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, RowsReading *ret_rows) {
         uint64_t now = at ? at->monotonic : now_nsec(CLOCK_MONOTONIC);
-        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowSource buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
-        WindowBooks books = {};
+        WindowSources books = {};
         ContentionReading contention;
         RowsReading rows_total;
         bool measurable, missing;
@@ -638,7 +638,7 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
         assert(window_is_valid(window));
 
         if (u->view) {
-                unit_get_books(u, buffer, &books);
+                unit_get_sources(u, buffer, &books);
                 missing = gauges_are_missing(u->manager, &books);
                 listeners_refresh(u->manager, now, missing);
                 gauges_refresh(u->manager, now, missing);
@@ -702,7 +702,7 @@ void unit_get_snapshot_at(Unit *u, const Moment *at, uint64_t window, Snapshot *
 }
 
 /* Requests of which no answer has begun to leave for longer than the limit: so many at least. */
-static uint64_t books_count_waiting(const Manager *m, const WindowBooks *w, double limit, unsigned *ret_last_bin) {
+static uint64_t count_pending_requests(const Manager *m, const WindowSources *w, double limit, unsigned *ret_last_bin) {
         uint64_t n = 0, before;
 
         for (unsigned bin = 0; bin < QOS_WAITING_BINS; bin++) {
@@ -739,15 +739,15 @@ static bool metric_get_server_quantile(const Metric *metric, enum qos_distributi
 }
 
 bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good, uint64_t *ret_total) {
-        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowSource buffer[UNITS_MAX_LIMIT];
         enum qos_distribution d;
         WindowReading reading;
-        WindowBooks books;
+        WindowSources books;
         double q;
 
         if (!u->view || !metric_get_server_quantile(metric, &d, &q) || !has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS))
                 return false;
-        unit_get_books(u, buffer, &books);
+        unit_get_sources(u, buffer, &books);
         if (window_read(&books, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0)
                 return false;
         if (window_is_overlapping(reading.cells[QOS_COUNTER_OVERLAPS], reading.cells[QOS_COUNTER_COUNT]))
@@ -790,12 +790,12 @@ void unit_look_need(UnitLook *l, const ThresholdRule *rule) {
 }
 
 static void unit_look_at_contention(Unit *u, bool clock, UnitLook *l) {
-        ContentionBook buffer[UNITS_MAX_LIMIT];
+        ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
-        ContentionBooks books;
+        ContentionSources books;
 
         contention_set_absent(&l->metrics);
-        if (!u->view || !unit_get_contention_books(u, buffer, &books))
+        if (!u->view || !unit_get_contention_sources(u, buffer, &books))
                 return;
         if (u->contention_probes & PROBE_MEMORY && l->needs_cells)
                 faults_refresh(u->manager, l->now);
@@ -805,15 +805,15 @@ static void unit_look_at_contention(Unit *u, bool clock, UnitLook *l) {
 
 void unit_look(Unit *u, uint64_t now, UnitLook *l) {
         Manager *m = u->manager;
-        WindowBook buffer[UNITS_MAX_LIMIT];
-        WindowBooks books = {};
+        WindowSource buffer[UNITS_MAX_LIMIT];
+        WindowSources books = {};
         int r;
 
         l->now = now;
         l->timestamp = now_nsec(CLOCK_REALTIME);
         l->measured = false;
         if (l->needs_requests && u->view) {
-                unit_get_books(u, buffer, &books);
+                unit_get_sources(u, buffer, &books);
                 if (l->needs_listeners)
                         listeners_refresh(m, now, false);
                 /* Together with the rows, for which the sessions have to be those of one look */
@@ -843,11 +843,11 @@ void unit_look(Unit *u, uint64_t now, UnitLook *l) {
 
 static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention *ret) {
         uint64_t programs = probe_get_programs(u->manager->probe);
-        ContentionBook buffer[UNITS_MAX_LIMIT];
+        ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
-        ContentionBooks books;
+        ContentionSources books;
 
-        if (!(u->contention_probes & PROBE_CPU) || !has(programs, NEEDS_STATES) || !unit_get_contention_books(u, buffer, &books) ||
+        if (!(u->contention_probes & PROBE_CPU) || !has(programs, NEEDS_STATES) || !unit_get_contention_sources(u, buffer, &books) ||
             contention_read_some(&books, now, window, false, &reading) < 0)
                 return false;
         ret->covered = reading.covered;
@@ -909,9 +909,9 @@ static double look_get_value(Unit *u, const UnitLook *l, const ThresholdRule *ru
 double unit_get_threshold_value(Unit *u, const UnitLook *l, const ThresholdRule *rule, uint64_t *ret_samples) {
         const Server *server = &l->metrics.requests.server;
         uint64_t waiting, samples, value;
-        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowSource buffer[UNITS_MAX_LIMIT];
         enum qos_distribution d;
-        WindowBooks books;
+        WindowSources books;
         unsigned last_bin = 0;
         double real, q;
 
@@ -931,8 +931,8 @@ double unit_get_threshold_value(Unit *u, const UnitLook *l, const ThresholdRule 
         if (*ret_samples == ABSENT || server->oldest_in_flight == ABSENT || server->oldest_in_flight <= rule->limit)
                 return real;
 
-        unit_get_books(u, buffer, &books);
-        waiting = books_count_waiting(u->manager, &books, rule->limit, &last_bin);
+        unit_get_sources(u, buffer, &books);
+        waiting = count_pending_requests(u->manager, &books, rule->limit, &last_bin);
         if (waiting == 0)
                 return real;
         value = window_get_quantile(&l->reading, d, q, u->manager->config.minimum_samples, waiting, &samples);
@@ -957,33 +957,33 @@ void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size
 
 /* What the programs of contention have taken by now; ABSENT: that cannot be read. */
 static uint64_t unit_get_contention_cost(Unit *u, uint64_t now) {
-        ContentionBook buffer[UNITS_MAX_LIMIT];
+        ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
-        ContentionBooks books;
+        ContentionSources books;
 
-        if (!unit_get_contention_books(u, buffer, &books))
+        if (!unit_get_contention_sources(u, buffer, &books))
                 return 0;
         return contention_read_some(&books, now, WINDOW_TOTAL, /* cells= */ true, &reading) < 0 ? ABSENT : contention_get_cost(&reading);
 }
 
 void unit_mark(Unit *u, WindowMark *ret, uint64_t *ret_cost) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
-        WindowBook buffer[UNITS_MAX_LIMIT];
-        WindowBooks books;
+        WindowSource buffer[UNITS_MAX_LIMIT];
+        WindowSources books;
 
         assert(u->view);
 
         missed_refresh(u->manager, now);
-        unit_get_books(u, buffer, &books);
+        unit_get_sources(u, buffer, &books);
         window_mark(&books, now, ret);
         *ret_cost = unit_get_contention_cost(u, now);
 }
 
 void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Snapshot *ret) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC), overhead_now;
-        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowSource buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
-        WindowBooks books;
+        WindowSources books;
         bool missing;
 
         assert(u->view); /* it does not go again while the unit is attached */
@@ -995,7 +995,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
                 .cost_share = NAN,
         };
 
-        unit_get_books(u, buffer, &books);
+        unit_get_sources(u, buffer, &books);
         missing = gauges_are_missing(u->manager, &books);
         listeners_refresh(u->manager, now, missing);
         gauges_refresh(u->manager, now, missing);
@@ -1065,9 +1065,9 @@ static const struct {
 int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *ret, QosError *e) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         char name[SELECTOR_METRIC_MAX];
-        WindowBook buffer[UNITS_MAX_LIMIT];
+        WindowSource buffer[UNITS_MAX_LIMIT];
         WindowReading reading;
-        WindowBooks books;
+        WindowSources books;
         RowsReading rows;
         Snapshot snapshot;
         Selector selector;
@@ -1114,11 +1114,11 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
 
         if (waits < QOS_CONTENTION_DISTRIBUTIONS) {
                 const Distribution *known = (const Distribution*) ((const char*) &snapshot.metrics + contention_distributions[waits].offset);
-                ContentionBook waits_buffer[UNITS_MAX_LIMIT];
+                ContentionSource waits_buffer[UNITS_MAX_LIMIT];
                 ContentionReading waits_reading;
-                ContentionBooks waits_books;
+                ContentionSources waits_books;
 
-                if (known->count == ABSENT || !unit_get_contention_books(u, waits_buffer, &waits_books) ||
+                if (known->count == ABSENT || !unit_get_contention_sources(u, waits_buffer, &waits_books) ||
                     contention_read(&waits_books, now, window, &waits_reading) < 0)
                         return -ENODATA;
                 return histogram_fill(&snapshot, window, waits_reading.covered, QOS_QUEUE, waits_reading.counts.cells + waits * HISTOGRAM_COARSE_BINS,
@@ -1128,7 +1128,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         if (!u->view || !has(probe_get_programs(u->manager->probe), server_distributions[d].needs) ||
             snapshot.metrics.requests.quality == QUALITY_OVERLAPPING)
                 return -ENODATA;
-        unit_get_books(u, buffer, &books);
+        unit_get_sources(u, buffer, &books);
         if (window_read(&books, now, window, &reading) < 0)
                 return -ENODATA;
 
@@ -1147,9 +1147,9 @@ void unit_note_violation(Unit *u, uint64_t from, uint64_t until) {
 /* What the step has of contention; in newest also what is only known of now. */
 static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep *s) {
         uint64_t programs = probe_get_programs(u->manager->probe), *a = s->amounts;
-        ContentionBook buffer[UNITS_MAX_LIMIT];
+        ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
-        ContentionBooks books;
+        ContentionSources books;
         UsageSum usage;
 
         if (u->usage && newest && usage_get(u->usage, 60 * NSEC_PER_SEC, &usage) >= 0 && usage.values[USAGE_QUOTA_PERIODS] != ABSENT) {
@@ -1158,7 +1158,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
                 a[HISTORY_QUOTA_THROTTLED] = usage.values[USAGE_QUOTA_THROTTLED_PERIODS];
         }
 
-        if (!unit_get_contention_books(u, buffer, &books) || contention_read_step(&books, s->index, now, &reading) < 0)
+        if (!unit_get_contention_sources(u, buffer, &books) || contention_read_step(&books, s->index, now, &reading) < 0)
                 return;
         if (u->contention_probes & PROBE_CPU && has(programs, NEEDS_STATES)) {
                 a[HISTORY_CPU_COVERED] = reading.covered;
@@ -1215,14 +1215,14 @@ static void step_fill_requests(Unit *u, const WindowReading *reading, bool newes
 
 int unit_collect_history(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC), realtime = now_nsec(CLOCK_REALTIME), current = now / WINDOW_STEP_NSEC, first;
-        WindowBook buffer[UNITS_MAX_LIMIT];
-        WindowBooks books;
+        WindowSource buffer[UNITS_MAX_LIMIT];
+        WindowSources books;
         int r;
 
         if (!u->view || current == 0)
                 return 0;
         missed_refresh(u->manager, now);
-        unit_get_books(u, buffer, &books);
+        unit_get_sources(u, buffer, &books);
 
         /* Also those that were collected before, see window_read_step() */
         first = current - MIN(current, (uint64_t) WINDOW_STEPS);

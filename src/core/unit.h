@@ -22,7 +22,7 @@ struct qos_address;
 typedef struct History History;
 typedef struct Metric Metric;
 typedef struct Alarm Alarm;
-typedef struct WindowBase WindowBase;
+typedef struct CounterOffset CounterOffset;
 typedef struct WindowMark WindowMark;
 struct qos_unit_map;
 struct qos_contention_map;
@@ -80,14 +80,14 @@ struct Unit {
         uid_t last_uid;                 /* of the hold that went last */
 
         const struct qos_unit_map *view;    /* the mmapped slot; NULL when the probe could not be loaded */
-        uint64_t book_since;            /* when that was made, CLOCK_MONOTONIC ns: the unit may have been attached before, in another */
-        WindowBase *base;               /* see window.h; NULL: none */
+        uint64_t map_created;            /* when that was made, CLOCK_MONOTONIC ns: the unit may have been attached before, in another */
+        CounterOffset *base;               /* see window.h; NULL: none */
         const struct qos_contention_map *contention; /* its book of contention, mmapped; NULL: it is not watched so (contention-probe.h) */
         const struct qos_contention_cpu *contention_cpus; /* … of each CPU */
         uint64_t contention_since;      /* when that was made, CLOCK_MONOTONIC ns … */
         uint64_t watched_since;         /* … and when the unit came to be watched: it may have been before, and detached */
         ProbeMask contention_probes;    /* what it is watched with in there, by its own holds or those of units around it */
-        ContentionCounts *contention_base; /* see ContentionBooks.before; NULL: nothing */
+        ContentionCounts *contention_base; /* see ContentionSources.before; NULL: nothing */
         ContentionCounts *machine_base; /* what the book of the machine had when the unit came to be watched with "block"; NULL: none */
         uint64_t machine_base_at;       /* when that was, CLOCK_MONOTONIC ns */
         uint64_t shares_since;          /* windows that begin before that have more of the unit than of the machine */

@@ -114,7 +114,7 @@ int qosd_view_open(qosd *q, const char *unit, qosd_view **ret) {
 
 int qosd_view_read(qosd_view *v, qosd_distribution d, uint64_t window) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
-        WindowBook book;
+        WindowSource book;
         int r;
 
         if (!v || (int) d < 0 || d >= _QOSD_DISTRIBUTION_MAX || !window_is_valid(window))
@@ -130,7 +130,7 @@ int qosd_view_read(qosd_view *v, qosd_distribution d, uint64_t window) {
         if (!(v->measured & 1U << d))
                 return -ENODATA;
 
-        book = (WindowBook) { .map = v->map, .since = v->since };
+        book = (WindowSource) { .map = v->map, .since = v->since };
         r = window_read_distribution(&book, now, window, (enum qos_distribution) d, &v->reading);
         if (r < 0)
                 return r;

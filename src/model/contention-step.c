@@ -39,8 +39,8 @@ static int checkpoint_read(const struct qos_contention_map *c, uint64_t n, Conte
         return -ENOENT;
 }
 
-static int book_read_at(const ContentionBook *b, uint64_t n, uint64_t now, ContentionCounts *ret) {
-        const ContentionBooks alone = { .books = b, .n = 1 };
+static int source_read_at(const ContentionSource *b, uint64_t n, uint64_t now, ContentionCounts *ret) {
+        const ContentionSources alone = { .books = b, .n = 1 };
         uint64_t at = n * WINDOW_STEP_NSEC;
         int r;
 
@@ -72,7 +72,7 @@ static int book_read_at(const ContentionBook *b, uint64_t n, uint64_t now, Conte
         return -ENODATA;
 }
 
-int contention_read_step(const ContentionBooks *books, uint64_t n, uint64_t now, ContentionReading *ret) {
+int contention_read_step(const ContentionSources *books, uint64_t n, uint64_t now, ContentionReading *ret) {
         uint64_t begin = n * WINDOW_STEP_NSEC, end = begin + WINDOW_STEP_NSEC;
         bool first = begin <= books->since;
         int r;
@@ -89,9 +89,9 @@ int contention_read_step(const ContentionBooks *books, uint64_t n, uint64_t now,
         for (size_t i = 0; i < books->n; i++) {
                 ContentionCounts before = {}, after = {}; /* a checkpoint has not all of the words */
 
-                r = book_read_at(books->books + i, n + 1, now, &after);
+                r = source_read_at(books->books + i, n + 1, now, &after);
                 if (r >= 0 && !first)
-                        r = book_read_at(books->books + i, n, now, &before);
+                        r = source_read_at(books->books + i, n, now, &before);
                 if (r < 0)
                         return r;
 

@@ -94,7 +94,7 @@ static size_t depth_get_words(Depth depth) {
         return depth == DEPTH_SHARDS ? offsetof(ContentionCounts, sums) / sizeof(uint64_t) : CONTENTION_WORDS;
 }
 
-static int book_read_live(const ContentionBook *b, Depth depth, Live *ret) {
+static int source_read_live(const ContentionSource *b, Depth depth, Live *ret) {
         int r;
 
         memset(ret, 0, offsetof(Live, sums));
@@ -113,7 +113,7 @@ static int book_read_live(const ContentionBook *b, Depth depth, Live *ret) {
         return 0;
 }
 
-static void counts_add_live(ContentionCounts *counts, const ContentionBook *b, const Live *live, Depth depth, uint64_t now, uint64_t factor) {
+static void counts_add_live(ContentionCounts *counts, const ContentionSource *b, const Live *live, Depth depth, uint64_t now, uint64_t factor) {
         uint64_t served = serving_clock_read(live->clock, now);
 
         for (unsigned i = 0; i < QOS_STATES; i++) {
@@ -132,14 +132,14 @@ static void counts_add_live(ContentionCounts *counts, const ContentionBook *b, c
                 counts->cells[i] += factor * live->cells[i];
 }
 
-int contention_counts_add(ContentionCounts *counts, const ContentionBook *book, uint64_t now, int times) {
+int contention_counts_add(ContentionCounts *counts, const ContentionSource *book, uint64_t now, int times) {
         Live live;
         int r;
 
         assert(counts);
         assert(book);
 
-        r = book_read_live(book, DEPTH_CELLS, &live);
+        r = source_read_live(book, DEPTH_CELLS, &live);
         if (r < 0)
                 return r;
         counts_add_live(counts, book, &live, DEPTH_CELLS, now, (uint64_t) (int64_t) times);
@@ -147,7 +147,7 @@ int contention_counts_add(ContentionCounts *counts, const ContentionBook *book, 
 }
 
 /* What the serving clock showed at a boundary of the level. */
-static int book_read_served(const ContentionBook *b, unsigned level, uint64_t boundary, uint64_t *ret) {
+static int source_read_served(const ContentionSource *b, unsigned level, uint64_t boundary, uint64_t *ret) {
         uint64_t word = 0;
         int r;
 
@@ -161,7 +161,7 @@ static int book_read_served(const ContentionBook *b, unsigned level, uint64_t bo
 }
 
 /* Takes off what there was at a boundary of the level, when the serving clock showed that. -ENOENT: there is no checkpoint for it. */
-static int checkpoint_subtract(const ContentionBook *b, Depth depth, unsigned level, uint64_t boundary, uint64_t served, ContentionCounts *counts) {
+static int checkpoint_subtract(const ContentionSource *b, Depth depth, unsigned level, uint64_t boundary, uint64_t served, ContentionCounts *counts) {
         uint64_t at = boundary * QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
         const struct qos_contention_map *c = b->map;
         size_t size = depth_get_words(depth) * sizeof(uint64_t);
@@ -220,7 +220,7 @@ static void max_ring_read(const struct qos_contention_map *c, unsigned level, ui
                 }
 }
 
-static int book_read(const ContentionBook *b, Depth depth, unsigned level, uint64_t boundary, uint64_t now, ContentionReading *ret, Live *live) {
+static int source_read(const ContentionSource *b, Depth depth, unsigned level, uint64_t boundary, uint64_t now, ContentionReading *ret, Live *live) {
         uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
 
         for (unsigned try = 0; try < TRIES_MAX; try++) {
@@ -232,14 +232,14 @@ static int book_read(const ContentionBook *b, Depth depth, unsigned level, uint6
                 ContentionCounts counts;
                 int r;
 
-                r = book_read_live(b, only_threads ? DEPTH_SHARDS : depth, live);
+                r = source_read_live(b, only_threads ? DEPTH_SHARDS : depth, live);
                 if (r < 0)
                         return r;
                 if (!only_threads) {
                         memset(&counts, 0, depth_get_words(depth) * sizeof(uint64_t));
                         counts_add_live(&counts, b, live, depth, now, 1);
                 }
-                if (!whole && book_read_served(b, level, boundary, &served) < 0)
+                if (!whole && source_read_served(b, level, boundary, &served) < 0)
                         continue;
                 if (!only_threads && (whole || checkpoint_subtract(b, depth, level, boundary, served, &counts) >= 0)) {
                         counts_add(&ret->counts, &counts, depth, 1);
@@ -293,7 +293,7 @@ static void reading_settle(ContentionReading *r) {
                         r->counts.cells[i] = 0;
 }
 
-static int depth_read(const ContentionBooks *books, uint64_t now, uint64_t window, Depth depth, ContentionReading *ret) {
+static int depth_read(const ContentionSources *books, uint64_t now, uint64_t window, Depth depth, ContentionReading *ret) {
         bool total = window == WINDOW_TOTAL;
         unsigned level = total ? 0 : window_level(window);
         uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC, boundary;
@@ -317,7 +317,7 @@ static int depth_read(const ContentionBooks *books, uint64_t now, uint64_t windo
 
         for (size_t i = 0; i < books->n; i++) {
                 if (total) {
-                        r = book_read_live(books->books + i, depth, &live);
+                        r = source_read_live(books->books + i, depth, &live);
                         if (r < 0)
                                 return r;
                         counts_add_live(&ret->counts, books->books + i, &live, depth, now, 1);
@@ -329,7 +329,7 @@ static int depth_read(const ContentionBooks *books, uint64_t now, uint64_t windo
                         else
                                 max_ring_read(books->books[i].map, level, MAX(books->since, books->books[i].since) / step, now / step, ret->maxima);
                 } else {
-                        r = book_read(books->books + i, depth, level, boundary, now, ret, &live);
+                        r = source_read(books->books + i, depth, level, boundary, now, ret, &live);
                         if (r < 0)
                                 return r;
                 }
@@ -347,11 +347,11 @@ static int depth_read(const ContentionBooks *books, uint64_t now, uint64_t windo
         return 0;
 }
 
-int contention_read(const ContentionBooks *books, uint64_t now, uint64_t window, ContentionReading *ret) {
+int contention_read(const ContentionSources *books, uint64_t now, uint64_t window, ContentionReading *ret) {
         return depth_read(books, now, window, DEPTH_SIGNATURE, ret);
 }
 
-int contention_read_some(const ContentionBooks *books, uint64_t now, uint64_t window, bool cells, ContentionReading *ret) {
+int contention_read_some(const ContentionSources *books, uint64_t now, uint64_t window, bool cells, ContentionReading *ret) {
         return depth_read(books, now, window, cells ? DEPTH_CELLS : DEPTH_SHARDS, ret);
 }
 

@@ -8,13 +8,13 @@
 #include "snapshot.h"
 
 /* A book, in which something was counted since it was made. */
-typedef struct ContentionBook {
+typedef struct ContentionSource {
         const struct qos_contention_map *map;
         const struct qos_contention_cpu *contention_cpus;
         uint64_t since;                         /* CLOCK_MONOTONIC ns */
         unsigned slot;                          /* of whose it is */
         const struct qos_unit_map *requests;        /* which has the serving clock; NULL: it stands still */
-} ContentionBook;
+} ContentionSource;
 
 /* "running", "runQueue" … */
 const char* qos_state_to_string(enum qos_state s);
@@ -43,22 +43,22 @@ typedef struct ContentionReading {
         uint64_t signature;                     /* of what is counted: equal while nothing happens but time */
 } ContentionReading;
 
-/* Where the figures of a unit are, as WindowBooks. */
-typedef struct ContentionBooks {
-        const ContentionBook *books;
+/* Where the figures of a unit are, as WindowSources. */
+typedef struct ContentionSources {
+        const ContentionSource *books;
         size_t n;
         uint64_t since;                         /* CLOCK_MONOTONIC ns: when the unit came to be watched */
         const ContentionCounts *before;         /* what is in the books and not the unit's, modulo 2^64; NULL: nothing */
-} ContentionBooks;
+} ContentionSources;
 
 /* As window_read(); also -EAGAIN where a CPU was stopped in the middle of a write. */
-int contention_read(const ContentionBooks *books, uint64_t now, uint64_t window, ContentionReading *ret);
+int contention_read(const ContentionSources *books, uint64_t now, uint64_t window, ContentionReading *ret);
 
 /* The same of the states of threads and what is counted with them, and cells: also of all the rest. No signature. */
-int contention_read_some(const ContentionBooks *books, uint64_t now, uint64_t window, bool cells, ContentionReading *ret);
+int contention_read_some(const ContentionSources *books, uint64_t now, uint64_t window, bool cells, ContentionReading *ret);
 
 /* Adds what a book has by now to counts, this many times: 1 or -1. -EAGAIN as above. */
-int contention_counts_add(ContentionCounts *counts, const ContentionBook *book, uint64_t now, int times);
+int contention_counts_add(ContentionCounts *counts, const ContentionSource *book, uint64_t now, int times);
 
 /* Adds what is in a row of the devices. */
 void contention_add_block(const ContentionReading *reading, unsigned row, BlockCounts *counts);

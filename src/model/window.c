@@ -399,7 +399,7 @@ static void reading_sign(WindowReading *r, const Parts *parts, const uint64_t *c
 }
 
 /* What all books have counted by now, with the signature of that. */
-static void books_read(const WindowBook *books, size_t n, const Parts *parts, WindowReading *ret) {
+static void sources_read(const WindowSource *books, size_t n, const Parts *parts, WindowReading *ret) {
         uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS];
 
         reading_begin(ret, parts, 0, 0);
@@ -432,10 +432,10 @@ static void maxima_read_since(const struct qos_unit_map *u, uint64_t now, const 
 }
 
 /* All since the attach, as it is kept. */
-static void total_read(const WindowBooks *w, uint64_t now, const Parts *parts, WindowReading *ret) {
+static void total_read(const WindowSources *w, uint64_t now, const Parts *parts, WindowReading *ret) {
         static const WindowMark nothing = {};
 
-        books_read(w->books, w->n, parts, ret);
+        sources_read(w->books, w->n, parts, ret);
         ret->boundary = w->attached_at;
         ret->covered = now > w->attached_at ? now - w->attached_at : 0;
         for (size_t i = 0; i < w->n; i++)
@@ -449,7 +449,7 @@ static void total_read(const WindowBooks *w, uint64_t now, const Parts *parts, W
 }
 
 /* Adds what one book has since a boundary of the level. 0: nothing; 1: something, perhaps. */
-static int book_read(const WindowBook *b, unsigned level, uint64_t boundary, uint64_t current, const Parts *parts, WindowReading *ret) {
+static int source_read(const WindowSource *b, unsigned level, uint64_t boundary, uint64_t current, const Parts *parts, WindowReading *ret) {
         uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS], step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC;
         const struct qos_unit_map *u = b->map;
         bool young = boundary * step <= b->since;
@@ -502,7 +502,7 @@ static int book_read(const WindowBook *b, unsigned level, uint64_t boundary, uin
         return -EAGAIN;
 }
 
-static int parts_read(const WindowBooks *w, uint64_t now, uint64_t window, const Parts *parts, WindowReading *ret) {
+static int parts_read(const WindowSources *w, uint64_t now, uint64_t window, const Parts *parts, WindowReading *ret) {
         uint64_t step, current, boundary;
         bool some = false;
         unsigned level, n;
@@ -536,7 +536,7 @@ static int parts_read(const WindowBooks *w, uint64_t now, uint64_t window, const
         } else {
                 reading_begin(ret, parts, boundary * step, now - boundary * step);
                 for (size_t i = 0; i < w->n; i++) {
-                        r = book_read(&w->books[i], level, boundary, current, parts, ret);
+                        r = source_read(&w->books[i], level, boundary, current, parts, ret);
                         if (r < 0)
                                 return r;
                         some = some || r > 0;
@@ -551,17 +551,17 @@ static int parts_read(const WindowBooks *w, uint64_t now, uint64_t window, const
         return 0;
 }
 
-int window_read(const WindowBooks *w, uint64_t now, uint64_t window, WindowReading *ret) {
+int window_read(const WindowSources *w, uint64_t now, uint64_t window, WindowReading *ret) {
         return parts_read(w, now, window, &all_parts, ret);
 }
 
-int window_read_some(const WindowBooks *w, uint64_t now, uint64_t window, unsigned distributions, WindowReading *ret) {
+int window_read_some(const WindowSources *w, uint64_t now, uint64_t window, unsigned distributions, WindowReading *ret) {
         Parts parts = parts_of(distributions);
 
         return parts_read(w, now, window, &parts, ret);
 }
 
-int window_read_distribution(const WindowBook *b, uint64_t now, uint64_t window, enum qos_distribution d, WindowReading *ret) {
+int window_read_distribution(const WindowSource *b, uint64_t now, uint64_t window, enum qos_distribution d, WindowReading *ret) {
         const Parts parts = parts_of(1U << d);
         uint64_t step, current, boundary;
         const struct qos_unit_map *u = b->map;
@@ -584,7 +584,7 @@ int window_read_distribution(const WindowBook *b, uint64_t now, uint64_t window,
                         ret->maxima[i] = load(&u->maxima_total[i]);
         } else {
                 reading_begin(ret, &parts, MAX(boundary * step, b->since), 0);
-                r = book_read(b, level, boundary, current, &parts, ret);
+                r = source_read(b, level, boundary, current, &parts, ret);
                 if (r < 0)
                         return r;
         }
@@ -594,10 +594,10 @@ int window_read_distribution(const WindowBook *b, uint64_t now, uint64_t window,
         return 0;
 }
 
-static void books_mark(const WindowBook *books, size_t n, uint64_t now, WindowMark *ret) {
+static void sources_mark(const WindowSource *books, size_t n, uint64_t now, WindowMark *ret) {
         WindowReading r;
 
-        books_read(books, n, &all_parts, &r);
+        sources_read(books, n, &all_parts, &r);
         *ret = (WindowMark) { .at = now };
         memcpy(ret->cells, r.cells, sizeof(ret->cells));
         memcpy(ret->sums, r.sums, sizeof(ret->sums));
@@ -606,11 +606,11 @@ static void books_mark(const WindowBook *books, size_t n, uint64_t now, WindowMa
                         ret->maxima[d] = MAX(ret->maxima[d], load(&books[i].map->maxima_total[d]));
 }
 
-void window_mark(const WindowBooks *w, uint64_t now, WindowMark *ret) {
+void window_mark(const WindowSources *w, uint64_t now, WindowMark *ret) {
         assert(w);
         assert(ret);
 
-        books_mark(w->books, w->n, now, ret);
+        sources_mark(w->books, w->n, now, ret);
         if (!w->base)
                 return;
         for (unsigned i = 0; i < QOS_COUNTERS; i++)
@@ -619,12 +619,12 @@ void window_mark(const WindowBooks *w, uint64_t now, WindowMark *ret) {
                 ret->sums[i] -= w->base->before.sums[i];
 }
 
-void window_read_since(const WindowBooks *w, uint64_t now, const WindowMark *mark, WindowReading *ret) {
+void window_read_since(const WindowSources *w, uint64_t now, const WindowMark *mark, WindowReading *ret) {
         assert(w);
         assert(mark);
         assert(ret);
 
-        books_read(w->books, w->n, &all_parts, ret);
+        sources_read(w->books, w->n, &all_parts, ret);
         ret->boundary = mark->at;
         ret->covered = now > mark->at ? now - mark->at : 0;
 
@@ -638,7 +638,7 @@ void window_read_since(const WindowBooks *w, uint64_t now, const WindowMark *mar
 }
 
 /* The counters at a boundary of level 2 that has passed. */
-static int boundary_read(const WindowBook *b, uint64_t boundary, Checkpoint *ret) {
+static int boundary_read(const WindowSource *b, uint64_t boundary, Checkpoint *ret) {
         const struct qos_unit_map *u = b->map;
         uint64_t cells[QOS_COUNTERS];
 
@@ -671,7 +671,7 @@ static int boundary_read(const WindowBook *b, uint64_t boundary, Checkpoint *ret
 }
 
 /* Adds what one book has at the end of a step, and without_from: not what it had at its begin. */
-static int book_read_step(const WindowBook *b, uint64_t n, bool without_from, Checkpoint *sum) {
+static int source_read_step(const WindowSource *b, uint64_t n, bool without_from, Checkpoint *sum) {
         Checkpoint from = {}, to, again;
         int r;
 
@@ -700,7 +700,7 @@ static int book_read_step(const WindowBook *b, uint64_t n, bool without_from, Ch
         return 0;
 }
 
-int window_read_step(const WindowBooks *w, uint64_t n, WindowReading *ret, WindowGauges *ret_gauges) {
+int window_read_step(const WindowSources *w, uint64_t n, WindowReading *ret, WindowGauges *ret_gauges) {
         uint64_t begin = n * WINDOW_STEP_NSEC, end = begin + WINDOW_STEP_NSEC;
         Checkpoint sum = {};
         bool whole;
@@ -719,7 +719,7 @@ int window_read_step(const WindowBooks *w, uint64_t n, WindowReading *ret, Windo
                 .covered = end - MAX(begin, w->attached_at),
         };
         for (size_t i = 0; i < w->n; i++) {
-                r = book_read_step(&w->books[i], n, whole, &sum);
+                r = source_read_step(&w->books[i], n, whole, &sum);
                 if (r < 0)
                         return r;
                 maxima_read(w->books[i].map, 2, n, n, ret->maxima);
@@ -950,21 +950,21 @@ static void peers_read(const struct qos_unit_map *u, WindowRow *ret) {
         }
 }
 
-void window_base_begin(const WindowBook *books, size_t n, uint64_t now, WindowBase *ret) {
+void counter_offset_begin(const WindowSource *books, size_t n, uint64_t now, CounterOffset *ret) {
         WindowRow peers;
 
         assert(books || n == 0);
         assert(ret);
 
-        *ret = (WindowBase) {};
-        books_mark(books, n, now, &ret->before);
+        *ret = (CounterOffset) {};
+        sources_mark(books, n, now, &ret->before);
         for (size_t i = 0; i < n; i++) {
                 peers_read(books[i].map, &peers);
                 window_row_add(&ret->peers, &peers);
         }
 }
 
-void window_base_close(WindowBase *base, uint64_t now, const WindowBook *book) {
+void window_base_close(CounterOffset *base, uint64_t now, const WindowSource *book) {
         uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS];
         WindowRow peers;
 
@@ -984,7 +984,7 @@ void window_base_close(WindowBase *base, uint64_t now, const WindowBook *book) {
                 base->peers_maximum = MAX(base->peers_maximum, peers.maximum);
 }
 
-void window_base_open(WindowBase *base, const WindowBook *book) {
+void window_base_open(CounterOffset *base, const WindowSource *book) {
         uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS];
         WindowRow peers;
 
@@ -1003,7 +1003,7 @@ void window_base_open(WindowBase *base, const WindowBook *book) {
         window_row_add(&base->peers, &peers);
 }
 
-void window_books_read_peers(const WindowBooks *w, WindowRow *ret) {
+void window_sources_read_peers(const WindowSources *w, WindowRow *ret) {
         WindowRow peers;
 
         assert(w);

@@ -48,7 +48,7 @@ static void read_bases(void) {
                 sd_json_variant *unit = sd_json_variant_by_index(units, i), *base = sd_json_variant_by_key(unit, "base"),
                         *contention = sd_json_variant_by_key(unit, "contentionBase");
                 ContentionCounts counts;
-                WindowBase window;
+                CounterOffset window;
 
                 if (base)
                         (void) window_base_from_json(base, &window);

@@ -64,9 +64,9 @@ static void enter(struct qos_contention_map *c, struct qos_contention_cpu *s, ui
 static struct qos_unit_map *unit;
 
 static ContentionReading read_at(struct qos_contention_map *c, uint64_t now, uint64_t window, const ContentionCounts *before) {
-        ContentionBook book = { .map = c, .contention_cpus = contention_cpus, .since = START,
+        ContentionSource book = { .map = c, .contention_cpus = contention_cpus, .since = START,
                 .requests = unit };
-        ContentionBooks books = { .books = &book, .n = 1, .since = START, .before = before };
+        ContentionSources books = { .books = &book, .n = 1, .since = START, .before = before };
         ContentionReading r;
         int e;
 
@@ -222,7 +222,7 @@ static void test_random(unsigned seed, unsigned longest_ms) {
 
         /* What had been counted at some time is not in what is counted from then on */
         {
-                ContentionBook book = { .map = c, .contention_cpus = contention_cpus, .since = START,
+                ContentionSource book = { .map = c, .contention_cpus = contention_cpus, .since = START,
                         .requests = unit };
                 ContentionCounts before = {};
                 ContentionReading r;

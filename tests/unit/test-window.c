@@ -150,7 +150,7 @@ static void test_quantile_waiting(void) {
 
 /* Each distribution by itself is what it is in the whole reading. */
 static void check_parts(const struct qos_unit_map *u, uint64_t attached, uint64_t now, uint64_t window, const WindowReading *whole) {
-        const WindowBook book = { u, attached };
+        const WindowSource book = { u, attached };
 
         for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
                 WindowReading r;
@@ -166,7 +166,7 @@ static void check_parts(const struct qos_unit_map *u, uint64_t attached, uint64_
 }
 
 /* And so are several. */
-static void check_some(const WindowBooks *w, uint64_t now, uint64_t window, const WindowReading *whole) {
+static void check_some(const WindowSources *w, uint64_t now, uint64_t window, const WindowReading *whole) {
         static const unsigned choices[] = { 0, 1U << QOS_LATENCY, 1U << QOS_FIRST_BYTE | 1U << QOS_ANSWER, 1U << QOS_RECEIVE | 1U << QOS_SERVICE,
                                             WINDOW_ALL_DISTRIBUTIONS };
 
@@ -299,8 +299,8 @@ static void test_move(void) {
 static void test_cost(void) {
         uint64_t attached = 1000 * NSEC_PER_SEC, now = attached;
         struct qos_unit_map *inner = unit_new_at(attached), *outer = unit_new_at(attached);
-        const WindowBook books[] = { { inner, attached }, { outer, attached } };
-        const WindowBooks both = { .books = books, .n = 2, .attached_at = attached };
+        const WindowSource books[] = { { inner, attached }, { outer, attached } };
+        const WindowSources both = { .books = books, .n = 2, .attached_at = attached };
         static WindowMark mark;
         WindowReading r;
 
@@ -554,10 +554,10 @@ static void test_books(void) {
         uint64_t start = 10000 * NSEC_PER_SEC + 1234567, attached = start + 1007 * NSEC_PER_SEC, now;
         struct qos_unit_map *old = unit_new_at(start), *own, *all;
         WindowReading merged, one;
-        WindowBook books[3];
-        WindowBooks w = { .books = books, .attached_at = attached };
+        WindowSource books[3];
+        WindowSources w = { .books = books, .attached_at = attached };
         unsigned n_inner = 0;
-        WindowBase base;
+        CounterOffset base;
         WindowMark mark;
         struct qos_unit_map *late = NULL, *moving = NULL;
         uint64_t total = 0, marked = 0, moving_at = 0, moving_nsec = 0;
@@ -566,11 +566,11 @@ static void test_books(void) {
         for (now = start; now < attached; now += 700 * NSEC_PER_MSEC)
                 book(old, now, 5 * NSEC_PER_SEC);
 
-        books[n_inner++] = (WindowBook) { old, start };
-        window_base_begin(books, n_inner, attached, &base);
+        books[n_inner++] = (WindowSource) { old, start };
+        counter_offset_begin(books, n_inner, attached, &base);
         w.base = &base;
         own = unit_new_at(attached);
-        books[n_inner++] = (WindowBook) { own, attached };
+        books[n_inner++] = (WindowSource) { own, attached };
         w.n = n_inner;
         /* The truth: one map with everything since then */
         all = unit_new_at(attached);
@@ -581,7 +581,7 @@ static void test_books(void) {
 
                 if (!late && now > attached + 100 * NSEC_PER_SEC) {
                         late = unit_new_at(now);
-                        books[2] = (WindowBook) { late, now };
+                        books[2] = (WindowSource) { late, now };
                         w.n = 3;
                         window_mark(&w, now, &mark);
                         marked = total;
@@ -661,8 +661,8 @@ static void test_books(void) {
 static void test_books_moved(void) {
         uint64_t now = 5000 * NSEC_PER_SEC;
         struct qos_unit_map *a = unit_new_at(now), *b = unit_new_at(now);
-        WindowBook books[] = { { a, now }, { b, now } };
-        WindowBooks w = { .books = books, .n = 2, .attached_at = now };
+        WindowSource books[] = { { a, now }, { b, now } };
+        WindowSources w = { .books = books, .n = 2, .attached_at = now };
         WindowReading r;
         Distribution d;
 
@@ -677,7 +677,7 @@ static void test_books_moved(void) {
 
         /* Neither by itself has more samples than there were */
         for (unsigned i = 0; i < 2; i++) {
-                check(window_read(&(WindowBooks) { .books = books + i, .n = 1, .attached_at = now },
+                check(window_read(&(WindowSources) { .books = books + i, .n = 1, .attached_at = now },
                                   now + 4 * NSEC_PER_SEC, WINDOW_TOTAL, &r) >= 0);
                 check(window_get_count(&r, QOS_LATENCY) == (i == 0));
         }
@@ -689,18 +689,18 @@ static void test_books_moved(void) {
 static void test_books_steps(void) {
         uint64_t start = 3000 * NSEC_PER_SEC, attached = start + 15 * NSEC_PER_SEC, now = start;
         struct qos_unit_map *old = unit_new_at(start), *own;
-        WindowBook books[2] = { { old, start } };
-        WindowBooks w = { .books = books, .n = 2, .attached_at = attached };
+        WindowSource books[2] = { { old, start } };
+        WindowSources w = { .books = books, .n = 2, .attached_at = attached };
         WindowReading r;
         WindowGauges g;
-        WindowBase base;
+        CounterOffset base;
 
         for (; now < attached; now += 100 * NSEC_PER_MSEC)
                 book(old, now, NSEC_PER_SEC);
-        window_base_begin(books, 1, attached, &base);
+        counter_offset_begin(books, 1, attached, &base);
         w.base = &base;
         own = unit_new_at(attached);
-        books[1] = (WindowBook) { own, attached };
+        books[1] = (WindowSource) { own, attached };
         __sync_fetch_and_add(&old->open, 3);
         __sync_fetch_and_add(&own->open, 4);
 
