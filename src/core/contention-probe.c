@@ -76,7 +76,7 @@ void unit_close_contention(Unit *u, const Unit *inner) {
 static ProbeMask unit_get_wanted(const Unit *u) {
         ProbeMask wanted = 0;
 
-        for (const Unit *o = u; o; o = unit_find_outer(o))
+        for (const Unit *o = u; o; o = unit_find_ancestor(o))
                 wanted |= o->probes;
         return wanted & PROBES_CONTENTION;
 }
@@ -106,7 +106,7 @@ static void unit_begin_contention(Unit *u) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 const Unit *other = m->units[i] ?: m->closed[i];
 
-                if (other && unit_contains(u, other))
+                if (other && unit_is_ancestor(u, other))
                         unit_open_contention(u, other);
         }
 }
@@ -125,7 +125,7 @@ static void unit_drop_contention(Unit *u) {
         Manager *m = u->manager;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && unit_contains(m->units[i], u))
+                if (m->units[i] && unit_is_ancestor(m->units[i], u))
                         unit_close_contention(m->units[i], u);
         probe_remove_contention(m->probe, u->index);
         u->contention = NULL;

@@ -8,7 +8,7 @@
 
 /* How long a closed book is kept: until nothing in it is in any window, or in a step of the history that may still be
  * collected, and some seconds for clocks and late timers. */
-#define CLOSED_NSEC (330 * NSEC_PER_SEC)
+#define RETAINED_NSEC (330 * NSEC_PER_SEC)
 
 /* ---- who lies in whom ----------------------------------------------------------------------------------------- */
 
@@ -21,7 +21,7 @@ static bool path_is_below(const char *path, const char *outer) {
         return rest && *rest == '/';
 }
 
-bool unit_contains(const Unit *outer, const Unit *inner) {
+bool unit_is_ancestor(const Unit *outer, const Unit *inner) {
         if (outer == inner || isempty(outer->control_group) || isempty(inner->control_group))
                 return false;
 
@@ -38,23 +38,23 @@ static Unit* find_outer(const Unit *u, const Unit *besides) {
                 Unit *other = m->units[i];
 
                 /* Without a map it has no part in the figures; where nothing can be measured, nothing has */
-                if (other && other != besides && (other->view || !besides->view) && unit_contains(other, u) &&
-                    (!outer || unit_contains(outer, other)))
+                if (other && other != besides && (other->view || !besides->view) && unit_is_ancestor(other, u) &&
+                    (!outer || unit_is_ancestor(outer, other)))
                         outer = other;
         }
         return outer;
 }
 
-Unit* unit_find_outer(const Unit *u) {
+Unit* unit_find_ancestor(const Unit *u) {
         return find_outer(u, u);
 }
 
-Unit* unit_find_outer_of(const Unit *u, const char *control_group) {
+Unit* unit_find_ancestor_of_path(const Unit *u, const char *control_group) {
         return find_outer(&(Unit) { .control_group = (char*) control_group }, u);
 }
 
 /* Of the slot: the attached unit or the closed one, if it has a book. */
-static Unit* nest_get(Manager *m, unsigned slot) {
+static Unit* hierarchy_get(Manager *m, unsigned slot) {
         Unit *u = m->units[slot] ?: m->closed[slot];
 
         return u && u->view ? u : NULL;
@@ -81,13 +81,13 @@ void unit_retire_view(Unit *u) {
                 log_unit_warning_errno(u->name, r, "Failed to tell the readers of the map of '%s' that it is no longer in use: %m", u->name);
 }
 
-void nest_publish(Manager *m, const Unit *look) {
+void hierarchy_push_to_kernel(Manager *m, const Unit *look) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && m->units[i]->given && !unit_is_whole(m->units[i]))
                         unit_retire_view(m->units[i]);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *u = nest_get(m, i), *outer = u ? unit_find_outer(u) : NULL;
+                Unit *u = hierarchy_get(m, i), *outer = u ? unit_find_ancestor(u) : NULL;
                 struct qos_hierarchy nest = {};
 
                 if (u)
@@ -96,13 +96,13 @@ void nest_publish(Manager *m, const Unit *look) {
                         nest.outer = (struct qos_owner) { .slot = outer->index, .generation = outer->generation };
                 if (u && u == m->closed[i])
                         nest.flags |= QOS_HIERARCHY_RETAINED;
-                if (u && look && unit_contains(u, look))
+                if (u && look && unit_is_ancestor(u, look))
                         nest.flags |= QOS_HIERARCHY_RESCAN;
-                probe_set_nest(m->probe, i, &nest);
+                probe_set_hierarchy(m->probe, i, &nest);
         }
 }
 
-void nest_settle(Manager *m) {
+void hierarchy_reassign_sockets(Manager *m) {
         int r;
 
         r = probe_settle(m->probe);
@@ -110,11 +110,11 @@ void nest_settle(Manager *m) {
                 (void) log_warning_errno(r, "Failed to look through the known sockets, some may be counted for the wrong one of nested units: %m");
 }
 
-void nest_notify(const Unit *u) {
+void hierarchy_notify_relatives(const Unit *u) {
         Manager *m = u->manager;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && (unit_contains(m->units[i], u) || unit_contains(u, m->units[i])))
+                if (m->units[i] && (unit_is_ancestor(m->units[i], u) || unit_is_ancestor(u, m->units[i])))
                         bus_server_unit_changed(m->bus_server, m->units[i]);
 }
 
@@ -125,21 +125,21 @@ static WindowSource unit_get_source(const Unit *u) {
 }
 
 /* Finds out for all units who lies in whom: to compare their paths for each reading takes as long as the reading. */
-static void nest_learn(Manager *m) {
+static void hierarchy_rebuild(Manager *m) {
         memset(m->inner, 0, sizeof(m->inner));
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 for (unsigned k = 0; m->units[i] && k < UNITS_MAX_LIMIT; k++) {
                         const Unit *other = m->units[k] ?: m->closed[k];
 
-                        if (other && unit_contains(m->units[i], other))
+                        if (other && unit_is_ancestor(m->units[i], other))
                                 m->inner[i][k / 64] |= UINT64_C(1) << k % 64;
                 }
-        m->nest_known = true;
+        m->hierarchy_valid = true;
 }
 
 bool unit_contains_slot(const Unit *u, unsigned slot) {
-        if (!u->manager->nest_known)
-                nest_learn(u->manager);
+        if (!u->manager->hierarchy_valid)
+                hierarchy_rebuild(u->manager);
         return u->manager->inner[u->index][slot / 64] & UINT64_C(1) << slot % 64;
 }
 
@@ -149,13 +149,13 @@ void unit_get_sources(const Unit *u, WindowSource *buffer, WindowSources *ret) {
 
         assert(u->view);
 
-        if (!m->nest_known)
-                nest_learn(m);
+        if (!m->hierarchy_valid)
+                hierarchy_rebuild(m);
 
         buffer[n++] = unit_get_source(u);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i += 64)
                 for (uint64_t bits = m->inner[u->index][i / 64]; bits != 0; bits &= bits - 1) {
-                        Unit *other = nest_get(m, i + (unsigned) __builtin_ctzll(bits));
+                        Unit *other = hierarchy_get(m, i + (unsigned) __builtin_ctzll(bits));
 
                         if (other)
                                 buffer[n++] = unit_get_source(other);
@@ -226,13 +226,13 @@ int unit_set_place(Unit *u, const char *control_group, const char *instances) {
         int r;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *other = nest_get(m, i);
+                Unit *other = hierarchy_get(m, i);
 
-                around[i] = other && unit_contains(other, u);
-                within[i] = other && unit_contains(u, other);
+                around[i] = other && unit_is_ancestor(other, u);
+                within[i] = other && unit_is_ancestor(u, other);
         }
 
-        m->nest_known = false;
+        m->hierarchy_valid = false;
         r = free_and_strdup(&u->control_group, control_group);
         if (r >= 0)
                 r = free_and_strdup(&u->instances, instances);
@@ -240,13 +240,13 @@ int unit_set_place(Unit *u, const char *control_group, const char *instances) {
                 return r;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *other = nest_get(m, i);
+                Unit *other = hierarchy_get(m, i);
                 bool is_around, is_within;
 
                 if (!other)
                         continue;
-                is_around = unit_contains(other, u);
-                is_within = unit_contains(u, other);
+                is_around = unit_is_ancestor(other, u);
+                is_within = unit_is_ancestor(u, other);
                 if (m->units[i] && is_around != around[i])
                         r = is_around ? offset_add_source(other, u) : offset_subtract_source(other, u);
                 if (r >= 0 && is_within != within[i])
@@ -254,20 +254,20 @@ int unit_set_place(Unit *u, const char *control_group, const char *instances) {
                 if (r < 0)
                         return r;
         }
-        nest_publish(m, NULL);
+        hierarchy_push_to_kernel(m, NULL);
         return 0;
 }
 
 /* ---- closed books --------------------------------------------------------------------------------------------- */
 
-Unit* nest_find_closed(Manager *m, const char *control_group) {
+Unit* retained_find(Manager *m, const char *control_group) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->closed[i] && streq(m->closed[i]->control_group, control_group))
                         return m->closed[i];
         return NULL;
 }
 
-static void closed_free(Unit *u) {
+static void retained_free(Unit *u) {
         Manager *m = u->manager;
 
         probe_remove_unit(m->probe, u->index);
@@ -275,40 +275,40 @@ static void closed_free(Unit *u) {
         unit_free(u);
 }
 
-void nest_prune(Manager *m) {
+void retained_gc(Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->closed[i] && !unit_find_outer(m->closed[i]))
-                        closed_free(m->closed[i]);
+                if (m->closed[i] && !unit_find_ancestor(m->closed[i]))
+                        retained_free(m->closed[i]);
 }
 
 /* When what is in the book has left everything: programs that were late may have booked in it after it was closed. */
-static uint64_t closed_get_end(const Unit *u) {
+static uint64_t retained_get_end(const Unit *u) {
         uint64_t newest = __atomic_load_n(&u->view->epoch, __ATOMIC_ACQUIRE) * QOS_EPOCH_NSEC;
 
-        return MAX(u->closed_at, newest) + CLOSED_NSEC;
+        return MAX(u->retained_since, newest) + RETAINED_NSEC;
 }
 
 /* What it has counted goes over to the units around it, for their totals. */
-static int closed_fold(Unit *u) {
+static int retained_merge(Unit *u) {
         Manager *m = u->manager;
         int r;
 
         /* All or none */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && m->units[i]->view && unit_contains(m->units[i], u)) {
+                if (m->units[i] && m->units[i]->view && unit_is_ancestor(m->units[i], u)) {
                         r = unit_ensure_offset(m->units[i]);
                         if (r < 0)
                                 return r;
                 }
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && m->units[i]->view && unit_contains(m->units[i], u))
+                if (m->units[i] && m->units[i]->view && unit_is_ancestor(m->units[i], u))
                         (void) offset_subtract_source(m->units[i], u);
 
         m->closed[u->index] = NULL;
         return 0;
 }
 
-static int on_fold(sd_event_source *source, uint64_t usec, void *userdata) {
+static int on_retained_expired(sd_event_source *source, uint64_t usec, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         Unit *folded[UNITS_MAX_LIMIT];
@@ -316,16 +316,16 @@ static int on_fold(sd_event_source *source, uint64_t usec, void *userdata) {
         int r;
 
         /* Once more, for sockets that came from a listener just when it changed hands */
-        nest_publish(m, NULL);
-        nest_settle(m);
+        hierarchy_push_to_kernel(m, NULL);
+        hierarchy_reassign_sockets(m);
         (void) probe_find_threads(m->probe);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Unit *u = m->closed[i];
 
-                if (!u || closed_get_end(u) > now)
+                if (!u || retained_get_end(u) > now)
                         continue;
-                r = closed_fold(u);
+                r = retained_merge(u);
                 if (r < 0)
                         log_unit_warning_errno(u->name, r, "Failed to add up what '%s' has counted, trying again: %m", u->name);
                 else
@@ -339,44 +339,44 @@ static int on_fold(sd_event_source *source, uint64_t usec, void *userdata) {
                 probe_remove_unit(m->probe, folded[i]->index);
                 unit_free(folded[i]);
         }
-        nest_publish(m, NULL);
-        nest_schedule(m);
+        hierarchy_push_to_kernel(m, NULL);
+        hierarchy_schedule(m);
         return 0;
 }
 
-void nest_schedule(Manager *m) {
+void hierarchy_schedule(Manager *m) {
         uint64_t next = UINT64_MAX;
         int r;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->closed[i])
-                        next = MIN(next, closed_get_end(m->closed[i]));
+                        next = MIN(next, retained_get_end(m->closed[i]));
 
         m->fold = sd_event_source_disable_unref(m->fold);
         if (next == UINT64_MAX)
                 return;
         /* Not more often than once a second, whatever has failed */
         next = MAX(next, now_nsec(CLOCK_MONOTONIC) + NSEC_PER_SEC);
-        r = sd_event_add_time(m->event, &m->fold, CLOCK_MONOTONIC, next / NSEC_PER_USEC, USEC_PER_SEC, on_fold, m);
+        r = sd_event_add_time(m->event, &m->fold, CLOCK_MONOTONIC, next / NSEC_PER_USEC, USEC_PER_SEC, on_retained_expired, m);
         if (r < 0)
                 (void) log_warning_errno(r, "Closed books keep their memory: %m");
 }
 
-void unit_close(Unit *u) {
+void unit_retain(Unit *u) {
         Manager *m = u->manager;
 
         m->units[u->index] = NULL;
         m->closed[u->index] = u;
-        u->closed_at = now_nsec(CLOCK_MONOTONIC);
+        u->retained_since = now_nsec(CLOCK_MONOTONIC);
 
         /* Only the book is of interest */
         u->history = history_free(u->history);
         free(u->base);
         u->base = NULL;
 
-        nest_publish(m, NULL);
-        nest_settle(m);
-        nest_schedule(m);
+        hierarchy_push_to_kernel(m, NULL);
+        hierarchy_reassign_sockets(m);
+        hierarchy_schedule(m);
 }
 
 /* ---- a restart of qosd ---------------------------------------------------------------------------------------- */

@@ -12,13 +12,13 @@
 #include "window.h"
 
 /* Does the one have groups that lie in groups of the other? By the paths alone: neither need be running. */
-bool unit_contains(const Unit *outer, const Unit *inner);
+bool unit_is_ancestor(const Unit *outer, const Unit *inner);
 /* The same of what is in a slot, without comparing paths each time: for those who look at all slots for each reading. */
 bool unit_contains_slot(const Unit *u, unsigned slot);
 
 /* The innermost attached unit around a unit, or besides it around the path of a control group; NULL: none. */
-Unit* unit_find_outer(const Unit *u);
-Unit* unit_find_outer_of(const Unit *u, const char *control_group);
+Unit* unit_find_ancestor(const Unit *u);
+Unit* unit_find_ancestor_of_path(const Unit *u, const char *control_group);
 
 /* Whose books are the unit's: fills in both, buffer has room for UNITS_MAX_LIMIT. */
 void unit_get_sources(const Unit *u, WindowSource *buffer, WindowSources *ret);
@@ -29,26 +29,26 @@ bool unit_is_whole(const Unit *u);
 void unit_retire_view(Unit *u);
 
 /* Tells the kernel who lies in whom. look: one that was just attached, whose sockets may be those of units around it. */
-void nest_publish(Manager *m, const Unit *look);
-/* Lets the kernel look through its sockets, after nest_publish(). */
-void nest_settle(Manager *m);
+void hierarchy_push_to_kernel(Manager *m, const Unit *look);
+/* Lets the kernel look through its sockets, after hierarchy_push_to_kernel(). */
+void hierarchy_reassign_sockets(Manager *m);
 
 /* The unit has its map: what its books had until now is not its own. */
 int unit_init_offset(Unit *u);
 /* The closed book of a unit that is attached again; NULL: there is none. */
-Unit* nest_find_closed(Manager *m, const char *control_group);
+Unit* retained_find(Manager *m, const char *control_group);
 /* The unit was detached, holds no groups any more, and lies in another: its book is closed. Consumes u. */
-void unit_close(Unit *u);
+void unit_retain(Unit *u);
 /* Lets go of closed books that no unit is left for. */
-void nest_prune(Manager *m);
+void retained_gc(Manager *m);
 /* Waits for the time when closed books have left all windows. */
-void nest_schedule(Manager *m);
+void hierarchy_schedule(Manager *m);
 
 /* The unit's control groups lie elsewhere than was known. */
 int unit_set_place(Unit *u, const char *control_group, const char *instances);
 
 /* Tells the views of all units around it and in it. */
-void nest_notify(const Unit *u);
+void hierarchy_notify_relatives(const Unit *u);
 
 /* For a restart of qosd. Of numbers that mostly are 0: those that are not, each behind its place. */
 int numbers_to_json(const uint64_t *numbers, size_t n, sd_json_variant **ret);

@@ -565,7 +565,7 @@ bool group_cache_is_within(GroupCache *c, const Unit *u, uint64_t id) {
         for (size_t i = 0; i < c->n; i++)
                 if (c->groups[i].id == id)
                         return c->groups[i].path && (streq_ptr(c->groups[i].path, u->control_group) ||
-                                                     unit_contains(u, &(Unit) { .control_group = c->groups[i].path }));
+                                                     unit_is_ancestor(u, &(Unit) { .control_group = c->groups[i].path }));
         return false;
 }
 

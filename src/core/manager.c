@@ -154,7 +154,7 @@ static bool group_is_others(const Unit *u, int fd) {
         if (probe_get_group_owner(u->manager->probe, fd, &owner) < 0 || owner.slot >= UNITS_MAX_LIMIT)
                 return false;
         other = u->manager->units[owner.slot];
-        return other && other != u && other->generation == owner.generation && !unit_contains(other, u);
+        return other && other != u && other->generation == owner.generation && !unit_is_ancestor(other, u);
 }
 
 static bool group_is_own(const Unit *u, int fd) {
@@ -259,7 +259,8 @@ typedef struct Give {
 
 static void give_root(Unit *u, int fd, bool instance, void *userdata) {
         Give *give = ASSERT_PTR(userdata);
-        const Unit *to = give->own ? u : instance ? unit_find_outer_of(u, u->instances) : unit_find_outer(u);
+        const Unit *to = give->own ? u : instance
+                ? unit_find_ancestor_of_path(u, u->instances) : unit_find_ancestor(u);
 
         group_give(u, to, fd, 0, &give->n);
 }
@@ -461,7 +462,7 @@ static void unit_disown_socket_groups(Unit *u, const char *keep) {
                 probe_disown_path(u->manager->probe, path);
                 fd = group_open(path);
                 if (fd >= 0)
-                        group_give(u, unit_find_outer_of(u, path), fd, 0, &(unsigned) {});
+                        group_give(u, unit_find_ancestor_of_path(u, path), fd, 0, &(unsigned) {});
         }
 }
 
@@ -502,7 +503,7 @@ static void unit_set_sockets(Unit *u, const UnitInfo *info) {
 }
 
 /* Goes on in the book of before: the units around it do. */
-static void unit_reopen(Unit *u, Unit *closed) {
+static void unit_reuse_retained(Unit *u, Unit *closed) {
         Manager *m = u->manager;
 
         u->generation = closed->generation;
@@ -515,11 +516,11 @@ static void unit_reopen(Unit *u, Unit *closed) {
 
 /* Tells the kernel what is the unit's, of which there is a map. */
 static void unit_begin_groups(Unit *u) {
-        nest_publish(u->manager, u);
+        hierarchy_push_to_kernel(u->manager, u);
         unit_own_control_group(u);
         unit_own_socket_groups(u);
-        if (unit_find_outer(u))
-                nest_settle(u->manager);
+        if (unit_find_ancestor(u))
+                hierarchy_reassign_sockets(u->manager);
 }
 
 static bool hold_is(const Hold *h, HoldType type, const void *lease_key, uid_t owner_uid) {
@@ -581,7 +582,7 @@ static void unit_observe(Unit *u) {
 
         now = now_nsec(CLOCK_MONOTONIC);
         if (m->closed[u->index]) {
-                unit_reopen(u, m->closed[u->index]);
+                unit_reuse_retained(u, m->closed[u->index]);
                 r = 0;
         } else {
                 r = probe_add_unit(m->probe, u->index, u->generation, now, &u->view);
@@ -594,7 +595,7 @@ static void unit_observe(Unit *u) {
                 if (r < 0) {
                         probe_remove_unit(m->probe, u->index);
                         u->view = NULL;
-                        u->contention = NULL; /* of before, see unit_reopen() */
+                        u->contention = NULL; /* of before, see unit_reuse_retained() */
                         u->contention_cpus = NULL;
                         u->contention_probes = 0;
                 }
@@ -706,7 +707,7 @@ void unit_free(Unit *u) {
 
 /* No longer observes the unit, which is gone then; its book is not if units around it have a part in it. */
 static void unit_let_go(Unit *u) {
-        bool close = u->view && unit_find_outer(u);
+        bool close = u->view && unit_find_ancestor(u);
         Manager *m = u->manager;
 
         alarms_unit_detached(u);
@@ -725,17 +726,17 @@ static void unit_let_go(Unit *u) {
         history_forget(m, u->index);
         m->units[u->index] = NULL;
         m->n_units--;
-        nest_notify(u);
+        hierarchy_notify_relatives(u);
         if (close) {
-                unit_close(u);
+                unit_retain(u);
                 return;
         }
 
         if (u->view)
                 probe_remove_unit(m->probe, u->index); /* and its book of contention, which is in no other unit's figures */
         unit_free(u);
-        nest_prune(m);
-        nest_publish(m, NULL);
+        retained_gc(m);
+        hierarchy_push_to_kernel(m, NULL);
 }
 
 /* The last hold is gone. */
@@ -924,7 +925,7 @@ static int unit_new(Manager *m, const char *name, const char *control_group, con
 
         m->generation++;
         m->units[slot] = u;
-        m->nest_known = false;
+        m->hierarchy_valid = false;
         m->n_units++;
         *ret = u;
         return 0;
@@ -934,10 +935,10 @@ static int unit_new(Manager *m, const char *name, const char *control_group, con
 static void unit_move(Unit *u, const char *control_group) {
         if (u->view)
                 probe_disown_path(u->manager->probe, u->control_group);
-        nest_notify(u);
+        hierarchy_notify_relatives(u);
         if (unit_set_place(u, control_group, u->instances) < 0)
                 (void) log_oom();
-        nest_notify(u);
+        hierarchy_notify_relatives(u);
 }
 
 static int manager_attach_unit(Manager *m, const AttachRequest *request, const char *name, const char *control_group,
@@ -971,7 +972,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                 unit_move(u, control_group);
                 unit_own_control_group(u);
         }
-        closed = nest_find_closed(m, control_group);
+        closed = retained_find(m, control_group);
         if (closed)
                 slot = closed->index;
 
@@ -999,18 +1000,18 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
         }
 
         if (!u) {
-                unsigned max = request->uid == 0 ? m->config.units_max : without_reserve(m->config.units_max), others = 0, closed_others = 0;
+                unsigned max = request->uid == 0 ? m->config.units_max : without_reserve(m->config.units_max), others = 0, retained_others = 0;
 
                 for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                         others += m->units[i] && !unit_is_held_by_root(m->units[i]);
-                        closed_others += m->closed[i] && m->closed[i]->last_uid != 0;
+                        retained_others += m->closed[i] && m->closed[i]->last_uid != 0;
                 }
                 if (m->n_units >= m->config.units_max || (request->uid != 0 && others >= max)) {
                         (void) snprintf(limit, sizeof(limit), "%u", max);
                         return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "%s units are attached, more are not allowed (UnitsMax=)", limit);
                 }
                 max = request->uid == 0 ? UNITS_MAX_LIMIT : without_reserve(UNITS_MAX_LIMIT);
-                if (slot >= UNITS_MAX_LIMIT || (request->uid != 0 && !closed && others + closed_others >= max)) {
+                if (slot >= UNITS_MAX_LIMIT || (request->uid != 0 && !closed && others + retained_others >= max)) {
                         (void) snprintf(limit, sizeof(limit), "%u", max);
                         return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit,
                                              "%s units are attached, or were within some minutes in units that are, try again later", limit);
@@ -1045,7 +1046,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                 }
                 log_unit_info(u->name, "Observing '%s' (%s).", u->name, u->active_state);
                 bus_server_unit_attached(m->bus_server, u);
-                nest_notify(u);
+                hierarchy_notify_relatives(u);
                 manager_notify_status(m);
         } else {
                 unit_apply_excludes(u);

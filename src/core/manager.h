@@ -41,7 +41,7 @@ struct Manager {
         uint32_t generation;            /* of the newest unit */
         Unit *closed[UNITS_MAX_LIMIT];  /* detached ones that lie in attached ones (hierarchy.h); each has its slot to itself */
         uint64_t inner[UNITS_MAX_LIMIT][UNITS_MAX_LIMIT / 64]; /* of an attached one, the slots of those that lie in it, by bits; gone ones, too */
-        bool nest_known;                /* … that is so; false when a slot has a new unit, or one lies elsewhere than before */
+        bool hierarchy_valid;                /* … that is so; false when a slot has a new unit, or one lies elsewhere than before */
         sd_event_source *fold;          /* while there are such */
 
         int listen_fd;                  /* the varlink socket that the service manager passed; negative: none */

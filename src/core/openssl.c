@@ -141,7 +141,7 @@ static int on_wanted_readable(sd_event_source *source, int fd, uint32_t revents,
 
 /* Its own holds ask for it, or those of a unit that it lies in. */
 static bool unit_wants_tls(const Unit *u) {
-        for (const Unit *o = u; o; o = unit_find_outer(o))
+        for (const Unit *o = u; o; o = unit_find_ancestor(o))
                 if (o->probes & PROBE_TLS)
                         return true;
         return false;

@@ -94,7 +94,7 @@ struct Unit {
         Usage *usage;                   /* what its control group's files say; NULL: they are not read */
         bool given;                     /* its map, to some program to read */
         uid_t given_uid;                /* … of that user, root if of several; so that the same one is not counted twice */
-        uint64_t closed_at;             /* of one that is detached, CLOCK_MONOTONIC ns (hierarchy.h) */
+        uint64_t retained_since;             /* of one that is detached, CLOCK_MONOTONIC ns (hierarchy.h) */
 
         uint64_t seq;
         Snapshot cached;                /* the last reading, so that equal seq means equal content */

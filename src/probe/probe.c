@@ -1353,7 +1353,7 @@ int probe_get_group_owner(Probe *p, int fd, struct qos_owner *ret) {
         return bpf_map_lookup_elem(p->map_fds[MAP_GROUPS], &fd, ret);
 }
 
-void probe_set_nest(Probe *p, unsigned slot, const struct qos_hierarchy *nest) {
+void probe_set_hierarchy(Probe *p, unsigned slot, const struct qos_hierarchy *nest) {
         if (p->started)
                 (void) bpf_map_update_elem(p->map_fds[MAP_HIERARCHIES], &slot, nest, BPF_ANY); /* an element of an array: never fails */
 }
@@ -1665,9 +1665,9 @@ int probe_retire_unit(Probe *p, unsigned slot) {
         nest = before;
         nest.generation = p->views[slot]->generation;
         nest.flags |= QOS_HIERARCHY_EXPORT_ENDED;
-        probe_set_nest(p, slot, &nest);
+        probe_set_hierarchy(p, slot, &nest);
         r = iterator_run(p, PROGRAM_END_EXPORTS, NULL);
-        probe_set_nest(p, slot, &before);
+        probe_set_hierarchy(p, slot, &before);
         return r;
 }
 

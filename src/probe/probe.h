@@ -140,7 +140,7 @@ void probe_disown_path(Probe *p, const char *path);
 int probe_find_sockets(Probe *p);
 
 /* What the kernel knows of units in units: written for one slot, and applied to all sockets. */
-void probe_set_nest(Probe *p, unsigned slot, const struct qos_hierarchy *nest);
+void probe_set_hierarchy(Probe *p, unsigned slot, const struct qos_hierarchy *nest);
 int probe_settle(Probe *p);
 
 /* The addresses on which the service manager listens for this unit, and for no other: all of them, none of before. */

@@ -70,7 +70,7 @@ static int unit_property_get_invocation_id(sd_bus *bus, const char *path, const 
 
 static int unit_property_get_part_of(sd_bus *bus, const char *path, const char *interface, const char *property,
                                      sd_bus_message *reply, void *userdata, sd_bus_error *error) {
-        const Unit *outer = unit_find_outer(ASSERT_PTR(userdata));
+        const Unit *outer = unit_find_ancestor(ASSERT_PTR(userdata));
 
         return sd_bus_message_append(reply, "s", outer ? outer->name : "");
 }
@@ -82,7 +82,7 @@ static int unit_property_get_contains(sd_bus *bus, const char *path, const char 
 
         r = sd_bus_message_open_container(reply, 'a', "s");
         for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++)
-                if (u->manager->units[i] && unit_contains(u, u->manager->units[i]))
+                if (u->manager->units[i] && unit_is_ancestor(u, u->manager->units[i]))
                         r = sd_bus_message_append(reply, "s", u->manager->units[i]->name);
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
@@ -182,7 +182,7 @@ static uint64_t hash_string(uint64_t h, const char *s) {
 /* In the order of identity_table. */
 static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_table)]) {
         const uint64_t seed = UINT64_C(0xcbf29ce484222325);
-        const Unit *outer = unit_find_outer(u);
+        const Unit *outer = unit_find_ancestor(u);
         ExcludeList excludes;
 
         ret[0] = hash_string(seed, u->control_group);
@@ -191,7 +191,7 @@ static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_
         ret[3] = hash_string(seed, outer ? outer->name : NULL);
         ret[4] = seed;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (u->manager->units[i] && unit_contains(u, u->manager->units[i]))
+                if (u->manager->units[i] && unit_is_ancestor(u, u->manager->units[i]))
                         ret[4] = hash_string(ret[4], u->manager->units[i]->name);
         ret[5] = hash(seed, &u->probes, sizeof(u->probes));
         ret[6] = hash_string(seed, unit_degraded_reason(u));

@@ -925,7 +925,7 @@ static int thresholds_to_json(const Connection *c, char **units, bool accounts, 
 static int unit_write_list_entry(Unit *u, const Connection *c, uint64_t window, JsonWriter *w) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *thresholds = NULL;
         const char *degraded = unit_degraded_reason(u);
-        const Unit *outer = unit_find_outer(u);
+        const Unit *outer = unit_find_ancestor(u);
         Snapshot s;
         int r;
 

@@ -191,9 +191,9 @@ int main(int argc, char **argv) {
         check(attach(event, m, "a.service") == 1);
         check(m->n_units == 3);
         /* An instance lies in its socket, whose own group is elsewhere */
-        check(unit_find_outer(manager_get_unit(m, "d@0.service", NULL)) == manager_get_unit(m, "d.socket", NULL));
-        check(!unit_find_outer(manager_get_unit(m, "d.socket", NULL)));
-        check(!unit_find_outer(manager_get_unit(m, "a.service", NULL)));
+        check(unit_find_ancestor(manager_get_unit(m, "d@0.service", NULL)) == manager_get_unit(m, "d.socket", NULL));
+        check(!unit_find_ancestor(manager_get_unit(m, "d.socket", NULL)));
+        check(!unit_find_ancestor(manager_get_unit(m, "a.service", NULL)));
 
         /* The end, while PID 1 is being asked */
         fake_service_manager_changed(&pid1, "a.service");
