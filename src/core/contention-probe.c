@@ -81,7 +81,7 @@ static ProbeMask unit_get_wanted(const Unit *u) {
         return wanted & PROBES_CONTENTION;
 }
 
-static void unit_make_contention(Unit *u) {
+static void unit_create_contention(Unit *u) {
         Manager *m = u->manager;
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         int r;
@@ -95,7 +95,7 @@ static void unit_make_contention(Unit *u) {
 }
 
 /* What its books have by now is not its own. */
-static void unit_begin_contention(Unit *u) {
+static void unit_init_contention(Unit *u) {
         Manager *m = u->manager;
 
         u->watched_since = now_nsec(CLOCK_MONOTONIC);
@@ -111,17 +111,17 @@ static void unit_begin_contention(Unit *u) {
         }
 }
 
-void unit_reopen_contention(Unit *u, Unit *closed) {
+void unit_adopt_contention(Unit *u, Unit *closed) {
         if (!closed->contention)
                 return;
         u->contention = closed->contention;
         u->contention_cpus = closed->contention_cpus;
         u->contention_since = closed->contention_since;
         u->contention_probes = closed->contention_probes;
-        unit_begin_contention(u);
+        unit_init_contention(u);
 }
 
-static void unit_drop_contention(Unit *u) {
+static void unit_destroy_contention(Unit *u) {
         Manager *m = u->manager;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
@@ -151,7 +151,7 @@ static void threads_find(Manager *m) {
 /* How often somebody who moves processes to and fro makes us look: it takes a pass over all threads of the machine. */
 #define MOVES_USEC (250 * USEC_PER_MSEC)
 
-static int on_moves_settled(sd_event_source *source, uint64_t usec, void *userdata) {
+static int on_moves_committed(sd_event_source *source, uint64_t usec, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
 
         /* From here on we are told again */
@@ -173,14 +173,14 @@ static int on_moves(sd_event_source *source, int fd, uint32_t revents, void *use
         m->moves_at += MOVES_USEC;
         sd_event_source_disable_unref(m->moves_timer);
         m->moves_timer = NULL;
-        r = sd_event_add_time(m->event, &m->moves_timer, CLOCK_MONOTONIC, m->moves_at, USEC_PER_MSEC, on_moves_settled, m);
+        r = sd_event_add_time(m->event, &m->moves_timer, CLOCK_MONOTONIC, m->moves_at, USEC_PER_MSEC, on_moves_committed, m);
         if (r < 0)
                 threads_find(m);
         return 0;
 }
 
 /* The book of the machine, which shares are taken of. Without it there are none. */
-static void machine_update(Manager *m, bool wanted) {
+static void contention_update_machine(Manager *m, bool wanted) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         int r;
 
@@ -213,19 +213,19 @@ static void unit_begin_shares(Unit *u, bool adopted) {
         (void) contention_counts_add(u->machine_base, &book, u->machine_base_at, 1); /* which has no shards: never fails */
 }
 
-void threads_stop(Manager *m) {
+void contention_stop(Manager *m) {
         m->moves = sd_event_source_disable_unref(m->moves);
         m->moves_timer = sd_event_source_disable_unref(m->moves_timer);
-        machine_update(m, /* wanted= */ false);
+        contention_update_machine(m, /* wanted= */ false);
 }
 
-void threads_update(Manager *m) {
+void contention_update(Manager *m) {
         static const ProbeMask table[] = { PROBE_CPU, PROBE_BLOCK, PROBE_MEMORY };
         ProbeMask all = 0;
         int r;
 
         if (!probe_is_started(m->probe)) {
-                threads_stop(m);
+                contention_stop(m);
                 return;
         }
 
@@ -234,8 +234,8 @@ void threads_update(Manager *m) {
                         all |= unit_get_wanted(m->units[i]);
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 if (all & table[i])
-                        (void) probe_start_more(m->probe, table[i]);
-        machine_update(m, all & PROBE_BLOCK);
+                        (void) probe_load_group(m->probe, table[i]);
+        contention_update_machine(m, all & PROBE_BLOCK);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Unit *u = m->units[i];
@@ -249,11 +249,11 @@ void threads_update(Manager *m) {
                 /* The time of threads is counted from when the book was made: not in one that is older. A book of the previous
                  * run is watched with what it was. */
                 if (u->contention && (wanted == 0 || (wanted & ~u->contention_probes & PROBE_CPU && !adopted)))
-                        unit_drop_contention(u);
+                        unit_destroy_contention(u);
                 if (wanted != 0 && !u->contention) {
-                        unit_make_contention(u);
+                        unit_create_contention(u);
                         if (u->contention)
-                                unit_begin_contention(u);
+                                unit_init_contention(u);
                 }
                 if (wanted & PROBE_BLOCK && (!u->machine_base || !(u->contention_probes & PROBE_BLOCK)))
                         unit_begin_shares(u, adopted);
@@ -268,7 +268,7 @@ void threads_update(Manager *m) {
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 if (!(all & table[i]) && now_usec(CLOCK_MONOTONIC) >= m->keep_programs_until)
-                        probe_stop_more(m->probe, table[i]);
+                        probe_unload_group(m->probe, table[i]);
         if (!(all & PROBE_CPU)) {
                 m->moves = sd_event_source_disable_unref(m->moves);
                 return;

@@ -11,10 +11,10 @@
 
 /* What units are watched with has changed, or which control groups are whose: makes and closes books, loads and unloads the
  * programs, looks for threads. */
-void threads_update(Manager *m);
+void contention_update(Manager *m);
 
 /* Before the programs are unloaded for good. */
-void threads_stop(Manager *m);
+void contention_stop(Manager *m);
 
 /* Its own book and those of the units in it; false: it is not watched. buffer: of UNITS_MAX_LIMIT. */
 bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, ContentionSources *ret);
@@ -25,7 +25,7 @@ void unit_open_contention(Unit *u, const Unit *inner);
 void unit_close_contention(Unit *u, const Unit *inner);
 
 /* The unit takes over the book of one that was detached and is in other units' figures still. */
-void unit_reopen_contention(Unit *u, Unit *closed);
+void unit_adopt_contention(Unit *u, Unit *closed);
 
 /* For a restart of qosd. */
 int contention_base_to_json(const ContentionCounts *base, sd_json_variant **ret);

@@ -70,13 +70,13 @@ bool unit_is_whole(const Unit *u) {
         return books.n == 1;
 }
 
-void unit_retire_view(Unit *u) {
+void unit_end_export(Unit *u) {
         int r;
 
         if (!u->given)
                 return;
         u->given = false;
-        r = probe_retire_unit(u->manager->probe, u->index);
+        r = probe_end_export(u->manager->probe, u->index);
         if (r < 0)
                 log_unit_warning_errno(u->name, r, "Failed to tell the readers of the map of '%s' that it is no longer in use: %m", u->name);
 }
@@ -84,7 +84,7 @@ void unit_retire_view(Unit *u) {
 void hierarchy_push_to_kernel(Manager *m, const Unit *look) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && m->units[i]->given && !unit_is_whole(m->units[i]))
-                        unit_retire_view(m->units[i]);
+                        unit_end_export(m->units[i]);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Unit *u = hierarchy_get(m, i), *outer = u ? unit_find_ancestor(u) : NULL;
@@ -105,7 +105,7 @@ void hierarchy_push_to_kernel(Manager *m, const Unit *look) {
 void hierarchy_reassign_sockets(Manager *m) {
         int r;
 
-        r = probe_settle(m->probe);
+        r = probe_reassign_sockets(m->probe);
         if (r < 0 && r != -EOPNOTSUPP)
                 (void) log_warning_errno(r, "Failed to look through the known sockets, some may be counted for the wrong one of nested units: %m");
 }
@@ -220,7 +220,7 @@ static int offset_subtract_source(Unit *u, const Unit *inner) {
         return r;
 }
 
-int unit_set_place(Unit *u, const char *control_group, const char *instances) {
+int unit_relocate(Unit *u, const char *control_group, const char *instances) {
         bool around[UNITS_MAX_LIMIT] = {}, within[UNITS_MAX_LIMIT] = {};
         Manager *m = u->manager;
         int r;

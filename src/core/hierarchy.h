@@ -26,7 +26,7 @@ void unit_get_sources(const Unit *u, WindowSource *buffer, WindowSources *ret);
 /* Whether the figures of the unit are in its own book alone, and that has none of others: then it may be given away as it is. */
 bool unit_is_whole(const Unit *u);
 /* Its map is of no use any more to those who have it. */
-void unit_retire_view(Unit *u);
+void unit_end_export(Unit *u);
 
 /* Tells the kernel who lies in whom. look: one that was just attached, whose sockets may be those of units around it. */
 void hierarchy_push_to_kernel(Manager *m, const Unit *look);
@@ -45,7 +45,7 @@ void retained_gc(Manager *m);
 void hierarchy_schedule(Manager *m);
 
 /* The unit's control groups lie elsewhere than was known. */
-int unit_set_place(Unit *u, const char *control_group, const char *instances);
+int unit_relocate(Unit *u, const char *control_group, const char *instances);
 
 /* Tells the views of all units around it and in it. */
 void hierarchy_notify_relatives(const Unit *u);

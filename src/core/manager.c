@@ -166,7 +166,7 @@ static bool group_is_own(const Unit *u, int fd) {
 
 /* Makes the group and those below it the unit's, or those that are the unit's another's (NULL: nobody's). Depth first: a group
  * that is made meanwhile inherits from one that is done, or is found by the walk. */
-static void group_give(Unit *u, const Unit *to, int fd, unsigned depth, unsigned *n) {
+static void cgroup_reassign(Unit *u, const Unit *to, int fd, unsigned depth, unsigned *n) {
         Manager *m = u->manager;
         DIR *d;
         int r;
@@ -177,13 +177,13 @@ static void group_give(Unit *u, const Unit *to, int fd, unsigned depth, unsigned
                 return;
 
         if (to) {
-                r = probe_own_group(m->probe, fd, to->index, to->generation);
+                r = probe_assign_cgroup(m->probe, fd, to->index, to->generation);
                 if (r < 0) {
                         log_unit_warning_errno(to->name, r, "Failed to observe a control group of '%s', its sockets are not seen: %m", to->name);
                         return;
                 }
         } else
-                probe_disown_group(m->probe, fd);
+                probe_unassign_cgroup(m->probe, fd);
 
         fd = openat(fd, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
         if (fd < 0)
@@ -201,7 +201,7 @@ static void group_give(Unit *u, const Unit *to, int fd, unsigned depth, unsigned
                         continue;
                 child = openat(dirfd(d), de->d_name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
                 if (child >= 0)
-                        group_give(u, to, child, depth + 1, n);
+                        cgroup_reassign(u, to, child, depth + 1, n);
         }
 
         (void) closedir(d);
@@ -262,11 +262,11 @@ static void give_root(Unit *u, int fd, bool instance, void *userdata) {
         const Unit *to = give->own ? u : instance
                 ? unit_find_ancestor_of_path(u, u->instances) : unit_find_ancestor(u);
 
-        group_give(u, to, fd, 0, &give->n);
+        cgroup_reassign(u, to, fd, 0, &give->n);
 }
 
 /* They become the unit's, or that of the one they lie in. Returns how many. */
-static unsigned unit_give_groups(Unit *u, bool own) {
+static unsigned unit_reassign_cgroups(Unit *u, bool own) {
         Give give = { .own = own };
 
         unit_for_each_root(u, give_root, &give);
@@ -317,7 +317,7 @@ void unit_for_each_group(Unit *u, void (*f)(Unit *u, int group, void *userdata),
 }
 
 /* Tells the kernel whose the unit's control group is, now or when it is made. */
-static void unit_own_control_group(Unit *u) {
+static void unit_claim_cgroup(Unit *u) {
         Manager *m = u->manager;
         unsigned n;
         int r;
@@ -326,13 +326,13 @@ static void unit_own_control_group(Unit *u) {
                 return;
 
         /* The path first: a group made between the two is found by one or the other */
-        r = probe_own_path(m->probe, u->control_group, u->index, u->generation);
+        r = probe_assign_path(m->probe, u->control_group, u->index, u->generation);
         if (r >= 0 && u->instances)
-                r = probe_own_path(m->probe, u->instances, u->index, u->generation);
+                r = probe_assign_path(m->probe, u->instances, u->index, u->generation);
         if (r < 0)
                 log_unit_warning_errno(u->name, r, "Restarts of '%s' cannot be recognised in the kernel, requests may be missed then: %m", u->name);
 
-        n = unit_give_groups(u, true);
+        n = unit_reassign_cgroups(u, true);
         if (n == 0)
                 return; /* not running */
         if (n > GROUPS_MAX)
@@ -356,7 +356,7 @@ void manager_find_lost_groups(Manager *m, uint64_t now) {
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i])
-                        unit_own_control_group(m->units[i]);
+                        unit_claim_cgroup(m->units[i]);
         (void) probe_find_threads(m->probe);
 }
 
@@ -375,7 +375,7 @@ static void manager_mark_listeners(Manager *m) {
         size_t n_passed = 0;
         int r;
 
-        r = probe_find_passed(m->probe, &passed, &n_passed);
+        r = probe_find_activation_sockets(m->probe, &passed, &n_passed);
         if (r == -EOPNOTSUPP)
                 return;
         if (r < 0) {
@@ -418,7 +418,7 @@ static void manager_mark_listeners(Manager *m) {
         }
 
         free(TAKE_PTR(passed));
-        (void) probe_find_passed(m->probe, &passed, &n_passed);
+        (void) probe_find_activation_sockets(m->probe, &passed, &n_passed);
 }
 
 /* The group of a socket's unit belongs to the service: in there PID 1 calls listen(). */
@@ -437,10 +437,10 @@ static void unit_own_socket_groups(Unit *u) {
                         return;
                 }
 
-                r = probe_own_path(u->manager->probe, path, u->index, u->generation);
+                r = probe_assign_path(u->manager->probe, path, u->index, u->generation);
                 fd = group_open(path);
                 if (r >= 0 && fd >= 0)
-                        r = probe_own_group(u->manager->probe, fd, u->index, u->generation);
+                        r = probe_assign_cgroup(u->manager->probe, fd, u->index, u->generation);
                 if (r < 0)
                         log_unit_warning_errno(u->name, r, "When '%s' listens for '%s' cannot be seen, arrivals may be missed then: %m", path, u->name);
         }
@@ -459,10 +459,10 @@ static void unit_disown_socket_groups(Unit *u, const char *keep) {
                 if (!path || names_contain(keep, path))
                         continue;
 
-                probe_disown_path(u->manager->probe, path);
+                probe_unassign_path(u->manager->probe, path);
                 fd = group_open(path);
                 if (fd >= 0)
-                        group_give(u, unit_find_ancestor_of_path(u, path), fd, 0, &(unsigned) {});
+                        cgroup_reassign(u, unit_find_ancestor_of_path(u, path), fd, 0, &(unsigned) {});
         }
 }
 
@@ -480,10 +480,10 @@ static void unit_set_sockets(Unit *u, const UnitInfo *info) {
 
         if (!streq_ptr(u->instances, info->instances) && info->instances) {
                 if (u->instances && u->view)
-                        probe_disown_path(u->manager->probe, u->instances);
-                if (unit_set_place(u, u->control_group, info->instances) < 0)
+                        probe_unassign_path(u->manager->probe, u->instances);
+                if (unit_relocate(u, u->control_group, info->instances) < 0)
                         (void) log_oom();
-                unit_own_control_group(u);
+                unit_claim_cgroup(u);
                 manager_save(u->manager);
         }
 
@@ -510,14 +510,14 @@ static void unit_reuse_retained(Unit *u, Unit *closed) {
         u->view = closed->view;
         u->map_created = closed->map_created;
         m->closed[u->index] = NULL;
-        unit_reopen_contention(u, closed);
+        unit_adopt_contention(u, closed);
         unit_free(closed);
 }
 
 /* Tells the kernel what is the unit's, of which there is a map. */
-static void unit_begin_groups(Unit *u) {
+static void unit_claim_cgroups(Unit *u) {
         hierarchy_push_to_kernel(u->manager, u);
-        unit_own_control_group(u);
+        unit_claim_cgroup(u);
         unit_own_socket_groups(u);
         if (unit_find_ancestor(u))
                 hierarchy_reassign_sockets(u->manager);
@@ -569,10 +569,10 @@ static void unit_apply_excludes(Unit *u) {
 /* What units are watched with has changed, or where they lie. started: a unit whose processes are others now; or NULL. */
 static void manager_update_probes(Manager *m, Unit *started) {
         library_update(m, started);
-        threads_update(m);
+        contention_update(m);
 }
 
-static void unit_observe(Unit *u) {
+static void unit_start(Unit *u) {
         Manager *m = u->manager;
         uint64_t now;
         int r;
@@ -607,7 +607,7 @@ static void unit_observe(Unit *u) {
 
         /* Before there is anything to count */
         unit_apply_excludes(u);
-        unit_begin_groups(u);
+        unit_claim_cgroups(u);
         if (u->n_listen > 0)
                 manager_mark_listeners(m);
         manager_begin_history(m);
@@ -627,12 +627,12 @@ static void manager_start_probe(Manager *m) {
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i])
-                        unit_observe(m->units[i]);
+                        unit_start(m->units[i]);
 }
 
 static void manager_stop_probe(Manager *m) {
         library_stop(m);
-        threads_stop(m);
+        contention_stop(m);
         probe_stop(m->probe);
 }
 
@@ -706,21 +706,21 @@ void unit_free(Unit *u) {
 }
 
 /* No longer observes the unit, which is gone then; its book is not if units around it have a part in it. */
-static void unit_let_go(Unit *u) {
+static void unit_stop(Unit *u) {
         bool close = u->view && unit_find_ancestor(u);
         Manager *m = u->manager;
 
         alarms_unit_detached(u);
-        unit_retire_view(u);
+        unit_end_export(u);
         if (u->view) {
-                probe_disown_path(m->probe, u->control_group);
+                probe_unassign_path(m->probe, u->control_group);
                 if (u->instances)
-                        probe_disown_path(m->probe, u->instances);
-                (void) unit_give_groups(u, false);
+                        probe_unassign_path(m->probe, u->instances);
+                (void) unit_reassign_cgroups(u, false);
                 unit_disown_socket_groups(u, NULL);
                 (void) probe_set_addresses(m->probe, u->index, u->generation, NULL, 0);
                 (void) probe_set_excludes(m->probe, u->index, u->generation, &(ExcludeList) {});
-                probe_set_watch(m->probe, u->index, u->generation, false);
+                probe_set_config(m->probe, u->index, u->generation, false);
         }
 
         history_forget(m, u->index);
@@ -751,7 +751,7 @@ static void unit_detach(Unit *u) {
                 service_manager_unwatch(m->service_manager, u->name);
 
         log_unit_info(u->name, "No longer observing '%s'.", u->name);
-        unit_let_go(u);
+        unit_stop(u);
 
         if (m->n_units == 0) {
                 if (now_usec(CLOCK_MONOTONIC) >= m->keep_programs_until)
@@ -932,11 +932,11 @@ static int unit_new(Manager *m, const char *name, const char *control_group, con
 }
 
 /* Its control group is, or will be, another one. */
-static void unit_move(Unit *u, const char *control_group) {
+static void unit_set_cgroup(Unit *u, const char *control_group) {
         if (u->view)
-                probe_disown_path(u->manager->probe, u->control_group);
+                probe_unassign_path(u->manager->probe, u->control_group);
         hierarchy_notify_relatives(u);
-        if (unit_set_place(u, control_group, u->instances) < 0)
+        if (unit_relocate(u, control_group, u->instances) < 0)
                 (void) log_oom();
         hierarchy_notify_relatives(u);
 }
@@ -969,8 +969,8 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
         /* Where it is to lie may have changed while it did not run */
         if (!u && moved) {
                 u = moved;
-                unit_move(u, control_group);
-                unit_own_control_group(u);
+                unit_set_cgroup(u, control_group);
+                unit_claim_cgroup(u);
         }
         closed = retained_find(m, control_group);
         if (closed)
@@ -1037,7 +1037,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
 
         manager_start_probe(m);
         if (is_new) {
-                unit_observe(u);
+                unit_start(u);
                 manager_update_probes(m, NULL);
                 if (name[0] != '/') {
                         r = service_manager_watch(m->service_manager, u->name);
@@ -1459,7 +1459,7 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
                 changed = true;
         }
         if (!isempty(group) && !streq(u->control_group, group)) {
-                unit_move(u, group);
+                unit_set_cgroup(u, group);
                 changed = true;
         }
 
@@ -1470,7 +1470,7 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
         if (changed) {
                 /* Known in the kernel already, but for sockets that somebody else opened for the unit */
                 if (!isempty(group))
-                        unit_own_control_group(u);
+                        unit_claim_cgroup(u);
                 manager_update_probes(m, u);
                 bus_server_unit_changed(m->bus_server, u);
                 manager_save(m);
@@ -1900,7 +1900,7 @@ static void state_restore(Manager *m) {
         /* What nobody holds goes on only as a part of others. These are all there by now */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && !m->units[i]->holds)
-                        unit_let_go(m->units[i]);
+                        unit_stop(m->units[i]);
                 else if (!m->units[i])
                         history_forget(m, i);
 
@@ -1919,9 +1919,9 @@ static void state_restore(Manager *m) {
         manager_start_probe(m);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && m->units[i]->view && orphans)
-                        unit_begin_groups(m->units[i]); /* some of which had gone over to them */
+                        unit_claim_cgroups(m->units[i]); /* some of which had gone over to them */
                 else if (m->units[i])
-                        unit_observe(m->units[i]);
+                        unit_start(m->units[i]);
         manager_update_probes(m, NULL);
         manager_save(m);
         log_info("Observing %u unit%s as before.", m->n_units, m->n_units == 1 ? "" : "s");
@@ -2016,7 +2016,7 @@ Manager* manager_free(Manager *m) {
         sd_event_source_disable_unref(m->fold);
         sd_event_source_disable_unref(m->keep_programs_timer);
         library_stop(m);
-        threads_stop(m);
+        contention_stop(m);
 
         /* Without the notes on what is attached: they are for the next run. What is in the kernel goes with our
          * descriptors, if the service manager does not keep others */

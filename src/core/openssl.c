@@ -54,14 +54,14 @@ static void unit_look(Unit *u) {
 
         unit_for_each_group(u, look_at_processes, &look);
         u->looked_at = now_nsec(CLOCK_MONOTONIC);
-        u->has_library = look.libraries > 0;
+        u->has_openssl = look.libraries > 0;
         if (look.limit < 0 && u->library_limit >= 0)
                 log_unit_info(u->name, "Not all OpenSSL libraries of '%s' are watched: %s.", u->name, probe_library_limit_reason(look.limit));
         u->library_limit = look.limit;
         u->wanted = look.limit < 0; /* others may stop to use theirs */
         if (streq(u->active_state, "active") && look.libraries == 0 && look.limit >= 0 && u->look_again_nsec == 0)
                 log_unit_info(u->name, "No process of '%s' has OpenSSL's library yet, waiting for one.", u->name);
-        probe_set_watch(u->manager->probe, u->index, u->generation, true);
+        probe_set_config(u->manager->probe, u->index, u->generation, true);
 }
 
 /* Lets go of libraries that no process has any more, and has others take their places. */
@@ -105,13 +105,13 @@ static void library_look(Manager *m) {
 
                 if (!u || !u->watched || !u->wanted || now < u->looked_at + u->look_again_nsec)
                         continue;
-                had = u->has_library;
+                had = u->has_openssl;
                 if (u->library_limit < 0 && now >= m->library_swept_at + SWEEP_NSEC) {
                         m->library_swept_at = now;
                         library_sweep(m);
                 } else
                         unit_look(u);
-                u->look_again_nsec = u->look_again_nsec == 0 || had != u->has_library ? LOOK_AGAIN_NSEC :
+                u->look_again_nsec = u->look_again_nsec == 0 || had != u->has_openssl ? LOOK_AGAIN_NSEC :
                         MIN(2 * u->look_again_nsec, u->library_limit < 0 ? SWEEP_NSEC : LOOK_AGAIN_MAX_NSEC);
                 bus_server_unit_changed(m->bus_server, u);
         }
@@ -134,7 +134,7 @@ static void on_wanted(const struct qos_owner *owner, void *userdata) {
 static int on_wanted_readable(sd_event_source *source, int fd, uint32_t revents, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
 
-        probe_read_wanted(m->probe, on_wanted, m);
+        probe_read_missing_libraries(m->probe, on_wanted, m);
         library_look(m);
         return 0;
 }
@@ -174,31 +174,31 @@ void library_update(Manager *m, Unit *started) {
                 if (watch == u->watched && u != started) {
                         /* Perhaps one of the run before was, by a lease */
                         if (!watch)
-                                probe_set_watch(m->probe, u->index, u->generation, false);
+                                probe_set_config(m->probe, u->index, u->generation, false);
                         continue;
                 }
                 u->watched = watch;
                 u->wanted = watch;
-                u->has_library = false;
+                u->has_openssl = false;
                 u->library_limit = 0;
                 u->looked_at = u->look_again_nsec = 0;
                 if (!watch)
-                        probe_set_watch(m->probe, u->index, u->generation, false);
+                        probe_set_config(m->probe, u->index, u->generation, false);
         }
         lost = n < m->n_watched;
         m->n_watched = n;
 
         if (n == 0) {
                 library_stop(m);
-                probe_stop_more(m->probe, PROBE_TLS);
+                probe_unload_group(m->probe, PROBE_TLS);
                 return;
         }
 
-        r = probe_start_more(m->probe, PROBE_TLS);
-        if (r < 0 || probe_get_more_failure(m->probe, PROBE_TLS))
+        r = probe_load_group(m->probe, PROBE_TLS);
+        if (r < 0 || probe_group_failure(m->probe, PROBE_TLS))
                 return;
         if (!m->library_events) {
-                r = probe_get_wanted_fd(m->probe);
+                r = probe_get_missing_libraries_fd(m->probe);
                 if (r >= 0)
                         r = sd_event_add_io(m->event, &m->library_events, r, EPOLLIN, on_wanted_readable, m);
                 if (r < 0)

@@ -1306,11 +1306,11 @@ const char* unit_degraded_reason(Unit *u) {
                 (void) asprintf(&u->degraded, "requests: %s", probe_get_failure(u->manager->probe) ?: "no map for the unit");
         else if (missing > 0)
                 (void) asprintf(&u->degraded, "requests: %u of %u programs not available, see 'qosctl probes'", missing, _PROGRAM_REQUESTS_MAX);
-        else if (u->watched && probe_get_more_failure(u->manager->probe, PROBE_TLS))
+        else if (u->watched && probe_group_failure(u->manager->probe, PROBE_TLS))
                 (void) asprintf(&u->degraded, "tls: programs not available, see 'qosctl probes'");
         else if (u->watched && u->library_limit < 0)
                 (void) asprintf(&u->degraded, "tls: not all OpenSSL libraries of it are watched: %s", probe_library_limit_reason(u->library_limit));
-        else if (u->watched && !u->has_library && streq(u->active_state, "active"))
+        else if (u->watched && !u->has_openssl && streq(u->active_state, "active"))
                 (void) asprintf(&u->degraded, "tls: no process of it has OpenSSL's library, waiting for one");
         for (size_t i = 0; i < ELEMENTSOF(table) && !u->degraded; i++)
                 if (u->contention_probes & table[i].probe && !has(programs, table[i].needs))

@@ -119,7 +119,7 @@ struct Unit {
 
         /* See openssl.h */
         bool watched;                   /* its processes' use of OpenSSL's library is */
-        bool has_library;               /* one of them had it when they were looked at */
+        bool has_openssl;               /* one of them had it when they were looked at */
         int library_limit;              /* … and why not all of theirs are watched, see probe_add_libraries() */
         bool wanted;                    /* one is to be looked for, when it is time */
         uint64_t looked_at;             /* when that was done, CLOCK_MONOTONIC ns … */

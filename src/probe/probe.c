@@ -302,7 +302,7 @@ struct Probe {
         void (*wanted_handler)(const struct qos_owner *owner, void *userdata);
         void *wanted_userdata;
         struct ring_buffer *moves;
-        ProbeMask more_started;                 /* beside "requests" */
+        ProbeMask loaded_groups;                 /* beside "requests" */
         bool dropped;                           /* some were unloaded, and the service manager may have them still */
         uint64_t loaded_at;                     /* when those were loaded that came last, CLOCK_MONOTONIC ns */
         char *library_reason;                   /* why the programs are in none */
@@ -421,7 +421,7 @@ static void probe_close(Probe *p) {
         for (size_t i = 0; i < p->n_libraries; i++)
                 library_close(p->libraries + i);
         p->n_libraries = 0;
-        p->more_started = 0;
+        p->loaded_groups = 0;
         ring_buffer__free(p->wanted);
         p->wanted = NULL;
         ring_buffer__free(p->moves);
@@ -829,16 +829,16 @@ static void library_drop(Probe *p, size_t i) {
 /* How long to wait for the service manager: it has other things to do, but nothing that takes long. */
 #define BARRIER_USEC (5 * USEC_PER_SEC)
 
-int probe_start_more(Probe *p, ProbeMask probe) {
+int probe_load_group(Probe *p, ProbeMask probe) {
         const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
         uint64_t missing = 0;
         int r;
 
         if (!p->started)
                 return -ENODATA;
-        if (p->more_started & probe)
+        if (p->loaded_groups & probe)
                 return 0;
-        p->more_started |= probe; /* tried once: what the kernel refuses it refuses again */
+        p->loaded_groups |= probe; /* tried once: what the kernel refuses it refuses again */
 
         for (Program i = first; i < end; i++)
                 if (p->program_fds[i] < 0)
@@ -885,7 +885,7 @@ static void pending_responses_drop(Probe *p) {
                 (void) bpf_map_update_elem(p->map_fds[MAP_ANSWERS], &zero, nothing, BPF_ANY); /* an array's: never fails */
 }
 
-void probe_stop_more(Probe *p, ProbeMask probe) {
+void probe_unload_group(Probe *p, ProbeMask probe) {
         const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
 
         if (probe == PROBE_TLS) {
@@ -909,10 +909,10 @@ void probe_stop_more(Probe *p, ProbeMask probe) {
         }
         if (probe == PROBE_CPU)
                 pending_responses_drop(p);
-        p->more_started &= ~probe;
+        p->loaded_groups &= ~probe;
 }
 
-const char* probe_get_more_failure(Probe *p, ProbeMask probe) {
+const char* probe_group_failure(Probe *p, ProbeMask probe) {
         for (Program i = group_table[group_of(probe)].first; i < group_table[group_of(probe)].end; i++)
                 if (p->reasons[i])
                         return p->reasons[i];
@@ -921,7 +921,7 @@ const char* probe_get_more_failure(Probe *p, ProbeMask probe) {
 
 /* ---- OpenSSL's library ---------------------------------------------------------------------------------------- */
 
-void probe_set_watch(Probe *p, unsigned slot, uint32_t generation, bool tls) {
+void probe_set_config(Probe *p, unsigned slot, uint32_t generation, bool tls) {
         struct qos_probe_config watch = { .generation = generation, .probes = tls
                 ? QOS_PROBE_CONFIG_TLS : 0 };
 
@@ -1204,7 +1204,7 @@ static int on_wanted(void *userdata, void *data, size_t size) {
         return 0;
 }
 
-int probe_get_wanted_fd(Probe *p) {
+int probe_get_missing_libraries_fd(Probe *p) {
         if (!p->wanted) {
                 p->wanted = ring_buffer__new(p->map_fds[MAP_MISSING_LIBRARIES], on_wanted, p, NULL);
                 if (!p->wanted)
@@ -1213,7 +1213,7 @@ int probe_get_wanted_fd(Probe *p) {
         return ring_buffer__epoll_fd(p->wanted);
 }
 
-void probe_read_wanted(Probe *p, void (*handler)(const struct qos_owner *owner, void *userdata), void *userdata) {
+void probe_read_missing_libraries(Probe *p, void (*handler)(const struct qos_owner *owner, void *userdata), void *userdata) {
         if (!p->wanted)
                 return;
         p->wanted_handler = handler;
@@ -1336,14 +1336,14 @@ bool probe_has_unit(const Probe *p, unsigned slot) {
         return p->unit_fds[slot] >= 0 || p->contention_fds[slot] >= 0 || p->shards_fds[slot] >= 0;
 }
 
-int probe_own_group(Probe *p, int fd, unsigned slot, uint32_t generation) {
+int probe_assign_cgroup(Probe *p, int fd, unsigned slot, uint32_t generation) {
         struct qos_owner owner = { .slot = slot, .generation = generation };
 
         assert(p->started);
         return bpf_map_update_elem(p->map_fds[MAP_GROUPS], &fd, &owner, BPF_ANY);
 }
 
-void probe_disown_group(Probe *p, int fd) {
+void probe_unassign_cgroup(Probe *p, int fd) {
         if (p->started)
                 (void) bpf_map_delete_elem(p->map_fds[MAP_GROUPS], &fd);
 }
@@ -1367,7 +1367,7 @@ static int path_key(const char *path, struct qos_path *ret) {
         return 0;
 }
 
-int probe_own_path(Probe *p, const char *path, unsigned slot, uint32_t generation) {
+int probe_assign_path(Probe *p, const char *path, unsigned slot, uint32_t generation) {
         struct qos_owner owner = { .slot = slot, .generation = generation };
         struct qos_path key;
         int r;
@@ -1380,7 +1380,7 @@ int probe_own_path(Probe *p, const char *path, unsigned slot, uint32_t generatio
         return bpf_map_update_elem(p->map_fds[MAP_PATHS], &key, &owner, BPF_ANY);
 }
 
-void probe_disown_path(Probe *p, const char *path) {
+void probe_unassign_path(Probe *p, const char *path) {
         struct qos_path key;
 
         if (p->started && path_key(path, &key) >= 0)
@@ -1652,7 +1652,7 @@ int probe_get_unit_fd(Probe *p, unsigned slot) {
         return p->link_fds[PROGRAM_END_EXPORTS] < 0 ? -EOPNOTSUPP : p->unit_fds[slot];
 }
 
-int probe_retire_unit(Probe *p, unsigned slot) {
+int probe_end_export(Probe *p, unsigned slot) {
         struct qos_hierarchy before, nest;
         int r;
 
@@ -1813,7 +1813,7 @@ int probe_find_faults(Probe *p) {
         return iterator_run(p, PROGRAM_FIND_FAULTS, NULL);
 }
 
-int probe_settle(Probe *p) {
+int probe_reassign_sockets(Probe *p) {
         /* Connections are made of their listener's entry in interrupts: those that began with the old one have ended */
         (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
         return iterator_run(p, PROGRAM_REASSIGN, NULL);
@@ -1908,7 +1908,7 @@ int probe_set_excludes(Probe *p, unsigned slot, uint32_t generation, const Exclu
         return r;
 }
 
-int probe_find_passed(Probe *p, struct qos_activation_socket **ret, size_t *ret_n) {
+int probe_find_activation_sockets(Probe *p, struct qos_activation_socket **ret, size_t *ret_n) {
         _cleanup_free_ struct qos_activation_socket *passed = NULL;
         _cleanup_close_ int fd = -EBADF;
         size_t size = 0, allocated = 0;
@@ -2229,11 +2229,11 @@ int probe_adopt(Probe *p, bool discard) {
         for (unsigned g = 1; g < ELEMENTSOF(group_table); g++)
                 for (Program i = group_table[g].first; i < group_table[g].end; i++)
                         if (program_has_link(i) && (p->link_fds[i] >= 0) != (p->program_fds[i] >= 0)) {
-                                probe_stop_more(p, 1U << g);
+                                probe_unload_group(p, 1U << g);
                                 break;
                         }
         if (p->link_fds[PROGRAM_OPENSSL_EGRESS] < 0)
-                probe_stop_more(p, PROBE_TLS);
+                probe_unload_group(p, PROBE_TLS);
         for (size_t i = 0; i < p->n_libraries; )
                 if (p->libraries[i].enter_fd >= 0 && p->libraries[i].leave_fd >= 0)
                         i++;

@@ -110,10 +110,10 @@ const char* probe_get_failure(Probe *p);
 
 /* Loads and attaches the programs of a probe that is not always loaded (all but "requests"), and unloads them. What the kernel
  * refuses is tried once. */
-int probe_start_more(Probe *p, ProbeMask probe);
-void probe_stop_more(Probe *p, ProbeMask probe);
+int probe_load_group(Probe *p, ProbeMask probe);
+void probe_unload_group(Probe *p, ProbeMask probe);
 /* Why one of them does not work; NULL: all do. */
-const char* probe_get_more_failure(Probe *p, ProbeMask probe);
+const char* probe_group_failure(Probe *p, ProbeMask probe);
 
 /* The map of a unit. ret_view is mapped read-only and valid until probe_remove_unit(). */
 int probe_add_unit(Probe *p, unsigned slot, uint32_t generation, uint64_t now, const struct qos_unit_map **ret_view);
@@ -125,28 +125,28 @@ bool probe_has_unit(const Probe *p, unsigned slot);
 /* The descriptor of the map, for others to read; it stays the probe's. -EOPNOTSUPP: they could not be told when to end that. */
 int probe_get_unit_fd(Probe *p, unsigned slot);
 /* Tells those who have it that the map is of no use any more, which is for ever. */
-int probe_retire_unit(Probe *p, unsigned slot);
+int probe_end_export(Probe *p, unsigned slot);
 
 /* Whose control group this is now (by descriptor of its directory), and whose a group that is made at this path will
  * be. -ENAMETOOLONG: no program could recognise the path. */
-int probe_own_group(Probe *p, int fd, unsigned slot, uint32_t generation);
-void probe_disown_group(Probe *p, int fd);
+int probe_assign_cgroup(Probe *p, int fd, unsigned slot, uint32_t generation);
+void probe_unassign_cgroup(Probe *p, int fd);
 /* -ENOENT: nobody's. It may be one's that is gone. */
 int probe_get_group_owner(Probe *p, int fd, struct qos_owner *ret);
-int probe_own_path(Probe *p, const char *path, unsigned slot, uint32_t generation);
-void probe_disown_path(Probe *p, const char *path);
+int probe_assign_path(Probe *p, const char *path, unsigned slot, uint32_t generation);
+void probe_unassign_path(Probe *p, const char *path);
 
 /* Looks for the sockets that the units' tasks have open. */
 int probe_find_sockets(Probe *p);
 
 /* What the kernel knows of units in units: written for one slot, and applied to all sockets. */
 void probe_set_hierarchy(Probe *p, unsigned slot, const struct qos_hierarchy *nest);
-int probe_settle(Probe *p);
+int probe_reassign_sockets(Probe *p);
 
 /* The addresses on which the service manager listens for this unit, and for no other: all of them, none of before. */
 int probe_set_addresses(Probe *p, unsigned slot, uint32_t generation, const struct qos_address *addresses, size_t n);
 /* Looks for these among the service manager's sockets. Returns all TCP listeners that it has. */
-int probe_find_passed(Probe *p, struct qos_activation_socket **ret, size_t *ret_n);
+int probe_find_activation_sockets(Probe *p, struct qos_activation_socket **ret, size_t *ret_n);
 
 /* The ports that are left out of this unit's figures: all of them, none of before. Sockets that are open go where they belong
  * now, with what is in flight on them. */
@@ -193,8 +193,8 @@ void probe_read_moves(Probe *p);
 
 /* ---- OpenSSL's library ---- */
 
-/* Whether a unit is watched with "tls"; what was written to probe_get_wanted_fd() of it may be written again. */
-void probe_set_watch(Probe *p, unsigned slot, uint32_t generation, bool tls);
+/* Whether a unit is watched with "tls"; what was written to probe_get_missing_libraries_fd() of it may be written again. */
+void probe_set_config(Probe *p, unsigned slot, uint32_t generation, bool tls);
 
 /* Different versions of OpenSSL in use at a time, each file one: a machine with containers has some. Of these how many may be the files
  * of one user who is not root: copies are made quickly. */
@@ -210,8 +210,8 @@ void probe_begin_libraries(Probe *p);
 void probe_end_libraries(Probe *p);
 
 /* Readable when a unit was seen to read sealed bytes, and not with a library that is known. handler is told which. */
-int probe_get_wanted_fd(Probe *p);
-void probe_read_wanted(Probe *p, void (*handler)(const struct qos_owner *owner, void *userdata), void *userdata);
+int probe_get_missing_libraries_fd(Probe *p);
+void probe_read_missing_libraries(Probe *p, void (*handler)(const struct qos_owner *owner, void *userdata), void *userdata);
 
 /* Counts the runs of programs that the kernel has skipped since it was last asked, for each unit (QOS_COUNTER_MISSED). True: there were some. */
 bool probe_count_missed(Probe *p);

@@ -96,11 +96,11 @@ typedef struct Monitor {
  * detached, and could attach it again and again. */
 #define VIEWS_PER_USER_MAX 64U
 
-typedef struct Viewer {
+typedef struct MapExport {
         uid_t uid;
         unsigned n;
-        struct Viewer *next;
-} Viewer;
+        struct MapExport *next;
+} MapExport;
 
 typedef struct Mark {
         Unit *unit;
@@ -159,7 +159,7 @@ struct VarlinkServer {
         VarlinkQueue *queue;
         Connection *connections;
         Frame *frames[UNITS_MAX_LIMIT]; /* by the unit's index */
-        Viewer *viewers;                /* users who were given maps */
+        MapExport *viewers;                /* users who were given maps */
         sd_event_source *monitors_timer; /* while one of them does not read what happens to thresholds */
         sd_event_source *trim_timer;    /* enabled while a connection has ended since the last time */
         uint64_t trimmed_at;            /* CLOCK_MONOTONIC usec */
@@ -741,7 +741,7 @@ static int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_
 
 /* Notes that the user has the map of this unit. 0: it may not have one more. */
 static int connection_count_view(Connection *c, Unit *u) {
-        Viewer *v;
+        MapExport *v;
 
         if (c->uid == 0 || (u->given && u->given_uid == c->uid)) {
                 if (!u->given)
@@ -753,7 +753,7 @@ static int connection_count_view(Connection *c, Unit *u) {
                 if (v->uid == c->uid)
                         break;
         if (!v) {
-                v = new0(Viewer, 1);
+                v = new0(MapExport, 1);
                 if (!v)
                         return -ENOMEM;
                 v->uid = c->uid;
@@ -2502,7 +2502,7 @@ VarlinkServer* varlink_server_free(VarlinkServer *v) {
         varlink_queue_free(v->queue);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 frames_forget(&v->frames[i]);
-        for (Viewer *i = v->viewers, *next; i; i = next) {
+        for (MapExport *i = v->viewers, *next; i; i = next) {
                 next = i->next;
                 free(i);
         }
