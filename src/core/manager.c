@@ -687,7 +687,7 @@ void unit_free(Unit *u) {
         while (u->holds)
                 hold_free(u->holds);
         while (u->alarms)
-                alarm_free(u->alarms);
+                threshold_free(u->alarms);
 
         free(u->name);
         free(u->control_group);
@@ -710,7 +710,7 @@ static void unit_stop(Unit *u) {
         bool close = u->view && unit_find_ancestor(u);
         Manager *m = u->manager;
 
-        alarms_unit_detached(u);
+        threshold_monitor_unit_detached(u);
         unit_end_export(u);
         if (u->view) {
                 probe_unassign_path(m->probe, u->control_group);
@@ -744,7 +744,7 @@ static void unit_detach(Unit *u) {
         Manager *m = u->manager;
         bool listened = u->n_listen > 0;
 
-        alarms_unit_detached(u); /* as long as others know the unit */
+        threshold_monitor_unit_detached(u); /* as long as others know the unit */
         bus_server_unit_detached(m->bus_server, u);
         varlink_server_unit_detached(m->varlink_server, u);
         if (u->name[0] != '/')
@@ -1358,13 +1358,13 @@ int manager_detach(Manager *m, const char *name, void *lease_key, uid_t owner_ui
 void unit_forget_files(Unit *u) {
         Hold *h = unit_find_hold(u, HOLD_FILE, NULL, 0);
 
-        alarms_forget_files(u);
+        threshold_monitor_forget_files(u);
         if (h && !h->seen)
                 hold_release(h);
 }
 
 void manager_release_lease(Manager *m, void *lease_key) {
-        alarms_release(m, lease_key);
+        threshold_monitor_release(m, lease_key);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Hold *h = m->units[i] ? unit_find_hold(m->units[i], HOLD_LEASE, lease_key, 0) : NULL;
 
@@ -1535,7 +1535,7 @@ static int unit_to_json(const Unit *u, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *hold = NULL, *file = NULL, *own = NULL, *base = NULL, *thresholds = NULL, *contention = NULL;
         int r;
 
-        r = alarms_to_json(u, &thresholds);
+        r = thresholds_list_to_json(u, &thresholds);
         if (r < 0)
                 return r;
         for (Hold *h = u->holds; h; h = h->next)
@@ -1608,8 +1608,8 @@ static int state_write(Manager *m) {
         r = sd_json_buildo(&v,
                            SD_JSON_BUILD_PAIR_STRING("checksum", probe_get_checksum(m->probe)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("generation", m->generation),
-                           SD_JSON_BUILD_PAIR_UNSIGNED("crossings", alarms_get_seq(m)),
-                           SD_JSON_BUILD_PAIR_UNSIGNED("crossingsBegin", alarms_get_seq_begin(m)),
+                           SD_JSON_BUILD_PAIR_UNSIGNED("crossings", threshold_monitor_get_seq(m)),
+                           SD_JSON_BUILD_PAIR_UNSIGNED("crossingsBegin", threshold_monitor_get_seq_begin(m)),
                            SD_JSON_BUILD_PAIR_UNSIGNED("contentionGeneration", m->contention_generation),
                            SD_JSON_BUILD_PAIR_VARIANT("units", units));
         if (r < 0)
@@ -1794,7 +1794,7 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
         for (size_t i = 0; saved.own && i < sd_json_variant_elements(saved.own); i++)
                 hold_restore_or_complain(u, HOLD_ADMINISTRATOR, /* own= */ true, sd_json_variant_by_index(saved.own, i));
 
-        alarms_from_json(u, saved.thresholds);
+        threshold_monitor_from_json(u, saved.thresholds);
         unit_load_history(u, saved.generation);
         if (adopted) {
                 r = probe_adopt_unit(m->probe, saved.slot, saved.generation, &u->view);
@@ -1876,7 +1876,7 @@ static void state_restore(Manager *m) {
         crossings = sd_json_variant_by_key(v, "crossings");
         crossings_begin = sd_json_variant_by_key(v, "crossingsBegin");
         if (sd_json_variant_is_unsigned(crossings))
-                alarms_set_seq(m, sd_json_variant_unsigned(crossings),
+                threshold_monitor_set_seq(m, sd_json_variant_unsigned(crossings),
                                sd_json_variant_is_unsigned(crossings_begin) ? sd_json_variant_unsigned(crossings_begin) : 0);
         if (sd_json_variant_is_unsigned(contention_generation))
                 m->contention_generation = sd_json_variant_unsigned(contention_generation) + UNITS_MAX_LIMIT;
@@ -1967,7 +1967,7 @@ int manager_new(sd_event *event, Manager **ret) {
 
         r = config_load("", &m->config);
         if (r >= 0)
-                r = alarms_new(m, &m->alarms);
+                r = threshold_monitor_new(m, &m->alarms);
         if (r >= 0)
                 r = declared_new(m, &m->declared);
         if (r >= 0)
@@ -1992,7 +1992,7 @@ int manager_new(sd_event *event, Manager **ret) {
 
         manager_take_fds(m);
         state_restore(m);
-        alarms_restored(m);
+        threshold_monitor_restored(m);
 
         *ret = m;
         return 0;
@@ -2010,7 +2010,7 @@ Manager* manager_free(Manager *m) {
         m->declared = declared_free(m->declared);
         sd_event_source_disable_unref(m->reconnect);
 
-        m->alarms = alarms_free(m->alarms);
+        m->alarms = threshold_monitor_free(m->alarms);
         manager_collect_history(m);
         sd_event_source_disable_unref(m->history);
         sd_event_source_disable_unref(m->fold);

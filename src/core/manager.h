@@ -17,8 +17,8 @@ typedef struct AttachOperation AttachOperation;
 typedef struct Probe Probe;
 typedef struct ProbesInfo ProbesInfo;
 typedef struct ServiceManager ServiceManager;
-typedef struct Alarms Alarms;                   /* threshold-monitor.c */
-typedef struct AlarmEvent AlarmEvent;
+typedef struct ThresholdMonitor ThresholdMonitor;                   /* threshold-monitor.c */
+typedef struct ThresholdEvent ThresholdEvent;
 typedef struct Declared Declared;               /* xqos-loader.c */
 typedef struct BusServer BusServer;             /* dbus-manager.c */
 typedef struct VarlinkServer VarlinkServer;     /* varlink-server.c */
@@ -30,7 +30,7 @@ struct Manager {
 
         Probe *probe;                   /* probe.c: everything in the kernel */
         ServiceManager *service_manager; /* service-manager.c: PID 1 */
-        Alarms *alarms;
+        ThresholdMonitor *alarms;
         Declared *declared;
         bool ready;                     /* the service manager knows */
         BusServer *bus_server;
@@ -173,11 +173,11 @@ bool manager_uid_owns_attached(Manager *m, const char *name, uid_t uid);
 void bus_server_unit_attached(BusServer *b, Unit *u);
 void bus_server_unit_detached(BusServer *b, Unit *u);   /* before u is freed */
 void bus_server_unit_changed(BusServer *b, Unit *u);    /* active_state, control_group, holds, invocation_id */
-void bus_server_threshold_crossed(BusServer *b, Unit *u, const AlarmEvent *e);
+void bus_server_threshold_crossed(BusServer *b, Unit *u, const ThresholdEvent *e);
 /* The manager calls these (implemented by varlink-server.c); m->varlink_server may be NULL. */
 void varlink_server_unit_detached(VarlinkServer *v, Unit *u);
 /* No connection ends within. */
-void varlink_server_threshold_crossed(VarlinkServer *v, const AlarmEvent *e);
+void varlink_server_threshold_crossed(VarlinkServer *v, const ThresholdEvent *e);
 /* What there is to be said leaves now, and not when the loop comes to it: of messages on the bus that is so anyway. */
 void varlink_server_flush(VarlinkServer *v);
 

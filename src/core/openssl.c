@@ -49,7 +49,7 @@ static void look_at_processes(Unit *u, int group, void *userdata) {
         }
 }
 
-static void unit_look(Unit *u) {
+static void threshold_sample_read(Unit *u) {
         Look look = {};
 
         unit_for_each_group(u, look_at_processes, &look);
@@ -69,12 +69,12 @@ static void library_sweep(Manager *m) {
         probe_begin_libraries(m->probe);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && m->units[i]->watched)
-                        unit_look(m->units[i]);
+                        threshold_sample_read(m->units[i]);
         probe_end_libraries(m->probe);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && m->units[i]->watched && m->units[i]->library_limit < 0) {
-                        unit_look(m->units[i]);
+                        threshold_sample_read(m->units[i]);
                         bus_server_unit_changed(m->bus_server, m->units[i]);
                 }
 }
@@ -110,7 +110,7 @@ static void library_look(Manager *m) {
                         m->library_swept_at = now;
                         library_sweep(m);
                 } else
-                        unit_look(u);
+                        threshold_sample_read(u);
                 u->look_again_nsec = u->look_again_nsec == 0 || had != u->has_openssl ? LOOK_AGAIN_NSEC :
                         MIN(2 * u->look_again_nsec, u->library_limit < 0 ? SWEEP_NSEC : LOOK_AGAIN_MAX_NSEC);
                 bus_server_unit_changed(m->bus_server, u);

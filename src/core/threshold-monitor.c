@@ -23,34 +23,34 @@
 #define VERDICTS_MAX 8U
 
 /* A user whose thresholds change. */
-typedef struct Talker {
-        struct Talker *next;
+typedef struct UserRateLimit {
+        struct UserRateLimit *next;
         uid_t uid;
         uint64_t since;                 /* CLOCK_MONOTONIC ns: since then … */
         unsigned n;                     /* … so many changes were told */
         uint64_t left_out;              /* that were not, and nobody knows of yet */
-} Talker;
+} UserRateLimit;
 
-struct Alarms {
+struct ThresholdMonitor {
         Manager *manager;
-        Talker *talkers;
+        UserRateLimit *rate_limits;
         sd_event_source *timer;
         bool saving;                    /* something is to be kept after this round */
         unsigned n;
         uint64_t seq;                   /* of the newest event */
         uint64_t seq_begin;             /* before the first */
-        AlarmEvent events[ALARM_EVENTS_MAX]; /* by seq, modulo */
+        ThresholdEvent events[THRESHOLD_EVENTS_MAX]; /* by seq, modulo */
         uint64_t logged;                /* number of the last event that was given to the journal */
         Journal *journal;               /* NULL: nobody reads fields */
         char *directory;                /* of the files of violated thresholds; NULL: nowhere */
 };
 
-const char* alarm_source_to_string(AlarmSource s) {
-        static const char *const table[_ALARM_SOURCE_MAX] = {
-                [ALARM_ADMINISTRATOR] = "administrator",
-                [ALARM_LEASE]         = "lease",
-                [ALARM_FILE]          = "unitFile",
-                [ALARM_CONDITION]     = "condition",
+const char* threshold_source_to_string(ThresholdSource s) {
+        static const char *const table[_THRESHOLD_SOURCE_MAX] = {
+                [THRESHOLD_SOURCE_ADMINISTRATOR] = "administrator",
+                [THRESHOLD_SOURCE_LEASE]         = "lease",
+                [THRESHOLD_SOURCE_FILE]          = "unitFile",
+                [THRESHOLD_SOURCE_CONDITION]     = "condition",
         };
 
         return table[s];
@@ -59,7 +59,7 @@ const char* alarm_source_to_string(AlarmSource s) {
 /* ---- files of what is violated -------------------------------------------------------------------------------- */
 
 /* The name of a unit as that of a directory; that of a control group's path as systemd-escape --path has it. */
-static int level_directory(const Alarms *alarms, const char *unit, char **ret) {
+static int level_directory(const ThresholdMonitor *alarms, const char *unit, char **ret) {
         char name[NAME_MAX + 1];
         size_t n = 0;
 
@@ -83,7 +83,7 @@ static int level_directory(const Alarms *alarms, const char *unit, char **ret) {
         return 0;
 }
 
-static int level_create(const char *directory, const Alarm *a) {
+static int level_create(const char *directory, const Threshold *a) {
         _cleanup_free_ char *path = NULL, *rule = NULL;
         _cleanup_close_ int fd = -EBADF;
         int r;
@@ -93,7 +93,7 @@ static int level_create(const char *directory, const Alarm *a) {
                 return -ENOMEM;
         }
         /* For everybody, as thresholds are */
-        r = threshold_format(&a->rule, /* named= */ false, &rule);
+        r = threshold_rule_format(&a->rule, /* named= */ false, &rule);
         if (r < 0)
                 return r;
 
@@ -122,12 +122,12 @@ static void level_remove(const char *directory, const char *name) {
 }
 
 /* There is a file if, and only if, the threshold is violated. */
-static void alarm_show_level(const Alarm *a, bool violated) {
-        Alarms *alarms = a->unit->manager->alarms;
+static void threshold_update_flag(const Threshold *a, bool violated) {
+        ThresholdMonitor *alarms = a->unit->manager->alarms;
         _cleanup_free_ char *directory = NULL;
         int r;
 
-        if (!alarms->directory || a->source == ALARM_CONDITION)
+        if (!alarms->directory || a->source == THRESHOLD_SOURCE_CONDITION)
                 return;
         r = level_directory(alarms, a->unit->name, &directory);
         if (r >= 0 && violated)
@@ -140,7 +140,7 @@ static void alarm_show_level(const Alarm *a, bool violated) {
 }
 
 /* Takes away those of before that are no longer right. */
-static void directory_prune(const Alarms *alarms) {
+static void directory_prune(const ThresholdMonitor *alarms) {
         DIR *d;
 
         d = opendir(alarms->directory);
@@ -168,7 +168,7 @@ static void directory_prune(const Alarms *alarms) {
 
                                 if (!u || level_directory(alarms, u->name, &directory) < 0 || !streq(strrchr(directory, '/') + 1, de->d_name))
                                         continue;
-                                for (Alarm *a = alarm_next(u, NULL); a; a = alarm_next(u, a))
+                                for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
                                         right = right || (a->machine.state == THRESHOLD_VIOLATED && streq(a->rule.name, file->d_name));
                         }
                         if (!right)
@@ -180,21 +180,21 @@ static void directory_prune(const Alarms *alarms) {
         (void) closedir(d);
 }
 
-void alarms_restored(Manager *m) {
-        Alarms *alarms = m->alarms;
+void threshold_monitor_restored(Manager *m) {
+        ThresholdMonitor *alarms = m->alarms;
 
         if (!alarms->directory)
                 return;
         directory_prune(alarms);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                for (Alarm *a = m->units[i] ? alarm_next(m->units[i], NULL) : NULL; a; a = alarm_next(m->units[i], a))
+                for (Threshold *a = m->units[i] ? threshold_next(m->units[i], NULL) : NULL; a; a = threshold_next(m->units[i], a))
                         if (a->machine.state == THRESHOLD_VIOLATED)
-                                alarm_show_level(a, true);
+                                threshold_update_flag(a, true);
 }
 
 /* ---- events --------------------------------------------------------------------------------------------------- */
 
-const char* alarm_share_name(const ShareChange *c) {
+const char* state_share_name(const ShareChange *c) {
         for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
                 if (m->offset == offsetof(Metrics, contention.shares[c->state]))
                         return m->name + strlen("contention.shares.");
@@ -202,12 +202,12 @@ const char* alarm_share_name(const ShareChange *c) {
 }
 
 /* ", runQueue 31% (mostly 2%)" */
-static void shares_format(const AlarmEvent *e, char *buffer, size_t size) {
+static void shares_format(const ThresholdEvent *e, char *buffer, size_t size) {
         size_t l = 0;
 
         buffer[0] = 0;
         for (size_t i = 0; i < e->n_shares && l < size; i++)
-                l += (size_t) snprintf(buffer + l, size - l, ", %s %.0f%% (mostly %.0f%%)", alarm_share_name(e->shares + i),
+                l += (size_t) snprintf(buffer + l, size - l, ", %s %.0f%% (mostly %.0f%%)", state_share_name(e->shares + i),
                                        e->shares[i].share * 100, e->shares[i].usual * 100);
 }
 
@@ -259,18 +259,19 @@ static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
         return 0;
 }
 
-static void alarm_log(const Alarms *alarms, const AlarmEvent *e, const char *snapshot, const char *verdict) {
+static void threshold_log(const ThresholdMonitor *alarms, const ThresholdEvent *e, const char *snapshot,
+                const char *verdict) {
         int level = e->state == THRESHOLD_VIOLATED ? LOG_WARNING : LOG_NOTICE;
         char name[THRESHOLD_NAME_MAX + 32], metric[THRESHOLD_METRIC_MAX + 32], state[64], value[64], limit[64], seq[64], priority[64],
              shares[SHARE_CHANGES_MAX * 64], value_text[THRESHOLD_VALUE_MAX];
         _cleanup_free_ char *rule = NULL, *message = NULL, *unit = NULL;
         size_t n = 0;
 
-        if (level > log_get_max_level() || threshold_format(&e->rule, /* named= */ false, &rule) < 0)
+        if (level > log_get_max_level() || threshold_rule_format(&e->rule, /* named= */ false, &rule) < 0)
                 return;
         shares_format(e, shares, sizeof(shares));
         if (asprintf(&message, "MESSAGE='%s' of '%s' is %s: %s%s (%s)", e->rule.name, e->unit, threshold_state_to_string(e->state),
-                     isnan(e->value) ? "no value" : threshold_format_value(e->rule.metric, e->value, value_text), shares, rule) < 0)
+                     isnan(e->value) ? "no value" : threshold_rule_format_value(e->rule.metric, e->value, value_text), shares, rule) < 0)
                 message = NULL;
         if (asprintf(&unit, "UNIT=%s", e->unit) < 0)
                 unit = NULL;
@@ -285,7 +286,7 @@ static void alarm_log(const Alarms *alarms, const AlarmEvent *e, const char *sna
 
         (void) snprintf(priority, sizeof(priority), "PRIORITY=%i", level);
         (void) snprintf(name, sizeof(name), "QOS_THRESHOLD=%s", e->rule.name);
-        (void) snprintf(metric, sizeof(metric), "QOS_METRIC=%s", threshold_format_metric(&e->rule, /* named= */ false, (char[THRESHOLD_METRIC_MAX]) {}));
+        (void) snprintf(metric, sizeof(metric), "QOS_METRIC=%s", threshold_rule_format_metric(&e->rule, /* named= */ false, (char[THRESHOLD_METRIC_MAX]) {}));
         (void) snprintf(state, sizeof(state), "QOS_STATE=%s", threshold_state_to_string(e->state));
         (void) snprintf(limit, sizeof(limit), "QOS_LIMIT=%.15g", e->rule.limit);
         (void) snprintf(seq, sizeof(seq), "QOS_SEQ=%" PRIu64, e->seq);
@@ -301,10 +302,10 @@ static void alarm_log(const Alarms *alarms, const AlarmEvent *e, const char *sna
 }
 
 /* Those who have not said anything for long, and of whom nothing is left out, are forgotten. NULL: memory ran out. */
-static Talker* alarms_get_talker(Alarms *alarms, uid_t uid, uint64_t now) {
-        Talker *t;
+static UserRateLimit* monitor_get_rate_limit(ThresholdMonitor *alarms, uid_t uid, uint64_t now) {
+        UserRateLimit *t;
 
-        for (Talker **p = &alarms->talkers; (t = *p); ) {
+        for (UserRateLimit **p = &alarms->rate_limits; (t = *p); ) {
                 if (t->uid == uid)
                         break;
                 if (t->left_out == 0 && now >= t->since + CROSSINGS_NSEC) {
@@ -314,12 +315,12 @@ static Talker* alarms_get_talker(Alarms *alarms, uid_t uid, uint64_t now) {
                         p = &t->next;
         }
         if (!t) {
-                t = new0(Talker, 1);
+                t = new0(UserRateLimit, 1);
                 if (!t)
                         return NULL;
                 t->uid = uid;
-                t->next = alarms->talkers;
-                alarms->talkers = t;
+                t->next = alarms->rate_limits;
+                alarms->rate_limits = t;
         }
         if (now >= t->since + CROSSINGS_NSEC) {
                 t->since = now;
@@ -329,18 +330,18 @@ static Talker* alarms_get_talker(Alarms *alarms, uid_t uid, uint64_t now) {
 }
 
 /* The state has changed. l: what was looked at; NULL: nothing. */
-static void alarm_tell(Alarm *a, uint64_t left_out, const UnitLook *l) {
+static void threshold_notify(Threshold *a, uint64_t left_out, const ThresholdSample *l) {
         Manager *m = a->unit->manager;
-        Alarms *alarms = m->alarms;
-        AlarmEvent *e = alarms->events + (alarms->seq + 1) % ALARM_EVENTS_MAX;
+        ThresholdMonitor *alarms = m->alarms;
+        ThresholdEvent *e = alarms->events + (alarms->seq + 1) % THRESHOLD_EVENTS_MAX;
         char *unit;
 
         alarms->seq++;
         unit = strdup(a->unit->name);
         if (!unit)
-                (void) log_oom(); /* the event is lost, and alarms_foreach_event() says so */
+                (void) log_oom(); /* the event is lost, and threshold_monitor_foreach_event() says so */
         free(e->unit);
-        *e = (AlarmEvent) {
+        *e = (ThresholdEvent) {
                 .seq = alarms->seq,
                 .timestamp = a->since,
                 .unit = unit,
@@ -354,7 +355,7 @@ static void alarm_tell(Alarm *a, uint64_t left_out, const UnitLook *l) {
         a->told = a->machine.state;
         alarms->saving = true;
         if (l)
-                e->n_shares = unit_get_share_changes(a->unit, l->now, l->window, e->shares);
+                e->n_shares = unit_get_state_share_changes(a->unit, l->now, l->window, e->shares);
         if (!unit)
                 return;
         bus_server_threshold_crossed(m->bus_server, a->unit, e);
@@ -362,18 +363,19 @@ static void alarm_tell(Alarm *a, uint64_t left_out, const UnitLook *l) {
 }
 
 /* Tells what the state has become, if that is news and its user has not had too much to say. Returns true if it was told. */
-static bool alarm_settle(Alarm *a, ThresholdState previous, uint64_t now, const UnitLook *l) {
+static bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t now,
+                const ThresholdSample *l) {
         bool changed = a->machine.state != previous, waited = previous != a->told, news = a->machine.state != a->told;
-        Alarms *alarms = a->unit->manager->alarms;
+        ThresholdMonitor *alarms = a->unit->manager->alarms;
         uint64_t left_out = 0;
 
         if (changed)
-                alarm_show_level(a, a->machine.state == THRESHOLD_VIOLATED);
+                threshold_update_flag(a, a->machine.state == THRESHOLD_VIOLATED);
         else if (!news)
                 return false;
 
         if (a->uid != 0) {
-                Talker *t = alarms_get_talker(alarms, a->uid, now);
+                UserRateLimit *t = monitor_get_rate_limit(alarms, a->uid, now);
 
                 if (!t && l)
                         return false;
@@ -389,47 +391,47 @@ static bool alarm_settle(Alarm *a, ThresholdState previous, uint64_t now, const 
                         t->left_out = 0;
                 }
         }
-        alarm_tell(a, left_out, l);
+        threshold_notify(a, left_out, l);
         return true;
 }
 
-uint64_t alarms_get_seq(const Manager *m) {
+uint64_t threshold_monitor_get_seq(const Manager *m) {
         return m->alarms->seq;
 }
 
-uint64_t alarms_get_seq_begin(const Manager *m) {
+uint64_t threshold_monitor_get_seq_begin(const Manager *m) {
         return m->alarms->seq_begin;
 }
 
-void alarms_set_seq(Manager *m, uint64_t seq, uint64_t begin) {
+void threshold_monitor_set_seq(Manager *m, uint64_t seq, uint64_t begin) {
         m->alarms->seq = seq;
         m->alarms->seq_begin = MIN(begin, seq);
         m->alarms->logged = seq;
 }
 
 /* NULL: it is no longer known, or was of a run before this one. */
-static const AlarmEvent* alarms_get_event(const Alarms *alarms, uint64_t seq) {
-        const AlarmEvent *e = alarms->events + seq % ALARM_EVENTS_MAX;
+static const ThresholdEvent* threshold_monitor_get_event(const ThresholdMonitor *alarms, uint64_t seq) {
+        const ThresholdEvent *e = alarms->events + seq % THRESHOLD_EVENTS_MAX;
 
         return e->seq == seq && e->unit ? e : NULL;
 }
 
-uint64_t alarms_count_lost(const Manager *m, uint64_t since) {
-        const Alarms *alarms = m->alarms;
-        uint64_t n = alarms->seq - since, lost = n - MIN(n, (uint64_t) ALARM_EVENTS_MAX);
+uint64_t threshold_monitor_count_lost(const Manager *m, uint64_t since) {
+        const ThresholdMonitor *alarms = m->alarms;
+        uint64_t n = alarms->seq - since, lost = n - MIN(n, (uint64_t) THRESHOLD_EVENTS_MAX);
 
         for (uint64_t seq = since + lost + 1; seq <= alarms->seq; seq++)
-                if (!alarms_get_event(alarms, seq))
+                if (!threshold_monitor_get_event(alarms, seq))
                         lost++;
         return lost;
 }
 
-int alarms_foreach_event(Manager *m, uint64_t since, int (*f)(const AlarmEvent *e, void *userdata), void *userdata) {
-        const Alarms *alarms = m->alarms;
-        uint64_t n = MIN(alarms->seq - since, (uint64_t) ALARM_EVENTS_MAX);
+int threshold_monitor_foreach_event(Manager *m, uint64_t since, int (*f)(const ThresholdEvent *e, void *userdata), void *userdata) {
+        const ThresholdMonitor *alarms = m->alarms;
+        uint64_t n = MIN(alarms->seq - since, (uint64_t) THRESHOLD_EVENTS_MAX);
 
         for (uint64_t seq = alarms->seq - n + 1; seq <= alarms->seq; seq++) {
-                const AlarmEvent *e = alarms_get_event(alarms, seq);
+                const ThresholdEvent *e = threshold_monitor_get_event(alarms, seq);
                 int r = e ? f(e, userdata) : 0;
 
                 if (r < 0)
@@ -439,13 +441,13 @@ int alarms_foreach_event(Manager *m, uint64_t since, int (*f)(const AlarmEvent *
 }
 
 /* What has happened since this was done last, with the readings of now. After all others were told: it takes the longest. */
-static void alarms_log(Alarms *alarms) {
+static void threshold_monitor_log(ThresholdMonitor *alarms) {
         _cleanup_free_ char *snapshot = NULL, *verdict = NULL;
-        const AlarmEvent *before = NULL;
+        const ThresholdEvent *before = NULL;
         unsigned n_verdicts = 0;
 
         while (alarms->logged < alarms->seq) {
-                const AlarmEvent *e = alarms_get_event(alarms, ++alarms->logged);
+                const ThresholdEvent *e = threshold_monitor_get_event(alarms, ++alarms->logged);
                 Unit *u;
 
                 if (!e)
@@ -468,67 +470,68 @@ static void alarms_log(Alarms *alarms) {
                         }
                 }
                 before = e;
-                alarm_log(alarms, e, snapshot, verdict);
+                threshold_log(alarms, e, snapshot, verdict);
         }
 }
 
 /* ---- looking -------------------------------------------------------------------------------------------------- */
 
-Alarm* alarm_next(const Unit *u, const Alarm *a) {
-        Alarm *i = a ? a->next : u->alarms;
+Threshold* threshold_next(const Unit *u, const Threshold *a) {
+        Threshold *i = a ? a->next : u->alarms;
 
-        while (i && i->source == ALARM_CONDITION)
+        while (i && i->source == THRESHOLD_SOURCE_CONDITION)
                 i = i->next;
         return i;
 }
 
 /* True if that was news for somebody, who may have done anything to the unit's thresholds. */
-static bool alarm_look(Alarm *a, const UnitLook *l) {
+static bool threshold_evaluate(Threshold *a, const ThresholdSample *l) {
         ThresholdState previous = a->machine.state;
 
-        a->due_at = (l->now / a->period + 1) * a->period;
+        a->next_evaluation = (l->now / a->period + 1) * a->period;
         a->value = unit_get_threshold_value(a->unit, l, &a->rule, &a->samples);
-        if (threshold_step(&a->rule, &a->machine, l->now, a->value))
+        if (threshold_machine_step(&a->rule, &a->machine, l->now, a->value))
                 a->since = l->timestamp;
-        if (a->source != ALARM_CONDITION && a->machine.state == THRESHOLD_VIOLATED)
-                unit_note_violation(a->unit, l->now - MIN(l->now, a->rule.window_nsec + a->rule.enter_nsec), a->due_at);
-        if (a->source != ALARM_CONDITION)
-                return alarm_settle(a, previous, l->now, l);
+        if (a->source != THRESHOLD_SOURCE_CONDITION && a->machine.state == THRESHOLD_VIOLATED)
+                unit_note_violation(a->unit, l->now - MIN(l->now, a->rule.window_nsec + a->rule.enter_nsec), a->next_evaluation);
+        if (a->source != THRESHOLD_SOURCE_CONDITION)
+                return threshold_notify_if_changed(a, previous, l->now, l);
         if (a->machine.state == previous)
                 return false;
         if (a->machine.state == THRESHOLD_VIOLATED) {
                 a->handler(a, NULL, a->userdata);
-                alarm_free(a);
+                threshold_free(a);
         }
         return true;
 }
 
 /* The first that is due of those that are looked at so often or more: these come first. */
-static Alarm* unit_find_due(const Unit *u, uint64_t now, uint64_t period) {
-        Alarm *a = u->alarms;
+static Threshold* unit_find_due(const Unit *u, uint64_t now, uint64_t period) {
+        Threshold *a = u->alarms;
 
-        while (a && a->period <= period && now < a->due_at)
+        while (a && a->period <= period && now < a->next_evaluation)
                 a = a->next;
         return a && a->period <= period ? a : NULL;
 }
 
 /* One reading for all that are due and have the window. Returns true if there was news for somebody. */
-static bool unit_look_at_alarms(Unit *u, uint64_t now, uint64_t period) {
+static bool unit_evaluate_thresholds(Unit *u, uint64_t now, uint64_t period) {
         bool news = false;
 
         for (;;) {
-                Alarm *due = unit_find_due(u, now, period);
-                UnitLook l;
+                Threshold *due = unit_find_due(u, now, period);
+                ThresholdSample l;
 
                 if (!due)
                         return news;
-                unit_look_begin(&l, due->rule.window_nsec);
-                for (Alarm *a = due; a && a->period <= period; a = a->next)
-                        if (a->rule.window_nsec == l.window && now >= a->due_at)
-                                unit_look_need(&l, &a->rule);
-                unit_look(u, now, &l);
-                for (Alarm *a = due; a && a->period <= period; a = a->next)
-                        if (a->rule.window_nsec == l.window && now >= a->due_at && alarm_look(a, &l)) {
+                threshold_sample_init(&l, due->rule.window_nsec);
+                for (Threshold *a = due; a && a->period <= period; a = a->next)
+                        if (a->rule.window_nsec == l.window && now >= a->next_evaluation)
+                                threshold_sample_require(&l, &a->rule);
+                threshold_sample_read(u, now, &l);
+                for (Threshold *a = due; a && a->period <= period; a = a->next)
+                        if (a->rule.window_nsec == l.window && now >= a->next_evaluation &&
+                                        threshold_evaluate(a, &l)) {
                                 news = true;
                                 break;
                         }
@@ -536,9 +539,9 @@ static bool unit_look_at_alarms(Unit *u, uint64_t now, uint64_t period) {
 }
 
 /* At the next multiple of the shortest period that is needed; not at all while there is no threshold. */
-static void alarms_arm(Manager *m, bool at_once) {
+static void monitor_arm_timer(Manager *m, bool at_once) {
         uint64_t period = 0, now = now_nsec(CLOCK_MONOTONIC);
-        Alarms *alarms = m->alarms;
+        ThresholdMonitor *alarms = m->alarms;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && m->units[i]->alarms)
@@ -551,16 +554,16 @@ static void alarms_arm(Manager *m, bool at_once) {
         (void) sd_event_source_set_enabled(alarms->timer, SD_EVENT_ONESHOT);
 }
 
-static void alarms_save(Alarms *alarms) {
+static void threshold_monitor_save(ThresholdMonitor *alarms) {
         if (!alarms->saving)
                 return;
         alarms->saving = false;
         manager_save(alarms->manager);
 }
 
-static int on_look(sd_event_source *source, uint64_t usec, void *userdata) {
+static int on_threshold_timer(sd_event_source *source, uint64_t usec, void *userdata) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
-        Alarms *alarms = ASSERT_PTR(userdata);
+        ThresholdMonitor *alarms = ASSERT_PTR(userdata);
         Manager *m = alarms->manager;
 
         /* Those of all units that cannot wait before those that can: the readings of longer windows take ten times as long */
@@ -568,25 +571,25 @@ static int on_look(sd_event_source *source, uint64_t usec, void *userdata) {
                 for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                         Unit *u = m->units[i];
 
-                        if (!u || !u->alarms || (slow && now < u->alarms_slow_at))
+                        if (!u || !u->alarms || (slow && now < u->threshold_monitor_slow_at))
                                 continue;
                         if (slow)
-                                u->alarms_slow_at = (now / THRESHOLD_PERIOD_MAX_NSEC + 1) * THRESHOLD_PERIOD_MAX_NSEC;
-                        if (!unit_look_at_alarms(u, now, slow ? THRESHOLD_PERIOD_MAX_NSEC : THRESHOLD_PERIOD_MIN_NSEC))
+                                u->threshold_monitor_slow_at = (now / THRESHOLD_PERIOD_MAX_NSEC + 1) * THRESHOLD_PERIOD_MAX_NSEC;
+                        if (!unit_evaluate_thresholds(u, now, slow ? THRESHOLD_PERIOD_MAX_NSEC : THRESHOLD_PERIOD_MIN_NSEC))
                                 continue;
                         /* Not when all others have been looked at, too */
                         varlink_server_flush(m->varlink_server);
                         /* Before the first ones are overwritten */
-                        if (alarms->seq - alarms->logged > ALARM_EVENTS_MAX - ALARMS_PER_UNIT_MAX)
-                                alarms_log(alarms);
+                        if (alarms->seq - alarms->logged > THRESHOLD_EVENTS_MAX - THRESHOLDS_PER_UNIT_MAX)
+                                threshold_monitor_log(alarms);
                 }
-        alarms_log(alarms);
-        alarms_save(alarms);
-        alarms_arm(m, false);
+        threshold_monitor_log(alarms);
+        threshold_monitor_save(alarms);
+        monitor_arm_timer(m, false);
         return 0;
 }
 
-static double alarm_get_burn(const Alarm *a, uint64_t window, double q) {
+static double threshold_get_burn_rate(const Threshold *a, uint64_t window, double q) {
         uint64_t good, total;
 
         if (!unit_count_within(a->unit, a->rule.metric, window, a->rule.limit, &good, &total) || total == 0)
@@ -594,21 +597,21 @@ static double alarm_get_burn(const Alarm *a, uint64_t window, double q) {
         return (double) (total - good) / (double) total / (1 - q);
 }
 
-bool alarm_get_account(const Alarm *a, AlarmAccount *ret) {
+bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
         uint64_t good, total;
         const char *name;
         size_t length;
         double q;
 
-        if (a->rule.below || *a->rule.selector || !threshold_get_quantile(a->rule.metric, &name, &length, &q) || q >= 1 ||
+        if (a->rule.below || *a->rule.selector || !threshold_rule_get_quantile(a->rule.metric, &name, &length, &q) || q >= 1 ||
             !unit_count_within(a->unit, a->rule.metric, WINDOW_TOTAL, a->rule.limit, &good, &total))
                 return false;
 
         /* An answer that is still leaving may turn out to be beyond the limit after all; and totals may have begun anew */
-        *ret = (AlarmAccount) {
+        *ret = (ErrorBudget) {
                 .total = total - MIN(total, a->total_before),
-                .burn_short = alarm_get_burn(a, ALARM_BURN_SHORT_NSEC, q),
-                .burn_long = alarm_get_burn(a, ALARM_BURN_LONG_NSEC, q),
+                .burn_short = threshold_get_burn_rate(a, BURN_RATE_SHORT_NSEC, q),
+                .burn_long = threshold_get_burn_rate(a, BURN_RATE_LONG_NSEC, q),
         };
         good -= MIN(good, a->good_before);
         ret->good = MIN(good, ret->total);
@@ -617,10 +620,10 @@ bool alarm_get_account(const Alarm *a, AlarmAccount *ret) {
 
 /* ---- setting and clearing ------------------------------------------------------------------------------------- */
 
-void alarm_free(Alarm *a) {
-        Alarms *alarms = a->unit->manager->alarms;
+void threshold_free(Threshold *a) {
+        ThresholdMonitor *alarms = a->unit->manager->alarms;
 
-        for (Alarm **p = &a->unit->alarms; *p; p = &(*p)->next)
+        for (Threshold **p = &a->unit->alarms; *p; p = &(*p)->next)
                 if (*p == a) {
                         *p = a->next;
                         break;
@@ -632,37 +635,38 @@ void alarm_free(Alarm *a) {
 }
 
 /* Who acts on it would go on for ever: what is no longer looked at is unknown, and that is told as any other change. */
-static void alarm_end(Alarm *a) {
+static void threshold_remove(Threshold *a) {
         ThresholdState previous = a->machine.state;
 
-        if (a->source != ALARM_CONDITION && (previous != THRESHOLD_UNKNOWN || previous != a->told)) {
+        if (a->source != THRESHOLD_SOURCE_CONDITION &&
+                        (previous != THRESHOLD_UNKNOWN || previous != a->told)) {
                 a->machine.state = THRESHOLD_UNKNOWN;
                 a->since = now_nsec(CLOCK_REALTIME);
                 a->value = NAN;
                 a->samples = ABSENT;
-                (void) alarm_settle(a, previous, now_nsec(CLOCK_MONOTONIC), NULL);
-                alarms_log(a->unit->manager->alarms);
+                (void) threshold_notify_if_changed(a, previous, now_nsec(CLOCK_MONOTONIC), NULL);
+                threshold_monitor_log(a->unit->manager->alarms);
         }
-        alarm_free(a);
+        threshold_free(a);
 }
 
-static Alarm* unit_find_alarm(const Unit *u, const char *name) {
-        for (Alarm *a = alarm_next(u, NULL); a; a = alarm_next(u, a))
+static Threshold* unit_find_threshold(const Unit *u, const char *name) {
+        for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
                 if (streq(a->rule.name, name))
                         return a;
         return NULL;
 }
 
-static int alarm_new(Unit *u, const ThresholdRule *rule, AlarmSource source, uid_t uid, uid_t owner_uid, void *lease_key, const char *origin, Alarm **ret) {
-        uint64_t period = threshold_get_period(rule);
-        Alarm **p = &u->alarms, *a;
+static int threshold_new(Unit *u, const ThresholdRule *rule, ThresholdSource source, uid_t uid, uid_t owner_uid, void *lease_key, const char *origin, Threshold **ret) {
+        uint64_t period = threshold_rule_get_period(rule);
+        Threshold **p = &u->alarms, *a;
 
-        a = new0(Alarm, 1);
+        a = new0(Threshold, 1);
         if (!a)
                 return -ENOMEM;
         while (*p && (*p)->period < period)
                 p = &(*p)->next;
-        *a = (Alarm) {
+        *a = (Threshold) {
                 .unit = u,
                 .next = *p,
                 .period = period,
@@ -681,7 +685,7 @@ static int alarm_new(Unit *u, const ThresholdRule *rule, AlarmSource source, uid
                 return -ENOMEM;
         }
         *p = a;
-        u->alarms_slow_at = 0;
+        u->threshold_monitor_slow_at = 0;
         u->manager->alarms->n++;
         *ret = a;
         return 0;
@@ -700,54 +704,54 @@ static int too_many(unsigned max, const char *whose, QosError *e) {
         return qos_error_set(e, QOS_ERROR_TOO_MANY_THRESHOLDS, limit, "%s %s thresholds, more are not allowed", whose, limit);
 }
 
-static int alarm_check_limits(const Unit *u, uid_t uid, QosError *e) {
+static int threshold_check_limits(const Unit *u, uid_t uid, QosError *e) {
         unsigned of_unit = 0, of_uid = 0, of_others = 0;
         Manager *m = u->manager;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                for (Alarm *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next) {
-                        if (a->unit == u && a->source != ALARM_CONDITION)
+                for (Threshold *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next) {
+                        if (a->unit == u && a->source != THRESHOLD_SOURCE_CONDITION)
                                 of_unit++;
                         if (a->uid == uid)
                                 of_uid++;
                         if (a->uid != 0)
                                 of_others++;
                 }
-        if (of_unit >= ALARMS_PER_UNIT_MAX)
-                return too_many(ALARMS_PER_UNIT_MAX, "the unit has", e);
-        if (uid != 0 && of_uid >= ALARMS_PER_UID_MAX)
-                return too_many(ALARMS_PER_UID_MAX, "the user has", e);
-        if (uid != 0 && of_others >= without_reserve(ALARMS_MAX))
-                return too_many(without_reserve(ALARMS_MAX), "there are", e);
-        if (m->alarms->n >= ALARMS_MAX)
-                return too_many(ALARMS_MAX, "there are", e);
+        if (of_unit >= THRESHOLDS_PER_UNIT_MAX)
+                return too_many(THRESHOLDS_PER_UNIT_MAX, "the unit has", e);
+        if (uid != 0 && of_uid >= THRESHOLDS_PER_UID_MAX)
+                return too_many(THRESHOLDS_PER_UID_MAX, "the user has", e);
+        if (uid != 0 && of_others >= without_reserve(THRESHOLDS_MAX))
+                return too_many(without_reserve(THRESHOLDS_MAX), "there are", e);
+        if (m->alarms->n >= THRESHOLDS_MAX)
+                return too_many(THRESHOLDS_MAX, "there are", e);
         return 0;
 }
 
 /* Who owns the control group may not change what the administrator has set. */
-static bool alarm_is_for(const Alarm *a, uid_t owner_uid) {
+static bool threshold_is_for(const Threshold *a, uid_t owner_uid) {
         return owner_uid == 0 || a->owner_uid == owner_uid;
 }
 
-int alarm_set(Manager *m, const AlarmRequest *request, Alarm **ret, QosError *e) {
-        Alarm *a = NULL, *old;
+int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, QosError *e) {
+        Threshold *a = NULL, *old;
         ThresholdRule rule;
         Unit *u;
         int r;
 
-        r = request->source == ALARM_CONDITION ? threshold_parse_condition(request->threshold, m->config.default_window_nsec, &rule, e) :
-                                                 threshold_parse(request->threshold, m->config.default_window_nsec, &rule, e);
+        r = request->source == THRESHOLD_SOURCE_CONDITION ? threshold_rule_parse_condition(request->threshold, m->config.default_window_nsec, &rule, e) :
+                                                 threshold_rule_parse(request->threshold, m->config.default_window_nsec, &rule, e);
         if (r < 0)
                 return r;
         u = manager_get_unit(m, request->unit, e);
         if (!u)
                 return e && e->code == QOS_ERROR_INVALID_UNIT_NAME ? -EINVAL : -ENXIO;
 
-        if (request->source != ALARM_CONDITION)
-                a = unit_find_alarm(u, rule.name);
-        if (a && (a->source != request->source || a->lease_key != request->lease_key || !alarm_is_for(a, request->owner_uid)))
+        if (request->source != THRESHOLD_SOURCE_CONDITION)
+                a = unit_find_threshold(u, rule.name);
+        if (a && (a->source != request->source || a->lease_key != request->lease_key || !threshold_is_for(a, request->owner_uid)))
                 return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, rule.name, "'%s' has a threshold '%s' already, %s%s", u->name, rule.name,
-                                     a->source == ALARM_FILE ? "from " : a->source == ALARM_LEASE ? "for as long as another client is connected" :
+                                     a->source == THRESHOLD_SOURCE_FILE ? "from " : a->source == THRESHOLD_SOURCE_LEASE ? "for as long as another client is connected" :
                                                                                                    "set by the administrator",
                                      strempty(a->origin));
         if (a && rule_equal(&a->rule, &rule)) {
@@ -760,135 +764,135 @@ int alarm_set(Manager *m, const AlarmRequest *request, Alarm **ret, QosError *e)
         }
 
         if (!a) {
-                r = alarm_check_limits(u, request->uid, e);
+                r = threshold_check_limits(u, request->uid, e);
                 if (r < 0)
                         return r;
         }
         old = a;
-        r = alarm_new(u, &rule, request->source, request->uid, request->owner_uid, request->lease_key, request->origin, &a);
+        r = threshold_new(u, &rule, request->source, request->uid, request->owner_uid, request->lease_key, request->origin, &a);
         if (r < 0)
                 return r;
         if (old)
-                alarm_end(old);
+                threshold_remove(old);
         a->seen = true;
         a->handler = request->handler;
         a->userdata = request->userdata;
         if (*rule.selector || !unit_count_within(u, rule.metric, WINDOW_TOTAL, rule.limit, &a->good_before, &a->total_before))
                 a->good_before = a->total_before = 0;
 
-        if (request->source != ALARM_CONDITION) {
+        if (request->source != THRESHOLD_SOURCE_CONDITION) {
                 bus_server_unit_changed(m->bus_server, u);
                 manager_save(m);
         }
-        alarms_arm(m, true);
+        monitor_arm_timer(m, true);
         if (ret)
                 *ret = a;
         return 0;
 }
 
-int alarm_clear(Manager *m, const char *unit, const char *name, void *lease_key, uid_t owner_uid, QosError *e) {
-        Alarm *a;
+int threshold_clear(Manager *m, const char *unit, const char *name, void *lease_key, uid_t owner_uid, QosError *e) {
+        Threshold *a;
         Unit *u;
 
         u = manager_get_unit(m, unit, e);
         if (!u)
                 return e && e->code == QOS_ERROR_INVALID_UNIT_NAME ? -EINVAL : -ENXIO;
-        a = unit_find_alarm(u, name);
+        a = unit_find_threshold(u, name);
         if (!a)
                 return qos_error_set(e, QOS_ERROR_NO_SUCH_THRESHOLD, name, "'%s' has no threshold '%s'", u->name,
                                      excerpt(name, (char[EXCERPT_MAX + 1]) {}));
-        if (a->source == ALARM_FILE)
+        if (a->source == THRESHOLD_SOURCE_FILE)
                 return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name, "'%s' of '%s' comes from %s, it goes when it is taken out there", name, u->name,
                                      strempty(a->origin));
-        if (a->lease_key != lease_key || !alarm_is_for(a, owner_uid))
+        if (a->lease_key != lease_key || !threshold_is_for(a, owner_uid))
                 return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name, "'%s' of '%s' is somebody else's", name, u->name);
 
-        alarm_end(a);
+        threshold_remove(a);
         bus_server_unit_changed(m->bus_server, u);
         manager_save(m);
-        alarms_arm(m, false);
+        monitor_arm_timer(m, false);
         return 0;
 }
 
-void alarms_forget_files(Unit *u) {
+void threshold_monitor_forget_files(Unit *u) {
         Manager *m = u->manager;
         bool any = false;
 
-        for (Alarm *a = u->alarms, *next; a; a = next) {
+        for (Threshold *a = u->alarms, *next; a; a = next) {
                 next = a->next;
-                if (a->source != ALARM_FILE || a->seen)
+                if (a->source != THRESHOLD_SOURCE_FILE || a->seen)
                         continue;
                 any = true;
-                alarm_end(a);
+                threshold_remove(a);
         }
         if (!any)
                 return;
         bus_server_unit_changed(m->bus_server, u);
         manager_save(m);
-        alarms_arm(m, false);
+        monitor_arm_timer(m, false);
 }
 
-void alarms_release(Manager *m, const void *lease_key) {
+void threshold_monitor_release(Manager *m, const void *lease_key) {
         bool any = false;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 bool changed = false;
 
-                for (Alarm *a = m->units[i] ? m->units[i]->alarms : NULL, *next; a; a = next) {
+                for (Threshold *a = m->units[i] ? m->units[i]->alarms : NULL, *next; a; a = next) {
                         next = a->next;
                         if (!lease_key || a->lease_key != lease_key)
                                 continue;
-                        changed = changed || a->source != ALARM_CONDITION;
+                        changed = changed || a->source != THRESHOLD_SOURCE_CONDITION;
                         any = true;
-                        alarm_end(a);
+                        threshold_remove(a);
                 }
                 if (changed)
                         bus_server_unit_changed(m->bus_server, m->units[i]);
         }
         if (!any)
                 return;
-        alarms_save(m->alarms);
-        alarms_arm(m, false);
+        threshold_monitor_save(m->alarms);
+        monitor_arm_timer(m, false);
 }
 
-bool alarms_have_lease(const Manager *m, const void *lease_key) {
+bool threshold_monitor_have_lease(const Manager *m, const void *lease_key) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                for (Alarm *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next)
+                for (Threshold *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next)
                         if (a->lease_key == lease_key)
                                 return true;
         return false;
 }
 
-void alarms_unit_detached(Unit *u) {
+void threshold_monitor_unit_detached(Unit *u) {
         Manager *m = u->manager;
 
         while (u->alarms) {
-                Alarm *a = u->alarms;
+                Threshold *a = u->alarms;
 
-                if (a->source == ALARM_CONDITION) {
+                if (a->source == THRESHOLD_SOURCE_CONDITION) {
                         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
 
                         (void) qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, u->name, "'%s' is no longer attached", u->name);
                         a->handler(a, &e, a->userdata);
                 }
-                alarm_end(a);
+                threshold_remove(a);
         }
-        alarms_arm(m, false);
+        monitor_arm_timer(m, false);
 }
 
 /* ---- over a restart of qosd ----------------------------------------------------------------------------------- */
 
-int alarms_to_json(const Unit *u, sd_json_variant **ret) {
+int thresholds_list_to_json(const Unit *u, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         int r;
 
-        for (Alarm *a = alarm_next(u, NULL); a; a = alarm_next(u, a)) {
+        for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a)) {
                 _cleanup_free_ char *rule = NULL;
 
                 /* Those who hold leases will have lost their connections */
-                if (a->source == ALARM_LEASE)
+                if (a->source == THRESHOLD_SOURCE_LEASE)
                         continue;
-                r = threshold_format(&a->rule, /* named= */ true, &rule);
+                r = threshold_rule_format(&a->rule, /* named= */ true, &rule);
                 if (r >= 0)
                         r = sd_json_variant_append_arraybo(&array,
                                 SD_JSON_BUILD_PAIR_STRING("threshold", rule),
@@ -911,41 +915,41 @@ int alarms_to_json(const Unit *u, sd_json_variant **ret) {
         return 0;
 }
 
-typedef struct SavedAlarm {
+typedef struct SavedThreshold {
         const char *threshold, *state, *origin;
         uint64_t since, violated_since, good_before, total_before;
         uid_t uid, owner_uid;
-} SavedAlarm;
+} SavedThreshold;
 
-static int alarm_from_json(Unit *u, sd_json_variant *v) {
+static int threshold_from_json(Unit *u, sd_json_variant *v) {
         static const sd_json_dispatch_field table[] = {
-                { "threshold",     SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedAlarm, threshold),      SD_JSON_MANDATORY },
-                { "state",         SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedAlarm, state),          SD_JSON_MANDATORY },
-                { "since",         SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedAlarm, since),          SD_JSON_MANDATORY },
-                { "violatedSince", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedAlarm, violated_since), SD_JSON_MANDATORY },
-                { "goodBefore",    SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedAlarm, good_before),    0                 },
-                { "totalBefore",   SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedAlarm, total_before),   0                 },
-                { "uid",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid,      offsetof(SavedAlarm, uid),            SD_JSON_MANDATORY },
-                { "ownerUid",      SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid,      offsetof(SavedAlarm, owner_uid),      0                 },
-                { "origin",        SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedAlarm, origin),         0                 },
+                { "threshold",     SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedThreshold, threshold),      SD_JSON_MANDATORY },
+                { "state",         SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedThreshold, state),          SD_JSON_MANDATORY },
+                { "since",         SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedThreshold, since),          SD_JSON_MANDATORY },
+                { "violatedSince", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedThreshold, violated_since), SD_JSON_MANDATORY },
+                { "goodBefore",    SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedThreshold, good_before),    0                 },
+                { "totalBefore",   SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedThreshold, total_before),   0                 },
+                { "uid",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid,      offsetof(SavedThreshold, uid),            SD_JSON_MANDATORY },
+                { "ownerUid",      SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid,      offsetof(SavedThreshold, owner_uid),      0                 },
+                { "origin",        SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedThreshold, origin),         0                 },
                 {}
         };
-        SavedAlarm saved = {};
+        SavedThreshold saved = {};
         ThresholdState state;
         ThresholdRule rule;
-        Alarm *a;
+        Threshold *a;
         int r;
 
         r = sd_json_dispatch(v, table, SD_JSON_ALLOW_EXTENSIONS, &saved);
         if (r >= 0)
-                r = threshold_parse(saved.threshold, WINDOW_DEFAULT_NSEC, &rule, NULL);
+                r = threshold_rule_parse(saved.threshold, WINDOW_DEFAULT_NSEC, &rule, NULL);
         if (r < 0)
                 return r;
         state = threshold_state_from_string(saved.state);
         if (state == _THRESHOLD_STATE_MAX)
                 return -EBADMSG;
 
-        r = alarm_new(u, &rule, saved.origin ? ALARM_FILE : ALARM_ADMINISTRATOR, saved.uid, saved.owner_uid, NULL, saved.origin, &a);
+        r = threshold_new(u, &rule, saved.origin ? THRESHOLD_SOURCE_FILE : THRESHOLD_SOURCE_ADMINISTRATOR, saved.uid, saved.owner_uid, NULL, saved.origin, &a);
         if (r < 0)
                 return r;
         a->since = saved.since;
@@ -953,13 +957,13 @@ static int alarm_from_json(Unit *u, sd_json_variant *v) {
         a->machine.violated_since = saved.violated_since;
         a->good_before = saved.good_before;
         a->total_before = saved.total_before;
-        alarms_arm(u->manager, true);
+        monitor_arm_timer(u->manager, true);
         return 0;
 }
 
-void alarms_from_json(Unit *u, sd_json_variant *v) {
+void threshold_monitor_from_json(Unit *u, sd_json_variant *v) {
         for (size_t i = 0; v && i < sd_json_variant_elements(v); i++) {
-                int r = alarm_from_json(u, sd_json_variant_by_index(v, i));
+                int r = threshold_from_json(u, sd_json_variant_by_index(v, i));
 
                 if (r < 0)
                         log_unit_warning_errno(u->name, r, "A threshold of '%s' that was kept makes no sense, ignoring: %m", u->name);
@@ -968,12 +972,12 @@ void alarms_from_json(Unit *u, sd_json_variant *v) {
 
 /* ---- the whole ------------------------------------------------------------------------------------------------ */
 
-int alarms_new(Manager *m, Alarms **ret) {
+int threshold_monitor_new(Manager *m, ThresholdMonitor **ret) {
         const char *directories;
-        Alarms *alarms;
+        ThresholdMonitor *alarms;
         int r;
 
-        alarms = new0(Alarms, 1);
+        alarms = new0(ThresholdMonitor, 1);
         if (!alarms)
                 return -ENOMEM;
         alarms->manager = m;
@@ -984,7 +988,7 @@ int alarms_new(Manager *m, Alarms **ret) {
 
         r = log_is_journal() ? journal_new(m->event, JOURNAL_SOCKET, &alarms->journal) : 0;
         if (r >= 0)
-                r = sd_event_add_time(m->event, &alarms->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_look, alarms);
+                r = sd_event_add_time(m->event, &alarms->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_threshold_timer, alarms);
         /* Before clients, who could keep the loop so busy that what has to be so for a while never was */
         if (r >= 0)
                 r = sd_event_source_set_priority(alarms->timer, SD_EVENT_PRIORITY_IMPORTANT);
@@ -1002,7 +1006,7 @@ int alarms_new(Manager *m, Alarms **ret) {
                         (void) chmod(alarms->directory, 0755);
         }
         if (r < 0) {
-                alarms_free(alarms);
+                threshold_monitor_free(alarms);
                 return r;
         }
 
@@ -1011,17 +1015,17 @@ int alarms_new(Manager *m, Alarms **ret) {
 }
 
 /* The files stay: they are right when the next run begins, and a stop of the service takes their directory away. */
-Alarms* alarms_free(Alarms *alarms) {
+ThresholdMonitor* threshold_monitor_free(ThresholdMonitor *alarms) {
         if (!alarms)
                 return NULL;
 
         sd_event_source_disable_unref(alarms->timer);
-        for (size_t i = 0; i < ALARM_EVENTS_MAX; i++)
+        for (size_t i = 0; i < THRESHOLD_EVENTS_MAX; i++)
                 free(alarms->events[i].unit);
-        while (alarms->talkers) {
-                Talker *t = alarms->talkers;
+        while (alarms->rate_limits) {
+                UserRateLimit *t = alarms->rate_limits;
 
-                alarms->talkers = t->next;
+                alarms->rate_limits = t->next;
                 free(t);
         }
         journal_free(alarms->journal);

@@ -735,7 +735,7 @@ static bool metric_get_server_quantile(const Metric *metric, enum qos_distributi
                 *ret_distribution = QOS_FIRST_BYTE;
         else
                 return false;
-        return threshold_get_quantile(metric, &name, &length, ret_q);
+        return threshold_rule_get_quantile(metric, &name, &length, ret_q);
 }
 
 bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good, uint64_t *ret_total) {
@@ -757,14 +757,14 @@ bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double li
         return true;
 }
 
-void unit_look_begin(UnitLook *l, uint64_t window) {
+void threshold_sample_init(ThresholdSample *l, uint64_t window) {
         /* Not the readings, which are large */
         l->window = window;
         l->distributions = 0;
         l->needs_requests = l->needs_gauges = l->needs_listeners = l->needs_rows = l->needs_contention = l->needs_cells = false;
 }
 
-void unit_look_need(UnitLook *l, const ThresholdRule *rule) {
+void threshold_sample_require(ThresholdSample *l, const ThresholdRule *rule) {
         const Metric *metric = rule->metric;
 
         if (METRIC_IS_IN(metric, contention)) {
@@ -789,7 +789,7 @@ void unit_look_need(UnitLook *l, const ThresholdRule *rule) {
                 METRIC_IS_IN(metric, requests.server.latency) || METRIC_IS_IN(metric, requests.server.first_byte);
 }
 
-static void unit_look_at_contention(Unit *u, bool clock, UnitLook *l) {
+static void threshold_sample_read_contention(Unit *u, bool clock, ThresholdSample *l) {
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
         ContentionSources books;
@@ -803,7 +803,7 @@ static void unit_look_at_contention(Unit *u, bool clock, UnitLook *l) {
                 contention_fill_read(u, &reading, l->window, l->needs_cells, clock, &l->metrics.contention);
 }
 
-void unit_look(Unit *u, uint64_t now, UnitLook *l) {
+void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
         Manager *m = u->manager;
         WindowSource buffer[UNITS_MAX_LIMIT];
         WindowSources books = {};
@@ -838,7 +838,8 @@ void unit_look(Unit *u, uint64_t now, UnitLook *l) {
                 }
         }
         if (l->needs_contention)
-                unit_look_at_contention(u, l->measured && clock_is_whole(m, &books, &l->reading), l);
+                threshold_sample_read_contention(u, l->measured && clock_is_whole(m, &books, &l->reading),
+                        l);
 }
 
 static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention *ret) {
@@ -855,7 +856,7 @@ static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention 
         return true;
 }
 
-size_t unit_get_share_changes(Unit *u, uint64_t now, uint64_t window, ShareChange ret[static SHARE_CHANGES_MAX]) {
+size_t unit_get_state_share_changes(Unit *u, uint64_t now, uint64_t window, ShareChange ret[static SHARE_CHANGES_MAX]) {
         uint64_t usual_window = 300 * NSEC_PER_SEC;
         Contention current, usual;
         size_t n = 0;
@@ -882,7 +883,8 @@ size_t unit_get_share_changes(Unit *u, uint64_t now, uint64_t window, ShareChang
 }
 
 /* The metric of what the rule chooses. */
-static double look_get_value(Unit *u, const UnitLook *l, const ThresholdRule *rule, uint64_t *ret_samples) {
+static double sample_get_value(Unit *u, const ThresholdSample *l, const ThresholdRule *rule,
+                uint64_t *ret_samples) {
         const Metrics *values = &l->metrics;
         Metrics of_row;
         Selector s;
@@ -895,7 +897,7 @@ static double look_get_value(Unit *u, const UnitLook *l, const ThresholdRule *ru
                 WindowRow value;
                 Row row;
 
-                threshold_get_selector(rule, &s);
+                threshold_rule_get_selector(rule, &s);
                 rows_sum(u, &l->rows, &s, &value, &row);
                 row_get_metrics(&row, &of_row);
                 values = &of_row;
@@ -906,7 +908,7 @@ static double look_get_value(Unit *u, const UnitLook *l, const ThresholdRule *ru
         return metric_get_integer(rule->metric, values, &n) ? (double) n : NAN;
 }
 
-double unit_get_threshold_value(Unit *u, const UnitLook *l, const ThresholdRule *rule, uint64_t *ret_samples) {
+double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const ThresholdRule *rule, uint64_t *ret_samples) {
         const Server *server = &l->metrics.requests.server;
         uint64_t waiting, samples, value;
         WindowSource buffer[UNITS_MAX_LIMIT];
@@ -919,7 +921,7 @@ double unit_get_threshold_value(Unit *u, const UnitLook *l, const ThresholdRule 
         if (METRIC_IS_IN(rule->metric, contention) ? !u->view : !l->measured)
                 return NAN;
 
-        real = look_get_value(u, l, rule, ret_samples);
+        real = sample_get_value(u, l, rule, ret_samples);
         if (rule->metric->kind == METRIC_COUNTER || streq(rule->metric->unit, "1/s"))
                 return l->now - MIN(l->now, u->attached_since_monotonic) < l->window ? NAN : real;
 

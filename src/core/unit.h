@@ -21,7 +21,7 @@ typedef struct Hold Hold;
 struct qos_address;
 typedef struct History History;
 typedef struct Metric Metric;
-typedef struct Alarm Alarm;
+typedef struct Threshold Threshold;
 typedef struct CounterOffset CounterOffset;
 typedef struct WindowMark WindowMark;
 struct qos_unit_map;
@@ -102,8 +102,10 @@ struct Unit {
         uint64_t cached_signature;      /* of the counters, and where the window began */
         uint64_t cached_boundary;
 
-        Alarm *alarms;                  /* threshold-monitor.h; those that are looked at most often first */
-        uint64_t alarms_slow_at;        /* before that no other than these are due, CLOCK_MONOTONIC ns */
+        /* threshold-monitor.h; those that are looked at most often first */
+        Threshold *alarms;
+        /* before that no other than these are due, CLOCK_MONOTONIC ns */
+        uint64_t threshold_monitor_slow_at;
 
         History *history;               /* history.h */
         struct {

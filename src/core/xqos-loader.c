@@ -127,10 +127,10 @@ static void unit_apply(Unit *u, const Declaration *declaration, bool named) {
                 _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
                 int r;
 
-                r = alarm_set(u->manager, &(AlarmRequest) {
+                r = threshold_set(u->manager, &(ThresholdRequest) {
                                 .unit = u->name,
                                 .threshold = t->line,
-                                .source = ALARM_FILE,
+                                .source = THRESHOLD_SOURCE_FILE,
                                 .origin = t->origin,
                         }, NULL, &e);
                 if (r < 0)
@@ -222,7 +222,7 @@ static void on_declared_gone(int error, const char *names, void *userdata) {
         q->call = NULL;
         if (error >= 0 && h && !h->named && !names_contain(names, q->name)) {
                 h->seen = false;
-                for (Alarm *a = u->alarms; a; a = a->next)
+                for (Threshold *a = u->alarms; a; a = a->next)
                         a->seen = false;
                 unit_forget_files(u);
         }
@@ -415,7 +415,7 @@ void declared_scan(Declared *d) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 for (Hold *h = m->units[i] ? m->units[i]->holds : NULL; h; h = h->next)
                         h->seen = h->seen_named = false;
-                for (Alarm *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next)
+                for (Threshold *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next)
                         a->seen = false;
         }
 

@@ -62,7 +62,7 @@ static int set_threshold(Declaration *d, const char *path, unsigned line, const 
         ThresholdRule rule;
         int r;
 
-        r = threshold_parse(value, WINDOW_DEFAULT_NSEC, &rule, &e);
+        r = threshold_rule_parse(value, WINDOW_DEFAULT_NSEC, &rule, &e);
         if (r == -ENOMEM)
                 return r;
         if (r < 0) {

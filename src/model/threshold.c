@@ -319,7 +319,7 @@ static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
         if (rule->below ? rule->clear < rule->limit : rule->clear > rule->limit)
                 return parser_fail(p, "what clears it must not be beyond its limit");
         if ((*rule->selector || startswith(rule->metric->name, "requests.client.")) && !window_is_for_rows(rule->window_nsec))
-                return parser_fail(p, "'%s' is known over windows of 2s to 10s", threshold_format_metric(rule, /* named= */ true, (char[THRESHOLD_METRIC_MAX]) {}));
+                return parser_fail(p, "'%s' is known over windows of 2s to 10s", threshold_rule_format_metric(rule, /* named= */ true, (char[THRESHOLD_METRIC_MAX]) {}));
         return 0;
 }
 
@@ -333,7 +333,7 @@ static int parser_init(Parser *p, const char *line, QosError *e) {
         return 0;
 }
 
-int threshold_parse_condition(const char *s, uint64_t window_nsec, ThresholdRule *ret, QosError *e) {
+int threshold_rule_parse_condition(const char *s, uint64_t window_nsec, ThresholdRule *ret, QosError *e) {
         ThresholdRule rule = {};
         Parser p;
         int r;
@@ -350,7 +350,7 @@ int threshold_parse_condition(const char *s, uint64_t window_nsec, ThresholdRule
         return 0;
 }
 
-int threshold_parse(const char *line, uint64_t window_nsec, ThresholdRule *ret, QosError *e) {
+int threshold_rule_parse(const char *line, uint64_t window_nsec, ThresholdRule *ret, QosError *e) {
         ThresholdRule rule = {};
         char b[EXCERPT_MAX + 1];
         char *colon, *name;
@@ -399,41 +399,41 @@ static char* format_limit(char buffer[static 32], const Metric *metric, double v
         return streq(metric->unit, "bytes") ? format_size(buffer, value) : format_number(buffer, value);
 }
 
-void threshold_get_selector(const ThresholdRule *rule, Selector *ret) {
+void threshold_rule_get_selector(const ThresholdRule *rule, Selector *ret) {
         char metric[THRESHOLD_METRIC_MAX], name[SELECTOR_METRIC_MAX];
 
         assert(*rule->selector);
 
         /* It was parsed before */
-        if (selector_parse(threshold_format_metric(rule, /* named= */ true, metric), ret, name) < 0)
+        if (selector_parse(threshold_rule_format_metric(rule, /* named= */ true, metric), ret, name) < 0)
                 abort();
         if (ret->text)
                 ret->text = rule->selector;
 }
 
-bool threshold_is_for_all(const ThresholdRule *rule) {
+bool threshold_rule_is_for_all(const ThresholdRule *rule) {
         Selector s;
 
         if (!*rule->selector)
                 return true;
-        threshold_get_selector(rule, &s);
+        threshold_rule_get_selector(rule, &s);
         return !selector_is_private(&s);
 }
 
-const char* threshold_format_metric(const ThresholdRule *rule, bool named, char buffer[static THRESHOLD_METRIC_MAX]) {
+const char* threshold_rule_format_metric(const ThresholdRule *rule, bool named, char buffer[static THRESHOLD_METRIC_MAX]) {
         /* Both roles' names are as long */
         int l = *rule->selector ? (int) strlen("requests.server") : 0;
 
         (void) snprintf(buffer, THRESHOLD_METRIC_MAX, "%.*s%s%s%s%s", l, rule->metric->name, l > 0 ? "[" : "",
-                        named || threshold_is_for_all(rule) ? rule->selector : "...", l > 0 ? "]" : "", rule->metric->name + l);
+                        named || threshold_rule_is_for_all(rule) ? rule->selector : "...", l > 0 ? "]" : "", rule->metric->name + l);
         return buffer;
 }
 
-int threshold_format(const ThresholdRule *rule, bool named, char **ret) {
+int threshold_rule_format(const ThresholdRule *rule, bool named, char **ret) {
         char metric[THRESHOLD_METRIC_MAX], limit[32], clear[32], window[32], enter[32], leave[32], stay[32];
 
         if (asprintf(ret, "%s%s%s %c %s over %s for %s, clear %s for %s%s%s",
-                     rule->name, *rule->name ? ": " : "", threshold_format_metric(rule, named, metric), rule->below ? '<' : '>',
+                     rule->name, *rule->name ? ": " : "", threshold_rule_format_metric(rule, named, metric), rule->below ? '<' : '>',
                      format_limit(limit, rule->metric, rule->limit),
                      format_exact(window, rule->window_nsec),
                      format_exact(enter, rule->enter_nsec),
@@ -447,7 +447,7 @@ int threshold_format(const ThresholdRule *rule, bool named, char **ret) {
         return 0;
 }
 
-const char* threshold_format_value(const Metric *metric, double value, char buffer[static THRESHOLD_VALUE_MAX]) {
+const char* threshold_rule_format_value(const Metric *metric, double value, char buffer[static THRESHOLD_VALUE_MAX]) {
         static const struct {
                 double factor;
                 const char *unit;
@@ -469,11 +469,11 @@ const char* threshold_format_value(const Metric *metric, double value, char buff
 
 /* ---- what becomes of it --------------------------------------------------------------------------------------- */
 
-uint64_t threshold_get_period(const ThresholdRule *rule) {
+uint64_t threshold_rule_get_period(const ThresholdRule *rule) {
         return rule->window_nsec <= NSEC_PER_SEC ? THRESHOLD_PERIOD_MIN_NSEC : THRESHOLD_PERIOD_MAX_NSEC;
 }
 
-bool threshold_is_beyond(const ThresholdRule *rule, double value) {
+bool threshold_rule_is_beyond(const ThresholdRule *rule, double value) {
         return rule->below ? value < rule->limit : value > rule->limit;
 }
 
@@ -481,9 +481,9 @@ static bool is_clear(const ThresholdRule *rule, double value) {
         return rule->below ? value >= rule->clear : value <= rule->clear;
 }
 
-bool threshold_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now, double value) {
-        ThresholdState next = isnan(value) ? THRESHOLD_UNKNOWN : threshold_is_beyond(rule, value) ? THRESHOLD_VIOLATED : THRESHOLD_OK;
-        bool late = m->looked_at != 0 && now > m->looked_at + PERIODS_MAX * threshold_get_period(rule);
+bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now, double value) {
+        ThresholdState next = isnan(value) ? THRESHOLD_UNKNOWN : threshold_rule_is_beyond(rule, value) ? THRESHOLD_VIOLATED : THRESHOLD_OK;
+        bool late = m->looked_at != 0 && now > m->looked_at + PERIODS_MAX * threshold_rule_get_period(rule);
 
         /* A duration is one in which it was looked at */
         if (late)
@@ -521,13 +521,13 @@ bool threshold_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now
         return true;
 }
 
-double threshold_get_slack(const ThresholdRule *rule, double value) {
+double threshold_rule_get_slack(const ThresholdRule *rule, double value) {
         if (isnan(value) || rule->limit <= 0)
                 return NAN;
         return (rule->below ? value - rule->limit : rule->limit - value) / rule->limit;
 }
 
-bool threshold_get_quantile(const Metric *metric, const char **ret_distribution, size_t *ret_length, double *ret_q) {
+bool threshold_rule_get_quantile(const Metric *metric, const char **ret_distribution, size_t *ret_length, double *ret_q) {
         const char *end = strrchr(metric->name, '.');
         double q = end && streq(end, ".max") ? 1 : NAN;
 

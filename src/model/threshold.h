@@ -46,32 +46,32 @@ typedef struct ThresholdRule {
 } ThresholdRule;
 
 /* window_nsec: the default. The error (InvalidThreshold) has the whole line as its argument, and says what was expected. */
-int threshold_parse(const char *line, uint64_t window_nsec, ThresholdRule *ret, QosError *e);
+int threshold_rule_parse(const char *line, uint64_t window_nsec, ThresholdRule *ret, QosError *e);
 /* The same without a name. */
-int threshold_parse_condition(const char *s, uint64_t window_nsec, ThresholdRule *ret, QosError *e);
+int threshold_rule_parse_condition(const char *s, uint64_t window_nsec, ThresholdRule *ret, QosError *e);
 
 bool threshold_name_is_valid(const char *name);
 
-/* The rule in full, as threshold_parse() takes it, with all that was left out. What is read of it is the same rule. Not named: for
+/* The rule in full, as threshold_rule_parse() takes it, with all that was left out. What is read of it is the same rule. Not named: for
  * somebody who may not know peers and paths, with "..." in their place. */
-int threshold_format(const ThresholdRule *rule, bool named, char **ret);
+int threshold_rule_format(const ThresholdRule *rule, bool named, char **ret);
 
 /* The metric with its selector: "requests.server[:443].latency.p99". */
 #define THRESHOLD_METRIC_MAX (SELECTOR_METRIC_MAX + THRESHOLD_SELECTOR_MAX + 3)
-const char* threshold_format_metric(const ThresholdRule *rule, bool named, char buffer[static THRESHOLD_METRIC_MAX]);
+const char* threshold_rule_format_metric(const ThresholdRule *rule, bool named, char buffer[static THRESHOLD_METRIC_MAX]);
 
 /* Of a rule that has one. Points into the rule. */
-void threshold_get_selector(const ThresholdRule *rule, Selector *ret);
+void threshold_rule_get_selector(const ThresholdRule *rule, Selector *ret);
 /* Whether everybody may know what it is about: as in snapshots, of endpoints not the paths, and of peers nothing. */
-bool threshold_is_for_all(const ThresholdRule *rule);
+bool threshold_rule_is_for_all(const ThresholdRule *rule);
 
 /* A value of the metric, or a limit, for people: "31.25ms", "1200/s"; four digits of it. */
 #define THRESHOLD_VALUE_MAX 40U
-const char* threshold_format_value(const Metric *metric, double value, char buffer[static THRESHOLD_VALUE_MAX]);
+const char* threshold_rule_format_value(const Metric *metric, double value, char buffer[static THRESHOLD_VALUE_MAX]);
 
 /* How often the metric is worth a look: sub-windows of windows up to a second are 100 ms, those of longer ones a second or
  * more, in which what is new comes to the end of the window all the same. */
-uint64_t threshold_get_period(const ThresholdRule *rule);
+uint64_t threshold_rule_get_period(const ThresholdRule *rule);
 #define THRESHOLD_PERIOD_MIN_NSEC (100 * NSEC_PER_MSEC)
 #define THRESHOLD_PERIOD_MAX_NSEC NSEC_PER_SEC
 
@@ -86,13 +86,13 @@ typedef struct ThresholdMachine {
 } ThresholdMachine;
 
 /* The metric has this value now (CLOCK_MONOTONIC ns; NaN: none). True if that changed the state. */
-bool threshold_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now, double value);
+bool threshold_machine_step(const ThresholdRule *rule, ThresholdMachine *m, uint64_t now, double value);
 
 /* Whether the value is beyond the limit. */
-bool threshold_is_beyond(const ThresholdRule *rule, double value);
+bool threshold_rule_is_beyond(const ThresholdRule *rule, double value);
 
 /* How far the value is from the limit, as a part of it, negative beyond it; NaN: cannot be told. */
-double threshold_get_slack(const ThresholdRule *rule, double value);
+double threshold_rule_get_slack(const ThresholdRule *rule, double value);
 
 /* What is read of a quantile: "requests.server.firstByte.p99" is 0.99 of "requests.server.firstByte". 1 for the largest. */
-bool threshold_get_quantile(const Metric *metric, const char **ret_distribution, size_t *ret_length, double *ret_q);
+bool threshold_rule_get_quantile(const Metric *metric, const char **ret_distribution, size_t *ret_length, double *ret_q);

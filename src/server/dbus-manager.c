@@ -169,7 +169,7 @@ static bool client_has_lease(const Client *c) {
                 for (Hold *h = m->units[i] ? m->units[i]->holds : NULL; h; h = h->next)
                         if (h->lease_key == c)
                                 return true;
-        return alarms_have_lease(m, c);
+        return threshold_monitor_have_lease(m, c);
 }
 
 /* Something ended for which the client was followed. */
@@ -334,22 +334,22 @@ static void call_detach(Call *c) {
 }
 
 static void call_set_threshold(Call *c) {
-        const AlarmRequest request = {
+        const ThresholdRequest request = {
                 .unit = c->unit,
                 .threshold = c->threshold,
-                .source = c->lease ? ALARM_LEASE : ALARM_ADMINISTRATOR,
+                .source = c->lease ? THRESHOLD_SOURCE_LEASE : THRESHOLD_SOURCE_ADMINISTRATOR,
                 .uid = c->client->uid,
                 .owner_uid = c->owner_uid,
                 .lease_key = c->lease ? c->client : NULL,
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_free_ char *whole = NULL;
-        Alarm *a;
+        Threshold *a;
         int r;
 
-        r = alarm_set(c->client->server->manager, &request, &a, &e);
+        r = threshold_set(c->client->server->manager, &request, &a, &e);
         if (r >= 0)
-                r = threshold_format(&a->rule, /* named= */ true, &whole);
+                r = threshold_rule_format(&a->rule, /* named= */ true, &whole);
         if (r < 0)
                 reply_error(c->message, r, &e);
         else
@@ -361,7 +361,7 @@ static void call_clear_threshold(Call *c) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         int r;
 
-        r = alarm_clear(c->client->server->manager, c->unit, c->threshold, c->lease ? c->client : NULL, c->owner_uid, &e);
+        r = threshold_clear(c->client->server->manager, c->unit, c->threshold, c->lease ? c->client : NULL, c->owner_uid, &e);
         if (r < 0)
                 reply_error(c->message, r, &e);
         else
@@ -866,7 +866,7 @@ static int method_change_threshold(BusServer *b, sd_bus_message *m, const Action
                 return r;
 
         /* Before anybody is asked for a password */
-        if (action == &action_set && threshold_parse(threshold, b->manager->config.default_window_nsec, &rule, &e) < 0)
+        if (action == &action_set && threshold_rule_parse(threshold, b->manager->config.default_window_nsec, &rule, &e) < 0)
                 return error_to_bus(error, -EINVAL, &e);
         if (!manager_get_unit(b->manager, unit, &e))
                 return error_to_bus(error, -ENXIO, &e);
@@ -896,17 +896,17 @@ static int manager_method_clear_threshold(sd_bus_message *m, void *userdata, sd_
 }
 
 /* No peers are shown on this bus. */
-static int append_threshold(sd_bus_message *reply, const Alarm *a) {
-        AlarmAccount account = { ABSENT, ABSENT, NAN, NAN };
+static int append_threshold(sd_bus_message *reply, const Threshold *a) {
+        ErrorBudget account = { ABSENT, ABSENT, NAN, NAN };
         _cleanup_free_ char *whole = NULL;
         int r;
 
-        r = threshold_format(&a->rule, /* named= */ false, &whole);
+        r = threshold_rule_format(&a->rule, /* named= */ false, &whole);
         if (r < 0)
                 return r;
-        (void) alarm_get_account(a, &account);
+        (void) threshold_get_error_budget(a, &account);
         return sd_bus_message_append(reply, "(sssssdddttsttdd)", a->unit->name, a->rule.name, whole, threshold_state_to_string(a->machine.state),
-                                     alarm_source_to_string(a->source), a->value, a->rule.limit, threshold_get_slack(&a->rule, a->value),
+                                     threshold_source_to_string(a->source), a->value, a->rule.limit, threshold_rule_get_slack(&a->rule, a->value),
                                      a->samples, a->since, strempty(a->origin), account.good, account.total, account.burn_short, account.burn_long);
 }
 
@@ -935,7 +935,7 @@ static int manager_method_list_thresholds(sd_bus_message *m, void *userdata, sd_
 
                 if (!u || (only && u != only))
                         continue;
-                for (Alarm *a = alarm_next(u, NULL); a && r >= 0; a = alarm_next(u, a))
+                for (Threshold *a = threshold_next(u, NULL); a && r >= 0; a = threshold_next(u, a))
                         r = append_threshold(reply, a);
         }
         if (r >= 0)
@@ -1328,7 +1328,7 @@ void bus_server_unit_changed(BusServer *b, Unit *u) {
                 (void) unit_objects_emit_unit(b->objects, u);
 }
 
-void bus_server_threshold_crossed(BusServer *b, Unit *u, const AlarmEvent *e) {
+void bus_server_threshold_crossed(BusServer *b, Unit *u, const ThresholdEvent *e) {
         if (!b)
                 return;
 

@@ -140,10 +140,10 @@ static int unit_property_get_thresholds(sd_bus *bus, const char *path, const cha
         int r;
 
         r = sd_bus_message_open_container(reply, 'a', "(ssst)");
-        for (Alarm *a = alarm_next(u, NULL); a && r >= 0; a = alarm_next(u, a)) {
+        for (Threshold *a = threshold_next(u, NULL); a && r >= 0; a = threshold_next(u, a)) {
                 _cleanup_free_ char *whole = NULL;
 
-                r = threshold_format(&a->rule, /* named= */ false, &whole);
+                r = threshold_rule_format(&a->rule, /* named= */ false, &whole);
                 if (r >= 0)
                         r = sd_bus_message_append(reply, "(ssst)", a->rule.name, whole, threshold_state_to_string(a->machine.state), a->since);
         }
@@ -208,7 +208,7 @@ static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_
                 for (size_t i = 0; i < excludes.n; i++)
                         ret[8] = hash_string(ret[8], excludes.list[i].text);
         ret[9] = seed;
-        for (Alarm *a = alarm_next(u, NULL); a; a = alarm_next(u, a)) {
+        for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a)) {
                 ret[9] = hash(ret[9], &a->rule, sizeof(a->rule)); /* made out of zeroes: padding, too */
                 ret[9] = hash(ret[9], &a->machine.state, sizeof(a->machine.state));
                 ret[9] = hash(ret[9], &a->since, sizeof(a->since));
@@ -438,7 +438,7 @@ int unit_objects_emit_unit(UnitObjects *o, Unit *u) {
         return 1;
 }
 
-int unit_objects_emit_crossed(UnitObjects *o, Unit *u, const AlarmEvent *e) {
+int unit_objects_emit_crossed(UnitObjects *o, Unit *u, const ThresholdEvent *e) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         _cleanup_free_ char *path = NULL;
         int r;
@@ -449,13 +449,13 @@ int unit_objects_emit_crossed(UnitObjects *o, Unit *u, const AlarmEvent *e) {
         r = sd_bus_message_new_signal(o->bus, &m, path, Unit_INTERFACE, "ThresholdCrossed");
         if (r < 0)
                 return r;
-        r = sd_bus_message_append(m, "ssssdddttt", e->rule.name, threshold_format_metric(&e->rule, /* named= */ false, (char[THRESHOLD_METRIC_MAX]) {}),
+        r = sd_bus_message_append(m, "ssssdddttt", e->rule.name, threshold_rule_format_metric(&e->rule, /* named= */ false, (char[THRESHOLD_METRIC_MAX]) {}),
                                   threshold_state_to_string(e->state), threshold_state_to_string(e->previous),
-                                  e->value, e->rule.limit, threshold_get_slack(&e->rule, e->value), e->samples, e->seq, e->timestamp);
+                                  e->value, e->rule.limit, threshold_rule_get_slack(&e->rule, e->value), e->samples, e->seq, e->timestamp);
         if (r >= 0)
                 r = sd_bus_message_open_container(m, 'a', "(sdd)");
         for (size_t i = 0; i < e->n_shares && r >= 0; i++)
-                r = sd_bus_message_append(m, "(sdd)", alarm_share_name(e->shares + i), e->shares[i].share, e->shares[i].usual);
+                r = sd_bus_message_append(m, "(sdd)", state_share_name(e->shares + i), e->shares[i].share, e->shares[i].usual);
         if (r >= 0)
                 r = sd_bus_message_close_container(m);
         return r < 0 ? r : sd_bus_send(o->bus, m, NULL);

@@ -21,7 +21,7 @@ void unit_objects_set_subscribed(UnitObjects *o, bool subscribed);
 int unit_objects_emit_reading(UnitObjects *o, Unit *u);
 int unit_objects_emit_unit(UnitObjects *o, Unit *u);
 /* Always, whether somebody subscribed or not. */
-int unit_objects_emit_crossed(UnitObjects *o, Unit *u, const AlarmEvent *e);
+int unit_objects_emit_crossed(UnitObjects *o, Unit *u, const ThresholdEvent *e);
 
 /* The unit is going to be freed. */
 void unit_objects_forget(UnitObjects *o, Unit *u);

@@ -375,15 +375,15 @@ int threshold_value_to_json(const Metric *metric, double value, sd_json_variant 
 }
 
 /* What a threshold and its event have in common. */
-static int threshold_to_json(const char *unit, const ThresholdRule *rule, bool peers, ThresholdState state, double value, uint64_t samples,
+static int threshold_rule_to_json(const char *unit, const ThresholdRule *rule, bool peers, ThresholdState state, double value, uint64_t samples,
                              sd_json_variant **ret) {
 
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *limit_json = NULL, *value_json = NULL;
-        double slack = threshold_get_slack(rule, value);
+        double slack = threshold_rule_get_slack(rule, value);
         _cleanup_free_ char *whole = NULL;
         int r;
 
-        r = threshold_format(rule, peers, &whole);
+        r = threshold_rule_format(rule, peers, &whole);
         if (r >= 0)
                 r = threshold_value_to_json(rule->metric, rule->limit, &limit_json);
         if (r >= 0 && !isnan(value))
@@ -395,7 +395,7 @@ static int threshold_to_json(const char *unit, const ThresholdRule *rule, bool p
                               SD_JSON_BUILD_PAIR_STRING("unit", unit),
                               SD_JSON_BUILD_PAIR_STRING("name", rule->name),
                               SD_JSON_BUILD_PAIR_STRING("threshold", whole),
-                              SD_JSON_BUILD_PAIR_STRING("metric", threshold_format_metric(rule, peers, (char[THRESHOLD_METRIC_MAX]) {})),
+                              SD_JSON_BUILD_PAIR_STRING("metric", threshold_rule_format_metric(rule, peers, (char[THRESHOLD_METRIC_MAX]) {})),
                               SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(state)),
                               SD_JSON_BUILD_PAIR_VARIANT("limit", limit_json),
                               SD_JSON_BUILD_PAIR_CONDITION(!!value_json, "value", SD_JSON_BUILD_VARIANT(value_json)),
@@ -413,19 +413,20 @@ static int set_real(sd_json_variant **v, const char *key, double value) {
         return r < 0 ? r : sd_json_variant_set_field(v, key, real);
 }
 
-int alarm_to_json(const Alarm *a, bool peers, bool accounts, sd_json_variant **ret) {
+int threshold_to_json(const Threshold *a, bool peers, bool accounts, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
-        AlarmAccount account;
+        ErrorBudget account;
         int r;
 
-        r = threshold_to_json(a->unit->name, &a->rule, peers, a->machine.state, a->value, a->samples, &v);
+        r = threshold_rule_to_json(a->unit->name, &a->rule, peers, a->machine.state, a->value, a->samples,
+                &v);
         if (r >= 0)
-                r = sd_json_variant_set_field_string(&v, "source", alarm_source_to_string(a->source));
+                r = sd_json_variant_set_field_string(&v, "source", threshold_source_to_string(a->source));
         if (r >= 0 && a->origin)
                 r = sd_json_variant_set_field_string(&v, "origin", a->origin);
         if (r >= 0)
                 r = sd_json_variant_set_field_unsigned(&v, "since", a->since);
-        if (r >= 0 && accounts && alarm_get_account(a, &account)) {
+        if (r >= 0 && accounts && threshold_get_error_budget(a, &account)) {
                 r = sd_json_variant_set_field_unsigned(&v, "good", account.good);
                 if (r >= 0)
                         r = sd_json_variant_set_field_unsigned(&v, "total", account.total);
@@ -439,11 +440,11 @@ int alarm_to_json(const Alarm *a, bool peers, bool accounts, sd_json_variant **r
         return r;
 }
 
-int alarm_event_to_json(const AlarmEvent *e, bool peers, sd_json_variant **ret) {
+int threshold_event_to_json(const ThresholdEvent *e, bool peers, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *shares = NULL;
         int r;
 
-        r = threshold_to_json(e->unit, &e->rule, peers, e->state, e->value, e->samples, &v);
+        r = threshold_rule_to_json(e->unit, &e->rule, peers, e->state, e->value, e->samples, &v);
         if (r >= 0)
                 r = sd_json_variant_set_field_string(&v, "previous", threshold_state_to_string(e->previous));
         if (r >= 0)
@@ -452,7 +453,7 @@ int alarm_event_to_json(const AlarmEvent *e, bool peers, sd_json_variant **ret) 
                 r = sd_json_variant_set_field_unsigned(&v, "timestamp", e->timestamp);
         for (size_t i = 0; i < e->n_shares && r >= 0; i++)
                 r = sd_json_variant_append_arraybo(&shares,
-                                SD_JSON_BUILD_PAIR_STRING("state", alarm_share_name(e->shares + i)),
+                                SD_JSON_BUILD_PAIR_STRING("state", state_share_name(e->shares + i)),
                                 SD_JSON_BUILD_PAIR_REAL("share", e->shares[i].share),
                                 SD_JSON_BUILD_PAIR_REAL("usual", e->shares[i].usual));
         if (r >= 0 && e->left_out > 0)

@@ -29,8 +29,8 @@ int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned 
 int excludes_to_json(const ExcludeList *l, sd_json_variant **ret);
 
 /* peers: whether who asks may know these, and paths; accounts: with what takes readings. */
-int alarm_to_json(const Alarm *a, bool peers, bool accounts, sd_json_variant **ret);
-int alarm_event_to_json(const AlarmEvent *e, bool peers, sd_json_variant **ret);
+int threshold_to_json(const Threshold *a, bool peers, bool accounts, sd_json_variant **ret);
+int threshold_event_to_json(const ThresholdEvent *e, bool peers, sd_json_variant **ret);
 
 /* Of that metric: an integer where the metric is one. */
 int threshold_value_to_json(const Metric *metric, double value, sd_json_variant **ret);

@@ -905,12 +905,12 @@ static int thresholds_to_json(const Connection *c, char **units, bool accounts, 
 
         r = sd_json_variant_new_array(&array, NULL, 0);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++)
-                for (Alarm *a = m->units[i] ? alarm_next(m->units[i], NULL) : NULL; a && r >= 0; a = alarm_next(m->units[i], a)) {
+                for (Threshold *a = m->units[i] ? threshold_next(m->units[i], NULL) : NULL; a && r >= 0; a = threshold_next(m->units[i], a)) {
                         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
 
                         if (!names_have(units, m->units[i]->name))
                                 continue;
-                        r = alarm_to_json(a, connection_may_see_peers(c, a->unit), accounts, &v);
+                        r = threshold_to_json(a, connection_may_see_peers(c, a->unit), accounts, &v);
                         if (r >= 0)
                                 r = sd_json_variant_append_array(&array, v);
                 }
@@ -930,7 +930,7 @@ static int unit_write_list_entry(Unit *u, const Connection *c, uint64_t window, 
         int r;
 
         unit_get_snapshot(u, window, &s);
-        if (alarm_next(u, NULL)) {
+        if (threshold_next(u, NULL)) {
                 r = thresholds_to_json(c, (char*[]) { u->name, NULL }, false, &thresholds);
                 if (r < 0)
                         return r;
@@ -1845,24 +1845,24 @@ void varlink_server_unit_detached(VarlinkServer *v, Unit *u) {
 /* ---- thresholds ----------------------------------------------------------------------------------------------- */
 
 static int connection_set_threshold(Connection *c) {
-        AlarmRequest request = {
+        ThresholdRequest request = {
                 .unit = c->unit,
                 .threshold = c->threshold,
-                .source = c->lease ? ALARM_LEASE : ALARM_ADMINISTRATOR,
+                .source = c->lease ? THRESHOLD_SOURCE_LEASE : THRESHOLD_SOURCE_ADMINISTRATOR,
                 .uid = c->uid,
                 .owner_uid = c->owner_uid,
                 .lease_key = c->lease ? c : NULL,
         };
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_free_ char *whole = NULL;
-        Alarm *a;
+        Threshold *a;
         int r;
 
-        r = alarm_set(c->server->manager, &request, &a, &e);
+        r = threshold_set(c->server->manager, &request, &a, &e);
         connection_forget_call(c);
         if (r < 0)
                 return reply_error(c->link, r, &e);
-        r = threshold_format(&a->rule, /* named= */ true, &whole);
+        r = threshold_rule_format(&a->rule, /* named= */ true, &whole);
         if (r < 0)
                 return r;
         return sd_varlink_replybo(c->link,
@@ -1874,7 +1874,8 @@ static int connection_clear_threshold(Connection *c) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         int r;
 
-        r = alarm_clear(c->server->manager, c->unit, c->threshold, c->lease ? c : NULL, c->owner_uid, &e);
+        r = threshold_clear(c->server->manager, c->unit, c->threshold, c->lease ? c : NULL, c->owner_uid,
+                &e);
         connection_forget_call(c);
         if (r < 0)
                 return reply_error(c->link, r, &e);
@@ -1903,7 +1904,7 @@ static int method_change_threshold(sd_varlink *link, sd_json_variant *parameters
                 return r;
         /* Before anybody is asked for a password */
         if (set) {
-                r = threshold_parse(p.threshold, m->config.default_window_nsec, &rule, &e);
+                r = threshold_rule_parse(p.threshold, m->config.default_window_nsec, &rule, &e);
                 if (r < 0)
                         return reply_error(link, r, &e);
         }
@@ -1972,13 +1973,13 @@ static int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *paramete
         return reply_many(link, replies, n);
 }
 
-static int connection_send_event(const AlarmEvent *e, void *userdata) {
+static int connection_send_event(const ThresholdEvent *e, void *userdata) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
         Connection *c = ASSERT_PTR(userdata);
         int r;
 
         if (names_have(c->monitor->units, e->unit)) {
-                r = alarm_event_to_json(e, connection_may_see_peers_of(c, e->unit), &v);
+                r = threshold_event_to_json(e, connection_may_see_peers_of(c, e->unit), &v);
                 if (r >= 0)
                         r = sd_varlink_notifybo(c->link, SD_JSON_BUILD_PAIR_VARIANT("event", v));
                 if (r < 0)
@@ -2004,7 +2005,7 @@ static bool connection_catch_up(Connection *c) {
         Manager *m = c->server->manager;
 
         c->monitor->unread_since = 0;
-        return alarms_count_lost(m, c->monitor->seq) == 0 && alarms_foreach_event(m, c->monitor->seq, connection_send_event, c) >= 0;
+        return threshold_monitor_count_lost(m, c->monitor->seq) == 0 && threshold_monitor_foreach_event(m, c->monitor->seq, connection_send_event, c) >= 0;
 }
 
 static void monitors_arm(VarlinkServer *v, uint64_t now) {
@@ -2024,7 +2025,7 @@ static int on_monitors(sd_event_source *source, uint64_t usec, void *userdata) {
         for (Connection *c = v->connections; c; c = c->next) {
                 if (!c->monitor || c->monitor->unread_since == 0)
                         continue;
-                if (connection_is_behind(c) ? now > c->monitor->unread_since + UNREAD_USEC || alarms_count_lost(v->manager, c->monitor->seq) > 0 :
+                if (connection_is_behind(c) ? now > c->monitor->unread_since + UNREAD_USEC || threshold_monitor_count_lost(v->manager, c->monitor->seq) > 0 :
                                               !connection_catch_up(c))
                         connection_end_monitor(c);
         }
@@ -2032,7 +2033,7 @@ static int on_monitors(sd_event_source *source, uint64_t usec, void *userdata) {
         return 0;
 }
 
-void varlink_server_threshold_crossed(VarlinkServer *v, const AlarmEvent *e) {
+void varlink_server_threshold_crossed(VarlinkServer *v, const ThresholdEvent *e) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC) / NSEC_PER_USEC, round = now;
 
         if (!v)
@@ -2076,7 +2077,7 @@ static int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_v
         _cleanup_(strv_freep) char **units = NULL;
         Connection *c = ASSERT_PTR(userdata);
         Manager *m = c->server->manager;
-        uint64_t seq = alarms_get_seq(m), lost = 0;
+        uint64_t seq = threshold_monitor_get_seq(m), lost = 0;
         bool resume;
         int r;
 
@@ -2089,9 +2090,9 @@ static int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_v
         if (r != 0)
                 return r < 0 ? r : 0;
 
-        resume = p.since != ABSENT && p.since >= alarms_get_seq_begin(m) && p.since <= seq;
+        resume = p.since != ABSENT && p.since >= threshold_monitor_get_seq_begin(m) && p.since <= seq;
         if (resume)
-                lost = alarms_count_lost(m, p.since);
+                lost = threshold_monitor_count_lost(m, p.since);
         if (!resume || lost > 0) {
                 r = thresholds_to_json(c, units, false, &thresholds);
                 if (r < 0)
@@ -2109,13 +2110,13 @@ static int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_v
                 return -ENOMEM;
         c->monitor->units = TAKE_PTR(units);
         c->monitor->seq = seq;
-        r = resume ? alarms_foreach_event(m, p.since, connection_send_event, c) : 0;
+        r = resume ? threshold_monitor_foreach_event(m, p.since, connection_send_event, c) : 0;
         if (r < 0)
                 c->monitor = monitor_free(c->monitor);
         return r;
 }
 
-static void on_condition(const Alarm *a, const QosError *e, void *userdata) {
+static void on_condition(const Threshold *a, const QosError *e, void *userdata) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *value = NULL;
         Connection *c = ASSERT_PTR(userdata);
 
@@ -2136,7 +2137,7 @@ static int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varl
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         Connection *c = ASSERT_PTR(userdata);
-        AlarmRequest request;
+        ThresholdRequest request;
         ThresholdRule rule;
         Unit *u;
         int r;
@@ -2148,19 +2149,19 @@ static int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varl
                 return r;
         /* Whom a unit asks, and at which paths it is asked, is not for everybody */
         u = manager_get_unit(c->server->manager, p.unit, NULL);
-        if (u && threshold_parse_condition(p.threshold, c->server->manager->config.default_window_nsec, &rule, NULL) >= 0 &&
-            !threshold_is_for_all(&rule) && !connection_may_see_peers(c, u))
+        if (u && threshold_rule_parse_condition(p.threshold, c->server->manager->config.default_window_nsec, &rule, NULL) >= 0 &&
+            !threshold_rule_is_for_all(&rule) && !connection_may_see_peers(c, u))
                 return sd_varlink_error(link, SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
-        request = (AlarmRequest) {
+        request = (ThresholdRequest) {
                 .unit = p.unit,
                 .threshold = p.threshold,
-                .source = ALARM_CONDITION,
+                .source = THRESHOLD_SOURCE_CONDITION,
                 .uid = c->uid,
                 .lease_key = c,
                 .handler = on_condition,
                 .userdata = c,
         };
-        r = alarm_set(c->server->manager, &request, NULL, &e);
+        r = threshold_set(c->server->manager, &request, NULL, &e);
         return r < 0 ? reply_error(link, r, &e) : 0;
 }
 

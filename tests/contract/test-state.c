@@ -150,15 +150,15 @@ static void test_newer(sd_event *event) {
         check(u->holds && u->holds->next && !u->holds->next->next);
         for (Hold *h = u->holds; h; h = h->next)
                 check(h->probes == (h->owner_uid == 0 ? PROBE_REQUESTS|PROBE_TLS : PROBE_REQUESTS));
-        check(alarm_next(u, NULL) && !alarm_next(u, alarm_next(u, NULL)));
-        check(streq(alarm_next(u, NULL)->rule.name, "busy"));
+        check(threshold_next(u, NULL) && !threshold_next(u, threshold_next(u, NULL)));
+        check(streq(threshold_next(u, NULL)->rule.name, "busy"));
 
         /* What it has written itself it reads */
         manager_save(m);
         manager_free(m);
         m = state_restore(event, NULL);
         u = find(m, "good.service");
-        check(u && m->n_units == 1 && u->holds && u->holds->next && alarm_next(u, NULL));
+        check(u && m->n_units == 1 && u->holds && u->holds->next && threshold_next(u, NULL));
         manager_free(m);
 }
 

@@ -81,7 +81,7 @@ static unsigned restore(void) {
                         check(h->unit == u && h->probes != 0);
                         n++;
                 }
-                for (Alarm *a = alarm_next(u, NULL); a; a = alarm_next(u, a))
+                for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
                         n++;
         }
         check(n_units == m->n_units);

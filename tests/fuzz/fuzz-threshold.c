@@ -18,10 +18,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         line = strndup((const char*) data, size);
         check(line);
 
-        r = threshold_parse_condition(line, WINDOW_DEFAULT_NSEC, &rule, &e);
+        r = threshold_rule_parse_condition(line, WINDOW_DEFAULT_NSEC, &rule, &e);
         check(r >= 0 ? isempty(rule.name) : r == -EINVAL && e.code == QOS_ERROR_INVALID_THRESHOLD);
 
-        r = threshold_parse(line, WINDOW_DEFAULT_NSEC, &rule, &e);
+        r = threshold_rule_parse(line, WINDOW_DEFAULT_NSEC, &rule, &e);
         if (r < 0) {
                 check(r == -EINVAL && e.code == QOS_ERROR_INVALID_THRESHOLD && streq(e.argument, line) && !isempty(e.message));
                 return 0;
@@ -34,8 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check(rule.enter_nsec <= THRESHOLD_DURATION_MAX_NSEC && rule.leave_nsec <= THRESHOLD_DURATION_MAX_NSEC &&
               rule.stay_nsec <= THRESHOLD_DURATION_MAX_NSEC);
 
-        check(threshold_format(&rule, true, &whole) >= 0);
-        check(threshold_parse(whole, WINDOW_DEFAULT_NSEC, &other, NULL) >= 0);
+        check(threshold_rule_format(&rule, true, &whole) >= 0);
+        check(threshold_rule_parse(whole, WINDOW_DEFAULT_NSEC, &other, NULL) >= 0);
         check(!(rule.limit < other.limit) && !(rule.limit > other.limit) && !(rule.clear < other.clear) && !(rule.clear > other.clear));
         check(streq(rule.name, other.name) && rule.metric == other.metric && streq(rule.selector, other.selector) && rule.below == other.below &&
               rule.window_nsec == other.window_nsec && rule.enter_nsec == other.enter_nsec && rule.leave_nsec == other.leave_nsec &&

@@ -21,7 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 for (size_t k = 0; k < d.n_thresholds; k++) {
                         ThresholdRule rule;
 
-                        check(threshold_parse(d.thresholds[k].line, WINDOW_DEFAULT_NSEC, &rule, NULL) >= 0);
+                        check(threshold_rule_parse(d.thresholds[k].line, WINDOW_DEFAULT_NSEC, &rule,
+                                NULL) >= 0);
                         check(streq(rule.name, d.thresholds[k].name));
                         for (size_t j = 0; j < k; j++)
                                 check(!streq(d.thresholds[j].name, rule.name));

@@ -18,7 +18,7 @@ static ThresholdRule parsed(const char *line) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         ThresholdRule rule;
 
-        if (threshold_parse(line, 10 * SEC, &rule, &e) < 0) {
+        if (threshold_rule_parse(line, 10 * SEC, &rule, &e) < 0) {
                 fprintf(stderr, "%s: %s\n", line, strempty(e.message));
                 exit(EXIT_FAILURE);
         }
@@ -75,13 +75,13 @@ static void test_good(void) {
                 _cleanup_free_ char *whole = NULL, *again = NULL;
                 ThresholdRule rule = parsed(table[i].line);
 
-                check(threshold_format(&rule, true, &whole) == 0);
+                check(threshold_rule_format(&rule, true, &whole) == 0);
                 if (!streq(whole, table[i].whole)) {
                         fprintf(stderr, "'%s' became '%s'\n", table[i].line, whole);
                         exit(EXIT_FAILURE);
                 }
                 rule = parsed(whole);
-                check(threshold_format(&rule, true, &again) == 0 && streq(whole, again));
+                check(threshold_rule_format(&rule, true, &again) == 0 && streq(whole, again));
         }
 }
 
@@ -108,10 +108,10 @@ static void test_conceal(void) {
 
                 check(asprintf(&line, "x: %s > 5%s", table[i].metric, endswith(table[i].metric, ".rate") ? "" : "ms") > 0);
                 rule = parsed(line);
-                check(streq(threshold_format_metric(&rule, false, metric), table[i].shown));
-                check(threshold_format(&rule, false, &whole) == 0 && strstr(whole, table[i].shown) && !strstr(whole, "secret"));
-                check(streq(threshold_format_metric(&rule, true, metric), table[i].metric));
-                check(threshold_format(&rule, true, &open) == 0 && strstr(open, table[i].metric));
+                check(streq(threshold_rule_format_metric(&rule, false, metric), table[i].shown));
+                check(threshold_rule_format(&rule, false, &whole) == 0 && strstr(whole, table[i].shown) && !strstr(whole, "secret"));
+                check(streq(threshold_rule_format_metric(&rule, true, metric), table[i].metric));
+                check(threshold_rule_format(&rule, true, &open) == 0 && strstr(open, table[i].metric));
         }
 }
 
@@ -134,7 +134,7 @@ static void test_read_again(void) {
 
                         check(asprintf(&line, "x: %s%u%s%u%s", around[i].before, n / 10, around[i].point, n % 10, around[i].after) > 0);
                         rule = parsed(line);
-                        check(threshold_format(&rule, true, &whole) == 0);
+                        check(threshold_rule_format(&rule, true, &whole) == 0);
                         again = parsed(whole);
                         if (rule.limit < again.limit || rule.limit > again.limit || rule.clear < again.clear || rule.clear > again.clear) {
                                 fprintf(stderr, "'%s' is not '%s'\n", line, whole);
@@ -214,27 +214,27 @@ static void test_bad(void) {
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
                 _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
 
-                check(threshold_parse(table[i].line, 10 * SEC, &rule, &e) == -EINVAL);
+                check(threshold_rule_parse(table[i].line, 10 * SEC, &rule, &e) == -EINVAL);
                 check(e.code == QOS_ERROR_INVALID_THRESHOLD && streq(e.argument, table[i].line));
                 if (!strstr(e.message, table[i].message)) {
                         fprintf(stderr, "'%s': '%s' instead of '%s'\n", table[i].line, e.message, table[i].message);
                         exit(EXIT_FAILURE);
                 }
-                check(threshold_parse(table[i].line, 10 * SEC, &rule, NULL) == -EINVAL);
+                check(threshold_rule_parse(table[i].line, 10 * SEC, &rule, NULL) == -EINVAL);
         }
 
         memset(longest, 'x', sizeof(longest) - 1);
         longest[sizeof(longest) - 1] = 0;
-        check(threshold_parse(longest, 10 * SEC, &rule, NULL) == -EINVAL);
+        check(threshold_rule_parse(longest, 10 * SEC, &rule, NULL) == -EINVAL);
 }
 
 static void test_condition(void) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         ThresholdRule rule;
 
-        check(threshold_parse_condition(RATE " > 5 over 2s", 10 * SEC, &rule, &e) == 0);
+        check(threshold_rule_parse_condition(RATE " > 5 over 2s", 10 * SEC, &rule, &e) == 0);
         check(isempty(rule.name) && rule.window_nsec == 2 * SEC);
-        check(threshold_parse_condition("x: " RATE " > 5 over 2s", 10 * SEC, &rule, &e) == -EINVAL);
+        check(threshold_rule_parse_condition("x: " RATE " > 5 over 2s", 10 * SEC, &rule, &e) == -EINVAL);
 }
 
 typedef struct Look {
@@ -254,7 +254,7 @@ static void walk(const char *line, const Look *looks, size_t n) {
                 bool changed;
 
                 now += looks[i].after * MSEC;
-                changed = threshold_step(&rule, &m, now, looks[i].value);
+                changed = threshold_machine_step(&rule, &m, now, looks[i].value);
                 check(changed == (before != m.state));
                 if (m.state != looks[i].state) {
                         fprintf(stderr, "%s, look %zu: %s instead of %s\n", line, i, threshold_state_to_string(m.state),
@@ -319,20 +319,20 @@ static void test_restored(void) {
         ThresholdRule rule = parsed("x: " RATE " > 20 over 1s for 1s");
         ThresholdMachine m = { .state = THRESHOLD_VIOLATED };
 
-        check(!threshold_step(&rule, &m, 5 * SEC, 30) && m.state == THRESHOLD_VIOLATED);
+        check(!threshold_machine_step(&rule, &m, 5 * SEC, 30) && m.state == THRESHOLD_VIOLATED);
         m = (ThresholdMachine) { .state = THRESHOLD_OK };
-        check(!threshold_step(&rule, &m, 5 * SEC, 30) && m.state == THRESHOLD_OK);
-        check(!threshold_step(&rule, &m, 5 * SEC + 100 * MSEC, 1) && m.state == THRESHOLD_OK);
+        check(!threshold_machine_step(&rule, &m, 5 * SEC, 30) && m.state == THRESHOLD_OK);
+        check(!threshold_machine_step(&rule, &m, 5 * SEC + 100 * MSEC, 1) && m.state == THRESHOLD_OK);
 }
 
 static void test_slack(void) {
         ThresholdRule over = parsed("x: " RATE " > 20"), below = parsed("x: " RATE " < 20"), none = parsed("x: " RATE " > 0");
 
-        check(fabs(threshold_get_slack(&over, 15) - 0.25) < 1e-9);
-        check(fabs(threshold_get_slack(&over, 30) + 0.5) < 1e-9);
-        check(fabs(threshold_get_slack(&below, 15) + 0.25) < 1e-9);
-        check(fabs(threshold_get_slack(&below, 30) - 0.5) < 1e-9);
-        check(isnan(threshold_get_slack(&none, 5)) && isnan(threshold_get_slack(&over, NAN)));
+        check(fabs(threshold_rule_get_slack(&over, 15) - 0.25) < 1e-9);
+        check(fabs(threshold_rule_get_slack(&over, 30) + 0.5) < 1e-9);
+        check(fabs(threshold_rule_get_slack(&below, 15) + 0.25) < 1e-9);
+        check(fabs(threshold_rule_get_slack(&below, 30) - 0.5) < 1e-9);
+        check(isnan(threshold_rule_get_slack(&none, 5)) && isnan(threshold_rule_get_slack(&over, NAN)));
 }
 
 static void test_values(void) {
@@ -347,14 +347,14 @@ static void test_values(void) {
         };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
-                check(streq(threshold_format_value(metric_find(table[i].metric), table[i].value, (char[THRESHOLD_VALUE_MAX]) {}), table[i].text));
+                check(streq(threshold_rule_format_value(metric_find(table[i].metric), table[i].value, (char[THRESHOLD_VALUE_MAX]) {}), table[i].text));
 }
 
 static void test_period(void) {
-        check(threshold_get_period(&(ThresholdRule) { .window_nsec = 100 * MSEC }) == 100 * MSEC);
-        check(threshold_get_period(&(ThresholdRule) { .window_nsec = SEC }) == 100 * MSEC);
-        check(threshold_get_period(&(ThresholdRule) { .window_nsec = 2 * SEC }) == SEC);
-        check(threshold_get_period(&(ThresholdRule) { .window_nsec = 300 * SEC }) == SEC);
+        check(threshold_rule_get_period(&(ThresholdRule) { .window_nsec = 100 * MSEC }) == 100 * MSEC);
+        check(threshold_rule_get_period(&(ThresholdRule) { .window_nsec = SEC }) == 100 * MSEC);
+        check(threshold_rule_get_period(&(ThresholdRule) { .window_nsec = 2 * SEC }) == SEC);
+        check(threshold_rule_get_period(&(ThresholdRule) { .window_nsec = 300 * SEC }) == SEC);
 }
 
 static void test_quantile(void) {
@@ -362,11 +362,11 @@ static void test_quantile(void) {
         size_t l;
         double q;
 
-        check(threshold_get_quantile(metric_find(FIRST_BYTE), &d, &l, &q) && l == strlen("requests.server.firstByte") && fabs(q - 0.99) < 1e-9);
-        check(threshold_get_quantile(metric_find("requests.server.latency.p999"), &d, &l, &q) && fabs(q - 0.999) < 1e-9);
-        check(threshold_get_quantile(metric_find("requests.server.latency.max"), &d, &l, &q) && fabs(q - 1) < 1e-9);
-        check(!threshold_get_quantile(metric_find("requests.server.latency.mean"), &d, &l, &q));
-        check(!threshold_get_quantile(metric_find(RATE), &d, &l, &q));
+        check(threshold_rule_get_quantile(metric_find(FIRST_BYTE), &d, &l, &q) && l == strlen("requests.server.firstByte") && fabs(q - 0.99) < 1e-9);
+        check(threshold_rule_get_quantile(metric_find("requests.server.latency.p999"), &d, &l, &q) && fabs(q - 0.999) < 1e-9);
+        check(threshold_rule_get_quantile(metric_find("requests.server.latency.max"), &d, &l, &q) && fabs(q - 1) < 1e-9);
+        check(!threshold_rule_get_quantile(metric_find("requests.server.latency.mean"), &d, &l, &q));
+        check(!threshold_rule_get_quantile(metric_find(RATE), &d, &l, &q));
 }
 
 static void test_states(void) {
