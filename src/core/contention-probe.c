@@ -73,7 +73,7 @@ void unit_close_contention(Unit *u, const Unit *inner) {
 }
 
 /* What its own holds ask for, or those of a unit that it lies in. */
-static ProbeMask unit_get_wanted(const Unit *u) {
+static ProbeMask unit_get_missing_libraries(const Unit *u) {
         ProbeMask wanted = 0;
 
         for (const Unit *o = u; o; o = unit_find_ancestor(o))
@@ -231,7 +231,7 @@ void contention_update(Manager *m) {
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && m->units[i]->view)
-                        all |= unit_get_wanted(m->units[i]);
+                        all |= unit_get_missing_libraries(m->units[i]);
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 if (all & table[i])
                         (void) probe_load_group(m->probe, table[i]);
@@ -244,7 +244,7 @@ void contention_update(Manager *m) {
 
                 if (!u || !u->view)
                         continue;
-                wanted = unit_get_wanted(u);
+                wanted = unit_get_missing_libraries(u);
                 adopted = u->contention && u->contention_probes == 0;
                 /* The time of threads is counted from when the book was made: not in one that is older. A book of the previous
                  * run is watched with what it was. */

@@ -568,7 +568,7 @@ static void unit_apply_excludes(Unit *u) {
 /* Begins to count, if the kernel lets us. Otherwise the unit stays attached, without figures and with the reason. */
 /* What units are watched with has changed, or where they lie. started: a unit whose processes are others now; or NULL. */
 static void manager_update_probes(Manager *m, Unit *started) {
-        library_update(m, started);
+        openssl_update(m, started);
         contention_update(m);
 }
 
@@ -631,7 +631,7 @@ static void manager_start_probe(Manager *m) {
 }
 
 static void manager_stop_probe(Manager *m) {
-        library_stop(m);
+        openssl_stop(m);
         contention_stop(m);
         probe_stop(m->probe);
 }
@@ -1355,7 +1355,7 @@ int manager_detach(Manager *m, const char *name, void *lease_key, uid_t owner_ui
         return 0;
 }
 
-void unit_forget_files(Unit *u) {
+void unit_drop_file_settings(Unit *u) {
         Hold *h = unit_find_hold(u, HOLD_FILE, NULL, 0);
 
         threshold_monitor_forget_files(u);
@@ -1511,7 +1511,7 @@ static void manager_on_unit_changed(const char *name, void *userdata) {
         if (name && endswith(name, ".socket"))
                 (void) service_manager_load(m->service_manager, name, on_socket_loaded, m, NULL);
         if (!name)
-                declared_scan(m->declared);
+                xqos_loader_scan(m->declared);
 }
 
 /* ---- what a restart of qosd must know ------------------------------------------------------------------------- */
@@ -1969,7 +1969,7 @@ int manager_new(sd_event *event, Manager **ret) {
         if (r >= 0)
                 r = threshold_monitor_new(m, &m->alarms);
         if (r >= 0)
-                r = declared_new(m, &m->declared);
+                r = xqos_loader_new(m, &m->declared);
         if (r >= 0)
                 r = probe_new(&m->probe);
         if (r >= 0)
@@ -2007,7 +2007,7 @@ Manager* manager_free(Manager *m) {
         m->bus_server = bus_server_free(m->bus_server);
         while (m->operations)
                 attach_operation_free(m->operations);
-        m->declared = declared_free(m->declared);
+        m->declared = xqos_loader_free(m->declared);
         sd_event_source_disable_unref(m->reconnect);
 
         m->alarms = threshold_monitor_free(m->alarms);
@@ -2015,7 +2015,7 @@ Manager* manager_free(Manager *m) {
         sd_event_source_disable_unref(m->history);
         sd_event_source_disable_unref(m->fold);
         sd_event_source_disable_unref(m->keep_programs_timer);
-        library_stop(m);
+        openssl_stop(m);
         contention_stop(m);
 
         /* Without the notes on what is attached: they are for the next run. What is in the kernel goes with our

@@ -19,7 +19,7 @@ typedef struct ProbesInfo ProbesInfo;
 typedef struct ServiceManager ServiceManager;
 typedef struct ThresholdMonitor ThresholdMonitor;                   /* threshold-monitor.c */
 typedef struct ThresholdEvent ThresholdEvent;
-typedef struct Declared Declared;               /* xqos-loader.c */
+typedef struct XqosLoader XqosLoader;               /* xqos-loader.c */
 typedef struct BusServer BusServer;             /* dbus-manager.c */
 typedef struct VarlinkServer VarlinkServer;     /* varlink-server.c */
 
@@ -31,7 +31,7 @@ struct Manager {
         Probe *probe;                   /* probe.c: everything in the kernel */
         ServiceManager *service_manager; /* service-manager.c: PID 1 */
         ThresholdMonitor *alarms;
-        Declared *declared;
+        XqosLoader *declared;
         bool ready;                     /* the service manager knows */
         BusServer *bus_server;
         VarlinkServer *varlink_server;
@@ -145,7 +145,7 @@ AttachOperation* attach_operation_cancel(AttachOperation *o);
 int manager_detach(Manager *m, const char *name, void *lease_key, uid_t owner_uid, QosError *e);
 
 /* What unit files have said of the unit and no longer do is taken back; the unit may be gone then. */
-void unit_forget_files(Unit *u);
+void unit_drop_file_settings(Unit *u);
 
 /* All leases of a connection that ended, of units and of thresholds. */
 void manager_release_lease(Manager *m, void *lease_key);

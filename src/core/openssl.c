@@ -13,21 +13,21 @@
 
 /* How soon a unit is looked at again in which the kernel misses a library, and no look has found another one: this, and twice as
  * long each time. What is not OpenSSL is missed as long as it runs. */
-#define LOOK_AGAIN_NSEC (10 * NSEC_PER_MSEC)
-#define LOOK_AGAIN_MAX_NSEC (60 * NSEC_PER_SEC)
+#define RESCAN_NSEC (10 * NSEC_PER_MSEC)
+#define RESCAN_MAX_NSEC (60 * NSEC_PER_SEC)
 
 /* How long after which it is looked again whether libraries are not in use any more, while others wait for their places: it takes a look
  * at all processes of all units. */
 #define SWEEP_NSEC (10 * NSEC_PER_SEC)
 
-typedef struct Look {
+typedef struct ProcessScan {
         unsigned processes;
         unsigned libraries;
         int limit;
-} Look;
+} ProcessScan;
 
-static void look_at_processes(Unit *u, int group, void *userdata) {
-        Look *look = ASSERT_PTR(userdata);
+static void scan_process(Unit *u, int group, void *userdata) {
+        ProcessScan *look = ASSERT_PTR(userdata);
         _cleanup_fclose_ FILE *f = NULL;
         int fd, pid;
 
@@ -50,16 +50,16 @@ static void look_at_processes(Unit *u, int group, void *userdata) {
 }
 
 static void threshold_sample_read(Unit *u) {
-        Look look = {};
+        ProcessScan look = {};
 
-        unit_for_each_group(u, look_at_processes, &look);
+        unit_for_each_group(u, scan_process, &look);
         u->looked_at = now_nsec(CLOCK_MONOTONIC);
         u->has_openssl = look.libraries > 0;
         if (look.limit < 0 && u->library_limit >= 0)
                 log_unit_info(u->name, "Not all OpenSSL libraries of '%s' are watched: %s.", u->name, probe_library_limit_reason(look.limit));
         u->library_limit = look.limit;
         u->wanted = look.limit < 0; /* others may stop to use theirs */
-        if (streq(u->active_state, "active") && look.libraries == 0 && look.limit >= 0 && u->look_again_nsec == 0)
+        if (streq(u->active_state, "active") && look.libraries == 0 && look.limit >= 0 && u->rescan_delay == 0)
                 log_unit_info(u->name, "No process of '%s' has OpenSSL's library yet, waiting for one.", u->name);
         probe_set_config(u->manager->probe, u->index, u->generation, true);
 }
@@ -79,7 +79,7 @@ static void library_sweep(Manager *m) {
                 }
 }
 
-static int on_look_again(sd_event_source *source, uint64_t usec, void *userdata);
+static int on_rescan(sd_event_source *source, uint64_t usec, void *userdata);
 
 /* When the next unit is due. */
 static void library_schedule(Manager *m) {
@@ -89,21 +89,21 @@ static void library_schedule(Manager *m) {
                 const Unit *u = m->units[i];
 
                 if (u && u->watched && u->wanted)
-                        next = MIN(next, u->looked_at + u->look_again_nsec);
+                        next = MIN(next, u->looked_at + u->rescan_delay);
         }
         m->library_timer = sd_event_source_disable_unref(m->library_timer);
         if (next != UINT64_MAX)
-                (void) sd_event_add_time(m->event, &m->library_timer, CLOCK_MONOTONIC, next / NSEC_PER_USEC, 0, on_look_again, m);
+                (void) sd_event_add_time(m->event, &m->library_timer, CLOCK_MONOTONIC, next / NSEC_PER_USEC, 0, on_rescan, m);
 }
 
-static void library_look(Manager *m) {
+static void openssl_scan(Manager *m) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Unit *u = m->units[i];
                 bool had;
 
-                if (!u || !u->watched || !u->wanted || now < u->looked_at + u->look_again_nsec)
+                if (!u || !u->watched || !u->wanted || now < u->looked_at + u->rescan_delay)
                         continue;
                 had = u->has_openssl;
                 if (u->library_limit < 0 && now >= m->library_swept_at + SWEEP_NSEC) {
@@ -111,19 +111,19 @@ static void library_look(Manager *m) {
                         library_sweep(m);
                 } else
                         threshold_sample_read(u);
-                u->look_again_nsec = u->look_again_nsec == 0 || had != u->has_openssl ? LOOK_AGAIN_NSEC :
-                        MIN(2 * u->look_again_nsec, u->library_limit < 0 ? SWEEP_NSEC : LOOK_AGAIN_MAX_NSEC);
+                u->rescan_delay = u->rescan_delay == 0 || had != u->has_openssl ? RESCAN_NSEC :
+                        MIN(2 * u->rescan_delay, u->library_limit < 0 ? SWEEP_NSEC : RESCAN_MAX_NSEC);
                 bus_server_unit_changed(m->bus_server, u);
         }
         library_schedule(m);
 }
 
-static int on_look_again(sd_event_source *source, uint64_t usec, void *userdata) {
-        library_look(ASSERT_PTR(userdata));
+static int on_rescan(sd_event_source *source, uint64_t usec, void *userdata) {
+        openssl_scan(ASSERT_PTR(userdata));
         return 0;
 }
 
-static void on_wanted(const struct qos_owner *owner, void *userdata) {
+static void on_missing_library(const struct qos_owner *owner, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
         Unit *u = owner->slot < UNITS_MAX_LIMIT ? m->units[owner->slot] : NULL;
 
@@ -131,11 +131,11 @@ static void on_wanted(const struct qos_owner *owner, void *userdata) {
                 u->wanted = true;
 }
 
-static int on_wanted_readable(sd_event_source *source, int fd, uint32_t revents, void *userdata) {
+static int on_missing_libraries_readable(sd_event_source *source, int fd, uint32_t revents, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
 
-        probe_read_missing_libraries(m->probe, on_wanted, m);
-        library_look(m);
+        probe_read_missing_libraries(m->probe, on_missing_library, m);
+        openssl_scan(m);
         return 0;
 }
 
@@ -147,19 +147,19 @@ static bool unit_wants_tls(const Unit *u) {
         return false;
 }
 
-void library_stop(Manager *m) {
+void openssl_stop(Manager *m) {
         m->library_events = sd_event_source_disable_unref(m->library_events);
         m->library_timer = sd_event_source_disable_unref(m->library_timer);
         m->n_watched = 0;
 }
 
-void library_update(Manager *m, Unit *started) {
+void openssl_update(Manager *m, Unit *started) {
         unsigned n = 0;
         bool lost;
         int r;
 
         if (!probe_is_started(m->probe)) {
-                library_stop(m);
+                openssl_stop(m);
                 return;
         }
 
@@ -181,7 +181,7 @@ void library_update(Manager *m, Unit *started) {
                 u->wanted = watch;
                 u->has_openssl = false;
                 u->library_limit = 0;
-                u->looked_at = u->look_again_nsec = 0;
+                u->looked_at = u->rescan_delay = 0;
                 if (!watch)
                         probe_set_config(m->probe, u->index, u->generation, false);
         }
@@ -189,7 +189,7 @@ void library_update(Manager *m, Unit *started) {
         m->n_watched = n;
 
         if (n == 0) {
-                library_stop(m);
+                openssl_stop(m);
                 probe_unload_group(m->probe, PROBE_TLS);
                 return;
         }
@@ -200,12 +200,13 @@ void library_update(Manager *m, Unit *started) {
         if (!m->library_events) {
                 r = probe_get_missing_libraries_fd(m->probe);
                 if (r >= 0)
-                        r = sd_event_add_io(m->event, &m->library_events, r, EPOLLIN, on_wanted_readable, m);
+                        r = sd_event_add_io(m->event, &m->library_events, r, EPOLLIN,
+                                on_missing_libraries_readable, m);
                 if (r < 0)
                         (void) log_warning_errno(r, "Processes that load OpenSSL's library later will be missed: %m");
         }
 
         if (lost)
                 library_sweep(m); /* what the others have is kept */
-        library_look(m);
+        openssl_scan(m);
 }

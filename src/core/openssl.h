@@ -8,7 +8,7 @@
 #include "manager.h"
 
 /* Holds have changed, or what is observed. started: a unit whose processes are others now; NULL: none is. */
-void library_update(Manager *m, Unit *started);
+void openssl_update(Manager *m, Unit *started);
 
 /* Nothing is observed any more. */
-void library_stop(Manager *m);
+void openssl_stop(Manager *m);

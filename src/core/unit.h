@@ -125,7 +125,7 @@ struct Unit {
         int library_limit;              /* … and why not all of theirs are watched, see probe_add_libraries() */
         bool wanted;                    /* one is to be looked for, when it is time */
         uint64_t looked_at;             /* when that was done, CLOCK_MONOTONIC ns … */
-        uint64_t look_again_nsec;       /* … and how long to wait at least */
+        uint64_t rescan_delay;       /* … and how long to wait at least */
 
         char *degraded;                 /* see unit_get_degraded_reason() */
         bool refreshing;                /* PID 1 is being asked about it */

@@ -28,17 +28,17 @@ typedef enum QuestionType {
 
 /* One unit that is asked about, or attached: its operation ends before the service manager does. */
 typedef struct Question {
-        Declared *declared;
+        XqosLoader *declared;
         struct Question *next;
         char *name;
         QuestionType type;
         bool named;                     /* there are files of the unit's own name, or of an alias */
         ServiceManagerCall *call;
-        Declaration declaration;
+        XqosSection declaration;
         bool gone;                      /* the unit was forgotten while it was asked about */
 } Question;
 
-struct Declared {
+struct XqosLoader {
         Manager *manager;
         Question *questions;
         unsigned n_questions;
@@ -55,14 +55,14 @@ struct Declared {
 
 /* ---- files ---------------------------------------------------------------------------------------------------- */
 
-static bool file_has_declaration(int at, const char *path) {
+static bool file_has_xqos_section(int at, const char *path) {
         _cleanup_free_ char *text = NULL;
         size_t size;
 
-        return unit_file_read(at, path, &text, &size) >= 0 && text_has_declaration(text, size);
+        return unit_file_read(at, path, &text, &size) >= 0 && text_has_xqos_section(text, size);
 }
 
-static bool directory_has_declaration(int at, const char *name) {
+static bool directory_has_xqos_section(int at, const char *name) {
         bool found = false;
         DIR *d;
         int fd;
@@ -76,7 +76,7 @@ static bool directory_has_declaration(int at, const char *name) {
                 return false;
         }
         for (struct dirent *de; !found && (de = readdir(d)); )
-                found = endswith(de->d_name, ".conf") && file_has_declaration(dirfd(d), de->d_name);
+                found = endswith(de->d_name, ".conf") && file_has_xqos_section(dirfd(d), de->d_name);
         (void) closedir(d);
         return found;
 }
@@ -84,7 +84,7 @@ static bool directory_has_declaration(int at, const char *name) {
 /* ---- questions ------------------------------------------------------------------------------------------------ */
 
 static void question_free(Question *q) {
-        Declared *d = q->declared;
+        XqosLoader *d = q->declared;
 
         for (Question **p = &d->questions; *p; p = &(*p)->next)
                 if (*p == q) {
@@ -93,18 +93,18 @@ static void question_free(Question *q) {
                         break;
                 }
         service_manager_call_free(q->call);
-        declaration_done(&q->declaration);
+        xqos_section_done(&q->declaration);
         free(q->name);
         free(q);
 }
 
-static void declared_settle(Declared *d);
+static void xqos_loader_commit(XqosLoader *d);
 
 static void question_end(Question *q) {
-        Declared *d = q->declared;
+        XqosLoader *d = q->declared;
 
         question_free(q);
-        declared_settle(d);
+        xqos_loader_commit(d);
 }
 
 static Hold* unit_find_file_hold(const Unit *u) {
@@ -114,7 +114,7 @@ static Hold* unit_find_file_hold(const Unit *u) {
         return NULL;
 }
 
-static void unit_apply(Unit *u, const Declaration *declaration, bool named) {
+static void unit_apply(Unit *u, const XqosSection *declaration, bool named) {
         Hold *hold = unit_find_file_hold(u);
 
         if (hold) {
@@ -123,7 +123,7 @@ static void unit_apply(Unit *u, const Declaration *declaration, bool named) {
                 hold->seen_named = hold->seen_named || named;
         }
         for (size_t i = 0; i < declaration->n_thresholds; i++) {
-                const DeclaredThreshold *t = declaration->thresholds + i;
+                const XqosThreshold *t = declaration->thresholds + i;
                 _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
                 int r;
 
@@ -138,9 +138,9 @@ static void unit_apply(Unit *u, const Declaration *declaration, bool named) {
         }
 }
 
-static Question* declared_ask(Declared *d, const char *name, size_t length, QuestionType type);
+static Question* xqos_loader_ask(XqosLoader *d, const char *name, size_t length, QuestionType type);
 
-static void on_declared_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
+static void on_xqos_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
         Question *q = ASSERT_PTR(userdata);
 
         if (error < 0) {
@@ -150,11 +150,11 @@ static void on_declared_attached(Manager *m, int error, const QosError *e, Unit 
         } else
                 unit_apply(u, &q->declaration, q->named);
         if (q->gone && !q->named)
-                declared_ask(q->declared, q->name, strlen(q->name), QUESTION_GONE);
+                xqos_loader_ask(q->declared, q->name, strlen(q->name), QUESTION_GONE);
         question_end(q);
 }
 
-static void on_declared_loaded(int error, const char *message, const UnitInfo *info, void *userdata) {
+static void on_xqos_loaded(int error, const char *message, const UnitInfo *info, void *userdata) {
         Question *q = ASSERT_PTR(userdata);
         Manager *m = q->declared->manager;
         AttachRequest request;
@@ -179,8 +179,8 @@ static void on_declared_loaded(int error, const char *message, const UnitInfo *i
                         size_t size;
 
                         r = unit_file_read(AT_FDCWD, *file, &text, &size);
-                        if (r >= 0 && text_has_declaration(text, size))
-                                r = declaration_read(&q->declaration, *file, text, size);
+                        if (r >= 0 && text_has_xqos_section(text, size))
+                                r = xqos_section_read(&q->declaration, *file, text, size);
                         else if (r < 0 && r != -ENOMEM) {
                                 if (r != -EINVAL) /* /dev/null, too */
                                         log_unit_warning_errno(info->id, r, "Failed to read '%s', ignoring: %m", *file);
@@ -191,7 +191,7 @@ static void on_declared_loaded(int error, const char *message, const UnitInfo *i
                 (void) log_oom();
                 q->declared->failed = true;
         }
-        if (r < 0 || declaration_is_empty(&q->declaration)) {
+        if (r < 0 || xqos_section_is_empty(&q->declaration)) {
                 question_end(q);
                 return;
         }
@@ -204,7 +204,7 @@ static void on_declared_loaded(int error, const char *message, const UnitInfo *i
                 .duration_usec = USEC_INFINITY,
         };
         /* Which may answer at once, and end the question */
-        r = manager_attach(m, &request, on_declared_attached, q, NULL);
+        r = manager_attach(m, &request, on_xqos_attached, q, NULL);
         if (r < 0) {
                 (void) log_oom();
                 q->declared->failed = true;
@@ -214,7 +214,7 @@ static void on_declared_loaded(int error, const char *message, const UnitInfo *i
 
 /* A unit of a pattern is no longer loaded, and has no processes: what its files say is not in force, as nothing reads them. There
  * may be any number of such units one after the other. */
-static void on_declared_gone(int error, const char *names, void *userdata) {
+static void on_xqos_gone(int error, const char *names, void *userdata) {
         Question *q = ASSERT_PTR(userdata);
         Unit *u = manager_get_unit(q->declared->manager, q->name, NULL);
         Hold *h = unit_find_file_hold(u);
@@ -224,12 +224,12 @@ static void on_declared_gone(int error, const char *names, void *userdata) {
                 h->seen = false;
                 for (Threshold *a = u->alarms; a; a = a->next)
                         a->seen = false;
-                unit_forget_files(u);
+                unit_drop_file_settings(u);
         }
         question_end(q);
 }
 
-static void on_declared_listed(int error, const char *names, void *userdata) {
+static void on_xqos_listed(int error, const char *names, void *userdata) {
         Question *q = ASSERT_PTR(userdata);
         size_t l;
 
@@ -240,13 +240,13 @@ static void on_declared_listed(int error, const char *names, void *userdata) {
         }
         for (const char *s = names; *s; s += l, s += strspn(s, " ")) {
                 l = strcspn(s, " ");
-                declared_ask(q->declared, s, l, QUESTION_UNIT);
+                xqos_loader_ask(q->declared, s, l, QUESTION_UNIT);
         }
         question_end(q);
 }
 
 /* Once about each name. Returns NULL if nobody is asked. */
-static Question* declared_ask(Declared *d, const char *name, size_t length, QuestionType type) {
+static Question* xqos_loader_ask(XqosLoader *d, const char *name, size_t length, QuestionType type) {
         Question *q;
         int r;
 
@@ -272,9 +272,9 @@ static Question* declared_ask(Declared *d, const char *name, size_t length, Ques
         d->questions = q;
         d->n_questions++;
         r = !q->name ? -ENOMEM :
-            type == QUESTION_PATTERN ? service_manager_list_loaded(d->manager->service_manager, q->name, on_declared_listed, q, &q->call) :
-            type == QUESTION_GONE    ? service_manager_list_loaded(d->manager->service_manager, q->name, on_declared_gone, q, &q->call) :
-                                       service_manager_load(d->manager->service_manager, q->name, on_declared_loaded, q, &q->call);
+            type == QUESTION_PATTERN ? service_manager_list_loaded(d->manager->service_manager, q->name, on_xqos_listed, q, &q->call) :
+            type == QUESTION_GONE    ? service_manager_list_loaded(d->manager->service_manager, q->name, on_xqos_gone, q, &q->call) :
+                                       service_manager_load(d->manager->service_manager, q->name, on_xqos_loaded, q, &q->call);
         if (r < 0) {
                 (void) log_debug_errno(r, "Failed to ask about '%.*s': %m", (int) length, name);
                 d->failed = true;
@@ -284,9 +284,9 @@ static Question* declared_ask(Declared *d, const char *name, size_t length, Ques
         return q;
 }
 
-static void on_declared_unit(const char *name, bool loaded, void *userdata) {
+static void on_xqos_unit(const char *name, bool loaded, void *userdata) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
-        Declared *d = ASSERT_PTR(userdata);
+        XqosLoader *d = ASSERT_PTR(userdata);
         bool matches = false;
         const Hold *held;
 
@@ -301,7 +301,7 @@ static void on_declared_unit(const char *name, bool loaded, void *userdata) {
                         if (q->type == QUESTION_UNIT && streq(q->name, name))
                                 q->gone = true;
                 if (held && !held->named)
-                        declared_ask(d, name, strlen(name), QUESTION_GONE);
+                        xqos_loader_ask(d, name, strlen(name), QUESTION_GONE);
                 return;
         }
         if (held)
@@ -312,13 +312,13 @@ static void on_declared_unit(const char *name, bool loaded, void *userdata) {
         }
         /* Listed first, and not asked for at once: that would load one that has gone again, which is news of a new unit again */
         if (d->n_new++ < NEW_UNITS_MAX)
-                declared_ask(d, name, strlen(name), QUESTION_PATTERN);
+                xqos_loader_ask(d, name, strlen(name), QUESTION_PATTERN);
         else if (d->n_new == NEW_UNITS_MAX + 1)
                 log_warning("More than %u units with [X-QoS] were loaded in %u s, ignoring '%s' and others until the next daemon-reload.", NEW_UNITS_MAX,
                             (unsigned) (NEW_UNITS_NSEC / NSEC_PER_SEC), name);
 }
 
-static void declared_forget_patterns(Declared *d) {
+static void xqos_loader_forget_patterns(XqosLoader *d) {
         for (size_t i = 0; i < d->n_patterns; i++)
                 free(d->patterns[i]);
         free(d->patterns);
@@ -327,7 +327,7 @@ static void declared_forget_patterns(Declared *d) {
 }
 
 /* Those that are loaded now, and then. */
-static int declared_add_pattern(Declared *d, const char *pattern) {
+static int xqos_loader_add_pattern(XqosLoader *d, const char *pattern) {
         char **p;
         int r;
 
@@ -344,13 +344,13 @@ static int declared_add_pattern(Declared *d, const char *pattern) {
         d->n_patterns++;
 
         /* First, or one that is loaded in between is missed */
-        r = service_manager_listen_loaded(d->manager->service_manager, on_declared_unit, d);
-        declared_ask(d, pattern, strlen(pattern), QUESTION_PATTERN);
+        r = service_manager_listen_loaded(d->manager->service_manager, on_xqos_unit, d);
+        xqos_loader_ask(d, pattern, strlen(pattern), QUESTION_PATTERN);
         return r;
 }
 
 /* Of a file, or a directory of drop-ins, with a section of ours: whose it is. */
-static void declared_found(Declared *d, const char *name) {
+static void xqos_loader_found(XqosLoader *d, const char *name) {
         char pattern[NAME_MAX + 2];
         Question *q;
         int r;
@@ -361,7 +361,7 @@ static void declared_found(Declared *d, const char *name) {
                 /* "service.d" is for all services, "foo-.service.d" for all that begin so, "foo@.service" for its instances */
                 if (streq(name, *suffix + 1) || (end && end > name && (end[-1] == '-' || end[-1] == '@'))) {
                         (void) snprintf(pattern, sizeof(pattern), "%.*s*%s", end ? (int) (end - name) : 0, name, *suffix);
-                        r = declared_add_pattern(d, pattern);
+                        r = xqos_loader_add_pattern(d, pattern);
                         if (r < 0) {
                                 log_warning_errno(r, "Failed to wait for units like '%s': %m", pattern);
                                 d->failed = true;
@@ -369,7 +369,7 @@ static void declared_found(Declared *d, const char *name) {
                         return;
                 }
                 if (end && end > name) {
-                        q = declared_ask(d, name, strlen(name), QUESTION_UNIT);
+                        q = xqos_loader_ask(d, name, strlen(name), QUESTION_UNIT);
                         if (q)
                                 q->named = true;
                         return;
@@ -378,7 +378,7 @@ static void declared_found(Declared *d, const char *name) {
 }
 
 /* All questions are answered: what no file says any more is taken back. */
-static void declared_settle(Declared *d) {
+static void xqos_loader_commit(XqosLoader *d) {
         Manager *m = d->manager;
 
         if (d->questions || !d->scanning)
@@ -391,16 +391,16 @@ static void declared_settle(Declared *d) {
                 if (h)
                         h->named = h->seen_named;
                 if (m->units[i])
-                        unit_forget_files(m->units[i]);
+                        unit_drop_file_settings(m->units[i]);
         }
         if (d->again) {
                 d->again = false;
-                declared_scan(d);
+                xqos_loader_scan(d);
         } else
                 manager_notify_ready(m);
 }
 
-void declared_scan(Declared *d) {
+void xqos_loader_scan(XqosLoader *d) {
         Manager *m = d->manager;
 
         if (d->scanning) {
@@ -411,7 +411,7 @@ void declared_scan(Declared *d) {
         d->scanning = true;
         d->began = now_nsec(CLOCK_MONOTONIC);
         d->failed = false;
-        declared_forget_patterns(d);
+        xqos_loader_forget_patterns(d);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 for (Hold *h = m->units[i] ? m->units[i]->holds : NULL; h; h = h->next)
                         h->seen = h->seen_named = false;
@@ -429,32 +429,32 @@ void declared_scan(Declared *d) {
 
                         if (de->d_name[0] == '.')
                                 continue;
-                        if (end && directory_has_declaration(dirfd(dir), de->d_name)) {
+                        if (end && directory_has_xqos_section(dirfd(dir), de->d_name)) {
                                 char name[NAME_MAX + 1];
 
                                 (void) snprintf(name, sizeof(name), "%.*s", (int) (end - de->d_name), de->d_name);
-                                declared_found(d, name);
-                        } else if (!end && de->d_type != DT_DIR && file_has_declaration(dirfd(dir), de->d_name))
-                                declared_found(d, de->d_name);
+                                xqos_loader_found(d, name);
+                        } else if (!end && de->d_type != DT_DIR && file_has_xqos_section(dirfd(dir), de->d_name))
+                                xqos_loader_found(d, de->d_name);
                 }
                 if (dir)
                         (void) closedir(dir);
         }
         if (d->n_patterns == 0)
                 (void) service_manager_listen_loaded(d->manager->service_manager, NULL, NULL);
-        declared_settle(d);
+        xqos_loader_commit(d);
 }
 
-uint64_t declared_get_read(const Declared *d) {
+uint64_t xqos_loader_get_read(const XqosLoader *d) {
         return d->read;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------ */
 
-int declared_new(Manager *m, Declared **ret) {
-        Declared *d;
+int xqos_loader_new(Manager *m, XqosLoader **ret) {
+        XqosLoader *d;
 
-        d = new0(Declared, 1);
+        d = new0(XqosLoader, 1);
         if (!d)
                 return -ENOMEM;
         d->manager = m;
@@ -462,7 +462,7 @@ int declared_new(Manager *m, Declared **ret) {
         return 0;
 }
 
-Declared* declared_free(Declared *d) {
+XqosLoader* xqos_loader_free(XqosLoader *d) {
         if (!d)
                 return NULL;
 
@@ -470,7 +470,7 @@ Declared* declared_free(Declared *d) {
                 (void) service_manager_listen_loaded(d->manager->service_manager, NULL, NULL);
         while (d->questions)
                 question_free(d->questions);
-        declared_forget_patterns(d);
+        xqos_loader_forget_patterns(d);
         free(d);
         return NULL;
 }

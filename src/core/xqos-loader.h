@@ -6,13 +6,13 @@
 
 #include "manager.h"
 
-typedef struct Declared Declared;
+typedef struct XqosLoader XqosLoader;
 
-int declared_new(Manager *m, Declared **ret);
-Declared* declared_free(Declared *d);
+int xqos_loader_new(Manager *m, XqosLoader **ret);
+XqosLoader* xqos_loader_free(XqosLoader *d);
 
 /* When those were looked at that are in force by now, CLOCK_MONOTONIC ns; 0: they never were. */
-uint64_t declared_get_read(const Declared *d);
+uint64_t xqos_loader_get_read(const XqosLoader *d);
 
 /* Looks at all unit files, at the start and when the service manager has read them anew. */
-void declared_scan(Declared *d);
+void xqos_loader_scan(XqosLoader *d);

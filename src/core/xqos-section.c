@@ -6,20 +6,20 @@
 #include "unit-file.h"
 #include "xqos-section.h"
 
-static void threshold_done(DeclaredThreshold *t) {
+static void threshold_done(XqosThreshold *t) {
         free(t->line);
         free(t->name);
         free(t->origin);
-        *t = (DeclaredThreshold) {};
+        *t = (XqosThreshold) {};
 }
 
-void declaration_done(Declaration *d) {
+void xqos_section_done(XqosSection *d) {
         for (size_t i = 0; i < d->n_thresholds; i++)
                 threshold_done(d->thresholds + i);
-        *d = (Declaration) {};
+        *d = (XqosSection) {};
 }
 
-bool declaration_is_empty(const Declaration *d) {
+bool xqos_section_is_empty(const XqosSection *d) {
         return d->probes == 0 && d->excludes.n == 0 && d->n_thresholds == 0;
 }
 
@@ -30,7 +30,7 @@ static const char* excerpt_of(const char *s) {
 }
 
 /* Words, each of which is read as one of the list's. */
-static void set_observe(Declaration *d, const char *path, unsigned line, char *value) {
+static void set_observe(XqosSection *d, const char *path, unsigned line, char *value) {
         char *state;
 
         for (char *word = strtok_r(value, " \t", &state); word; word = strtok_r(NULL, " \t", &state)) {
@@ -42,7 +42,7 @@ static void set_observe(Declaration *d, const char *path, unsigned line, char *v
         }
 }
 
-static void set_exclude(Declaration *d, const char *path, unsigned line, char *value) {
+static void set_exclude(XqosSection *d, const char *path, unsigned line, char *value) {
         char *state;
         int r;
 
@@ -56,9 +56,9 @@ static void set_exclude(Declaration *d, const char *path, unsigned line, char *v
         }
 }
 
-static int set_threshold(Declaration *d, const char *path, unsigned line, const char *value) {
+static int set_threshold(XqosSection *d, const char *path, unsigned line, const char *value) {
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-        DeclaredThreshold new = {}, *t = NULL;
+        XqosThreshold new = {}, *t = NULL;
         ThresholdRule rule;
         int r;
 
@@ -73,8 +73,8 @@ static int set_threshold(Declaration *d, const char *path, unsigned line, const 
         for (size_t i = 0; i < d->n_thresholds && !t; i++)
                 if (streq(d->thresholds[i].name, rule.name))
                         t = d->thresholds + i;
-        if (!t && d->n_thresholds >= DECLARED_THRESHOLDS_MAX) {
-                log_warning("%s:%u: more than %u thresholds, ignoring '%s'.", path, line, DECLARED_THRESHOLDS_MAX, rule.name);
+        if (!t && d->n_thresholds >= XQOS_THRESHOLDS_MAX) {
+                log_warning("%s:%u: more than %u thresholds, ignoring '%s'.", path, line, XQOS_THRESHOLDS_MAX, rule.name);
                 return 0;
         }
 
@@ -93,7 +93,7 @@ static int set_threshold(Declaration *d, const char *path, unsigned line, const 
         return 0;
 }
 
-static int set(Declaration *d, const char *path, unsigned line, char *s) {
+static int set(XqosSection *d, const char *path, unsigned line, char *s) {
         char *value = unit_file_split(&s);
 
         if (!value) {
@@ -119,7 +119,7 @@ static int set(Declaration *d, const char *path, unsigned line, char *s) {
 }
 
 typedef struct Reading {
-        Declaration *declaration;
+        XqosSection *declaration;
         const char *path;
 } Reading;
 
@@ -139,6 +139,6 @@ static int on_line(const char *section, char *line, unsigned number, void *userd
         return set(r->declaration, r->path, number, line);
 }
 
-int declaration_read(Declaration *d, const char *path, const char *text, size_t size) {
+int xqos_section_read(XqosSection *d, const char *path, const char *text, size_t size) {
         return unit_file_foreach_line(text, size, on_line, &(Reading) { .declaration = d, .path = path });
 }

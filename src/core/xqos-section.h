@@ -8,28 +8,28 @@
 #include "unit.h"
 
 /* As many as a unit may have, see threshold-monitor.h. */
-#define DECLARED_THRESHOLDS_MAX 32U
+#define XQOS_THRESHOLDS_MAX 32U
 
-typedef struct DeclaredThreshold {
+typedef struct XqosThreshold {
         char *line;                     /* as it is written, without "Threshold=" */
         char *name;
         char *origin;                   /* "/etc/systemd/system/nginx.service.d/qos.conf:3" */
-} DeclaredThreshold;
+} XqosThreshold;
 
 /* All zeroes: nothing. */
-typedef struct Declaration {
+typedef struct XqosSection {
         ProbeMask probes;               /* 0: not said */
         ExcludeList excludes;
-        DeclaredThreshold thresholds[DECLARED_THRESHOLDS_MAX];
+        XqosThreshold thresholds[XQOS_THRESHOLDS_MAX];
         size_t n_thresholds;
-} Declaration;
+} XqosSection;
 
-void declaration_done(Declaration *d);
-#define _cleanup_declaration_ _cleanup_(declaration_done)
+void xqos_section_done(XqosSection *d);
+#define _cleanup_xqos_section_ _cleanup_(xqos_section_done)
 
 /* Adds what a file has, in the order in which the service manager reads them. An empty value forgets what was there; a threshold
  * replaces the one of its name. Fails only when memory runs out. */
-int declaration_read(Declaration *d, const char *path, const char *text, size_t size);
+int xqos_section_read(XqosSection *d, const char *path, const char *text, size_t size);
 
 /* Whether the unit is to be observed. */
-bool declaration_is_empty(const Declaration *d);
+bool xqos_section_is_empty(const XqosSection *d);

@@ -151,7 +151,7 @@ static int generator_read(Generator *g, int at, const char *path, const char *na
                         return r;
                 /* Drop-ins for all services are for qosd, too */
                 reading.qosd = name_covers(reading.name->name, QOSD);
-                reading.name->declared = reading.name->declared || text_has_declaration(text, size);
+                reading.name->declared = reading.name->declared || text_has_xqos_section(text, size);
         }
         return unit_file_foreach_line(text, size, on_line, &reading);
 }

@@ -1103,7 +1103,7 @@ static Library* library_get(Probe *p, uint32_t device, uint64_t inode, bool make
 }
 
 /* Returns 1 if the programs are in it, -ENOSPC or -EDQUOT as probe_add_libraries(). */
-static int library_see(Probe *p, const struct qos_openssl_library *found) {
+static int openssl_scan_file(Probe *p, const struct qos_openssl_library *found) {
         Library *l = library_get(p, found->device, found->inode, /* make= */ false);
         char path[QOS_LIBRARY_PATH_SIZE];
         int r;
@@ -1176,7 +1176,7 @@ int probe_add_libraries(Probe *p, pid_t process, int *limit) {
                         break;
                 have += size;
                 if (have == sizeof(found)) {
-                        int r = library_see(p, &found);
+                        int r = openssl_scan_file(p, &found);
 
                         if (r >= 0)
                                 n += r;
@@ -1196,7 +1196,7 @@ void probe_end_libraries(Probe *p) {
                         library_drop(p, i);
 }
 
-static int on_wanted(void *userdata, void *data, size_t size) {
+static int on_missing_library(void *userdata, void *data, size_t size) {
         Probe *p = ASSERT_PTR(userdata);
 
         if (size >= sizeof(struct qos_owner))
@@ -1206,7 +1206,7 @@ static int on_wanted(void *userdata, void *data, size_t size) {
 
 int probe_get_missing_libraries_fd(Probe *p) {
         if (!p->wanted) {
-                p->wanted = ring_buffer__new(p->map_fds[MAP_MISSING_LIBRARIES], on_wanted, p, NULL);
+                p->wanted = ring_buffer__new(p->map_fds[MAP_MISSING_LIBRARIES], on_missing_library, p, NULL);
                 if (!p->wanted)
                         return errno_or_else(ENOMEM);
         }

@@ -2258,7 +2258,7 @@ static int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, s
         if (r < 0)
                 return r;
 
-        read = declared_get_read(m->declared);
+        read = xqos_loader_get_read(m->declared);
         return sd_varlink_replybo(link,
                                   SD_JSON_BUILD_PAIR_STRING("version", QOSD_VERSION),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("units", m->n_units),

@@ -141,6 +141,6 @@ int unit_file_foreach_line(const char *text, size_t size, unit_file_line_t f, vo
         return continued ? line_end(&line, f, userdata) : 0;
 }
 
-bool text_has_declaration(const char *text, size_t size) {
+bool text_has_xqos_section(const char *text, size_t size) {
         return memmem(text, size, UNIT_FILE_SECTION, strlen(UNIT_FILE_SECTION));
 }

@@ -27,4 +27,4 @@ char* unit_file_split(char **line);
 #define UNIT_FILE_SECTION "[X-QoS]"
 
 /* Whether the file has it: cheap, and never wrong the other way round. */
-bool text_has_declaration(const char *text, size_t size);
+bool text_has_xqos_section(const char *text, size_t size);

@@ -10,14 +10,14 @@
 #include "xqos-section.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-        _cleanup_declaration_ Declaration d = {};
+        _cleanup_xqos_section_ XqosSection d = {};
 
         log_set_max_level(LOG_CRIT);
 
         /* Twice, as a unit file and a drop-in */
         for (unsigned i = 0; i < 2; i++) {
-                check(declaration_read(&d, "/x.conf", (const char*) data, size) >= 0);
-                check((d.probes & ~_PROBE_ALL) == 0 && d.excludes.n <= EXCLUDES_MAX && d.n_thresholds <= DECLARED_THRESHOLDS_MAX);
+                check(xqos_section_read(&d, "/x.conf", (const char*) data, size) >= 0);
+                check((d.probes & ~_PROBE_ALL) == 0 && d.excludes.n <= EXCLUDES_MAX && d.n_thresholds <= XQOS_THRESHOLDS_MAX);
                 for (size_t k = 0; k < d.n_thresholds; k++) {
                         ThresholdRule rule;
 
@@ -27,8 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                         for (size_t j = 0; j < k; j++)
                                 check(!streq(d.thresholds[j].name, rule.name));
                 }
-                if (!declaration_is_empty(&d))
-                        check(text_has_declaration((const char*) data, size));
+                if (!xqos_section_is_empty(&d))
+                        check(text_has_xqos_section((const char*) data, size));
         }
         return 0;
 }

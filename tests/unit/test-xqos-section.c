@@ -12,7 +12,7 @@
 #define RULE "requests.server.rate > 5"
 
 /* Reads, and gives back what was logged meanwhile. */
-static const char* read_text(Declaration *d, const char *text) {
+static const char* read_text(XqosSection *d, const char *text) {
         static char said[65536];
         int fd, saved;
         ssize_t n;
@@ -21,7 +21,7 @@ static const char* read_text(Declaration *d, const char *text) {
         saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
         check(fd >= 0 && saved >= 0);
         check(fflush(stderr) == 0 && dup2(fd, STDERR_FILENO) >= 0);
-        check(declaration_read(d, "/x.conf", text, strlen(text)) == 0);
+        check(xqos_section_read(d, "/x.conf", text, strlen(text)) == 0);
         check(fflush(stderr) == 0 && dup2(saved, STDERR_FILENO) >= 0);
         n = pread(fd, said, sizeof(said) - 1, 0);
         check(n >= 0);
@@ -32,14 +32,14 @@ static const char* read_text(Declaration *d, const char *text) {
 }
 
 static void test_lists(void) {
-        _cleanup_declaration_ Declaration d = {};
+        _cleanup_xqos_section_ XqosSection d = {};
 
-        check(declaration_is_empty(&d));
+        check(xqos_section_is_empty(&d));
         check(isempty(read_text(&d, "[Unit]\nObserve=requests\nThreshold=a: " RULE "\n[Service]\nExclude=port:1\n")));
-        check(declaration_is_empty(&d));
+        check(xqos_section_is_empty(&d));
         check(isempty(read_text(&d, "")));
         check(isempty(read_text(&d, "[X-QoS]")));
-        check(declaration_is_empty(&d));
+        check(xqos_section_is_empty(&d));
 
         check(isempty(read_text(&d, "[X-QoS]\nObserve=requests\n Exclude = port:1  http:/a\r\nThreshold=a: " RULE "\n# no\n; no\nThreshold=b: " RULE "\n"
                                     "Exclude=port:2\n[Unit]\nExclude=port:3\n[X-QoS]\nObserve=tls")));
@@ -52,13 +52,13 @@ static void test_lists(void) {
 
         /* An empty value forgets */
         check(isempty(read_text(&d, "[X-QoS]\nThreshold=\nExclude=\nObserve=\n")));
-        check(declaration_is_empty(&d));
+        check(xqos_section_is_empty(&d));
         check(isempty(read_text(&d, "[X-QoS]\nThreshold=a: " RULE "\nThreshold=  \nThreshold=c: " RULE)));
         check(d.n_thresholds == 1 && streq(d.thresholds[0].name, "c"));
 }
 
 static void test_lines(void) {
-        _cleanup_declaration_ Declaration d = {};
+        _cleanup_xqos_section_ XqosSection d = {};
 
         check(isempty(read_text(&d, "[X-QoS]\nThreshold=a: \\\n  # in between\n" RULE " \\\n over 1s\nThreshold=b: " RULE "\\\n# at the end")));
         check(d.n_thresholds == 2);
@@ -85,7 +85,7 @@ static void test_bad(void) {
         char text[8192];
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++) {
-                _cleanup_declaration_ Declaration d = {};
+                _cleanup_xqos_section_ XqosSection d = {};
                 const char *said;
 
                 (void) snprintf(text, sizeof(text), "[X-QoS]\n%s\nThreshold=good: " RULE "\n", table[i].text);
@@ -98,7 +98,7 @@ static void test_bad(void) {
         }
 
         {
-                _cleanup_declaration_ Declaration d = {};
+                _cleanup_xqos_section_ XqosSection d = {};
                 char *end = stpcpy(text, "[X-QoS]\nExclude=");
 
                 memset(end, 'x', 5000);
@@ -107,22 +107,22 @@ static void test_bad(void) {
                 check(d.probes == PROBE_REQUESTS && d.excludes.n == 0);
         }
         {
-                _cleanup_declaration_ Declaration d = {};
+                _cleanup_xqos_section_ XqosSection d = {};
                 char *p = stpcpy(text, "[X-QoS]\n");
 
-                for (unsigned i = 0; i < DECLARED_THRESHOLDS_MAX + 1; i++)
+                for (unsigned i = 0; i < XQOS_THRESHOLDS_MAX + 1; i++)
                         p += sprintf(p, "Threshold=t%u: " RULE "\n", i);
                 check(strstr(read_text(&d, text), "more than 32 thresholds, ignoring 't32'"));
-                check(d.n_thresholds == DECLARED_THRESHOLDS_MAX);
+                check(d.n_thresholds == XQOS_THRESHOLDS_MAX);
         }
 }
 
 static void test_found(void) {
         static const char text[] = "[Unit]\n[X-QoS]\n";
 
-        check(text_has_declaration(text, strlen(text)));
-        check(!text_has_declaration(text, strlen(text) - 2));
-        check(!text_has_declaration("", 0));
+        check(text_has_xqos_section(text, strlen(text)));
+        check(!text_has_xqos_section(text, strlen(text) - 2));
+        check(!text_has_xqos_section("", 0));
 }
 
 int main(void) {
