@@ -27,7 +27,7 @@ typedef struct Process {
         uint64_t used;                  /* CPU time in ns */
 } Process;
 
-struct MachineReading {
+struct HostSample {
         uint64_t at;                    /* CLOCK_MONOTONIC ns */
         Process processes[DIAGNOSE_TASKS_MAX]; /* of the unit */
         size_t n_processes;
@@ -39,7 +39,7 @@ struct MachineReading {
         size_t n_block_users;
 };
 
-MachineReading* machine_reading_free(MachineReading *r) {
+HostSample* machine_reading_free(HostSample *r) {
         if (!r)
                 return NULL;
 
@@ -50,7 +50,7 @@ MachineReading* machine_reading_free(MachineReading *r) {
         return NULL;
 }
 
-static void machine_reading_freep(MachineReading **r) {
+static void machine_reading_freep(HostSample **r) {
         *r = machine_reading_free(*r);
 }
 
@@ -104,7 +104,7 @@ static void group_get_cpus(const char *path, cpu_set_t *ret) {
 
 /* The clock of a process may be read by everybody, unlike its files. */
 static void process_add(pid_t pid, void *userdata) {
-        MachineReading *r = userdata;
+        HostSample *r = userdata;
         struct timespec ts;
         clockid_t clock;
 
@@ -113,7 +113,7 @@ static void process_add(pid_t pid, void *userdata) {
         r->processes[r->n_processes++] = (Process) { .pid = pid, .used = (uint64_t) ts.tv_sec * NSEC_PER_SEC + (uint64_t) ts.tv_nsec };
 }
 
-static void idle_read(MachineReading *r) {
+static void idle_read(HostSample *r) {
         _cleanup_fclose_ FILE *f = fopen("/proc/stat", "re");
         _cleanup_free_ char *line = NULL;
         unsigned long long idle, wait;
@@ -125,14 +125,14 @@ static void idle_read(MachineReading *r) {
                         r->idle[cpu] = idle + wait;
 }
 
-int machine_reading_new(Unit *u, bool names, MachineReading **ret) {
-        _cleanup_(machine_reading_freep) MachineReading *r = NULL;
+int machine_reading_new(Unit *u, bool names, HostSample **ret) {
+        _cleanup_(machine_reading_freep) HostSample *r = NULL;
         unsigned groups = DIAGNOSE_GROUPS_MAX, left = DIAGNOSE_TASKS_MAX;
 
         assert(u);
         assert(ret);
 
-        r = new0(MachineReading, 1);
+        r = new0(HostSample, 1);
         if (!r)
                 return -ENOMEM;
         r->at = now_nsec(CLOCK_MONOTONIC);
@@ -176,7 +176,7 @@ static double named_time(const DiagnosisNamed *n) {
         return n->value * n->rate;
 }
 
-static void machine_fill(const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
+static void machine_fill(const HostSample *begin, const HostSample *end, DiagnosisEvidence *ret) {
         double passed = (double) (end->at - begin->at) / NSEC_PER_SEC, ticks = (double) sysconf(_SC_CLK_TCK);
         DiagnosisFigures *f = &ret->now;
 
@@ -211,11 +211,11 @@ static void thread_format(const char name[static 16], uint32_t tid, char ret[sta
                 (void) snprintf(ret, DIAGNOSIS_HOLDER_MAX, "%.15s (%" PRIu32 ")", name, tid);
         else
                 (void) snprintf(ret, DIAGNOSIS_HOLDER_MAX, "%.15s", name);
-        text_mend(ret);
+        utf8_sanitize(ret);
 }
 
 /* Which thread ran most. */
-static void threads_fill(const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
+static void threads_fill(const HostSample *begin, const HostSample *end, DiagnosisEvidence *ret) {
         double passed = (double) (end->at - begin->at);
 
         if (passed <= 0 || !end->threads.threads)
@@ -251,7 +251,7 @@ static const struct qos_wait_target* resource_find(const ResourcesReading *r, co
 }
 
 /* Who had the CPUs that threads of the unit waited for. Several groups may be one unit's. */
-static void users_fill(Unit *u, GroupCache *groups, const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
+static void users_fill(Unit *u, CgroupNames *groups, const HostSample *begin, const HostSample *end, DiagnosisEvidence *ret) {
         double passed = (double) (end->at - begin->at), value, own = 0;
         _cleanup_free_ DiagnosisNamed *users = NULL;
         bool any = false;
@@ -271,7 +271,7 @@ static void users_fill(Unit *u, GroupCache *groups, const MachineReading *begin,
                 any = true;
                 before = resource_find(&begin->resources, row);
                 value = (double) (row->nsec - (before ? MIN(row->nsec, before->nsec) : 0)) / passed;
-                if (row->resource.id != QOS_GROUP_KERNEL && group_cache_is_within(groups, u, row->resource.id)) {
+                if (row->resource.id != QOS_GROUP_KERNEL && cgroup_names_is_within(groups, u, row->resource.id)) {
                         own += value;
                         continue;
                 }
@@ -282,7 +282,7 @@ static void users_fill(Unit *u, GroupCache *groups, const MachineReading *begin,
                         n++;
                         (void) snprintf(users[k].name, sizeof(users[k].name), "%s", name);
                         (void) snprintf(users[k].unit, sizeof(users[k].unit), "%s", strempty(unit));
-                        text_mend(users[k].unit);
+                        utf8_sanitize(users[k].unit);
                 }
                 users[k].value += value;
                 users[k].rate = NAN;
@@ -320,7 +320,7 @@ static void holder_find(const struct qos_wait_target *before, const struct qos_w
 }
 
 /* A signal has no address: what is known of it is whom it reached. */
-static void lock_format(const ResourceReading *r, char ret[static DIAGNOSIS_NAME_MAX]) {
+static void lock_format(const WaitTarget *r, char ret[static DIAGNOSIS_NAME_MAX]) {
         if (r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK || r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL)
                 resource_format_lock(&r->row, ret, DIAGNOSIS_NAME_MAX);
         else if (r->row.resource.state == QOS_STATE_POLL)
@@ -329,14 +329,14 @@ static void lock_format(const ResourceReading *r, char ret[static DIAGNOSIS_NAME
                 (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "%s", r->name);
         else
                 (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "0x%" PRIx64, (uint64_t) r->row.resource.id);
-        text_mend(ret);
+        utf8_sanitize(ret);
 }
 
-static void locks_fill(const MachineReading *begin, const MachineReading *end, DiagnosisEvidence *ret) {
+static void locks_fill(const HostSample *begin, const HostSample *end, DiagnosisEvidence *ret) {
         double passed = (double) (end->at - begin->at), most = 0, most_kernel[QOS_STATES] = {};
 
         for (size_t i = 0; i < end->resources.n && passed > 0; i++) {
-                const ResourceReading *r = end->resources.resources + i;
+                const WaitTarget *r = end->resources.resources + i;
                 const struct qos_wait_target *before = resource_find(&begin->resources, &r->row);
                 bool lock_state = r->row.resource.state == QOS_STATE_LOCK;
                 bool kernel = r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK || r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL;
@@ -384,7 +384,7 @@ static void locks_fill(const MachineReading *begin, const MachineReading *end, D
 #define BLOCK_GROUPS_MAX 4U
 
 /* Which other unit used the device most. */
-static void device_find_user(Unit *u, GroupCache *groups, const MachineReading *begin, const MachineReading *end, const char *device, char ret[static DIAGNOSIS_NAME_MAX]) {
+static void device_find_user(Unit *u, CgroupNames *groups, const HostSample *begin, const HostSample *end, const char *device, char ret[static DIAGNOSIS_NAME_MAX]) {
         _cleanup_free_ uint64_t *weights = NULL;
 
         /* What was used before the interval is nobody's fault in it */
@@ -420,11 +420,11 @@ static void device_find_user(Unit *u, GroupCache *groups, const MachineReading *
                 if (weights[most] == 0)
                         return;
                 weights[most] = 0;
-                unit = group_cache_get(groups, u->manager, end->block_users[most].user.group);
-                if (!unit || group_cache_is_within(groups, u, end->block_users[most].user.group))
+                unit = cgroup_names_get(groups, u->manager, end->block_users[most].user.group);
+                if (!unit || cgroup_names_is_within(groups, u, end->block_users[most].user.group))
                         continue;
                 (void) snprintf(ret, DIAGNOSIS_NAME_MAX, "%s", unit);
-                text_mend(ret);
+                utf8_sanitize(ret);
                 return;
         }
 }
@@ -485,7 +485,7 @@ static void client_fill(const Snapshot *s, DiagnosisFigures *f) {
         f->ask_time = s->metrics.requests.client.count == 0 ? 0 : real(s->metrics.requests.client.latency.mean);
 }
 
-void snapshot_get_evidence(const Snapshot *s, DiagnosisEvidence *ret) {
+void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret) {
         assert(s);
         assert(ret);
 
@@ -516,14 +516,14 @@ static void peers_fill(Unit *u, uint64_t window, DiagnosisEvidence *ret) {
                         continue;
                 (void) snprintf(peer.name, sizeof(peer.name), "%s", row_format_address(row, address));
                 (void) snprintf(peer.unit, sizeof(peer.unit), "%s", strempty(unit_find_listening(u, row)));
-                text_mend(peer.unit);
+                utf8_sanitize(peer.unit);
                 named_put(ret->peers, &ret->n_peers, &peer, named_time);
         }
 }
 
-int unit_get_evidence(Unit *u, MachineReading *begin, bool names, uint64_t window, DiagnosisEvidence *ret) {
-        _cleanup_(machine_reading_freep) MachineReading *end = NULL;
-        _cleanup_group_cache_ GroupCache groups = GROUP_CACHE_INIT;
+int evidence_collect(Unit *u, HostSample *begin, bool names, uint64_t window, DiagnosisEvidence *ret) {
+        _cleanup_(machine_reading_freep) HostSample *end = NULL;
+        _cleanup_group_cache_ CgroupNames groups = GROUP_CACHE_INIT;
         Snapshot s;
         int r;
 
@@ -535,7 +535,7 @@ int unit_get_evidence(Unit *u, MachineReading *begin, bool names, uint64_t windo
         if (r < 0)
                 return r;
         unit_get_snapshot(u, window, &s);
-        snapshot_get_evidence(&s, ret);
+        evidence_from_snapshot(&s, ret);
         machine_fill(begin, end, ret);
         locks_fill(begin, end, ret);
         threads_fill(begin, end, ret);
@@ -561,12 +561,12 @@ int unit_get_evidence(Unit *u, MachineReading *begin, bool names, uint64_t windo
         return 0;
 }
 
-int unit_get_normal(Unit *u, uint64_t before, double rate, Normal *ret) {
+int unit_get_normal(Unit *u, uint64_t before, double rate, Baseline *ret) {
         int r;
 
         /* What has passed since it was collected last */
         r = unit_collect_history(u);
-        return r < 0 ? r : normal_read(u->history, before, rate, ret);
+        return r < 0 ? r : baseline_read(u->history, before, rate, ret);
 }
 
 /* ---- JSON ----------------------------------------------------------------------------------------------------- */
@@ -671,7 +671,7 @@ static int named_to_json(const DiagnosisNamed *table, size_t n, const char *valu
         return r;
 }
 
-int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Normal *by_history, const Diagnosis *d, sd_json_variant **ret) {
+int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Baseline *by_history, const Diagnosis *d, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *findings = NULL, *excluded = NULL, *figures = NULL, *normal = NULL, *from = NULL,
                 *users = NULL, *peers = NULL, *devices = NULL, *locks = NULL, *held = NULL;
         int r;

@@ -15,22 +15,22 @@
 #define DIAGNOSE_TASKS_MAX 128U
 
 /* What the machine has counted up to a moment. */
-typedef struct MachineReading MachineReading;
+typedef struct HostSample HostSample;
 
-int machine_reading_new(Unit *u, bool names, MachineReading **ret);
-MachineReading* machine_reading_free(MachineReading *r);
+int machine_reading_new(Unit *u, bool names, HostSample **ret);
+HostSample* machine_reading_free(HostSample *r);
 
 /* begin: of an interval as long as the window. */
-int unit_get_evidence(Unit *u, MachineReading *begin, bool names, uint64_t window, DiagnosisEvidence *ret);
+int evidence_collect(Unit *u, HostSample *begin, bool names, uint64_t window, DiagnosisEvidence *ret);
 
 /* What a reading says by itself, with nothing of the machine, and without names. */
-void snapshot_get_evidence(const Snapshot *s, DiagnosisEvidence *ret);
+void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret);
 
 /* What is normal for it by its history, before that moment; -ENODATA: that says too little. rate: of requests now. */
-int unit_get_normal(Unit *u, uint64_t before, double rate, Normal *ret);
+int unit_get_normal(Unit *u, uint64_t before, double rate, Baseline *ret);
 
 int diagnosis_figures_to_json(const DiagnosisFigures *f, sd_json_variant **ret);
 /* -EINVAL: that is not what the above has made; ret_bad: which field (in v, or a constant). */
 int diagnosis_figures_from_json(sd_json_variant *v, DiagnosisFigures *ret, const char **ret_bad);
 /* by_history: where the normal in the evidence is from; NULL: not from the history. */
-int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Normal *by_history, const Diagnosis *d, sd_json_variant **ret);
+int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Baseline *by_history, const Diagnosis *d, sd_json_variant **ret);

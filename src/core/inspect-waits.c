@@ -91,7 +91,7 @@ static void on_thread(const struct qos_thread *thread, void *userdata) {
                 if ((int64_t) t->threads[t->n].times[i] < 0) /* the clocks differ by some microseconds */
                         t->threads[t->n].times[i] = 0;
         t->threads[t->n].name[sizeof(thread->name) - 1] = 0;
-        text_mend(t->threads[t->n++].name);
+        utf8_sanitize(t->threads[t->n++].name);
 }
 
 void threads_reading_done(ThreadsReading *t) {
@@ -243,7 +243,7 @@ static void wakers_add(struct qos_wait_target *to, const struct qos_wait_target 
 }
 
 static int resource_compare(const void *a, const void *b) {
-        const ResourceReading *x = a, *y = b;
+        const WaitTarget *x = a, *y = b;
 
         return x->row.nsec != y->row.nsec ? (x->row.nsec > y->row.nsec ? -1 : 1) :
                 memcmp(&x->row.resource, &y->row.resource, sizeof(x->row.resource));
@@ -406,7 +406,7 @@ int unit_read_resources(Unit *u, bool names, ResourcesReading *ret) {
         int r;
 
         q = new0(ResourcesQuery, 1);
-        reading.resources = new0(ResourceReading, 2 * RESOURCES_MAX);
+        reading.resources = new0(WaitTarget, 2 * RESOURCES_MAX);
         if (!q || !reading.resources)
                 return -ENOMEM;
         q->to = &reading;
@@ -517,14 +517,14 @@ static int group_get_unit(const Manager *m, const char *path, char **ret) {
         return *ret ? 0 : -ENOMEM;
 }
 
-void group_cache_done(GroupCache *c) {
+void cgroup_names_done(CgroupNames *c) {
         for (size_t i = 0; i < c->n; i++) {
                 free(c->groups[i].path);
                 free(c->groups[i].unit);
         }
 }
 
-const char* group_cache_get(GroupCache *c, const Manager *m, uint64_t id) {
+const char* cgroup_names_get(CgroupNames *c, const Manager *m, uint64_t id) {
         char path[4096];
         struct stat st;
         int fd;
@@ -556,12 +556,12 @@ const char* group_cache_get(GroupCache *c, const Manager *m, uint64_t id) {
                 c->groups[c->n].path = strdup(path);
         }
         if (c->groups[c->n].unit)
-                text_mend(c->groups[c->n].unit);
+                utf8_sanitize(c->groups[c->n].unit);
         return c->groups[c->n++].unit;
 }
 
-bool group_cache_is_within(GroupCache *c, const Unit *u, uint64_t id) {
-        (void) group_cache_get(c, u->manager, id);
+bool cgroup_names_is_within(CgroupNames *c, const Unit *u, uint64_t id) {
+        (void) cgroup_names_get(c, u->manager, id);
         for (size_t i = 0; i < c->n; i++)
                 if (c->groups[i].id == id)
                         return c->groups[i].path && (streq_ptr(c->groups[i].path, u->control_group) ||
@@ -589,7 +589,7 @@ static void wait_target_get(const struct qos_wait_target *row, Row *ret) {
                 memcpy(ret->path, row->name + 1, n);
                 if (ret->path[0] == 0)
                         ret->path[0] = '@';
-                text_mend(ret->path);
+                utf8_sanitize(ret->path);
         }
 }
 
@@ -612,7 +612,7 @@ static const char *const kind_table[QOS_RESOURCE_KINDS] = {
         [QOS_RESOURCE_CPU]    = "cpu",
 };
 
-const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, GroupCache *groups, char *ret, size_t size) {
+const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups, char *ret, size_t size) {
         char thread[sizeof(row->name)];
         const char *unit;
 
@@ -620,16 +620,16 @@ const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row
                 (void) snprintf(ret, size, "%s", row->resource.id == QOS_GROUP_IDLE ? "a CPU that slept" : "the kernel");
                 return NULL;
         }
-        unit = group_cache_get(groups, u->manager, row->resource.id);
+        unit = cgroup_names_get(groups, u->manager, row->resource.id);
         memcpy(thread, row->name, sizeof(thread));
         thread[sizeof(thread) - 1] = 0;
         (void) snprintf(ret, size, "%s", unit ?: thread);
-        text_mend(ret);
+        utf8_sanitize(ret);
         return unit;
 }
 
 /* kind, name and address, the latter two of NAME_MAX_SIZE; which unit listens there, or had the CPU */
-static const char* resource_describe(const Unit *u, const ResourceReading *resource, GroupCache *groups, char *name, char *address, const char **ret_unit) {
+static const char* resource_describe(const Unit *u, const WaitTarget *resource, CgroupNames *groups, char *name, char *address, const char **ret_unit) {
         const struct qos_wait_target *row = &resource->row;
         const struct qos_resource *r = &row->resource;
         char file[QOS_RESOURCE_NAME_SIZE], buffer[ADDRESS_STRING_MAX];
@@ -638,7 +638,7 @@ static const char* resource_describe(const Unit *u, const ResourceReading *resou
 
         memcpy(file, row->name, sizeof(file));
         file[sizeof(file) - 1] = 0;
-        text_mend(file);
+        utf8_sanitize(file);
         *ret_unit = NULL;
         address[0] = 0;
 
@@ -701,12 +701,12 @@ static const char* resource_describe(const Unit *u, const ResourceReading *resou
                 (void) snprintf(name, NAME_MAX_SIZE, "%s", file);
                 (void) snprintf(address, NAME_MAX_SIZE, "%u:%u inode %llu", r->device >> 20, r->device & 0xfffff, (unsigned long long) r->id);
         }
-        text_mend(name);
-        text_mend(address);
+        utf8_sanitize(name);
+        utf8_sanitize(address);
         return kind;
 }
 
-static int wakers_to_json(const Unit *u, const struct qos_wait_target *row, GroupCache *groups, sd_json_variant **ret) {
+static int wakers_to_json(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         struct qos_waker wakers[QOS_WAKERS];
         int r = 0;
@@ -720,8 +720,8 @@ static int wakers_to_json(const Unit *u, const struct qos_wait_target *row, Grou
                 if (w->thread == 0 || w->waits == 0)
                         continue;
                 w->name[sizeof(w->name) - 1] = 0;
-                text_mend(w->name);
-                unit = group_cache_get(groups, u->manager, w->group);
+                utf8_sanitize(w->name);
+                unit = cgroup_names_get(groups, u->manager, w->group);
                 r = sd_json_variant_append_arraybo(&array,
                                                    SD_JSON_BUILD_PAIR_STRING("name", w->name),
                                                    SD_JSON_BUILD_PAIR_CONDITION(w->tid != 0, "tid", SD_JSON_BUILD_UNSIGNED(w->tid)),
@@ -734,7 +734,7 @@ static int wakers_to_json(const Unit *u, const struct qos_wait_target *row, Grou
         return 0;
 }
 
-static int resource_to_json(const Unit *u, const ResourceReading *resource, GroupCache *groups, sd_json_variant **ret) {
+static int resource_to_json(const Unit *u, const WaitTarget *resource, CgroupNames *groups, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *wakers = NULL;
         const struct qos_wait_target *row = &resource->row;
         char name[NAME_MAX_SIZE], address[NAME_MAX_SIZE];
@@ -761,7 +761,7 @@ static int resource_to_json(const Unit *u, const ResourceReading *resource, Grou
 int resources_reading_to_json(const Unit *u, const ResourcesReading *reading, sd_json_variant **ret) {
         _cleanup_(variants_freep) sd_json_variant **resources = NULL;
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
-        _cleanup_group_cache_ GroupCache groups = GROUP_CACHE_INIT;
+        _cleanup_group_cache_ CgroupNames groups = GROUP_CACHE_INIT;
         size_t n = 0;
         int r = 0;
 

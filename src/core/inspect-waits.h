@@ -29,15 +29,15 @@ int threads_reading_to_json(const ThreadsReading *t, sd_json_variant **ret);
 /* Resources in one answer, the rests of states apart. */
 #define RESOURCES_MAX QOS_WAIT_TARGETS
 
-typedef struct ResourceReading {
+typedef struct WaitTarget {
         struct qos_wait_target row;
         char *name;                     /* NULL: none is known but the address */
         const char *unit;               /* that listens there; NULL: none is known */
-} ResourceReading;
+} WaitTarget;
 
 typedef struct ResourcesReading {
         uint64_t timestamp;             /* CLOCK_REALTIME ns */
-        ResourceReading *resources;     /* those with most time first */
+        WaitTarget *resources;     /* those with most time first */
         size_t n;
         struct qos_resource_others rests[QOS_STATES];
 } ResourcesReading;
@@ -49,23 +49,23 @@ void resources_reading_done(ResourcesReading *r);
  * the directories. So many for one answer, which takes some ten milliseconds: a machine with hundreds of containers has fewer. */
 #define GROUP_CACHE_LEFT 20000U
 
-typedef struct GroupCache {
+typedef struct CgroupNames {
         struct {
                 uint64_t id;
                 char *path, *unit;      /* NULL: not known */
         } groups[32];
         size_t n;
         unsigned left;          /* groups that may be looked at yet */
-} GroupCache;
+} CgroupNames;
 
 #define GROUP_CACHE_INIT { .left = GROUP_CACHE_LEFT }
 
 /* NULL: it is not known, or gone. Valid as long as the cache is. */
-const char* group_cache_get(GroupCache *c, const Manager *m, uint64_t id);
+const char* cgroup_names_get(CgroupNames *c, const Manager *m, uint64_t id);
 /* Whether it is the unit's, or lies in it: of a slice those of all units in it. */
-bool group_cache_is_within(GroupCache *c, const Unit *u, uint64_t id);
-void group_cache_done(GroupCache *c);
-#define _cleanup_group_cache_ _cleanup_(group_cache_done)
+bool cgroup_names_is_within(CgroupNames *c, const Unit *u, uint64_t id);
+void cgroup_names_done(CgroupNames *c);
+#define _cleanup_group_cache_ _cleanup_(cgroup_names_done)
 
 /* names: of futexes, too, which takes a process of its own and a while. */
 int unit_read_resources(Unit *u, bool names, ResourcesReading *ret);
@@ -73,5 +73,5 @@ bool resource_equal(const struct qos_wait_target *a, const struct qos_wait_targe
 /* What a lock of the kernel's is called. */
 void resource_format_lock(const struct qos_wait_target *row, char *ret, size_t size);
 /* Who had the CPU. Returns the unit, or NULL: it is none, or not known. */
-const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, GroupCache *groups, char *ret, size_t size);
+const char* resource_format_cpu(const Unit *u, const struct qos_wait_target *row, CgroupNames *groups, char *ret, size_t size);
 int resources_reading_to_json(const Unit *u, const ResourcesReading *r, sd_json_variant **ret);

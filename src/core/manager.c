@@ -1000,7 +1000,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
         }
 
         if (!u) {
-                unsigned max = request->uid == 0 ? m->config.units_max : without_reserve(m->config.units_max), others = 0, retained_others = 0;
+                unsigned max = request->uid == 0 ? m->config.units_max : limit_for_unprivileged(m->config.units_max), others = 0, retained_others = 0;
 
                 for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                         others += m->units[i] && !unit_is_held_by_root(m->units[i]);
@@ -1010,7 +1010,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                         (void) snprintf(limit, sizeof(limit), "%u", max);
                         return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "%s units are attached, more are not allowed (UnitsMax=)", limit);
                 }
-                max = request->uid == 0 ? UNITS_MAX_LIMIT : without_reserve(UNITS_MAX_LIMIT);
+                max = request->uid == 0 ? UNITS_MAX_LIMIT : limit_for_unprivileged(UNITS_MAX_LIMIT);
                 if (slot >= UNITS_MAX_LIMIT || (request->uid != 0 && !closed && others + retained_others >= max)) {
                         (void) snprintf(limit, sizeof(limit), "%u", max);
                         return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit,

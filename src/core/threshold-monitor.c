@@ -238,10 +238,10 @@ static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
         char text[(VERDICT_FINDINGS_MAX + 1) * (DIAGNOSIS_TEXT_MAX + 32)];
         DiagnosisEvidence evidence;
         Diagnosis d;
-        Normal normal;
+        Baseline normal;
         size_t l;
 
-        snapshot_get_evidence(s, &evidence);
+        evidence_from_snapshot(s, &evidence);
         if (unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - s->window, evidence.now.rate, &normal) >= 0) {
                 evidence.usual = normal.usual;
                 evidence.normal = &normal.figures;
@@ -721,8 +721,8 @@ static int threshold_check_limits(const Unit *u, uid_t uid, QosError *e) {
                 return too_many(THRESHOLDS_PER_UNIT_MAX, "the unit has", e);
         if (uid != 0 && of_uid >= THRESHOLDS_PER_UID_MAX)
                 return too_many(THRESHOLDS_PER_UID_MAX, "the user has", e);
-        if (uid != 0 && of_others >= without_reserve(THRESHOLDS_MAX))
-                return too_many(without_reserve(THRESHOLDS_MAX), "there are", e);
+        if (uid != 0 && of_others >= limit_for_unprivileged(THRESHOLDS_MAX))
+                return too_many(limit_for_unprivileged(THRESHOLDS_MAX), "there are", e);
         if (m->alarms->n >= THRESHOLDS_MAX)
                 return too_many(THRESHOLDS_MAX, "there are", e);
         return 0;

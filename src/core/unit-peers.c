@@ -131,7 +131,7 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
                 };
                 memcpy(row.row.address, name.address.address, sizeof(row.row.address));
                 memcpy(row.row.path, name.path, sizeof(name.path));
-                text_mend(row.row.path);
+                utf8_sanitize(row.row.path);
 
                 /* The first endpoint comes last, and has what no other has */
                 if (i == 0)

@@ -50,18 +50,18 @@ void histogram_done(Histogram *h) {
 /* ---- the numbers ---------------------------------------------------------------------------------------------- */
 
 /* Which programs a figure needs: without one of them it is not measured. */
-#define NEEDS_EXCHANGES (PROGRAM_BIT(PROGRAM_READ) | PROGRAM_BIT(PROGRAM_EGRESS))
-#define NEEDS_ARRIVALS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_INGRESS))
-#define NEEDS_CLOCK (NEEDS_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE))
-#define NEEDS_IN_FLIGHT (NEEDS_CLOCK | \
+#define REQUIRES_EXCHANGES (PROGRAM_BIT(PROGRAM_READ) | PROGRAM_BIT(PROGRAM_EGRESS))
+#define REQUIRES_ARRIVALS (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_INGRESS))
+#define REQUIRES_CLOCK (REQUIRES_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE))
+#define REQUIRES_IN_FLIGHT (REQUIRES_CLOCK | \
                          PROGRAM_BIT(PROGRAM_UNIX_OPEN) | PROGRAM_BIT(PROGRAM_UDP_OPEN))
-#define NEEDS_LISTENERS PROGRAM_BIT(PROGRAM_FIND_SOCKETS) /* of those older than the attach nothing else tells */
-#define NEEDS_CONTENT (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_CONTENT))
-#define NEEDS_UNIX (PROGRAM_BIT(PROGRAM_UNIX) | PROGRAM_BIT(PROGRAM_CONTENT))
-#define NEEDS_UDP (PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_EGRESS) | PROGRAM_BIT(PROGRAM_BIND4) | \
+#define REQUIRES_LISTENERS PROGRAM_BIT(PROGRAM_FIND_SOCKETS) /* of those older than the attach nothing else tells */
+#define REQUIRES_CONTENT (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_CONTENT))
+#define REQUIRES_UNIX (PROGRAM_BIT(PROGRAM_UNIX) | PROGRAM_BIT(PROGRAM_CONTENT))
+#define REQUIRES_UDP (PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_EGRESS) | PROGRAM_BIT(PROGRAM_BIND4) | \
                    PROGRAM_BIT(PROGRAM_BIND6) | PROGRAM_BIT(PROGRAM_FIND_UDP))
-#define NEEDS_ENDS (NEEDS_EXCHANGES | PROGRAM_BIT(PROGRAM_STATE))
-#define NEEDS_STATES (PROGRAM_BIT(PROGRAM_CPU_SWITCH) | PROGRAM_BIT(PROGRAM_CPU_WAKE) | PROGRAM_BIT(PROGRAM_CPU_WAKE_NEW) | \
+#define REQUIRES_ENDS (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_STATE))
+#define REQUIRES_STATES (PROGRAM_BIT(PROGRAM_CPU_SWITCH) | PROGRAM_BIT(PROGRAM_CPU_WAKE) | PROGRAM_BIT(PROGRAM_CPU_WAKE_NEW) | \
                       PROGRAM_BIT(PROGRAM_FIND_THREADS))
 
 /* Whether the metric lies in this member of struct Metrics. */
@@ -188,13 +188,13 @@ static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint
 
         s->connections.open = has(programs, PROGRAM_BIT(PROGRAM_STATE)) ? GAUGE(w, open) : ABSENT;
         s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
-        if (m->listeners_session != 0 && has(programs, NEEDS_LISTENERS)) {
+        if (m->listeners_session != 0 && has(programs, REQUIRES_LISTENERS)) {
                 s->connections.accept_queue = queue;
                 s->connections.accept_queue_max = queue_max;
         }
 
         s->in_flight = s->oldest_in_flight = ABSENT;
-        if (!has(programs, NEEDS_IN_FLIGHT))
+        if (!has(programs, REQUIRES_IN_FLIGHT))
                 return;
         s->in_flight = GAUGE(w, in_flight) + counted;
         if (s->in_flight > 0 && oldest_at != UINT64_MAX)
@@ -210,46 +210,46 @@ static void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
                 uint64_t needs;
                 uint64_t *value;
         } counters[] = {
-                { QOS_COUNTER_COUNT,          NEEDS_EXCHANGES,
+                { QOS_COUNTER_COUNT,          REQUIRES_EXCHANGES,
                         &s->count                    },
-                { QOS_COUNTER_HTTP1,          NEEDS_CONTENT,
+                { QOS_COUNTER_HTTP1,          REQUIRES_CONTENT,
                         &s->protocol_http1           },
-                { QOS_COUNTER_REDIS,          NEEDS_CONTENT,
+                { QOS_COUNTER_REDIS,          REQUIRES_CONTENT,
                         &s->protocol_redis           },
-                { QOS_COUNTER_MEMCACHED,      NEEDS_CONTENT,
+                { QOS_COUNTER_MEMCACHED,      REQUIRES_CONTENT,
                         &s->protocol_memcached       },
-                { QOS_COUNTER_HTTP2,          NEEDS_CONTENT,
+                { QOS_COUNTER_HTTP2,          REQUIRES_CONTENT,
                         &s->protocol_http2           },
-                { QOS_COUNTER_GRPC,           NEEDS_CONTENT,
+                { QOS_COUNTER_GRPC,           REQUIRES_CONTENT,
                         &s->protocol_grpc            },
-                { QOS_COUNTER_TLS,            NEEDS_CONTENT,
+                { QOS_COUNTER_TLS,            REQUIRES_CONTENT,
                         &s->protocol_tls             },
-                { QOS_COUNTER_UNIX,           NEEDS_UNIX,
+                { QOS_COUNTER_UNIX,           REQUIRES_UNIX,
                         &s->protocol_unix            },
-                { QOS_COUNTER_UDP,            NEEDS_UDP,
+                { QOS_COUNTER_UDP,            REQUIRES_UDP,
                         &s->protocol_udp             },
-                { QOS_COUNTER_WAITS,          NEEDS_CONTENT,
+                { QOS_COUNTER_WAITS,          REQUIRES_CONTENT,
                         &s->blocking                 },
-                { QOS_COUNTER_STREAMS,        NEEDS_CONTENT,
+                { QOS_COUNTER_STREAMS,        REQUIRES_CONTENT,
                         &s->streams                  },
-                { QOS_COUNTER_EXCLUDED,       NEEDS_EXCHANGES,
+                { QOS_COUNTER_EXCLUDED,       REQUIRES_EXCHANGES,
                         &s->excluded                 },
-                { QOS_COUNTER_STATUS_4XX,     NEEDS_CONTENT,
+                { QOS_COUNTER_STATUS_4XX,     REQUIRES_CONTENT,
                         &s->status4xx                },
-                { QOS_COUNTER_STATUS_5XX,     NEEDS_CONTENT,
+                { QOS_COUNTER_STATUS_5XX,     REQUIRES_CONTENT,
                         &s->errors_status5xx         },
-                { QOS_COUNTER_STATUS_UNKNOWN, NEEDS_CONTENT,
+                { QOS_COUNTER_STATUS_UNKNOWN, REQUIRES_CONTENT,
                         &s->status_unknown           },
-                { QOS_COUNTER_ERRORS_GRPC,    NEEDS_CONTENT,
+                { QOS_COUNTER_ERRORS_GRPC,    REQUIRES_CONTENT,
                         &s->errors_grpc              },
-                { QOS_COUNTER_ERRORS_RESET,   NEEDS_ENDS,
+                { QOS_COUNTER_ERRORS_RESET,   REQUIRES_ENDS,
                         &s->errors_reset             },
-                { QOS_COUNTER_ERRORS_TIMEOUT, NEEDS_ENDS,
+                { QOS_COUNTER_ERRORS_TIMEOUT, REQUIRES_ENDS,
                         &s->errors_timeout           },
-                { QOS_COUNTER_CLIENT_ABORTS,  NEEDS_ENDS,
+                { QOS_COUNTER_CLIENT_ABORTS,  REQUIRES_ENDS,
                         &s->client_aborts            },
-                { QOS_COUNTER_ACCEPTED,       NEEDS_LISTENERS | PROGRAM_BIT(PROGRAM_STATE), &s->connections.accepted     },
-                { QOS_COUNTER_LISTEN_DROPS,   NEEDS_LISTENERS | PROGRAM_BIT(PROGRAM_LISTENERS), &s->connections.listen_drops },
+                { QOS_COUNTER_ACCEPTED,       REQUIRES_LISTENERS | PROGRAM_BIT(PROGRAM_STATE), &s->connections.accepted     },
+                { QOS_COUNTER_LISTEN_DROPS,   REQUIRES_LISTENERS | PROGRAM_BIT(PROGRAM_LISTENERS), &s->connections.listen_drops },
                 { QOS_COUNTER_RETRANSMITS,    PROGRAM_BIT(PROGRAM_RETRANSMIT),
                         &s->connections.retransmits  },
         };
@@ -263,12 +263,12 @@ static const struct {
         uint64_t needs;
         size_t offset;
 } server_distributions[QOS_DISTRIBUTIONS] = {
-        [QOS_LATENCY]    = { "requests.server.latency",   NEEDS_ARRIVALS,  offsetof(Server, latency)    },
-        [QOS_FIRST_BYTE] = { "requests.server.firstByte", NEEDS_ARRIVALS,  offsetof(Server, first_byte) },
-        [QOS_RECEIVE]    = { "requests.server.receive",   NEEDS_ARRIVALS,  offsetof(Server, receive)    },
-        [QOS_QUEUE]      = { "requests.server.queue",     NEEDS_ARRIVALS,  offsetof(Server, queue)      },
-        [QOS_SERVICE]    = { "requests.server.service",   NEEDS_EXCHANGES, offsetof(Server, service)    },
-        [QOS_ANSWER]     = { "requests.server.answer",    NEEDS_EXCHANGES, offsetof(Server, answer)     },
+        [QOS_LATENCY]    = { "requests.server.latency",   REQUIRES_ARRIVALS,  offsetof(Server, latency)    },
+        [QOS_FIRST_BYTE] = { "requests.server.firstByte", REQUIRES_ARRIVALS,  offsetof(Server, first_byte) },
+        [QOS_RECEIVE]    = { "requests.server.receive",   REQUIRES_ARRIVALS,  offsetof(Server, receive)    },
+        [QOS_QUEUE]      = { "requests.server.queue",     REQUIRES_ARRIVALS,  offsetof(Server, queue)      },
+        [QOS_SERVICE]    = { "requests.server.service",   REQUIRES_EXCHANGES, offsetof(Server, service)    },
+        [QOS_ANSWER]     = { "requests.server.answer",    REQUIRES_EXCHANGES, offsetof(Server, answer)     },
 };
 
 /* Of requests, in which states the threads were that served them. */
@@ -312,7 +312,7 @@ static void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *r
         s->service_states.attributed = s->service_states.held = NAN;
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 s->service_states.shares[i] = NAN;
-        if (u->contention_probes & PROBE_CPU && has(programs, NEEDS_STATES | NEEDS_EXCHANGES) && !overlapping)
+        if (u->contention_probes & PROBE_CPU && has(programs, REQUIRES_STATES | REQUIRES_EXCHANGES) && !overlapping)
                 service_fill(reading, programs, s);
 
         s->rate = s->count == ABSENT || reading->covered == 0 ? NAN : s->count * (double) NSEC_PER_SEC / reading->covered;
@@ -326,11 +326,11 @@ static void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *r
 
 /* ---- contention ---- */
 
-#define NEEDS_BLOCK (PROGRAM_BIT(PROGRAM_BLOCK_START) | PROGRAM_BIT(PROGRAM_BLOCK_ISSUE) | PROGRAM_BIT(PROGRAM_BLOCK_COMPLETE) | \
+#define REQUIRES_BLOCK (PROGRAM_BIT(PROGRAM_BLOCK_START) | PROGRAM_BIT(PROGRAM_BLOCK_ISSUE) | PROGRAM_BIT(PROGRAM_BLOCK_COMPLETE) | \
                      PROGRAM_BIT(PROGRAM_BLOCK_DONE))
-#define NEEDS_FAULTS (PROGRAM_BIT(PROGRAM_FAULT) | PROGRAM_BIT(PROGRAM_FAULT_KERNEL) | PROGRAM_BIT(PROGRAM_MEMORY_FORK) | \
+#define REQUIRES_FAULTS (PROGRAM_BIT(PROGRAM_FAULT) | PROGRAM_BIT(PROGRAM_FAULT_KERNEL) | PROGRAM_BIT(PROGRAM_MEMORY_FORK) | \
                       PROGRAM_BIT(PROGRAM_MEMORY_EXIT) | PROGRAM_BIT(PROGRAM_FIND_FAULTS))
-#define NEEDS_RECLAIM (PROGRAM_BIT(PROGRAM_RECLAIM_BEGIN) | PROGRAM_BIT(PROGRAM_RECLAIM_END) | PROGRAM_BIT(PROGRAM_LIMIT_BEGIN) | \
+#define REQUIRES_RECLAIM (PROGRAM_BIT(PROGRAM_RECLAIM_BEGIN) | PROGRAM_BIT(PROGRAM_RECLAIM_END) | PROGRAM_BIT(PROGRAM_LIMIT_BEGIN) | \
                        PROGRAM_BIT(PROGRAM_LIMIT_END))
 
 static void contention_set_absent(Metrics *ret) {
@@ -340,7 +340,7 @@ static void contention_set_absent(Metrics *ret) {
 }
 
 static void states_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool cells, Contention *c) {
-        if (!has(programs, NEEDS_STATES))
+        if (!has(programs, REQUIRES_STATES))
                 return;
 
         c->thread_time = c->switches_voluntary = 0;
@@ -378,7 +378,7 @@ static bool clock_is_whole(const Manager *m, const WindowSources *w, const Windo
 }
 
 static void serving_fill(const ContentionReading *reading, uint64_t programs, Contention *c) {
-        if (!has(programs, NEEDS_STATES | NEEDS_CLOCK))
+        if (!has(programs, REQUIRES_STATES | REQUIRES_CLOCK))
                 return;
 
         /* Whether units in it have served at the same time or one after the other is not known */
@@ -392,7 +392,7 @@ static void serving_fill(const ContentionReading *reading, uint64_t programs, Co
 }
 
 static void block_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool writeback, Block *b) {
-        if (!has(programs, NEEDS_BLOCK))
+        if (!has(programs, REQUIRES_BLOCK))
                 return;
 
         b->counts = (BlockCounts) {};
@@ -410,7 +410,7 @@ static void block_fill(const ContentionReading *reading, uint64_t programs, unsi
 static void memory_fill(const ContentionReading *reading, uint64_t programs, Memory *m) {
         const ContentionCounts *counts = &reading->counts;
 
-        if (has(programs, NEEDS_FAULTS)) {
+        if (has(programs, REQUIRES_FAULTS)) {
                 m->minor_faults = counts->cells[QOS_MEMORY_MINOR_FAULTS];
                 m->major_faults = counts->cells[QOS_MEMORY_MAJOR_FAULTS];
         }
@@ -418,7 +418,7 @@ static void memory_fill(const ContentionReading *reading, uint64_t programs, Mem
                 m->minor_fault_time = counts->sums[QOS_MEMORY_MINOR_NSEC];
                 m->major_fault_time = counts->sums[QOS_MEMORY_MAJOR_NSEC];
         }
-        if (has(programs, NEEDS_RECLAIM)) {
+        if (has(programs, REQUIRES_RECLAIM)) {
                 m->reclaims = counts->cells[QOS_MEMORY_RECLAIMS];
                 m->reclaim_time = counts->sums[QOS_MEMORY_RECLAIM_NSEC];
         }
@@ -661,7 +661,7 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
         s.drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_MISSED];
         metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &s.metrics);
         metrics_fill(u, &books, &total, WINDOW_ALL_DISTRIBUTIONS, now, &s.totals);
-        measurable = has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
+        measurable = has(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS);
         rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, window, reading.covered, ret_rows);
         rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
         rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, WINDOW_TOTAL, total.covered, &rows_total);
@@ -745,7 +745,7 @@ bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double li
         WindowSources books;
         double q;
 
-        if (!u->view || !metric_get_server_quantile(metric, &d, &q) || !has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS))
+        if (!u->view || !metric_get_server_quantile(metric, &d, &q) || !has(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS))
                 return false;
         unit_get_sources(u, buffer, &books);
         if (window_read(&books, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0)
@@ -831,7 +831,7 @@ void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
         if (l->measured) {
                 metrics_fill(u, &books, &l->reading, l->distributions, now, &l->metrics);
                 if (l->needs_rows) {
-                        bool measurable = has(probe_get_programs(m->probe), NEEDS_ARRIVALS);
+                        bool measurable = has(probe_get_programs(m->probe), REQUIRES_ARRIVALS);
 
                         rows_read(&books, measurable ? m->gauge_sessions : NULL, now, l->window, l->reading.covered, &l->rows);
                         rows_get_client(u, &l->rows, &l->metrics.requests.client);
@@ -848,7 +848,7 @@ static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention 
         ContentionReading reading;
         ContentionSources books;
 
-        if (!(u->contention_probes & PROBE_CPU) || !has(programs, NEEDS_STATES) || !unit_get_contention_sources(u, buffer, &books) ||
+        if (!(u->contention_probes & PROBE_CPU) || !has(programs, REQUIRES_STATES) || !unit_get_contention_sources(u, buffer, &books) ||
             contention_read_some(&books, now, window, false, &reading) < 0)
                 return false;
         ret->covered = reading.covered;
@@ -1162,7 +1162,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
 
         if (!unit_get_contention_sources(u, buffer, &books) || contention_read_step(&books, s->index, now, &reading) < 0)
                 return;
-        if (u->contention_probes & PROBE_CPU && has(programs, NEEDS_STATES)) {
+        if (u->contention_probes & PROBE_CPU && has(programs, REQUIRES_STATES)) {
                 a[HISTORY_CPU_COVERED] = reading.covered;
                 for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                         a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING] = reading.counts.times[i];
@@ -1170,7 +1170,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
                         a[HISTORY_RUN_QUEUES] += reading.counts.cells[QOS_RUN_QUEUE_LATENCY * HISTOGRAM_COARSE_BINS + i];
                 a[HISTORY_RUN_QUEUE_TIME] = reading.counts.sums[QOS_RUN_QUEUE_LATENCY];
         }
-        if (u->contention_probes & PROBE_BLOCK && has(programs, NEEDS_BLOCK)) {
+        if (u->contention_probes & PROBE_BLOCK && has(programs, REQUIRES_BLOCK)) {
                 BlockCounts counts = {};
 
                 for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++)
@@ -1181,7 +1181,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
                 for (unsigned i = 0; i < 4; i++)
                         a[HISTORY_BLOCK_TIMES + i] = reading.counts.sums[QOS_BLOCK_READ_QUEUE + i];
         }
-        if (u->contention_probes & PROBE_MEMORY && has(programs, NEEDS_FAULTS)) {
+        if (u->contention_probes & PROBE_MEMORY && has(programs, REQUIRES_FAULTS)) {
                 a[HISTORY_MEMORY_COVERED] = reading.covered;
                 a[HISTORY_MAJOR_FAULTS] = reading.counts.cells[QOS_MEMORY_MAJOR_FAULTS];
                 a[HISTORY_MAJOR_FAULT_TIME] = reading.counts.sums[QOS_MEMORY_MAJOR_NSEC];
@@ -1195,7 +1195,7 @@ static void step_fill_requests(Unit *u, const WindowReading *reading, bool newes
         uint64_t *a = s->amounts;
         Snapshot snapshot;
 
-        if (has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS)) {
+        if (has(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS)) {
                 a[HISTORY_PHASED] = window_get_count(reading, QOS_FIRST_BYTE);
                 a[HISTORY_RECEIVE] = reading->sums[QOS_RECEIVE];
                 a[HISTORY_QUEUE] = reading->sums[QOS_QUEUE];
@@ -1267,7 +1267,7 @@ int unit_collect_history(Unit *u) {
 
                 for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
                         window_get_bins(&reading, history_distribution(i), &step.distributions[i]);
-                        step.measured[i] = has(probe_get_programs(u->manager->probe), NEEDS_ARRIVALS);
+                        step.measured[i] = has(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS);
                 }
 
                 step_fill_requests(u, &reading, n + 1 == current, &step);
@@ -1290,9 +1290,9 @@ const char* unit_degraded_reason(Unit *u) {
                 const char *name;
                 uint64_t needs;         /* without these there is next to nothing */
         } table[] = {
-                { PROBE_CPU,    "cpu",    NEEDS_STATES },
-                { PROBE_BLOCK,  "block",  NEEDS_BLOCK  },
-                { PROBE_MEMORY, "memory", NEEDS_FAULTS },
+                { PROBE_CPU,    "cpu",    REQUIRES_STATES },
+                { PROBE_BLOCK,  "block",  REQUIRES_BLOCK  },
+                { PROBE_MEMORY, "memory", REQUIRES_FAULTS },
         };
         uint64_t programs = probe_get_programs(u->manager->probe);
         unsigned missing = 0;

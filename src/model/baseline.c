@@ -160,10 +160,10 @@ static void figures_fill(const Walk *w, DiagnosisFigures *f) {
         f->oom_kills = per_second(w, HISTORY_OOM_KILLS, HISTORY_MEMORY_COVERED);
 }
 
-static int steps_sum(const History *h, Walk *w, size_t n_chosen, Normal *ret) {
+static int steps_sum(const History *h, Walk *w, size_t n_chosen, Baseline *ret) {
         int r;
 
-        *ret = (Normal) { .since = UINT64_MAX };
+        *ret = (Baseline) { .since = UINT64_MAX };
         for (size_t i = 0; i < w->n; i++) {
                 Step *s = w->steps + i;
 
@@ -188,7 +188,7 @@ static int steps_sum(const History *h, Walk *w, size_t n_chosen, Normal *ret) {
 }
 
 /* Of the n steps that are sorted in w the better part, and what it takes in most of them. */
-static int steps_choose(const History *h, Walk *w, Normal *ret) {
+static int steps_choose(const History *h, Walk *w, Baseline *ret) {
         double usual;
         size_t n;
         int r;
@@ -200,7 +200,7 @@ static int steps_choose(const History *h, Walk *w, Normal *ret) {
         return r;
 }
 
-int normal_read(const History *h, uint64_t before, double rate, Normal *ret) {
+int baseline_read(const History *h, uint64_t before, double rate, Baseline *ret) {
         _cleanup_free_ Step *steps = NULL;
         Walk w = { .end = before, .first = UINT64_MAX };
         size_t more = 0;

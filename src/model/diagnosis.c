@@ -803,9 +803,9 @@ static void diagnose_requests(const DiagnosisEvidence *e, const Parts *now, Diag
 }
 
 /* With two long names in it a sentence may be cut off in the midst of a letter. */
-static void diagnosis_mend(Diagnosis *d) {
+static void diagnosis_sanitize(Diagnosis *d) {
         for (size_t i = 0; i < d->n_findings; i++)
-                text_mend(d->findings[i].text);
+                utf8_sanitize(d->findings[i].text);
 }
 
 void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
@@ -822,7 +822,7 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
         /* Means of less than ten requests are those of single ones */
         if (parts_read(f, parts_are_exact(e), &parts) && f->first_byte > 0 && f->rate * f->covered >= 10.0 * NSEC_PER_SEC) {
                 diagnose_requests(e, &parts, ret);
-                diagnosis_mend(ret);
+                diagnosis_sanitize(ret);
                 return;
         }
 
@@ -836,5 +836,5 @@ void diagnosis_make(const DiagnosisEvidence *e, Diagnosis *ret) {
         diagnose_threads(e, stuck, ret);
         diagnose_kills(e, ret);
         ret->verdict = ret->n_findings > 0 ? VERDICT_FOUND : stuck || isnan(f->rate) ? VERDICT_UNKNOWN : VERDICT_NOTHING;
-        diagnosis_mend(ret);
+        diagnosis_sanitize(ret);
 }

@@ -12,7 +12,7 @@
 
 #define LOCKDOWN_PATH "/sys/kernel/security/lockdown"
 
-int kernel_support_judge(const char *release, const char *lockdown, char **ret_reason) {
+int kernel_support_classify(const char *release, const char *lockdown, char **ret_reason) {
         unsigned major, minor;
 
         /* A release that does not begin with a version says nothing */
@@ -46,5 +46,5 @@ int kernel_support_check(char **ret_reason) {
                 n = read(fd, lockdown, sizeof(lockdown) - 1);
         if (n >= 0)
                 lockdown[n] = 0;
-        return kernel_support_judge(name.release, n >= 0 ? lockdown : NULL, ret_reason);
+        return kernel_support_classify(name.release, n >= 0 ? lockdown : NULL, ret_reason);
 }

@@ -9,4 +9,4 @@
 int kernel_support_check(char **ret_reason);
 
 /* Of a release as uname() has it, and of the text of /sys/kernel/security/lockdown (NULL: there is no such file). Pure. */
-int kernel_support_judge(const char *release, const char *lockdown, char **ret_reason);
+int kernel_support_classify(const char *release, const char *lockdown, char **ret_reason);

@@ -330,7 +330,7 @@ struct Probe {
 
 /* The last thing libbpf complained of: its return values say too little ("Operation not permitted"), its messages too
  * much for the journal. */
-static char libbpf_complaint[256];
+static char libbpf_last_error[256];
 
 _printf_(2, 0) static int on_libbpf_print(enum libbpf_print_level level, const char *format, va_list ap) {
         char buffer[1024];
@@ -343,7 +343,7 @@ _printf_(2, 0) static int on_libbpf_print(enum libbpf_print_level level, const c
 
         log_debug("%s", buffer);
         if (level == LIBBPF_WARN && strstr(buffer, "failed"))
-                (void) snprintf(libbpf_complaint, sizeof(libbpf_complaint), "%.*s", (int) sizeof(libbpf_complaint) - 1, buffer);
+                (void) snprintf(libbpf_last_error, sizeof(libbpf_last_error), "%.*s", (int) sizeof(libbpf_last_error) - 1, buffer);
         return 0;
 }
 
@@ -589,7 +589,7 @@ static int object_load(Probe *p, uint64_t programs) {
         bool watched;
         int r = 0;
 
-        libbpf_complaint[0] = 0;
+        libbpf_last_error[0] = 0;
 
         skeleton = qosd_bpf__open();
         if (!skeleton)
@@ -724,7 +724,7 @@ static int program_attach(Probe *p, Program i) {
 static void program_refuse(Probe *p, Program i, int error, const char *step) {
         free(p->reasons[i]);
         if (asprintf(&p->reasons[i], "%s: %s%s%s", step, strerror(-error),
-                     isempty(libbpf_complaint) ? "" : " - ", libbpf_complaint) < 0)
+                     isempty(libbpf_last_error) ? "" : " - ", libbpf_last_error) < 0)
                 p->reasons[i] = NULL;
 
         (void) log_warning_errno(error, "BPF program '%s' (%s) is not available, %s failed: %m. Without it there is no word of: %s.",
@@ -776,7 +776,7 @@ int probe_start(Probe *p) {
         r = object_load(p, 0);
         if (r < 0) {
                 (void) asprintf(&p->failure, "BPF maps cannot be made: %s%s%s", strerror(-r),
-                                isempty(libbpf_complaint) ? "" : " - ", libbpf_complaint);
+                                isempty(libbpf_last_error) ? "" : " - ", libbpf_last_error);
                 probe_close(p);
                 return r;
         }
@@ -787,7 +787,7 @@ int probe_start(Probe *p) {
                 if (p->program_fds[i] < 0)
                         continue;
 
-                libbpf_complaint[0] = 0;
+                libbpf_last_error[0] = 0;
                 r = program_attach(p, i);
                 if (r < 0)
                         program_refuse(p, i, r, "attaching");
@@ -861,7 +861,7 @@ int probe_load_group(Probe *p, ProbeMask probe) {
         for (Program i = first; i < end; i++) {
                 if (p->program_fds[i] < 0 || p->link_fds[i] >= 0 || !program_has_link(i))
                         continue;
-                libbpf_complaint[0] = 0;
+                libbpf_last_error[0] = 0;
                 r = program_attach(p, i);
                 if (r < 0)
                         program_refuse(p, i, r, "attaching");
@@ -998,7 +998,7 @@ static int library_check_limit(const Probe *p, const Library *l) {
                 own += p->libraries[i].enter_fd >= 0 && p->libraries[i].owner == l->owner;
                 others += p->libraries[i].enter_fd >= 0 && p->libraries[i].owner != 0;
         }
-        if (n >= LIBRARIES_MAX || (l->owner != 0 && others >= without_reserve(LIBRARIES_MAX)))
+        if (n >= LIBRARIES_MAX || (l->owner != 0 && others >= limit_for_unprivileged(LIBRARIES_MAX)))
                 return -ENOSPC;
         return l->owner != 0 && own >= LIBRARIES_PER_UID_MAX ? -EDQUOT : 0;
 }
@@ -1006,7 +1006,7 @@ static int library_check_limit(const Probe *p, const Library *l) {
 const char* probe_library_limit_reason(int limit) {
         static char all[128], own[64];
 
-        (void) snprintf(all, sizeof(all), "%u files are the most, %u those of users who are not root", LIBRARIES_MAX, without_reserve(LIBRARIES_MAX));
+        (void) snprintf(all, sizeof(all), "%u files are the most, %u those of users who are not root", LIBRARIES_MAX, limit_for_unprivileged(LIBRARIES_MAX));
         (void) snprintf(own, sizeof(own), "%u files of one user are the most", LIBRARIES_PER_UID_MAX);
         return limit == -EDQUOT ? own : all;
 }

@@ -170,8 +170,8 @@ int client_connect(Client **ret) {
         if (r >= 0)
                 return 0;
         if (arg_host)
-                return complain(r, "Failed to run ssh to '%s': %m", arg_host);
-        return complain(r, "Failed to connect to qosd (%s): %m.%s", address(),
+                return log_failure(r, "Failed to run ssh to '%s': %m", arg_host);
+        return log_failure(r, "Failed to connect to qosd (%s): %m.%s", address(),
                                r == -ENOENT || r == -ECONNREFUSED ? " Is qosd.service running?" : "");
 }
 
@@ -358,17 +358,17 @@ int client_fail(int r, const Replies *replies, const char *format, ...) {
         va_end(ap);
         if (k < 0) {
                 what = NULL;
-                return complain_oom();
+                return log_out_of_memory();
         }
 
         why = client_error_message(r, replies->error, replies->parameters);
         if (!why)
-                return complain_oom();
+                return log_out_of_memory();
         k = strlen(why);
         while (k > 0 && why[k - 1] == '.')
                 why[--k] = 0;
 
-        (void) complain(r < 0 ? r : -EIO, "Failed to %s: %s.", what, why);
+        (void) log_failure(r < 0 ? r : -EIO, "Failed to %s: %s.", what, why);
 
         if (r < 0)
                 return STATUS_FAILED;

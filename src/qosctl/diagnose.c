@@ -18,7 +18,7 @@
 #define DIAGNOSE_NSEC (10 * NSEC_PER_SEC)
 
 /* Those of --against=, and whose they are; ret_file owns both. */
-static int normal_read(const char *path, sd_json_variant **ret_file, sd_json_variant **ret_figures, const char **ret_unit) {
+static int baseline_read(const char *path, sd_json_variant **ret_file, sd_json_variant **ret_figures, const char **ret_unit) {
         _cleanup_json_ sd_json_variant *file = NULL;
         unsigned line = 0, column = 0;
         sd_json_variant *figures;
@@ -27,17 +27,17 @@ static int normal_read(const char *path, sd_json_variant **ret_file, sd_json_var
 
         r = sd_json_parse_file(NULL, path, 0, &file, &line, &column);
         if (r == -ENODATA)
-                return complain(r, "'%s' is empty.", path);
+                return log_failure(r, "'%s' is empty.", path);
         if (r < 0)
-                return line > 0 ? complain(r, "'%s' is not a file that 'qosctl diagnose --save=' has written: no JSON in line %u, column %u.", path, line, column) :
-                                  complain(r, "Failed to read '%s': %m", path);
+                return line > 0 ? log_failure(r, "'%s' is not a file that 'qosctl diagnose --save=' has written: no JSON in line %u, column %u.", path, line, column) :
+                                  log_failure(r, "Failed to read '%s': %m", path);
         if (!value_unsigned(file, "version", &version))
-                return complain(-EINVAL, "'%s' is not a file that 'qosctl diagnose --save=' has written: it has no version.", path);
+                return log_failure(-EINVAL, "'%s' is not a file that 'qosctl diagnose --save=' has written: it has no version.", path);
         if (version != NORMAL_VERSION)
-                return complain(-EINVAL, "'%s' is of version %llu, expected version %u. Save it anew.", path, (unsigned long long) version, NORMAL_VERSION);
+                return log_failure(-EINVAL, "'%s' is of version %llu, expected version %u. Save it anew.", path, (unsigned long long) version, NORMAL_VERSION);
         figures = value_find(file, "figures");
         if (!figures || !sd_json_variant_is_object(figures))
-                return complain(-EINVAL, "'%s' is not a file that 'qosctl diagnose --save=' has written: it has no figures.", path);
+                return log_failure(-EINVAL, "'%s' is not a file that 'qosctl diagnose --save=' has written: it has no figures.", path);
 
         *ret_figures = figures;
         *ret_unit = value_string(file, "unit") ?: "?";
@@ -45,7 +45,7 @@ static int normal_read(const char *path, sd_json_variant **ret_file, sd_json_var
         return 0;
 }
 
-static int normal_write(const char *path, sd_json_variant *reply) {
+static int baseline_write(const char *path, sd_json_variant *reply) {
         _cleanup_json_ sd_json_variant *v = NULL;
         _cleanup_fclose_ FILE *f = NULL;
         sd_json_variant *figures = value_find(reply, "figures");
@@ -59,15 +59,15 @@ static int normal_write(const char *path, sd_json_variant *reply) {
                            SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", timestamp),
                            SD_JSON_BUILD_PAIR_CONDITION(!!figures, "figures", SD_JSON_BUILD_VARIANT(figures)));
         if (r < 0)
-                return complain_oom();
+                return log_out_of_memory();
 
         f = fopen(path, "we");
         if (!f)
-                return complain(errno, "Failed to write '%s': %m", path);
+                return log_failure(errno, "Failed to write '%s': %m", path);
         r = sd_json_variant_dump(v, SD_JSON_FORMAT_PRETTY|SD_JSON_FORMAT_NEWLINE, f, NULL);
         if (r >= 0 && fflush(f) != 0)
                 r = -errno;
-        return r < 0 ? complain(r, "Failed to write '%s': %m", path) : 0;
+        return r < 0 ? log_failure(r, "Failed to write '%s': %m", path) : 0;
 }
 
 /* Words behind a label, in as many lines as it takes: the pager cuts those that are longer than the terminal is wide. */
@@ -176,11 +176,11 @@ int verb_diagnose(int argc, char **argv) {
 
         /* Those windows of qosd in which the machine can be looked at */
         if (arg_for > 0 && arg_for != 60 * NSEC_PER_SEC && arg_for != 300 * NSEC_PER_SEC && (arg_for % NSEC_PER_SEC != 0 || arg_for > 10 * NSEC_PER_SEC)) {
-                (void) complain(-EINVAL, "Invalid --for=%s, expected 1s to 10s in whole seconds, 60s or 5min.", arg_for_text);
+                (void) log_failure(-EINVAL, "Invalid --for=%s, expected 1s to 10s in whole seconds, 60s or 5min.", arg_for_text);
                 return STATUS_USAGE;
         }
         if (arg_against) {
-                r = normal_read(arg_against, &file, &normal, &normal_of);
+                r = baseline_read(arg_against, &file, &normal, &normal_of);
                 if (r < 0)
                         return r;
         }
@@ -201,7 +201,7 @@ int verb_diagnose(int argc, char **argv) {
                 return client_fail(r, &reply, "diagnose '%s'", argv[0]);
 
         if (arg_save) {
-                r = normal_write(arg_save, reply.items[0]);
+                r = baseline_write(arg_save, reply.items[0]);
                 if (r < 0)
                         return r;
         }
@@ -214,5 +214,5 @@ int verb_diagnose(int argc, char **argv) {
                 pager_open();
                 print_diagnosis(reply.items[0], normal_of);
         }
-        return streq_ptr(value_string(reply.items[0], "verdict"), "unknown") ? STATUS_FAILED : STATUS_FINE;
+        return streq_ptr(value_string(reply.items[0], "verdict"), "unknown") ? STATUS_FAILED : STATUS_OK;
 }

@@ -50,9 +50,9 @@ static int check_request(int argc, char **argv, ProbeMask *ret_probes, ExcludeLi
         if (r >= 0)
                 r = exclude_list_parse(arg_excludes, ret_excludes, &e);
         if (r == -ENOMEM)
-                return complain_oom();
+                return log_out_of_memory();
         if (r < 0) {
-                (void) complain(r, "Failed to enable: %s.", e.message);
+                (void) log_failure(r, "Failed to enable: %s.", e.message);
                 return STATUS_USAGE;
         }
 
@@ -63,15 +63,15 @@ static int check_request(int argc, char **argv, ProbeMask *ret_probes, ExcludeLi
                 /* What is no name at all is told when it is asked for */
                 r = unit_name_mangle(argv[i], &unit);
                 if (r == -ENOMEM)
-                        return complain_oom();
+                        return log_out_of_memory();
                 for (const char *const *suffix = unit_observed_suffixes; r >= 0 && *suffix && !observed; suffix++)
                         observed = endswith(unit, *suffix);
                 if (r >= 0 && !observed) {
-                        (void) complain(-EOPNOTSUPP, "'%s' has no processes that could be observed, expected a service, scope, slice or socket.", unit);
+                        (void) log_failure(-EOPNOTSUPP, "'%s' has no processes that could be observed, expected a service, scope, slice or socket.", unit);
                         return STATUS_USAGE;
                 }
         }
-        return STATUS_FINE;
+        return STATUS_OK;
 }
 
 /* The unit's own name, of an alias or without its suffix. Returns an exit status. */
@@ -83,14 +83,14 @@ static int find_unit(sd_bus *bus, const char *name, char **ret, bool *ret_late) 
         int r;
 
         if (*name == '/') {
-                (void) complain(-EINVAL, "A control group has no unit file, expected a unit instead of '%s'.", name);
+                (void) log_failure(-EINVAL, "A control group has no unit file, expected a unit instead of '%s'.", name);
                 return STATUS_USAGE;
         }
         r = unit_name_mangle(name, &mangled);
         if (r == -ENOMEM)
-                return complain_oom();
+                return log_out_of_memory();
         if (r < 0) {
-                (void) complain(r, "'%s' is no unit's name.", name);
+                (void) log_failure(r, "'%s' is no unit's name.", name);
                 return STATUS_USAGE;
         }
 
@@ -102,24 +102,24 @@ static int find_unit(sd_bus *bus, const char *name, char **ret, bool *ret_late) 
         if (r >= 0)
                 r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "Id", &error, ret);
         if (r < 0)
-                return complain(r, "Failed to ask the service manager for '%s': %s", mangled, error.message ?: strerror(-r));
+                return log_failure(r, "Failed to ask the service manager for '%s': %s", mangled, error.message ?: strerror(-r));
         if (!streq(state, "loaded")) {
-                (void) complain(-ENOENT, "There is no unit '%s' (%s).", mangled, state);
+                (void) log_failure(-ENOENT, "There is no unit '%s' (%s).", mangled, state);
                 free(TAKE_PTR(*ret));
                 return STATUS_NO_SUCH_UNIT;
         }
         *ret_late = unit_starts_late(bus, path, *ret);
-        return STATUS_FINE;
+        return STATUS_OK;
 }
 
 static int drop_in_path(const char *unit, char **ret_directory, char **ret_path) {
         if (asprintf(ret_directory, SYSTEM_DIRECTORY "/%s.d", unit) < 0) {
                 *ret_directory = NULL;
-                return complain_oom();
+                return log_out_of_memory();
         }
         if (asprintf(ret_path, "%s/" FILE_NAME, *ret_directory) < 0) {
                 *ret_path = NULL;
-                return complain_oom();
+                return log_out_of_memory();
         }
         return 0;
 }
@@ -138,11 +138,11 @@ static int report(const char *unit, const char *path, const char *what) {
         _cleanup_json_ sd_json_variant *v = NULL;
 
         if (arg_json == JSON_OFF) {
-                (void) complain(0, "%s '%s'.", what, path);
+                (void) log_failure(0, "%s '%s'.", what, path);
                 return 0;
         }
         if (sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", unit), SD_JSON_BUILD_PAIR_STRING("file", path)) < 0)
-                return complain_oom();
+                return log_out_of_memory();
         return json_print(v);
 }
 
@@ -158,14 +158,14 @@ static int enable_unit(const char *unit, bool late) {
                 return r;
         if (asprintf(&temporary, "%s/.#" FILE_NAME, directory) < 0) {
                 temporary = NULL;
-                return complain_oom();
+                return log_out_of_memory();
         }
 
         if (mkdir(directory, 0755) < 0 && errno != EEXIST)
-                return complain(errno, "Failed to make '%s': %m", directory);
+                return log_failure(errno, "Failed to make '%s': %m", directory);
         f = fopen(temporary, "we");
         if (!f)
-                return complain(errno, "Failed to write '%s': %m", temporary);
+                return log_failure(errno, "Failed to write '%s': %m", temporary);
         (void) fprintf(f, "# Written by \"qosctl enable\", taken away by \"qosctl disable\"\n");
         /* Observed before it answers its first request after a boot */
         if (late)
@@ -174,7 +174,7 @@ static int enable_unit(const char *unit, bool late) {
         write_list(f, "Observe", arg_probes ?: default_probes);
         write_list(f, "Exclude", arg_excludes);
         if (fchmod(fileno(f), 0644) < 0 || fflush(f) != 0 || rename(temporary, path) < 0) {
-                r = complain(errno, "Failed to write '%s': %m", path);
+                r = log_failure(errno, "Failed to write '%s': %m", path);
                 (void) unlink(temporary);
                 return r;
         }
@@ -190,7 +190,7 @@ static int disable_unit(const char *unit) {
         if (r < 0)
                 return r;
         if (unlink(path) < 0)
-                return errno == ENOENT ? 0 : complain(errno, "Failed to remove '%s': %m", path);
+                return errno == ENOENT ? 0 : log_failure(errno, "Failed to remove '%s': %m", path);
         (void) rmdir(directory); /* if nothing else is there */
         r = report(unit, path, "Removed");
         return r < 0 ? r : 1;
@@ -209,9 +209,9 @@ static int wait_read(Client *c, uint64_t since) {
                 if (r != 0)
                         return client_fail(r, &replies, "ask whether unit files are in force");
                 if (replies.n > 0 && value_unsigned(replies.items[0], "filesRead", &read) && read >= since)
-                        return STATUS_FINE;
+                        return STATUS_OK;
                 if (now_usec(CLOCK_MONOTONIC) > until)
-                        return complain(-ETIMEDOUT, "qosd has not read the unit files after %llu s.", (unsigned long long) (NOW_USEC / USEC_PER_SEC));
+                        return log_failure(-ETIMEDOUT, "qosd has not read the unit files after %llu s.", (unsigned long long) (NOW_USEC / USEC_PER_SEC));
                 (void) usleep(20 * USEC_PER_MSEC);
         }
 }
@@ -247,8 +247,8 @@ static int check_attached(Client *c, const char *unit, ProbeMask probes, const E
                 if (!array_contains(value_find(hold, "exclude"), excludes->list[i].text))
                         missing = excludes->list[i].text;
         if (!missing)
-                return STATUS_FINE;
-        return complain(-ENOENT, "Failed to observe '%s': '%s' is not in force ('journalctl -u qosd' may say why, or another of its unit files).",
+                return STATUS_OK;
+        return log_failure(-ENOENT, "Failed to observe '%s': '%s' is not in force ('journalctl -u qosd' may say why, or another of its unit files).",
                         unit, missing);
 }
 
@@ -261,7 +261,7 @@ static int wait_in_force(int argc, char **argv, ProbeMask probes, const ExcludeL
         if (r < 0)
                 return r;
         status = wait_read(c, since);
-        for (int i = 0; i < argc && status == STATUS_FINE; i++)
+        for (int i = 0; i < argc && status == STATUS_OK; i++)
                 status = check_attached(c, argv[i], probes, excludes);
         return status;
 }
@@ -269,34 +269,34 @@ static int wait_in_force(int argc, char **argv, ProbeMask probes, const ExcludeL
 static int change_files(int argc, char **argv, bool enable) {
         _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        int r, status = STATUS_FINE;
+        int r, status = STATUS_OK;
         ExcludeList excludes = {};
         ProbeMask probes = 0;
         bool changed = false;
         uint64_t since;
 
         if (arg_host) {
-                (void) complain(-EOPNOTSUPP, "Unit files can only be written on this host, expected no --host=.");
+                (void) log_failure(-EOPNOTSUPP, "Unit files can only be written on this host, expected no --host=.");
                 return STATUS_USAGE;
         }
         if (enable) {
                 r = check_request(argc, argv, &probes, &excludes);
-                if (r != STATUS_FINE)
+                if (r != STATUS_OK)
                         return r;
         }
         r = sd_bus_open_system(&bus);
         if (r < 0)
-                return complain(r, "Failed to connect to the system bus: %m");
+                return log_failure(r, "Failed to connect to the system bus: %m");
 
         for (int i = 0; i < argc; i++) {
                 _cleanup_free_ char *unit = NULL;
                 bool late = false;
 
                 r = find_unit(bus, argv[i], &unit, &late);
-                if (r == STATUS_FINE) {
+                if (r == STATUS_OK) {
                         r = enable ? enable_unit(unit, late) : disable_unit(unit);
                         changed = changed || enable || r != 0; /* also if only telling it has failed */
-                        r = r < 0 ? r : STATUS_FINE;
+                        r = r < 0 ? r : STATUS_OK;
                 }
                 status = status_combine(status, r);
         }
@@ -305,9 +305,9 @@ static int change_files(int argc, char **argv, bool enable) {
         if (changed) {
                 r = sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "Reload", &error, NULL, NULL);
                 if (r < 0)
-                        return complain(r, "Failed to have the service manager read its files: %s", error.message ?: strerror(-r));
+                        return log_failure(r, "Failed to have the service manager read its files: %s", error.message ?: strerror(-r));
         }
-        return arg_now && status == STATUS_FINE ? wait_in_force(argc, argv, probes, &excludes, since) : status;
+        return arg_now && status == STATUS_OK ? wait_in_force(argc, argv, probes, &excludes, since) : status;
 }
 
 int verb_enable(int argc, char **argv) {

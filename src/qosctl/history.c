@@ -22,7 +22,7 @@ static int get_catalogue(Client *c, Replies *ret) {
         int r;
 
         r = client_call_more(c, QOS_METHOD("ListMetrics"), 0, NULL, ret);
-        return r != 0 ? client_fail(r, ret, "list metrics") : STATUS_FINE;
+        return r != 0 ? client_fail(r, ret, "list metrics") : STATUS_OK;
 }
 
 /* Of the catalogue, NULL if it has none of that name. */
@@ -39,7 +39,7 @@ static int is_distribution(const Replies *catalogue, const char *metric) {
 
         if (asprintf(&max, "%s.max", metric) < 0) {
                 max = NULL;
-                return complain_oom();
+                return log_out_of_memory();
         }
         return !!catalogue_find(catalogue, max);
 }
@@ -52,20 +52,20 @@ static int get_history(Client *c, const char *unit, char **metrics, Replies *ret
                           SD_JSON_BUILD_PAIR_STRING("unit", unit),
                           SD_JSON_BUILD_PAIR_CONDITION(!!metrics, "metrics", SD_JSON_BUILD_STRV(metrics)),
                           SD_JSON_BUILD_PAIR_CONDITION(arg_since != SINCE_UNSET, "since", SD_JSON_BUILD_UNSIGNED(arg_since)));
-        return r != 0 ? unit_read_fail(r, ret, unit) : STATUS_FINE;
+        return r != 0 ? unit_read_fail(r, ret, unit) : STATUS_OK;
 }
 
 static int find_unit(Client *c, char **argv, Names *names) {
         int r;
 
         r = names_expand_attached(c, 1, argv, names);
-        if (r != STATUS_FINE)
+        if (r != STATUS_OK)
                 return r;
         if (names->n != 1) {
-                (void) complain(-EINVAL, "Expected one unit, but '%s' matches %zu.", argv[0], names->n);
+                (void) log_failure(-EINVAL, "Expected one unit, but '%s' matches %zu.", argv[0], names->n);
                 return STATUS_USAGE;
         }
-        return STATUS_FINE;
+        return STATUS_OK;
 }
 
 static void add_value(Table *t, sd_json_variant *step, const char *metric, const char *unit) {
@@ -185,7 +185,7 @@ int verb_history(int argc, char **argv) {
         int r;
 
         if (argc - 1 > METRICS_MAX) {
-                (void) complain(-E2BIG, "Expected at most %d metrics, got %d.", METRICS_MAX, argc - 1);
+                (void) log_failure(-E2BIG, "Expected at most %d metrics, got %d.", METRICS_MAX, argc - 1);
                 return STATUS_USAGE;
         }
 
@@ -193,16 +193,16 @@ int verb_history(int argc, char **argv) {
         if (r < 0)
                 return r;
         r = find_unit(c, argv, &names);
-        if (r != STATUS_FINE)
+        if (r != STATUS_OK)
                 return r;
 
         if (arg_json != JSON_OFF) {
                 r = get_history(c, names.items[0], argc > 1 ? metrics : NULL, &reply);
-                return r == STATUS_FINE ? json_print(reply.items[0]) : r;
+                return r == STATUS_OK ? json_print(reply.items[0]) : r;
         }
 
         r = get_catalogue(c, &catalogue);
-        if (r != STATUS_FINE)
+        if (r != STATUS_OK)
                 return r;
 
         for (int i = 1; i < argc; i++) {
@@ -210,7 +210,7 @@ int verb_history(int argc, char **argv) {
                 if (r < 0)
                         return r;
                 if (r > 0) {
-                        (void) complain(-EINVAL, "'%s' is a distribution, expected one of its figures, like '%s.max'. See also 'qosctl heatmap'.", argv[i], argv[i]);
+                        (void) log_failure(-EINVAL, "'%s' is a distribution, expected one of its figures, like '%s.max'. See also 'qosctl heatmap'.", argv[i], argv[i]);
                         return STATUS_USAGE;
                 }
         }
@@ -225,10 +225,10 @@ int verb_history(int argc, char **argv) {
         }
 
         r = get_history(c, names.items[0], metrics, &reply);
-        if (r != STATUS_FINE)
+        if (r != STATUS_OK)
                 return r;
         r = print_history(reply.items[0], &catalogue, argv + 1, (size_t) argc - 1);
-        return r < 0 ? client_fail(r, &reply, "show the history of '%s'", names.items[0]) : STATUS_FINE;
+        return r < 0 ? client_fail(r, &reply, "show the history of '%s'", names.items[0]) : STATUS_OK;
 }
 
 int verb_heatmap(int argc, char **argv) {
@@ -242,21 +242,21 @@ int verb_heatmap(int argc, char **argv) {
         if (r < 0)
                 return r;
         r = find_unit(c, argv, &names);
-        if (r != STATUS_FINE)
+        if (r != STATUS_OK)
                 return r;
         r = get_history(c, names.items[0], metrics, &reply);
-        if (r != STATUS_FINE)
+        if (r != STATUS_OK)
                 return r;
 
         /* Other metrics have a history, too, but no buckets */
         r = get_catalogue(c, &catalogue);
-        if (r != STATUS_FINE)
+        if (r != STATUS_OK)
                 return r;
         r = is_distribution(&catalogue, metrics[0]);
         if (r < 0)
                 return r;
         if (r == 0) {
-                (void) complain(-EINVAL, "'%s' is not a distribution, expected one like '" SERVER "latency'.", metrics[0]);
+                (void) log_failure(-EINVAL, "'%s' is not a distribution, expected one like '" SERVER "latency'.", metrics[0]);
                 return STATUS_USAGE;
         }
 
@@ -265,5 +265,5 @@ int verb_heatmap(int argc, char **argv) {
 
         pager_open();
         r = heatmap_print(stdout, terminal_style(), !terminal_is_tty(), reply.items[0], metrics[0], now_realtime(), arg_legend);
-        return r < 0 ? client_fail(r, &reply, "draw '%s' of '%s'", metrics[0], names.items[0]) : STATUS_FINE;
+        return r < 0 ? client_fail(r, &reply, "draw '%s' of '%s'", metrics[0], names.items[0]) : STATUS_OK;
 }

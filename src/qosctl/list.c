@@ -26,7 +26,8 @@ static bool has_item(const Replies *items, const char *unit) {
 static int add_item(Replies *items, sd_json_variant *item) {
         const char *unit = value_string(item, "unit");
 
-        return unit && !has_item(items, unit) && replies_add(items, item, NULL) < 0 ? complain_oom() : 0;
+        return unit && !has_item(items, unit) && replies_add(items, item, NULL) < 0
+                ? log_out_of_memory() : 0;
 }
 
 /* Is it the socket of a service that is in the list? */
@@ -52,7 +53,7 @@ static int list_attached(Client *c, const char *unit, int argc, char **argv, Rep
                                SD_JSON_BUILD_PAIR_CONDITION(arg_window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(arg_window)));
         /* As with systemctl, what is not there is not listed. */
         if (unit && r > 0 && streq(replies.error, QOS_METHOD("NotAttached")))
-                return STATUS_FINE;
+                return STATUS_OK;
         if (r != 0)
                 return unit ? client_fail(r, &replies, "list '%s'", unit) : client_fail(r, &replies, "list units");
 
@@ -66,7 +67,7 @@ static int list_attached(Client *c, const char *unit, int argc, char **argv, Rep
                         return r;
         }
 
-        return STATUS_FINE;
+        return STATUS_OK;
 }
 
 /* The units that listen on this host, in the form in which qosd lists others. */
@@ -92,14 +93,14 @@ static int list_listening(int argc, char **argv, Replies *items) {
 
                 r = is_socket_of_item(items, names.items[i]);
                 if (r < 0)
-                        return complain_oom();
+                        return log_out_of_memory();
                 if (r > 0)
                         continue;
 
                 r = sd_json_buildo(&v, SD_JSON_BUILD_PAIR_BOOLEAN("attached", false),
                                    SD_JSON_BUILD_PAIR_STRING("unit", names.items[i]));
                 if (r < 0)
-                        return complain_oom();
+                        return log_out_of_memory();
                 r = add_item(items, v);
                 if (r < 0)
                         return r;
@@ -151,7 +152,7 @@ static int print_table(Client *c, Reading *readings, size_t n) {
 
         table = table_new(unit_columns, n_unit_columns);
         if (!table)
-                return complain_oom();
+                return log_out_of_memory();
 
         for (size_t i = 0; i < n; i++) {
                 r = reading_complete(&readings[i], c, "requests.server.latency", "p50");
@@ -166,7 +167,7 @@ static int print_table(Client *c, Reading *readings, size_t n) {
         if (n > 0) {
                 r = table_print(table, stdout, terminal_style(), arg_legend, 0);
                 if (r < 0)
-                        return complain_oom();
+                        return log_out_of_memory();
         }
         if (arg_legend)
                 print_legend(readings, n);
@@ -177,11 +178,11 @@ int verb_list(int argc, char **argv) {
         _cleanup_replies_ Replies items = REPLIES_INIT;
         _cleanup_client_ Client *c = NULL;
         Reading *readings;
-        int r, status = STATUS_FINE;
+        int r, status = STATUS_OK;
         bool patterns = argc == 0;
 
         if (arg_all && arg_host) {
-                (void) complain(-EOPNOTSUPP, "Units that listen can only be found on this host, expected --all without --host=.");
+                (void) log_failure(-EOPNOTSUPP, "Units that listen can only be found on this host, expected --all without --host=.");
                 return STATUS_USAGE;
         }
 
@@ -199,7 +200,7 @@ int verb_list(int argc, char **argv) {
                 status = status_combine(status, list_attached(c, NULL, argc, argv, &items));
         if (arg_all)
                 status = status_combine(status, list_listening(argc, argv, &items));
-        if (status != STATUS_FINE && items.n == 0)
+        if (status != STATUS_OK && items.n == 0)
                 return status;
 
         if (arg_json != JSON_OFF) {
@@ -213,7 +214,7 @@ int verb_list(int argc, char **argv) {
 
         readings = new0(Reading, items.n);
         if (!readings)
-                return complain_oom();
+                return log_out_of_memory();
         for (size_t i = 0; i < items.n; i++)
                 reading_set(&readings[i], items.items[i]);
 

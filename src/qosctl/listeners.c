@@ -160,11 +160,11 @@ int names_find_listening(Names *ret) {
 
         r = find_groups();
         if (r < 0)
-                return complain(r, "Failed to find sockets that listen: %m");
+                return log_failure(r, "Failed to find sockets that listen: %m");
 
         /* The number of a control group is that of its directory. Where there is none there are no units either. */
         if (nftw(CGROUP_ROOT, visit, OPEN_MAX, FTW_PHYS | FTW_MOUNT) < 0 && errno != ENOENT)
-                return complain(errno_or_else(EIO), "Failed to read " CGROUP_ROOT ": %m");
+                return log_failure(errno_or_else(EIO), "Failed to read " CGROUP_ROOT ": %m");
 
         return 0;
 }

@@ -25,7 +25,7 @@ static int measure_begin(Client *c, const char *unit, Replies *ret) {
 
         r = client_callbo(c, QOS_METHOD("Mark"), ret, SD_JSON_BUILD_PAIR_STRING("unit", unit));
         if (!(r > 0 && streq(ret->error, QOS_METHOD("NotAttached"))))
-                return r != 0 ? unit_read_fail(r, ret, unit) : STATUS_FINE;
+                return r != 0 ? unit_read_fail(r, ret, unit) : STATUS_OK;
 
         polkit_agent_open();
         (void) sd_varlink_set_relative_timeout(c->link, UINT64_MAX);
@@ -39,7 +39,7 @@ static int measure_begin(Client *c, const char *unit, Replies *ret) {
 
         replies_done(ret);
         r = client_callbo(c, QOS_METHOD("Mark"), ret, SD_JSON_BUILD_PAIR_STRING("unit", value_string(lease.items[0], "unit") ?: unit));
-        return r != 0 ? unit_read_fail(r, ret, unit) : STATUS_FINE;
+        return r != 0 ? unit_read_fail(r, ret, unit) : STATUS_OK;
 }
 
 /* Runs it to its end, as if we were not there: signals go to it, and what it exits with is returned. */
@@ -57,14 +57,14 @@ static int run_command(char **argv, int output) {
         (void) fflush(stdout);
         pid = fork();
         if (pid < 0)
-                return complain(errno, "Failed to run '%s': %m", argv[0]);
+                return log_failure(errno, "Failed to run '%s': %m", argv[0]);
         if (pid == 0) {
                 int error;
 
                 (void) sigprocmask(SIG_SETMASK, &before, NULL);
                 if (dup2(output, STDOUT_FILENO) >= 0)
                         (void) execvp(argv[0], argv);
-                error = complain(errno, "Failed to run '%s': %m", argv[0]);
+                error = log_failure(errno, "Failed to run '%s': %m", argv[0]);
                 _exit(error == -ENOENT ? STATUS_NOT_FOUND : STATUS_NOT_RUN);
         }
 
@@ -103,7 +103,7 @@ static int print_measurement(Client *c, sd_json_variant *snapshot, char **argv, 
 
         k = sd_json_buildo(&item, SD_JSON_BUILD_PAIR_VARIANT("snapshot", snapshot));
         if (k < 0)
-                return complain_oom();
+                return log_out_of_memory();
         reading_set(&r, item);
         reading_print_requests(&r);
         k = reading_print_phases(&r, c);
@@ -119,20 +119,20 @@ int verb_measure(int argc, char **argv) {
         int r, status;
 
         if (argc < 2) {
-                (void) complain(-EINVAL, "Expected a command behind the unit, as in 'qosctl measure %s -- COMMAND'.", argv[0]);
+                (void) log_failure(-EINVAL, "Expected a command behind the unit, as in 'qosctl measure %s -- COMMAND'.", argv[0]);
                 return STATUS_USAGE;
         }
 
         /* Standard output is the command's. What we have to say comes on standard error, as with time(1) and perf-stat(1) */
         output = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
         if (output < 0 || (arg_json == JSON_OFF && dup2(STDERR_FILENO, STDOUT_FILENO) < 0))
-                return complain(errno, "Failed to prepare standard output: %m");
+                return log_failure(errno, "Failed to prepare standard output: %m");
 
         r = client_connect(&c);
         if (r < 0)
                 return r;
         r = measure_begin(c, argv[0], &mark);
-        if (r != STATUS_FINE)
+        if (r != STATUS_OK)
                 return r;
         unit = value_string(mark.items[0], "unit") ?: argv[0];
 

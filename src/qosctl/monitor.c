@@ -60,7 +60,7 @@ static int print_reply(sd_json_variant *parameters, Monitoring *m) {
                 return json_print(parameters);
 
         if (value_unsigned(parameters, "lost", &n))
-                (void) complain(0, "%" PRIu64 " changes are not known any more.", n);
+                (void) log_failure(0, "%" PRIu64 " changes are not known any more.", n);
         for (size_t i = 0; thresholds && i < sd_json_variant_elements(thresholds); i++) {
                 sd_json_variant *v = sd_json_variant_by_index(thresholds, i);
 
@@ -85,7 +85,8 @@ static int add_reading(sd_json_variant *parameters, Monitoring *m) {
                 return json_print(parameters);
 
         if (value_unsigned(parameters, "skipped", &n))
-                (void) complain(0, "%" PRIu64 " readings were left out, as those before were not read.", n);
+                (void) log_failure(0, "%" PRIu64 " readings were left out, as those before were not read.",
+                        n);
         if (value_unsigned(snapshot, "timestamp", &n)) {
                 table_add(m->table, COLOR_GREY, "%s", format_time(time, n, now_realtime()));
                 reading_add_row(&r, m->table);
@@ -98,7 +99,7 @@ static int print_readings(Monitoring *m) {
         if (table_rows(m->table) == 0)
                 return 0;
         if (table_print(m->table, stdout, terminal_style(), !m->begun && arg_legend, 0) < 0)
-                return complain_oom();
+                return log_out_of_memory();
         m->begun = true;
         table_clear(m->table);
         /* Who reads from a pipe waits for the line */
@@ -168,15 +169,15 @@ int verb_monitor(int argc, char **argv) {
         int r;
 
         if (arg_interval == 0 && arg_window != WINDOW_UNSET) {
-                (void) complain(-EINVAL, "Thresholds have windows of their own, expected --window= only with --interval=.");
+                (void) log_failure(-EINVAL, "Thresholds have windows of their own, expected --window= only with --interval=.");
                 return STATUS_USAGE;
         }
 
         r = client_connect(&c);
         if (r < 0)
                 return r;
-        r = argc > 0 ? names_expand_attached(c, argc, argv, &names) : STATUS_FINE;
-        if (r != STATUS_FINE)
+        r = argc > 0 ? names_expand_attached(c, argc, argv, &names) : STATUS_OK;
+        if (r != STATUS_OK)
                 return r;
 
         if (arg_interval > 0) {
@@ -184,7 +185,7 @@ int verb_monitor(int argc, char **argv) {
                 memcpy(columns + 1, unit_columns, n_unit_columns * sizeof(Column));
                 m.table = table = table_new(columns, ELEMENTSOF(columns));
                 if (!table)
-                        return complain_oom();
+                        return log_out_of_memory();
         }
 
         /* Who was stopped for a while goes on where it was */

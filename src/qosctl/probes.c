@@ -76,7 +76,7 @@ int verb_probes(int argc, char **argv) {
 
         t = table_new(columns, ELEMENTSOF(columns));
         if (!t)
-                return complain_oom();
+                return log_out_of_memory();
 
         for (size_t i = 0; i < programs.n; i++) {
                 sd_json_variant *p = programs.items[i];
@@ -97,11 +97,11 @@ int verb_probes(int argc, char **argv) {
         pager_open();
         r = table_print(t, stdout, terminal_style(), arg_legend, 0);
         if (r < 0)
-                return complain_oom();
+                return log_out_of_memory();
         if (arg_legend)
                 print_status(status.items[0]);
 
-        return STATUS_FINE;
+        return STATUS_OK;
 }
 
 int verb_list_metrics(int argc, char **argv) {
@@ -127,7 +127,7 @@ int verb_list_metrics(int argc, char **argv) {
 
         t = table_new(columns, ELEMENTSOF(columns));
         if (!t)
-                return complain_oom();
+                return log_out_of_memory();
 
         for (size_t i = 0; i < metrics.n; i++) {
                 sd_json_variant *m = metrics.items[i];
@@ -151,12 +151,12 @@ int verb_list_metrics(int argc, char **argv) {
         }
 
         if (arg_json != JSON_OFF)
-                return STATUS_FINE;
+                return STATUS_OK;
 
         pager_open();
         r = table_print(t, stdout, terminal_style(), arg_legend, 0);
         if (r < 0)
-                return complain_oom();
+                return log_out_of_memory();
         if (arg_legend)
                 (void) printf("\n%zu metrics.\n"
                               "\nMost are also there for one endpoint or peer:\n"
@@ -164,5 +164,5 @@ int verb_list_metrics(int argc, char **argv) {
                               "requests.server[:443].latency.p99\n"
                               "requests.client[redis.service].rate\n", metrics.n);
 
-        return STATUS_FINE;
+        return STATUS_OK;
 }

@@ -49,7 +49,7 @@ enum {
         _OPTION_MAX,
 };
 
-#define TAKES(option) (1U << OPTION_##option)
+#define OPTION_MASK(option) (1U << OPTION_##option)
 
 /* Beside them: what the verb does to the first argument, or to all, is not for whatever else a pattern may match. */
 #define ONE_UNIT (1U << _OPTION_MAX)
@@ -64,26 +64,27 @@ static const struct Verb {
         unsigned takes;
         int (*run)(int argc, char **argv);
 } verbs[] = {
-        { "list",         0, -1, TAKES(ALL)|TAKES(WINDOW),     verb_list         },
-        { "attach",       1, -1, TAKES(PROBES)|TAKES(EXCLUDE)|TAKES(FOR), verb_attach },
-        { "detach",       0, -1, TAKES(ALL),                  verb_detach       },
-        { "enable",       1, -1, TAKES(PROBES)|TAKES(EXCLUDE)|TAKES(NOW)|NAMED_UNITS, verb_enable },
+        { "list",         0, -1, OPTION_MASK(ALL)|OPTION_MASK(WINDOW),     verb_list         },
+        { "attach",       1, -1, OPTION_MASK(PROBES)|OPTION_MASK(EXCLUDE)|OPTION_MASK(FOR), verb_attach },
+        { "detach",       0, -1, OPTION_MASK(ALL),                  verb_detach       },
+        { "enable",       1, -1, OPTION_MASK(PROBES)|OPTION_MASK(EXCLUDE)|OPTION_MASK(NOW)|NAMED_UNITS,
+                verb_enable },
         { "disable",      1, -1, NAMED_UNITS,                 verb_disable      },
-        { "status",       1, -1, TAKES(WINDOW),               verb_status       },
-        { "show",         1, -1, TAKES(WINDOW)|TAKES(METRICS), verb_show         },
-        { "threads",      1, -1, TAKES(FOR),                  verb_threads      },
-        { "resources",    1, -1, TAKES(WINDOW)|TAKES(FOR),    verb_resources    },
-        { "top",          0, -1, TAKES(WINDOW)|TAKES(REPEAT),  verb_top          },
-        { "histogram",    1, 2,  TAKES(WINDOW),               verb_histogram    },
-        { "history",      1, -1, TAKES(SINCE),                verb_history      },
-        { "heatmap",      1, 2,  TAKES(SINCE),                verb_heatmap      },
+        { "status",       1, -1, OPTION_MASK(WINDOW),               verb_status       },
+        { "show",         1, -1, OPTION_MASK(WINDOW)|OPTION_MASK(METRICS), verb_show         },
+        { "threads",      1, -1, OPTION_MASK(FOR),                  verb_threads      },
+        { "resources",    1, -1, OPTION_MASK(WINDOW)|OPTION_MASK(FOR),    verb_resources    },
+        { "top",          0, -1, OPTION_MASK(WINDOW)|OPTION_MASK(REPEAT),  verb_top          },
+        { "histogram",    1, 2,  OPTION_MASK(WINDOW),               verb_histogram    },
+        { "history",      1, -1, OPTION_MASK(SINCE),                verb_history      },
+        { "heatmap",      1, 2,  OPTION_MASK(SINCE),                verb_heatmap      },
         { "measure",      1, -1, ONE_UNIT,                    verb_measure      },
-        { "diagnose",     1, 1,  TAKES(FOR)|TAKES(NORMAL)|ONE_UNIT, verb_diagnose },
+        { "diagnose",     1, 1,  OPTION_MASK(FOR)|OPTION_MASK(NORMAL)|ONE_UNIT, verb_diagnose },
         { "set-threshold",   1, 2,  ONE_UNIT,                verb_set_threshold   },
         { "clear-threshold", 1, -1, ONE_UNIT,                verb_clear_threshold },
         { "list-thresholds", 0, -1, 0,                       verb_list_thresholds },
-        { "monitor",      0, -1, TAKES(INTERVAL)|TAKES(WINDOW), verb_monitor      },
-        { "wait",         1, 2,  TAKES(TIMEOUT)|ONE_UNIT,    verb_wait         },
+        { "monitor",      0, -1, OPTION_MASK(INTERVAL)|OPTION_MASK(WINDOW), verb_monitor      },
+        { "wait",         1, 2,  OPTION_MASK(TIMEOUT)|ONE_UNIT,    verb_wait         },
         { "is-ok",        1, -1, 0,                          verb_is_ok        },
         { "probes",       0, 0,  0,                          verb_probes       },
         { "list-metrics", 0, 0,  0,                          verb_list_metrics },
@@ -162,9 +163,9 @@ int status_combine(int a, int b) {
         a = a < 0 ? STATUS_FAILED : a;
         b = b < 0 ? STATUS_FAILED : b;
 
-        if (a == STATUS_FINE || a == b)
+        if (a == STATUS_OK || a == b)
                 return b;
-        return b == STATUS_FINE ? a : STATUS_FAILED;
+        return b == STATUS_OK ? a : STATUS_FAILED;
 }
 
 void interval_sleep(uint64_t nsec) {
@@ -185,7 +186,7 @@ int json_print(sd_json_variant *v) {
         r = sd_json_variant_dump(v, SD_JSON_FORMAT_FLUSH |
                                  (arg_json == JSON_PRETTY ? SD_JSON_FORMAT_PRETTY : SD_JSON_FORMAT_NEWLINE) |
                                  (terminal_style()->colors ? SD_JSON_FORMAT_COLOR : 0), stdout, NULL);
-        return r < 0 ? complain(r, "Failed to print JSON: %m") : 0;
+        return r < 0 ? log_failure(r, "Failed to print JSON: %m") : 0;
 }
 
 uint64_t now_realtime(void) {
@@ -282,14 +283,14 @@ static int parse_argv(int argc, char **argv) {
 
                 case 'H':
                         if (isempty(optarg))
-                                return complain(-EINVAL, "Expected the name of a host after --host=.");
+                                return log_failure(-EINVAL, "Expected the name of a host after --host=.");
                         arg_host = optarg;
                         break;
 
                 case ARG_WINDOW:
                         r = parse_window(optarg, &arg_window);
                         if (r < 0)
-                                return complain(-EINVAL, "Invalid window '%s', expected a time span like 10s, 60s or 5min, or 'total'.", optarg);
+                                return log_failure(-EINVAL, "Invalid window '%s', expected a time span like 10s, 60s or 5min, or 'total'.", optarg);
                         arg_window_text = optarg;
                         given[OPTION_WINDOW] = "--window=";
                         break;
@@ -297,9 +298,9 @@ static int parse_argv(int argc, char **argv) {
                 case ARG_SINCE:
                         r = parse_since(optarg, now_realtime(), &arg_since);
                         if (r == -ERANGE)
-                                return complain(-EINVAL, "'%s' has not come yet, expected a time in the past.", optarg);
+                                return log_failure(-EINVAL, "'%s' has not come yet, expected a time in the past.", optarg);
                         if (r < 0)
-                                return complain(-EINVAL, "Invalid time '%s', expected how long ago, like 10min or 2h, or when, like 09:00, today or '2025-11-21 09:00'.", optarg);
+                                return log_failure(-EINVAL, "Invalid time '%s', expected how long ago, like 10min or 2h, or when, like 09:00, today or '2025-11-21 09:00'.", optarg);
                         given[OPTION_SINCE] = "--since=";
                         break;
 
@@ -311,39 +312,39 @@ static int parse_argv(int argc, char **argv) {
                 case ARG_PROBES:
                         r = list_extend(&arg_probes, optarg);
                         if (r == -ENOMEM)
-                                return complain_oom();
+                                return log_out_of_memory();
                         if (r < 0)
-                                return complain(-EINVAL, "Invalid list of probes '%s', expected names separated by commas.", optarg);
+                                return log_failure(-EINVAL, "Invalid list of probes '%s', expected names separated by commas.", optarg);
                         given[OPTION_PROBES] = "--probes=";
                         break;
 
                 case ARG_EXCLUDE:
                         r = list_extend(&arg_excludes, optarg);
                         if (r == -ENOMEM)
-                                return complain_oom();
+                                return log_out_of_memory();
                         if (r < 0)
-                                return complain(-EINVAL, "Invalid list '%s' of what to leave out, expected port:N, http:/PATH or redis:COMMAND separated by commas.", optarg);
+                                return log_failure(-EINVAL, "Invalid list '%s' of what to leave out, expected port:N, http:/PATH or redis:COMMAND separated by commas.", optarg);
                         given[OPTION_EXCLUDE] = "--exclude=";
                         break;
 
                 case ARG_FOR:
                         r = parse_span(optarg, &arg_for);
                         if (r < 0 || arg_for == 0)
-                                return complain(-EINVAL, "Invalid time '%s', expected a time span like 10min or 1h 30min.", optarg);
+                                return log_failure(-EINVAL, "Invalid time '%s', expected a time span like 10min or 1h 30min.", optarg);
                         arg_for_text = optarg;
                         given[OPTION_FOR] = "--for=";
                         break;
 
                 case ARG_SAVE:
                         if (isempty(optarg))
-                                return complain(-EINVAL, "Expected the name of a file after --save=.");
+                                return log_failure(-EINVAL, "Expected the name of a file after --save=.");
                         arg_save = optarg;
                         given[OPTION_NORMAL] = "--save=";
                         break;
 
                 case ARG_AGAINST:
                         if (isempty(optarg))
-                                return complain(-EINVAL, "Expected the name of a file after --against=.");
+                                return log_failure(-EINVAL, "Expected the name of a file after --against=.");
                         arg_against = optarg;
                         given[OPTION_NORMAL] = "--against=";
                         break;
@@ -351,14 +352,14 @@ static int parse_argv(int argc, char **argv) {
                 case ARG_TIMEOUT:
                         r = parse_span(optarg, &arg_timeout);
                         if (r < 0 || arg_timeout == 0)
-                                return complain(-EINVAL, "Invalid time '%s', expected a time span like 30s or 10min.", optarg);
+                                return log_failure(-EINVAL, "Invalid time '%s', expected a time span like 30s or 10min.", optarg);
                         given[OPTION_TIMEOUT] = "--timeout=";
                         break;
 
                 case ARG_INTERVAL:
                         r = parse_span(optarg, &arg_interval);
                         if (r < 0 || arg_interval < REPEAT_MIN || arg_interval > REPEAT_MAX)
-                                return complain(-EINVAL, "Invalid interval '%s', expected a time span of 100ms to 1d.", optarg);
+                                return log_failure(-EINVAL, "Invalid interval '%s', expected a time span of 100ms to 1d.", optarg);
                         arg_interval_text = optarg;
                         given[OPTION_INTERVAL] = "--interval=";
                         break;
@@ -371,9 +372,9 @@ static int parse_argv(int argc, char **argv) {
                 case 'P':
                         r = list_extend(&arg_metrics, optarg);
                         if (r == -ENOMEM)
-                                return complain_oom();
+                                return log_out_of_memory();
                         if (r < 0)
-                                return complain(-EINVAL, "Invalid metric '%s', see 'qosctl list-metrics'.", optarg);
+                                return log_failure(-EINVAL, "Invalid metric '%s', see 'qosctl list-metrics'.", optarg);
                         given[OPTION_METRICS] = "-P";
                         break;
 
@@ -391,14 +392,14 @@ static int parse_argv(int argc, char **argv) {
                         errno = 0;
                         arg_iterations = strtoull(optarg, &end, 10);
                         if (errno != 0 || end == optarg || *end || arg_iterations == 0 || strchr(optarg, '-'))
-                                return complain(-EINVAL, "Invalid number of tables '%s', expected an integer of at least 1.", optarg);
+                                return log_failure(-EINVAL, "Invalid number of tables '%s', expected an integer of at least 1.", optarg);
                         given[OPTION_REPEAT] = "--iterations=";
                         break;
 
                 case 'd':
                         r = parse_span(optarg, &arg_delay);
                         if (r < 0 || arg_delay < REPEAT_MIN || arg_delay > REPEAT_MAX)
-                                return complain(-EINVAL, "Invalid delay '%s', expected a time span of 100ms to 1d.", optarg);
+                                return log_failure(-EINVAL, "Invalid delay '%s', expected a time span of 100ms to 1d.", optarg);
                         given[OPTION_REPEAT] = "--delay=";
                         break;
 
@@ -410,7 +411,7 @@ static int parse_argv(int argc, char **argv) {
                         else if (streq(optarg, "off"))
                                 arg_json = JSON_OFF;
                         else
-                                return complain(-EINVAL, "Invalid output format '%s', expected short, pretty or off.", optarg);
+                                return log_failure(-EINVAL, "Invalid output format '%s', expected short, pretty or off.", optarg);
                         break;
 
                 case 'j':
@@ -445,7 +446,7 @@ static int run(int argc, char **argv) {
         if (n < 0)
                 return n == -EINVAL ? STATUS_USAGE : n;
         if (n == 0)
-                return STATUS_FINE;
+                return STATUS_OK;
 
         argc -= optind;
         argv += optind;
@@ -455,7 +456,7 @@ static int run(int argc, char **argv) {
                         if (streq(verbs[i].name, argv[0]))
                                 verb = &verbs[i];
                 if (!verb) {
-                        (void) complain(-EINVAL, "Unknown command '%s', see 'qosctl --help'.", argv[0]);
+                        (void) log_failure(-EINVAL, "Unknown command '%s', see 'qosctl --help'.", argv[0]);
                         return STATUS_USAGE;
                 }
                 argc--;
@@ -463,23 +464,23 @@ static int run(int argc, char **argv) {
         }
 
         if (argc < verb->min_arguments) {
-                (void) complain(-EINVAL, "'%s' needs a unit.", verb->name);
+                (void) log_failure(-EINVAL, "'%s' needs a unit.", verb->name);
                 return STATUS_USAGE;
         }
         if (verb->max_arguments >= 0 && argc > verb->max_arguments) {
-                (void) complain(-EINVAL, "'%s' does not know what to do with '%s'.", verb->name, argv[verb->max_arguments]);
+                (void) log_failure(-EINVAL, "'%s' does not know what to do with '%s'.", verb->name, argv[verb->max_arguments]);
                 return STATUS_USAGE;
         }
         for (size_t i = 0; i < _OPTION_MAX; i++)
                 if (given[i] && !(verb->takes & (1U << i))) {
-                        (void) complain(-EINVAL, "'%s' does not take %s.", verb->name, given[i]);
+                        (void) log_failure(-EINVAL, "'%s' does not take %s.", verb->name, given[i]);
                         return STATUS_USAGE;
                 }
 
         for (int i = 0; i < (verb->takes & NAMED_UNITS ? argc : verb->takes & ONE_UNIT ? 1 : 0); i++)
                 /* Paths may have such letters, and are none */
                 if (is_glob(argv[i]) && argv[i][0] != '/') {
-                        (void) complain(-EINVAL, "'%s' takes %s, got '%s'.", verb->name,
+                        (void) log_failure(-EINVAL, "'%s' takes %s, got '%s'.", verb->name,
                                         verb->takes & NAMED_UNITS ? "units and no patterns" : "one unit and no pattern", argv[i]);
                         return STATUS_USAGE;
                 }
@@ -504,7 +505,7 @@ int main(int argc, char **argv) {
 
         polkit_agent_close();
         if (fflush(stdout) < 0 && errno != EPIPE) {
-                (void) complain(errno, "Failed to write: %m");
+                (void) log_failure(errno, "Failed to write: %m");
                 r = STATUS_FAILED;
         }
         pager_close();

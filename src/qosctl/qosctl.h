@@ -9,7 +9,7 @@
 
 /* The exit status, as qosctl(1) promises it. */
 enum {
-        STATUS_FINE,
+        STATUS_OK,
         STATUS_FAILED,
         STATUS_USAGE,
         STATUS_NOT_ATTACHED,

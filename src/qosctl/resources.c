@@ -55,7 +55,7 @@ static int print_devices(sd_json_variant *block) {
 
         t = table_new(columns, ELEMENTSOF(columns));
         if (!t)
-                return complain_oom();
+                return log_out_of_memory();
 
         for (size_t i = 0; devices && i < sd_json_variant_elements(devices); i++) {
                 sd_json_variant *d = sd_json_variant_by_index(devices, i);
@@ -78,7 +78,7 @@ static int print_devices(sd_json_variant *block) {
                 (void) printf("%sNo block device was used.%s\n", color_on(style, COLOR_GREY), color_off(style));
                 return 0;
         }
-        return table_print(t, stdout, style, arg_legend, 0) < 0 ? complain_oom() : 0;
+        return table_print(t, stdout, style, arg_legend, 0) < 0 ? log_out_of_memory() : 0;
 }
 
 /* "Label: 15 of this (1.2ms), 3 of that": those that are not 0. */
@@ -181,7 +181,7 @@ static int add_wakers(Table *t, sd_json_variant *resource, const char *unit) {
                 (void) value_unsigned(w, "tid", &tid);
                 if (asprintf(&longer, "%s%s%s %" PRIu64 "%s%s%s", strempty(text), text ? ", " : "", value_string(w, "name") ?: "?", tid,
                              other ? " (" : "", other ? whose : "", other ? ")" : "") < 0)
-                        return complain_oom();
+                        return log_out_of_memory();
                 free(text);
                 text = longer;
         }
@@ -216,7 +216,7 @@ static int print_waits(sd_json_variant *before, sd_json_variant *after, const ch
         rows = new0(WaitRow, n);
         t = table_new(columns, ELEMENTSOF(columns));
         if (!rows || !t)
-                return complain_oom();
+                return log_out_of_memory();
         for (size_t i = 0; i < n; i++) {
                 sd_json_variant *resource = sd_json_variant_by_index(resources, i), *old = find_before(before, resource);
 
@@ -246,7 +246,7 @@ static int print_waits(sd_json_variant *before, sd_json_variant *after, const ch
                 (void) printf("%sNo thread has waited.%s\n", color_on(style, COLOR_GREY), color_off(style));
                 return 0;
         }
-        return table_print(t, stdout, style, arg_legend, 0) < 0 ? complain_oom() : 0;
+        return table_print(t, stdout, style, arg_legend, 0) < 0 ? log_out_of_memory() : 0;
 }
 
 /* All that there is to attach for. */
@@ -277,7 +277,7 @@ static int waits_call(Client *c, const char *unit, Replies *ret) {
 static int waits_fail(int r, const Replies *replies, const char *unit) {
         if (r <= 0 || !streq(replies->error, QOS_METHOD("NotMeasured")))
                 return unit_read_fail(r, replies, unit);
-        (void) complain(-ENODATA, "Failed to read '%s': what its threads wait for is not measured. To measure it: qosctl attach --probes=%s %s", unit,
+        (void) log_failure(-ENODATA, "Failed to read '%s': what its threads wait for is not measured. To measure it: qosctl attach --probes=%s %s", unit,
                         PROBES_SHOWN, unit);
         return STATUS_FAILED;
 }
@@ -301,7 +301,7 @@ static int reading_fill(UnitReading *reading, Client *c, const char *unit) {
         r = waits_call(c, unit, &reading->waits);
         if (r < 0 || (r > 0 && arg_for > 0))
                 return waits_fail(r, &reading->waits, unit);
-        return STATUS_FINE;
+        return STATUS_OK;
 }
 
 /* What the table shows, for programs: the contention, and the waits as the daemon has them. With --for= how often and how long are of that
@@ -326,8 +326,8 @@ static int resources_print_json(sd_json_variant *contention, sd_json_variant *be
         if (r >= 0 && rows)
                 r = sd_json_variant_set_field(&v, "resources", rows);
         if (r < 0)
-                return complain_oom();
-        return v ? json_print(v) : STATUS_FINE;
+                return log_out_of_memory();
+        return v ? json_print(v) : STATUS_OK;
 }
 
 static int print_reading(const UnitReading *reading, const char *unit, bool first) {
@@ -358,13 +358,13 @@ static int print_reading(const UnitReading *reading, const char *unit, bool firs
                 _cleanup_free_ char *why = client_error_message(1, reading->waits.error, reading->waits.parameters);
 
                 if (!why)
-                        return complain_oom();
+                        return log_out_of_memory();
                 (void) printf("   Waits: %s\n", why);
         }
         if (!block || !value_find(contention, "memory.minorFaults") || streq_ptr(reading->waits.error, QOS_METHOD("NotMeasured")))
                 (void) printf("%sTo measure more: qosctl attach --probes=%s %s%s\n", color_on(style, COLOR_GREY), PROBES_SHOWN, unit,
                               color_off(style));
-        return STATUS_FINE;
+        return STATUS_OK;
 }
 
 int verb_resources(int argc, char **argv) {
@@ -383,7 +383,7 @@ int verb_resources(int argc, char **argv) {
 
         readings = new0(UnitReading, names.n);
         if (!readings)
-                return complain_oom();
+                return log_out_of_memory();
 
         /* A pager and polkit's agent would take the terminal from each other. */
         polkit_agent_open();
@@ -395,7 +395,7 @@ int verb_resources(int argc, char **argv) {
 
         pager_open();
         for (size_t i = 0, shown = 0; i < names.n; i++)
-                if (readings[i].status == STATUS_FINE)
+                if (readings[i].status == STATUS_OK)
                         status = status_combine(status, print_reading(readings + i, names.items[i], shown++ == 0));
 
         readings_free(readings, names.n);

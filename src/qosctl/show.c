@@ -18,7 +18,7 @@ static int print_value(const char *path, sd_json_variant *value, void *userdata)
 
         text = value_to_text(value);
         if (!text)
-                return complain_oom();
+                return log_out_of_memory();
 
         /* Line by line: what cannot be in a unit's name shall not break the format either. */
         for (char *p = text; *p; p++)
@@ -88,11 +88,11 @@ static int find_selected(sd_json_variant **ret) {
 static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         _cleanup_json_ sd_json_variant *selected = NULL;
-        int r, status = STATUS_FINE;
+        int r, status = STATUS_OK;
 
         r = find_selected(&selected);
         if (r < 0)
-                return complain_oom();
+                return log_out_of_memory();
 
         r = client_callbo(c, QOS_METHOD("Get"), &replies,
                           SD_JSON_BUILD_PAIR_STRING("unit", unit),
@@ -132,7 +132,8 @@ static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first
                 if (r < 0)
                         return r;
                 if (r == 0) {
-                        (void) complain(-ENOENT, "There is no metric '%s', see 'qosctl list-metrics'.", *m);
+                        (void) log_failure(-ENOENT, "There is no metric '%s', see 'qosctl list-metrics'.",
+                                *m);
                         status = STATUS_FAILED;
                 } else if (arg_value)
                         (void) printf("\n");
@@ -150,7 +151,7 @@ int verb_show(int argc, char **argv) {
         int r, status;
 
         if (arg_json != JSON_OFF && (arg_metrics || arg_value)) {
-                (void) complain(-EINVAL, "Expected either --json= or -P and --value, not both.");
+                (void) log_failure(-EINVAL, "Expected either --json= or -P and --value, not both.");
                 return STATUS_USAGE;
         }
 
@@ -183,10 +184,10 @@ int verb_histogram(int argc, char **argv) {
                 return r;
 
         r = names_expand_attached(c, 1, argv, &names);
-        if (r != STATUS_FINE)
+        if (r != STATUS_OK)
                 return r;
         if (names.n != 1) {
-                (void) complain(-EINVAL, "Expected one unit, but '%s' matches %zu.", argv[0], names.n);
+                (void) log_failure(-EINVAL, "Expected one unit, but '%s' matches %zu.", argv[0], names.n);
                 return STATUS_USAGE;
         }
 
@@ -220,5 +221,5 @@ int verb_histogram(int argc, char **argv) {
         }
 
         r = histogram_print(stdout, terminal_style(), replies.items[0], ROWS_MAX, client_get_minimum_samples(c), 0);
-        return r < 0 ? client_fail(r, &replies, "draw '%s' of '%s'", metric, names.items[0]) : STATUS_FINE;
+        return r < 0 ? client_fail(r, &replies, "draw '%s' of '%s'", metric, names.items[0]) : STATUS_OK;
 }

@@ -382,7 +382,7 @@ static int print_endpoints(const Reading *r) {
         (void) reading_unsigned(r, "covered", &covered);
         t = table_new(columns, ELEMENTSOF(columns));
         if (!t)
-                return complain_oom();
+                return log_out_of_memory();
         for (size_t i = 0; i < n; i++) {
                 sd_json_variant *row = sd_json_variant_by_index(rows, i);
                 bool excluded = value_boolean(row, "excluded");
@@ -396,7 +396,8 @@ static int print_endpoints(const Reading *r) {
         }
 
         print_line("Endpoints", "%zu", n);
-        return table_print(t, stdout, terminal_style(), arg_legend, KEY_WIDTH + 2) < 0 ? complain_oom() : 0;
+        return table_print(t, stdout, terminal_style(), arg_legend, KEY_WIDTH + 2) < 0
+                ? log_out_of_memory() : 0;
 }
 
 static int print_peers(const Reading *r) {
@@ -436,7 +437,7 @@ static int print_peers(const Reading *r) {
 
         t = table_new(columns, ELEMENTSOF(columns));
         if (!t)
-                return complain_oom();
+                return log_out_of_memory();
         for (size_t i = 0; i < sd_json_variant_elements(rows); i++) {
                 sd_json_variant *row = sd_json_variant_by_index(rows, i);
                 const char *unit = value_string(row, "unit");
@@ -449,7 +450,8 @@ static int print_peers(const Reading *r) {
                 add_row_rate(t, row, COLOR_NONE);
                 add_row_figures(t, row, covered, COLOR_NONE);
         }
-        return table_print(t, stdout, terminal_style(), arg_legend, KEY_WIDTH + 2) < 0 ? complain_oom() : 0;
+        return table_print(t, stdout, terminal_style(), arg_legend, KEY_WIDTH + 2) < 0
+                ? log_out_of_memory() : 0;
 }
 
 /* ---- the table of phases ---------------------------------------------------------------------------------------- */
@@ -523,7 +525,7 @@ int reading_print_phases(Reading *r, Client *c) {
 
         t = table_new(columns, n);
         if (!t)
-                return complain_oom();
+                return log_out_of_memory();
 
         for (size_t d = 0; d < ELEMENTSOF(distributions); d++) {
                 char path[64];
@@ -559,7 +561,7 @@ int reading_print_phases(Reading *r, Client *c) {
         (void) printf("\n");
         k = table_print(t, stdout, terminal_style(), arg_legend, 0);
         if (k < 0)
-                return complain_oom();
+                return log_out_of_memory();
 
         if (arg_legend && missing < ELEMENTSOF(quantiles)) {
                 const Style *style = terminal_style();

@@ -125,7 +125,7 @@ const char* color_off(const Style *style) {
         return style->colors ? "\x1b[0m" : "";
 }
 
-int complain(int error, const char *format, ...) {
+int log_failure(int error, const char *format, ...) {
         _cleanup_free_ char *message = NULL, *clean = NULL;
         va_list ap;
         int r;

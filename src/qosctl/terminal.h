@@ -36,8 +36,8 @@ const char* color_off(const Style *style);
 
 /* Tells on standard error what went wrong: the message, of which no part is trusted to be fit for a terminal, in one
  * line. "%m" is the error, which is returned, negative. */
-int complain(int error, const char *format, ...) _printf_(2, 3);
-#define complain_oom() complain(-ENOMEM, "Out of memory.")
+int log_failure(int error, const char *format, ...) _printf_(2, 3);
+#define log_out_of_memory() log_failure(-ENOMEM, "Out of memory.")
 
 /* What systemd takes for yes and no in environment variables; negative for anything else. */
 int parse_boolean(const char *s);

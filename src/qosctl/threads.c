@@ -154,7 +154,7 @@ static int print_threads(sd_json_variant *before, sd_json_variant *after) {
         rows = new0(ThreadRow, n + 1);
         t = table_new(columns, ELEMENTSOF(columns));
         if (!known || !rows || !t)
-                return complain_oom();
+                return log_out_of_memory();
 
         for (size_t i = 0; i < n; i++) {
                 sd_json_variant *thread = sd_json_variant_by_index(threads, i);
@@ -170,7 +170,7 @@ static int print_threads(sd_json_variant *before, sd_json_variant *after) {
                 (void) printf("%sThere is no thread.%s\n", color_on(style, COLOR_GREY), color_off(style));
                 return 0;
         }
-        return table_print(t, stdout, style, arg_legend, 0) < 0 ? complain_oom() : 0;
+        return table_print(t, stdout, style, arg_legend, 0) < 0 ? log_out_of_memory() : 0;
 }
 
 static int threads_call(Client *c, const char *unit, Replies *ret) {
@@ -188,14 +188,14 @@ static int threads_unit(Client *c, const char *unit, bool first) {
         int r;
 
         r = threads_call(c, unit, &before);
-        if (r != STATUS_FINE)
+        if (r != STATUS_OK)
                 return r;
         if (arg_json != JSON_OFF)
                 return json_print(before.items[0]);
 
         interval_sleep(arg_for > 0 ? arg_for : FOR_DEFAULT);
         r = threads_call(c, unit, &after);
-        if (r != STATUS_FINE)
+        if (r != STATUS_OK)
                 return r;
         (void) printf("%s%s%s%s\n", first ? "" : "\n", color_on(style, COLOR_BOLD), unit, color_off(style));
         return print_threads(before.items[0], after.items[0]);
@@ -207,7 +207,7 @@ int verb_threads(int argc, char **argv) {
         int r, status;
 
         if (arg_json != JSON_OFF && arg_for > 0) {
-                (void) complain(-EINVAL, "--json= shows what threads did since they are known: --for= goes with the table only.");
+                (void) log_failure(-EINVAL, "--json= shows what threads did since they are known: --for= goes with the table only.");
                 return STATUS_USAGE;
         }
         r = client_connect(&c);

@@ -58,7 +58,7 @@ int verb_set_threshold(int argc, char **argv) {
         int r;
 
         if (argc < 2) {
-                (void) complain(-EINVAL, "Expected a threshold behind the unit, as in \"qosctl set-threshold %s 'slow: requests.server.firstByte.p99 > 20ms'\".", argv[0]);
+                (void) log_failure(-EINVAL, "Expected a threshold behind the unit, as in \"qosctl set-threshold %s 'slow: requests.server.firstByte.p99 > 20ms'\".", argv[0]);
                 return STATUS_USAGE;
         }
 
@@ -78,10 +78,10 @@ int verb_set_threshold(int argc, char **argv) {
 
 int verb_clear_threshold(int argc, char **argv) {
         _cleanup_client_ Client *c = NULL;
-        int r, status = STATUS_FINE;
+        int r, status = STATUS_OK;
 
         if (argc < 2) {
-                (void) complain(-EINVAL, "Expected the names of thresholds behind the unit, see 'qosctl list-thresholds %s'.", argv[0]);
+                (void) log_failure(-EINVAL, "Expected the names of thresholds behind the unit, see 'qosctl list-thresholds %s'.", argv[0]);
                 return STATUS_USAGE;
         }
 
@@ -153,14 +153,14 @@ int verb_list_thresholds(int argc, char **argv) {
         _cleanup_(table_freep) Table *t = NULL;
         _cleanup_client_ Client *c = NULL;
         _cleanup_names_ Names names = NAMES_INIT;
-        int r, status = STATUS_FINE;
+        int r, status = STATUS_OK;
 
         r = client_connect(&c);
         if (r < 0)
                 return r;
         t = table_new(columns, ELEMENTSOF(columns));
         if (!t)
-                return complain_oom();
+                return log_out_of_memory();
 
         if (argc > 0) {
                 status = names_expand_attached(c, argc, argv, &names);
@@ -191,9 +191,9 @@ int verb_list_thresholds(int argc, char **argv) {
         if (table_rows(t) > 0) {
                 r = table_print(t, stdout, terminal_style(), arg_legend, 0);
                 if (r < 0)
-                        return complain_oom();
+                        return log_out_of_memory();
         }
-        if (arg_legend && status == STATUS_FINE)
+        if (arg_legend && status == STATUS_OK)
                 (void) printf("%s%zu threshold%s.\n", table_rows(t) > 0 ? "\n" : "", table_rows(t), table_rows(t) == 1 ? "" : "s");
         return status;
 }
@@ -221,7 +221,7 @@ static int print_state(const char *unit, const char *state) {
                 return 0;
         }
         if (sd_json_buildo(&v, SD_JSON_BUILD_PAIR_STRING("unit", unit), SD_JSON_BUILD_PAIR_STRING("state", state)) < 0)
-                return complain_oom();
+                return log_out_of_memory();
         return json_print(v);
 }
 
@@ -286,7 +286,7 @@ int verb_wait(int argc, char **argv) {
         int r;
 
         if (argc < 2) {
-                (void) complain(-EINVAL, "Expected a condition behind the unit, as in \"qosctl wait %s 'requests.server.firstByte.p99 < 20ms'\".", argv[0]);
+                (void) log_failure(-EINVAL, "Expected a condition behind the unit, as in \"qosctl wait %s 'requests.server.firstByte.p99 < 20ms'\".", argv[0]);
                 return STATUS_USAGE;
         }
 
@@ -298,7 +298,7 @@ int verb_wait(int argc, char **argv) {
                           SD_JSON_BUILD_PAIR_STRING("unit", argv[0]),
                           SD_JSON_BUILD_PAIR_STRING("condition", argv[1]));
         if (r == -ETIMEDOUT || r == -ETIME) {
-                (void) complain(r, "'%s' of '%s' did not come true in time.", argv[1], argv[0]);
+                (void) log_failure(r, "'%s' of '%s' did not come true in time.", argv[1], argv[0]);
                 return STATUS_FAILED;
         }
         if (r > 0 && streq(replies.error, QOS_METHOD("InvalidThreshold"))) {

@@ -168,7 +168,7 @@ static int top_show(Top *t) {
 
         table = table_new(unit_columns, n_unit_columns);
         if (!table)
-                return complain_oom();
+                return log_out_of_memory();
         table_mark_column(table, t->sort);
         /* Title, empty line, header, and the line that says how many did not fit */
         if (!t->batch)
@@ -178,14 +178,14 @@ static int top_show(Top *t) {
 
         f = open_memstream(&text, &size);
         if (!f)
-                return complain_oom();
+                return log_out_of_memory();
         if (!t->batch)
                 print_title(t, f);
         r = table_print(table, f, terminal_style(), arg_legend, 0);
         if (t->n_readings > room)
                 (void) fprintf(f, "%zu more\n", t->n_readings - room);
         if (fclose(f) < 0 || r < 0)
-                return complain_oom();
+                return log_out_of_memory();
 
         if (!t->batch)
                 return screen_draw(text);
@@ -235,7 +235,7 @@ static int top_take_list(Top *t) {
 
         readings = new0(Reading, t->frame.n);
         if (!readings)
-                return complain_oom();
+                return log_out_of_memory();
 
         for (size_t i = 0; i < t->frame.n; i++) {
                 const char *unit = value_string(t->frame.items[i], "unit");
@@ -414,7 +414,7 @@ static int top_resolve(Top *t) {
 
         t->leased = new0(bool, t->names.n);
         if (!t->leased)
-                return complain_oom();
+                return log_out_of_memory();
 
         for (size_t i = 0; i < t->names.n; i++) {
                 _cleanup_replies_ Replies replies = REPLIES_INIT, lease = REPLIES_INIT;
@@ -428,7 +428,7 @@ static int top_resolve(Top *t) {
                         char *copy = strdup(unit);
 
                         if (!copy)
-                                return complain_oom();
+                                return log_out_of_memory();
                         free(t->names.items[i]);
                         t->names.items[i] = copy;
                         continue;
@@ -609,16 +609,16 @@ int verb_top(int argc, char **argv) {
 
         r = sd_event_new(&t.event);
         if (r < 0)
-                return complain(r, "Failed to make an event loop: %m");
+                return log_failure(r, "Failed to make an event loop: %m");
 
         r = client_connect(&t.client);
         if (r < 0)
                 return r;
         r = names_expand_attached(t.client, argc, argv, &t.names);
-        if (r != STATUS_FINE)
+        if (r != STATUS_OK)
                 return r;
         r = top_resolve(&t);
-        if (r != STATUS_FINE)
+        if (r != STATUS_OK)
                 return r;
         /* A broken connection shows after seconds, not after the library's 45. */
         (void) sd_varlink_set_relative_timeout(t.client->link, 10 * USEC_PER_SEC);
@@ -632,7 +632,7 @@ int verb_top(int argc, char **argv) {
                 r = sd_event_loop(t.event);
         if (r < 0) {
                 screen_leave();
-                return complain(r, "Failed to go on: %m");
+                return log_failure(r, "Failed to go on: %m");
         }
 
         return t.status;

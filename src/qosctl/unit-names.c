@@ -26,12 +26,12 @@ int names_add(Names *n, const char *name) {
 
         items = reallocarray(n->items, n->n + 1, sizeof(char*));
         if (!items)
-                return complain_oom();
+                return log_out_of_memory();
         n->items = items;
 
         copy = strdup(name);
         if (!copy)
-                return complain_oom();
+                return log_out_of_memory();
         n->items[n->n++] = copy;
         return 1;
 }
@@ -43,7 +43,7 @@ bool is_glob(const char *s) {
 int names_expand_attached(Client *c, int argc, char **argv, Names *ret) {
         _cleanup_replies_ Replies replies = REPLIES_INIT;
         bool listed = false;
-        int r, status = STATUS_FINE;
+        int r, status = STATUS_OK;
 
         for (int i = 0; i < argc; i++) {
                 bool found = false;
@@ -74,7 +74,7 @@ int names_expand_attached(Client *c, int argc, char **argv, Names *ret) {
                 }
 
                 if (!found) {
-                        (void) complain(-ENOENT, "No attached unit matches '%s'.", argv[i]);
+                        (void) log_failure(-ENOENT, "No attached unit matches '%s'.", argv[i]);
                         status = STATUS_NOT_ATTACHED;
                 }
         }
@@ -91,7 +91,7 @@ static bool loaded_unit_matches(const char *pattern, const char *unit) {
 
 int names_expand_loaded(int argc, char **argv, Names *ret) {
         _cleanup_(sd_bus_flush_close_unrefp) sd_bus *bus = NULL;
-        int r, status = STATUS_FINE;
+        int r, status = STATUS_OK;
 
         for (int i = 0; i < argc; i++) {
                 _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
@@ -107,7 +107,7 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
                 }
 
                 if (arg_host) {
-                        (void) complain(-EOPNOTSUPP,
+                        (void) log_failure(-EOPNOTSUPP,
                                                "Patterns cannot be attached on another host, expected a unit name instead of '%s'.",
                                                argv[i]);
                         return STATUS_USAGE;
@@ -116,7 +116,7 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
                 if (!bus) {
                         r = sd_bus_open_system(&bus);
                         if (r < 0)
-                                return complain(r, "Failed to connect to the system bus to look for '%s': %m", argv[i]);
+                                return log_failure(r, "Failed to connect to the system bus to look for '%s': %m", argv[i]);
                 }
 
                 r = sd_bus_message_new_method_call(bus, &m, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
@@ -124,10 +124,10 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
                 if (r >= 0)
                         r = sd_bus_message_append(m, "asas", 0, 1, argv[i]);
                 if (r < 0)
-                        return complain(r, "Failed to ask the service manager for '%s': %m", argv[i]);
+                        return log_failure(r, "Failed to ask the service manager for '%s': %m", argv[i]);
                 r = sd_bus_call(bus, m, 0, &error, &reply);
                 if (r < 0)
-                        return complain(r, "Failed to ask the service manager for '%s': %s", argv[i],
+                        return log_failure(r, "Failed to ask the service manager for '%s': %s", argv[i],
                                                error.message ?: strerror(-r));
 
                 r = sd_bus_message_enter_container(reply, 'a', "(ssssssouso)");
@@ -141,10 +141,10 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
                         found = true;
                 }
                 if (r < 0)
-                        return complain(r, "Failed to read the list of units: %m");
+                        return log_failure(r, "Failed to read the list of units: %m");
 
                 if (!found) {
-                        (void) complain(-ENOENT, "No loaded service or scope matches '%s'.", argv[i]);
+                        (void) log_failure(-ENOENT, "No loaded service or scope matches '%s'.", argv[i]);
                         status = status_combine(status, STATUS_NO_SUCH_UNIT);
                 }
         }
@@ -181,7 +181,7 @@ int unit_read_fail(int r, const Replies *replies, const char *unit) {
         if (r <= 0 || !streq(replies->error, QOS_METHOD("NotAttached")) || unit_is_detached(r, replies))
                 return client_fail(r, replies, "read '%s'", unit);
 
-        (void) complain(-ENOENT, "Failed to read '%s': there is no unit '%s'.", unit,
+        (void) log_failure(-ENOENT, "Failed to read '%s': there is no unit '%s'.", unit,
                         strempty(value_string(replies->parameters, "unit")));
         return STATUS_NO_SUCH_UNIT;
 }

@@ -98,7 +98,7 @@ struct BusServer {
         sd_bus_slot *slots[8];
         size_t n_slots;
         sd_event_source *tick;
-        UnitObjects *objects;
+        DBusUnits *objects;
         Sender *senders;        /* heard from last first */
         unsigned n_senders;
         unsigned n_unidentified; /* calls */
@@ -237,7 +237,7 @@ static int client_get(BusServer *b, sd_bus_message *m, uid_t uid, Client **ret, 
                 n += c->uid == uid;
                 others += c->uid != 0;
         }
-        if (b->n_clients >= CLIENTS_MAX || (uid != 0 && (n >= CLIENTS_PER_UID_MAX || others >= without_reserve(CLIENTS_MAX))))
+        if (b->n_clients >= CLIENTS_MAX || (uid != 0 && (n >= CLIENTS_PER_UID_MAX || others >= limit_for_unprivileged(CLIENTS_MAX))))
                 return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
                                          "Too many clients are waiting, subscribed or hold leases: %u of user %u, %u together",
                                          n, (unsigned) uid, b->n_clients);
@@ -1074,7 +1074,7 @@ static int manager_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_err
 /* ---- Subscribe ------------------------------------------------------------------------------------------------ */
 
 /* At whole seconds of the clock, as varlink's streams: what is shown everywhere at that second is one reading. */
-static void bus_server_arm(BusServer *b) {
+static void dbus_server_arm_timer(BusServer *b) {
         (void) sd_event_source_set_time(b->tick, (now_usec(CLOCK_MONOTONIC) / USEC_PER_SEC + 1) * USEC_PER_SEC);
         (void) sd_event_source_set_enabled(b->tick, SD_EVENT_ONESHOT);
 }
@@ -1094,7 +1094,7 @@ static int on_tick(sd_event_source *source, uint64_t usec, void *userdata) {
                         log_debug_errno(r, "Failed to signal the figures of '%s', ignoring: %m", b->manager->units[i]->name);
         }
 
-        bus_server_arm(b);
+        dbus_server_arm_timer(b);
         return 0;
 }
 
@@ -1110,7 +1110,7 @@ static void call_subscribe(Call *c) {
         c->client->subscribed = true;
         if (++b->n_subscribed == 1) {
                 unit_objects_set_subscribed(b->objects, true);
-                bus_server_arm(b);
+                dbus_server_arm_timer(b);
         }
         (void) sd_bus_reply_method_return(c->message, NULL);
         call_finish(c);

@@ -25,13 +25,13 @@ static const struct {
 #define PROPERTIES_MAX (ELEMENTSOF(requests_vtable) + ELEMENTSOF(contention_vtable))
 
 /* What subscribers may have seen of a unit. */
-typedef struct UnitShown {
+typedef struct PublishedProperties {
         Snapshot reading;                               /* the last one that was sent, or read as properties */
         bool changed[ELEMENTSOF(shown_table)][PROPERTIES_MAX]; /* what was different since the last signal */
         uint64_t identity[ELEMENTSOF(identity_table)];  /* hashes */
-} UnitShown;
+} PublishedProperties;
 
-struct UnitObjects {
+struct DBusUnits {
         Manager *manager;
         sd_bus *bus;
         sd_bus_slot *unit_slot;
@@ -39,7 +39,7 @@ struct UnitObjects {
         sd_bus_slot *enumerator_slot;
 
         bool subscribed;
-        UnitShown *shown[UNITS_MAX_LIMIT];      /* NULL if nobody subscribed */
+        PublishedProperties *shown[UNITS_MAX_LIMIT];      /* NULL if nobody subscribed */
 
         /* sd-bus reads properties out of here: all that it asks for at a time come from one reading */
         Snapshot reading;
@@ -231,7 +231,7 @@ static bool property_equal(const sd_bus_vtable *property, const Snapshot *a, con
 
 /* A reading has become public. It is not enough to compare it with the one of the last signal: who read the properties
  * meanwhile must be told even if the value is back where it was. */
-static void unit_shown_update(UnitShown *shown, const Snapshot *s) {
+static void unit_shown_update(PublishedProperties *shown, const Snapshot *s) {
         for (size_t t = 0; t < ELEMENTSOF(shown_table); t++)
                 for (size_t i = 0; i < shown_table[t].n; i++) {
                         const sd_bus_vtable *property = shown_table[t].vtable + i;
@@ -243,7 +243,7 @@ static void unit_shown_update(UnitShown *shown, const Snapshot *s) {
 }
 
 /* The number and the time of a reading are no news on their own. */
-static bool unit_shown_has_news(const UnitShown *shown, size_t t) {
+static bool unit_shown_has_news(const PublishedProperties *shown, size_t t) {
         for (size_t i = 0; i < shown_table[t].n; i++)
                 if (shown->changed[t][i] && shown_table[t].vtable[i].x.property.offset != offsetof(Snapshot, seq) &&
                     shown_table[t].vtable[i].x.property.offset != offsetof(Snapshot, timestamp))
@@ -251,8 +251,8 @@ static bool unit_shown_has_news(const UnitShown *shown, size_t t) {
         return false;
 }
 
-static void unit_objects_read(UnitObjects *o, Unit *u) {
-        UnitShown *shown = o->shown[u->index];
+static void dbus_units_read(DBusUnits *o, Unit *u) {
+        PublishedProperties *shown = o->shown[u->index];
 
         unit_get_snapshot(u, o->manager->config.default_window_nsec, &o->reading);
         if (!o->subscribed)
@@ -261,7 +261,7 @@ static void unit_objects_read(UnitObjects *o, Unit *u) {
         if (shown)
                 unit_shown_update(shown, &o->reading);
         else {
-                shown = new0(UnitShown, 1);
+                shown = new0(PublishedProperties, 1);
                 if (!shown)
                         return;
                 shown->reading = o->reading;
@@ -289,7 +289,7 @@ static Unit* find_unit(Manager *m, const char *path) {
 }
 
 static int find_unit_object(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret, sd_bus_error *error) {
-        UnitObjects *o = ASSERT_PTR(userdata);
+        DBusUnits *o = ASSERT_PTR(userdata);
         Unit *u;
 
         u = find_unit(o->manager, path);
@@ -301,7 +301,7 @@ static int find_unit_object(sd_bus *bus, const char *path, const char *interface
 }
 
 static int find_shown_object(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret, sd_bus_error *error) {
-        UnitObjects *o = ASSERT_PTR(userdata);
+        DBusUnits *o = ASSERT_PTR(userdata);
         Unit *u;
 
         u = find_unit(o->manager, path);
@@ -311,7 +311,7 @@ static int find_shown_object(sd_bus *bus, const char *path, const char *interfac
                 sd_bus_message *m = sd_bus_get_current_message(bus);
 
                 if (!m || m != o->asked || u != o->asked_unit) {
-                        unit_objects_read(o, u);
+                        dbus_units_read(o, u);
                         sd_bus_message_unref(o->asked);
                         o->asked = sd_bus_message_ref(m);
                         o->asked_unit = u;
@@ -323,7 +323,7 @@ static int find_shown_object(sd_bus *bus, const char *path, const char *interfac
 }
 
 static int enumerate_units(sd_bus *bus, const char *prefix, void *userdata, char ***ret, sd_bus_error *error) {
-        UnitObjects *o = ASSERT_PTR(userdata);
+        DBusUnits *o = ASSERT_PTR(userdata);
         char **nodes;
         size_t n = 0;
         int r;
@@ -348,12 +348,12 @@ static int enumerate_units(sd_bus *bus, const char *prefix, void *userdata, char
 
 /* ---- signals -------------------------------------------------------------------------------------------------- */
 
-void unit_objects_forget(UnitObjects *o, Unit *u) {
+void unit_objects_forget(DBusUnits *o, Unit *u) {
         free(o->shown[u->index]);
         o->shown[u->index] = NULL;
 }
 
-void unit_objects_set_subscribed(UnitObjects *o, bool subscribed) {
+void unit_objects_set_subscribed(DBusUnits *o, bool subscribed) {
         if (o->subscribed == subscribed)
                 return;
 
@@ -364,18 +364,18 @@ void unit_objects_set_subscribed(UnitObjects *o, bool subscribed) {
                 if (!u)
                         continue;
                 if (subscribed)
-                        unit_objects_read(o, u);
+                        dbus_units_read(o, u);
                 else
                         unit_objects_forget(o, u);
         }
 }
 
-int unit_objects_emit_reading(UnitObjects *o, Unit *u) {
+int unit_objects_emit_reading(DBusUnits *o, Unit *u) {
         _cleanup_free_ char *path = NULL;
-        UnitShown *shown;
+        PublishedProperties *shown;
         int r, n_sent = 0;
 
-        unit_objects_read(o, u);
+        dbus_units_read(o, u);
         shown = o->shown[u->index];
         if (!shown)
                 return 0;
@@ -408,8 +408,8 @@ int unit_objects_emit_reading(UnitObjects *o, Unit *u) {
         return n_sent;
 }
 
-int unit_objects_emit_unit(UnitObjects *o, Unit *u) {
-        UnitShown *shown = o->shown[u->index];
+int unit_objects_emit_unit(DBusUnits *o, Unit *u) {
+        PublishedProperties *shown = o->shown[u->index];
         uint64_t identity[ELEMENTSOF(identity_table)];
         char *names[ELEMENTSOF(identity_table) + 1];
         _cleanup_free_ char *path = NULL;
@@ -438,7 +438,7 @@ int unit_objects_emit_unit(UnitObjects *o, Unit *u) {
         return 1;
 }
 
-int unit_objects_emit_crossed(UnitObjects *o, Unit *u, const ThresholdEvent *e) {
+int unit_objects_emit_crossed(DBusUnits *o, Unit *u, const ThresholdEvent *e) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         _cleanup_free_ char *path = NULL;
         int r;
@@ -463,7 +463,7 @@ int unit_objects_emit_crossed(UnitObjects *o, Unit *u, const ThresholdEvent *e) 
 
 /* ---- the whole ------------------------------------------------------------------------------------------------ */
 
-UnitObjects* unit_objects_free(UnitObjects *o) {
+DBusUnits* unit_objects_free(DBusUnits *o) {
         if (!o)
                 return NULL;
 
@@ -479,11 +479,11 @@ UnitObjects* unit_objects_free(UnitObjects *o) {
         return NULL;
 }
 
-int unit_objects_new(Manager *m, sd_bus *bus, UnitObjects **ret) {
-        UnitObjects *o;
+int unit_objects_new(Manager *m, sd_bus *bus, DBusUnits **ret) {
+        DBusUnits *o;
         int r;
 
-        o = new0(UnitObjects, 1);
+        o = new0(DBusUnits, 1);
         if (!o)
                 return -ENOMEM;
         o->manager = m;

@@ -9,22 +9,22 @@
 #define BUS_UNIT_PATH BUS_PATH "/unit"
 #define BUS_UNIT_INTERFACES "org.qosd1.Unit", "org.qosd1.Requests"
 
-typedef struct UnitObjects UnitObjects;
+typedef struct DBusUnits DBusUnits;
 
-int unit_objects_new(Manager *m, sd_bus *bus, UnitObjects **ret);
-UnitObjects* unit_objects_free(UnitObjects *o);
+int unit_objects_new(Manager *m, sd_bus *bus, DBusUnits **ret);
+DBusUnits* unit_objects_free(DBusUnits *o);
 
 /* While somebody subscribed, it is remembered what has been shown of each unit, so that signals carry what differs from
  * that and nothing else. */
-void unit_objects_set_subscribed(UnitObjects *o, bool subscribed);
+void unit_objects_set_subscribed(DBusUnits *o, bool subscribed);
 
-int unit_objects_emit_reading(UnitObjects *o, Unit *u);
-int unit_objects_emit_unit(UnitObjects *o, Unit *u);
+int unit_objects_emit_reading(DBusUnits *o, Unit *u);
+int unit_objects_emit_unit(DBusUnits *o, Unit *u);
 /* Always, whether somebody subscribed or not. */
-int unit_objects_emit_crossed(UnitObjects *o, Unit *u, const ThresholdEvent *e);
+int unit_objects_emit_crossed(DBusUnits *o, Unit *u, const ThresholdEvent *e);
 
 /* The unit is going to be freed. */
-void unit_objects_forget(UnitObjects *o, Unit *u);
+void unit_objects_forget(DBusUnits *o, Unit *u);
 
 int unit_get_bus_path(Unit *u, char **ret);
 int append_probes(sd_bus_message *m, ProbeMask probes);

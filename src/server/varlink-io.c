@@ -41,7 +41,7 @@ typedef struct User {
         unsigned n_connections;
         unsigned n_unread;              /* connections that have replies which the client does not take */
         uint64_t not_before;            /* CLOCK_MONOTONIC ns */
-        VarlinkPump *first, *last;      /* connections with something to do, in the order of their turns */
+        VarlinkIo *first, *last;      /* connections with something to do, in the order of their turns */
         struct User *next;
 } User;
 
@@ -52,14 +52,14 @@ struct VarlinkQueue {
         User *users;                    /* who had a turn is the last */
 };
 
-struct VarlinkPump {
+struct VarlinkIo {
         VarlinkQueue *queue;
         User *user;                     /* NULL: root */
         sd_varlink *link;               /* no reference: the pump ends with the connection */
         int fd;                         /* the link's */
         sd_event_source *io;
         sd_event_source *again;         /* of root: the next turn; NULL: not before something happens on the socket */
-        VarlinkPump *next;              /* in the user's queue */
+        VarlinkIo *next;              /* in the user's queue */
         bool queued;
         bool wants_turn;
         bool turn_when_written;         /* … and not while there is output */
@@ -176,7 +176,7 @@ VarlinkQueue* varlink_queue_free(VarlinkQueue *q) {
         return NULL;
 }
 
-static void pump_set_unread(VarlinkPump *p, bool unread) {
+static void io_set_unread(VarlinkIo *p, bool unread) {
         if (!p->user || p->unread == unread)
                 return;
         p->unread = unread;
@@ -191,7 +191,7 @@ static void pump_set_unread(VarlinkPump *p, bool unread) {
 static int on_again(sd_event_source *s, void *userdata);
 
 /* Gives the connection its next turn. */
-static int pump_enqueue(VarlinkPump *p) {
+static int io_enqueue(VarlinkIo *p) {
         User *u = p->user;
 
         if (!u)
@@ -205,13 +205,13 @@ static int pump_enqueue(VarlinkPump *p) {
         return queue_arm(p->queue);
 }
 
-static void pump_dequeue(VarlinkPump *p) {
+static void io_dequeue(VarlinkIo *p) {
         User *u = p->user;
-        VarlinkPump *before = NULL;
+        VarlinkIo *before = NULL;
 
         if (!p->queued)
                 return;
-        for (VarlinkPump *i = u->first; i != p; i = i->next)
+        for (VarlinkIo *i = u->first; i != p; i = i->next)
                 before = i;
         *(before ? &before->next : &u->first) = p->next;
         if (u->last == p)
@@ -246,7 +246,7 @@ VarlinkText* varlink_text_unref(VarlinkText *t) {
         return NULL;
 }
 
-static void pump_drop_output(VarlinkPump *p) {
+static void io_drop_output(VarlinkIo *p) {
         Output *o = p->output;
 
         p->output = o->next;
@@ -256,7 +256,7 @@ static void pump_drop_output(VarlinkPump *p) {
         free(o);
 }
 
-int varlink_pump_send(VarlinkPump *p, VarlinkText *begin, const char *end) {
+int varlink_io_send(VarlinkIo *p, VarlinkText *begin, const char *end) {
         Output *o;
 
         o = new0(Output, 1);
@@ -275,7 +275,7 @@ int varlink_pump_send(VarlinkPump *p, VarlinkText *begin, const char *end) {
         return 0;
 }
 
-static int pump_write_output(VarlinkPump *p) {
+static int io_write_output(VarlinkIo *p) {
         struct iovec iov[OUTPUT_BATCH * 2];
         struct msghdr message = { .msg_iov = iov };
         size_t skip = p->output_sent;
@@ -299,14 +299,14 @@ static int pump_write_output(VarlinkPump *p) {
                         break;
                 }
                 left -= rest;
-                pump_drop_output(p);
+                io_drop_output(p);
         }
         return 1;
 }
 
 /* ---- one connection ------------------------------------------------------------------------------------------- */
 
-VarlinkPump* varlink_pump_free(VarlinkPump *p) {
+VarlinkIo* varlink_io_free(VarlinkIo *p) {
         if (!p)
                 return NULL;
 
@@ -315,10 +315,10 @@ VarlinkPump* varlink_pump_free(VarlinkPump *p) {
         sd_event_source_disable_unref(p->io);
         sd_event_source_disable_unref(p->again);
         sd_event_source_disable_unref(p->unread_timer);
-        pump_dequeue(p);
-        pump_set_unread(p, false);
+        io_dequeue(p);
+        io_set_unread(p, false);
         while (p->output)
-                pump_drop_output(p);
+                io_drop_output(p);
         if (p->user)
                 p->user->n_connections--; /* it is forgotten later */
         free(p);
@@ -327,7 +327,7 @@ VarlinkPump* varlink_pump_free(VarlinkPump *p) {
 
 /* Looks at what has come in since the last time: the socket keeps a position for those who only look. What comes in
  * between this and the library's read is not seen, which is too short a time to make much of. */
-static int pump_measure(VarlinkPump *p) {
+static int io_measure(VarlinkIo *p) {
         char buffer[4096];
 
         for (;;) {
@@ -347,14 +347,14 @@ static int pump_measure(VarlinkPump *p) {
         }
 }
 
-static bool pump_has_output(VarlinkPump *p) {
+static bool io_has_output(VarlinkIo *p) {
         int events = sd_varlink_get_events(p->link);
 
         return p->output || (events > 0 && events & EPOLLOUT);
 }
 
 /* 0: not before something happens on the socket. */
-static int pump_may_process(VarlinkPump *p) {
+static int io_may_process(VarlinkIo *p) {
         struct pollfd pollfd = { .fd = p->fd, .events = POLLOUT };
         int r;
 
@@ -369,34 +369,34 @@ static int pump_may_process(VarlinkPump *p) {
                 return -errno;
 
         /* Replies first. If they cannot be written, then the library would go on and read */
-        if (pump_has_output(p)) {
+        if (io_has_output(p)) {
                 if (!(pollfd.revents & POLLOUT))
                         return 0;
                 p->unread_since = 0;
                 return 1;
         }
 
-        r = pump_measure(p);
+        r = io_measure(p);
         return r < 0 ? r : 1;
 }
 
-static int pump_step(VarlinkPump *p, bool turn) {
+static int io_step(VarlinkIo *p, bool turn) {
         int r;
 
-        if (turn && p->wants_turn && !(p->turn_when_written && pump_has_output(p))) {
+        if (turn && p->wants_turn && !(p->turn_when_written && io_has_output(p))) {
                 p->wants_turn = false;
                 r = p->handler(p->userdata);
                 return r < 0 ? r : 1;
         }
-        r = pump_may_process(p);
+        r = io_may_process(p);
         if (r <= 0)
                 return r;
-        return p->output ? pump_write_output(p) : sd_varlink_process(p->link);
+        return p->output ? io_write_output(p) : sd_varlink_process(p->link);
 }
 
 /* Serves the connection until it has nothing to do (0), or nsec are over (1). With nsec 0 it is one step, and no turn. A negative value: it
  * has ended. */
-static int pump_run(VarlinkPump *p, uint64_t nsec) {
+static int io_run(VarlinkIo *p, uint64_t nsec) {
         _cleanup_(sd_varlink_unrefp) sd_varlink *link = sd_varlink_ref(p->link);
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);
         bool freed = false;
@@ -404,7 +404,7 @@ static int pump_run(VarlinkPump *p, uint64_t nsec) {
 
         p->freed = &freed;
         do {
-                r = pump_step(p, nsec > 0);
+                r = io_step(p, nsec > 0);
                 if (freed)
                         return -ECONNRESET;
         } while (r > 0 && now_nsec(CLOCK_MONOTONIC) < begin + nsec);
@@ -418,17 +418,17 @@ static int pump_run(VarlinkPump *p, uint64_t nsec) {
 }
 
 static int on_again(sd_event_source *s, void *userdata) {
-        VarlinkPump *p = ASSERT_PTR(userdata);
+        VarlinkIo *p = ASSERT_PTR(userdata);
 
         p->again = sd_event_source_disable_unref(p->again);
-        return pump_run(p, TURN_NSEC) > 0 ? pump_enqueue(p) : 0;
+        return io_run(p, TURN_NSEC) > 0 ? io_enqueue(p) : 0;
 }
 
 static int on_turn(sd_event_source *s, void *userdata) {
         VarlinkQueue *q = ASSERT_PTR(userdata);
         uint64_t now = now_nsec(CLOCK_MONOTONIC), cpu;
         User *user, **u, **end;
-        VarlinkPump *p;
+        VarlinkIo *p;
 
         q->turn = sd_event_source_disable_unref(q->turn);
         for (u = &q->users; *u; u = &(*u)->next)
@@ -447,66 +447,66 @@ static int on_turn(sd_event_source *s, void *userdata) {
         }
 
         p = user->first;
-        pump_dequeue(p);
+        io_dequeue(p);
         cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
-        if (pump_run(p, TURN_NSEC) > 0)
-                (void) pump_enqueue(p);
+        if (io_run(p, TURN_NSEC) > 0)
+                (void) io_enqueue(p);
         user_pause(user, cpu);
         return queue_arm(q);
 }
 
-void varlink_pump_flush(VarlinkPump *p) {
+void varlink_io_flush(VarlinkIo *p) {
         assert(p);
 
-        if (!p->freed && pump_has_output(p) && pump_run(p, 0) > 0)
-                (void) pump_enqueue(p);
+        if (!p->freed && io_has_output(p) && io_run(p, 0) > 0)
+                (void) io_enqueue(p);
 }
 
-bool varlink_pump_want_turn(VarlinkPump *p, bool when_written) {
+bool varlink_io_want_turn(VarlinkIo *p, bool when_written) {
         if (p->wants_turn)
                 return false;
         p->wants_turn = true;
         p->turn_when_written = when_written;
-        (void) pump_enqueue(p);
+        (void) io_enqueue(p);
         return true;
 }
 
 static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
-        VarlinkPump *p = ASSERT_PTR(userdata);
+        VarlinkIo *p = ASSERT_PTR(userdata);
         User *user = p->user;
         uint64_t cpu;
         int r;
 
         if (!user)
-                return pump_run(p, TURN_NSEC) > 0 ? pump_enqueue(p) : 0;
+                return io_run(p, TURN_NSEC) > 0 ? io_enqueue(p) : 0;
 
         /* Requests wait for their turn. What takes no time does not: replies, so that a client which reads them has them, and the end */
-        if (!(revents & (EPOLLHUP|EPOLLERR)) && !pump_has_output(p))
-                return pump_enqueue(p);
+        if (!(revents & (EPOLLHUP|EPOLLERR)) && !io_has_output(p))
+                return io_enqueue(p);
         cpu = now_nsec(CLOCK_THREAD_CPUTIME_ID);
-        r = pump_run(p, 0);
+        r = io_run(p, 0);
         user_pause(user, cpu);
-        return r > 0 ? pump_enqueue(p) : 0;
+        return r > 0 ? io_enqueue(p) : 0;
 }
 
 static int on_unread(sd_event_source *s, uint64_t usec, void *userdata) {
-        VarlinkPump *p = ASSERT_PTR(userdata);
+        VarlinkIo *p = ASSERT_PTR(userdata);
         _cleanup_(sd_varlink_unrefp) sd_varlink *link = sd_varlink_ref(p->link);
 
         if (p->unread_since == 0)
                 return 0;
-        if (now_usec(CLOCK_MONOTONIC) < p->unread_since + UNREAD_USEC) {
-                (void) sd_event_source_set_time(s, p->unread_since + UNREAD_USEC);
+        if (now_usec(CLOCK_MONOTONIC) < p->unread_since + SLOW_READER_USEC) {
+                (void) sd_event_source_set_time(s, p->unread_since + SLOW_READER_USEC);
                 (void) sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
                 return 0;
         }
-        log_notice("A client has not read its replies for %llu s, it is cut off.", (unsigned long long) (UNREAD_USEC / USEC_PER_SEC));
+        log_notice("A client has not read its replies for %llu s, it is cut off.", (unsigned long long) (SLOW_READER_USEC / USEC_PER_SEC));
         (void) sd_varlink_close(link);
         return 0;
 }
 
 static int on_prepare(sd_event_source *s, void *userdata) {
-        VarlinkPump *p = ASSERT_PTR(userdata);
+        VarlinkIo *p = ASSERT_PTR(userdata);
         int events, enabled;
 
         events = sd_varlink_get_events(p->link);
@@ -515,14 +515,14 @@ static int on_prepare(sd_event_source *s, void *userdata) {
         if (p->output)
                 events |= EPOLLOUT;
 
-        pump_set_unread(p, events & EPOLLOUT);
+        io_set_unread(p, events & EPOLLOUT);
         if (!(events & EPOLLOUT))
                 p->unread_since = 0;
         else if (p->unread_since == 0) {
                 p->unread_since = now_usec(CLOCK_MONOTONIC);
                 /* Each reply is unread for a moment: that is not worth setting a timer again */
                 if (sd_event_source_get_enabled(p->unread_timer, &enabled) >= 0 && enabled == SD_EVENT_OFF) {
-                        (void) sd_event_source_set_time(p->unread_timer, p->unread_since + UNREAD_USEC);
+                        (void) sd_event_source_set_time(p->unread_timer, p->unread_since + SLOW_READER_USEC);
                         (void) sd_event_source_set_enabled(p->unread_timer, SD_EVENT_ONESHOT);
                 }
         }
@@ -535,9 +535,9 @@ static int on_prepare(sd_event_source *s, void *userdata) {
         return sd_event_source_set_io_events(s, events);
 }
 
-int varlink_pump_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_handler_t handler, void *userdata, VarlinkPump **ret) {
+int varlink_io_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_handler_t handler, void *userdata, VarlinkIo **ret) {
         const int start = 0;
-        VarlinkPump *p;
+        VarlinkIo *p;
         int fd, r;
 
         fd = sd_varlink_get_fd(link);
@@ -546,10 +546,10 @@ int varlink_pump_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_
         if (setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &start, sizeof(start)) < 0)
                 return -errno;
 
-        p = new0(VarlinkPump, 1);
+        p = new0(VarlinkIo, 1);
         if (!p)
                 return -ENOMEM;
-        *p = (VarlinkPump) {
+        *p = (VarlinkIo) {
                 .queue = q,
                 .link = link,
                 .fd = fd,
@@ -559,7 +559,7 @@ int varlink_pump_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_
         if (uid != 0) {
                 p->user = queue_get_user(q, uid);
                 if (!p->user) {
-                        varlink_pump_free(p);
+                        varlink_io_free(p);
                         return -ENOMEM;
                 }
                 p->user->n_connections++;
@@ -576,7 +576,7 @@ int varlink_pump_new(VarlinkQueue *q, sd_varlink *link, uid_t uid, varlink_turn_
         if (r >= 0)
                 r = sd_event_source_set_enabled(p->unread_timer, SD_EVENT_OFF);
         if (r < 0) {
-                varlink_pump_free(p);
+                varlink_io_free(p);
                 return r;
         }
 

@@ -122,13 +122,13 @@ typedef struct Diagnosing {
         bool has_normal;
         DiagnosisFigures normal;
         sd_event_source *timer;         /* while the interval lasts */
-        MachineReading *begin;
+        HostSample *begin;
 } Diagnosing;
 
 typedef struct Connection {
         VarlinkServer *server;
         sd_varlink *link;
-        VarlinkPump *pump;
+        VarlinkIo *pump;
         uid_t uid;
         struct Connection *next;
 
@@ -526,7 +526,7 @@ static bool connection_may_see_peers(const Connection *c, const Unit *u) {
 }
 
 /* What cannot be shown of one unit is no reason to show nothing of the others. */
-static void unit_leave_out(Unit *u, int error) {
+static void log_unshowable(Unit *u, int error) {
         if (!u->unshown)
                 log_unit_warning_errno(u->name, error, "'%s' cannot be shown, it is left out: %m", u->name);
         u->unshown = true;
@@ -536,22 +536,22 @@ static void unit_leave_out(Unit *u, int error) {
 #define VALUES_MAX 1024U
 
 /* Metrics by name, each of the whole unit or of some of its endpoints or peers. */
-typedef struct Values {
+typedef struct RequestedMetrics {
         char **names;
         const Metric **metrics;
         Selector *selectors;
         Row *rows;
         size_t n;
-} Values;
+} RequestedMetrics;
 
-static void values_done(Values *v) {
+static void values_done(RequestedMetrics *v) {
         free(v->metrics);
         free(v->selectors);
         free(v->rows);
 }
 #define _cleanup_values_ _cleanup_(values_done)
 
-static int values_parse(Values *v, char **names, QosError *e) {
+static int values_parse(RequestedMetrics *v, char **names, QosError *e) {
         static const Row measured[] = {
                 { .kind = ROW_ENDPOINT, .measured = true },
                 { .kind = ROW_PEER,     .measured = true },
@@ -589,14 +589,14 @@ static int values_parse(Values *v, char **names, QosError *e) {
 }
 
 /* With whom the unit talks, and at which paths, may be asked by name, too. */
-static bool values_are_private(const Values *v) {
+static bool values_are_private(const RequestedMetrics *v) {
         for (size_t i = 0; i < v->n; i++)
                 if (selector_is_private(v->selectors + i))
                         return true;
         return false;
 }
 
-static int values_to_json(const Values *v, const Metrics *unit, sd_json_variant **ret) {
+static int values_to_json(const RequestedMetrics *v, const Metrics *unit, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *object = NULL;
         int r;
 
@@ -630,7 +630,7 @@ static int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varli
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         Connection *c = ASSERT_PTR(userdata);
-        _cleanup_values_ Values values = {};
+        _cleanup_values_ RequestedMetrics values = {};
         size_t n_names = 0;
         Snapshot s;
         Unit *u;
@@ -727,7 +727,7 @@ static int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_
                 unit_get_snapshot_at(units[i], &now, p.window, &s);
                 r = snapshot_to_json(units[i], &s, connection_may_see_peers(c, units[i]), &v);
                 if (r < 0) {
-                        unit_leave_out(units[i], r);
+                        log_unshowable(units[i], r);
                         r = 0;
                 } else
                         r = sd_json_variant_append_array(&array, v);
@@ -990,7 +990,7 @@ static int connection_send_text(Connection *c, const char *parameters) {
         text = varlink_text_new(message);
         if (!text)
                 return -ENOMEM;
-        r = varlink_pump_send(c->pump, text, ",\"continues\":true}");
+        r = varlink_io_send(c->pump, text, ",\"continues\":true}");
         varlink_text_unref(text);
         return r;
 }
@@ -1037,7 +1037,7 @@ static int connection_go_on_listing(Connection *c) {
                 more = manager_has_units_from(m, l->next);
                 r = more ? unit_to_list_text(u, c, l->window, &text) : unit_to_list_entry(u, c, l->window, &end);
                 if (r < 0) {
-                        unit_leave_out(u, r);
+                        log_unshowable(u, r);
                         continue;
                 }
                 if (l->last) {
@@ -1053,7 +1053,7 @@ static int connection_go_on_listing(Connection *c) {
                         return r;
                 }
                 if (now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
-                        (void) varlink_pump_want_turn(c->pump, /* when_written= */ true);
+                        (void) varlink_io_want_turn(c->pump, /* when_written= */ true);
                         return 0;
                 }
         }
@@ -1400,7 +1400,7 @@ static int connection_reply_diagnosis(Connection *c) {
         DiagnosisEvidence evidence;
         Diagnosis diagnosis;
         bool by_history, names;
-        Normal normal;
+        Baseline normal;
         Unit *u;
         int r;
 
@@ -1409,7 +1409,7 @@ static int connection_reply_diagnosis(Connection *c) {
                 return reply_error(c->link, -ENXIO, &e);
 
         names = connection_may_have_names(c, begin);
-        r = unit_get_evidence(u, d->begin, names, d->window, &evidence);
+        r = evidence_collect(u, d->begin, names, d->window, &evidence);
         if (names)
                 connection_had_names(c, begin);
         if (r < 0)
@@ -1574,7 +1574,7 @@ static int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_
 /* ---- Subscribe ------------------------------------------------------------------------------------------------ */
 
 /* Whether so much waits for the client that it does not need more. */
-static bool connection_is_behind(Connection *c) {
+static bool connection_is_slow(Connection *c) {
         int fd, n;
 
         fd = sd_varlink_get_fd(c->link);
@@ -1655,14 +1655,14 @@ static int connection_send_round(Connection *c) {
 
                 r = connection_get_frame(c, u, s->tick, &text);
                 if (r < 0) {
-                        unit_leave_out(u, r);
+                        log_unshowable(u, r);
                         continue;
                 }
-                r = varlink_pump_send(c->pump, text, end);
+                r = varlink_io_send(c->pump, text, end);
                 if (r < 0)
                         return r;
                 if (s->next < UNITS_MAX_LIMIT && now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
-                        (void) varlink_pump_want_turn(c->pump, /* when_written= */ false);
+                        (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
                         return 0;
                 }
         }
@@ -1680,7 +1680,7 @@ static int on_stream_tick(sd_event_source *source, uint64_t usec, void *userdata
         (void) sd_event_source_set_time(source, (now_usec(CLOCK_MONOTONIC) / s->interval_usec + 1) * s->interval_usec);
         (void) sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 
-        if (!varlink_pump_want_turn(c->pump, /* when_written= */ false))
+        if (!varlink_io_want_turn(c->pump, /* when_written= */ false))
                 s->skipped++;
         return 0;
 }
@@ -1697,13 +1697,13 @@ static int on_turn(void *userdata) {
                 return 0;
         if (s->next > 0)
                 return connection_send_round(c);
-        if (connection_is_behind(c)) {
+        if (connection_is_slow(c)) {
                 s->skipped++;
                 if (s->unread_since == 0)
                         s->unread_since = now;
-                if (now > s->unread_since + UNREAD_USEC) {
+                if (now > s->unread_since + SLOW_READER_USEC) {
                         log_notice("A subscriber of user %u has not read for %llu s, it is cut off.", (unsigned) c->uid,
-                                   (unsigned long long) (UNREAD_USEC / USEC_PER_SEC));
+                                   (unsigned long long) (SLOW_READER_USEC / USEC_PER_SEC));
                         return -ETIMEDOUT;
                 }
                 return 0;
@@ -2001,7 +2001,7 @@ static void connection_end_monitor(Connection *c) {
 }
 
 /* Sends what the subscriber has missed, and false: it is gone from the log. */
-static bool connection_catch_up(Connection *c) {
+static bool connection_resume(Connection *c) {
         Manager *m = c->server->manager;
 
         c->monitor->unread_since = 0;
@@ -2025,8 +2025,8 @@ static int on_monitors(sd_event_source *source, uint64_t usec, void *userdata) {
         for (Connection *c = v->connections; c; c = c->next) {
                 if (!c->monitor || c->monitor->unread_since == 0)
                         continue;
-                if (connection_is_behind(c) ? now > c->monitor->unread_since + UNREAD_USEC || threshold_monitor_count_lost(v->manager, c->monitor->seq) > 0 :
-                                              !connection_catch_up(c))
+                if (connection_is_slow(c) ? now > c->monitor->unread_since + SLOW_READER_USEC || threshold_monitor_count_lost(v->manager, c->monitor->seq) > 0 :
+                                              !connection_resume(c))
                         connection_end_monitor(c);
         }
         monitors_arm(v, now);
@@ -2047,7 +2047,7 @@ void varlink_server_threshold_crossed(VarlinkServer *v, const ThresholdEvent *e)
                         continue;
                 }
                 /* Once a round: all units may cross their thresholds at once, and who reads has no chance to in between */
-                if (c->monitor->round != round && connection_is_behind(c)) {
+                if (c->monitor->round != round && connection_is_slow(c)) {
                         c->monitor->unread_since = now;
                         monitors_arm(v, now);
                         continue;
@@ -2062,7 +2062,7 @@ void varlink_server_flush(VarlinkServer *v) {
         for (Connection *c = v ? v->connections : NULL, *next; c; c = next) {
                 next = c->next; /* it may end */
                 if (c->pump)
-                        varlink_pump_flush(c->pump);
+                        varlink_io_flush(c->pump);
         }
 }
 
@@ -2316,7 +2316,7 @@ static void connection_free(Connection *c) {
         monitor_free(c->monitor);
         for (unsigned i = 0; i < MARKS_MAX; i++)
                 free(c->marks[i]);
-        varlink_pump_free(c->pump);
+        varlink_io_free(c->pump);
         manager_release_lease(v->manager, c);
         free(c);
         server_trim(v);
@@ -2338,7 +2338,7 @@ static int on_connect(sd_varlink_server *server, sd_varlink *link, void *userdat
                 n += c->uid == uid;
                 others += c->uid != 0;
         }
-        full = others >= without_reserve(sd_varlink_server_connections_max(v->server));
+        full = others >= limit_for_unprivileged(sd_varlink_server_connections_max(v->server));
         if (uid != 0 && (full || n >= v->manager->config.connections_per_uid_max)) {
                 uint64_t now = now_usec(CLOCK_MONOTONIC);
 
@@ -2365,7 +2365,7 @@ static int on_connect(sd_varlink_server *server, sd_varlink *link, void *userdat
         (void) sd_varlink_set_userdata(link, c);
 
         /* If it fails, the caller closes the link, and on_disconnect() does the rest */
-        return varlink_pump_new(v->queue, link, uid, on_turn, c, &c->pump);
+        return varlink_io_new(v->queue, link, uid, on_turn, c, &c->pump);
 }
 
 static void on_disconnect(sd_varlink_server *server, sd_varlink *link, void *userdata) {

@@ -57,7 +57,7 @@ bool text_is_valid(const char *s, size_t n) {
         return true;
 }
 
-void text_mend(char *s) {
+void utf8_sanitize(char *s) {
         for (size_t n = strlen(s), l; n > 0; s += l, n -= l) {
                 l = letter_length((const unsigned char*) s, n);
                 if (l == 0) {

@@ -16,4 +16,4 @@ bool text_is_valid(const char *s, size_t n);
 
 /* Makes it so: "?" for each byte that is not. Names of files, sockets and threads may be any bytes, and whoever cuts text off may do so
  * in the midst of a letter. */
-void text_mend(char *s);
+void utf8_sanitize(char *s);

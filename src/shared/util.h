@@ -79,7 +79,7 @@ static inline uint64_t hash_words(uint64_t h, const uint64_t *words, size_t n) {
 }
 
 /* Of what there is for all together the last quarter is kept for root: nobody can take it all from the administrator. */
-static inline unsigned without_reserve(unsigned max) {
+static inline unsigned limit_for_unprivileged(unsigned max) {
         return max - max / 4;
 }
 

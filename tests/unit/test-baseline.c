@@ -52,15 +52,15 @@ static bool near(double a, double b) {
 static void test_figures(void) {
         _cleanup_history_ History *h = NULL;
         HistoryStep s;
-        Normal n;
+        Baseline n;
 
         check(history_new(&h) >= 0);
-        check(normal_read(h, UINT64_MAX, 100, &n) == -ENODATA);
+        check(baseline_read(h, UINT64_MAX, 100, &n) == -ENODATA);
         for (uint64_t i = 1000; i < 1010; i++) {
                 s = make_step(i, 1000, 4 * MS);
                 put(h, &s);
         }
-        check(normal_read(h, 1010 * STEP, 100, &n) >= 0);
+        check(baseline_read(h, 1010 * STEP, 100, &n) >= 0);
         check(n.covered == 5 * STEP && n.until > n.since && n.since >= 1000 * STEP && n.until <= 1010 * STEP);
         check(near(n.figures.rate, 100) && near(n.figures.first_byte, 4.0 * MS) && near(n.figures.queue, 1.0 * MS) && near(n.figures.service, 3.0 * MS));
         check(near(n.figures.bytes_in, 100) && near(n.figures.bytes_out, 200) && near(n.figures.threads[QOS_STATE_RUNNING], 0.1));
@@ -68,15 +68,15 @@ static void test_figures(void) {
         check(isnan(n.figures.cpus) && isnan(n.figures.throttled) && isnan(n.figures.major_faults));
 
         /* Only what ended before; one that has not is none */
-        check(normal_read(h, 1003 * STEP, 100, &n) >= 0 && n.covered == 3 * STEP);
-        check(normal_read(h, 1003 * STEP - 1, 100, &n) == -ENODATA);
+        check(baseline_read(h, 1003 * STEP, 100, &n) >= 0 && n.covered == 3 * STEP);
+        check(baseline_read(h, 1003 * STEP - 1, 100, &n) == -ENODATA);
 }
 
 /* What was slow for a third of the time is not normal, whether a threshold says so or nobody. */
 static void test_faults(void) {
         for (unsigned violated = 0; violated < 2; violated++) {
                 _cleanup_history_ History *h = NULL;
-                Normal n;
+                Baseline n;
 
                 check(history_new(&h) >= 0);
                 for (uint64_t i = 1000; i < 1012; i++) {
@@ -85,7 +85,7 @@ static void test_faults(void) {
                         s.violated = i >= 1008 && violated;
                         put(h, &s);
                 }
-                check(normal_read(h, UINT64_MAX, 100, &n) >= 0);
+                check(baseline_read(h, UINT64_MAX, 100, &n) >= 0);
                 check(near(n.figures.first_byte, 4.0 * MS));
                 check(near(n.usual, violated ? 4.0 * MS : 40.0 * MS));
         }
@@ -94,7 +94,7 @@ static void test_faults(void) {
 /* Nothing to do is no time to learn from. */
 static void test_idle(void) {
         _cleanup_history_ History *h = NULL;
-        Normal n;
+        Baseline n;
 
         check(history_new(&h) >= 0);
         for (uint64_t i = 1000; i < 1100; i++) {
@@ -102,14 +102,14 @@ static void test_idle(void) {
 
                 put(h, &s);
         }
-        check(normal_read(h, UINT64_MAX, 100, &n) >= 0);
+        check(baseline_read(h, UINT64_MAX, 100, &n) >= 0);
         check(near(n.figures.first_byte, 4.0 * MS) && near(n.figures.rate, 100));
 }
 
 /* By day it has more to do, and takes longer: that is compared with other days. */
 static void test_load(void) {
         _cleanup_history_ History *h = NULL;
-        Normal n;
+        Baseline n;
 
         check(history_new(&h) >= 0);
         for (uint64_t i = 1000; i < 1100; i++) {
@@ -117,16 +117,16 @@ static void test_load(void) {
 
                 put(h, &s);
         }
-        check(normal_read(h, UINT64_MAX, 110, &n) >= 0 && near(n.figures.first_byte, 4.0 * MS));
-        check(normal_read(h, UINT64_MAX, 550, &n) >= 0 && near(n.figures.first_byte, 9.0 * MS) && near(n.figures.rate, 500) && near(n.usual, 9.0 * MS));
+        check(baseline_read(h, UINT64_MAX, 110, &n) >= 0 && near(n.figures.first_byte, 4.0 * MS));
+        check(baseline_read(h, UINT64_MAX, 550, &n) >= 0 && near(n.figures.first_byte, 9.0 * MS) && near(n.figures.rate, 500) && near(n.usual, 9.0 * MS));
         /* That much there never was */
-        check(normal_read(h, UINT64_MAX, 5000, &n) >= 0 && near(n.figures.first_byte, 4.0 * MS));
+        check(baseline_read(h, UINT64_MAX, 5000, &n) >= 0 && near(n.figures.first_byte, 4.0 * MS));
 }
 
 /* A whole day: the last hour by steps of ten seconds, the rest by those of five minutes, nothing twice. */
 static void test_day(void) {
         _cleanup_history_ History *h = NULL;
-        Normal n;
+        Baseline n;
 
         check(history_new(&h) >= 0);
         for (uint64_t i = 100000; i < 110000; i++) {
@@ -134,7 +134,7 @@ static void test_day(void) {
 
                 put(h, &s);
         }
-        check(normal_read(h, UINT64_MAX, 100, &n) >= 0);
+        check(baseline_read(h, UINT64_MAX, 100, &n) >= 0);
         check(near(n.figures.first_byte, 4.0 * MS) && near(n.figures.rate, 100));
         /* Half of a day, but for what lies between the two kinds of steps */
         check(n.covered > 11 * 3600 * NSEC_PER_SEC && n.covered <= 12 * 3600 * NSEC_PER_SEC + HISTORY_COARSE_NSEC);
@@ -143,7 +143,7 @@ static void test_day(void) {
 /* Of threads and peers little is known, and of times in which there was more to do: for each request it is what it was then. */
 static void test_known(void) {
         _cleanup_history_ History *h = NULL;
-        Normal n;
+        Baseline n;
 
         check(history_new(&h) >= 0);
         for (uint64_t i = 1000; i < 1100; i++) {
@@ -156,7 +156,7 @@ static void test_known(void) {
         }
         for (unsigned again = 0; again < 2; again++) {
                 /* With as much to do, and with more */
-                check(normal_read(h, UINT64_MAX, again ? 200 : 100, &n) >= 0);
+                check(baseline_read(h, UINT64_MAX, again ? 200 : 100, &n) >= 0);
                 check(near(n.figures.threads[QOS_STATE_RUNNING] / n.figures.rate, 0.1 / 300));
                 check(near(n.figures.asked / n.figures.rate, 1) && near(n.figures.ask_time, 2.0 * MS));
                 check(near(n.figures.queue, 1.0 * MS) && near(n.figures.service, 3.0 * MS));

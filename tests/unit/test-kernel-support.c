@@ -10,7 +10,7 @@
 static void expect(const char *release, const char *lockdown, const char *want) {
         _cleanup_free_ char *reason = NULL;
 
-        check(kernel_support_judge(release, lockdown, &reason) == (want ? -EOPNOTSUPP : 0));
+        check(kernel_support_classify(release, lockdown, &reason) == (want ? -EOPNOTSUPP : 0));
         check(want ? strstr(reason, want) != NULL : !reason);
 }
 
