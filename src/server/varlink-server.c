@@ -62,8 +62,9 @@ typedef struct Frame {
         struct Frame *next;
 } Frame;
 
-/* How long units are read at a time for one list or stream; others have their turn before it goes on. */
+/* How long units are read at a time for one list or stream, and how many of a list at most; others have their turn before it goes on. */
 #define LIST_TURN_NSEC NSEC_PER_MSEC
+#define LIST_TURN_UNITS 32U
 
 /* A list of all units under way. */
 typedef struct Listing {
@@ -71,6 +72,20 @@ typedef struct Listing {
         unsigned next;                  /* slot of the unit to be looked at */
         char *last;                     /* what is sent when it is known whether something follows */
 } Listing;
+
+/* A reading of several units under way. It takes up to 10 KiB for each unit, and what the reply is made of: each user but root has one at
+ * a time, those of its other connections wait. */
+typedef struct Many {
+        char **names;
+        uint64_t window;
+        bool begun;                     /* what follows is known */
+        Moment now;
+        Unit *units[UNITS_MAX_LIMIT];   /* NULL: its part of the reply has been made, it is detached since */
+        bool peers[UNITS_MAX_LIMIT];    /* whether who asks may know them */
+        Snapshot *snapshots;
+        sd_json_variant *parts[UNITS_MAX_LIMIT]; /* NULL: not made yet, or it cannot be shown */
+        size_t n, next;
+} Many;
 
 /* Who wants to know when thresholds are crossed. */
 typedef struct Monitor {
@@ -148,6 +163,7 @@ typedef struct Connection {
 
         Diagnosing *diagnosing;
         Listing *listing;
+        Many *many;
         Stream *stream;
         Monitor *monitor;
         Mark *marks[MARKS_MAX];         /* in no order; NULL: free */
@@ -183,6 +199,17 @@ static Listing* listing_free(Listing *l) {
 
         free(l->last);
         free(l);
+        return NULL;
+}
+
+static Many* many_free(Many *m) {
+        if (!m)
+                return NULL;
+
+        json_unref_all(m->parts, m->n);
+        free(m->snapshots);
+        strv_free(m->names);
+        free(m);
         return NULL;
 }
 
@@ -683,21 +710,135 @@ static int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varli
         return sd_varlink_reply(link, v);
 }
 
+/* One of the units is made part of the reply. */
+static void many_add(Many *m, size_t i) {
+        int r;
+
+        if (!m->units[i])
+                return;
+        r = snapshot_to_json(m->units[i], m->snapshots + i, m->peers[i], m->parts + i);
+        if (r < 0)
+                log_unshowable(m->units[i], r);
+        m->units[i] = NULL;
+}
+
+static int connection_reply_many(Connection *c) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        Many *m = c->many;
+        size_t n = 0;
+        int r;
+
+        for (size_t i = 0; i < m->n; i++)
+                if (m->parts[i]) {
+                        sd_json_variant *v = TAKE_PTR(m->parts[i]);
+
+                        m->parts[n++] = v;
+                }
+        r = sd_json_variant_new_array(&array, m->parts, n);
+        if (r < 0)
+                return r;
+        return sd_varlink_replybo(c->link,
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", m->now.realtime),
+                                  SD_JSON_BUILD_PAIR_VARIANT("snapshots", array));
+}
+
+/* All are read at the same moment, in one go. 1: an error was sent. */
+static int connection_read_many(Connection *c) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        Many *m = c->many;
+        int r;
+
+        for (char **name = m->names; name && *name; name++) {
+                Unit *u;
+
+                if (m->n >= UNITS_MAX_LIMIT) {
+                        r = sd_varlink_error_invalid_parameter_name(c->link, "units");
+                        return r < 0 ? r : 1;
+                }
+                u = manager_get_unit(c->server->manager, *name, &e);
+                if (!u) {
+                        r = reply_error(c->link, -ENXIO, &e);
+                        return r < 0 ? r : 1;
+                }
+                for (size_t i = 0; i < m->n; i++)
+                        if (m->units[i] == u) {
+                                r = qos_error_set(&e, QOS_ERROR_NAMED_TWICE, u->name, "'%s' is named more than once", u->name);
+                                r = reply_error(c->link, r, &e);
+                                return r < 0 ? r : 1;
+                        }
+                m->units[m->n++] = u;
+        }
+
+        m->snapshots = new0(Snapshot, m->n);
+        if (!m->snapshots && m->n > 0)
+                return -ENOMEM;
+        m->now = (Moment) { .monotonic = now_nsec(CLOCK_MONOTONIC), .realtime = now_nsec(CLOCK_REALTIME) };
+        for (size_t i = 0; i < m->n; i++) {
+                unit_get_snapshot_at(m->units[i], &m->now, m->window, m->snapshots + i);
+                m->peers[i] = connection_may_see_peers(c, m->units[i]);
+        }
+        return 0;
+}
+
+static bool server_has_many(const VarlinkServer *v, uid_t uid) {
+        for (const Connection *c = v->connections; c; c = c->next)
+                if (c->uid == uid && c->many && c->many->begun)
+                        return true;
+        return false;
+}
+
+static void connection_end_many(Connection *c);
+
+/* Reads the units, and makes the reply at the next turns, some of them at a time. */
+static int connection_go_on_many(Connection *c) {
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
+        Many *m = c->many;
+        unsigned n = 0;
+        int r = 0;
+
+        if (!m->begun) {
+                if (c->uid != 0 && server_has_many(c->server, c->uid)) /* whose end it is told of */
+                        return 0;
+                m->begun = true;
+                r = connection_read_many(c);
+        }
+        while (r == 0 && m->next < m->n) {
+                if (n++ >= LIST_TURN_UNITS || now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
+                        (void) varlink_io_want_turn(c->pump, /* when_written= */ false);
+                        return 0;
+                }
+                many_add(m, m->next++);
+        }
+        if (r == 0)
+                r = connection_reply_many(c);
+        connection_end_many(c);
+        return r < 0 ? sd_varlink_error_errno(c->link, r) : 0;
+}
+
+/* The next one of the user may begin. */
+static void connection_end_many(Connection *c) {
+        if (!c->many)
+                return;
+
+        c->many = many_free(c->many);
+        for (Connection *i = c->server->connections; i && !server_has_many(c->server, c->uid); i = i->next)
+                if (i->uid == c->uid && i->many && i->pump && varlink_io_want_turn(i->pump, /* when_written= */ false))
+                        break;
+}
+
 static int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
         static const sd_json_dispatch_field table[] = {
                 { "units",  SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv, offsetof(Parameters, names),  SD_JSON_MANDATORY },
                 { "window", _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,       offsetof(Parameters, window), SD_JSON_NULLABLE  },
                 {}
         };
-        const Moment now = { .monotonic = now_nsec(CLOCK_MONOTONIC), .realtime = now_nsec(CLOCK_REALTIME) };
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         Connection *c = ASSERT_PTR(userdata);
-        Unit *units[UNITS_MAX_LIMIT];
-        size_t n = 0;
         int r;
 
+        /* Nobody waits for the end of it, so another call could come in between */
+        if (flags & SD_VARLINK_METHOD_ONEWAY)
+                return -EOPNOTSUPP;
         r = sd_varlink_dispatch(link, parameters, table, &p);
         if (r != 0)
                 return r;
@@ -705,38 +846,12 @@ static int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_
         if (r != 0)
                 return r;
 
-        for (char **name = p.names; name && *name; name++) {
-                if (n >= UNITS_MAX_LIMIT)
-                        return sd_varlink_error_invalid_parameter_name(link, "units");
-                units[n] = manager_get_unit(c->server->manager, *name, &e);
-                if (!units[n])
-                        return reply_error(link, -ENXIO, &e);
-                for (size_t i = 0; i < n; i++)
-                        if (units[i] == units[n]) {
-                                r = qos_error_set(&e, QOS_ERROR_NAMED_TWICE, units[n]->name, "'%s' is named more than once", units[n]->name);
-                                return reply_error(link, r, &e);
-                        }
-                n++;
-        }
-
-        r = sd_json_variant_new_array(&array, NULL, 0);
-        for (size_t i = 0; i < n && r >= 0; i++) {
-                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
-                Snapshot s;
-
-                unit_get_snapshot_at(units[i], &now, p.window, &s);
-                r = snapshot_to_json(units[i], &s, connection_may_see_peers(c, units[i]), &v);
-                if (r < 0) {
-                        log_unshowable(units[i], r);
-                        r = 0;
-                } else
-                        r = sd_json_variant_append_array(&array, v);
-        }
-        if (r < 0)
-                return r;
-        return sd_varlink_replybo(link,
-                                  SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", now.realtime),
-                                  SD_JSON_BUILD_PAIR_VARIANT("snapshots", array));
+        c->many = new0(Many, 1);
+        if (!c->many)
+                return -ENOMEM;
+        c->many->window = p.window;
+        c->many->names = TAKE_PTR(p.names);
+        return connection_go_on_many(c);
 }
 
 /* Notes that the user has the map of this unit. 0: it may not have one more. */
@@ -1024,6 +1139,7 @@ static int connection_go_on_listing(Connection *c) {
         Manager *m = c->server->manager;
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);
         Listing *l = c->listing;
+        unsigned n = 0;
         int r;
 
         while (l->next < UNITS_MAX_LIMIT) {
@@ -1052,7 +1168,7 @@ static int connection_go_on_listing(Connection *c) {
                         c->listing = listing_free(l);
                         return r;
                 }
-                if (now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
+                if (++n >= LIST_TURN_UNITS || now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
                         (void) varlink_io_want_turn(c->pump, /* when_written= */ true);
                         return 0;
                 }
@@ -1693,6 +1809,10 @@ static int on_turn(void *userdata) {
 
         if (c->listing)
                 return connection_go_on_listing(c);
+        if (c->many) {
+                (void) connection_go_on_many(c); /* an error is sent, and is no reason to end the connection */
+                return 0;
+        }
         if (!s) /* it ended meanwhile */
                 return 0;
         if (s->next > 0)
@@ -1817,6 +1937,9 @@ void varlink_server_unit_detached(VarlinkServer *v, Unit *u) {
                 Mark **mark = connection_find_mark(c, u);
                 size_t n = 0;
 
+                for (size_t i = 0; c->many && i < c->many->n; i++)
+                        if (c->many->units[i] == u)
+                                many_add(c->many, i);
                 if (mark) {
                         free(*mark);
                         *mark = NULL;
@@ -2312,6 +2435,7 @@ static void connection_free(Connection *c) {
         attach_operation_cancel(c->attach);
         connection_forget_call(c);
         listing_free(c->listing);
+        connection_end_many(c);
         stream_free(c->stream);
         monitor_free(c->monitor);
         for (unsigned i = 0; i < MARKS_MAX; i++)

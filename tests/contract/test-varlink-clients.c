@@ -27,7 +27,11 @@ static Manager *manager;
 static sd_bus *daemon_side, *system_side;
 static FakeServiceManager pid1;
 
-static FakeUnit units[] = {
+/* More than are read in one step, without those below. */
+#define MANY_UNITS 100U
+static char many_names[MANY_UNITS][32];
+
+static FakeUnit units[6 + MANY_UNITS + 1] = {
         { .id = "a.service", .alias = "alias.service", .active_state = "active", .sub_state = "running",
           .control_group = "/system.slice/a.service", .slice = "system.slice" },
         { .id = "b.service", .active_state = "inactive", .sub_state = "dead", .slice = "system.slice" },
@@ -36,7 +40,6 @@ static FakeUnit units[] = {
         { .id = "x.target", .active_state = "active", .sub_state = "active" },
         { .id = "inner.service", .active_state = "active", .sub_state = "running",
           .control_group = "/system.slice/a.service/inner.service", .slice = "system.slice" },
-        {}
 };
 
 /* ---- polkit --------------------------------------------------------------------------------------------------- */
@@ -520,6 +523,87 @@ static void test_readings(void) {
 
         call_succeeds(c, "Detach", "{\"unit\":\"a\"}");
         call_succeeds(c, "Detach", "{\"unit\":\"b\"}");
+}
+
+static bool client_has_reply(const Client *c) {
+        struct pollfd pollfd = { .fd = c->fd, .events = POLLIN };
+
+        return poll(&pollfd, 1, 0) > 0;
+}
+
+/* Many units are shown in steps: other connections of the same user, which have no priority, are served in between. */
+static void test_many_units(void) {
+        _cleanup_client_ Client *root = client_new(0), *c = client_new(TEST_OTHER_UID), *second = client_new(TEST_OTHER_UID), *third = client_new(TEST_OTHER_UID);
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *again = NULL;
+        char names[MANY_UNITS * 32] = "", call[sizeof(names) + 32];
+        static const char end[] = ",\"continues\":true}";
+        sd_json_variant *snapshots;
+        bool more = true;
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < MANY_UNITS; i++) {
+                (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\"}", many_names[i]);
+                call_succeeds(root, "Attach", call);
+                (void) sprintf(names + strlen(names), "%s\"%s\"", i > 0 ? "," : "", many_names[i]);
+        }
+        (void) snprintf(call, sizeof(call), "{\"units\":[%s]}", names);
+
+        /* All have been read, the reply is not made yet */
+        client_send(c, NULL, "GetMany", call);
+        client_send(second, NULL, "GetMany", call);
+        test_wait(event, manager_get_unit(manager, many_names[MANY_UNITS - 1], NULL)->seq > 0);
+        call_succeeds(third, "GetStatus", "{}");
+        check(!client_has_reply(c));
+
+        /* One that is detached meanwhile is part of it */
+        (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\"}", many_names[MANY_UNITS - 1]);
+        call_succeeds(root, "Detach", call);
+        v = client_expect_reply(c, "GetMany");
+        snapshots = message_parameter(v, "snapshots");
+        check(sd_json_variant_elements(snapshots) == MANY_UNITS);
+        for (unsigned i = 0; i < MANY_UNITS; i++) {
+                sd_json_variant *s = sd_json_variant_by_index(snapshots, i);
+
+                check(streq(sd_json_variant_string(sd_json_variant_by_key(s, "unit")), many_names[i]));
+                check(sd_json_variant_equal(sd_json_variant_by_key(s, "timestamp"), message_parameter(v, "timestamp")));
+        }
+
+        /* The user's second one came after the first, and to it the unit is gone */
+        client_expect_error(second, INTERFACE "NotAttached", "unit", many_names[MANY_UNITS - 1]);
+
+        /* A client that leaves in the middle of it lets the next one begin */
+        call_succeeds(root, "Attach", call);
+        (void) snprintf(call, sizeof(call), "{\"units\":[%s]}", names);
+        client_send(c, NULL, "GetMany", call);
+        client_send(second, NULL, "GetMany", call);
+        test_wait(event, manager_get_unit(manager, many_names[MANY_UNITS - 1], NULL)->seq > 0);
+        c = client_free(c);
+        again = client_expect_reply(second, "GetMany");
+        check(sd_json_variant_elements(message_parameter(again, "snapshots")) == MANY_UNITS);
+
+        /* A list has begun, and its end has not come */
+        client_send(second, "more", "List", "{}");
+        test_wait(event, client_has_reply(second));
+        call_succeeds(root, "GetStatus", "{}");
+        while (client_has_reply(second)) {
+                ssize_t size = recv(second->fd, second->buffer + second->size, sizeof(second->buffer) - second->size, 0);
+
+                check(size > 0);
+                second->size += size;
+        }
+        check(second->size > strlen(end) && memcmp(second->buffer + second->size - strlen(end) - 1, end, strlen(end)) == 0);
+        while (more) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *one = client_expect_reply(second, "List");
+
+                more = message_continues(one);
+                n++;
+        }
+        check(n == MANY_UNITS);
+
+        for (unsigned i = 0; i < MANY_UNITS; i++) {
+                (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\"}", many_names[i]);
+                call_succeeds(root, "Detach", call);
+        }
 }
 
 /* One unit of which something is no text, however it came to be so, hides no other. */
@@ -1174,6 +1258,10 @@ int main(void) {
         check(sd_event_new(&event) >= 0);
         check(manager_new(event, &manager) >= 0);
         test_bus_pair(event, 0, &daemon_side, &system_side);
+        for (unsigned i = 0; i < MANY_UNITS; i++) {
+                (void) snprintf(many_names[i], sizeof(many_names[i]), "many-%u.service", i);
+                units[6 + i] = (FakeUnit) { .id = many_names[i], .active_state = "inactive", .sub_state = "dead", .slice = "system.slice" };
+        }
         fake_service_manager_start(&pid1, system_side, units);
         check(sd_bus_add_object_vtable(system_side, NULL, "/org/freedesktop/PolicyKit1/Authority", "org.freedesktop.PolicyKit1.Authority",
                                        polkit_vtable, NULL) >= 0);
@@ -1207,6 +1295,7 @@ int main(void) {
                 test_limits();
                 test_budget();
                 test_streams();
+                test_many_units();
                 test_reserve();
         }
         test_exit();
