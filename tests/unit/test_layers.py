@@ -11,7 +11,7 @@ BELOW = {
     "bpf/abi": [],
     "bpf/core": ["bpf/abi"],
     "bpf/requests": ["bpf/abi", "bpf/core"],
-    "bpf/contention": ["bpf/abi", "bpf/core", "bpf/requests"],
+    "bpf/contention": ["bpf/abi", "bpf/core"],
     "src/shared": ["bpf/abi"],
     "src/model": ["bpf/abi", "src/shared"],
     "src/probe": ["bpf/abi", "src/shared"],
@@ -44,7 +44,8 @@ KNOWN = {
 
 def includes(path):
     with open(path) as f:
-        return re.findall(r'^#include "([^"]+)"', f.read(), re.MULTILINE)
+        # By base name, also where the path is given: "../server/json.h" goes up, too
+        return [os.path.basename(name) for name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', f.read(), re.MULTILINE)]
 
 
 def main():
@@ -56,6 +57,12 @@ def main():
                 files.setdefault(name, []).append(folder)
 
     wrong, known, edges = [], set(), {}
+    for top in ("bpf", "src"):
+        for folder, _, names in os.walk(os.path.join(root, top)):
+            folder = os.path.relpath(folder, root)
+            if folder not in BELOW and any(name.endswith((".c", ".h")) for name in names):
+                wrong.append(f"{folder} has no layer: add it to BELOW")
+
     for name, folders in files.items():
         for folder in folders:
             path = f"{folder}/{name}"
