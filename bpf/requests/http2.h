@@ -55,7 +55,9 @@ enum h2_stream_flag {
         H2_STREAM_BEGUN   = 1 << 3,     /* the head has left */
         H2_STREAM_CUT     = 1 << 4,     /* it has ended before its answer was complete */
         H2_STREAM_EXCLUDED = 1 << 5,    /* the question is left out */
+        H2_STREAM_DOUBTED = 1 << 6,     /* its end was perhaps missed, and nothing is heard of it: it is in flight no longer */
 };
+#define H2_STREAM_ASIDE (H2_STREAM_EXCLUDED | H2_STREAM_DOUBTED) /* it is not in h2.open */
 
 struct h2_stream {
         __u32 id;               /* 0: none */
@@ -127,6 +129,7 @@ struct h2_conn {
         __u32 missed_from;      /* requests were missed on streams above this one … */
         __u32 missed_to;        /* … and below this one: they are known by their responses. 0: on none */
         __u64 missed_at;        /* when the last of these was read */
+        __u64 doubted_at;       /* when it was last looked which streams may have ended unseen; 0: none may have */
         __u64 begun_at;         /* when the first byte of the question's frame came */
         struct h2_piece piece;  /* of one of both; not on the stack, which is small */
         struct arrival_times times; /* of a piece of the questions */
@@ -202,6 +205,7 @@ static inline __attribute__((always_inline)) void h2_begin(struct h2_conn *h, __
         h->asked.inserted = h->asked.lost = 0;
         h->last_id = h->extra = h->settled = 0;
         h->missed_from = h->missed_to = 0;
+        h->doubted_at = 0;
         h->in_pos = in_pos;
         h->late = late;
         h->in.synced = H2_SYNCED;
@@ -259,7 +263,7 @@ static inline __attribute__((always_inline)) int h2_open(struct h2_conn *h, __u3
 
 static inline __attribute__((always_inline)) void h2_close(struct h2_conn *h, struct h2_stream *s) {
         s->id = 0;
-        if (h->open > 0 && !(s->flags & H2_STREAM_EXCLUDED))
+        if (h->open > 0 && !(s->flags & H2_STREAM_ASIDE))
                 h->open--;
 }
 
@@ -271,7 +275,7 @@ static inline __attribute__((always_inline)) void h2_end(struct h2_conn *h, stru
 
 /* One side gives it up. */
 static inline __attribute__((always_inline)) void h2_drop(struct h2_conn *h, struct h2_stream *s, struct h2_piece *piece) {
-        piece->dropped += !(s->flags & H2_STREAM_EXCLUDED);
+        piece->dropped += !(s->flags & H2_STREAM_ASIDE);
         s->flags |= H2_STREAM_CUT;
         if (s->flags & H2_STREAM_BEGUN)
                 h2_end(h, s, piece);
@@ -281,9 +285,9 @@ static inline __attribute__((always_inline)) void h2_drop(struct h2_conn *h, str
 
 /* The question on it is left out: it is in flight no longer, and what becomes of it is in no figure. */
 static inline __attribute__((always_inline)) void h2_leave_out(struct h2_conn *h, struct h2_stream *s) {
-        s->flags |= H2_STREAM_EXCLUDED;
-        if (h->open > 0)
+        if (h->open > 0 && !(s->flags & H2_STREAM_ASIDE))
                 h->open--;
+        s->flags |= H2_STREAM_EXCLUDED;
 }
 
 /* The first question was asked before, in HTTP/1.1. */
@@ -360,7 +364,8 @@ static inline __attribute__((always_inline)) void h2_pad(struct h2_frames *f, __
 }
 
 /* The application has read up to this position, and the parser has not seen all of that, as the kernel has skipped a run of the program that
- * sees it. Where the next frame begins is not known until h2_resumes(). */
+ * sees it. Where the next frame begins is not known until h2_resumes(). Responses are seen all, so that their table of fields (hpack.h) is as it
+ * was; that of the requests begins anew, and what refers to a field from before is not known. */
 EXCHANGE_INLINE void h2_miss(struct h2_conn *h, __u32 position, __u64 now) {
         const struct h2_frames fresh = {};
         __u32 n = position - h->in_pos;
@@ -377,15 +382,77 @@ EXCHANGE_INLINE void h2_miss(struct h2_conn *h, __u32 position, __u64 now) {
                 h->missed_from = h->last_id;
         h->missed_to = ~0U;
         h->missed_at = now;
+        if (h->open > 0)
+                h->doubted_at = now;
 }
 
-/* Does the parser resume with what is read at this position, which begins so? As pipeline_resumes(). */
-static inline __attribute__((always_inline)) int h2_resumes(struct h2_conn *h, __u32 position, __u64 bytes, __u32 length, __u32 unsent) {
-        if (position != h->in_pos || h->open > 0 || unsent > 0 || !h2_detect_late(bytes, length))
+/* How long the frame is whose header this is; 0: no client sends such a frame. */
+static inline __attribute__((always_inline)) __u32 h2_frame_size(__u64 header, __u32 last) {
+        __u32 type = header >> 32 & 0xff, stream = (header & 0x7fffff) << 8 | last;
+
+        if (!h2_is_header(header) || type == H2_PUSH_PROMISE)
+                return 0;
+        if (type == H2_SETTINGS || type == H2_PING || type == H2_GOAWAY ? stream != 0 : type != H2_WINDOW_UPDATE && !(stream & 1))
+                return 0;
+        return H2_HEADER_SIZE + (__u32) (header >> 40);
+}
+
+/* Is what begins so to be looked at more closely (h2_frame_size()), before the parser resumes with it? Where a request is open, or a response has
+ * not left, it may be the middle of a frame. */
+static inline __attribute__((always_inline)) int h2_is_doubtful(const struct h2_conn *h, __u32 unsent) {
+        return h->open > 0 || unsent > 0;
+}
+
+/* Does the parser resume with what is read at this position, which begins so? As pipeline_resumes(). framed: it is nothing but whole frames. In
+ * what is no header three bytes would have to say how long the piece is. */
+static inline __attribute__((always_inline)) int h2_resumes(struct h2_conn *h, __u32 position, __u64 bytes, __u32 length, __u32 unsent, int framed) {
+        if (position != h->in_pos || (h2_is_doubtful(h, unsent) && !framed) || !h2_detect_late(bytes, length))
                 return 0;
         h->in.synced = H2_SYNCED;
         h->late = 1;
         return 1;
+}
+
+/* How long the server says nothing on a stream whose end may have been missed until it is in flight no longer: by default nginx waits as long
+ * for whom it asks. */
+#define H2_DOUBT_NSEC (60 * 1000000000ULL)
+
+static inline __attribute__((always_inline)) int h2_is_time_to_doubt(const struct h2_conn *h, __u64 now) {
+        return h->doubted_at != 0 && now - h->doubted_at >= H2_DOUBT_NSEC;
+}
+
+/* A client gives a request up with a frame that may have been among what was missed, unless it has sent more of that request since. Returns of
+ * how many nothing was heard for so long; should a response come nevertheless, they are in flight again (h2_hear()). */
+PARSER_FUNCTION __u32 h2_doubt(struct h2_conn *h, __u64 now) {
+        __u32 before;
+
+        if (!h)
+                return 0;
+        /* What is found is noted in memory: the verifier would tell apart as many ways through the loop as there are sums */
+        before = h->open;
+        h->doubted_at = 0;
+        for (__u32 i = 0; i < H2_STREAMS; i++) {
+                struct h2_stream *s = &h->streams[i];
+
+                if (s->id == 0 || s->flags & H2_STREAM_ASIDE || s->read_at > h->missed_at)
+                        continue;
+                if (now - s->last_out_at < H2_DOUBT_NSEC || now - h->missed_at < H2_DOUBT_NSEC) {
+                        h->doubted_at = now;
+                        continue;
+                }
+                s->flags |= H2_STREAM_DOUBTED;
+                h->open--;
+        }
+        return before - h->open;
+}
+
+/* The server says something on this stream. */
+static inline __attribute__((always_inline)) void h2_hear(struct h2_conn *h, struct h2_stream *s) {
+        if (!(s->flags & H2_STREAM_DOUBTED))
+                return;
+        s->flags &= ~H2_STREAM_DOUBTED;
+        if (!(s->flags & H2_STREAM_EXCLUDED))
+                h->open++;
 }
 
 /* A response begins on a stream on which no request was seen. */
@@ -578,7 +645,10 @@ PARSER_FUNCTION int h2_answer_begins(struct h2_conn *h, struct h2_piece *piece) 
                 s = h2_stream(h, f->stream);
                 if (!s)
                         s = h2_open_unseen(h, f->stream);
-                if (s && s->first_out_at == 0)
+                if (!s)
+                        break;
+                h2_hear(h, s);
+                if (s->first_out_at == 0)
                         s->first_out_at = piece->now;
                 break;
 
@@ -604,7 +674,7 @@ static inline __attribute__((always_inline)) void h2_go_away(struct h2_conn *h, 
 
                 if (s->id > last) {
                         h2_close(h, s);
-                        piece->dropped += !(s->flags & H2_STREAM_EXCLUDED);
+                        piece->dropped += !(s->flags & H2_STREAM_ASIDE);
                 }
         }
         if (h->last_id < last)
@@ -667,6 +737,7 @@ PARSER_FUNCTION int h2_answer_ends(struct h2_conn *h, struct h2_piece *piece) {
         case H2_DATA:
                 if (!s)
                         break;
+                h2_hear(h, s);
                 s->last_out_at = piece->now;
                 if (f->flags & H2_END_STREAM && s->flags & H2_STREAM_BEGUN)
                         h2_end(h, s, piece);

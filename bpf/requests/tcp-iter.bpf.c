@@ -251,7 +251,7 @@ static long oldest_step(__u64 i, void *data) {
         struct oldest_search *o = data;
         const struct h2_stream *s = &o->h->streams[i & (H2_STREAMS - 1)];
 
-        if (s->id == 0 || s->first_at == 0 || s->flags & H2_STREAM_EXCLUDED)
+        if (s->id == 0 || s->first_at == 0 || s->flags & H2_STREAM_ASIDE)
                 return 0;
         if (s->first_at < o->at)
                 o->at = s->first_at;

@@ -94,6 +94,28 @@ __attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __
         return 0;
 }
 
+/* Is this piece nothing but whole frames? Apart, for the room that this takes on the stack. */
+__attribute__((noinline, weak)) int receive_is_framed(struct sk_buff *skb __arg_trusted, __u32 offset, __u32 length) {
+        struct bpf_dynptr data;
+        __u32 at = 0, n;
+
+        if (bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0)
+                return 0;
+        while (at < length && can_loop) {
+                __u64 header = 0;
+                __u8 last = 0;
+
+                if (bpf_dynptr_read(&header, sizeof(header), &data, offset + at, 0) < 0 ||
+                    bpf_dynptr_read(&last, sizeof(last), &data, offset + at + sizeof(header), 0) < 0)
+                        return 0;
+                n = h2_frame_size(bpf_be64_to_cpu(header), last);
+                if (n == 0 || n > length - at)
+                        return 0;
+                at += n;
+        }
+        return at == length;
+}
+
 /* A piece of what the client says on such a connection, as receive_parse(). */
 static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn *c, struct qos_unit_map *u, __u64 where, __u64 piece) {
         __u32 copied = where >> 32, unsent = where, parsed;
@@ -114,6 +136,10 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
                 return 0;
 
         h2_piece_begin(&h->piece, bpf_ktime_get_ns());
+        if (h2_is_time_to_doubt(h, h->piece.now)) {
+                window_advance(u, h->piece.now);
+                window_count(u, QOS_COUNTER_DROPS, h2_doubt(h, h->piece.now)); /* read_apply() brings the gauge up to date */
+        }
         parsed = h->in_pos - copied;
         if ((__s32) parsed < 0)
                 return zero(); /* something was missed before: see read_apply() */
@@ -123,7 +149,8 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
 
                 if (q.f.end < sizeof(first) || bpf_dynptr_from_skb((struct __sk_buff*) skb, 0, &data) < 0 ||
                     bpf_dynptr_read(&first, sizeof(first), &data, q.f.offset, 0) < 0 ||
-                    !h2_resumes(h, copied, first, sizeof(first), unsent))
+                    !h2_resumes(h, copied, first, sizeof(first), unsent,
+                                h2_is_doubtful(h, unsent) && receive_is_framed(skb, q.f.offset, q.f.end)))
                         return zero();
         }
         q.f.at = parsed; /* what was looked at before (MSG_PEEK) */

@@ -80,7 +80,7 @@ static struct meaning understand(bool late, bool names, const uint8_t *questions
         check(m.ended <= m.begun);
 
         for (unsigned i = 0; i < H2_STREAMS; i++)
-                open += h.streams[i].id != 0 && !(h.streams[i].flags & H2_STREAM_EXCLUDED);
+                open += h.streams[i].id != 0 && !(h.streams[i].flags & H2_STREAM_ASIDE);
         check(open == h.open);
         h2_clear(&h);
         (void) h2_extra(&h);

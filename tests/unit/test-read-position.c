@@ -16,7 +16,7 @@ typedef enum Speaks { PLAIN, TALK, MUX, SEALED } Speaks;
 
 /* What happens, in order: requests come and are read piece by piece, responses leave. */
 typedef struct Event {
-        enum { COMES = 1, READS, LEAVES, LEAVES_PART } what;
+        enum { COMES = 1, READS, LEAVES, LEAVES_PART, PASSES } what;
         const char *data;
         size_t size;
 } Event;
@@ -66,6 +66,23 @@ static uint64_t word_at(const Connection *c, uint32_t n) {
         return word;
 }
 
+static bool is_framed(const Connection *c, uint32_t n) {
+        uint32_t at = 0, size;
+
+        while (at < n) {
+                uint64_t header;
+
+                if (n - at < H2_HEADER_SIZE)
+                        return false;
+                memcpy(&header, c->in + c->copied + at, sizeof(header));
+                size = h2_frame_size(__builtin_bswap64(header), (uint8_t) c->in[c->copied + at + 8]);
+                if (size == 0 || size > n - at)
+                        return false;
+                at += size;
+        }
+        return true;
+}
+
 /* As requests_content. */
 static void content(Connection *c, uint32_t n) {
         uint32_t position = IN + c->copied, unsent = c->written - c->left;
@@ -94,6 +111,8 @@ static void content(Connection *c, uint32_t n) {
         } else if (c->speaks == MUX) {
                 struct h2_piece piece = {};
 
+                if (c->x.flags & EXCHANGE_H2 && h2_is_time_to_doubt(c->h, c->now))
+                        c->drops += h2_doubt(c->h, c->now);
                 if (!(c->x.flags & EXCHANGE_H2)) {
                         bool late = !h2_detect(word_at(c, n), n);
 
@@ -103,7 +122,7 @@ static void content(Connection *c, uint32_t n) {
                         h2_clear(c->h);
                         c->x.flags |= EXCHANGE_H2;
                 } else if (exchange_distance(position, c->h->in_pos) > 0 ||
-                           (c->h->in.synced != H2_SYNCED && !h2_resumes(c->h, position, word_at(c, n), n, unsent)))
+                           (c->h->in.synced != H2_SYNCED && !h2_resumes(c->h, position, word_at(c, n), n, unsent, is_framed(c, n))))
                         return;
                 h2_piece_begin(&piece, c->now);
                 h2_feed(c->h, &piece, (const uint8_t*) c->in + c->copied, n, position, &times, on_stream, c);
@@ -261,6 +280,9 @@ static void play(Connection *c, Speaks speaks, const Event *story, size_t n, uns
                         if (runs(c))
                                 apply(c, c->written - c->left);
                         break;
+                case PASSES:
+                        c->now += H2_DOUBT_NSEC;
+                        break;
                 case LEAVES:
                 case LEAVES_PART:
                         c->written += e->size;
@@ -391,6 +413,101 @@ static void test_http2(void) {
         free(c.h);
 }
 
+/* A request stays open all the time (somebody waits for news): what comes is parsed again nevertheless. The first request and its end are seen. */
+static void test_http2_open(void) {
+#define RESETS(id) "\0\0\4\3\0\0\0\0" id "\0\0\0\10"
+        static const Event story[] = {
+                GREETS, COMES(HEADERS("\1")), READS(10), EXCHANGES(HEADERS("\3"), RESPONDS("\3")), EXCHANGES(POSTS("\5") DATA("\5"), FAILS("\5")),
+                EXCHANGES(HEADERS("\7") HEADERS("\11"), RESPONDS("\11") RESPONDS("\7")),
+                COMES(POSTS("\13")), READS(10), COMES(DATA("\13")), READS(11), READS(3), LEAVES(RESPONDS("\13")),
+                EXCHANGES(HEADERS("\15"), RESPONDS("\15")), EXCHANGES(HEADERS("\17"), RESPONDS("\17")), LEAVES(RESPONDS("\1")),
+        };
+        Connection c = { .h = new0(struct h2_conn, 1) };
+        unsigned all;
+
+        check(c.h);
+        play(&c, MUX, story, ELEMENTSOF(story), 0, 0);
+        check(c.begun == 8 && c.failed == 1 && c.in_flight == 0 && c.unanswered == 0);
+        all = c.runs;
+        /* Of the last request the end of the connection tells */
+        for (unsigned i = 2; i <= all - 4; i++)
+                for (unsigned k = i; k <= all - 4; k++) {
+                        play(&c, MUX, story, ELEMENTSOF(story), i, k);
+                        if (c.begun != 8 || c.h->in.synced != H2_SYNCED)
+                                fprintf(stderr, "HTTP/2 with an open request without runs %u and %u: %u\n", i, k, c.begun);
+                        check(c.begun == 8 && c.failed == 1 && c.in_flight == 0 && c.unanswered == 0 && c.drops == 0 && c.overlaps == 0);
+                        check(c.h->in.synced == H2_SYNCED);
+                }
+        free(c.h);
+}
+
+/* The end of a request was missed: it is in flight for a minute, and again should there be a response. */
+static void test_http2_doubted(void) {
+#define WAITS { PASSES, NULL, 0 }
+        for (unsigned answered = 0; answered < 2; answered++) {
+                const Event story[] = {
+                        GREETS, COMES(HEADERS("\1")), READS(10), COMES(RESETS("\1")), READS(13),
+                        EXCHANGES(HEADERS("\3"), RESPONDS("\3")), COMES(HEADERS("\5")), READS(10), WAITS,
+                        EXCHANGES(HEADERS("\7"), RESPONDS("\7")), LEAVES_PART(RESPONDS("\5")),
+                        answered ? (Event) LEAVES(RESPONDS("\1")) : (Event) LEAVES("\0\0\4\10\0\0\0\0\0\0\0\1\0"),
+                };
+                Connection c = { .h = new0(struct h2_conn, 1) };
+
+                check(c.h);
+                play(&c, MUX, story, ELEMENTSOF(story), 0, 0);
+                check(c.begun == 3 && c.in_flight == 0 && c.unanswered == 0 && c.drops == 0);
+                /* The third read */
+                play(&c, MUX, story, ELEMENTSOF(story), 5, 5);
+                check(c.begun == 3 + answered && c.in_flight == 0 && c.unanswered == 0 && c.drops == 1 && c.h->open == 0);
+                if (!answered) {
+                        struct h2_piece piece;
+
+                        h2_piece_begin(&piece, c.now);
+                        h2_feed(c.h, &piece, (const uint8_t*) "\0\0\1\1\4\0\0\0\1\x88", 10, 0, NULL, on_stream, &c);
+                        check(c.begun == 4 && c.h->open == 1);
+                        h2_feed(c.h, &piece, (const uint8_t*) DATA("\1"), 14, 0, NULL, on_stream, &c);
+                        check(c.h->open == 0 && piece.dropped == 0);
+                }
+                free(c.h);
+        }
+}
+
+/* What a request goes on with is not taken for frames, whatever it looks like. */
+static void test_http2_not_resumed(void) {
+        struct h2_conn *h = new0(struct h2_conn, 1);
+        Connection c = { .h = h };
+        static const struct {
+                const char *bytes;
+                uint32_t size;
+                bool framed;
+        } pieces[] = {
+                { HEADERS("\3"), 10, true },
+                { POSTS("\3") DATA("\3"), 24, true },
+                { HEADERS("\3") "\0\0", 12, false },
+                { DATA("\3"), 13, false },
+                { "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 18, false },        /* zeroes */
+                { HEADERS("\2"), 10, false },                                          /* a server's stream */
+                { "\0\0\10\6\0\0\0\0\1" "12345678", 17, false },                     /* PING on a stream */
+                { "hello, world", 12, false },
+        };
+
+        check(h);
+        h2_begin(h, 100, 0);
+        check(h2_open(h, 1, 1));
+        for (size_t i = 0; i < ELEMENTSOF(pieces); i++) {
+                bool framed;
+
+                memcpy(c.in, pieces[i].bytes, pieces[i].size);
+                framed = is_framed(&c, pieces[i].size);
+                check(framed == pieces[i].framed);
+                h2_miss(h, h->in_pos + 1000, 2);
+                check(!!h2_resumes(h, h->in_pos, word_at(&c, 8), 8, 0, framed) == framed);
+                h->in.have = 0;
+                h->in.left = 0;
+        }
+        free(h);
+}
+
 #define RECORD "\x17\3\3\0\x40" "0123456789012345678901234567890123456789012345678901234567890123"
 #define ALERT "\x17\3\3\0\x13" "0123456789012345678"
 
@@ -437,6 +554,9 @@ int main(void) {
         test_redis();
         test_memcached();
         test_http2();
+        test_http2_open();
+        test_http2_doubted();
+        test_http2_not_resumed();
         test_tls();
         test_unanswered();
         test_not_resumed();
