@@ -112,31 +112,31 @@ struct overhead {
 /* When a run begins that is measured, else 0, which is read from where the verifier does not know it: it would walk all that follows twice. */
 #define overhead_begin_sample(of) (overhead_sample(&(of)->turn) ? bpf_ktime_get_ns() : *(const volatile __u32*) &(of)->never)
 
-static __always_inline void overhead_begin(struct overhead *cost, const struct qos_owner *owner, struct qos_unit_map *u) {
-        cost->owner = owner_read(owner);
-        cost->begin = overhead_begin_sample(u);
+static __always_inline void overhead_begin(struct overhead *overhead, const struct qos_owner *owner, struct qos_unit_map *u) {
+        overhead->owner = owner_read(owner);
+        overhead->begin = overhead_begin_sample(u);
 }
 
-__attribute__((noinline, weak)) int overhead_record(const struct overhead *cost) {
+__attribute__((noinline, weak)) int overhead_record(const struct overhead *overhead) {
         __u64 now = bpf_ktime_get_ns();
         struct qos_unit_map *u;
 
-        if (!cost)
+        if (!overhead)
                 return 0;
-        u = unit_get(&cost->owner);
+        u = unit_get(&overhead->owner);
         if (!u)
                 return 0;
         /* Not all that runs books anything else */
         window_advance(u, now);
         __sync_fetch_and_add(&u->sums[QOS_SUM_COST],
-                overhead_nsec(cost->begin, now) * OVERHEAD_SAMPLE_PERIOD);
+                overhead_nsec(overhead->begin, now) * OVERHEAD_SAMPLE_PERIOD);
         return 0;
 }
 
-static __always_inline void overhead_end(struct overhead *cost) {
-        if (cost->begin != 0)
-                overhead_record(cost);
-        cost->begin = 0;
+static __always_inline void overhead_end(struct overhead *overhead) {
+        if (overhead->begin != 0)
+                overhead_record(overhead);
+        overhead->begin = 0;
 }
 
 /* ---- booking -------------------------------------------------------------------------------------------------- */
@@ -169,23 +169,23 @@ static __always_inline __u32 endpoint_find(struct qos_unit_map *u, const struct 
 /* A peer's row may have become another one's meanwhile. What it had is part of the rest then. Should it become that between this look
  * and what is booked after it, the new peer has one event of the old one's: the sum of all is right, and a row changes hands ten
  * times a second at most. */
-static __always_inline __u32 target_resolve(struct qos_unit_map *u, __u32 share) {
-        __u32 row = share & TARGET_ENTRY;
+static __always_inline __u32 target_resolve(struct qos_unit_map *u, __u32 target) {
+        __u32 row = target & TARGET_ENTRY;
 
         if (row < QOS_ENTRY_FIRST)
-                return share;
+                return target;
         BPF_BOUND(row, QOS_ENTRIES + 1);
-        if ((u->names[row].generation & 0xff) != share >> TARGET_GENERATION_SHIFT)
+        if ((u->names[row].generation & 0xff) != target >> TARGET_GENERATION_SHIFT)
                 return QOS_ENTRY_PEERS_OTHERS | TARGET_ONLY;
-        return share;
+        return target;
 }
 
-static __attribute__((noinline)) int entry_apply(struct qos_unit_map *u, __u32 share, __s32 in_flight, __u32 overlaps) {
+static __attribute__((noinline)) int entry_apply(struct qos_unit_map *u, __u32 target, __s32 in_flight, __u32 overlaps) {
         struct qos_peer_entry *row;
 
-        if (!u || !(share & TARGET_ENTRY))
+        if (!u || !(target & TARGET_ENTRY))
                 return 0;
-        row = entry_get(u, share & TARGET_ENTRY);
+        row = entry_get(u, target & TARGET_ENTRY);
         if (in_flight != 0)
                 __sync_fetch_and_add(&row->in_flight, in_flight);
         if (overlaps > 0)
@@ -193,10 +193,10 @@ static __attribute__((noinline)) int entry_apply(struct qos_unit_map *u, __u32 s
         return 0;
 }
 
-static __always_inline void record_effect(struct qos_unit_map *u, __u32 share, const struct exchange_effect *effect) {
-        if (share) {
-                entry_apply(u, share, effect->in_flight, effect->overlap);
-                if (share & TARGET_ONLY)
+static __always_inline void record_effect(struct qos_unit_map *u, __u32 target, const struct exchange_effect *effect) {
+        if (target) {
+                entry_apply(u, target, effect->in_flight, effect->overlap);
+                if (target & TARGET_ONLY)
                         return;
         }
         if (effect->in_flight != 0)
@@ -206,14 +206,14 @@ static __always_inline void record_effect(struct qos_unit_map *u, __u32 share, c
 }
 
 /* Has what this share stands for ever answered anything? The first endpoint has what is not in the other ones' rows. */
-static __attribute__((noinline)) int target_has_responded(struct qos_unit_map *u, __u32 share) {
+static __attribute__((noinline)) int target_has_responded(struct qos_unit_map *u, __u32 target) {
         struct qos_peer_entry *row;
         __u32 n;
 
         if (!u)
                 return 0;
-        if (share & TARGET_ENTRY) {
-                row = entry_get(u, share & TARGET_ENTRY);
+        if (target & TARGET_ENTRY) {
+                row = entry_get(u, target & TARGET_ENTRY);
                 return row->cells[QOS_ENTRY_COUNT] > 0 || row->carry[QOS_ENTRY_COUNT] > 0;
         }
 
@@ -225,19 +225,19 @@ static __attribute__((noinline)) int target_has_responded(struct qos_unit_map *u
 }
 
 /* n events of the unit that have a counter in the rows, too. */
-static __always_inline void record_count(struct qos_unit_map *u, __u32 share, __u32 cell, __u32 row_cell, __u32 n) {
-        if (share & TARGET_ENTRY)
-                entry_count(entry_get(u, share & TARGET_ENTRY), row_cell, n);
-        if (!(share & TARGET_ONLY))
+static __always_inline void record_count(struct qos_unit_map *u, __u32 target, __u32 cell, __u32 row_cell, __u32 n) {
+        if (target & TARGET_ENTRY)
+                entry_count(entry_get(u, target & TARGET_ENTRY), row_cell, n);
+        if (!(target & TARGET_ONLY))
                 window_count(u, cell, n);
 }
 
-static __always_inline void record_sum(struct qos_unit_map *u, __u32 share, __u32 sum, __u32 row_sum,
+static __always_inline void record_sum(struct qos_unit_map *u, __u32 target, __u32 sum, __u32 row_sum,
                 __u32 n) {
         BPF_BOUND(row_sum, QOS_ENTRY_SUMS);
-        if (share & TARGET_ENTRY)
-                __sync_fetch_and_add(&entry_get(u, share & TARGET_ENTRY)->sums[row_sum], n);
-        if (!(share & TARGET_ONLY))
+        if (target & TARGET_ENTRY)
+                __sync_fetch_and_add(&entry_get(u, target & TARGET_ENTRY)->sums[row_sum], n);
+        if (!(target & TARGET_ONLY))
                 __sync_fetch_and_add(&u->sums[sum], n);
 }
 
@@ -250,7 +250,7 @@ struct request_record {
         __u64 first_out_at;
         __u64 before;           /* … when the part before this one left */
         __u32 n;
-        __u32 share;
+        __u32 target;
 };
 
 /* Answers that have left since a thread came to this CPU: who has sent them is looked up when it leaves it, or reads the next question. In
@@ -298,9 +298,9 @@ BPF_SUBPROG int entry_record(struct qos_unit_map *u, const struct request_record
 
         BPF_REQUIRE(u);
         BPF_REQUIRE(b);
-        if (!(b->share & TARGET_ENTRY))
+        if (!(b->target & TARGET_ENTRY))
                 return 0;
-        row = entry_get(u, b->share & TARGET_ENTRY);
+        row = entry_get(u, b->target & TARGET_ENTRY);
         entry_count(row, QOS_ENTRY_COUNT, b->n);
         if (b->first_at != 0)
                 row_add(row, b->now / QOS_EPOCH_NSEC, exchange_between(b->first_at, b->now), b->n);
@@ -310,9 +310,9 @@ BPF_SUBPROG int entry_record(struct qos_unit_map *u, const struct request_record
 BPF_SUBPROG int entry_record_more(struct qos_unit_map *u, const struct request_record *b) {
         BPF_REQUIRE(u);
         BPF_REQUIRE(b);
-        if (!(b->share & TARGET_ENTRY) || b->first_at == 0)
+        if (!(b->target & TARGET_ENTRY) || b->first_at == 0)
                 return 0;
-        entry_move_sample(entry_get(u, b->share & TARGET_ENTRY), b->before,
+        entry_move_sample(entry_get(u, b->target & TARGET_ENTRY), b->before,
                 exchange_between(b->first_at, b->before),
                  b->now, exchange_between(b->first_at, b->now));
         return 0;
@@ -325,9 +325,9 @@ BPF_SUBPROG int record_request(struct qos_unit_map *u, const struct request_reco
 
         BPF_REQUIRE(u);
         BPF_REQUIRE(b);
-        if (b->share) {
+        if (b->target) {
                 entry_record(u, b);
-                if (b->share & TARGET_ONLY) {
+                if (b->target & TARGET_ONLY) {
                         window_count(u, QOS_COUNTER_EXCLUDED, b->n);
                         return 0;
                 }
@@ -352,9 +352,9 @@ BPF_SUBPROG int record_request(struct qos_unit_map *u, const struct request_reco
 BPF_SUBPROG int record_request_more(struct qos_unit_map *u, const struct request_record *b) {
         BPF_REQUIRE(u);
         BPF_REQUIRE(b);
-        if (b->share) {
+        if (b->target) {
                 entry_record_more(u, b);
-                if (b->share & TARGET_ONLY)
+                if (b->target & TARGET_ONLY)
                         return 0;
         }
 
@@ -379,10 +379,10 @@ static __always_inline void waiting_add(__u32 *waiting, __u64 now, __u64 at, __u
 }
 
 /* More in flight, since that time, of which so many wait: for the reading that has this session. */
-static __always_inline void record_in_flight(struct qos_unit_map *u, __u32 share, enum qos_gauge gauge, __u64 session, __u32 n, __u64 at,
+static __always_inline void record_in_flight(struct qos_unit_map *u, __u32 target, enum qos_gauge gauge, __u64 session, __u32 n, __u64 at,
                                             __u32 waiting) {
         struct qos_open_requests *g = &u->gauges[gauge];
-        __u32 row = share & TARGET_ENTRY;
+        __u32 row = target & TARGET_ENTRY;
 
         if (g->session != session) {
                 g->in_flight = 0;
@@ -395,7 +395,7 @@ static __always_inline void record_in_flight(struct qos_unit_map *u, __u32 share
         }
         if (row > 0 && row <= QOS_ENTRIES)
                 g->rows[row] += n;
-        if (share & TARGET_ONLY)
+        if (target & TARGET_ONLY)
                 return;
         g->in_flight += n;
         if (waiting > 0)

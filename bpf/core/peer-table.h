@@ -192,7 +192,7 @@ BPF_SUBPROG int entry_find(struct qos_unit_map *u, const struct qos_address *add
 struct row_fold {
         struct qos_peer_entry *from;
         struct qos_peer_entry *to;
-        __u32 place[QOS_ENTRY_CHECKPOINTS];       /* of the checkpoint of to that was written with each of from; or none */
+        __u32 attribution[QOS_ENTRY_CHECKPOINTS];       /* of the checkpoint of to that was written with each of from; or none */
 };
 
 /* Adds one cell of a row to the same of another, at each boundary that both know. */
@@ -210,7 +210,7 @@ static long row_fold_step(__u64 cell, void *data) {
                 __sync_fetch_and_add(&f->to->carry[cell], carry);
 
         for (__u32 i = 0; i < QOS_ENTRY_CHECKPOINTS; i++) {
-                __u64 k = f->place[i];
+                __u64 k = f->attribution[i];
 
                 if (k >= QOS_ENTRY_CHECKPOINTS)
                         continue;
@@ -230,9 +230,9 @@ static long row_place_step(__u64 step, void *data) {
         BPF_BOUND(k, QOS_ENTRY_CHECKPOINTS);
         c = &f->from->checkpoints[i];
         if (k == 0)
-                f->place[i] = QOS_ENTRY_CHECKPOINTS;
+                f->attribution[i] = QOS_ENTRY_CHECKPOINTS;
         if (c->last != 0 && c->first <= c->last && c->last == f->to->checkpoints[k].last)
-                f->place[i] = k;
+                f->attribution[i] = k;
         return 0;
 }
 
@@ -253,7 +253,7 @@ BPF_SUBPROG int row_fold(struct qos_unit_map *u, __u64 number) {
 
         for (__u32 i = 0; i < QOS_ENTRY_CHECKPOINTS; i++) {
                 struct qos_entry_checkpoint *c = &f.from->checkpoints[i];
-                __u64 k = f.place[i];
+                __u64 k = f.attribution[i];
 
                 for (__u32 sum = 0; sum < QOS_ENTRY_SUMS && k < QOS_ENTRY_CHECKPOINTS; sum++) {
                         BPF_BOUND(k, QOS_ENTRY_CHECKPOINTS);
@@ -295,7 +295,7 @@ BPF_SUBPROG int challenger_find(struct qos_unit_map *u, const struct qos_address
 
 /* A new one, which takes as much from all others as the least of them has. Returns its place, or QOS_CHALLENGERS: there is none. */
 BPF_SUBPROG int challenger_enter(struct qos_unit_map *u, const struct qos_address *address, __u64 nsec) {
-        __u64 smallest = nsec, place = QOS_CHALLENGERS;
+        __u64 smallest = nsec, attribution = QOS_CHALLENGERS;
 
         BPF_REQUIRE(u);
         BPF_REQUIRE(address);
@@ -303,14 +303,15 @@ BPF_SUBPROG int challenger_enter(struct qos_unit_map *u, const struct qos_addres
                 smallest = histogram_choose(histogram_if_less(u->challengers.list[i].nsec, smallest), u->challengers.list[i].nsec, smallest);
         for (int i = 0; i < QOS_CHALLENGERS; i++) {
                 u->challengers.list[i].nsec -= smallest;
-                place = histogram_choose(histogram_if_zero(u->challengers.list[i].nsec), i, place);
+                attribution = histogram_choose(histogram_if_zero(u->challengers.list[i].nsec), i,
+                        attribution);
         }
-        if (place >= QOS_CHALLENGERS || nsec <= smallest)
+        if (attribution >= QOS_CHALLENGERS || nsec <= smallest)
                 return QOS_CHALLENGERS;
-        BPF_BOUND(place, QOS_CHALLENGERS);
-        u->challengers.list[place].address = *address;
-        u->challengers.list[place].nsec = nsec - smallest;
-        return place;
+        BPF_BOUND(attribution, QOS_CHALLENGERS);
+        u->challengers.list[attribution].address = *address;
+        u->challengers.list[attribution].nsec = nsec - smallest;
+        return attribution;
 }
 
 /* What the peer that has this row has taken since it has it, and what it was ahead then. */

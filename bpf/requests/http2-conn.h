@@ -31,7 +31,7 @@ __attribute__((noinline, weak)) int h2_conn_look_up(struct h2_conn *h, const str
 
 /* Something has become of a stream. */
 __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struct h2_piece *piece,
-                __u32 share) {
+                __u32 target) {
         const struct h2_stream *s;
         struct request_record book = {};
         __u32 event;
@@ -46,7 +46,7 @@ __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struc
         book.last_at = s->last_at;
         book.read_at = s->read_at ?: s->first_out_at;
         book.n = 1;
-        book.share = share;
+        book.target = target;
 
         if (s->flags & H2_STREAM_EXCLUDED) {
                 if (event & H2_BEGUN)
@@ -63,7 +63,7 @@ __attribute__((noinline, weak)) int h2_conn_record(struct qos_unit_map *u, struc
                 book.now = s->last_out_at;
                 record_request_more(u, &book);
         }
-        if (share & TARGET_ONLY)
+        if (target & TARGET_ONLY)
                 return 0;
 
         if (event & H2_BEGUN) {
@@ -123,13 +123,13 @@ static __always_inline __u32 h2_conn_advance(struct h2_conn_chunk *f, bool blind
 }
 
 /* What has become of the streams of a piece of questions. */
-static __always_inline void h2_conn_record_requests(struct h2_conn *h, struct qos_unit_map *u, const struct qos_owner *owner, __u32 share) {
+static __always_inline void h2_conn_record_requests(struct h2_conn *h, struct qos_unit_map *u, const struct qos_owner *owner, __u32 target) {
         if (h->piece.event & H2_NAMED) {
                 h->piece.event &= ~H2_NAMED;
                 h2_conn_look_up(h, owner);
         }
         if (h->piece.event)
-                h2_conn_record(u, &h->piece, share);
+                h2_conn_record(u, &h->piece, target);
 }
 
 /* What of the window there is to take. */

@@ -227,21 +227,21 @@ PARSER_FUNCTION __u32 h2_find(const struct h2_conn *h, __u32 id) {
         if (!h || id == 0)
                 return H2_STREAMS;
         for (__u32 i = 0; i < H2_PROBES; i++) {
-                __u32 place = h2_place(id, i);
+                __u32 attribution = h2_place(id, i);
 
-                if (h->streams[place].id == id)
-                        return place;
+                if (h->streams[attribution].id == id)
+                        return attribution;
         }
         return H2_STREAMS;
 }
 
 static inline __attribute__((always_inline)) struct h2_stream* h2_stream(struct h2_conn *h, __u32 id) {
-        __u64 place = h2_find(h, id);
+        __u64 attribution = h2_find(h, id);
 
-        if (place >= H2_STREAMS)
+        if (attribution >= H2_STREAMS)
                 return (struct h2_stream*) 0;
-        BPF_BOUND(place, H2_STREAMS);
-        return &h->streams[place];
+        BPF_BOUND(attribution, H2_STREAMS);
+        return &h->streams[attribution];
 }
 
 /* The question on it has begun at this time. 0: there is no room. */

@@ -76,7 +76,7 @@ struct openssl_h2_chunk {
         struct h2_conn_chunk f;
         const void *buffer;
         struct qos_owner owner;
-        __u32 share;
+        __u32 target;
 };
 
 __attribute__((noinline, weak)) int openssl_h2_take_requests(struct h2_conn *h, struct qos_unit_map *u, struct openssl_h2_chunk *q) {
@@ -96,7 +96,7 @@ __attribute__((noinline, weak)) int openssl_h2_take_requests(struct h2_conn *h, 
                 h->piece.position = f->position + f->window_begin;
                 n = h2_questions(h, h2_conn_window(f), f->end - f->window_end, &h->times, &h->piece);
                 f->at += n;
-                h2_conn_record_requests(h, u, &q->owner, q->share);
+                h2_conn_record_requests(h, u, &q->owner, q->target);
                 if (n == 0)
                         break;
         }
@@ -120,7 +120,7 @@ __attribute__((noinline, weak)) int openssl_h2_take_responses(struct h2_conn *h,
                 n = h2_answers(h, h2_conn_window(f), f->end - f->window_end, &h->piece);
                 f->at += n;
                 if (h->piece.event)
-                        h2_conn_record(u, &h->piece, a->share);
+                        h2_conn_record(u, &h->piece, a->target);
                 if (n == 0)
                         break;
         }
@@ -149,14 +149,14 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
         f.f.position = o->position;
         f.buffer = buffer;
         f.owner = *owner;
-        f.share = target_resolve(u, o->share);
+        f.target = target_resolve(u, o->target);
         m->h2.names = names_are_wanted(&f.owner);
         h2_piece_begin(&m->h2.piece, bpf_ktime_get_ns());
         window_advance(u, m->h2.piece.now);
-        if (m->share != o->share) {
+        if (m->target != o->target) {
                 counted = __sync_lock_test_and_set(&m->counted, 0);
                 tls_plaintext_h2_record(m, -counted);
-                m->share = o->share;
+                m->target = o->target;
                 tls_plaintext_h2_count(m, counted);
         }
 
@@ -188,11 +188,11 @@ static __attribute__((noinline)) int openssl_h2(struct tls_plaintext *o, const s
 
         dropped = m->h2.piece.dropped;
         if (dropped > 0 && answers)
-                record_count(u, f.share, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, dropped);
+                record_count(u, f.target, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, dropped);
         else if (dropped > 0)
-                record_count(u, f.share, QOS_COUNTER_CLIENT_ABORTS, QOS_ENTRY_CLIENT_ABORTS, dropped);
+                record_count(u, f.target, QOS_COUNTER_CLIENT_ABORTS, QOS_ENTRY_CLIENT_ABORTS, dropped);
         if (m->h2.piece.unseen > 0)
-                record_count(u, f.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, m->h2.piece.unseen);
+                record_count(u, f.target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, m->h2.piece.unseen);
         counted = (__s32) (m->h2.open - m->known);
         m->known = m->h2.open;
         tls_plaintext_h2_count(m, counted);
@@ -220,7 +220,7 @@ static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, c
                 m = bpf_map_lookup_elem(&plaintext_h2, &o->key);
                 if (m) {
                         m->owner = *owner;
-                        m->share = o->share;
+                        m->target = o->target;
                         h2_begin(&m->h2, 0, late);
                         m->h2.in.left -= taken;
                         /* What the socket has in flight is none until these frames say so (tls_plaintext_h2_commit()) */
@@ -228,11 +228,11 @@ static __attribute__((noinline)) int openssl_h2_begin(struct tls_plaintext *o, c
                                 tls_plaintext_h2_count(m, -1);
                 }
                 /* The connection may have ended before there was something to be dropped */
-                if (bpf_map_lookup_elem(&unsealed, &o->key) != o)
+                if (bpf_map_lookup_elem(&plaintext, &o->key) != o)
                         tls_plaintext_h2_drop(&o->key);
         }
         /* Where there is no room for it, it is nevertheless, and lost */
-        pipeline_begin(&o->talk, PROTOCOL_HTTP2, 0, 0);
+        pipeline_begin(&o->pipeline, PROTOCOL_HTTP2, 0, 0);
         return 0;
 }
 
@@ -243,7 +243,7 @@ static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, con
 
         if (!o || !owner)
                 return 0;
-        if (o->talk.protocol == PROTOCOL_PLAIN && (!o->begins || o->tries >= TRIES_MAX))
+        if (o->pipeline.protocol == PROTOCOL_PLAIN && (!o->begins || o->tries >= TRIES_MAX))
                 return 0;
         o->begins = 0;
         if (length > sizeof(first))
@@ -251,8 +251,8 @@ static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, con
         BPF_BOUND(length, sizeof(first) + 1);
         if (bpf_probe_read_user(&first, length, buffer) < 0)
                 return 0;
-        if (o->talk.protocol != PROTOCOL_PLAIN) {
-                taken = h2_conn_preface(&o->talk, first, length);
+        if (o->pipeline.protocol != PROTOCOL_PLAIN) {
+                taken = h2_conn_preface(&o->pipeline, first, length);
                 if (taken > 0)
                         openssl_h2_begin(o, owner, 0, taken);
                 return 0;
@@ -269,7 +269,7 @@ static __attribute__((noinline)) int library_detect(struct tls_plaintext *o, con
         o->ahead = o->pending = 0;
         o->streams = o->status4xx = o->status5xx = 0;
         o->growing = o->strays = 0;
-        pipeline_begin(&o->talk, protocol, 0, 0);
+        pipeline_begin(&o->pipeline, protocol, 0, 0);
         return 0;
 }
 
@@ -282,11 +282,11 @@ static __attribute__((noinline)) int library_questions(struct tls_plaintext *o, 
                 return 0;
         o->unread = 0;
         o->delivered = 1;
-        if (o->talk.protocol == PROTOCOL_PLAIN || h2_conn_may_be_preface(&o->talk))
+        if (o->pipeline.protocol == PROTOCOL_PLAIN || h2_conn_may_be_preface(&o->pipeline))
                 library_detect(o, owner, buffer, n);
-        if (o->talk.protocol == PROTOCOL_PLAIN)
+        if (o->pipeline.protocol == PROTOCOL_PLAIN)
                 return 0;
-        if (o->talk.protocol == PROTOCOL_HTTP2)
+        if (o->pipeline.protocol == PROTOCOL_HTTP2)
                 return openssl_h2(o, owner, buffer, n, 0);
 
         o->strays = 0;
@@ -304,15 +304,15 @@ static __attribute__((noinline)) int library_questions(struct tls_plaintext *o, 
                 q.times.marks.at[0] = o->came_first_at;
                 q.times.marks.tail_at = o->came_last_at;
         }
-        library_questions_take(&o->talk, &q);
-        f = (struct chunk*) o->talk.work;
+        library_questions_take(&o->pipeline, &q);
+        f = (struct chunk*) o->pipeline.work;
         if (f->piece.lost || f->at < f->end) {
                 o->lost = 1;
                 return 0;
         }
         o->position += n;
-        pipeline_request_chunk(&o->talk, &q.times, o->position);
-        pipeline_read(&o->talk, bpf_ktime_get_ns());
+        pipeline_request_chunk(&o->pipeline, &q.times, o->position);
+        pipeline_read(&o->pipeline, bpf_ktime_get_ns());
         return 0;
 }
 
@@ -322,22 +322,22 @@ static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, co
         struct tcp_sock *tp;
         struct chunk *f;
 
-        if (!o || o->talk.protocol == PROTOCOL_PLAIN || o->tunnel)
+        if (!o || o->pipeline.protocol == PROTOCOL_PLAIN || o->tunnel)
                 return 0;
-        if (o->talk.protocol == PROTOCOL_HTTP2)
+        if (o->pipeline.protocol == PROTOCOL_HTTP2)
                 return openssl_h2(o, owner, buffer + skip, n, 1);
         if (n == 0)
                 return 0;
         tp = (struct tcp_sock*) (long) o->sock;
 
-        f = chunk_init(&o->talk, n);
+        f = chunk_init(&o->pipeline, n);
         /* Those that have not left are asked still */
         f->piece.begun = o->pending;
         if (o->pending == 0)
                 bpf_core_read(&o->pending_position, sizeof(o->pending_position), &tp->write_seq);
-        library_answers_take(&o->talk, (__u64) (long) (buffer + skip));
+        library_answers_take(&o->pipeline, (__u64) (long) (buffer + skip));
 
-        o->pending = pipeline_responses(&o->talk, &f->piece, 1);
+        o->pending = pipeline_responses(&o->pipeline, &f->piece, 1);
         o->streams += f->piece.streams;
         o->status4xx += f->piece.status4xx;
         o->status5xx += f->piece.status5xx;
@@ -351,7 +351,7 @@ static __attribute__((noinline)) int library_answers(struct tls_plaintext *o, co
 
 /* The entry of an object in this process, and nobody else at it. NULL: its connection is not known, or not this unit's. */
 static __always_inline struct tls_plaintext* library_find(const struct tls_plaintext_key *key, const struct qos_owner *owner) {
-        struct tls_plaintext *o = bpf_map_lookup_elem(&unsealed, key);
+        struct tls_plaintext *o = bpf_map_lookup_elem(&plaintext, key);
 
         if (!o || o->generation != owner->generation)
                 return NULL;
@@ -373,14 +373,14 @@ static __always_inline struct tls_plaintext* library_find(const struct tls_plain
 /* The largest buffer that is looked at. The functions that take an int cannot be given more. */
 #define BUFFER_MAX 0x7fffffffU
 
-static __always_inline void overhead_begin_for(struct overhead *cost, const struct qos_owner *owner) {
+static __always_inline void overhead_begin_for(struct overhead *overhead, const struct qos_owner *owner) {
         struct qos_unit_map *u = unit_get(owner);
 
         if (u)
-                overhead_begin(cost, owner, u);
+                overhead_begin(overhead, owner, u);
 }
 
-static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *cost) {
+static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *overhead) {
         struct task_struct *task = bpf_get_current_task_btf();
         __u32 kind = bpf_get_attach_cookie(ctx), skip;
         struct tls_plaintext_key key = {};
@@ -391,7 +391,7 @@ static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *cos
 
         if (!task_owner(&owner) || !watch_get(&owner))
                 return 0;
-        overhead_begin_for(cost, &owner);
+        overhead_begin_for(overhead, &owner);
         call = bpf_task_storage_get(&openssl_calls, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
         if (!call) {
                 statistics_count(QOS_STATISTIC_CALLS_LOST);
@@ -441,14 +441,14 @@ static __always_inline int call_begins(struct pt_regs *ctx, struct overhead *cos
 
 SEC("uprobe.multi")
 int openssl_enter(struct pt_regs *ctx) {
-        struct overhead cost = {};
-        int r = call_begins(ctx, &cost);
+        struct overhead overhead = {};
+        int r = call_begins(ctx, &overhead);
 
-        overhead_end(&cost);
+        overhead_end(&overhead);
         return r;
 }
 
-static __always_inline int call_ends(struct pt_regs *ctx, struct overhead *cost) {
+static __always_inline int call_ends(struct pt_regs *ctx, struct overhead *overhead) {
         struct task_struct *task = bpf_get_current_task_btf();
         struct tls_plaintext_key key;
         struct library_call *call;
@@ -467,7 +467,7 @@ static __always_inline int call_ends(struct pt_regs *ctx, struct overhead *cost)
         call->key.ssl = 0;
         if (!(call->kind & (QOS_CALL_READS | QOS_CALL_WRITES)) || !task_owner(&owner))
                 return 0;
-        overhead_begin_for(cost, &owner);
+        overhead_begin_for(overhead, &owner);
 
         n = (__s32) PT_REGS_RC(ctx);
         if (call->count != 0 && n > 0) {
@@ -496,10 +496,10 @@ static __always_inline int call_ends(struct pt_regs *ctx, struct overhead *cost)
 
 SEC("uprobe.multi")
 int openssl_leave(struct pt_regs *ctx) {
-        struct overhead cost = {};
-        int r = call_ends(ctx, &cost);
+        struct overhead overhead = {};
+        int r = call_ends(ctx, &overhead);
 
-        overhead_end(&cost);
+        overhead_end(&overhead);
         return r;
 }
 

@@ -102,8 +102,8 @@ static __attribute__((noinline)) __u64 client_transmit(struct conn *c, struct qo
                 return 0;
 
         window_advance(u, now);
-        record_sum(u, p.share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes);
-        record_effect(u, p.share, &effect);
+        record_sum(u, p.target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes);
+        record_effect(u, p.target, &effect);
         return bytes | begins;
 }
 
@@ -142,7 +142,7 @@ static __attribute__((noinline)) int client_hears_announcement(struct conn *c, s
         if (!u)
                 return 0;
         window_advance(u, now);
-        record_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+        record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
         return zero();
 }
 
@@ -165,15 +165,15 @@ static __attribute__((noinline)) int client_arrives(struct conn *c, struct qos_u
                 return 0;
 
         window_advance(u, now);
-        record_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
-        book.share = p.share;
+        record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+        book.target = p.target;
         book.before = effect.grown_from;
         if (effect.begun)
                 entry_record(u, &book);
         else if (effect.grown)
                 entry_record_more(u, &book);
-        record_effect(u, p.share, &effect);
-        return effect.begun && (p.share & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS;
+        record_effect(u, p.target, &effect);
+        return effect.begun && (p.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS;
 }
 
 /* The peer has no row, and has just answered: perhaps it has one by now, or earns one. */
@@ -194,7 +194,7 @@ static __attribute__((noinline)) int client_seeks_row(struct sock *sk, struct co
         row |= TARGET_ONLY | (u->names[row].generation & 0xff) << TARGET_GENERATION_SHIFT;
         bpf_spin_lock(&c->lock);
         if (c->in_flight == 0)
-                c->share = row;
+                c->target = row;
         bpf_spin_unlock(&c->lock);
         return 0;
 }
@@ -242,9 +242,9 @@ static __attribute__((noinline)) int client_ends(struct conn *c, struct qos_unit
         window_advance(u, bpf_ktime_get_ns());
         if (missed)
                 window_count(u, QOS_COUNTER_DROPS, asked);
-        else if (p.share & TARGET_ENTRY && (effect.unanswered || old_state == TCP_SYN_SENT))
-                entry_count(entry_get(u, p.share & TARGET_ENTRY), cell, 1);
-        record_effect(u, p.share, &effect);
+        else if (p.target & TARGET_ENTRY && (effect.unanswered || old_state == TCP_SYN_SENT))
+                entry_count(entry_get(u, p.target & TARGET_ENTRY), cell, 1);
+        record_effect(u, p.target, &effect);
         return 0;
 }
 
@@ -334,9 +334,9 @@ static __attribute__((noinline)) int client_notes(struct conn *c, struct qos_uni
         u = attribution_resolve(u, &p);
         if (!u)
                 return 0;
-        record_effect(u, p.share, &effect);
-        if (p.share & TARGET_ENTRY)
-                entry_count(entry_get(u, p.share & TARGET_ENTRY), QOS_ENTRY_BUNDLED, bundled);
+        record_effect(u, p.target, &effect);
+        if (p.target & TARGET_ENTRY)
+                entry_count(entry_get(u, p.target & TARGET_ENTRY), QOS_ENTRY_BUNDLED, bundled);
         return zero() + 1;
 }
 
@@ -442,9 +442,9 @@ struct client_piece {
 
 /* What is booked of an answer that grows: what it was, which was booked then, and what it is now. */
 __attribute__((noinline, weak)) int client_grows(struct qos_unit_map *u, const struct request_record *b, __u64 was, __u64 is) {
-        if (!u || !b || !(b->share & TARGET_ENTRY))
+        if (!u || !b || !(b->target & TARGET_ENTRY))
                 return 0;
-        entry_move_sample(entry_get(u, b->share & TARGET_ENTRY), b->before, was, b->now, is);
+        entry_move_sample(entry_get(u, b->target & TARGET_ENTRY), b->before, was, b->now, is);
         return 0;
 }
 
@@ -465,12 +465,12 @@ __attribute__((noinline, weak)) __u32 client_hears_group(struct pipeline *t, str
 }
 
 /* Where the answers of a connection are booked: t->work is prepared for that. */
-static __always_inline void client_book_begin(struct pipeline *t, __u32 share) {
+static __always_inline void client_book_begin(struct pipeline *t, __u32 target) {
         struct request_record *book = (struct request_record*) t->work;
 
         _Static_assert(sizeof(*book) <= sizeof(t->work), "no room for what is booked");
         __builtin_memset(book, 0, sizeof(*book));
-        book->share = share;
+        book->target = target;
 }
 
 /* What came at this time was read, and answers to so many questions begin in it: books them, and returns how many. In struct exchange: first_at, when the
@@ -504,8 +504,8 @@ __attribute__((noinline, weak)) __u32 client_books(struct exchange *x, struct qo
         x->first_at = book->last_at;
         x->last_at = at;
         x->last_out_at = book->now;
-        if (found & ANSWERED_UNSURE && book->share & TARGET_ENTRY)
-                entry_count(entry_get(u, book->share & TARGET_ENTRY), QOS_ENTRY_BUNDLED, n);
+        if (found & ANSWERED_UNSURE && book->target & TARGET_ENTRY)
+                entry_count(entry_get(u, book->target & TARGET_ENTRY), QOS_ENTRY_BUNDLED, n);
         return n;
 }
 
@@ -522,7 +522,7 @@ static __attribute__((noinline)) int client_is_answered(struct conn *c, struct q
         bpf_spin_unlock(&c->lock);
         u = attribution_resolve(u, &p);
         if (u)
-                record_effect(u, p.share, &effect);
+                record_effect(u, p.target, &effect);
         return zero() + 1;
 }
 
@@ -609,7 +609,7 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
                 bpf_spin_unlock(&c->lock);
                 at = attribution_resolve(u, &p);
                 if (at) {
-                        client_book_begin(t, p.share);
+                        client_book_begin(t, p.target);
                         client_is_answered(c, at, client_books(&c->x, at, t, bpf_ktime_get_ns(), ANSWERED_UNSURE | ANSWERED_MAX));
                 }
         }
@@ -625,9 +625,9 @@ static __attribute__((noinline)) int client_has_read(struct sock *sk, struct con
         u = attribution_resolve(u, &p);
         if (!u)
                 return 0;
-        record_effect(u, p.share, &effect);
+        record_effect(u, p.target, &effect);
         /* No answer grows any more in the row that it was booked in */
-        if (ended && (p.share & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
+        if (ended && (p.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
                 client_seeks_row(sk, c, u, bpf_ktime_get_ns());
         /* The peer has hung up behind that */
         if (!ended && sk->__sk_common.skc_state == TCP_CLOSE_WAIT)
@@ -670,7 +670,7 @@ static __attribute__((noinline)) int client_reads(struct sk_buff *skb, struct co
         if ((__s32) a.f.at < 0)
                 a.f.piece.lost = 1; /* something was taken out another way */
         else {
-                client_book_begin(t, p.share);
+                client_book_begin(t, p.target);
                 client_take(skb, &c->x, t, u, &a);
                 client_is_answered(c, u, a.begun);
         }

@@ -24,7 +24,7 @@ struct conn {
         struct bpf_spin_lock lock;      /* of x, and of what the unit's gauges have: arrivals come without the socket's own lock */
         __u8 kind;                      /* enum conn_kind */
         __u8 found;                     /* enum conn_found */
-        __u16 share;                    /* TARGET_ENTRY, TARGET_ONLY, and above them the generation of the row; under the lock */
+        __u16 target;                    /* TARGET_ENTRY, TARGET_ONLY, and above them the generation of the row; under the lock */
         __u32 counted;                  /* 1: in the unit's open connections */
         __s32 in_flight;                /* so many are in the unit's gauge, and in the row's */
         __u32 retransmits;              /* total_retrans when it was last looked at */
@@ -156,7 +156,7 @@ static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *o
                 c->kind = kind;
                 c->counted = 0;
                 c->in_flight = 0;
-                c->share = 0;
+                c->target = 0;
                 c->tries = 0;
                 c->x = x;
         }
@@ -168,11 +168,11 @@ static __always_inline bool conn_adopt(struct conn *c, const struct qos_owner *o
  * with it. What is changed of them is therefore noted under the lock, and booked in the place that it has then. */
 struct attribution {
         struct qos_owner owner;
-        __u32 share;
+        __u32 target;
 };
 
 static __always_inline struct attribution conn_commit(struct conn *c, const struct exchange_effect *effect) {
-        struct attribution p = { .owner = c->owner, .share = c->share };
+        struct attribution p = { .owner = c->owner, .target = c->target };
 
         c->in_flight += effect->in_flight;
         return p;
@@ -190,7 +190,7 @@ static __always_inline struct qos_unit_map* attribution_resolve(struct qos_unit_
                 if (!u)
                         return NULL;
         }
-        p->share = target_resolve(u, p->share);
+        p->target = target_resolve(u, p->target);
         return u;
 }
 
@@ -208,7 +208,7 @@ static __attribute__((noinline)) int conn_apply(struct conn *c, struct qos_unit_
         if (!u)
                 return 0;
         window_advance(u, now);
-        record_effect(u, p.share, effect);
+        record_effect(u, p.target, effect);
         return 0;
 }
 
@@ -231,7 +231,7 @@ static __always_inline void conn_count(struct conn *c, struct qos_unit_map *u, b
         __sync_fetch_and_add(&u->open, open ? 1 : -1);
 }
 
-static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, __u32 share, __s32 in_flight, __s32 open) {
+static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, __u32 target, __s32 in_flight, __s32 open) {
         struct exchange_effect effect = { .in_flight = in_flight };
         struct qos_unit_map *u;
 
@@ -241,7 +241,7 @@ static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, _
         if (!u)
                 return 0;
         window_advance(u, bpf_ktime_get_ns());
-        record_effect(u, target_resolve(u, share), &effect);
+        record_effect(u, target_resolve(u, target), &effect);
         if (open > 0)
                 __sync_fetch_and_add(&u->opened, open);
         __sync_fetch_and_add(&u->open, open);
@@ -252,7 +252,7 @@ static __attribute__((noinline)) int gauges_add(const struct qos_owner *owner, _
  * have by now. */
 static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, const struct qos_owner *to) {
         struct qos_owner from, owner;
-        __u32 share = 0, before;
+        __u32 target = 0, before;
         __s32 in_flight, open;
         struct qos_unit_map *u;
 
@@ -261,13 +261,13 @@ static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, 
         owner = *to;
         u = unit_get(&owner);
         if (u)
-                share = sock_find_target(sk, u, c->kind, owner.slot, owner.generation);
+                target = sock_find_target(sk, u, c->kind, owner.slot, owner.generation);
 
         bpf_spin_lock(&c->lock);
         from = c->owner;
-        before = c->share;
+        before = c->target;
         c->owner = owner;
-        c->share = share;
+        c->target = target;
         in_flight = c->in_flight;
         open = c->counted;
         if (owner.generation == 0) {
@@ -278,7 +278,7 @@ static __attribute__((noinline)) int conn_move(struct sock *sk, struct conn *c, 
         bpf_spin_unlock(&c->lock);
 
         if (in_flight != 0 || open != 0) {
-                gauges_add(&owner, share, in_flight, open);
+                gauges_add(&owner, target, in_flight, open);
                 gauges_add(&from, before, -in_flight, -open);
         }
         return 0;
@@ -324,8 +324,8 @@ static __attribute__((noinline)) int conn_accept(struct conn *c, struct qos_unit
         u = effect.bytes > 0 ? attribution_resolve(u, &p) : NULL;
         if (u) {
                 window_advance(u, now);
-                record_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
-                record_effect(u, p.share, &effect);
+                record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+                record_effect(u, p.target, &effect);
         }
         return 0;
 }

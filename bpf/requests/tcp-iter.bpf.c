@@ -280,7 +280,7 @@ static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_
         struct exchange_effect effect = {};
         struct attribution p;
 
-        if (!c || !u || target_has_responded(u, c->share))
+        if (!c || !u || target_has_responded(u, c->target))
                 return 0;
 
         bpf_spin_lock(&c->lock);
@@ -293,7 +293,7 @@ static __attribute__((noinline)) int question_ignore(struct conn *c, struct qos_
         u = effect.in_flight != 0 ? attribution_resolve(u, &p) : NULL;
         if (u) {
                 window_advance(u, now);
-                record_effect(u, p.share, &effect);
+                record_effect(u, p.target, &effect);
         }
         return effect.in_flight != 0;
 }
@@ -314,7 +314,7 @@ int requests_oldest(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 return 0;
         }
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c || c->kind != CONN_SERVER || c->share & TARGET_ONLY)
+        if (!c || c->kind != CONN_SERVER || c->target & TARGET_ONLY)
                 return 0;
         at = *(volatile __u64*) &c->x.open_at;
         if (c->x.flags & EXCHANGE_H2)
@@ -435,7 +435,7 @@ int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
                 return 0;
         bpf_spin_lock(&c->lock);
         p.owner = c->owner;
-        p.share = c->share;
+        p.target = c->target;
         in_flight = c->in_flight;
         open = c->counted;
         bpf_spin_unlock(&c->lock);
@@ -446,7 +446,7 @@ int requests_gauges(struct bpf_iter__bpf_sk_storage_map *ctx) {
         m = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext_h2, &s->key) : NULL;
         if (m && owner_equal(&m->owner, &p.owner))
                 in_flight += m->counted;
-        p.share = target_resolve(u, p.share);
-        window_sum(u, session.id, open, in_flight, p.share & TARGET_ENTRY, p.share & TARGET_ONLY);
+        p.target = target_resolve(u, p.target);
+        window_sum(u, session.id, open, in_flight, p.target & TARGET_ENTRY, p.target & TARGET_ONLY);
         return 0;
 }

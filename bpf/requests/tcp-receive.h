@@ -62,7 +62,7 @@ static __attribute__((noinline)) int receive_h2_begin(struct sock *sk, struct co
 struct h2_conn_request_chunk {
         struct h2_conn_chunk f;
         struct qos_owner owner;
-        __u32 share;
+        __u32 target;
 };
 
 /* As questions_take(). */
@@ -87,7 +87,7 @@ __attribute__((noinline, weak)) int h2_conn_take_requests(struct sk_buff *skb __
                 h->piece.position = f->position + f->window_begin;
                 n = h2_questions(h, h2_conn_window(f), f->end - f->window_end, &h->times, &h->piece);
                 f->at += n;
-                h2_conn_record_requests(h, u, &q->owner, q->share);
+                h2_conn_record_requests(h, u, &q->owner, q->target);
                 if (n == 0)
                         break;
         }
@@ -168,7 +168,7 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
                 window_advance(u, h->piece.now);
                 q.owner = p.owner;
                 h->names = names_are_wanted(&q.owner);
-                q.share = p.share;
+                q.target = p.target;
                 h2_conn_take_requests(skb, h, u, &q);
                 h->in_pos = copied + q.f.at;
         }
@@ -186,11 +186,11 @@ static __attribute__((noinline)) int receive_h2(struct sk_buff *skb, struct conn
         if (!u)
                 return 0;
         window_advance(u, h->piece.now);
-        record_effect(u, p.share, &effect);
+        record_effect(u, p.target, &effect);
         if (h->piece.unseen > 0)
-                record_count(u, p.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, h->piece.unseen);
+                record_count(u, p.target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, h->piece.unseen);
         if (h->piece.dropped > 0)
-                record_count(u, p.share, QOS_COUNTER_CLIENT_ABORTS, QOS_ENTRY_CLIENT_ABORTS,
+                record_count(u, p.target, QOS_COUNTER_CLIENT_ABORTS, QOS_ENTRY_CLIENT_ABORTS,
                         h->piece.dropped);
         return 0;
 }
@@ -255,12 +255,12 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
                 if (t && t->missed) {
                         if (!pipeline_resumes(t, copied, first, n, unsent))
                                 return 0;
-                        goto talk;
+                        goto pipeline;
                 }
                 if (t) {
                         if (content_is_preface(sk, c, t, first, (__u64) copied << 32 | n))
                                 return RECEIVE_H2;
-                        goto talk;
+                        goto pipeline;
                 }
                 if (h2_detect(first, n))
                         return receive_h2_begin(sk, c, copied, 0);
@@ -305,7 +305,7 @@ static __attribute__((noinline)) int receive_parse(struct sk_buff *skb, struct c
                 bpf_spin_unlock(&c->lock);
         }
 
-talk:
+pipeline:
         owner = owner_read(&c->owner);
         t->times.names = names_are_wanted(&owner) ? PROTOCOL_NAMES : 0;
         /* Looked at before (MSG_PEEK) */

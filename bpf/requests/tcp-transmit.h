@@ -13,7 +13,7 @@ struct transmit {
         __u32 bytes;            /* that leave for the first time, at the end of the packet */
         bool complete;          /* nothing is left to send */
         struct request_record book;    /* as struct exchange has it afterwards; where it is parsed, room to work in */
-        struct attribution place;     /* where it is booked */
+        struct attribution attribution;     /* where it is booked */
 };
 
 static __always_inline void transmit_apply(struct transmit *d, struct exchange *x, struct exchange_effect *effect) {
@@ -57,12 +57,12 @@ __attribute__((noinline, weak)) __u64 transmit_parse(struct __sk_buff *skb, stru
         answers = pipeline_responses(t, &f->piece, d->complete);
 
         if (f->piece.lost)
-                record_count(u, d->place.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
+                record_count(u, d->attribution.target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
         if (f->piece.tunnel == 2)
                 answers |= TRANSMIT_UPGRADE | (__u64) f->at << TRANSMIT_TAKEN_SHIFT;
         else if (f->piece.tunnel)
                 answers |= TRANSMIT_TUNNEL;
-        if (d->place.share & TARGET_ONLY)
+        if (d->attribution.target & TARGET_ONLY)
                 return answers;
         if (f->piece.streams > 0)
                 window_count(u, QOS_COUNTER_STREAMS, f->piece.streams);
@@ -85,7 +85,7 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
                                                            struct first *ret) {
         struct pipeline_batch group;
         struct request_record *book;
-        __u32 share, taken, n;
+        __u32 target, taken, n;
 
         if (!t || !u || !d || !ret)
                 return 0;
@@ -95,7 +95,7 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
         if (n == 0)
                 return 0;
 
-        share = d->place.share;
+        target = d->attribution.target;
         if (group.excluded > 0) {
                 window_count(u, QOS_COUNTER_EXCLUDED, group.excluded);
                 n -= group.excluded;
@@ -103,16 +103,16 @@ __attribute__((noinline, weak)) __u32 transmit_record_batch(struct pipeline *t, 
                 if (n == 0)
                         return taken;
         }
-        if (!(share & TARGET_ONLY))
+        if (!(target & TARGET_ONLY))
                 window_count(u, QOS_COUNTER_COUNT + t->protocol, n);
         if (group.waits) {
-                record_count(u, share, QOS_COUNTER_COUNT, QOS_ENTRY_COUNT, n);
-                window_count(u, share & TARGET_ONLY ? QOS_COUNTER_EXCLUDED : QOS_COUNTER_WAITS, n);
+                record_count(u, target, QOS_COUNTER_COUNT, QOS_ENTRY_COUNT, n);
+                window_count(u, target & TARGET_ONLY ? QOS_COUNTER_EXCLUDED : QOS_COUNTER_WAITS, n);
                 t->flags &= ~PIPELINE_RESPONDED;
                 return taken;
         }
         book->now = d->now;
-        book->share = share;
+        book->target = target;
         book->n = n;
         book->first_at = group.last_at == 0 ? 0 : group.first_at;
         book->last_at = group.last_at;
@@ -131,7 +131,7 @@ static __attribute__((noinline)) int transmit_record_more(struct conn *c, struct
         if (!c || !u || !d)
                 return 0;
         d->book.now = d->now;
-        d->book.share = d->place.share;
+        d->book.target = d->attribution.target;
         d->book.first_at = c->x.first_at;
         d->book.first_out_at = c->x.first_out_at;
         d->book.before = c->x.last_out_at;
@@ -176,7 +176,7 @@ static __attribute__((noinline)) int transmit_record(struct pipeline *t, struct 
         bpf_spin_unlock(&c->lock);
         u = attribution_resolve(u, &p);
         if (u)
-                record_effect(u, p.share, &effect);
+                record_effect(u, p.target, &effect);
         return zero();
 }
 
@@ -201,7 +201,7 @@ static __attribute__((noinline)) int h2_conn_abandon(struct conn *c, struct h2_c
 /* A piece of the answers on its way, passed by its address as the place of chunk_init(). */
 struct h2_conn_response_chunk {
         struct h2_conn_chunk f;
-        __u32 share;
+        __u32 target;
 };
 
 __attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb, struct h2_conn *h, struct qos_unit_map *u, struct h2_conn_response_chunk *a) {
@@ -221,7 +221,7 @@ __attribute__((noinline, weak)) int h2_conn_take_responses(struct __sk_buff *skb
                 n = h2_answers(h, h2_conn_window(f), f->end - f->window_end, &h->piece);
                 f->at += n;
                 if (h->piece.event)
-                        h2_conn_record(u, &h->piece, a->share);
+                        h2_conn_record(u, &h->piece, a->target);
                 if (n == 0 || h->piece.lost)
                         break;
         }
@@ -246,12 +246,12 @@ static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, str
                 a.f.end = d->bytes;
                 a.f.offset = skb->len - d->bytes;
                 h2_piece_begin(&h->piece, d->now);
-                a.share = d->place.share;
+                a.target = d->attribution.target;
                 h2_conn_take_responses(skb, h, u, &a);
                 if (h->piece.lost)
                         return h2_conn_abandon(c, h, u);
                 if (h->piece.dropped > 0)
-                        record_count(u, a.share, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, h->piece.dropped);
+                        record_count(u, a.target, QOS_COUNTER_ERRORS_RESET, QOS_ENTRY_ERRORS_RESET, h->piece.dropped);
         } else if (d->complete)
                 h->out.synced = H2_EDGE;
 
@@ -261,7 +261,7 @@ static __attribute__((noinline)) int h2_conn_transmit(struct __sk_buff *skb, str
         bpf_spin_unlock(&c->lock);
         u = attribution_resolve(u, &p);
         if (u)
-                record_effect(u, p.share, &effect);
+                record_effect(u, p.target, &effect);
         return zero();
 }
 
@@ -333,7 +333,7 @@ static __attribute__((noinline)) int transmit_lost_sync(struct bpf_sock *sk, str
         t->flags &= ~PIPELINE_UNDERSTOOD;
         pipeline_abandon(t, &c->x, effect);
         transmit_apply(d, &c->x, effect);
-        d->place = conn_commit(c, effect);
+        d->attribution = conn_commit(c, effect);
         bpf_spin_unlock(&c->lock);
         return zero();
 }

@@ -158,12 +158,12 @@ static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_u
         if (!u)
                 return 0;
         window_advance(u, now);
-        record_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
-        record_effect(u, p.share, &effect);
+        record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+        record_effect(u, p.target, &effect);
         return zero();
 }
 
-static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead *cost) {
+static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead *overhead) {
         struct segment segment;
         struct qos_unit_map *u;
         struct tcp_sock *tp;
@@ -180,7 +180,7 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
                 return 1;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         if (!c && sk->protocol == IPPROTO_UDP)
-                udp_arrive(skb, sk, cost);
+                udp_arrive(skb, sk, overhead);
         else if (sk->state == TCP_LISTEN)
                 c = listener_get(sk, c);
         if (!c || c->kind == CONN_OTHER)
@@ -200,7 +200,7 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
         u = unit_get(&c->owner);
         if (!u)
                 return 1;
-        overhead_begin(cost, &c->owner, u);
+        overhead_begin(overhead, &c->owner, u);
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 1;
@@ -229,10 +229,10 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead
 
 SEC("cgroup_skb/ingress")
 int requests_ingress(struct __sk_buff *skb) {
-        struct overhead cost = {};
-        int r = packet_arrives(skb, &cost);
+        struct overhead overhead = {};
+        int r = packet_arrives(skb, &overhead);
 
-        overhead_end(&cost);
+        overhead_end(&overhead);
         return r;
 }
 
@@ -278,7 +278,7 @@ static __attribute__((noinline)) struct conn* conn_learn_first(struct sock *sk) 
         return c;
 }
 
-static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct overhead *cost) {
+static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct overhead *overhead) {
         struct tcp_sock *tp;
         struct qos_unit_map *u;
         struct sock *sk;
@@ -290,7 +290,7 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
                 return 0;
         /* Two hooks on one tracepoint would be two calls for each that reads */
         if (sk->__sk_common.skc_family == AF_UNIX)
-                return unix_content(skb, len, cost);
+                return unix_content(skb, len, overhead);
         if (connection_is_gone(sk))
                 return 0;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
@@ -306,7 +306,7 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        overhead_begin(cost, &c->owner, u);
+        overhead_begin(overhead, &c->owner, u);
         if (c->kind == CONN_SERVER && c->found && sk->sk_lock.owned) {
                 u = conn_claim(sk, c, u);
                 if (!u)
@@ -345,10 +345,10 @@ static __always_inline int bytes_are_read(struct sk_buff *skb, int len, struct o
 
 SEC("tp_btf/skb_copy_datagram_iovec")
 int BPF_PROG(requests_content, struct sk_buff *skb, int len) {
-        struct overhead cost = {};
-        int r = bytes_are_read(skb, len, &cost);
+        struct overhead overhead = {};
+        int r = bytes_are_read(skb, len, &overhead);
 
-        overhead_end(&cost);
+        overhead_end(&overhead);
         return r;
 }
 
@@ -361,7 +361,7 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
         struct pipeline *t = NULL;
         struct tls *s = NULL;
         struct h2_conn *h = NULL;
-        struct tls_conn *seal;
+        struct tls_conn *tls;
         struct attribution p;
 
         if (!sk || !c || !u)
@@ -373,10 +373,10 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
         else if (c->x.flags & EXCHANGE_H2)
                 h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_TLS) {
-                seal = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+                tls = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
                 /* Of what is known in the clear the library's calls tell what was read */
-                if (seal && seal->key.ssl == 0)
-                        s = &seal->tls;
+                if (tls && tls->key.ssl == 0)
+                        s = &tls->tls;
                 if (!s)
                         return 0;
         }
@@ -390,7 +390,7 @@ static __attribute__((noinline)) int read_missed(struct sock *sk, struct conn *c
         if (!u)
                 return zero();
         window_advance(u, now);
-        record_effect(u, p.share, &effect);
+        record_effect(u, p.target, &effect);
         return zero();
 }
 
@@ -404,7 +404,7 @@ static __attribute__((noinline)) int established_missed(struct conn *c, struct q
         return zero();
 }
 
-static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead *cost) {
+static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead *overhead) {
         struct exchange_effect effect = {};
         struct transmit d = {};
         __u32 snd_nxt, written_end, copied, class = 0;
@@ -414,7 +414,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
         struct bpf_sock *sk;
         struct conn *c;
         bool parsed, sealed, muxed;
-        int unsealed = 0, left = PIPELINE_TRANSMITS_MUXED;
+        int plaintext = 0, left = PIPELINE_TRANSMITS_MUXED;
 
         sk = skb->sk;
         if (!sk)
@@ -423,7 +423,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
         if (!sk)
                 return 1;
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
-        if (!c && sk->protocol == IPPROTO_UDP && udp_depart(skb, sk, cost)) {
+        if (!c && sk->protocol == IPPROTO_UDP && udp_depart(skb, sk, overhead)) {
                 udp_asks(skb);
                 udp_sweep();
         }
@@ -439,7 +439,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
         u = unit_get(&c->owner);
         if (!u)
                 return 1;
-        overhead_begin(cost, &c->owner, u);
+        overhead_begin(overhead, &c->owner, u);
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 1;
@@ -483,7 +483,7 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
         if (d.bytes > 0 && !parsed && !sealed && !muxed)
                 transmit_apply(&d, &c->x, &effect);
         if (!sealed)
-                d.place = conn_commit(c, &effect);
+                d.attribution = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
         if (d.bytes == 0)
                 return 1;
@@ -491,15 +491,15 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
         if (sealed) {
                 if (d.bytes > segment.len)
                         d.bytes = segment.len;
-                unsealed = tls_transmit(skb, sk, c, &d, &effect);
+                plaintext = tls_transmit(skb, sk, c, &d, &effect);
                 sealed = c->x.flags & EXCHANGE_TLS;
         }
-        u = attribution_resolve(u, &d.place);
+        u = attribution_resolve(u, &d.attribution);
         if (!u)
                 return 1;
 
         window_advance(u, d.now);
-        record_sum(u, d.place.share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, d.bytes);
+        record_sum(u, d.attribution.target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, d.bytes);
         if (parsed || muxed) {
                 /* More than the packet: the position was unknown, and data left before it was */
                 if (d.bytes > segment.len)
@@ -511,24 +511,24 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
                 if (left != PIPELINE_TRANSMITS_PLAIN)
                         return 1;
                 transmit_lost_sync(sk, c, &d, &effect);
-                u = attribution_resolve(u, &d.place);
+                u = attribution_resolve(u, &d.attribution);
                 if (!u)
                         return 1;
         }
-        if (unsealed)
+        if (plaintext)
                 return 1;
-        if (sealed && effect.begun && !(d.place.share & TARGET_ONLY))
+        if (sealed && effect.begun && !(d.attribution.target & TARGET_ONLY))
                 window_count(u, QOS_COUNTER_TLS, 1);
-        if (effect.begun && !sealed && (c->tries < TRIES_MAX || c->x.flags & EXCHANGE_HTTP1) && !(d.place.share & TARGET_ONLY))
+        if (effect.begun && !sealed && (c->tries < TRIES_MAX || c->x.flags & EXCHANGE_HTTP1) && !(d.attribution.target & TARGET_ONLY))
                 class = transmit_error(skb, &d);
         if (class != 0) {
                 window_count(u, QOS_COUNTER_COUNT + PROTOCOL_HTTP1, 1);
                 window_count(u, class == 4 ? QOS_COUNTER_STATUS_4XX : QOS_COUNTER_STATUS_5XX, 1);
         }
-        record_effect(u, d.place.share, &effect);
+        record_effect(u, d.attribution.target, &effect);
         d.book.now = d.now;
         d.book.n = 1;
-        d.book.share = d.place.share;
+        d.book.target = d.attribution.target;
         d.book.before = effect.grown_from;
         if (effect.begun)
                 record_request(u, &d.book);
@@ -539,10 +539,10 @@ static __always_inline int packet_leaves(struct __sk_buff *skb, struct overhead 
 
 SEC("cgroup_skb/egress")
 int requests_egress(struct __sk_buff *skb) {
-        struct overhead cost = {};
-        int r = packet_leaves(skb, &cost);
+        struct overhead overhead = {};
+        int r = packet_leaves(skb, &overhead);
 
-        overhead_end(&cost);
+        overhead_end(&overhead);
         return r;
 }
 
@@ -577,9 +577,9 @@ int openssl_egress(struct __sk_buff *skb) {
 
         o = tls_plaintext_get((struct sock*) sk, c, u, s);
         bpf_spin_lock(&c->lock);
-        d.place = conn_commit(c, &effect);
+        d.attribution = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = attribution_resolve(u, &d.place);
+        u = attribution_resolve(u, &d.attribution);
         if (!u)
                 return 1;
         window_advance(u, d.now);
@@ -599,13 +599,13 @@ int openssl_egress(struct __sk_buff *skb) {
 
 /* c: NULL, or perhaps of a unit that is gone. */
 static __attribute__((noinline)) int server_has_read(struct sock *sk, struct conn *c,
-                struct overhead *cost) {
+                struct overhead *overhead) {
         struct exchange_effect effect = {};
         struct tcp_sock *tp;
         struct qos_unit_map *u;
         struct pipeline *t = NULL;
         struct tls_plaintext *o = NULL;
-        struct tls_conn *seal;
+        struct tls_conn *tls;
         struct tls *s = NULL;
         struct h2_conn *h = NULL;
         __u32 copied, unsent;
@@ -613,7 +613,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         bool asks;
         __u64 now;
 
-        if (!sk || !cost)
+        if (!sk || !overhead)
                 return 0;
         u = c ? unit_get(&c->owner) : NULL;
         if (!u) {
@@ -624,7 +624,7 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         }
         if (c->kind == CONN_OTHER || c->kind == CONN_CLIENT)
                 return 0;
-        overhead_begin(cost, &c->owner, u);
+        overhead_begin(overhead, &c->owner, u);
 
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
@@ -651,12 +651,12 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
         if (c->x.flags & EXCHANGE_PARSED)
                 t = bpf_sk_storage_get(&pipelines, sk, 0, 0);
         else if (c->x.flags & EXCHANGE_TLS) {
-                seal = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
-                if (seal) {
-                        s = &seal->tls;
-                        if (seal->key.ssl != 0)
-                                o = tls_plaintext_get(sk, c, u, seal);
-                        if (o && o->talk.protocol != PROTOCOL_PLAIN)
+                tls = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
+                if (tls) {
+                        s = &tls->tls;
+                        if (tls->key.ssl != 0)
+                                o = tls_plaintext_get(sk, c, u, tls);
+                        if (o && o->pipeline.protocol != PROTOCOL_PLAIN)
                                 return READ_PLAINTEXT;
                 }
         } else if (c->x.flags & EXCHANGE_H2)
@@ -679,12 +679,12 @@ static __attribute__((noinline)) int server_has_read(struct sock *sk, struct con
                 if (!u)
                         return 0;
                 window_advance(u, now);
-                record_effect(u, p.share, &effect);
+                record_effect(u, p.target, &effect);
         }
         return 0;
 }
 
-static __always_inline int socket_is_read(struct sock *sk, struct overhead *cost) {
+static __always_inline int socket_is_read(struct sock *sk, struct overhead *overhead) {
         struct tcp_sock *tp;
         struct qos_unit_map *u;
         struct conn *c;
@@ -695,13 +695,13 @@ static __always_inline int socket_is_read(struct sock *sk, struct overhead *cost
         c = bpf_sk_storage_get(&conns, sk, 0, 0);
         u = c && c->kind == CONN_CLIENT ? unit_get(&c->owner) : NULL;
         if (!u) {
-                if (server_has_read(sk, c, cost) == READ_PLAINTEXT)
+                if (server_has_read(sk, c, overhead) == READ_PLAINTEXT)
                         tls_plaintext_has_read(sk);
                 return 0;
         }
         if (!(c->x.flags & EXCHANGE_PIPED))
                 return 0;
-        overhead_begin(cost, &c->owner, u);
+        overhead_begin(overhead, &c->owner, u);
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 0;
@@ -712,10 +712,10 @@ static __always_inline int socket_is_read(struct sock *sk, struct overhead *cost
 
 SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(requests_read, struct sock *sk) {
-        struct overhead cost = {};
-        int r = socket_is_read(sk, &cost);
+        struct overhead overhead = {};
+        int r = socket_is_read(sk, &overhead);
 
-        overhead_end(&cost);
+        overhead_end(&overhead);
         return r;
 }
 
@@ -741,7 +741,7 @@ static __always_inline __u32 end_cell(int error, int old_state) {
         return QOS_COUNTER_ERRORS_RESET;
 }
 
-static __always_inline int connection_changed(struct sock *sk, int old_state, int new_state, struct overhead *cost) {
+static __always_inline int connection_changed(struct sock *sk, int old_state, int new_state, struct overhead *overhead) {
         struct exchange_effect effect = {};
         struct qos_owner owner;
         struct tcp_sock *tp;
@@ -794,7 +794,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
 
                 return s ? tls_plaintext_reset(sk, s) : 0;
         }
-        overhead_begin(cost, &c->owner, u);
+        overhead_begin(overhead, &c->owner, u);
         tp = bpf_skc_to_tcp_sock(sk);
         if (!tp)
                 return 0;
@@ -835,8 +835,8 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         u = attribution_resolve(u, &p);
                         if (!u)
                                 return 0;
-                        record_sum(u, p.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
-                        record_effect(u, p.share, &effect);
+                        record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+                        record_effect(u, p.target, &effect);
                 }
 
                 conn_count(c, u, true);
@@ -860,13 +860,13 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         h = bpf_sk_storage_get(&h2_conns, sk, 0, 0);
                 else if (c->x.flags & EXCHANGE_TLS || c->tries >= TRIES_MAX || gone) {
                         s = bpf_sk_storage_get(&tls_conns, sk, 0, 0);
-                        o = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
+                        o = s && s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &s->key) : NULL;
                         if (o && o->sock != (__u64) (long) sk)
                                 o = NULL;
-                        if (o && o->talk.protocol != PROTOCOL_PLAIN && o->talk.protocol != PROTOCOL_HTTP2 && tls_plaintext_lock(o))
-                                t = &o->talk;
+                        if (o && o->pipeline.protocol != PROTOCOL_PLAIN && o->pipeline.protocol != PROTOCOL_HTTP2 && tls_plaintext_lock(o))
+                                t = &o->pipeline;
                 }
-                muxed = o && o->talk.protocol == PROTOCOL_HTTP2;
+                muxed = o && o->pipeline.protocol == PROTOCOL_HTTP2;
                 missed = (t && t->missed) || (h && h->in.synced != H2_SYNCED);
 
                 bpf_spin_lock(&c->lock);
@@ -875,7 +875,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         if (c->x.in_end - c->x.read_end <= TLS_FAREWELL_SIZE)
                                 c->x.n_marks = 0;
                         pipeline_commit(t, &c->x, now, unsent == 0, &effect);
-                } else if (s && o && o->talk.protocol != PROTOCOL_PLAIN)
+                } else if (s && o && o->pipeline.protocol != PROTOCOL_PLAIN)
                         exchange_shut(&c->x, &effect); /* another program is at it, or it is HTTP/2 */
                 else if (s)
                         tls_end(&c->x, &s->tls, gone, unsent, &effect);
@@ -904,7 +904,7 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         tls_plaintext_unlock(o);
 
                 if (o && gone)
-                        bpf_map_delete_elem(&unsealed, &s->key);
+                        bpf_map_delete_elem(&plaintext, &s->key);
                 if (muxed && (gone || unsent == 0))
                         effect.unanswered = tls_plaintext_h2_drop(&s->key);
                 else if (muxed)
@@ -921,12 +921,12 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
                         __u32 cell = end_cell(sk->sk_err, old_state);
 
                         /* Who tells something to one that only listens, and hangs up, has not given up */
-                        if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 || target_has_responded(u, p.share))
-                                record_count(u, p.share, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET, effect.unanswered);
+                        if (cell != QOS_COUNTER_CLIENT_ABORTS || sk->sk_err != 0 || target_has_responded(u, p.target))
+                                record_count(u, p.target, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET, effect.unanswered);
                 }
                 /* One that failed to leave is in the count, and is not traced by all kernels */
                 conn_count_retransmits(c, tp->total_retrans, u);
-                record_effect(u, p.share, &effect);
+                record_effect(u, p.target, &effect);
                 if (gone)
                         conn_count(c, u, false);
         }
@@ -934,10 +934,10 @@ static __always_inline int connection_changed(struct sock *sk, int old_state, in
 }
 
 static __always_inline int state_changed(struct sock *sk, int old_state, int new_state) {
-        struct overhead cost = {};
-        int r = connection_changed(sk, old_state, new_state, &cost);
+        struct overhead overhead = {};
+        int r = connection_changed(sk, old_state, new_state, &overhead);
 
-        overhead_end(&cost);
+        overhead_end(&overhead);
         return r;
 }
 

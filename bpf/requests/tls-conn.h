@@ -89,9 +89,9 @@ static __attribute__((noinline)) int tls_plaintext_reset(struct sock *sk, struct
 
         if (!sk || !s || s->key.ssl == 0)
                 return 0;
-        o = bpf_map_lookup_elem(&unsealed, &s->key);
+        o = bpf_map_lookup_elem(&plaintext, &s->key);
         if (o && o->sock == (__u64) (long) sk) {
-                bpf_map_delete_elem(&unsealed, &s->key);
+                bpf_map_delete_elem(&plaintext, &s->key);
                 tls_plaintext_h2_drop(&s->key);
         }
         s->key.ssl = 0;
@@ -282,7 +282,7 @@ static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struc
         if (!c || !u || !s || !o || !tls_plaintext_lock(o))
                 return 0;
 
-        if (o->talk.protocol == PROTOCOL_HTTP2) {
+        if (o->pipeline.protocol == PROTOCOL_HTTP2) {
                 struct tls_plaintext_h2 *m = bpf_map_lookup_elem(&plaintext_h2, &s->key);
 
                 /* Not what only looked like it */
@@ -290,17 +290,17 @@ static __attribute__((noinline)) int tls_plaintext_abandon(struct conn *c, struc
                         s->tls.http2 = 1;
                 /* What was open is not followed any further; nobody wants to know where the probe has been taken away */
                 effect.overlap = tls_plaintext_h2_drop(&s->key) > 0 && (o->lost || watch_get(&c->owner));
-                o->talk.protocol = PROTOCOL_PLAIN;
+                o->pipeline.protocol = PROTOCOL_PLAIN;
         }
-        s->tls.tries = o->talk.flags & PIPELINE_UNDERSTOOD && o->lost ? TRIES_MAX : o->tries + o->lost;
+        s->tls.tries = o->pipeline.flags & PIPELINE_UNDERSTOOD && o->lost ? TRIES_MAX : o->tries + o->lost;
         bpf_spin_lock(&c->lock);
-        if (o->talk.protocol != PROTOCOL_PLAIN) {
-                pipeline_abandon(&o->talk, &c->x, &effect);
+        if (o->pipeline.protocol != PROTOCOL_PLAIN) {
+                pipeline_abandon(&o->pipeline, &c->x, &effect);
                 if (!o->lost)
                         effect.overlap = 0; /* nobody wants to know any more */
         }
         bpf_spin_unlock(&c->lock);
-        bpf_map_delete_elem(&unsealed, &s->key);
+        bpf_map_delete_elem(&plaintext, &s->key);
         s->key.ssl = 0;
 
         conn_apply(c, u, &effect, bpf_ktime_get_ns());
@@ -313,7 +313,7 @@ static __attribute__((noinline)) struct tls_plaintext* tls_plaintext_get(struct 
 
         if (!sk || !c || !u || !s || s->key.ssl == 0)
                 return NULL;
-        o = bpf_map_lookup_elem(&unsealed, &s->key);
+        o = bpf_map_lookup_elem(&plaintext, &s->key);
         if (!o || o->sock != (__u64) (long) sk) {
                 s->key.ssl = 0; /* another connection has that object now */
                 return NULL;
@@ -355,7 +355,7 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
                 return 0;
         }
 
-        o = s->key.ssl != 0 ? bpf_map_lookup_elem(&unsealed, &s->key) : NULL;
+        o = s->key.ssl != 0 ? bpf_map_lookup_elem(&plaintext, &s->key) : NULL;
         if (o && o->sock == (__u64) (long) sk) {
                 if (tls_plaintext_key_equal(&s->key, &call->key) && tls_plaintext_holds(o, sk, c)) {
                         /* A record is read in two parts by some: the second one takes nothing back */
@@ -369,15 +369,15 @@ static __attribute__((noinline)) int tls_plaintext_bind(struct sock *sk, struct 
         /* Another connection had the object, and has not ended yet */
         tls_plaintext_h2_drop(&call->key);
         fresh = bpf_map_lookup_elem(&plaintext_fresh, &zero);
-        if (!fresh || bpf_map_update_elem(&unsealed, &call->key, fresh, BPF_ANY) < 0) {
+        if (!fresh || bpf_map_update_elem(&plaintext, &call->key, fresh, BPF_ANY) < 0) {
                 statistics_count(QOS_STATISTIC_PLAINTEXT_LOST);
                 window_count(u, QOS_COUNTER_DROPS, 1);
                 return 0;
         }
-        o = bpf_map_lookup_elem(&unsealed, &call->key);
+        o = bpf_map_lookup_elem(&plaintext, &call->key);
         if (!o)
                 return 0;
-        o->share = c->share;
+        o->target = c->target;
         o->sock = (__u64) (long) sk;
         o->generation = owner.generation;
         o->tries = s->tls.tries;
@@ -419,8 +419,8 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
         if (exchange_distance(copied, t->in_pos) > 0)
                 tls_miss(t, copied);
         alone = tls_plaintext_lock(o);
-        muxed = o->talk.protocol == PROTOCOL_HTTP2;
-        o->share = c->share;
+        muxed = o->pipeline.protocol == PROTOCOL_HTTP2;
+        o->target = c->target;
 
         bpf_spin_lock(&c->lock);
         exchange_take(&c->x, copied, &first_at, &last_at);
@@ -435,7 +435,7 @@ static __attribute__((noinline)) int tls_plaintext_reads(struct conn *c, struct 
         else if (t->asks && !(c->x.flags & EXCHANGE_DONE))
                 exchange_open(&c->x, c->x.open_at ?: first_at ?: now, &effect);
         else if (!t->asks && alone && !o->unread)
-                pipeline_commit(&o->talk, &c->x, now, unsent == 0, &effect);
+                pipeline_commit(&o->pipeline, &c->x, now, unsent == 0, &effect);
         if (!muxed)
                 o->asked = c->x.open_at != 0;
         bpf_spin_unlock(&c->lock);
@@ -500,13 +500,13 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
         pipelines = tls->out_lost || f.seen & TLS_STEP_APPLICATION;
         /* Not where the probe has been taken away: who books it is not there any more */
         o = s->key.ssl != 0 ? tls_plaintext_get((struct sock*) sk, c, unit_get(&c->owner), s) : NULL;
-        if (o && o->talk.protocol != PROTOCOL_PLAIN) {
+        if (o && o->pipeline.protocol != PROTOCOL_PLAIN) {
                 s->left_at = d->now;
                 s->left_complete = d->complete;
                 s->left_bytes = pipelines ? d->bytes : 0;
                 bpf_spin_lock(&c->lock);
                 c->x.state = EXCHANGE_IDLE; /* which requests are open is known to the parser alone */
-                d->place = conn_commit(c, effect);
+                d->attribution = conn_commit(c, effect);
                 bpf_spin_unlock(&c->lock);
                 return 1;
         }
@@ -524,15 +524,15 @@ static __attribute__((noinline)) int tls_transmit(struct __sk_buff *skb, struct 
                 if (effect->begun && s->tls.http2)
                         effect->overlap = 1;
         }
-        d->place = conn_commit(c, effect);
+        d->attribution = conn_commit(c, effect);
         bpf_spin_unlock(&c->lock);
 
         if (effect->begun) {
                 s->tls.farewell = 0;
-                u = s->tls.http2 && s->tls.questions > 1 ? unit_get(&d->place.owner) : NULL;
+                u = s->tls.http2 && s->tls.questions > 1 ? unit_get(&d->attribution.owner) : NULL;
                 if (u) {
                         window_advance(u, d->now);
-                        record_count(u, target_resolve(u, d->place.share), QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, s->tls.questions - 1);
+                        record_count(u, target_resolve(u, d->attribution.target), QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, s->tls.questions - 1);
                 }
                 s->tls.questions = 0;
         }
@@ -545,10 +545,10 @@ __attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o
 
         if (!o || !u || !d)
                 return 0;
-        if (o->growing && o->talk.flags & PIPELINE_RESPONDED)
+        if (o->growing && o->pipeline.flags & PIPELINE_RESPONDED)
                 parsed = TRANSMIT_MORE;
         if (o->pending == 0 || exchange_distance(end, o->pending_position) <= 0) {
-                if (parsed == 0 && o->pending == 0 && !(o->talk.flags & (PIPELINE_SERVER_PUSH | PIPELINE_RESPONDING)) && ++o->strays > STRAYS_MAX)
+                if (parsed == 0 && o->pending == 0 && !(o->pipeline.flags & (PIPELINE_SERVER_PUSH | PIPELINE_RESPONDING)) && ++o->strays > STRAYS_MAX)
                         o->lost = 1;
                 return parsed;
         }
@@ -560,8 +560,8 @@ __attribute__((noinline, weak)) __u64 tls_plaintext_take(struct tls_plaintext *o
         if (o->tunnel)
                 parsed |= TRANSMIT_TUNNEL;
         if (o->astray)
-                record_count(u, d->place.share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
-        if (!(d->place.share & TARGET_ONLY)) {
+                record_count(u, d->attribution.target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
+        if (!(d->attribution.target & TARGET_ONLY)) {
                 if (o->streams > 0)
                         window_count(u, QOS_COUNTER_STREAMS, o->streams);
                 if (o->status4xx > 0)
@@ -603,7 +603,7 @@ static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext
 
         if (!o || !c || !u || !d)
                 return 0;
-        if (o->talk.protocol == PROTOCOL_HTTP2)
+        if (o->pipeline.protocol == PROTOCOL_HTTP2)
                 return tls_plaintext_h2_transmit(o, c, u, d);
         if (!tls_plaintext_lock(o)) {
                 if (o->missed_at == 0)
@@ -612,11 +612,11 @@ static __attribute__((noinline)) int tls_plaintext_transmit(struct tls_plaintext
         }
         parsed = tls_plaintext_take(o, u, d, c->x.out_end);
         o->missed_at = 0;
-        transmit_record(&o->talk, c, u, d, parsed);
-        o->growing = o->talk.flags & PIPELINE_RESPONDING || !d->complete;
+        transmit_record(&o->pipeline, c, u, d, parsed);
+        o->growing = o->pipeline.flags & PIPELINE_RESPONDING || !d->complete;
         if (parsed & TRANSMIT_TUNNEL) {
                 /* Nothing is asked any more, and nothing is to be parsed */
-                o->talk.protocol = PROTOCOL_PLAIN;
+                o->pipeline.protocol = PROTOCOL_PLAIN;
                 o->tries = TRIES_MAX;
         }
         tls_plaintext_unlock(o);
@@ -632,18 +632,18 @@ static __attribute__((noinline)) int tls_record_request(struct conn *c, struct q
                 return 0;
         bpf_spin_lock(&c->lock);
         transmit_apply(d, &c->x, &effect);
-        d->place = conn_commit(c, &effect);
+        d->attribution = conn_commit(c, &effect);
         bpf_spin_unlock(&c->lock);
-        u = attribution_resolve(u, &d->place);
+        u = attribution_resolve(u, &d->attribution);
         if (!u)
                 return 0;
 
-        record_effect(u, d->place.share, &effect);
+        record_effect(u, d->attribution.target, &effect);
         d->book.now = d->now;
         d->book.n = 1;
-        d->book.share = d->place.share;
+        d->book.target = d->attribution.target;
         d->book.before = effect.grown_from;
-        if (effect.begun && !(d->place.share & TARGET_ONLY))
+        if (effect.begun && !(d->attribution.target & TARGET_ONLY))
                 window_count(u, QOS_COUNTER_TLS, 1);
         if (effect.begun)
                 record_request(u, &d->book);

@@ -23,7 +23,7 @@ struct tls_plaintext_key {
 };
 
 struct tls_plaintext {
-        struct pipeline talk;       /* of no protocol: it is not known, and the connection is counted by its records still;
+        struct pipeline pipeline;       /* of no protocol: it is not known, and the connection is counted by its records still;
                                  * of HTTP/2: it is in plaintext_h2 */
         struct tls_plaintext_key key; /* the element of a map may become another's while somebody holds it */
         __u64 sock;             /* the address of its struct sock */
@@ -31,7 +31,7 @@ struct tls_plaintext {
         __u64 came_last_at;
         __u64 missed_at;        /* when something left while another program was at it; 0: nothing did */
         __u32 generation;       /* of the unit */
-        __u32 share;            /* as that of the socket is */
+        __u32 target;            /* as that of the socket is */
         __u32 busy;             /* the CPU, from 1, whose program is at it; 0: none */
         __u32 position;         /* bytes of questions that were parsed, modulo 2^32 */
         __u32 ahead;            /* bytes of answers that were parsed and that the library is to be given again */
@@ -60,14 +60,14 @@ struct {
         __uint(max_entries, 16384);
         __type(key, struct tls_plaintext_key);
         __type(value, struct tls_plaintext);
-} unsealed SEC(".maps") __weak;
+} plaintext SEC(".maps") __weak;
 
 /* Those that speak HTTP/2. Which questions there are, and when their answers are written, is known in the library alone: what
  * is in flight and what is answered is booked from there, with times of answers that end where they are handed to the library. */
 struct tls_plaintext_h2 {
         struct h2_conn h2;
         struct qos_owner owner; /* in whose gauge … */
-        __u32 share;            /* … and with which share … */
+        __u32 target;            /* … and with which share … */
         __s32 counted;          /* … so many questions are */
         __u32 known;            /* streams that are among these */
         __u32 gone;             /* 1: nothing of it is in flight, whoever is at it still */
@@ -88,17 +88,17 @@ static __attribute__((noinline)) int tls_plaintext_h2_record(struct tls_plaintex
         struct exchange_effect effect = { .in_flight = in_flight };
         struct qos_owner owner;
         struct qos_unit_map *u;
-        __u32 share;
+        __u32 target;
 
         if (!m || in_flight == 0)
                 return 0;
         owner = m->owner;
-        share = m->share;
+        target = m->target;
         u = unit_get(&owner);
         if (!u)
                 return 0;
         window_advance(u, bpf_ktime_get_ns());
-        record_effect(u, target_resolve(u, share), &effect);
+        record_effect(u, target_resolve(u, target), &effect);
         return 0;
 }
 

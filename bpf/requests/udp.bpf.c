@@ -92,7 +92,7 @@ int requests_retarget_udp(struct bpf_iter__bpf_sk_storage_map *ctx) {
         if (!u)
                 return 0;
         sock_local(sk, &a);
-        c->share = endpoint_find(u, &owner, &a, false);
+        c->target = endpoint_find(u, &owner, &a, false);
         return 0;
 }
 
@@ -116,7 +116,7 @@ int requests_udp_open(struct bpf_iter__bpf_map_elem *ctx) {
         u = unit_get(&x->owner);
         if (!u)
                 return 0;
-        record_in_flight(u, x->share, QOS_GAUGE_UDP, session.id, open, first_at, open);
+        record_in_flight(u, x->target, QOS_GAUGE_UDP, session.id, open, first_at, open);
         return 0;
 }
 

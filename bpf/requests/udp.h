@@ -52,7 +52,7 @@ struct udp_socket {
         __u8 found;             /* 1: it is older than the attach: it may answer what nobody has seen */
         __u8 answers;           /* 1: it has answered something: a question is in flight */
         __u8 asks_dns;          /* 1: it has asked questions of DNS, and is answered */
-        __u8 share;             /* TARGET_ENTRY, TARGET_ONLY */
+        __u8 target;             /* TARGET_ENTRY, TARGET_ONLY */
         __u8 _padding[2];
 };
 
@@ -75,7 +75,7 @@ struct udp_exchange {
         __u32 open;             /* questions */
         __u32 bytes;            /* of these */
         __u32 seen;             /* 1: they are in flight */
-        __u32 share;            /* the socket's */
+        __u32 target;            /* the socket's */
 };
 
 /* The peer's address is no part of it: that from which an answer comes is another one than the question went to where it is translated
@@ -89,7 +89,7 @@ struct udp_question {
         __u64 at;               /* it left; 0: there is none */
         struct qos_owner owner;
         __u32 who;              /* the peer: a hash of its address */
-        __u32 share;            /* its row, as struct conn has it */
+        __u32 target;            /* its row, as struct conn has it */
 };
 
 struct udp_asked {
@@ -146,7 +146,7 @@ static __always_inline void udp_adopt(struct udp_socket *c, const struct qos_own
         c->answers = 0;
         if (!owner_equal(&c->owner, owner))
                 c->asks_dns = 0; /* else it has asked before it was found */
-        c->share = 0;
+        c->target = 0;
         c->owner = *owner;
         c->kind = UDP_SERVER;
 }
@@ -235,7 +235,7 @@ static __always_inline struct udp_exchange* udp_find(const struct udp_datagram *
 /* ---- the unit asks -------------------------------------------------------------------------------------------- */
 
 /* A question is not answered. */
-__attribute__((noinline, weak)) int udp_give_up(const struct qos_owner *owner, __u32 share, __u64 now) {
+__attribute__((noinline, weak)) int udp_give_up(const struct qos_owner *owner, __u32 target, __u64 now) {
         struct qos_unit_map *u;
 
         if (!owner)
@@ -244,9 +244,9 @@ __attribute__((noinline, weak)) int udp_give_up(const struct qos_owner *owner, _
         if (!u)
                 return 0;
         window_advance(u, now);
-        share = target_resolve(u, share);
-        entry_apply(u, share, -1, 0);
-        entry_count(entry_get(u, share & TARGET_ENTRY), QOS_ENTRY_ERRORS_TIMEOUT, 1);
+        target = target_resolve(u, target);
+        entry_apply(u, target, -1, 0);
+        entry_count(entry_get(u, target & TARGET_ENTRY), QOS_ENTRY_ERRORS_TIMEOUT, 1);
         return 0;
 }
 
@@ -254,7 +254,7 @@ __attribute__((noinline, weak)) int udp_give_up(const struct qos_owner *owner, _
 static __always_inline int udp_expire(struct udp_asked *x, const struct udp_asked_key *key, __u64 now) {
         struct qos_owner owner = {};
         bool dead = false;
-        __u32 share = 0;
+        __u32 target = 0;
         __u64 old;
 
         if (!x || !key)
@@ -264,7 +264,7 @@ static __always_inline int udp_expire(struct udp_asked *x, const struct udp_aske
                 old = x->to[i].at;
                 if (old != 0 && (__s64) (now - old) >= (__s64) UDP_WAIT_NSEC) {
                         owner = x->to[i].owner;
-                        share = x->to[i].share;
+                        target = x->to[i].target;
                         x->to[i].at = 0;
                 } else
                         old = 0;
@@ -272,7 +272,7 @@ static __always_inline int udp_expire(struct udp_asked *x, const struct udp_aske
                         dead = x->dead = 1;
                 bpf_spin_unlock(&x->lock);
                 if (old != 0)
-                        udp_give_up(&owner, share, now);
+                        udp_give_up(&owner, target, now);
         }
         /* Whoever has marked it deletes it: nobody puts anything into it in between */
         if (dead)
@@ -358,7 +358,7 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
         struct qos_unit_map *u;
         struct udp_sweep *sweep;
         bool placed = false;
-        __u32 row, share = 0, zero = 0;
+        __u32 row, target = 0, zero = 0;
 
         sk = skb->sk;
         if (!sk)
@@ -381,7 +381,7 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
         q.who = udp_hash_peer(&a);
         row = entry_find(u, &a, QOS_ENTRY_PEER);
         BPF_BOUND(row, QOS_ENTRIES + 1);
-        q.share = row | TARGET_ONLY | (u->names[row].generation & 0xff) << TARGET_GENERATION_SHIFT;
+        q.target = row | TARGET_ONLY | (u->names[row].generation & 0xff) << TARGET_GENERATION_SHIFT;
 
         key.cookie = c->cookie;
         key.id = d.peer.id;
@@ -397,7 +397,7 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
                 for (int i = 0; i < UDP_ASKED_PEERS; i++)
                         if (!placed && !x->dead && x->to[i].at != 0 && x->to[i].who == q.who) {
                                 before = x->to[i].owner;
-                                share = x->to[i].share;
+                                target = x->to[i].target;
                                 x->to[i] = q;
                                 placed = true;
                         }
@@ -412,11 +412,11 @@ __attribute__((noinline, weak)) int udp_asks(struct __sk_buff *skb) {
                 window_count(u, QOS_COUNTER_DROPS, 1);
                 return 0;
         }
-        q.share = target_resolve(u, q.share);
-        entry_apply(u, q.share, 1, 0);
-        record_sum(u, q.share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, d.length);
+        q.target = target_resolve(u, q.target);
+        entry_apply(u, q.target, 1, 0);
+        record_sum(u, q.target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, d.length);
         if (before.generation != 0)
-                udp_give_up(&before, share, now);
+                udp_give_up(&before, target, now);
         return 0;
 }
 
@@ -478,21 +478,21 @@ __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struc
                 return 0;
 
         if ((__s64) (now - q.at) >= (__s64) UDP_WAIT_NSEC) {
-                udp_give_up(&q.owner, q.share, now);
+                udp_give_up(&q.owner, q.target, now);
                 return 1;
         }
         u = unit_get(&q.owner);
         if (!u)
                 return 1;
         window_advance(u, now);
-        book.share = target_resolve(u, q.share);
+        book.target = target_resolve(u, q.target);
         book.first_at = q.at;
-        entry_apply(u, book.share, -1, 0);
-        record_sum(u, book.share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, d->length);
+        entry_apply(u, book.target, -1, 0);
+        record_sum(u, book.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, d->length);
         entry_record(u, &book);
 
         /* It has no row: perhaps it has earned one, for the next question */
-        if ((book.share & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS) {
+        if ((book.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS) {
                 row = entry_find(u, &a, QOS_ENTRY_PEER);
                 if (row == QOS_ENTRY_PEERS_OTHERS)
                         peer_challenge(u, &a, exchange_between(q.at, now), now);
@@ -502,14 +502,14 @@ __attribute__((noinline, weak)) int udp_hears(struct __sk_buff *skb, const struc
 
 /* ---- packets of a socket -------------------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bpf_sock *sk, struct overhead *cost) {
+static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bpf_sock *sk, struct overhead *overhead) {
         struct udp_datagram d = {};
         struct udp_exchange *x;
         struct udp_socket *c;
         struct qos_unit_map *u;
         __u64 now;
 
-        if (!cost)
+        if (!overhead)
                 return 0;
         c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
         if (!c || (c->kind != UDP_SERVER && c->kind != UDP_CLIENT))
@@ -517,7 +517,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        overhead_begin(cost, &c->owner, u);
+        overhead_begin(overhead, &c->owner, u);
         /* What is sent to a group, or to all, asks nobody in particular */
         if (skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST)
                 return 0;
@@ -541,7 +541,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
                         .open = 1,
                         .bytes = d.length,
                         .seen = c->answers,
-                        .share = c->share,
+                        .target = c->target,
                 };
 
                 if (c->unanswered >= UDP_SINK)
@@ -562,7 +562,7 @@ static __attribute__((noinline)) int udp_arrive(struct __sk_buff *skb, struct bp
         }
         x->last_at = now;
         x->seen = c->answers;
-        x->share = c->share;
+        x->target = c->target;
         __sync_fetch_and_add(&x->bytes, d.length);
         return 0;
 }
@@ -597,11 +597,11 @@ __attribute__((noinline, weak)) int udp_book(struct udp_socket *c, struct qos_un
         if (!c || !u)
                 return 0;
         c->unanswered = 0;
-        record_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, bytes_in);
-        record_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes_out);
-        book.share = c->share;
+        record_sum(u, c->target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, bytes_in);
+        record_sum(u, c->target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes_out);
+        book.target = c->target;
         entry_record(u, &book);
-        if (c->share & TARGET_ONLY) {
+        if (c->target & TARGET_ONLY) {
                 window_count(u, QOS_COUNTER_EXCLUDED, 1);
                 return 0;
         }
@@ -620,13 +620,13 @@ __attribute__((noinline, weak)) int udp_book_more(const struct udp_socket *c, st
                 return 0;
         book.first_at = x->first_at;
         book.before = x->out_at;
-        book.share = c->share;
+        book.target = c->target;
         entry_record_more(u, &book);
-        if (!(c->share & TARGET_ONLY))
+        if (!(c->target & TARGET_ONLY))
                 window_move(u, QOS_LATENCY, x->out_at, exchange_between(x->first_at, x->out_at),
                             now, exchange_between(x->first_at, now));
         x->out_at = now;
-        record_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes);
+        record_sum(u, c->target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, bytes);
         return 0;
 }
 
@@ -634,7 +634,7 @@ __attribute__((noinline, weak)) int udp_book_more(const struct udp_socket *c, st
 static __always_inline void udp_answers(struct bpf_sock *sk, struct udp_socket *c, struct qos_unit_map *u) {
         if (c->answers)
                 return;
-        c->share = udp_find_target(sk, c, u);
+        c->target = udp_find_target(sk, c, u);
         c->answers = 1;
 }
 
@@ -650,7 +650,7 @@ __attribute__((noinline, weak)) int udp_note(const struct udp_datagram *d, const
         fresh.first_at = fresh.last_at = first_at;
         fresh.out_at = out_at;
         fresh.asked_at = out_at == 0 ? first_at : 0;
-        fresh.share = c->share;
+        fresh.target = c->target;
         if (bpf_map_update_elem(&udp_peers, &d->peer, &fresh, BPF_ANY) < 0)
                 window_count(u, QOS_COUNTER_DROPS, 1);
         return 0;
@@ -672,17 +672,17 @@ static __always_inline __u32 udp_take(struct udp_exchange *x) {
 
 /* Of a socket that is not bound: most never ask anything that is understood. */
 static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct udp_socket *c,
-                                                        struct overhead *cost) {
+                                                        struct overhead *overhead) {
         struct udp_datagram d = {};
         struct qos_owner owner;
         struct qos_unit_map *u;
 
-        if (!skb || !sk || !cost || !task_owner(&owner))
+        if (!skb || !sk || !overhead || !task_owner(&owner))
                 return 0;
         u = unit_get(&owner);
         if (!u)
                 return 0;
-        overhead_begin(cost, &owner, u);
+        overhead_begin(overhead, &owner, u);
         if (!udp_parse(skb, false, 0, &d) || d.kind != DATAGRAM_DNS_QUESTION)
                 return 0;
         if (!c) {
@@ -702,19 +702,19 @@ static __attribute__((noinline)) int udp_client_departs(struct __sk_buff *skb, s
 }
 
 static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, struct bpf_sock *sk, struct udp_socket *c,
-                                                        struct overhead *cost) {
+                                                        struct overhead *overhead) {
         struct udp_exchange *x = NULL;
         struct udp_datagram d = {};
         struct qos_unit_map *u;
         __u32 open;
         __u64 now;
 
-        if (!skb || !sk || !c || !cost || c->kind != UDP_SERVER)
+        if (!skb || !sk || !c || !overhead || c->kind != UDP_SERVER)
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        overhead_begin(cost, &c->owner, u);
+        overhead_begin(overhead, &c->owner, u);
         if (!udp_parse(skb, false, c->cookie, &d)) {
                 statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
                 return 0;
@@ -742,7 +742,7 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
                 __u64 first_at = x->first_at;
 
                 if (open > 1 && !d.peer.dns)
-                        record_count(u, c->share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
+                        record_count(u, c->target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
                 if (open > 1)
                         x->first_at = x->last_at;
                 bytes /= open;
@@ -784,8 +784,9 @@ static __attribute__((noinline)) int udp_server_departs(struct __sk_buff *skb, s
 }
 
 /* True: the unit asks, see udp_asks(). That is not called from where it is seen, as there is too little room on the stack. */
-static __always_inline bool udp_depart(struct __sk_buff *skb, struct bpf_sock *sk, struct overhead *cost) {
+static __always_inline bool udp_depart(struct __sk_buff *skb, struct bpf_sock *sk,
+                struct overhead *overhead) {
         struct udp_socket *c = bpf_sk_storage_get(&udp_sockets, sk, 0, 0);
 
-        return c && c->kind != UDP_CLIENT ? udp_server_departs(skb, sk, c, cost) : udp_client_departs(skb, sk, c, cost);
+        return c && c->kind != UDP_CLIENT ? udp_server_departs(skb, sk, c, overhead) : udp_client_departs(skb, sk, c, overhead);
 }

@@ -26,7 +26,7 @@ char LICENSE[] SEC("license") = "GPL";
 struct unix_name {
         struct qos_owner owner;
         __u32 found;
-        __u32 share;
+        __u32 target;
         __u32 answered;         /* 1: it has answered something; only kept where its row is not its own */
         __u32 _padding;
 };
@@ -73,27 +73,27 @@ static __always_inline void listener_note(struct sock *sk, struct unix_sock *us)
         u = unit_get(&name.owner);
         if (!u)
                 return;
-        name.share = unix_find_target(us, u);
+        name.target = unix_find_target(us, u);
         bpf_map_update_elem(&unix_names, &key, &name, BPF_ANY);
 }
 
 /* As target_has_responded(), of a listener whose row is others', too. */
 static __attribute__((noinline)) int unix_has_answered(struct sock *sk, struct qos_unit_map *u,
-                __u32 share) {
+                __u32 target) {
         struct unix_name *name;
         struct unix_sock *us;
         __u64 key;
 
         if (!sk || !u)
                 return 0;
-        us = share == QOS_ENTRY_ENDPOINTS_OTHERS ? bpf_skc_to_unix_sock(sk) : NULL;
+        us = target == QOS_ENTRY_ENDPOINTS_OTHERS ? bpf_skc_to_unix_sock(sk) : NULL;
         if (us) {
                 key = (__u64) us->addr;
                 name = bpf_map_lookup_elem(&unix_names, &key);
                 if (name)
                         return name->answered;
         }
-        return target_has_responded(u, share);
+        return target_has_responded(u, target);
 }
 
 static __attribute__((noinline)) int unix_mark_responded(struct sock *sk) {
@@ -151,19 +151,19 @@ static __attribute__((noinline)) int unix_depart(struct sock *sk, struct unix_co
         book.last_at = c->x.last_at;
         book.read_at = c->x.read_at;
         book.first_out_at = c->x.first_out_at;
-        book.share = c->share;
+        book.target = c->target;
         bpf_spin_unlock(&c->lock);
 
         window_advance(u, now);
         effect.in_flight = 0; /* see requests_unix_open */
-        record_effect(u, book.share, &effect);
+        record_effect(u, book.target, &effect);
         book.now = now;
         book.n = 1;
         book.before = effect.grown_from;
         if (effect.begun) {
                 window_count(u, QOS_COUNTER_UNIX, 1);
                 record_request(u, &book);
-                if (book.share == QOS_ENTRY_ENDPOINTS_OTHERS)
+                if (book.target == QOS_ENTRY_ENDPOINTS_OTHERS)
                         unix_mark_responded(sk);
         } else if (effect.grown)
                 record_request_more(u, &book);
@@ -217,7 +217,7 @@ static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
         book.last_at = kept->last_at;
         book.read_at = kept->read_at;
         book.first_out_at = book.now;
-        book.share = kept->share;
+        book.target = kept->target;
         window_advance(u, book.now);
         window_count(u, QOS_COUNTER_UNIX, 1);
         record_request(u, &book);
@@ -225,14 +225,14 @@ static __attribute__((noinline)) int unix_depart_late(struct sock *client) {
 }
 
 /* A datagram was queued, perhaps an answer: the server is the one who is sending. */
-static __attribute__((noinline)) int unix_answered(struct sock *sk, struct overhead *cost) {
+static __attribute__((noinline)) int unix_answered(struct sock *sk, struct overhead *overhead) {
         struct qos_owner owner;
         struct unix_conn *c;
         struct qos_unit_map *u;
         __u32 bytes;
         __u64 now;
 
-        if (!sk || !cost)
+        if (!sk || !overhead)
                 return 0;
         c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
         if (!c || c->kind != UNIX_ASKER || !task_owner(&owner) || !owner_equal(&owner, &c->owner))
@@ -240,7 +240,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct overh
         u = unit_get(&owner);
         if (!u)
                 return 0;
-        overhead_begin(cost, &owner, u);
+        overhead_begin(overhead, &owner, u);
 
         now = bpf_ktime_get_ns();
         bpf_spin_lock(&c->lock);
@@ -252,7 +252,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct overh
         bpf_spin_unlock(&c->lock);
 
         unix_depart(sk, c, u, 0);
-        record_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, bytes);
+        record_sum(u, c->target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, bytes);
         return 0;
 }
 
@@ -260,7 +260,7 @@ static __attribute__((noinline)) int unix_answered(struct sock *sk, struct overh
 
 /* Something was queued at a socket that was accepted, by the task that runs. asker: the other end; us: this one, which has the
  * listener's name. */
-static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct sock *sk, struct unix_sock *us, struct overhead *cost) {
+static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct sock *sk, struct unix_sock *us, struct overhead *overhead) {
         struct exchange_effect effect = {};
         struct request_record book = { .n = 1 };
         __u32 waiting, queued, length = 0;
@@ -269,7 +269,7 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         struct qos_unit_map *u;
         bool first = false;
 
-        if (!asker || !sk || !us || !cost)
+        if (!asker || !sk || !us || !overhead)
                 return 0;
         c = bpf_sk_storage_get(&unix_conns, asker, 0, 0);
         u = c ? unit_get(&c->owner) : NULL;
@@ -289,7 +289,7 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         }
         if (c->kind != UNIX_CLIENT)
                 return 0;
-        overhead_begin(cost, &c->owner, u);
+        overhead_begin(overhead, &c->owner, u);
         waiting = asker->sk_receive_queue.qlen;
         queued = sk->sk_receive_queue.qlen;
         if (c->x.state == EXCHANGE_ASKED)
@@ -318,9 +318,9 @@ static __attribute__((noinline)) int unix_client_asks(struct sock *asker, struct
         if (!effect.begun && !effect.overlap)
                 return 0;
         window_advance(u, book.now);
-        book.share = target_resolve(u, c->share);
+        book.target = target_resolve(u, c->target);
         effect.in_flight = 0; /* see requests_unix_open */
-        record_effect(u, book.share, &effect);
+        record_effect(u, book.target, &effect);
         if (effect.begun)
                 entry_record(u, &book);
         return 0;
@@ -344,18 +344,18 @@ static __attribute__((noinline)) __u32 unix_untouched(struct unix_sock *us) {
 
 /* An answer was queued at the socket of a unit that asks; late: it was, and read, and is not noted yet. server: the other end's; NULL:
  * the unit has closed its own since. */
-static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server, bool late, struct overhead *cost) {
+static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, struct unix_sock *server, bool late, struct overhead *overhead) {
         struct exchange_effect effect = {};
         struct request_record book = { .n = 1 };
         __u32 end, untouched = 0;
         struct qos_unit_map *u;
 
-        if (!c || !cost)
+        if (!c || !overhead)
                 return 0;
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        overhead_begin(cost, &c->owner, u);
+        overhead_begin(overhead, &c->owner, u);
         if (server && !late)
                 untouched = unix_untouched(server);
         book.now = bpf_ktime_get_ns();
@@ -384,18 +384,18 @@ static __attribute__((noinline)) int unix_client_hears(struct unix_conn *c, stru
         if (!effect.begun && !effect.grown)
                 return 0;
         window_advance(u, book.now);
-        book.share = target_resolve(u, c->share);
+        book.target = target_resolve(u, c->target);
         if (effect.begun)
                 entry_record(u, &book);
         else
                 entry_record_more(u, &book);
         /* It has no row, or has none any more: perhaps it earns one */
-        if (server && effect.begun && (book.share & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
-                c->share = unix_find_peer(server, u, book.first_at, book.now);
+        if (server && effect.begun && (book.target & TARGET_ENTRY) == QOS_ENTRY_PEERS_OTHERS)
+                c->target = unix_find_peer(server, u, book.first_at, book.now);
         return 0;
 }
 
-static __always_inline int data_is_queued(struct sock *sk, struct overhead *cost) {
+static __always_inline int data_is_queued(struct sock *sk, struct overhead *overhead) {
         struct unix_conn *c;
         struct unix_sock *us;
         struct qos_unit_map *u;
@@ -406,7 +406,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *cost
         if (sk->__sk_common.skc_family != AF_UNIX)
                 return 0;
         if (sk->sk_type == SOCK_DGRAM)
-                return unix_answered(sk, cost);
+                return unix_answered(sk, overhead);
         us = bpf_skc_to_unix_sock(sk);
         if (!us)
                 return 0;
@@ -420,11 +420,11 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *cost
                 if (peer) {
                         c = bpf_sk_storage_get(&unix_conns, peer, 0, 0);
                         if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ) {
-                                unix_client_hears(c, us, true, cost);
-                                overhead_end(cost);
+                                unix_client_hears(c, us, true, overhead);
+                                overhead_end(overhead);
                         }
-                        unix_client_asks(peer, sk, us, cost);
-                        overhead_end(cost);
+                        unix_client_asks(peer, sk, us, overhead);
+                        overhead_end(overhead);
                 }
                 c = bpf_sk_storage_get(&unix_conns, sk, 0, 0);
                 u = c ? unit_get(&c->owner) : NULL;
@@ -436,7 +436,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *cost
                         u = name ? unit_get(&name->owner) : NULL;
                         if (!u)
                                 return 0;
-                        c = unix_learn(sk, &name->owner, name->share, UNIX_SERVER, name->found);
+                        c = unix_learn(sk, &name->owner, name->target, UNIX_SERVER, name->found);
                         if (!c) {
                                 window_count(u, QOS_COUNTER_DROPS, 1);
                                 return 0;
@@ -447,7 +447,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *cost
                 }
                 if (c->kind != UNIX_SERVER)
                         return 0;
-                overhead_begin(cost, &c->owner, u);
+                overhead_begin(overhead, &c->owner, u);
 
                 /* The client has read the answer, and goes on: that it was queued is noted by nobody, or late */
                 if (peer && unix_is_unrecorded(c)) {
@@ -477,7 +477,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *cost
         if (!peer) {
                 /* It was closed between the answer and this note of it. Who had not read it by then has no answer */
                 if (c && c->kind == UNIX_CLIENT && c->heard == UNIX_HEARD_READ)
-                        unix_client_hears(c, NULL, false, cost);
+                        unix_client_hears(c, NULL, false, overhead);
                 return unix_depart_late(sk);
         }
         if (c && c->kind == UNIX_CLIENT) {
@@ -486,8 +486,8 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *cost
                         c->heard = UNIX_HEARD_SEEN;
                 us = bpf_skc_to_unix_sock(peer);
                 if (us)
-                        unix_client_hears(c, us, false, cost);
-                overhead_end(cost);
+                        unix_client_hears(c, us, false, overhead);
+                overhead_end(overhead);
         }
         c = bpf_sk_storage_get(&unix_conns, peer, 0, 0);
         if (!c || c->kind != UNIX_SERVER)
@@ -495,7 +495,7 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *cost
         u = unit_get(&c->owner);
         if (!u)
                 return 0;
-        overhead_begin(cost, &c->owner, u);
+        overhead_begin(overhead, &c->owner, u);
         c->noted = sk->sk_receive_queue.qlen;
         unix_depart(peer, c, u, 0);
         if (c->kept_at != 0)
@@ -505,10 +505,10 @@ static __always_inline int data_is_queued(struct sock *sk, struct overhead *cost
 
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(requests_unix, struct sock *sk) {
-        struct overhead cost = {};
-        int r = data_is_queued(sk, &cost);
+        struct overhead overhead = {};
+        int r = data_is_queued(sk, &overhead);
 
-        overhead_end(&cost);
+        overhead_end(&overhead);
         return r;
 }
 
@@ -530,7 +530,7 @@ static __attribute__((noinline)) int unix_has_farewell(struct sock *sk) {
 
 /* The connection of a unit that answers. sk: its socket; client: the other end, if that is the one that hangs up. */
 static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct unix_conn *c, struct sock *client) {
-        __u32 cell = client ? QOS_COUNTER_CLIENT_ABORTS : QOS_COUNTER_ERRORS_RESET, share;
+        __u32 cell = client ? QOS_COUNTER_CLIENT_ABORTS : QOS_COUNTER_ERRORS_RESET, target;
         struct unix_unrecorded *kept = NULL;
         struct exchange_effect effect = {};
         bool farewell, ignored;
@@ -558,12 +558,12 @@ static __attribute__((noinline)) int unix_server_ends(struct sock *sk, struct un
         bpf_spin_unlock(&c->lock);
         if (!effect.unanswered)
                 return 0;
-        share = target_resolve(u, c->share);
+        target = target_resolve(u, c->target);
         /* Some only listen, see requests_unix_open() */
-        if ((client || ignored) && !unix_has_answered(sk, u, share))
+        if ((client || ignored) && !unix_has_answered(sk, u, target))
                 return 0;
         window_advance(u, now);
-        record_count(u, share, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET, 1);
+        record_count(u, target, cell, cell - QOS_COUNTER_ERRORS_RESET + QOS_ENTRY_ERRORS_RESET, 1);
         return 0;
 }
 
@@ -572,7 +572,7 @@ static __attribute__((noinline)) int unix_client_ends(struct unix_conn *c, struc
         struct exchange_effect effect = {};
         struct qos_unit_map *u;
         bool farewell;
-        __u32 share;
+        __u32 target;
 
         if (!c || !server)
                 return 0;
@@ -593,11 +593,11 @@ static __attribute__((noinline)) int unix_client_ends(struct unix_conn *c, struc
         bpf_spin_unlock(&c->lock);
         if (!effect.unanswered)
                 return 0;
-        share = target_resolve(u, c->share);
-        if (!(share & TARGET_ENTRY) || !target_has_responded(u, share))
+        target = target_resolve(u, c->target);
+        if (!(target & TARGET_ENTRY) || !target_has_responded(u, target))
                 return 0;
         window_advance(u, bpf_ktime_get_ns());
-        entry_count(entry_get(u, share & TARGET_ENTRY), cell, 1);
+        entry_count(entry_get(u, target & TARGET_ENTRY), cell, 1);
         return 0;
 }
 
@@ -695,7 +695,7 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         struct sock *sk = ctx->sk;
         struct unix_conn *c;
         struct qos_unit_map *u;
-        __u32 share;
+        __u32 target;
         __u64 at;
 
         if (!sk) {
@@ -714,10 +714,10 @@ int requests_unix_open(struct bpf_iter__bpf_sk_storage_map *ctx) {
         if (!u)
                 return 0;
 
-        share = target_resolve(u, c->share);
+        target = target_resolve(u, c->target);
         /* Some only listen: who has never answered has nothing to answer */
-        if ((c->kind == UNIX_CLIENT || exchange_is_ignored(&c->x, bpf_ktime_get_ns())) && !unix_has_answered(sk, u, share))
+        if ((c->kind == UNIX_CLIENT || exchange_is_ignored(&c->x, bpf_ktime_get_ns())) && !unix_has_answered(sk, u, target))
                 return 0;
-        record_in_flight(u, share, QOS_GAUGE_UNIX, session.id, 1, at, at > c->x.first_out_at);
+        record_in_flight(u, target, QOS_GAUGE_UNIX, session.id, 1, at, at > c->x.first_out_at);
         return 0;
 }

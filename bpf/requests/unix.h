@@ -40,7 +40,7 @@ struct unix_conn {
         __u16 kind;             /* enum unix_kind */
         __u16 found;            /* 1: somebody else made the listener, who reads first shows whose it is;
                                  * of UNIX_ASKER: it was answered once; of UNIX_CLIENT: something came that was not asked for */
-        __u16 share;            /* TARGET_ENTRY; of UNIX_CLIENT: as struct conn has it */
+        __u16 target;            /* TARGET_ENTRY; of UNIX_CLIENT: as struct conn has it */
         __u16 looked;           /* 1: at what the first question begins with */
         __u16 heard;            /* of UNIX_CLIENT: enum unix_heard; of UNIX_SERVER: buffers that were read before their arrival was noted */
         __u16 heard_out;        /* of UNIX_SERVER, 1: the client has read the answer, and then asked what is unread, before that answer was noted;
@@ -63,7 +63,7 @@ struct {
  * that is known then. */
 struct unix_unrecorded {
         struct qos_owner owner; /* generation 0: nothing */
-        __u32 share;
+        __u32 target;
         __u32 _padding;
         __u64 first_at;         /* as in struct exchange */
         __u64 last_at;
@@ -158,7 +158,7 @@ static __always_inline __u32 unix_find_peer(struct unix_sock *us, struct qos_uni
 }
 
 /* Makes a connection of this owner out of storage that is new, or belonged to a unit that was detached. */
-static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_owner *owner, __u32 share, __u16 kind, __u16 found) {
+static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_owner *owner, __u32 target, __u16 kind, __u16 found) {
         struct qos_owner o = *owner;
         struct exchange x = {};
 
@@ -168,7 +168,7 @@ static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_own
                 c->owner = o;
                 c->kind = kind;
                 c->found = found;
-                c->share = share;
+                c->target = target;
                 c->looked = 0;
                 c->heard = UNIX_HEARD_SEEN;
                 c->heard_out = 0;
@@ -179,7 +179,7 @@ static __always_inline void unix_adopt(struct unix_conn *c, const struct qos_own
         bpf_spin_unlock(&c->lock);
 }
 
-static __always_inline struct unix_conn* unix_learn(struct sock *sk, const struct qos_owner *owner, __u32 share, __u16 kind,
+static __always_inline struct unix_conn* unix_learn(struct sock *sk, const struct qos_owner *owner, __u32 target, __u16 kind,
                                                       __u16 found) {
         struct unix_conn *c;
 
@@ -188,7 +188,7 @@ static __always_inline struct unix_conn* unix_learn(struct sock *sk, const struc
                 statistics_count(QOS_STATISTIC_SOCKETS_LOST);
                 return NULL;
         }
-        unix_adopt(c, owner, share, kind, found);
+        unix_adopt(c, owner, target, kind, found);
         return c;
 }
 
@@ -252,18 +252,18 @@ static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
         struct qos_owner owner = {}, none = {};
         struct qos_unit_map *u = NULL;
         struct unix_sock *us;
-        __u32 share = 0;
+        __u32 target = 0;
 
         if (task_owner(&owner))
                 u = unit_get(&owner);
         us = u ? bpf_skc_to_unix_sock(sk) : NULL;
         if (us)
-                share = unix_find_target(us, u);
+                target = unix_find_target(us, u);
 
         bpf_spin_lock(&c->lock);
         c->found = 0;
         c->owner = u ? owner : none;
-        c->share = share;
+        c->target = target;
         if (!u)
                 c->kind = UNIX_OTHER;
         bpf_spin_unlock(&c->lock);
@@ -272,7 +272,7 @@ static __always_inline void unix_claim(struct sock *sk, struct unix_conn *c) {
 /* A datagram is on its way to a task. It asks for an answer if who has sent it can get one, has a name and is connected: most of
  * those that log or notify are not. The state is kept with the client's socket, as the server's own has all of its clients.
  * Of positions: in_end is what was asked, read_end what of that was answered, both in bytes. */
-static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix_sock *us, int len, struct overhead *cost) {
+static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix_sock *us, int len, struct overhead *overhead) {
         struct unix_sock *peer_us;
         struct qos_owner owner;
         struct unix_conn *c;
@@ -281,7 +281,7 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
         bool overlap;
         __u64 now;
 
-        if (!sender || !us || !cost)
+        if (!sender || !us || !overhead)
                 return 0;
         peer = us->peer;
         if (!peer || !us->addr)
@@ -294,7 +294,7 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
         u = unit_get(&owner);
         if (!u)
                 return 0;
-        overhead_begin(cost, &owner, u);
+        overhead_begin(overhead, &owner, u);
         c = bpf_sk_storage_get(&unix_conns, sender, 0, 0);
         if (!c || c->kind != UNIX_ASKER || !unit_get(&c->owner))
                 c = unix_learn(sender, &owner, unix_find_target(peer_us, u), UNIX_ASKER, 0);
@@ -310,7 +310,7 @@ static __attribute__((noinline)) int unix_asked(struct sock *sender, struct unix
         bpf_spin_unlock(&c->lock);
         if (overlap) {
                 window_advance(u, now);
-                record_count(u, c->share, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
+                record_count(u, c->target, QOS_COUNTER_OVERLAPS, QOS_ENTRY_OVERLAPS, 1);
         }
         return 0;
 }
@@ -368,7 +368,7 @@ static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_
         bpf_spin_lock(&c->lock);
         if (c->x.state == EXCHANGE_ASKED) {
                 kept->owner = c->owner;
-                kept->share = c->share;
+                kept->target = c->target;
                 kept->first_at = c->x.last_at == 0 ? 0 : c->x.first_at;
                 kept->last_at = c->x.last_at;
                 kept->read_at = c->x.read_at;
@@ -379,7 +379,7 @@ static __attribute__((noinline)) int unix_keep(struct sock *client, struct unix_
 }
 
 /* Data on its way to the application, which is a server or not. What is spliced does not pass here, see unix_depart(). */
-static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, struct overhead *cost) {
+static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, struct overhead *overhead) {
         struct exchange_effect effect = {};
         struct sock *sender, *sk;
         struct socket *socket;
@@ -393,7 +393,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         /* skb->sk has sent it. One that was closed meanwhile waits for no answer. Through struct socket, as a pointer to
          * another type may not be made of the one in skb */
         sender = skb->sk;
-        if (!sender || !cost)
+        if (!sender || !overhead)
                 return 0;
         c = sender->sk_type == SOCK_DGRAM ? NULL : bpf_sk_storage_get(&unix_conns, sender, 0, 0);
         bytes = unix_look(skb->len, skb->data);
@@ -423,9 +423,9 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
                 /* The answer. When it leaves nobody can tell how much it is: the client may be faster than the look at it */
                 u = c->kind == UNIX_SERVER ? unit_get(&c->owner) : NULL;
                 if (u) {
-                        overhead_begin(cost, &c->owner, u);
+                        overhead_begin(overhead, &c->owner, u);
                         window_advance(u, bpf_ktime_get_ns());
-                        record_sum(u, c->share, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, len);
+                        record_sum(u, c->target, QOS_SUM_BYTES_OUT, QOS_ENTRY_SUM_BYTES_OUT, len);
                 }
                 server = c;
         }
@@ -436,7 +436,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         if (!us)
                 return 0;
         if (sender->sk_type == SOCK_DGRAM)
-                return unix_asked(sender, us, len, cost);
+                return unix_asked(sender, us, len, overhead);
         sk = us->peer;
         if (!sk)
                 return 0;
@@ -471,7 +471,7 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
         u = unit_get(&c->owner);
         if (!u || c->kind != UNIX_SERVER)
                 return 0;
-        overhead_begin(cost, &c->owner, u);
+        overhead_begin(overhead, &c->owner, u);
 
         if (!unix_is_packets(sk)) {
                 if (!unix_consumed(skb, &consumed))
@@ -509,9 +509,9 @@ static __attribute__((noinline)) int unix_content(struct sk_buff *skb, int len, 
 
         if (fresh) {
                 window_advance(u, now);
-                record_sum(u, c->share, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, len);
+                record_sum(u, c->target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, len);
                 effect.in_flight = 0; /* see requests_unix_open */
-                record_effect(u, c->share, &effect);
+                record_effect(u, c->target, &effect);
         }
         return 0;
 }

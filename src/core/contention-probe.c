@@ -27,14 +27,14 @@ bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, Conten
 
         buffer[n++] = unit_get_contention_source(u);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *other = m->units[i] ?: m->closed[i];
+                const Unit *other = m->units[i] ?: m->retained[i];
 
                 if (other && other->view && other->contention && unit_contains_slot(u, i))
                         buffer[n++] = unit_get_contention_source(other);
         }
 
         *ret = (ContentionSources) {
-                .books = buffer,
+                .sources = buffer,
                 .n = n,
                 .since = u->watched_since,
                 .before = u->contention_base,
@@ -104,20 +104,20 @@ static void unit_init_contention(Unit *u) {
         if (u->contention_since < u->watched_since)
                 unit_open_contention(u, u);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *other = m->units[i] ?: m->closed[i];
+                const Unit *other = m->units[i] ?: m->retained[i];
 
                 if (other && unit_is_ancestor(u, other))
                         unit_open_contention(u, other);
         }
 }
 
-void unit_adopt_contention(Unit *u, Unit *closed) {
-        if (!closed->contention)
+void unit_adopt_contention(Unit *u, Unit *retained) {
+        if (!retained->contention)
                 return;
-        u->contention = closed->contention;
-        u->contention_cpus = closed->contention_cpus;
-        u->contention_since = closed->contention_since;
-        u->contention_probes = closed->contention_probes;
+        u->contention = retained->contention;
+        u->contention_cpus = retained->contention_cpus;
+        u->contention_since = retained->contention_since;
+        u->contention_probes = retained->contention_probes;
         unit_init_contention(u);
 }
 

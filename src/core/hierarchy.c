@@ -55,19 +55,19 @@ Unit* unit_find_ancestor_of_path(const Unit *u, const char *control_group) {
 
 /* Of the slot: the attached unit or the closed one, if it has a book. */
 static Unit* hierarchy_get(Manager *m, unsigned slot) {
-        Unit *u = m->units[slot] ?: m->closed[slot];
+        Unit *u = m->units[slot] ?: m->retained[slot];
 
         return u && u->view ? u : NULL;
 }
 
 bool unit_is_whole(const Unit *u) {
         WindowSource buffer[UNITS_MAX_LIMIT];
-        WindowSources books;
+        WindowSources sources;
 
         if (!u->view || u->base)
                 return false;
-        unit_get_sources(u, buffer, &books);
-        return books.n == 1;
+        unit_get_sources(u, buffer, &sources);
+        return sources.n == 1;
 }
 
 void unit_end_export(Unit *u) {
@@ -94,7 +94,7 @@ void hierarchy_push_to_kernel(Manager *m, const Unit *look) {
                         nest.generation = u->generation;
                 if (outer)
                         nest.outer = (struct qos_owner) { .slot = outer->index, .generation = outer->generation };
-                if (u && u == m->closed[i])
+                if (u && u == m->retained[i])
                         nest.flags |= QOS_HIERARCHY_RETAINED;
                 if (u && look && unit_is_ancestor(u, look))
                         nest.flags |= QOS_HIERARCHY_RESCAN;
@@ -129,7 +129,7 @@ static void hierarchy_rebuild(Manager *m) {
         memset(m->inner, 0, sizeof(m->inner));
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 for (unsigned k = 0; m->units[i] && k < UNITS_MAX_LIMIT; k++) {
-                        const Unit *other = m->units[k] ?: m->closed[k];
+                        const Unit *other = m->units[k] ?: m->retained[k];
 
                         if (other && unit_is_ancestor(m->units[i], other))
                                 m->inner[i][k / 64] |= UINT64_C(1) << k % 64;
@@ -162,7 +162,7 @@ void unit_get_sources(const Unit *u, WindowSource *buffer, WindowSources *ret) {
                 }
 
         *ret = (WindowSources) {
-                .books = buffer,
+                .sources = buffer,
                 .n = n,
                 .attached_at = u->attached_since_monotonic,
                 .base = u->base,
@@ -182,40 +182,40 @@ static int unit_ensure_offset(Unit *u) {
 
 int unit_init_offset(Unit *u) {
         WindowSource buffer[UNITS_MAX_LIMIT];
-        WindowSources books;
+        WindowSources sources;
 
         free(u->base);
         u->base = NULL;
-        unit_get_sources(u, buffer, &books);
-        if (books.n == 1 && u->map_created >= u->attached_since_monotonic)
+        unit_get_sources(u, buffer, &sources);
+        if (sources.n == 1 && u->map_created >= u->attached_since_monotonic)
                 return 0;
 
         u->base = new0(CounterOffset, 1);
         if (!u->base)
                 return -ENOMEM;
-        counter_offset_begin(books.books, books.n, u->attached_since_monotonic, u->base);
+        counter_offset_begin(sources.sources, sources.n, u->attached_since_monotonic, u->base);
         return 0;
 }
 
 /* A book becomes part of a unit's figures, or no longer is and has a last word. */
 static int offset_add_source(Unit *u, const Unit *inner) {
-        WindowSource book = unit_get_source(inner);
+        WindowSource source = unit_get_source(inner);
         int r;
 
         r = unit_ensure_offset(u);
         if (r >= 0)
-                window_base_open(u->base, &book);
+                window_base_open(u->base, &source);
         unit_open_contention(u, inner);
         return r;
 }
 
 static int offset_subtract_source(Unit *u, const Unit *inner) {
-        WindowSource book = unit_get_source(inner);
+        WindowSource source = unit_get_source(inner);
         int r;
 
         r = unit_ensure_offset(u);
         if (r >= 0)
-                window_base_close(u->base, now_nsec(CLOCK_MONOTONIC), &book);
+                window_base_close(u->base, now_nsec(CLOCK_MONOTONIC), &source);
         unit_close_contention(u, inner);
         return r;
 }
@@ -262,8 +262,8 @@ int unit_relocate(Unit *u, const char *control_group, const char *instances) {
 
 Unit* retained_find(Manager *m, const char *control_group) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->closed[i] && streq(m->closed[i]->control_group, control_group))
-                        return m->closed[i];
+                if (m->retained[i] && streq(m->retained[i]->control_group, control_group))
+                        return m->retained[i];
         return NULL;
 }
 
@@ -271,14 +271,14 @@ static void retained_free(Unit *u) {
         Manager *m = u->manager;
 
         probe_remove_unit(m->probe, u->index);
-        m->closed[u->index] = NULL;
+        m->retained[u->index] = NULL;
         unit_free(u);
 }
 
 void retained_gc(Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->closed[i] && !unit_find_ancestor(m->closed[i]))
-                        retained_free(m->closed[i]);
+                if (m->retained[i] && !unit_find_ancestor(m->retained[i]))
+                        retained_free(m->retained[i]);
 }
 
 /* When what is in the book has left everything: programs that were late may have booked in it after it was closed. */
@@ -304,7 +304,7 @@ static int retained_merge(Unit *u) {
                 if (m->units[i] && m->units[i]->view && unit_is_ancestor(m->units[i], u))
                         (void) offset_subtract_source(m->units[i], u);
 
-        m->closed[u->index] = NULL;
+        m->retained[u->index] = NULL;
         return 0;
 }
 
@@ -321,7 +321,7 @@ static int on_retained_expired(sd_event_source *source, uint64_t usec, void *use
         (void) probe_find_threads(m->probe);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *u = m->closed[i];
+                Unit *u = m->retained[i];
 
                 if (!u || retained_get_end(u) > now)
                         continue;
@@ -349,8 +349,8 @@ void hierarchy_schedule(Manager *m) {
         int r;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->closed[i])
-                        next = MIN(next, retained_get_end(m->closed[i]));
+                if (m->retained[i])
+                        next = MIN(next, retained_get_end(m->retained[i]));
 
         m->fold = sd_event_source_disable_unref(m->fold);
         if (next == UINT64_MAX)
@@ -366,7 +366,7 @@ void unit_retain(Unit *u) {
         Manager *m = u->manager;
 
         m->units[u->index] = NULL;
-        m->closed[u->index] = u;
+        m->retained[u->index] = u;
         u->retained_since = now_nsec(CLOCK_MONOTONIC);
 
         /* Only the book is of interest */

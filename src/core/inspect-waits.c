@@ -22,25 +22,25 @@
 /* Whom the answers are about. */
 typedef struct Asked {
         ContentionSource buffer[UNITS_MAX_LIMIT];
-        ContentionSources books;
+        ContentionSources sources;
         unsigned slots[UNITS_MAX_LIMIT];
 } Asked;
 
 /* -ENODATA: nobody watches the unit's threads, or not all of it works. */
 static int unit_ask(const Unit *u, Asked *ret) {
         if (!(u->contention_probes & PROBE_CPU) || !(probe_get_programs(u->manager->probe) & PROGRAM_BIT(PROGRAM_READ_THREADS)) ||
-            !unit_get_contention_sources(u, ret->buffer, &ret->books))
+            !unit_get_contention_sources(u, ret->buffer, &ret->sources))
                 return -ENODATA;
-        for (size_t i = 0; i < ret->books.n; i++)
-                ret->slots[i] = ret->books.books[i].slot;
+        for (size_t i = 0; i < ret->sources.n; i++)
+                ret->slots[i] = ret->sources.sources[i].slot;
         return 0;
 }
 
 /* NULL: a thread of a unit that has come to have the slot. */
 static const ContentionSource* asked_get_book(const Asked *a, const struct qos_thread *t) {
-        for (size_t i = 0; i < a->books.n; i++)
-                if (a->books.books[i].map->generation == t->book >> THREAD_GENERATION_SHIFT)
-                        return a->books.books + i;
+        for (size_t i = 0; i < a->sources.n; i++)
+                if (a->sources.sources[i].map->generation == t->book >> THREAD_GENERATION_SHIFT)
+                        return a->sources.sources + i;
         return NULL;
 }
 
@@ -112,7 +112,7 @@ int unit_read_threads(Unit *u, ThreadsReading *ret) {
         r = unit_ask(u, &q->asked);
         if (r < 0)
                 return r;
-        r = probe_read_threads(u->manager->probe, q->asked.slots, q->asked.books.n, on_thread, q);
+        r = probe_read_threads(u->manager->probe, q->asked.slots, q->asked.sources.n, on_thread, q);
         if (r < 0)
                 return r;
         threads_fold(&reading);
@@ -414,8 +414,8 @@ int unit_read_resources(Unit *u, bool names, ResourcesReading *ret) {
         if (r < 0)
                 return r;
 
-        for (size_t i = 0; i < q->asked.books.n; i++) {
-                const struct qos_contention_map *c = q->asked.books.books[i].map;
+        for (size_t i = 0; i < q->asked.sources.n; i++) {
+                const struct qos_contention_map *c = q->asked.sources.sources[i].map;
 
                 for (unsigned k = 0; k < QOS_WAIT_TARGETS; k++)
                         if (row_read(c->rows + k, &row))
@@ -425,7 +425,7 @@ int unit_read_resources(Unit *u, bool names, ResourcesReading *ret) {
                         reading.rests[k].nsec += __atomic_load_n(&c->rests[k].nsec, __ATOMIC_RELAXED);
                 }
         }
-        r = probe_read_threads(u->manager->probe, q->asked.slots, q->asked.books.n, on_waiting, q);
+        r = probe_read_threads(u->manager->probe, q->asked.slots, q->asked.sources.n, on_waiting, q);
         if (r < 0)
                 return r;
         resources_fold(&reading);

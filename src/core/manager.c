@@ -503,15 +503,15 @@ static void unit_set_sockets(Unit *u, const UnitInfo *info) {
 }
 
 /* Goes on in the book of before: the units around it do. */
-static void unit_reuse_retained(Unit *u, Unit *closed) {
+static void unit_reuse_retained(Unit *u, Unit *retained) {
         Manager *m = u->manager;
 
-        u->generation = closed->generation;
-        u->view = closed->view;
-        u->map_created = closed->map_created;
-        m->closed[u->index] = NULL;
-        unit_adopt_contention(u, closed);
-        unit_free(closed);
+        u->generation = retained->generation;
+        u->view = retained->view;
+        u->map_created = retained->map_created;
+        m->retained[u->index] = NULL;
+        unit_adopt_contention(u, retained);
+        unit_free(retained);
 }
 
 /* Tells the kernel what is the unit's, of which there is a map. */
@@ -581,8 +581,8 @@ static void unit_start(Unit *u) {
                 return;
 
         now = now_nsec(CLOCK_MONOTONIC);
-        if (m->closed[u->index]) {
-                unit_reuse_retained(u, m->closed[u->index]);
+        if (m->retained[u->index]) {
+                unit_reuse_retained(u, m->retained[u->index]);
                 r = 0;
         } else {
                 r = probe_add_unit(m->probe, u->index, u->generation, now, &u->view);
@@ -686,8 +686,8 @@ static void hold_free(Hold *h) {
 void unit_free(Unit *u) {
         while (u->holds)
                 hold_free(u->holds);
-        while (u->alarms)
-                threshold_free(u->alarms);
+        while (u->thresholds)
+                threshold_free(u->thresholds);
 
         free(u->name);
         free(u->control_group);
@@ -872,7 +872,7 @@ static unsigned manager_count_units(Manager *m, uid_t uid) {
 
         /* Also those whose books are not free yet */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->closed[i] && m->closed[i]->last_uid == uid)
+                if (m->retained[i] && m->retained[i]->last_uid == uid)
                         n++;
         return n;
 }
@@ -946,7 +946,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
         uint64_t now, expires = USEC_INFINITY;
         unsigned slot = UNITS_MAX_LIMIT;
         bool held, is_new = false;
-        Unit *u = NULL, *moved = NULL, *closed;
+        Unit *u = NULL, *moved = NULL, *retained;
         ExcludeList excludes;
         char limit[16];
         int r;
@@ -955,7 +955,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                 Unit *other = m->units[i];
 
                 if (!other) {
-                        if (!m->closed[i])
+                        if (!m->retained[i])
                                 slot = MIN(slot, i);
                         continue;
                 }
@@ -972,9 +972,9 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                 unit_set_cgroup(u, control_group);
                 unit_claim_cgroup(u);
         }
-        closed = retained_find(m, control_group);
-        if (closed)
-                slot = closed->index;
+        retained = retained_find(m, control_group);
+        if (retained)
+                slot = retained->index;
 
         held = u && unit_find_hold(u, request->type, request->lease_key, request->owner_uid);
 
@@ -983,7 +983,7 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                 (void) snprintf(limit, sizeof(limit), "%u", m->config.leases_per_uid_max);
                 return qos_error_set(e, QOS_ERROR_TOO_MANY_LEASES, limit, "user %u has %s leases, more are not allowed (LeasesPerUserMax=)", (unsigned) request->uid, limit);
         }
-        if (!held && request->uid != 0 && !(closed && closed->last_uid == request->uid) &&
+        if (!held && request->uid != 0 && !(retained && retained->last_uid == request->uid) &&
             manager_count_units(m, request->uid) >= m->config.units_per_uid_max) {
                 (void) snprintf(limit, sizeof(limit), "%u", m->config.units_per_uid_max);
                 return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "user %u keeps %s units attached, more are not allowed (UnitsPerUserMax=)", (unsigned) request->uid, limit);
@@ -1004,14 +1004,14 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
 
                 for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                         others += m->units[i] && !unit_is_held_by_root(m->units[i]);
-                        retained_others += m->closed[i] && m->closed[i]->last_uid != 0;
+                        retained_others += m->retained[i] && m->retained[i]->last_uid != 0;
                 }
                 if (m->n_units >= m->config.units_max || (request->uid != 0 && others >= max)) {
                         (void) snprintf(limit, sizeof(limit), "%u", max);
                         return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "%s units are attached, more are not allowed (UnitsMax=)", limit);
                 }
                 max = request->uid == 0 ? UNITS_MAX_LIMIT : limit_for_unprivileged(UNITS_MAX_LIMIT);
-                if (slot >= UNITS_MAX_LIMIT || (request->uid != 0 && !closed && others + retained_others >= max)) {
+                if (slot >= UNITS_MAX_LIMIT || (request->uid != 0 && !retained && others + retained_others >= max)) {
                         (void) snprintf(limit, sizeof(limit), "%u", max);
                         return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit,
                                              "%s units are attached, or were within some minutes in units that are, try again later", limit);
@@ -1594,9 +1594,9 @@ static int state_write(Manager *m) {
                 Unit *u;
 
                 /* Closed books are units that nobody holds */
-                if (!m->units[i] && !m->closed[i])
+                if (!m->units[i] && !m->retained[i])
                         continue;
-                u = m->units[i] ?: m->closed[i];
+                u = m->units[i] ?: m->retained[i];
                 r = unit_to_json(u, &unit);
                 if (r >= 0)
                         r = sd_json_variant_append_array(&units, unit);
@@ -1906,7 +1906,7 @@ static void state_restore(Manager *m) {
 
         /* Of units that were being attached, or folded, when the previous run ended */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (!m->closed[i] && !(m->units[i] && m->units[i]->view) && probe_has_unit(m->probe, i)) {
+                if (!m->retained[i] && !(m->units[i] && m->units[i]->view) && probe_has_unit(m->probe, i)) {
                         probe_remove_unit(m->probe, i);
                         orphans = true;
                 }
@@ -1967,7 +1967,7 @@ int manager_new(sd_event *event, Manager **ret) {
 
         r = config_load("", &m->config);
         if (r >= 0)
-                r = threshold_monitor_new(m, &m->alarms);
+                r = threshold_monitor_new(m, &m->thresholds);
         if (r >= 0)
                 r = xqos_loader_new(m, &m->declared);
         if (r >= 0)
@@ -2010,7 +2010,7 @@ Manager* manager_free(Manager *m) {
         m->declared = xqos_loader_free(m->declared);
         sd_event_source_disable_unref(m->reconnect);
 
-        m->alarms = threshold_monitor_free(m->alarms);
+        m->thresholds = threshold_monitor_free(m->thresholds);
         manager_collect_history(m);
         sd_event_source_disable_unref(m->history);
         sd_event_source_disable_unref(m->fold);
@@ -2021,8 +2021,8 @@ Manager* manager_free(Manager *m) {
         /* Without the notes on what is attached: they are for the next run. What is in the kernel goes with our
          * descriptors, if the service manager does not keep others */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] || m->closed[i])
-                        unit_free(TAKE_PTR(m->units[i]) ?: TAKE_PTR(m->closed[i])); /* questions about them end with the service manager */
+                if (m->units[i] || m->retained[i])
+                        unit_free(TAKE_PTR(m->units[i]) ?: TAKE_PTR(m->retained[i])); /* questions about them end with the service manager */
 
         service_manager_free(m->service_manager);
         probe_free(m->probe);

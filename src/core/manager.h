@@ -30,7 +30,7 @@ struct Manager {
 
         Probe *probe;                   /* probe.c: everything in the kernel */
         ServiceManager *service_manager; /* service-manager.c: PID 1 */
-        ThresholdMonitor *alarms;
+        ThresholdMonitor *thresholds;
         XqosLoader *declared;
         bool ready;                     /* the service manager knows */
         BusServer *bus_server;
@@ -39,7 +39,7 @@ struct Manager {
         Unit *units[UNITS_MAX_LIMIT];   /* by slot; NULL: free */
         unsigned n_units;
         uint32_t generation;            /* of the newest unit */
-        Unit *closed[UNITS_MAX_LIMIT];  /* detached ones that lie in attached ones (hierarchy.h); each has its slot to itself */
+        Unit *retained[UNITS_MAX_LIMIT];  /* detached ones that lie in attached ones (hierarchy.h); each has its slot to itself */
         uint64_t inner[UNITS_MAX_LIMIT][UNITS_MAX_LIMIT / 64]; /* of an attached one, the slots of those that lie in it, by bits; gone ones, too */
         bool hierarchy_valid;                /* … that is so; false when a slot has a new unit, or one lies elsewhere than before */
         sd_event_source *fold;          /* while there are such */

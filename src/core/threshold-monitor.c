@@ -59,7 +59,7 @@ const char* threshold_source_to_string(ThresholdSource s) {
 /* ---- files of what is violated -------------------------------------------------------------------------------- */
 
 /* The name of a unit as that of a directory; that of a control group's path as systemd-escape --path has it. */
-static int level_directory(const ThresholdMonitor *alarms, const char *unit, char **ret) {
+static int level_directory(const ThresholdMonitor *thresholds, const char *unit, char **ret) {
         char name[NAME_MAX + 1];
         size_t n = 0;
 
@@ -76,7 +76,7 @@ static int level_directory(const ThresholdMonitor *alarms, const char *unit, cha
         }
         name[n] = 0;
 
-        if (asprintf(ret, "%s/%s", alarms->directory, name) < 0) {
+        if (asprintf(ret, "%s/%s", thresholds->directory, name) < 0) {
                 *ret = NULL;
                 return -ENOMEM;
         }
@@ -123,13 +123,13 @@ static void level_remove(const char *directory, const char *name) {
 
 /* There is a file if, and only if, the threshold is violated. */
 static void threshold_update_flag(const Threshold *a, bool violated) {
-        ThresholdMonitor *alarms = a->unit->manager->alarms;
+        ThresholdMonitor *thresholds = a->unit->manager->thresholds;
         _cleanup_free_ char *directory = NULL;
         int r;
 
-        if (!alarms->directory || a->source == THRESHOLD_SOURCE_CONDITION)
+        if (!thresholds->directory || a->source == THRESHOLD_SOURCE_CONDITION)
                 return;
-        r = level_directory(alarms, a->unit->name, &directory);
+        r = level_directory(thresholds, a->unit->name, &directory);
         if (r >= 0 && violated)
                 r = level_create(directory, a);
         else if (r >= 0)
@@ -140,10 +140,10 @@ static void threshold_update_flag(const Threshold *a, bool violated) {
 }
 
 /* Takes away those of before that are no longer right. */
-static void directory_prune(const ThresholdMonitor *alarms) {
+static void directory_prune(const ThresholdMonitor *thresholds) {
         DIR *d;
 
-        d = opendir(alarms->directory);
+        d = opendir(thresholds->directory);
         if (!d)
                 return;
         for (struct dirent *de; (de = readdir(d)); ) {
@@ -164,9 +164,9 @@ static void directory_prune(const ThresholdMonitor *alarms) {
                                 continue;
                         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                                 _cleanup_free_ char *directory = NULL;
-                                Unit *u = alarms->manager->units[i];
+                                Unit *u = thresholds->manager->units[i];
 
-                                if (!u || level_directory(alarms, u->name, &directory) < 0 || !streq(strrchr(directory, '/') + 1, de->d_name))
+                                if (!u || level_directory(thresholds, u->name, &directory) < 0 || !streq(strrchr(directory, '/') + 1, de->d_name))
                                         continue;
                                 for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
                                         right = right || (a->machine.state == THRESHOLD_VIOLATED && streq(a->rule.name, file->d_name));
@@ -181,11 +181,11 @@ static void directory_prune(const ThresholdMonitor *alarms) {
 }
 
 void threshold_monitor_restored(Manager *m) {
-        ThresholdMonitor *alarms = m->alarms;
+        ThresholdMonitor *thresholds = m->thresholds;
 
-        if (!alarms->directory)
+        if (!thresholds->directory)
                 return;
-        directory_prune(alarms);
+        directory_prune(thresholds);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 for (Threshold *a = m->units[i] ? threshold_next(m->units[i], NULL) : NULL; a; a = threshold_next(m->units[i], a))
                         if (a->machine.state == THRESHOLD_VIOLATED)
@@ -259,7 +259,7 @@ static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
         return 0;
 }
 
-static void threshold_log(const ThresholdMonitor *alarms, const ThresholdEvent *e, const char *snapshot,
+static void threshold_log(const ThresholdMonitor *thresholds, const ThresholdEvent *e, const char *snapshot,
                 const char *verdict) {
         int level = e->state == THRESHOLD_VIOLATED ? LOG_WARNING : LOG_NOTICE;
         char name[THRESHOLD_NAME_MAX + 32], metric[THRESHOLD_METRIC_MAX + 32], state[64], value[64], limit[64], seq[64], priority[64],
@@ -279,7 +279,7 @@ static void threshold_log(const ThresholdMonitor *alarms, const ThresholdEvent *
                 (void) log_oom();
                 return;
         }
-        if (!alarms->journal) {
+        if (!thresholds->journal) {
                 fprintf(stderr, "%s\n", message + strlen("MESSAGE="));
                 return;
         }
@@ -298,14 +298,14 @@ static void threshold_log(const ThresholdMonitor *alarms, const ThresholdEvent *
                 fields[n++] = value;
         if (verdict)
                 fields[n++] = verdict;
-        journal_send(alarms->journal, fields, n, snapshot);
+        journal_send(thresholds->journal, fields, n, snapshot);
 }
 
 /* Those who have not said anything for long, and of whom nothing is left out, are forgotten. NULL: memory ran out. */
-static UserRateLimit* monitor_get_rate_limit(ThresholdMonitor *alarms, uid_t uid, uint64_t now) {
+static UserRateLimit* monitor_get_rate_limit(ThresholdMonitor *thresholds, uid_t uid, uint64_t now) {
         UserRateLimit *t;
 
-        for (UserRateLimit **p = &alarms->rate_limits; (t = *p); ) {
+        for (UserRateLimit **p = &thresholds->rate_limits; (t = *p); ) {
                 if (t->uid == uid)
                         break;
                 if (t->left_out == 0 && now >= t->since + CROSSINGS_NSEC) {
@@ -319,8 +319,8 @@ static UserRateLimit* monitor_get_rate_limit(ThresholdMonitor *alarms, uid_t uid
                 if (!t)
                         return NULL;
                 t->uid = uid;
-                t->next = alarms->rate_limits;
-                alarms->rate_limits = t;
+                t->next = thresholds->rate_limits;
+                thresholds->rate_limits = t;
         }
         if (now >= t->since + CROSSINGS_NSEC) {
                 t->since = now;
@@ -332,17 +332,17 @@ static UserRateLimit* monitor_get_rate_limit(ThresholdMonitor *alarms, uid_t uid
 /* The state has changed. l: what was looked at; NULL: nothing. */
 static void threshold_notify(Threshold *a, uint64_t left_out, const ThresholdSample *l) {
         Manager *m = a->unit->manager;
-        ThresholdMonitor *alarms = m->alarms;
-        ThresholdEvent *e = alarms->events + (alarms->seq + 1) % THRESHOLD_EVENTS_MAX;
+        ThresholdMonitor *thresholds = m->thresholds;
+        ThresholdEvent *e = thresholds->events + (thresholds->seq + 1) % THRESHOLD_EVENTS_MAX;
         char *unit;
 
-        alarms->seq++;
+        thresholds->seq++;
         unit = strdup(a->unit->name);
         if (!unit)
                 (void) log_oom(); /* the event is lost, and threshold_monitor_foreach_event() says so */
         free(e->unit);
         *e = (ThresholdEvent) {
-                .seq = alarms->seq,
+                .seq = thresholds->seq,
                 .timestamp = a->since,
                 .unit = unit,
                 .rule = a->rule,
@@ -353,7 +353,7 @@ static void threshold_notify(Threshold *a, uint64_t left_out, const ThresholdSam
                 .left_out = left_out,
         };
         a->told = a->machine.state;
-        alarms->saving = true;
+        thresholds->saving = true;
         if (l)
                 e->n_shares = unit_get_state_share_changes(a->unit, l->now, l->window, e->shares);
         if (!unit)
@@ -366,7 +366,7 @@ static void threshold_notify(Threshold *a, uint64_t left_out, const ThresholdSam
 static bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t now,
                 const ThresholdSample *l) {
         bool changed = a->machine.state != previous, waited = previous != a->told, news = a->machine.state != a->told;
-        ThresholdMonitor *alarms = a->unit->manager->alarms;
+        ThresholdMonitor *thresholds = a->unit->manager->thresholds;
         uint64_t left_out = 0;
 
         if (changed)
@@ -375,7 +375,7 @@ static bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, u
                 return false;
 
         if (a->uid != 0) {
-                UserRateLimit *t = monitor_get_rate_limit(alarms, a->uid, now);
+                UserRateLimit *t = monitor_get_rate_limit(thresholds, a->uid, now);
 
                 if (!t && l)
                         return false;
@@ -396,42 +396,42 @@ static bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, u
 }
 
 uint64_t threshold_monitor_get_seq(const Manager *m) {
-        return m->alarms->seq;
+        return m->thresholds->seq;
 }
 
 uint64_t threshold_monitor_get_seq_begin(const Manager *m) {
-        return m->alarms->seq_begin;
+        return m->thresholds->seq_begin;
 }
 
 void threshold_monitor_set_seq(Manager *m, uint64_t seq, uint64_t begin) {
-        m->alarms->seq = seq;
-        m->alarms->seq_begin = MIN(begin, seq);
-        m->alarms->logged = seq;
+        m->thresholds->seq = seq;
+        m->thresholds->seq_begin = MIN(begin, seq);
+        m->thresholds->logged = seq;
 }
 
 /* NULL: it is no longer known, or was of a run before this one. */
-static const ThresholdEvent* threshold_monitor_get_event(const ThresholdMonitor *alarms, uint64_t seq) {
-        const ThresholdEvent *e = alarms->events + seq % THRESHOLD_EVENTS_MAX;
+static const ThresholdEvent* threshold_monitor_get_event(const ThresholdMonitor *thresholds, uint64_t seq) {
+        const ThresholdEvent *e = thresholds->events + seq % THRESHOLD_EVENTS_MAX;
 
         return e->seq == seq && e->unit ? e : NULL;
 }
 
 uint64_t threshold_monitor_count_lost(const Manager *m, uint64_t since) {
-        const ThresholdMonitor *alarms = m->alarms;
-        uint64_t n = alarms->seq - since, lost = n - MIN(n, (uint64_t) THRESHOLD_EVENTS_MAX);
+        const ThresholdMonitor *thresholds = m->thresholds;
+        uint64_t n = thresholds->seq - since, lost = n - MIN(n, (uint64_t) THRESHOLD_EVENTS_MAX);
 
-        for (uint64_t seq = since + lost + 1; seq <= alarms->seq; seq++)
-                if (!threshold_monitor_get_event(alarms, seq))
+        for (uint64_t seq = since + lost + 1; seq <= thresholds->seq; seq++)
+                if (!threshold_monitor_get_event(thresholds, seq))
                         lost++;
         return lost;
 }
 
 int threshold_monitor_foreach_event(Manager *m, uint64_t since, int (*f)(const ThresholdEvent *e, void *userdata), void *userdata) {
-        const ThresholdMonitor *alarms = m->alarms;
-        uint64_t n = MIN(alarms->seq - since, (uint64_t) THRESHOLD_EVENTS_MAX);
+        const ThresholdMonitor *thresholds = m->thresholds;
+        uint64_t n = MIN(thresholds->seq - since, (uint64_t) THRESHOLD_EVENTS_MAX);
 
-        for (uint64_t seq = alarms->seq - n + 1; seq <= alarms->seq; seq++) {
-                const ThresholdEvent *e = threshold_monitor_get_event(alarms, seq);
+        for (uint64_t seq = thresholds->seq - n + 1; seq <= thresholds->seq; seq++) {
+                const ThresholdEvent *e = threshold_monitor_get_event(thresholds, seq);
                 int r = e ? f(e, userdata) : 0;
 
                 if (r < 0)
@@ -441,19 +441,19 @@ int threshold_monitor_foreach_event(Manager *m, uint64_t since, int (*f)(const T
 }
 
 /* What has happened since this was done last, with the readings of now. After all others were told: it takes the longest. */
-static void threshold_monitor_log(ThresholdMonitor *alarms) {
+static void threshold_monitor_log(ThresholdMonitor *thresholds) {
         _cleanup_free_ char *snapshot = NULL, *verdict = NULL;
         const ThresholdEvent *before = NULL;
         unsigned n_verdicts = 0;
 
-        while (alarms->logged < alarms->seq) {
-                const ThresholdEvent *e = threshold_monitor_get_event(alarms, ++alarms->logged);
+        while (thresholds->logged < thresholds->seq) {
+                const ThresholdEvent *e = threshold_monitor_get_event(thresholds, ++thresholds->logged);
                 Unit *u;
 
                 if (!e)
                         continue;
                 /* One for all that are about the same unit and window */
-                if (alarms->journal && (!before || !streq(before->unit, e->unit) || before->rule.window_nsec != e->rule.window_nsec ||
+                if (thresholds->journal && (!before || !streq(before->unit, e->unit) || before->rule.window_nsec != e->rule.window_nsec ||
                                         before->state != e->state)) {
                         bool suffers = e->state == THRESHOLD_VIOLATED;
                         Snapshot s;
@@ -461,7 +461,7 @@ static void threshold_monitor_log(ThresholdMonitor *alarms) {
                         free(snapshot);
                         free(verdict);
                         snapshot = verdict = NULL;
-                        u = manager_get_unit(alarms->manager, e->unit, NULL);
+                        u = manager_get_unit(thresholds->manager, e->unit, NULL);
                         if (u) {
                                 unit_get_snapshot(u, e->rule.window_nsec, &s);
                                 if (snapshot_format(u, &s, &snapshot) < 0 ||
@@ -470,14 +470,14 @@ static void threshold_monitor_log(ThresholdMonitor *alarms) {
                         }
                 }
                 before = e;
-                threshold_log(alarms, e, snapshot, verdict);
+                threshold_log(thresholds, e, snapshot, verdict);
         }
 }
 
 /* ---- looking -------------------------------------------------------------------------------------------------- */
 
 Threshold* threshold_next(const Unit *u, const Threshold *a) {
-        Threshold *i = a ? a->next : u->alarms;
+        Threshold *i = a ? a->next : u->thresholds;
 
         while (i && i->source == THRESHOLD_SOURCE_CONDITION)
                 i = i->next;
@@ -507,7 +507,7 @@ static bool threshold_evaluate(Threshold *a, const ThresholdSample *l) {
 
 /* The first that is due of those that are looked at so often or more: these come first. */
 static Threshold* unit_find_due(const Unit *u, uint64_t now, uint64_t period) {
-        Threshold *a = u->alarms;
+        Threshold *a = u->thresholds;
 
         while (a && a->period <= period && now < a->next_evaluation)
                 a = a->next;
@@ -541,37 +541,37 @@ static bool unit_evaluate_thresholds(Unit *u, uint64_t now, uint64_t period) {
 /* At the next multiple of the shortest period that is needed; not at all while there is no threshold. */
 static void monitor_arm_timer(Manager *m, bool at_once) {
         uint64_t period = 0, now = now_nsec(CLOCK_MONOTONIC);
-        ThresholdMonitor *alarms = m->alarms;
+        ThresholdMonitor *thresholds = m->thresholds;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && m->units[i]->alarms)
-                        period = MIN(period - 1, m->units[i]->alarms->period - 1) + 1; /* 0: none yet */
+                if (m->units[i] && m->units[i]->thresholds)
+                        period = MIN(period - 1, m->units[i]->thresholds->period - 1) + 1; /* 0: none yet */
         if (period == 0) {
-                (void) sd_event_source_set_enabled(alarms->timer, SD_EVENT_OFF);
+                (void) sd_event_source_set_enabled(thresholds->timer, SD_EVENT_OFF);
                 return;
         }
-        (void) sd_event_source_set_time(alarms->timer, at_once ? 0 : (now / period + 1) * period / NSEC_PER_USEC);
-        (void) sd_event_source_set_enabled(alarms->timer, SD_EVENT_ONESHOT);
+        (void) sd_event_source_set_time(thresholds->timer, at_once ? 0 : (now / period + 1) * period / NSEC_PER_USEC);
+        (void) sd_event_source_set_enabled(thresholds->timer, SD_EVENT_ONESHOT);
 }
 
-static void threshold_monitor_save(ThresholdMonitor *alarms) {
-        if (!alarms->saving)
+static void threshold_monitor_save(ThresholdMonitor *thresholds) {
+        if (!thresholds->saving)
                 return;
-        alarms->saving = false;
-        manager_save(alarms->manager);
+        thresholds->saving = false;
+        manager_save(thresholds->manager);
 }
 
 static int on_threshold_timer(sd_event_source *source, uint64_t usec, void *userdata) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
-        ThresholdMonitor *alarms = ASSERT_PTR(userdata);
-        Manager *m = alarms->manager;
+        ThresholdMonitor *thresholds = ASSERT_PTR(userdata);
+        Manager *m = thresholds->manager;
 
         /* Those of all units that cannot wait before those that can: the readings of longer windows take ten times as long */
         for (int slow = 0; slow < 2; slow++)
                 for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                         Unit *u = m->units[i];
 
-                        if (!u || !u->alarms || (slow && now < u->threshold_monitor_slow_at))
+                        if (!u || !u->thresholds || (slow && now < u->threshold_monitor_slow_at))
                                 continue;
                         if (slow)
                                 u->threshold_monitor_slow_at = (now / THRESHOLD_PERIOD_MAX_NSEC + 1) * THRESHOLD_PERIOD_MAX_NSEC;
@@ -580,11 +580,11 @@ static int on_threshold_timer(sd_event_source *source, uint64_t usec, void *user
                         /* Not when all others have been looked at, too */
                         varlink_server_flush(m->varlink_server);
                         /* Before the first ones are overwritten */
-                        if (alarms->seq - alarms->logged > THRESHOLD_EVENTS_MAX - THRESHOLDS_PER_UNIT_MAX)
-                                threshold_monitor_log(alarms);
+                        if (thresholds->seq - thresholds->logged > THRESHOLD_EVENTS_MAX - THRESHOLDS_PER_UNIT_MAX)
+                                threshold_monitor_log(thresholds);
                 }
-        threshold_monitor_log(alarms);
-        threshold_monitor_save(alarms);
+        threshold_monitor_log(thresholds);
+        threshold_monitor_save(thresholds);
         monitor_arm_timer(m, false);
         return 0;
 }
@@ -621,15 +621,15 @@ bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
 /* ---- setting and clearing ------------------------------------------------------------------------------------- */
 
 void threshold_free(Threshold *a) {
-        ThresholdMonitor *alarms = a->unit->manager->alarms;
+        ThresholdMonitor *thresholds = a->unit->manager->thresholds;
 
-        for (Threshold **p = &a->unit->alarms; *p; p = &(*p)->next)
+        for (Threshold **p = &a->unit->thresholds; *p; p = &(*p)->next)
                 if (*p == a) {
                         *p = a->next;
                         break;
                 }
-        if (alarms)
-                alarms->n--;
+        if (thresholds)
+                thresholds->n--;
         free(a->origin);
         free(a);
 }
@@ -645,7 +645,7 @@ static void threshold_remove(Threshold *a) {
                 a->value = NAN;
                 a->samples = ABSENT;
                 (void) threshold_notify_if_changed(a, previous, now_nsec(CLOCK_MONOTONIC), NULL);
-                threshold_monitor_log(a->unit->manager->alarms);
+                threshold_monitor_log(a->unit->manager->thresholds);
         }
         threshold_free(a);
 }
@@ -659,7 +659,7 @@ static Threshold* unit_find_threshold(const Unit *u, const char *name) {
 
 static int threshold_new(Unit *u, const ThresholdRule *rule, ThresholdSource source, uid_t uid, uid_t owner_uid, void *lease_key, const char *origin, Threshold **ret) {
         uint64_t period = threshold_rule_get_period(rule);
-        Threshold **p = &u->alarms, *a;
+        Threshold **p = &u->thresholds, *a;
 
         a = new0(Threshold, 1);
         if (!a)
@@ -686,7 +686,7 @@ static int threshold_new(Unit *u, const ThresholdRule *rule, ThresholdSource sou
         }
         *p = a;
         u->threshold_monitor_slow_at = 0;
-        u->manager->alarms->n++;
+        u->manager->thresholds->n++;
         *ret = a;
         return 0;
 }
@@ -709,7 +709,7 @@ static int threshold_check_limits(const Unit *u, uid_t uid, QosError *e) {
         Manager *m = u->manager;
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                for (Threshold *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next) {
+                for (Threshold *a = m->units[i] ? m->units[i]->thresholds : NULL; a; a = a->next) {
                         if (a->unit == u && a->source != THRESHOLD_SOURCE_CONDITION)
                                 of_unit++;
                         if (a->uid == uid)
@@ -723,7 +723,7 @@ static int threshold_check_limits(const Unit *u, uid_t uid, QosError *e) {
                 return too_many(THRESHOLDS_PER_UID_MAX, "the user has", e);
         if (uid != 0 && of_others >= limit_for_unprivileged(THRESHOLDS_MAX))
                 return too_many(limit_for_unprivileged(THRESHOLDS_MAX), "there are", e);
-        if (m->alarms->n >= THRESHOLDS_MAX)
+        if (m->thresholds->n >= THRESHOLDS_MAX)
                 return too_many(THRESHOLDS_MAX, "there are", e);
         return 0;
 }
@@ -818,7 +818,7 @@ void threshold_monitor_forget_files(Unit *u) {
         Manager *m = u->manager;
         bool any = false;
 
-        for (Threshold *a = u->alarms, *next; a; a = next) {
+        for (Threshold *a = u->thresholds, *next; a; a = next) {
                 next = a->next;
                 if (a->source != THRESHOLD_SOURCE_FILE || a->seen)
                         continue;
@@ -838,7 +838,7 @@ void threshold_monitor_release(Manager *m, const void *lease_key) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 bool changed = false;
 
-                for (Threshold *a = m->units[i] ? m->units[i]->alarms : NULL, *next; a; a = next) {
+                for (Threshold *a = m->units[i] ? m->units[i]->thresholds : NULL, *next; a; a = next) {
                         next = a->next;
                         if (!lease_key || a->lease_key != lease_key)
                                 continue;
@@ -851,13 +851,13 @@ void threshold_monitor_release(Manager *m, const void *lease_key) {
         }
         if (!any)
                 return;
-        threshold_monitor_save(m->alarms);
+        threshold_monitor_save(m->thresholds);
         monitor_arm_timer(m, false);
 }
 
 bool threshold_monitor_have_lease(const Manager *m, const void *lease_key) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                for (Threshold *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next)
+                for (Threshold *a = m->units[i] ? m->units[i]->thresholds : NULL; a; a = a->next)
                         if (a->lease_key == lease_key)
                                 return true;
         return false;
@@ -866,8 +866,8 @@ bool threshold_monitor_have_lease(const Manager *m, const void *lease_key) {
 void threshold_monitor_unit_detached(Unit *u) {
         Manager *m = u->manager;
 
-        while (u->alarms) {
-                Threshold *a = u->alarms;
+        while (u->thresholds) {
+                Threshold *a = u->thresholds;
 
                 if (a->source == THRESHOLD_SOURCE_CONDITION) {
                         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
@@ -974,62 +974,62 @@ void threshold_monitor_from_json(Unit *u, sd_json_variant *v) {
 
 int threshold_monitor_new(Manager *m, ThresholdMonitor **ret) {
         const char *directories;
-        ThresholdMonitor *alarms;
+        ThresholdMonitor *thresholds;
         int r;
 
-        alarms = new0(ThresholdMonitor, 1);
-        if (!alarms)
+        thresholds = new0(ThresholdMonitor, 1);
+        if (!thresholds)
                 return -ENOMEM;
-        alarms->manager = m;
+        thresholds->manager = m;
         /* If nothing is known of a run before: beyond all that it may have given, which come less often than this counts */
-        alarms->seq = alarms->seq_begin = now_nsec(CLOCK_REALTIME) / NSEC_PER_USEC;
+        thresholds->seq = thresholds->seq_begin = now_nsec(CLOCK_REALTIME) / NSEC_PER_USEC;
 
-        alarms->logged = alarms->seq;
+        thresholds->logged = thresholds->seq;
 
-        r = log_is_journal() ? journal_new(m->event, JOURNAL_SOCKET, &alarms->journal) : 0;
+        r = log_is_journal() ? journal_new(m->event, JOURNAL_SOCKET, &thresholds->journal) : 0;
         if (r >= 0)
-                r = sd_event_add_time(m->event, &alarms->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_threshold_timer, alarms);
+                r = sd_event_add_time(m->event, &thresholds->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_threshold_timer, thresholds);
         /* Before clients, who could keep the loop so busy that what has to be so for a while never was */
         if (r >= 0)
-                r = sd_event_source_set_priority(alarms->timer, SD_EVENT_PRIORITY_IMPORTANT);
+                r = sd_event_source_set_priority(thresholds->timer, SD_EVENT_PRIORITY_IMPORTANT);
         if (r >= 0)
-                r = sd_event_source_set_enabled(alarms->timer, SD_EVENT_OFF);
+                r = sd_event_source_set_enabled(thresholds->timer, SD_EVENT_OFF);
 
         /* The second one of RuntimeDirectory= */
         directories = getenv("RUNTIME_DIRECTORY");
         directories = directories ? strchr(directories, ':') : NULL;
         if (r >= 0 && directories) {
-                alarms->directory = strdup(directories + 1);
-                if (!alarms->directory)
+                thresholds->directory = strdup(directories + 1);
+                if (!thresholds->directory)
                         r = -ENOMEM;
                 else
-                        (void) chmod(alarms->directory, 0755);
+                        (void) chmod(thresholds->directory, 0755);
         }
         if (r < 0) {
-                threshold_monitor_free(alarms);
+                threshold_monitor_free(thresholds);
                 return r;
         }
 
-        *ret = alarms;
+        *ret = thresholds;
         return 0;
 }
 
 /* The files stay: they are right when the next run begins, and a stop of the service takes their directory away. */
-ThresholdMonitor* threshold_monitor_free(ThresholdMonitor *alarms) {
-        if (!alarms)
+ThresholdMonitor* threshold_monitor_free(ThresholdMonitor *thresholds) {
+        if (!thresholds)
                 return NULL;
 
-        sd_event_source_disable_unref(alarms->timer);
+        sd_event_source_disable_unref(thresholds->timer);
         for (size_t i = 0; i < THRESHOLD_EVENTS_MAX; i++)
-                free(alarms->events[i].unit);
-        while (alarms->rate_limits) {
-                UserRateLimit *t = alarms->rate_limits;
+                free(thresholds->events[i].unit);
+        while (thresholds->rate_limits) {
+                UserRateLimit *t = thresholds->rate_limits;
 
-                alarms->rate_limits = t->next;
+                thresholds->rate_limits = t->next;
                 free(t);
         }
-        journal_free(alarms->journal);
-        free(alarms->directory);
-        free(alarms);
+        journal_free(thresholds->journal);
+        free(thresholds->directory);
+        free(thresholds);
         return NULL;
 }

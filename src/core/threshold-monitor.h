@@ -112,7 +112,7 @@ typedef struct ThresholdRequest {
 } ThresholdRequest;
 
 int threshold_monitor_new(Manager *m, ThresholdMonitor **ret);
-ThresholdMonitor* threshold_monitor_free(ThresholdMonitor *alarms);
+ThresholdMonitor* threshold_monitor_free(ThresholdMonitor *thresholds);
 
 /* Sets a threshold, instead of the one of this name that the same source has set; or waits for a condition. */
 int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, QosError *e);

@@ -73,7 +73,7 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
                 [QOS_ENTRY_EXCLUDED] = ROW_EXCLUDED,
                 [QOS_ENTRY_PEER]     = ROW_PEER,
         };
-        const WindowSources alone = { .books = b, .n = 1, .attached_at = attached_at };
+        const WindowSources alone = { .sources = b, .n = 1, .attached_at = attached_at };
         uint64_t in_flight[QOS_ENTRIES + 1] = {};
         RowReading first = {};
         WindowReading reading;
@@ -157,12 +157,12 @@ void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, u
 
                 /* A row that becomes part of the rest meanwhile would be in both, or in none */
                 for (size_t i = 0; i < w->n; i++)
-                        folds += __atomic_load_n(&w->books[i].map->folds, __ATOMIC_ACQUIRE);
+                        folds += __atomic_load_n(&w->sources[i].map->folds, __ATOMIC_ACQUIRE);
                 for (size_t i = 0; i < w->n && r >= 0; i++)
-                        r = peers_read_source(&w->books[i], sessions, w->attached_at, now, window, ret);
+                        r = peers_read_source(&w->sources[i], sessions, w->attached_at, now, window, ret);
                 __atomic_thread_fence(__ATOMIC_ACQUIRE);
                 for (size_t i = 0; i < w->n; i++) {
-                        uint32_t f = __atomic_load_n(&w->books[i].map->folds, __ATOMIC_ACQUIRE);
+                        uint32_t f = __atomic_load_n(&w->sources[i].map->folds, __ATOMIC_ACQUIRE);
 
                         again += f + f % 2;
                 }

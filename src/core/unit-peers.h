@@ -24,7 +24,7 @@ typedef struct RowsReading {
 
 /* sessions: with which the gauges of qos_unit_map.gauges are valid; NULL: the programs that count are not there. covered: of the
  * window, as for the unit. */
-void rows_read(const WindowSources *books, const uint64_t *sessions, uint64_t now, uint64_t window, uint64_t covered, RowsReading *ret);
+void rows_read(const WindowSources *sources, const uint64_t *sessions, uint64_t now, uint64_t window, uint64_t covered, RowsReading *ret);
 
 /* The rows that are chosen, together: SELECTOR_NONE with client: all peers. Not measured if there are none. */
 void rows_sum(const Unit *u, const RowsReading *rows, const Selector *s, WindowRow *ret_value, Row *ret);

@@ -76,7 +76,7 @@ static uint64_t gauge(const WindowSources *w, size_t offset) {
         int64_t n = 0;
 
         for (size_t i = 0; i < w->n; i++)
-                n += __atomic_load_n((const int64_t*) ((const char*) w->books[i].map + offset), __ATOMIC_RELAXED);
+                n += __atomic_load_n((const int64_t*) ((const char*) w->sources[i].map + offset), __ATOMIC_RELAXED);
         return n > 0 ? (uint64_t) n : 0;
 }
 
@@ -85,15 +85,15 @@ static uint64_t gauge(const WindowSources *w, size_t offset) {
 /* A question that came since the last look has no age yet. */
 static bool gauges_are_missing(const Manager *m, const WindowSources *w) {
         for (size_t i = 0; i < w->n; i++)
-                if ((m->oldest_session == 0 || w->books[i].map->oldest_session != m->oldest_session) &&
-                    __atomic_load_n(&w->books[i].map->in_flight, __ATOMIC_RELAXED) > 0)
+                if ((m->oldest_session == 0 || w->sources[i].map->oldest_session != m->oldest_session) &&
+                    __atomic_load_n(&w->sources[i].map->in_flight, __ATOMIC_RELAXED) > 0)
                         return true;
         return false;
 }
 
 static bool manager_has_in_flight(const Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *u = m->units[i] ?: m->closed[i];
+                const Unit *u = m->units[i] ?: m->retained[i];
 
                 if (u && u->view && __atomic_load_n(&u->view->in_flight, __ATOMIC_RELAXED) > 0)
                         return true;
@@ -109,7 +109,7 @@ static bool cell_is_used(const struct qos_unit_map *map, enum qos_counter cell) 
 /* A question over UDP is in flight only on a socket that has answered something (udp.h), which was counted. */
 static bool manager_has_udp(const Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *u = m->units[i] ?: m->closed[i];
+                const Unit *u = m->units[i] ?: m->retained[i];
 
                 if (u && u->view && (cell_is_used(u->view, QOS_COUNTER_UDP) || cell_is_used(u->view, QOS_COUNTER_EXCLUDED)))
                         return true;
@@ -167,7 +167,7 @@ static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint
         Manager *m = u->manager;
 
         for (size_t i = 0; i < w->n; i++) {
-                const struct qos_unit_map *map = w->books[i].map;
+                const struct qos_unit_map *map = w->sources[i].map;
 
                 if (map->listeners_session == m->listeners_session) {
                         queue += map->accept_queue;
@@ -371,8 +371,8 @@ static bool clock_is_whole(const Manager *m, const WindowSources *w, const Windo
                 return false;
         for (size_t i = 0; i < w->n; i++)
                 for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
-                        if (m->gauge_sessions[g] != 0 && w->books[i].map->gauges[g].session == m->gauge_sessions[g] &&
-                            w->books[i].map->gauges[g].in_flight > 0)
+                        if (m->gauge_sessions[g] != 0 && w->sources[i].map->gauges[g].session == m->gauge_sessions[g] &&
+                            w->sources[i].map->gauges[g].in_flight > 0)
                                 return false;
         return true;
 }
@@ -522,15 +522,15 @@ static void contention_fill_read(Unit *u, const ContentionReading *reading, uint
 /* False: it has books that could not be read. */
 static bool contention_fill(Unit *u, uint64_t now, uint64_t window, bool clock, Metrics *ret, ContentionReading *ret_reading, uint64_t *signature) {
         ContentionSource buffer[UNITS_MAX_LIMIT];
-        ContentionSources books;
+        ContentionSources sources;
 
         contention_set_absent(ret);
         *ret_reading = (ContentionReading) {};
-        if (!unit_get_contention_sources(u, buffer, &books))
+        if (!unit_get_contention_sources(u, buffer, &sources))
                 return true;
         if (u->contention_probes & PROBE_MEMORY)
                 faults_refresh(u->manager, now);
-        if (contention_read(&books, now, window, ret_reading) < 0)
+        if (contention_read(&sources, now, window, ret_reading) < 0)
                 return false;
         *signature ^= ret_reading->signature;
         contention_fill_read(u, ret_reading, window, true, clock, &ret->contention);
@@ -578,8 +578,8 @@ static int device_compare(const void *a, const void *b) {
 
 static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now, uint64_t window, Snapshot *s) {
         Manager *m = u->manager;
-        const ContentionSource book = { .map = m->machine, .since = m->machine_since };
-        const ContentionSources books = { .books = &book, .n = 1, .since = u->machine_base_at, .before = u->machine_base };
+        const ContentionSource source = { .map = m->machine, .since = m->machine_since };
+        const ContentionSources sources = { .sources = &source, .n = 1, .since = u->machine_base_at, .before = u->machine_base };
         struct qos_block_devices devices;
         ContentionReading machine;
         bool shared;
@@ -587,7 +587,7 @@ static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now
         if (s->metrics.contention.block.sectors == ABSENT || probe_get_devices(m->probe, &devices) < 0)
                 return;
 
-        shared = m->machine && u->machine_base && reading->boundary >= u->shares_since && contention_read(&books, now, window, &machine) >= 0;
+        shared = m->machine && u->machine_base && reading->boundary >= u->shares_since && contention_read(&sources, now, window, &machine) >= 0;
 
         for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++) {
                 BlockDevice *d = s->devices + s->n_devices;
@@ -624,7 +624,7 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
         uint64_t now = at ? at->monotonic : now_nsec(CLOCK_MONOTONIC);
         WindowSource buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
-        WindowSources books = {};
+        WindowSources sources = {};
         ContentionReading contention;
         RowsReading rows_total;
         bool measurable, missing;
@@ -638,15 +638,15 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
         assert(window_is_valid(window));
 
         if (u->view) {
-                unit_get_sources(u, buffer, &books);
-                missing = gauges_are_missing(u->manager, &books);
+                unit_get_sources(u, buffer, &sources);
+                missing = gauges_are_missing(u->manager, &sources);
                 listeners_refresh(u->manager, now, missing);
                 gauges_refresh(u->manager, now, missing);
         }
 
         if (!u->view ||
-            window_read_some(&books, now, window, WINDOW_ALL_DISTRIBUTIONS, &reading) < 0 ||
-            window_read(&books, now, WINDOW_TOTAL, &total) < 0) {
+            window_read_some(&sources, now, window, WINDOW_ALL_DISTRIBUTIONS, &reading) < 0 ||
+            window_read(&sources, now, WINDOW_TOTAL, &total) < 0) {
                 metrics_set_absent(&s.metrics);
                 metrics_set_absent(&s.totals);
                 s.covered = 0;
@@ -659,19 +659,19 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
 
         s.covered = reading.covered;
         s.drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_MISSED];
-        metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &s.metrics);
-        metrics_fill(u, &books, &total, WINDOW_ALL_DISTRIBUTIONS, now, &s.totals);
+        metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &s.metrics);
+        metrics_fill(u, &sources, &total, WINDOW_ALL_DISTRIBUTIONS, now, &s.totals);
         measurable = has(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS);
-        rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, window, reading.covered, ret_rows);
+        rows_read(&sources, measurable ? u->manager->gauge_sessions : NULL, now, window, reading.covered, ret_rows);
         rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
-        rows_read(&books, measurable ? u->manager->gauge_sessions : NULL, now, WINDOW_TOTAL, total.covered, &rows_total);
+        rows_read(&sources, measurable ? u->manager->gauge_sessions : NULL, now, WINDOW_TOTAL, total.covered, &rows_total);
         rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
         total.signature = rows_get_signature(&rows_total, total.signature);
         unit_collect_usage(u);
-        if (contention_fill(u, now, window, clock_is_whole(u->manager, &books, &reading), &s.metrics, &contention, &(uint64_t) { 0 }))
+        if (contention_fill(u, now, window, clock_is_whole(u->manager, &sources, &reading), &s.metrics, &contention, &(uint64_t) { 0 }))
                 s.cost_share = cost_get_share(&reading, contention_get_cost(&contention));
         devices_fill(u, &contention, now, window, &s);
-        (void) contention_fill(u, now, WINDOW_TOTAL, clock_is_whole(u->manager, &books, &total), &s.totals, &contention, &total.signature);
+        (void) contention_fill(u, now, WINDOW_TOTAL, clock_is_whole(u->manager, &sources, &total), &s.totals, &contention, &total.signature);
 
         /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same seq */
         if (!at && u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&
@@ -710,7 +710,7 @@ static uint64_t count_pending_requests(const Manager *m, const WindowSources *w,
                         continue;
                 before = n;
                 for (size_t i = 0; i < w->n; i++) {
-                        const struct qos_unit_map *map = w->books[i].map;
+                        const struct qos_unit_map *map = w->sources[i].map;
 
                         if (m->oldest_session != 0 && map->oldest_session == m->oldest_session)
                                 n += map->waiting[bin];
@@ -742,13 +742,13 @@ bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double li
         WindowSource buffer[UNITS_MAX_LIMIT];
         enum qos_distribution d;
         WindowReading reading;
-        WindowSources books;
+        WindowSources sources;
         double q;
 
         if (!u->view || !metric_get_server_quantile(metric, &d, &q) || !has(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS))
                 return false;
-        unit_get_sources(u, buffer, &books);
-        if (window_read(&books, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0)
+        unit_get_sources(u, buffer, &sources);
+        if (window_read(&sources, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0)
                 return false;
         if (window_is_overlapping(reading.cells[QOS_COUNTER_OVERLAPS], reading.cells[QOS_COUNTER_COUNT]))
                 return false;
@@ -792,53 +792,53 @@ void threshold_sample_require(ThresholdSample *l, const ThresholdRule *rule) {
 static void threshold_sample_read_contention(Unit *u, bool clock, ThresholdSample *l) {
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
-        ContentionSources books;
+        ContentionSources sources;
 
         contention_set_absent(&l->metrics);
-        if (!u->view || !unit_get_contention_sources(u, buffer, &books))
+        if (!u->view || !unit_get_contention_sources(u, buffer, &sources))
                 return;
         if (u->contention_probes & PROBE_MEMORY && l->needs_cells)
                 faults_refresh(u->manager, l->now);
-        if (contention_read_some(&books, l->now, l->window, l->needs_cells, &reading) >= 0)
+        if (contention_read_some(&sources, l->now, l->window, l->needs_cells, &reading) >= 0)
                 contention_fill_read(u, &reading, l->window, l->needs_cells, clock, &l->metrics.contention);
 }
 
 void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
         Manager *m = u->manager;
         WindowSource buffer[UNITS_MAX_LIMIT];
-        WindowSources books = {};
+        WindowSources sources = {};
         int r;
 
         l->now = now;
         l->timestamp = now_nsec(CLOCK_REALTIME);
         l->measured = false;
         if (l->needs_requests && u->view) {
-                unit_get_sources(u, buffer, &books);
+                unit_get_sources(u, buffer, &sources);
                 if (l->needs_listeners)
                         listeners_refresh(m, now, false);
                 /* Together with the rows, for which the sessions have to be those of one look */
                 if (l->needs_gauges || l->needs_rows)
                         gauges_refresh(m, now, false);
-                r = window_read_some(&books, now, l->window, l->distributions, &l->reading);
+                r = window_read_some(&sources, now, l->window, l->distributions, &l->reading);
                 if (r == -EAGAIN) {
                         /* Who was held up since then looks for what is overwritten by now: that is no reason not to know anything */
                         l->now = now = now_nsec(CLOCK_MONOTONIC);
                         l->timestamp = now_nsec(CLOCK_REALTIME);
-                        r = window_read_some(&books, now, l->window, l->distributions, &l->reading);
+                        r = window_read_some(&sources, now, l->window, l->distributions, &l->reading);
                 }
                 l->measured = r >= 0;
         }
         if (l->measured) {
-                metrics_fill(u, &books, &l->reading, l->distributions, now, &l->metrics);
+                metrics_fill(u, &sources, &l->reading, l->distributions, now, &l->metrics);
                 if (l->needs_rows) {
                         bool measurable = has(probe_get_programs(m->probe), REQUIRES_ARRIVALS);
 
-                        rows_read(&books, measurable ? m->gauge_sessions : NULL, now, l->window, l->reading.covered, &l->rows);
+                        rows_read(&sources, measurable ? m->gauge_sessions : NULL, now, l->window, l->reading.covered, &l->rows);
                         rows_get_client(u, &l->rows, &l->metrics.requests.client);
                 }
         }
         if (l->needs_contention)
-                threshold_sample_read_contention(u, l->measured && clock_is_whole(m, &books, &l->reading),
+                threshold_sample_read_contention(u, l->measured && clock_is_whole(m, &sources, &l->reading),
                         l);
 }
 
@@ -846,10 +846,10 @@ static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention 
         uint64_t programs = probe_get_programs(u->manager->probe);
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
-        ContentionSources books;
+        ContentionSources sources;
 
-        if (!(u->contention_probes & PROBE_CPU) || !has(programs, REQUIRES_STATES) || !unit_get_contention_sources(u, buffer, &books) ||
-            contention_read_some(&books, now, window, false, &reading) < 0)
+        if (!(u->contention_probes & PROBE_CPU) || !has(programs, REQUIRES_STATES) || !unit_get_contention_sources(u, buffer, &sources) ||
+            contention_read_some(&sources, now, window, false, &reading) < 0)
                 return false;
         ret->covered = reading.covered;
         states_fill(&reading, programs, u->manager->config.minimum_samples, false, ret);
@@ -913,7 +913,7 @@ double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const Thresho
         uint64_t waiting, samples, value;
         WindowSource buffer[UNITS_MAX_LIMIT];
         enum qos_distribution d;
-        WindowSources books;
+        WindowSources sources;
         unsigned last_bin = 0;
         double real, q;
 
@@ -933,8 +933,8 @@ double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const Thresho
         if (*ret_samples == ABSENT || server->oldest_in_flight == ABSENT || server->oldest_in_flight <= rule->limit)
                 return real;
 
-        unit_get_sources(u, buffer, &books);
-        waiting = count_pending_requests(u->manager, &books, rule->limit, &last_bin);
+        unit_get_sources(u, buffer, &sources);
+        waiting = count_pending_requests(u->manager, &sources, rule->limit, &last_bin);
         if (waiting == 0)
                 return real;
         value = window_get_quantile(&l->reading, d, q, u->manager->config.minimum_samples, waiting, &samples);
@@ -961,23 +961,23 @@ void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size
 static uint64_t unit_get_contention_cost(Unit *u, uint64_t now) {
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
-        ContentionSources books;
+        ContentionSources sources;
 
-        if (!unit_get_contention_sources(u, buffer, &books))
+        if (!unit_get_contention_sources(u, buffer, &sources))
                 return 0;
-        return contention_read_some(&books, now, WINDOW_TOTAL, /* cells= */ true, &reading) < 0 ? ABSENT : contention_get_cost(&reading);
+        return contention_read_some(&sources, now, WINDOW_TOTAL, /* cells= */ true, &reading) < 0 ? ABSENT : contention_get_cost(&reading);
 }
 
 void unit_mark(Unit *u, WindowMark *ret, uint64_t *ret_cost) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
         WindowSource buffer[UNITS_MAX_LIMIT];
-        WindowSources books;
+        WindowSources sources;
 
         assert(u->view);
 
         missed_refresh(u->manager, now);
-        unit_get_sources(u, buffer, &books);
-        window_mark(&books, now, ret);
+        unit_get_sources(u, buffer, &sources);
+        window_mark(&sources, now, ret);
         *ret_cost = unit_get_contention_cost(u, now);
 }
 
@@ -985,7 +985,7 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
         uint64_t now = now_nsec(CLOCK_MONOTONIC), overhead_now;
         WindowSource buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
-        WindowSources books;
+        WindowSources sources;
         bool missing;
 
         assert(u->view); /* it does not go again while the unit is attached */
@@ -997,16 +997,16 @@ void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Sna
                 .cost_share = NAN,
         };
 
-        unit_get_sources(u, buffer, &books);
-        missing = gauges_are_missing(u->manager, &books);
+        unit_get_sources(u, buffer, &sources);
+        missing = gauges_are_missing(u->manager, &sources);
         listeners_refresh(u->manager, now, missing);
         gauges_refresh(u->manager, now, missing);
-        window_read_since(&books, now, mark, &reading);
-        (void) window_read(&books, now, WINDOW_TOTAL, &total); /* which never fails */
+        window_read_since(&sources, now, mark, &reading);
+        (void) window_read(&sources, now, WINDOW_TOTAL, &total); /* which never fails */
         ret->covered = reading.covered;
         ret->drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_MISSED];
-        metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &ret->metrics);
-        metrics_fill(u, &books, &total, WINDOW_ALL_DISTRIBUTIONS, now, &ret->totals);
+        metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &ret->metrics);
+        metrics_fill(u, &sources, &total, WINDOW_ALL_DISTRIBUTIONS, now, &ret->totals);
         contention_set_absent(&ret->metrics);
         contention_set_absent(&ret->totals);
         overhead_now = unit_get_contention_cost(u, now);
@@ -1069,7 +1069,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         char name[SELECTOR_METRIC_MAX];
         WindowSource buffer[UNITS_MAX_LIMIT];
         WindowReading reading;
-        WindowSources books;
+        WindowSources sources;
         RowsReading rows;
         Snapshot snapshot;
         Selector selector;
@@ -1130,8 +1130,8 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
         if (!u->view || !has(probe_get_programs(u->manager->probe), server_distributions[d].needs) ||
             snapshot.metrics.requests.quality == QUALITY_OVERLAPPING)
                 return -ENODATA;
-        unit_get_sources(u, buffer, &books);
-        if (window_read(&books, now, window, &reading) < 0)
+        unit_get_sources(u, buffer, &sources);
+        if (window_read(&sources, now, window, &reading) < 0)
                 return -ENODATA;
 
         return histogram_fill(&snapshot, window, reading.covered, d, reading.cells + QOS_DISTRIBUTION_FIRST_COUNTER(d), reading.sums[d], ret);
@@ -1151,7 +1151,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
         uint64_t programs = probe_get_programs(u->manager->probe), *a = s->amounts;
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionReading reading;
-        ContentionSources books;
+        ContentionSources sources;
         UsageSum usage;
 
         if (u->usage && newest && usage_get(u->usage, 60 * NSEC_PER_SEC, &usage) >= 0 && usage.values[USAGE_QUOTA_PERIODS] != ABSENT) {
@@ -1160,7 +1160,7 @@ static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep
                 a[HISTORY_QUOTA_THROTTLED] = usage.values[USAGE_QUOTA_THROTTLED_PERIODS];
         }
 
-        if (!unit_get_contention_sources(u, buffer, &books) || contention_read_step(&books, s->index, now, &reading) < 0)
+        if (!unit_get_contention_sources(u, buffer, &sources) || contention_read_step(&sources, s->index, now, &reading) < 0)
                 return;
         if (u->contention_probes & PROBE_CPU && has(programs, REQUIRES_STATES)) {
                 a[HISTORY_CPU_COVERED] = reading.covered;
@@ -1218,13 +1218,13 @@ static void step_fill_requests(Unit *u, const WindowReading *reading, bool newes
 int unit_collect_history(Unit *u) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC), realtime = now_nsec(CLOCK_REALTIME), current = now / WINDOW_STEP_NSEC, first;
         WindowSource buffer[UNITS_MAX_LIMIT];
-        WindowSources books;
+        WindowSources sources;
         int r;
 
         if (!u->view || current == 0)
                 return 0;
         missed_refresh(u->manager, now);
-        unit_get_sources(u, buffer, &books);
+        unit_get_sources(u, buffer, &sources);
 
         /* Also those that were collected before, see window_read_step() */
         first = current - MIN(current, (uint64_t) WINDOW_STEPS);
@@ -1240,7 +1240,7 @@ int unit_collect_history(Unit *u) {
 
                 _Static_assert(ELEMENTSOF(u->collected) > WINDOW_STEPS, "each step has its place");
 
-                r = window_read_step(&books, n, &reading, &gauges);
+                r = window_read_step(&sources, n, &reading, &gauges);
                 if (r < 0)
                         continue; /* it stays as it is known, or a gap */
 
@@ -1257,7 +1257,7 @@ int unit_collect_history(Unit *u) {
                 /* What was counted; whether it means something is decided when it is shown, for a step of any length */
                 step.overlaps = reading.cells[QOS_COUNTER_OVERLAPS];
                 step.missed = reading.cells[QOS_COUNTER_MISSED] > 0;
-                metrics_fill(u, &books, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &metrics);
+                metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &metrics);
                 counters_fill(u, &reading, &metrics);
                 if (metrics.requests.server.in_flight != ABSENT)
                         metrics.requests.server.in_flight = gauges.in_flight;

@@ -103,7 +103,7 @@ struct Unit {
         uint64_t cached_boundary;
 
         /* threshold-monitor.h; those that are looked at most often first */
-        Threshold *alarms;
+        Threshold *thresholds;
         /* before that no other than these are due, CLOCK_MONOTONIC ns */
         uint64_t threshold_monitor_slow_at;
 

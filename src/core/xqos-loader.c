@@ -222,7 +222,7 @@ static void on_xqos_gone(int error, const char *names, void *userdata) {
         q->call = NULL;
         if (error >= 0 && h && !h->named && !names_contain(names, q->name)) {
                 h->seen = false;
-                for (Threshold *a = u->alarms; a; a = a->next)
+                for (Threshold *a = u->thresholds; a; a = a->next)
                         a->seen = false;
                 unit_drop_file_settings(u);
         }
@@ -415,7 +415,7 @@ void xqos_loader_scan(XqosLoader *d) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 for (Hold *h = m->units[i] ? m->units[i]->holds : NULL; h; h = h->next)
                         h->seen = h->seen_named = false;
-                for (Threshold *a = m->units[i] ? m->units[i]->alarms : NULL; a; a = a->next)
+                for (Threshold *a = m->units[i] ? m->units[i]->thresholds : NULL; a; a = a->next)
                         a->seen = false;
         }
 

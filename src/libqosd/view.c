@@ -114,7 +114,7 @@ int qosd_view_open(qosd *q, const char *unit, qosd_view **ret) {
 
 int qosd_view_read(qosd_view *v, qosd_distribution d, uint64_t window) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
-        WindowSource book;
+        WindowSource source;
         int r;
 
         if (!v || (int) d < 0 || d >= _QOSD_DISTRIBUTION_MAX || !window_is_valid(window))
@@ -130,8 +130,8 @@ int qosd_view_read(qosd_view *v, qosd_distribution d, uint64_t window) {
         if (!(v->measured & 1U << d))
                 return -ENODATA;
 
-        book = (WindowSource) { .map = v->map, .since = v->since };
-        r = window_read_distribution(&book, now, window, (enum qos_distribution) d, &v->reading);
+        source = (WindowSource) { .map = v->map, .since = v->since };
+        r = window_read_distribution(&source, now, window, (enum qos_distribution) d, &v->reading);
         if (r < 0)
                 return r;
 

@@ -40,7 +40,7 @@ static int checkpoint_read(const struct qos_contention_map *c, uint64_t n, Conte
 }
 
 static int source_read_at(const ContentionSource *b, uint64_t n, uint64_t now, ContentionCounts *ret) {
-        const ContentionSources alone = { .books = b, .n = 1 };
+        const ContentionSources alone = { .sources = b, .n = 1 };
         uint64_t at = n * WINDOW_STEP_NSEC;
         int r;
 
@@ -72,26 +72,27 @@ static int source_read_at(const ContentionSource *b, uint64_t n, uint64_t now, C
         return -ENODATA;
 }
 
-int contention_read_step(const ContentionSources *books, uint64_t n, uint64_t now, ContentionReading *ret) {
+int contention_read_step(const ContentionSources *sources, uint64_t n, uint64_t now,
+                ContentionReading *ret) {
         uint64_t begin = n * WINDOW_STEP_NSEC, end = begin + WINDOW_STEP_NSEC;
-        bool first = begin <= books->since;
+        bool first = begin <= sources->since;
         int r;
 
-        assert(books);
+        assert(sources);
         assert(ret);
         assert(end <= now);
 
-        if (end <= books->since)
+        if (end <= sources->since)
                 return -ENODATA;
 
-        *ret = (ContentionReading) { .boundary = MAX(begin, books->since) };
+        *ret = (ContentionReading) { .boundary = MAX(begin, sources->since) };
         ret->covered = end - ret->boundary;
-        for (size_t i = 0; i < books->n; i++) {
+        for (size_t i = 0; i < sources->n; i++) {
                 ContentionCounts before = {}, after = {}; /* a checkpoint has not all of the words */
 
-                r = source_read_at(books->books + i, n + 1, now, &after);
+                r = source_read_at(sources->sources + i, n + 1, now, &after);
                 if (r >= 0 && !first)
-                        r = source_read_at(books->books + i, n, now, &before);
+                        r = source_read_at(sources->sources + i, n, now, &before);
                 if (r < 0)
                         return r;
 
@@ -100,8 +101,8 @@ int contention_read_step(const ContentionSources *books, uint64_t n, uint64_t no
                 for (unsigned k = 0; k < QOS_CONTENTION_COUNTERS; k++)
                         ret->counts.cells[k] += (uint32_t) (after.cells[k] - before.cells[k]);
         }
-        for (size_t k = 0; first && books->before && k < CONTENTION_WORDS; k++)
-                ((uint64_t*) &ret->counts)[k] -= ((const uint64_t*) books->before)[k];
+        for (size_t k = 0; first && sources->before && k < CONTENTION_WORDS; k++)
+                ((uint64_t*) &ret->counts)[k] -= ((const uint64_t*) sources->before)[k];
 
         /* Shards are not read at the same moment, see reading_settle(): some microseconds below zero are none */
         for (size_t k = 0; k < CONTENTION_WORDS; k++)

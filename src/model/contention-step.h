@@ -7,4 +7,4 @@
 
 /* Of the step n, which has passed at now; of what is in ret covered and counts mean something. -ENODATA: the maps no longer know, or the
  * unit was not watched then; -EAGAIN as contention_read(). */
-int contention_read_step(const ContentionSources *books, uint64_t n, uint64_t now, ContentionReading *ret);
+int contention_read_step(const ContentionSources *sources, uint64_t n, uint64_t now, ContentionReading *ret);

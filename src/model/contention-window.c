@@ -132,17 +132,18 @@ static void counts_add_live(ContentionCounts *counts, const ContentionSource *b,
                 counts->cells[i] += factor * live->cells[i];
 }
 
-int contention_counts_add(ContentionCounts *counts, const ContentionSource *book, uint64_t now, int times) {
+int contention_counts_add(ContentionCounts *counts, const ContentionSource *source, uint64_t now,
+                int times) {
         Live live;
         int r;
 
         assert(counts);
-        assert(book);
+        assert(source);
 
-        r = source_read_live(book, DEPTH_CELLS, &live);
+        r = source_read_live(source, DEPTH_CELLS, &live);
         if (r < 0)
                 return r;
-        counts_add_live(counts, book, &live, DEPTH_CELLS, now, (uint64_t) (int64_t) times);
+        counts_add_live(counts, source, &live, DEPTH_CELLS, now, (uint64_t) (int64_t) times);
         return 0;
 }
 
@@ -293,7 +294,7 @@ static void reading_settle(ContentionReading *r) {
                         r->counts.cells[i] = 0;
 }
 
-static int depth_read(const ContentionSources *books, uint64_t now, uint64_t window, Depth depth, ContentionReading *ret) {
+static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t window, Depth depth, ContentionReading *ret) {
         bool total = window == WINDOW_TOTAL;
         unsigned level = total ? 0 : window_level(window);
         uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC, boundary;
@@ -301,35 +302,35 @@ static int depth_read(const ContentionSources *books, uint64_t now, uint64_t win
         Live live;
         int r;
 
-        assert(books);
+        assert(sources);
         assert(ret);
         assert(window_is_valid(window));
 
         boundary = total ? 0 : window_boundary(now / step, window / step);
-        if (boundary * step <= books->since)
+        if (boundary * step <= sources->since)
                 total = true;
 
         *ret = (ContentionReading) {
-                .boundary = total ? books->since : boundary * step,
+                .boundary = total ? sources->since : boundary * step,
                 .signature = UINT64_C(0xcbf29ce484222325),
         };
         ret->covered = now - MIN(now, ret->boundary);
 
-        for (size_t i = 0; i < books->n; i++) {
+        for (size_t i = 0; i < sources->n; i++) {
                 if (total) {
-                        r = source_read_live(books->books + i, depth, &live);
+                        r = source_read_live(sources->sources + i, depth, &live);
                         if (r < 0)
                                 return r;
-                        counts_add_live(&ret->counts, books->books + i, &live, depth, now, 1);
-                        if (books->books[i].requests && (int64_t) (serving_clock_read(live.clock, now) - books->books[i].map->served) > 0)
+                        counts_add_live(&ret->counts, sources->sources + i, &live, depth, now, 1);
+                        if (sources->sources[i].requests && (int64_t) (serving_clock_read(live.clock, now) - sources->sources[i].map->served) > 0)
                                 ret->n_serving++;
                         if (window == WINDOW_TOTAL)
                                 for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
-                                        ret->maxima[d] = MAX(ret->maxima[d], load(&books->books[i].map->peaks[d].total));
+                                        ret->maxima[d] = MAX(ret->maxima[d], load(&sources->sources[i].map->peaks[d].total));
                         else
-                                max_ring_read(books->books[i].map, level, MAX(books->since, books->books[i].since) / step, now / step, ret->maxima);
+                                max_ring_read(sources->sources[i].map, level, MAX(sources->since, sources->sources[i].since) / step, now / step, ret->maxima);
                 } else {
-                        r = source_read(books->books + i, depth, level, boundary, now, ret, &live);
+                        r = source_read(sources->sources + i, depth, level, boundary, now, ret, &live);
                         if (r < 0)
                                 return r;
                 }
@@ -338,8 +339,8 @@ static int depth_read(const ContentionSources *books, uint64_t now, uint64_t win
                 if (depth >= DEPTH_SIGNATURE)
                         ret->signature = hash_words(ret->signature, (const uint64_t*) &live, sizeof(live) / sizeof(uint64_t)); /* what does not change by itself */
         }
-        if (total && books->before)
-                counts_add(&ret->counts, books->before, depth, UINT64_MAX); /* -1 */
+        if (total && sources->before)
+                counts_add(&ret->counts, sources->before, depth, UINT64_MAX); /* -1 */
 
         for (unsigned k = 0; k < QOS_STATES; k++)
                 ret->threads[k] = (uint64_t) MAX(threads[k], INT64_C(0));
@@ -347,12 +348,13 @@ static int depth_read(const ContentionSources *books, uint64_t now, uint64_t win
         return 0;
 }
 
-int contention_read(const ContentionSources *books, uint64_t now, uint64_t window, ContentionReading *ret) {
-        return depth_read(books, now, window, DEPTH_SIGNATURE, ret);
+int contention_read(const ContentionSources *sources, uint64_t now, uint64_t window,
+                ContentionReading *ret) {
+        return depth_read(sources, now, window, DEPTH_SIGNATURE, ret);
 }
 
-int contention_read_some(const ContentionSources *books, uint64_t now, uint64_t window, bool cells, ContentionReading *ret) {
-        return depth_read(books, now, window, cells ? DEPTH_CELLS : DEPTH_SHARDS, ret);
+int contention_read_some(const ContentionSources *sources, uint64_t now, uint64_t window, bool cells, ContentionReading *ret) {
+        return depth_read(sources, now, window, cells ? DEPTH_CELLS : DEPTH_SHARDS, ret);
 }
 
 void contention_get_distribution(const ContentionReading *reading, enum qos_contention_distribution d, unsigned minimum_samples,

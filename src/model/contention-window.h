@@ -45,20 +45,20 @@ typedef struct ContentionReading {
 
 /* Where the figures of a unit are, as WindowSources. */
 typedef struct ContentionSources {
-        const ContentionSource *books;
+        const ContentionSource *sources;
         size_t n;
         uint64_t since;                         /* CLOCK_MONOTONIC ns: when the unit came to be watched */
         const ContentionCounts *before;         /* what is in the books and not the unit's, modulo 2^64; NULL: nothing */
 } ContentionSources;
 
 /* As window_read(); also -EAGAIN where a CPU was stopped in the middle of a write. */
-int contention_read(const ContentionSources *books, uint64_t now, uint64_t window, ContentionReading *ret);
+int contention_read(const ContentionSources *sources, uint64_t now, uint64_t window, ContentionReading *ret);
 
 /* The same of the states of threads and what is counted with them, and cells: also of all the rest. No signature. */
-int contention_read_some(const ContentionSources *books, uint64_t now, uint64_t window, bool cells, ContentionReading *ret);
+int contention_read_some(const ContentionSources *sources, uint64_t now, uint64_t window, bool cells, ContentionReading *ret);
 
 /* Adds what a book has by now to counts, this many times: 1 or -1. -EAGAIN as above. */
-int contention_counts_add(ContentionCounts *counts, const ContentionSource *book, uint64_t now, int times);
+int contention_counts_add(ContentionCounts *counts, const ContentionSource *source, uint64_t now, int times);
 
 /* Adds what is in a row of the devices. */
 void contention_add_block(const ContentionReading *reading, unsigned row, BlockCounts *counts);

@@ -399,12 +399,12 @@ static void reading_sign(WindowReading *r, const Parts *parts, const uint64_t *c
 }
 
 /* What all books have counted by now, with the signature of that. */
-static void sources_read(const WindowSource *books, size_t n, const Parts *parts, WindowReading *ret) {
+static void sources_read(const WindowSource *sources, size_t n, const Parts *parts, WindowReading *ret) {
         uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS];
 
         reading_begin(ret, parts, 0, 0);
         for (size_t i = 0; i < n; i++) {
-                counters_read_settled(books[i].map, parts, cells, sums);
+                counters_read_settled(sources[i].map, parts, cells, sums);
                 reading_add(ret, parts, cells, sums);
                 reading_sign(ret, parts, cells, sums);
         }
@@ -435,11 +435,12 @@ static void maxima_read_since(const struct qos_unit_map *u, uint64_t now, const 
 static void total_read(const WindowSources *w, uint64_t now, const Parts *parts, WindowReading *ret) {
         static const WindowMark nothing = {};
 
-        sources_read(w->books, w->n, parts, ret);
+        sources_read(w->sources, w->n, parts, ret);
         ret->boundary = w->attached_at;
         ret->covered = now > w->attached_at ? now - w->attached_at : 0;
         for (size_t i = 0; i < w->n; i++)
-                maxima_read_since(w->books[i].map, now, w->base ? &w->base->before : &nothing, ret->maxima);
+                maxima_read_since(w->sources[i].map, now, w->base ? &w->base->before : &nothing,
+                        ret->maxima);
         if (!w->base)
                 return;
 
@@ -532,11 +533,11 @@ static int parts_read(const WindowSources *w, uint64_t now, uint64_t window, con
                 /* The total of maxima is for ever, also where it is only the window that is as long */
                 memset(ret->maxima, 0, sizeof(ret->maxima));
                 for (size_t i = 0; i < w->n; i++)
-                        maxima_read(w->books[i].map, level, w->attached_at / step, current, ret->maxima);
+                        maxima_read(w->sources[i].map, level, w->attached_at / step, current, ret->maxima);
         } else {
                 reading_begin(ret, parts, boundary * step, now - boundary * step);
                 for (size_t i = 0; i < w->n; i++) {
-                        r = source_read(&w->books[i], level, boundary, current, parts, ret);
+                        r = source_read(&w->sources[i], level, boundary, current, parts, ret);
                         if (r < 0)
                                 return r;
                         some = some || r > 0;
@@ -594,23 +595,23 @@ int window_read_distribution(const WindowSource *b, uint64_t now, uint64_t windo
         return 0;
 }
 
-static void sources_mark(const WindowSource *books, size_t n, uint64_t now, WindowMark *ret) {
+static void sources_mark(const WindowSource *sources, size_t n, uint64_t now, WindowMark *ret) {
         WindowReading r;
 
-        sources_read(books, n, &all_parts, &r);
+        sources_read(sources, n, &all_parts, &r);
         *ret = (WindowMark) { .at = now };
         memcpy(ret->cells, r.cells, sizeof(ret->cells));
         memcpy(ret->sums, r.sums, sizeof(ret->sums));
         for (size_t i = 0; i < n; i++)
                 for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
-                        ret->maxima[d] = MAX(ret->maxima[d], load(&books[i].map->maxima_total[d]));
+                        ret->maxima[d] = MAX(ret->maxima[d], load(&sources[i].map->maxima_total[d]));
 }
 
 void window_mark(const WindowSources *w, uint64_t now, WindowMark *ret) {
         assert(w);
         assert(ret);
 
-        sources_mark(w->books, w->n, now, ret);
+        sources_mark(w->sources, w->n, now, ret);
         if (!w->base)
                 return;
         for (unsigned i = 0; i < QOS_COUNTERS; i++)
@@ -624,7 +625,7 @@ void window_read_since(const WindowSources *w, uint64_t now, const WindowMark *m
         assert(mark);
         assert(ret);
 
-        sources_read(w->books, w->n, &all_parts, ret);
+        sources_read(w->sources, w->n, &all_parts, ret);
         ret->boundary = mark->at;
         ret->covered = now > mark->at ? now - mark->at : 0;
 
@@ -632,7 +633,7 @@ void window_read_since(const WindowSources *w, uint64_t now, const WindowMark *m
                 reading_subtract(ret, &all_parts, &w->base->before);
         reading_subtract(ret, &all_parts, mark);
         for (size_t i = 0; i < w->n; i++)
-                maxima_read_since(w->books[i].map, now, mark, ret->maxima);
+                maxima_read_since(w->sources[i].map, now, mark, ret->maxima);
         window_complete(ret, &all_parts);
         maxima_settle(ret, &all_parts);
 }
@@ -719,10 +720,10 @@ int window_read_step(const WindowSources *w, uint64_t n, WindowReading *ret, Win
                 .covered = end - MAX(begin, w->attached_at),
         };
         for (size_t i = 0; i < w->n; i++) {
-                r = source_read_step(&w->books[i], n, whole, &sum);
+                r = source_read_step(&w->sources[i], n, whole, &sum);
                 if (r < 0)
                         return r;
-                maxima_read(w->books[i].map, 2, n, n, ret->maxima);
+                maxima_read(w->sources[i].map, 2, n, n, ret->maxima);
         }
 
         for (unsigned i = 0; i < QOS_COUNTERS; i++)
@@ -950,56 +951,56 @@ static void peers_read(const struct qos_unit_map *u, WindowRow *ret) {
         }
 }
 
-void counter_offset_begin(const WindowSource *books, size_t n, uint64_t now, CounterOffset *ret) {
+void counter_offset_begin(const WindowSource *sources, size_t n, uint64_t now, CounterOffset *ret) {
         WindowRow peers;
 
-        assert(books || n == 0);
+        assert(sources || n == 0);
         assert(ret);
 
         *ret = (CounterOffset) {};
-        sources_mark(books, n, now, &ret->before);
+        sources_mark(sources, n, now, &ret->before);
         for (size_t i = 0; i < n; i++) {
-                peers_read(books[i].map, &peers);
+                peers_read(sources[i].map, &peers);
                 window_row_add(&ret->peers, &peers);
         }
 }
 
-void window_base_close(CounterOffset *base, uint64_t now, const WindowSource *book) {
+void window_base_close(CounterOffset *base, uint64_t now, const WindowSource *source) {
         uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS];
         WindowRow peers;
 
         assert(base);
-        assert(book);
+        assert(source);
 
-        counters_read_settled(book->map, &all_parts, cells, sums);
+        counters_read_settled(source->map, &all_parts, cells, sums);
         for (unsigned i = 0; i < QOS_COUNTERS; i++)
                 base->before.cells[i] -= cells[i];
         for (unsigned i = 0; i < QOS_SUMS; i++)
                 base->before.sums[i] -= sums[i];
-        maxima_read_since(book->map, now, &base->before, base->maxima);
+        maxima_read_since(source->map, now, &base->before, base->maxima);
 
-        peers_read(book->map, &peers);
+        peers_read(source->map, &peers);
         row_add_times(&base->peers, &peers, -1);
         if (peers.maximum > base->peers.maximum)
                 base->peers_maximum = MAX(base->peers_maximum, peers.maximum);
 }
 
-void window_base_open(CounterOffset *base, const WindowSource *book) {
+void window_base_open(CounterOffset *base, const WindowSource *source) {
         uint64_t cells[QOS_COUNTERS], sums[QOS_SUMS];
         WindowRow peers;
 
         assert(base);
-        assert(book);
+        assert(source);
 
-        counters_read_settled(book->map, &all_parts, cells, sums);
+        counters_read_settled(source->map, &all_parts, cells, sums);
         for (unsigned i = 0; i < QOS_COUNTERS; i++)
                 base->before.cells[i] += cells[i];
         for (unsigned i = 0; i < QOS_SUMS; i++)
                 base->before.sums[i] += sums[i];
         for (unsigned d = 0; d < QOS_DISTRIBUTIONS; d++)
-                base->before.maxima[d] = MAX(base->before.maxima[d], load(&book->map->maxima_total[d]));
+                base->before.maxima[d] = MAX(base->before.maxima[d], load(&source->map->maxima_total[d]));
 
-        peers_read(book->map, &peers);
+        peers_read(source->map, &peers);
         window_row_add(&base->peers, &peers);
 }
 
@@ -1011,7 +1012,7 @@ void window_sources_read_peers(const WindowSources *w, WindowRow *ret) {
 
         *ret = (WindowRow) {};
         for (size_t i = 0; i < w->n; i++) {
-                peers_read(w->books[i].map, &peers);
+                peers_read(w->sources[i].map, &peers);
                 window_row_add(ret, &peers);
         }
         if (!w->base)

@@ -60,7 +60,7 @@ typedef struct CounterOffset CounterOffset;
 /* Where the figures of a unit are: in its own book and in those of the units in it. Each request is in one of them, and
  * sub-windows begin at the same time in all, so that what is the unit's is the sum of what was counted in each. */
 typedef struct WindowSources {
-        const WindowSource *books;
+        const WindowSource *sources;
         size_t n;
         uint64_t attached_at;                   /* CLOCK_MONOTONIC ns */
         const CounterOffset *base;                 /* NULL: the books are as old as the unit, and none was closed */
@@ -73,16 +73,16 @@ uint64_t window_boundary(uint64_t current, uint64_t n);
 
 /* now: CLOCK_MONOTONIC ns; window: WINDOW_TOTAL or one that window_is_valid(). -EAGAIN when the unit's programs overtook
  * the reader again and again. */
-int window_read(const WindowSources *books, uint64_t now, uint64_t window, WindowReading *ret);
+int window_read(const WindowSources *sources, uint64_t now, uint64_t window, WindowReading *ret);
 
 /* The same of these distributions alone, by bits (1 << QOS_LATENCY), and of all that is in no distribution. No signature, and nothing
  * where the bins of the other distributions are. Takes as long as there are samples: ten times a second for each unit with thresholds. */
 #define WINDOW_ALL_DISTRIBUTIONS ((1U << QOS_DISTRIBUTIONS) - 1)
-int window_read_some(const WindowSources *books, uint64_t now, uint64_t window, unsigned distributions, WindowReading *ret);
+int window_read_some(const WindowSources *sources, uint64_t now, uint64_t window, unsigned distributions, WindowReading *ret);
 
 /* The same of one distribution in one book, and nothing else: of what is in ret only the bins and the sum of d, its maximum, and the
  * counters behind the bins mean anything. For those who read often: a third of the time. */
-int window_read_distribution(const WindowSource *book, uint64_t now, uint64_t window, enum qos_distribution d, WindowReading *ret);
+int window_read_distribution(const WindowSource *source, uint64_t now, uint64_t window, enum qos_distribution d, WindowReading *ret);
 
 /* What happened from n * WINDOW_STEP_NSEC to the end of that step, which must have passed, and the gauges at the end.
  * -ENODATA when the map no longer knows, -EAGAIN as above.
@@ -91,7 +91,7 @@ int window_read_distribution(const WindowSource *book, uint64_t now, uint64_t wi
  * on to a later step, and is then in neither this nor any other. Who keeps steps asks again, and has after WINDOW_STEPS
  * what remains; an answer that takes longer than these to leave is in the latency and in the answer time of two steps
  * then, as it was known at each. What is counted (requests, bytes, time to first byte) does not move. */
-int window_read_step(const WindowSources *books, uint64_t n, WindowReading *ret, WindowGauges *ret_gauges);
+int window_read_step(const WindowSources *sources, uint64_t n, WindowReading *ret, WindowGauges *ret_gauges);
 
 /* The word of the serving clock (unit-map.h) as it was at a boundary of the level that has passed. -EAGAIN as above. */
 int window_read_clock(const struct qos_unit_map *u, unsigned level, uint64_t boundary, uint64_t *ret);
@@ -104,8 +104,9 @@ bool window_is_overlapping(uint64_t overlaps, uint64_t count);
 void window_classify(uint64_t overlaps, bool missed, Requests *requests);
 
 /* What the unit has counted so far, and what happened since. */
-void window_mark(const WindowSources *books, uint64_t now, WindowMark *ret);
-void window_read_since(const WindowSources *books, uint64_t now, const WindowMark *mark, WindowReading *ret);
+void window_mark(const WindowSources *sources, uint64_t now, WindowMark *ret);
+void window_read_since(const WindowSources *sources, uint64_t now, const WindowMark *mark,
+                WindowReading *ret);
 
 /* ---- rows ---- */
 
@@ -143,14 +144,14 @@ struct CounterOffset {
 };
 
 /* The unit is attached now: its books had this before. */
-void counter_offset_begin(const WindowSource *books, size_t n, uint64_t now, CounterOffset *ret);
+void counter_offset_begin(const WindowSource *sources, size_t n, uint64_t now, CounterOffset *ret);
 /* A book that was the unit's is so no longer, but what it has counted is. */
-void window_base_close(CounterOffset *base, uint64_t now, const WindowSource *book);
+void window_base_close(CounterOffset *base, uint64_t now, const WindowSource *source);
 /* A book is the unit's from now on, without what it has counted before. */
-void window_base_open(CounterOffset *base, const WindowSource *book);
+void window_base_open(CounterOffset *base, const WindowSource *source);
 
 /* What all peers together have since the unit was attached. */
-void window_sources_read_peers(const WindowSources *books, WindowRow *ret);
+void window_sources_read_peers(const WindowSources *sources, WindowRow *ret);
 
 /* The distribution out of a reading. minimum_samples: what n * min(q, 1-q) must reach for the quantile q. */
 void window_get_distribution(const WindowReading *reading, enum qos_distribution d, unsigned minimum_samples, Distribution *ret);

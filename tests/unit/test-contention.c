@@ -66,13 +66,13 @@ static struct qos_unit_map *unit;
 static ContentionReading read_at(struct qos_contention_map *c, uint64_t now, uint64_t window, const ContentionCounts *before) {
         ContentionSource book = { .map = c, .contention_cpus = contention_cpus, .since = START,
                 .requests = unit };
-        ContentionSources books = { .books = &book, .n = 1, .since = START, .before = before };
+        ContentionSources sources = { .sources = &book, .n = 1, .since = START, .before = before };
         ContentionReading r;
         int e;
 
         /* Who writes may be held up in the middle of it, where these are threads */
         do
-                e = contention_read(&books, now, window, &r);
+                e = contention_read(&sources, now, window, &r);
         while (e == -EAGAIN);
         check(e >= 0);
         return r;

@@ -299,8 +299,8 @@ static void test_move(void) {
 static void test_cost(void) {
         uint64_t attached = 1000 * NSEC_PER_SEC, now = attached;
         struct qos_unit_map *inner = unit_new_at(attached), *outer = unit_new_at(attached);
-        const WindowSource books[] = { { inner, attached }, { outer, attached } };
-        const WindowSources both = { .books = books, .n = 2, .attached_at = attached };
+        const WindowSource sources[] = { { inner, attached }, { outer, attached } };
+        const WindowSources both = { .sources = sources, .n = 2, .attached_at = attached };
         static WindowMark mark;
         WindowReading r;
 
@@ -554,8 +554,8 @@ static void test_books(void) {
         uint64_t start = 10000 * NSEC_PER_SEC + 1234567, attached = start + 1007 * NSEC_PER_SEC, now;
         struct qos_unit_map *old = unit_new_at(start), *own, *all;
         WindowReading merged, one;
-        WindowSource books[3];
-        WindowSources w = { .books = books, .attached_at = attached };
+        WindowSource sources[3];
+        WindowSources w = { .sources = sources, .attached_at = attached };
         unsigned n_inner = 0;
         CounterOffset base;
         WindowMark mark;
@@ -566,11 +566,11 @@ static void test_books(void) {
         for (now = start; now < attached; now += 700 * NSEC_PER_MSEC)
                 book(old, now, 5 * NSEC_PER_SEC);
 
-        books[n_inner++] = (WindowSource) { old, start };
-        counter_offset_begin(books, n_inner, attached, &base);
+        sources[n_inner++] = (WindowSource) { old, start };
+        counter_offset_begin(sources, n_inner, attached, &base);
         w.base = &base;
         own = unit_new_at(attached);
-        books[n_inner++] = (WindowSource) { own, attached };
+        sources[n_inner++] = (WindowSource) { own, attached };
         w.n = n_inner;
         /* The truth: one map with everything since then */
         all = unit_new_at(attached);
@@ -581,7 +581,7 @@ static void test_books(void) {
 
                 if (!late && now > attached + 100 * NSEC_PER_SEC) {
                         late = unit_new_at(now);
-                        books[2] = (WindowSource) { late, now };
+                        sources[2] = (WindowSource) { late, now };
                         w.n = 3;
                         window_mark(&w, now, &mark);
                         marked = total;
@@ -631,8 +631,8 @@ static void test_books(void) {
         check(merged.cells[QOS_COUNTER_COUNT] == total - marked);
 
         /* Closed: gone from the books, and not from the totals; nor from what happened since a mark */
-        window_base_close(&base, now, &books[0]);
-        w.books = books + 1;
+        window_base_close(&base, now, &sources[0]);
+        w.sources = sources + 1;
         w.n = 2;
         check(window_read(&w, now, WINDOW_TOTAL, &merged) >= 0);
         check(window_read(books_of(all, attached), now, WINDOW_TOTAL, &one) >= 0);
@@ -644,8 +644,8 @@ static void test_books(void) {
         check(merged.cells[QOS_COUNTER_COUNT] == total - marked);
 
         /* And opened again: what it had does not count twice */
-        window_base_open(&base, &books[0]);
-        w.books = books;
+        window_base_open(&base, &sources[0]);
+        w.sources = sources;
         w.n = 3;
         book(old, now, 1000);
         check(window_read(&w, now, WINDOW_TOTAL, &merged) >= 0);
@@ -661,8 +661,8 @@ static void test_books(void) {
 static void test_books_moved(void) {
         uint64_t now = 5000 * NSEC_PER_SEC;
         struct qos_unit_map *a = unit_new_at(now), *b = unit_new_at(now);
-        WindowSource books[] = { { a, now }, { b, now } };
-        WindowSources w = { .books = books, .n = 2, .attached_at = now };
+        WindowSource sources[] = { { a, now }, { b, now } };
+        WindowSources w = { .sources = sources, .n = 2, .attached_at = now };
         WindowReading r;
         Distribution d;
 
@@ -677,7 +677,7 @@ static void test_books_moved(void) {
 
         /* Neither by itself has more samples than there were */
         for (unsigned i = 0; i < 2; i++) {
-                check(window_read(&(WindowSources) { .books = books + i, .n = 1, .attached_at = now },
+                check(window_read(&(WindowSources) { .sources = sources + i, .n = 1, .attached_at = now },
                                   now + 4 * NSEC_PER_SEC, WINDOW_TOTAL, &r) >= 0);
                 check(window_get_count(&r, QOS_LATENCY) == (i == 0));
         }
@@ -689,18 +689,18 @@ static void test_books_moved(void) {
 static void test_books_steps(void) {
         uint64_t start = 3000 * NSEC_PER_SEC, attached = start + 15 * NSEC_PER_SEC, now = start;
         struct qos_unit_map *old = unit_new_at(start), *own;
-        WindowSource books[2] = { { old, start } };
-        WindowSources w = { .books = books, .n = 2, .attached_at = attached };
+        WindowSource sources[2] = { { old, start } };
+        WindowSources w = { .sources = sources, .n = 2, .attached_at = attached };
         WindowReading r;
         WindowGauges g;
         CounterOffset base;
 
         for (; now < attached; now += 100 * NSEC_PER_MSEC)
                 book(old, now, NSEC_PER_SEC);
-        counter_offset_begin(books, 1, attached, &base);
+        counter_offset_begin(sources, 1, attached, &base);
         w.base = &base;
         own = unit_new_at(attached);
-        books[1] = (WindowSource) { own, attached };
+        sources[1] = (WindowSource) { own, attached };
         __sync_fetch_and_add(&old->open, 3);
         __sync_fetch_and_add(&own->open, 4);
 
