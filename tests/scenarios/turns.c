@@ -2,10 +2,12 @@
 
 /* Waits that are counted: "turns N" has a thread wait N times for a mutex that another one holds, and a process N times for a byte
  * of another one in a pipe. Whoever is waited for looks at the other one in /proc until that has left the CPU and sleeps, so that each
- * turn is exactly one wait. Says READY when all have been, and who they are in STATUS: "holder=1 victim=2 writer=3 reader=4". The threads
+ * turn is exactly one wait. With "turns N fast" that is not waited for: the mutex is let go at any moment of the other one's way off the
+ * CPU, which has slept as often as the kernel says ("slept="). Says READY when all have been, and who they are in STATUS: "holder=1 victim=2 writer=3 reader=4". The threads
  * go on to wait, for nothing: the victim for the mutex, the reader for another byte. */
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -28,7 +30,16 @@ static _Noreturn void fail(const char *what) {
 pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int turn, armed, done, victim, holder;
 static atomic_long victim_switches;
-static int turns;
+static int turns, fast;
+static atomic_long slept;
+
+/* Until another thread has got further. */
+static void pass_time(void) {
+        if (fast)
+                sched_yield();
+        else
+                usleep(100);
+}
 
 static int tid(void) {
         return (int) syscall(SYS_gettid);
@@ -72,10 +83,11 @@ static void* do_victim(void *data) {
         victim = tid();
         for (int i = 1; i <= turns + 1; i++) {
                 while (turn < i)
-                        usleep(100);
+                        pass_time();
                 victim_switches = own_switches();
                 armed = i;
                 pthread_mutex_lock(&the_lock);
+                slept += own_switches() - victim_switches;
                 pthread_mutex_unlock(&the_lock);
                 done = i;
         }
@@ -92,13 +104,17 @@ static void* do_holder(void *data) {
                 pthread_mutex_lock(&the_lock);
                 turn = i;
                 while (armed < i)
-                        usleep(100);
-                (void) await_sleep(getpid(), victim, victim_switches);
+                        pass_time();
+                if (!fast || i > turns)
+                        (void) await_sleep(getpid(), victim, victim_switches);
+                else
+                        for (volatile int k = 0; k < i % 1000 * 10; k++)
+                                ;
                 if (i > turns)
                         break;
                 pthread_mutex_unlock(&the_lock);
                 while (done < i)
-                        usleep(100);
+                        pass_time();
         }
         turn++;
         for (;;)
@@ -131,6 +147,7 @@ int main(int argc, char **argv) {
         long switches;
 
         turns = argc > 1 ? atoi(argv[1]) : 0;
+        fast = argc > 2 && strcmp(argv[2], "fast") == 0;
         if (turns <= 0 || pipe(fds) < 0 || pipe(back) < 0)
                 fail("turns N");
 
@@ -153,7 +170,7 @@ int main(int argc, char **argv) {
         (void) prctl(PR_SET_NAME, "writer");
         if (read(back[0], &switches, sizeof(switches)) != sizeof(switches))
                 fail("read");
-        for (int i = 0; i < turns; i++) {
+        for (int i = 0; i < (fast ? 1 : turns); i++) {
                 char byte = 'x';
 
                 switches = await_sleep(reader, reader, switches);
@@ -168,7 +185,7 @@ int main(int argc, char **argv) {
                 fail("pthread_create");
         while (turn < turns + 2)
                 usleep(100);
-        (void) snprintf(status, sizeof(status), "holder=%i victim=%i writer=%i reader=%i", holder, victim, tid(), reader);
+        (void) snprintf(status, sizeof(status), "holder=%i victim=%i writer=%i reader=%i slept=%li", holder, victim, tid(), reader, slept);
         say_ready(status);
         for (;;)
                 pause();
