@@ -59,8 +59,8 @@ def settled(unit, want, window="200ms"):
         return all(abs(c["threads"][s] - want.get(s, 0)) < 1e-6 for s in STATES) and c
     try:
         return wait_for("each thread is where it should be", look, timeout=20 if scenario.in_vm else 5)
-    except scenario.Failed:
-        fail(f"threads by state: { {s: n for s, n in last.items() if n or want.get(s)} } instead of {want}")
+    except scenario.Failed as e:
+        fail(f"{e}; threads by state: { {s: n for s, n in last.items() if n or want.get(s)} } instead of {want}")
 
 
 ALL = [f"{kind}:{n}" for n, kind in enumerate(KINDS, 1)]
