@@ -25,6 +25,9 @@
 #define CLIENTS_PER_UID_MAX 64U
 #define CALLS_PER_UID_MAX 32U
 
+/* The same of root: attaches of all units, and their thresholds, sent at once. */
+#define CALLS_MAX 4096U
+
 /* Senders whose user is remembered: the bus never gives a unique name away twice, so that the answer stays true. */
 #define SENDERS_MAX 256U
 
@@ -51,7 +54,8 @@ typedef struct Client {
         char *sender;           /* empty on a peer-to-peer connection */
         uid_t uid;
         bool subscribed;
-        Call *calls;
+        bool dispatching;       /* within client_dispatch() */
+        Call *calls;            /* in their order */
 } Client;
 
 /* Who sent a call, by the unique name. Asked of the bus, whose answer may stand behind all that others have sent: nothing waits for it but
@@ -84,6 +88,7 @@ struct Call {
         const Action *action;
         bool lease;
         uid_t owner_uid;        /* as in struct Hold */
+        bool started;           /* does not wait for others of the client */
         bool running;           /* within manager_attach() */
         ProbeMask probes;
         ExcludeList excludes;
@@ -268,11 +273,13 @@ static int client_get(BusServer *b, sd_bus_message *m, uid_t uid, Client **ret, 
 
 /* ---- AttachUnit, DetachUnit ----------------------------------------------------------------------------------- */
 
+static void client_dispatch(Client *client);
+
 static void call_finish(Call *c) {
         Client *client = c->client;
 
         call_free(c);
-        client_settle(client);
+        client_dispatch(client);
 }
 
 static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
@@ -424,8 +431,16 @@ static int call_new(BusServer *b, sd_bus_message *m, const Action *action, const
 }
 
 static void call_authorize(Call *c) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         Client *client = c->client;
         int r;
+
+        /* As when it came, for those that had to wait then */
+        if (c->action != &action_attach && !manager_get_unit(c->server->manager, c->unit, &e)) {
+                reply_error(c->message, -ENXIO, &e);
+                call_finish(c);
+                return;
+        }
 
         c->owner_uid = manager_uid_owns(client->server->manager, c->unit, client->uid) ? client->uid : 0;
         if (client->uid == 0 || (c->owner_uid != 0 && (c->action != &action_attach || !manager_probes_are_restricted(c->server->manager, c->probes, NULL)))) {
@@ -447,7 +462,7 @@ static int call_count(Call *c, sd_bus_error *error) {
         for (const Client *i = c->server->clients; i; i = i->next)
                 for (const Call *j = i->uid == client->uid ? i->calls : NULL; j; j = j->next)
                         n++;
-        if (client->uid != 0 && n > CALLS_PER_UID_MAX)
+        if (n > (client->uid == 0 ? CALLS_MAX : CALLS_PER_UID_MAX))
                 return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "%u calls of user %u are waiting already", n - 1, (unsigned) client->uid);
         return 0;
 }
@@ -457,8 +472,45 @@ static bool call_is_own(const Call *c) {
         return c->lease && (c->action == &action_detach || c->action == &action_clear);
 }
 
+static void call_run(Call *c) {
+        if (!c->action->name || call_is_own(c))
+                c->action->go_on(c);
+        else
+                call_authorize(c);
+}
+
+/* Starts what nothing before it keeps from that. A client may send a call behind an attach that it depends on, and which waits for polkit
+ * or PID 1. Attaches go on side by side: many at once are the rule, and none depends on another one. */
+static void client_dispatch(Client *client) {
+        Call *c;
+
+        if (client->dispatching)
+                return; /* there it goes on */
+        client->dispatching = true;
+
+        do {
+                bool others = false, attaches = false;
+
+                for (c = client->calls; c && (c->started || !c->action->name); c = c->next)
+                        if (c->action == &action_attach)
+                                attaches = true;
+                        else if (c->action->name)
+                                others = true;
+                if (c && (others || (attaches && c->action != &action_attach)))
+                        break;
+                if (c) {
+                        c->started = true;
+                        call_run(c);
+                }
+        } while (c);
+
+        client->dispatching = false;
+        client_settle(client);
+}
+
 static void call_start(Call *c, uid_t uid) {
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        Call **p;
         int r;
 
         r = client_get(c->server, c->message, uid, &c->client, &error);
@@ -467,17 +519,18 @@ static void call_start(Call *c, uid_t uid) {
                 call_free(c);
                 return;
         }
-        c->next = c->client->calls;
-        c->client->calls = c;
+        for (p = &c->client->calls; *p; p = &(*p)->next)
+                ;
+        *p = c;
 
         r = c->action->name ? call_count(c, &error) : 0;
         if (r < 0) {
                 (void) sd_bus_reply_method_errno(c->message, r, &error);
                 call_finish(c);
-        } else if (!c->action->name || call_is_own(c))
-                c->action->go_on(c);
+        } else if (c->action->name)
+                client_dispatch(c->client);
         else
-                call_authorize(c);
+                call_run(c);
 }
 
 static Call* sender_pop(Sender *s, Call **p) {
@@ -649,11 +702,21 @@ static int call_submit(Call *c, sd_bus_error *error) {
         return 1;
 }
 
-/* The next call of this sender must wait for those before it. */
+/* The next call of this sender must wait for those before it: what it depends on is not known yet. */
 static bool sender_waits(BusServer *b, sd_bus_message *m) {
+        const Client *client = client_find(b, m);
         const Sender *s = sender_find(b, m);
 
-        return s && s->slot;
+        return (s && s->slot) || (client && client->calls);
+}
+
+/* Refuses at once what is surely refused later, before anybody is asked for a password, and a name of any length before it is kept. */
+static int check_attached(BusServer *b, sd_bus_message *m, const char *unit, sd_bus_error *error) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+
+        if (manager_get_unit(b->manager, unit, &e) || (e.code == QOS_ERROR_NOT_ATTACHED && sender_waits(b, m)))
+                return 0;
+        return error_to_bus(error, -ENXIO, &e);
 }
 
 static int read_probes(sd_bus_message *m, ProbeMask *ret, sd_bus_error *error) {
@@ -838,8 +901,9 @@ static int manager_method_detach_unit(sd_bus_message *m, void *userdata, sd_bus_
         if (r < 0)
                 return r;
 
-        if (!manager_get_unit(b->manager, unit, &e))
-                return error_to_bus(error, -ENXIO, &e);
+        r = check_attached(b, m, unit, error);
+        if (r < 0)
+                return r;
         if (lease && !client_find(b, m) && !sender_waits(b, m)) {
                 r = qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, unit, "the caller has no lease of '%s'", unit);
                 return error_to_bus(error, r, &e);
@@ -865,11 +929,12 @@ static int method_change_threshold(BusServer *b, sd_bus_message *m, const Action
         if (r < 0)
                 return r;
 
-        /* Before anybody is asked for a password */
+        /* As in check_attached() */
         if (action == &action_set && threshold_rule_parse(threshold, b->manager->config.default_window_nsec, &rule, &e) < 0)
                 return error_to_bus(error, -EINVAL, &e);
-        if (!manager_get_unit(b->manager, unit, &e))
-                return error_to_bus(error, -ENXIO, &e);
+        r = check_attached(b, m, unit, error);
+        if (r < 0)
+                return r;
         if (strlen(threshold) > THRESHOLD_LINE_MAX) {
                 r = qos_error_set(&e, QOS_ERROR_NO_SUCH_THRESHOLD, threshold, "'%s' has no threshold '%s'", unit, excerpt(threshold, (char[EXCERPT_MAX + 1]) {}));
                 return error_to_bus(error, r, &e);

@@ -15,6 +15,7 @@
 
 /* As in the daemon: clients of one user who is not root, and calls that wait until the sender is known */
 #define CLIENTS_PER_UID_MAX 64
+#define CALLS_PER_UID_MAX 32
 #define UNIDENTIFIED_CALLS_MAX 2048
 
 #define QUESTIONS_MAX 512
@@ -255,6 +256,84 @@ static void test_gone(void) {
         sd_bus_message_unref(attached.message);
 }
 
+static void send_change(const char *sender, const char *method, const char *unit, Reply *reply) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = new_call(sender, method);
+
+        check(sd_bus_message_append(m, "s", unit) >= 0);
+        if (!streq(method, "DetachUnit"))
+                check(sd_bus_message_append(m, "s", streq(method, "SetThreshold") ? "slow: requests.server.firstByte.p99 > 20ms" : "slow") >= 0);
+        check(sd_bus_message_append(m, "b", 1) >= 0);
+        send_message(m, reply);
+}
+
+/* Calls that depend on one before them, which waits for the bus, or for the service manager. */
+static void test_order(void) {
+        Reply calls[7];
+
+        leave(":1.10");
+        test_wait(event, manager->n_units == 0);
+
+        for (unsigned known = 0; known < 2; known++) {
+                delays = !known;
+                send_change(":1.30", "DetachUnit", "a", calls + 0);
+                send_call(":1.30", "AttachUnit", calls + 1);
+                send_change(":1.30", "SetThreshold", "a", calls + 2);
+                send_change(":1.30", "ClearThreshold", "a", calls + 3);
+                send_change(":1.30", "ClearThreshold", "a.service", calls + 4);
+                send_change(":1.30", "DetachUnit", "a", calls + 5);
+                send_change(":1.30", "SetThreshold", "a", calls + 6);
+                if (!known) {
+                        test_wait(event, n_questions == 1);
+                        answer(":1.30", 0, NULL);
+                }
+                expect(calls + 0, "org.qosd1.Error.NotAttached");
+                expect(calls + 1, NULL);
+                expect(calls + 2, NULL);
+                expect(calls + 3, NULL);
+                expect(calls + 4, "org.qosd1.Error.NoSuchThreshold");
+                expect(calls + 5, NULL);
+                expect(calls + 6, "org.qosd1.Error.NotAttached");
+                for (size_t i = 1; i < ELEMENTSOF(calls); i++)
+                        check(calls[i].order > calls[i - 1].order);
+                check(manager->n_units == 0);
+                test_wait(event, n_matches == 0);
+        }
+        expect_served(":1.10");
+}
+
+/* What waits behind another call is as small, and as few, as what does not. */
+static void test_order_limits(void) {
+        static Reply calls[CALLS_PER_UID_MAX + 8];
+        static char name[64 * 1024];
+        Reply attached, detached, set;
+        unsigned refused = 0;
+
+        delays = true;
+        memset(name, 'a', sizeof(name) - 1);
+        send_call(":1.31", "AttachUnit", &attached);
+        send_change(":1.31", "DetachUnit", name, &detached);
+        send_change(":1.31", "SetThreshold", name, &set);
+        expect(&detached, "org.qosd1.Error.InvalidUnitName");
+        expect(&set, "org.qosd1.Error.InvalidUnitName");
+        check(!attached.message);
+
+        for (size_t i = 0; i < ELEMENTSOF(calls); i++)
+                send_change(":1.31", "SetThreshold", "b", calls + i);
+        expect_served(":1.10");
+        answer(":1.31", 1000, NULL);
+        expect(&attached, SD_BUS_ERROR_ACCESS_DENIED); /* there is no polkit */
+        for (size_t i = 0; i < ELEMENTSOF(calls); i++) {
+                test_wait(event, calls[i].message);
+                refused += streq_ptr(reply_error(calls + i), SD_BUS_ERROR_LIMITS_EXCEEDED);
+                if (!streq_ptr(reply_error(calls + i), SD_BUS_ERROR_LIMITS_EXCEEDED))
+                        check(streq_ptr(reply_error(calls + i), "org.qosd1.Error.NotAttached"));
+                sd_bus_message_unref(calls[i].message);
+        }
+        check(refused == ELEMENTSOF(calls) - CALLS_PER_UID_MAX + 1);
+        delays = false;
+        test_wait(event, n_matches == 1);
+}
+
 /* What one user may have is counted when the user is known. */
 static void test_limits(void) {
         static Reply subscribed[CLIENTS_PER_UID_MAX + 8];
@@ -388,6 +467,8 @@ int main(void) {
 
         test_delay();
         test_gone();
+        test_order();
+        test_order_limits();
         test_limits();
         test_flood();
         test_log_level();
