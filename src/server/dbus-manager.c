@@ -577,7 +577,10 @@ static int on_identified(sd_bus_message *m, void *userdata, sd_bus_error *error)
         int r;
 
         s->slot = sd_bus_slot_unref(s->slot);
-        r = sd_bus_message_is_method_error(m, NULL) ? -sd_bus_message_get_errno(m) : sd_bus_message_read(m, "u", &uid);
+        if (!streq_ptr(sd_bus_message_get_sender(m), DBUS_NAME))
+                r = -EBADMSG; /* a message bus that lets others reply in its place */
+        else
+                r = sd_bus_message_is_method_error(m, NULL) ? -sd_bus_message_get_errno(m) : sd_bus_message_read(m, "u", &uid);
         if (r < 0) {
                 /* It has left, or the bus does not answer */
                 while (s->calls) {

@@ -65,10 +65,24 @@ static int method_get_owner(sd_bus_message *m, void *userdata, sd_bus_error *err
         return sd_bus_reply_method_return(m, "s", name);
 }
 
+/* from: who replies, NULL for the bus */
+static int reply_user(sd_bus_message *m, uid_t uid, const char *error, const char *from) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+
+        if (error)
+                check(sd_bus_message_new_method_errorf(m, &reply, error, "%s", error) >= 0);
+        else {
+                check(sd_bus_message_new_method_return(m, &reply) >= 0);
+                check(sd_bus_message_append(reply, "u", (uint32_t) uid) >= 0);
+        }
+        check(sd_bus_message_set_sender(reply, from ?: DBUS_NAME) >= 0);
+        return sd_bus_send(broker, reply, NULL);
+}
+
 static int method_get_user(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         n_asked++;
         if (!delays)
-                return sd_bus_reply_method_return(m, "u", (uint32_t) sender_uid);
+                return reply_user(m, sender_uid, NULL, NULL);
 
         check(n_questions < QUESTIONS_MAX);
         questions[n_questions++] = sd_bus_message_ref(m);
@@ -87,7 +101,7 @@ static const sd_bus_vtable broker_vtable[] = {
 };
 
 /* Answers what was held back, about this sender or about everybody. */
-static void answer(const char *sender, uid_t uid, const char *error) {
+static void answer_as(const char *sender, uid_t uid, const char *error, const char *from) {
         unsigned n = 0;
 
         for (unsigned i = 0; i < n_questions; i++) {
@@ -99,12 +113,15 @@ static void answer(const char *sender, uid_t uid, const char *error) {
                         questions[n++] = questions[i];
                         continue;
                 }
-                check((error ? sd_bus_reply_method_errorf(questions[i], error, "%s", error)
-                             : sd_bus_reply_method_return(questions[i], "u", (uint32_t) uid)) >= 0);
+                check(reply_user(questions[i], uid, error, from) >= 0);
                 sd_bus_message_unref(questions[i]);
         }
         check(n < n_questions);
         n_questions = n;
+}
+
+static void answer(const char *sender, uid_t uid, const char *error) {
+        answer_as(sender, uid, error, NULL);
 }
 
 static void leave(const char *sender) {
@@ -264,6 +281,26 @@ static void send_change(const char *sender, const char *method, const char *unit
                 check(sd_bus_message_append(m, "s", streq(method, "SetThreshold") ? "slow: requests.server.firstByte.p99 > 20ms" : "slow") >= 0);
         check(sd_bus_message_append(m, "b", 1) >= 0);
         send_message(m, reply);
+}
+
+/* Only the bus says who is root. */
+static void test_forged(void) {
+        Reply attached;
+
+        delays = true;
+        send_call(":1.23", "AttachUnit", &attached);
+        test_wait(event, n_questions == 1);
+        answer_as(":1.23", 0, NULL, ":1.23");
+        expect(&attached, SD_BUS_ERROR_ACCESS_DENIED);
+
+        /* It is asked again */
+        send_call(":1.23", "AttachUnit", &attached);
+        test_wait(event, n_questions == 1);
+        answer(":1.23", 0, NULL);
+        expect(&attached, NULL);
+        delays = false;
+        leave(":1.23");
+        test_wait(event, n_matches == 1);
 }
 
 /* Calls that depend on one before them, which waits for the bus, or for the service manager. */
@@ -467,6 +504,7 @@ int main(void) {
 
         test_delay();
         test_gone();
+        test_forged();
         test_order();
         test_order_limits();
         test_limits();
