@@ -1971,7 +1971,7 @@ int manager_new(sd_event *event, Manager **ret) {
         if (r >= 0)
                 r = xqos_loader_new(m, &m->declared);
         if (r >= 0)
-                r = probe_new(&m->probe);
+                r = probe_new(m->event, &m->probe);
         if (r >= 0)
                 r = service_manager_new(manager_on_unit_changed, m, &m->service_manager);
         if (r >= 0) {

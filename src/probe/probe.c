@@ -12,6 +12,7 @@
 #include <sys/types.h>
 #include <sys/utsname.h>
 #include <systemd/sd-daemon.h>
+#include <systemd/sd-event.h>
 
 #include "contention-map.h"
 #include "elf-symbols.h"
@@ -295,7 +296,17 @@ typedef struct Library {
         bool seen;
 } Library;
 
+/* What is unloaded, and the service manager may have still: programs run for as long as somebody has their links. */
+typedef struct Unloading {
+        int program_fds[_PROGRAM_MAX], link_fds[_PROGRAM_MAX];
+        Library libraries[LIBRARIES_MAX];
+        size_t n_libraries;
+        sd_event_source *barrier;               /* the service manager has come as far as that */
+} Unloading;
+
 struct Probe {
+        sd_event *event;
+        Unloading unloading;
         Library libraries[LIBRARIES_MAX];
         size_t n_libraries;
         struct ring_buffer *wanted;
@@ -303,7 +314,6 @@ struct Probe {
         void *wanted_userdata;
         struct ring_buffer *moves;
         ProbeMask loaded_groups;                 /* beside "requests" */
-        bool dropped;                           /* some were unloaded, and the service manager may have them still */
         uint64_t loaded_at;                     /* when those were loaded that came last, CLOCK_MONOTONIC ns */
         char *library_reason;                   /* why the programs are in none */
         int library_limit;                      /* why they are not in all, see probe_add_libraries() */
@@ -360,17 +370,18 @@ static void checksum_object(char ret[static 17]) {
         (void) snprintf(ret, 17, "%016llx", (unsigned long long) h);
 }
 
-int probe_new(Probe **ret) {
+int probe_new(sd_event *event, Probe **ret) {
         Probe *p;
 
         p = new0(Probe, 1);
         if (!p)
                 return -ENOMEM;
+        p->event = sd_event_ref(event);
 
         for (unsigned i = 0; i < _MAP_MAX; i++)
                 p->map_fds[i] = -EBADF;
         for (unsigned i = 0; i < _PROGRAM_MAX; i++)
-                p->program_fds[i] = p->link_fds[i] = -EBADF;
+                p->program_fds[i] = p->link_fds[i] = p->unloading.program_fds[i] = p->unloading.link_fds[i] = -EBADF;
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 p->unit_fds[i] = p->contention_fds[i] = p->shards_fds[i] = -EBADF;
         p->machine_fd = -EBADF;
@@ -416,8 +427,22 @@ static void machine_close(Probe *p) {
         p->machine_fd = close_fd(p->machine_fd);
 }
 
+static void unloading_close(Probe *p) {
+        Unloading *u = &p->unloading;
+
+        u->barrier = sd_event_source_disable_unref(u->barrier);
+        for (size_t i = 0; i < u->n_libraries; i++)
+                library_close(u->libraries + i);
+        u->n_libraries = 0;
+        for (Program i = 0; i < _PROGRAM_MAX; i++) {
+                u->link_fds[i] = close_fd(u->link_fds[i]);
+                u->program_fds[i] = close_fd(u->program_fds[i]);
+        }
+}
+
 static void probe_close(Probe *p) {
         /* Links first: no program may run on maps that go away piece by piece */
+        unloading_close(p);
         for (size_t i = 0; i < p->n_libraries; i++)
                 library_close(p->libraries + i);
         p->n_libraries = 0;
@@ -455,6 +480,7 @@ Probe* probe_free(Probe *p) {
                 free(p->reasons[i]);
         free(p->failure);
         free(p->library_reason);
+        sd_event_unref(p->event);
         free(p);
         return NULL;
 }
@@ -513,6 +539,15 @@ static void store_drop_library(const Library *l) {
         store_drop("library", name);
         library_name(l, "leave", name);
         store_drop("library", name);
+}
+
+static void store_push_library(Probe *p, const Library *l) {
+        char name[64];
+
+        library_name(l, "leave", name);
+        store_push(p, "library", name, l->leave_fd);
+        library_name(l, "enter", name);
+        store_push(p, "library", name, l->enter_fd);
 }
 
 static void store_drop_all(Probe *p) {
@@ -826,8 +861,74 @@ static void library_drop(Probe *p, size_t i) {
         p->libraries[i] = p->libraries[--p->n_libraries];
 }
 
-/* How long to wait for the service manager: it has other things to do, but nothing that takes long. */
-#define BARRIER_USEC (5 * USEC_PER_SEC)
+static int on_barrier(sd_event_source *source, int fd, uint32_t revents, void *userdata) {
+        unloading_close(ASSERT_PTR(userdata));
+        return 0;
+}
+
+/* Keeps what is unloaded until the service manager has taken it out of the descriptor store. It is not waited for: it may be busy, or
+ * stopped. Each barrier is behind all that was dropped before. */
+static void unloading_add_barrier(Probe *p) {
+        _cleanup_close_ int fd = -EBADF;
+        sd_event_source *source = NULL;
+        int fds[2];
+        int r;
+
+        if (pipe2(fds, O_CLOEXEC|O_NONBLOCK) < 0) {
+                unloading_close(p);
+                return;
+        }
+        fd = fds[0];
+
+        /* It closes its copy when it has processed all that came before */
+        r = sd_pid_notify_with_fds(0, /* unset_environment= */ false, "BARRIER=1", fds + 1, 1);
+        fds[1] = close_fd(fds[1]);
+        if (r > 0)
+                r = sd_event_add_io(p->event, &source, fd, 0, on_barrier, p);
+        if (!source) {
+                unloading_close(p);
+                return;
+        }
+        (void) sd_event_source_set_io_fd_own(source, true);
+        TAKE_FD(fd);
+        sd_event_source_disable_unref(p->unloading.barrier);
+        p->unloading.barrier = source;
+}
+
+static void program_unload(Probe *p, Program i) {
+        Unloading *u = &p->unloading;
+
+        if (p->link_fds[i] >= 0)
+                store_drop("link", program_table[i].name);
+        if (p->program_fds[i] >= 0)
+                store_drop("prog", program_table[i].name);
+        (void) close_fd(u->link_fds[i]);
+        (void) close_fd(u->program_fds[i]);
+        u->link_fds[i] = TAKE_FD(p->link_fds[i]);
+        u->program_fds[i] = TAKE_FD(p->program_fds[i]);
+}
+
+/* Takes up again what has not stopped running. Loaded once more, programs would run twice at a time, and count twice. */
+static void group_resume(Probe *p, ProbeMask probe) {
+        const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
+        Unloading *u = &p->unloading;
+
+        for (Program i = first; i < end; i++) {
+                if (p->program_fds[i] >= 0 || u->program_fds[i] < 0)
+                        continue;
+                p->program_fds[i] = TAKE_FD(u->program_fds[i]);
+                p->link_fds[i] = TAKE_FD(u->link_fds[i]);
+                store_push(p, "prog", program_table[i].name, p->program_fds[i]);
+                if (p->link_fds[i] >= 0)
+                        store_push(p, "link", program_table[i].name, p->link_fds[i]);
+        }
+        if (probe != PROBE_TLS)
+                return;
+        for (; u->n_libraries > 0 && p->n_libraries < LIBRARIES_MAX; p->n_libraries++) {
+                p->libraries[p->n_libraries] = u->libraries[--u->n_libraries];
+                store_push_library(p, p->libraries + p->n_libraries);
+        }
+}
 
 int probe_load_group(Probe *p, ProbeMask probe) {
         const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
@@ -839,24 +940,19 @@ int probe_load_group(Probe *p, ProbeMask probe) {
         if (p->loaded_groups & probe)
                 return 0;
         p->loaded_groups |= probe; /* tried once: what the kernel refuses it refuses again */
+        group_resume(p, probe);
 
         for (Program i = first; i < end; i++)
                 if (p->program_fds[i] < 0)
                         missing |= PROGRAM_BIT(i);
-        if (missing == 0)
-                return 0;
-
-        /* Programs run for as long as somebody has their link: twice at a time they would count twice */
-        if (p->dropped)
-                (void) sd_notify_barrier(/* unset_environment= */ false, BARRIER_USEC);
-        p->dropped = false;
-
-        p->loaded_at = now_nsec(CLOCK_MONOTONIC);
-        programs_load(p, missing);
-        for (Program i = first; i < end; i++)
-                if (p->program_fds[i] >= 0)
-                        store_push(p, "prog", program_table[i].name, p->program_fds[i]);
-        (void) malloc_trim(0);
+        if (missing != 0) {
+                p->loaded_at = now_nsec(CLOCK_MONOTONIC);
+                programs_load(p, missing);
+                for (Program i = first; i < end; i++)
+                        if (missing & PROGRAM_BIT(i) && p->program_fds[i] >= 0)
+                                store_push(p, "prog", program_table[i].name, p->program_fds[i]);
+                (void) malloc_trim(0);
+        }
 
         for (Program i = first; i < end; i++) {
                 if (p->program_fds[i] < 0 || p->link_fds[i] >= 0 || !program_has_link(i))
@@ -888,25 +984,31 @@ static void pending_responses_drop(Probe *p) {
 void probe_unload_group(Probe *p, ProbeMask probe) {
         const Program first = group_table[group_of(probe)].first, end = group_table[group_of(probe)].end;
 
+        bool unloaded = false;
+
         if (probe == PROBE_TLS) {
-                while (p->n_libraries > 0)
-                        library_drop(p, p->n_libraries - 1);
+                for (; p->n_libraries > 0; p->n_libraries--) {
+                        const Library *l = p->libraries + p->n_libraries - 1;
+
+                        store_drop_library(l);
+                        if (l->enter_fd >= 0 && l->leave_fd >= 0 && p->unloading.n_libraries < LIBRARIES_MAX)
+                                p->unloading.libraries[p->unloading.n_libraries++] = *l;
+                        else
+                                library_close(p->libraries + p->n_libraries - 1);
+                }
+                unloaded = p->unloading.n_libraries > 0;
                 free(p->library_reason);
                 p->library_reason = NULL;
                 p->library_limit = 0;
         }
         for (Program i = first; i < end; i++) {
-                if (p->link_fds[i] >= 0) {
-                        store_drop("link", program_table[i].name);
-                        p->dropped = true;
-                }
-                if (p->program_fds[i] >= 0)
-                        store_drop("prog", program_table[i].name);
-                p->link_fds[i] = close_fd(p->link_fds[i]);
-                p->program_fds[i] = close_fd(p->program_fds[i]);
+                unloaded = unloaded || p->link_fds[i] >= 0 || p->program_fds[i] >= 0;
+                program_unload(p, i);
                 free(p->reasons[i]);
                 p->reasons[i] = NULL;
         }
+        if (unloaded)
+                unloading_add_barrier(p);
         if (probe == PROBE_CPU)
                 pending_responses_drop(p);
         p->loaded_groups &= ~probe;
@@ -1014,7 +1116,7 @@ const char* probe_library_limit_reason(int limit) {
 static int library_attach(Probe *p, Library *l, const char *path) {
         LibraryPoints enter = {}, leave = {};
         _cleanup_close_ int fd = -EBADF;
-        char name[64];
+        char name[32];
         struct stat st;
         int r;
 
@@ -1049,10 +1151,7 @@ static int library_attach(Probe *p, Library *l, const char *path) {
         }
         l->enter_fd = r;
 
-        library_name(l, "leave", name);
-        store_push(p, "library", name, l->leave_fd);
-        library_name(l, "enter", name);
-        store_push(p, "library", name, l->enter_fd);
+        store_push_library(p, l);
         return 0;
 }
 

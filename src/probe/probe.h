@@ -90,7 +90,8 @@ typedef enum Program {
 #define PROGRAM_BIT(p) (UINT64_C(1) << (p))
 _Static_assert(_PROGRAM_MAX <= 64, "a bit for each program");
 
-int probe_new(Probe **ret);
+/* event: on which what was unloaded is closed when the service manager has closed it, too. */
+int probe_new(sd_event *event, Probe **ret);
 Probe* probe_free(Probe *p);
 
 /* Loads and attaches everything that the kernel lets through. Programs it does not are remembered with the reason;

@@ -14,7 +14,7 @@ import time
 
 import scenario
 from scenario import (DBUS_ERROR, Client, Server, Talk, Varlink, attach, check, configure_qosd, count, daemon_is_well,
-                      dbus_attach_error, equal, expect_total, fail, fresh_qosd, listed, load, preload_qosd, programs,
+                      dbus_attach_error, equal, expect_total, fail, fresh_qosd, kill_qosd, listed, load, preload_qosd, programs,
                       qosctl, qosd_pid, run, smaller, snapshot, start_served, systemctl, test, unit_property, varlink,
                       varlink_error, wait_for, wait_qosd)
 from test_views import metrics
@@ -483,6 +483,61 @@ def manager_reexecuted():
     late.start()
     load(late, connections=1, number=1)
     expect_total(late, 1)
+    daemon_is_well()
+
+
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
+WALL = 0x40000000
+
+
+@contextlib.contextmanager
+def manager_stopped():
+    """PID 1 does nothing. Signals do not stop it, a debugger does."""
+    _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    _libc.ptrace.restype = ctypes.c_long
+    equal(_libc.ptrace(PTRACE_SEIZE, 1, None, None), 0, "ptrace(PTRACE_SEIZE) of PID 1")
+    try:
+        equal(_libc.ptrace(PTRACE_INTERRUPT, 1, None, None), 0, "ptrace(PTRACE_INTERRUPT) of PID 1")
+        os.waitpid(1, WALL)
+        yield
+    finally:
+        _libc.ptrace(PTRACE_DETACH, 1, None, None)
+
+
+def links_of(name, pid):
+    """How many times a program of qosd runs when it is called."""
+    ids = {p["id"] for p in bpf_list("prog") if p.get("name") == name[:15]}
+    held = descriptors_of([pid, 1])["link"]
+    return sum(l["id"] in held and l.get("prog_id") in ids for l in bpf_list("link"))
+
+
+@test(exclusive=True)
+def unloaded_and_loaded_while_the_manager_is_stopped():
+    """The descriptor store has the programs of a probe until PID 1 has read that it should not: they run on, so that they are not
+    loaded once more. When PID 1 has, they are gone."""
+    s = Server(mode="thread")
+    attach(s, "--probes=requests")
+    pid = qosd_pid()
+    u = Server(mode="thread")
+    u.start()
+    group = unit_property(u.name, "ControlGroup")
+    equal(links_of("cpu_switch", pid), 0, "links of cpu_switch before")
+    # Not a unit's name: PID 1 is not asked about a path
+    qosctl("attach", group, "--probes=requests,cpu")
+    equal(links_of("cpu_switch", pid), 1, "links of cpu_switch")
+    with manager_stopped():
+        for _ in range(3):
+            qosctl("detach", group)
+            qosctl("attach", group, "--probes=requests,cpu")
+            equal(links_of("cpu_switch", pid), 1, "links of cpu_switch while PID 1 is stopped")
+    systemctl("daemon-reload")
+    equal(links_of("cpu_switch", pid), 1, "links of cpu_switch when PID 1 has processed everything")
+
+    # … with all of it in the descriptor store
+    pid = kill_qosd()
+    equal(links_of("cpu_switch", pid), 1, "links of cpu_switch after a crash")
+    qosctl("detach", group)
+    wait_for("the programs of cpu are gone", lambda: links_of("cpu_switch", pid) == 0)
     daemon_is_well()
 
 
