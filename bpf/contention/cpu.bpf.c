@@ -702,13 +702,18 @@ static __always_inline void thread_shift(struct thread *t, struct qos_contention
 /* It does not wait any more. */
 static __always_inline void thread_end_wait(struct thread *t, __u32 state, __u64 nsec) {
         struct qos_contention_map *c = contention_get(t->word);
+        __u64 how = state;
 
         if ((__s64) nsec < 0) /* the clocks differ by some microseconds */
                 nsec = 0;
-        if (t->woken & WOKEN_HELD)
-                t->times[QOS_STATE_HELD] += nsec;
-        if (c && !resource_end(c, t->row, state | (t->woken ? RESOURCE_WOKEN : 0) | (t->woken & WOKEN_HELD ? RESOURCE_HELD : 0), nsec, &t->waker) &&
-            t->row == t->known.row)
+        if (wakeup_ends(&t->wakeup, state, t->futex, t->row != 0, t->locked)) {
+                how |= RESOURCE_WOKEN;
+                if (!t->locked && (state == QOS_STATE_PARK || state == QOS_STATE_POLL) && t->wakeup.what & WAKEUP_HELD) {
+                        how |= RESOURCE_HELD;
+                        t->times[QOS_STATE_HELD] += nsec;
+                }
+        }
+        if (c && !resource_end(c, t->row, how, nsec, &t->waker) && t->row == t->known.row)
                 t->known.state = QOS_STATE_NONE; /* the row is another one's by now, or there was none: perhaps there is one the next time */
         t->row = 0;
 }
@@ -823,7 +828,6 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
         struct qos_contention_cpu *s;
         __u32 old, cpu = bpf_get_smp_processor_id() + 1;
 
-        t->left = 0;
         old = thread_set(t, QOS_STATE_RUNNING, now, &s);
         if (!old)
                 return;
@@ -869,60 +873,13 @@ static __always_inline void thread_run(struct thread *t, struct task_struct *tas
                 thread_end_ready(t, waited);
 }
 
-static __always_inline void waker_read(struct qos_waker *w, struct task_struct *waker) {
-        if (w->thread != (__u32) waker->pid) {
-                w->tid = own_number(waker);
-                w->group = waker->cgroups->dfl_cgrp->kn->id;
-                (void) bpf_core_read(w->name, sizeof(w->name), &waker->comm);
-                w->thread = waker->pid;
-        }
-}
-
-/* Whether the waker is looked at more closely for a thread in this state. */
-static __always_inline bool thread_may_have_waker(const struct thread *t, __u32 state) {
-        return state == QOS_STATE_POLL ||
-               ((state == QOS_STATE_LOCK || state == QOS_STATE_PARK || state == QOS_STATE_PIPE) && (t->row != 0 || t->futex));
-}
-
-/* Whether who is in this system call has ended the wait: an interrupt wakes, too, on top of whoever runs. Who ends a wait for a lock has
- * held it, who ends one for a pipe is at its other end. One for many descriptors is ended by a signal, if its sender is in the call:
- * processes tell one another so that what they wait for is there, through a signalfd mostly. */
-static __always_inline bool thread_is_woken_by(const struct thread *t, __u32 state, __u64 n, __u64 argument, bool same_process) {
-        __u32 kind;
-
-        if (n >= SYSCALLS_MAX)
-                return false;
-        BPF_BOUND(n, SYSCALLS_MAX);
-        kind = syscall_table[n];
-        if (t->futex) /* in other processes it may lie elsewhere */
-                return kind == SYSCALL_FUTEX && (!same_process || argument == t->futex);
-        if (state == QOS_STATE_POLL)
-                return kind == SYSCALL_SIGNAL;
-        if (state == QOS_STATE_PIPE)
-                return kind == SYSCALL_FILE || kind == SYSCALL_SPLICE || n == __NR_close;
-        return n == __NR_flock || n == __NR_fcntl || n == __NR_close;
-}
-
-/* What is known of the waker of a thread that has left the CPU since. */
-static __always_inline void thread_take_wakeup(struct thread *t, __u32 state) {
-        const struct wakeup *w = &t->wakeup;
-
-        if (t->locked ? state <= QOS_STATE_THROTTLED || t->row == 0 :
-                        !w->user || !thread_may_have_waker(t, state) || !thread_is_woken_by(t, state, w->number, w->argument, w->same_process))
-                return;
-        t->waker = w->waker;
-        t->woken = WOKEN_KNOWN;
-        if (!t->locked && (state == QOS_STATE_PARK || state == QOS_STATE_POLL) && w->serves)
-                t->woken |= WOKEN_HELD;
-}
-
 SEC("tp_btf/sched_switch")
 int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int state) {
         struct cpu_occupants *here;
         struct qos_contention_cpu *s;
         struct thread *t;
         __u64 now, word, begin;
-        __u32 zero = 0, early;
+        __u32 zero = 0;
 
         /* Nobody books the time in which a CPU has nothing to do */
         now = prev->pid == 0 ? queue_now(prev) : queue_switched(prev);
@@ -953,14 +910,9 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
                         /* Where its being woken was missed this ends a wait, which has the row before */
                         if (thread_leave(t, prev, reason, now, &s)) {
                                 thread_count(t, s, QOS_CONTENTION_CPU_WAITS + reason);
-                                t->woken = 0;
                                 t->futex = w.futex;
                                 t->locked = w.lock != 0;
                                 t->row = row;
-                                (void) __sync_lock_test_and_set(&t->left, 1);
-                                early = __sync_lock_test_and_set(&t->early, 0);
-                                if (early == EARLY_WAKING || (early == EARLY_WOKEN && prev->__state == 0))
-                                        thread_take_wakeup(t, reason);
                         }
                 }
                 thread_end_overhead(word, begin);
@@ -971,6 +923,7 @@ int BPF_PROG(cpu_switch, bool preempt, struct task_struct *prev, struct task_str
         if (t && word & THREAD_STATE) {
                 begin = overhead_begin_sample(t);
                 thread_run(t, next, prev, queue_switched(next));
+                t->wakeup.what = 0; /* that was of the wait that is over */
                 pending_responses_turn(next, t, true);
                 thread_end_overhead(word, begin);
         }
@@ -990,8 +943,6 @@ int BPF_PROG(cpu_wake, struct task_struct *task) {
         /* It was about to wait and has not left the CPU yet, or has been made to leave it before it could */
         word = *(volatile __u64*) &t->word;
         state = word & THREAD_STATE;
-        if (t->early)
-                t->early = state <= QOS_STATE_THROTTLED ? EARLY_WOKEN : 0;
         if (state <= QOS_STATE_THROTTLED)
                 return 0;
 
@@ -1059,56 +1010,39 @@ int BPF_PROG(cpu_wake_new, struct task_struct *task) {
         return 0;
 }
 
-/* It was woken on its way off the CPU: neither its state nor what it waits for is known yet. That is looked at by whichever comes last,
- * the switch or the rest of this. */
-static __attribute__((noinline)) int thread_note_early(struct thread *t, __u64 same_process) {
-        struct task_struct *waker = bpf_get_current_task_btf();
-        struct wakeup *w;
-        struct call call;
-
-        if (!t)
-                return 0;
-        w = &t->wakeup;
-        call_read(waker, &call);
-        w->number = call.number;
-        w->argument = call.arguments[0];
-        w->same_process = same_process;
-        w->user = !(waker->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER));
-        w->serves = task_serves(waker, *(volatile __u64*) &t->word & THREAD_BOOK);
-        waker_read(&w->waker, waker);
-        (void) __sync_lock_test_and_set(&t->early, EARLY_WAKING);
-        if (*(volatile __u32*) &t->left && __sync_lock_test_and_set(&t->early, 0))
-                thread_take_wakeup(t, *(volatile __u64*) &t->word & THREAD_STATE);
-        return 0;
+static __always_inline void thread_set_waker(struct thread *t, struct task_struct *waker) {
+        if (t->waker.thread == (__u32) waker->pid)
+                return;
+        t->waker.tid = own_number(waker);
+        t->waker.group = waker->cgroups->dfl_cgrp->kn->id;
+        (void) bpf_core_read(t->waker.name, sizeof(t->waker.name), &waker->comm);
+        t->waker.thread = waker->pid;
 }
 
-/* Who wakes it, as far as that is certain. */
+/* Keeps what is known of the waker until the wait is over, see wakeup.h. The kernel lets one task at a time wake a thread, from here until
+ * it is ready. */
 static __always_inline void thread_note_waker(struct thread *t, struct task_struct *task, struct task_struct *waker) {
-        __u32 state = *(volatile __u64*) &t->word & THREAD_STATE;
+        __u64 word = *(volatile __u64*) &t->word, state = word & THREAD_STATE;
+        __u32 what = 0;
         struct call call;
 
-        if (!*(volatile __u32*) &t->left) {
-                if (state == QOS_STATE_RUNNING || state > QOS_STATE_THROTTLED)
-                        (void) thread_note_early(t, waker->tgid == task->tgid);
+        t->wakeup.what = 0;
+        if (state == QOS_STATE_NONE)
                 return;
+        /* The switch by which it leaves is not over, and what it waits for is not known. The state may be of a wait before, whose end was missed */
+        if (task->on_cpu)
+                state = QOS_STATE_RUNNING;
+        if (wakeup_expected(state) && !(waker->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))) {
+                call_read(waker, &call);
+                what = wakeup_expected(state) & wakeup_call(call.number);
+                t->wakeup.futex = waker->tgid == task->tgid ? call.arguments[0] : 0;
         }
-        if (t->locked) {
-                /* Only who has it ends that, also a thread of the kernel */
-                if (state > QOS_STATE_THROTTLED && t->row != 0) {
-                        waker_read(&t->waker, waker);
-                        t->woken = WOKEN_KNOWN;
-                }
+        if (!what && !t->lock)
                 return;
-        }
-        if (!thread_may_have_waker(t, state) || waker->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))
-                return;
-        call_read(waker, &call);
-        if (!thread_is_woken_by(t, state, call.number, call.arguments[0], waker->tgid == task->tgid))
-                return;
-        waker_read(&t->waker, waker);
-        t->woken = WOKEN_KNOWN;
-        if ((state == QOS_STATE_PARK || state == QOS_STATE_POLL) && task_serves(waker, *(volatile __u64*) &t->word & THREAD_BOOK))
-                t->woken |= WOKEN_HELD;
+        thread_set_waker(t, waker);
+        if (what && (state == QOS_STATE_RUNNING || state == QOS_STATE_PARK || state == QOS_STATE_POLL) && task_serves(waker, word & THREAD_BOOK))
+                what |= WAKEUP_HELD;
+        t->wakeup.what = what | WAKEUP_TASK;
 }
 
 /* Runs in the task that wakes another, or in an interrupt on top of it: that it is in futex(2) then is chance. */
@@ -1347,7 +1281,7 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                         t->since = now;
                         t->served = serving_get(book, now);
                         t->queue = NULL;
-                        t->waker.thread = t->woken = 0;
+                        t->waker.thread = t->wakeup.what = 0;
                         t->futex = w.futex;
                         t->lock = NULL;
                         t->locked = 0;
@@ -1355,8 +1289,6 @@ int cpu_find_threads(struct bpf_iter__task *ctx) {
                         t->rival = (struct rival) {};
                         t->turn = overhead_first_sample(task->pid);
                         t->row = state > QOS_STATE_THROTTLED ? thread_get_row(t, task, word, state, &w) : 0;
-                        t->left = state > QOS_STATE_THROTTLED;
-                        t->early = 0;
                         for (int i = 0; i < QOS_STATES; i++)
                                 t->times[i] = 0;
                         for (int i = 0; i < QOS_THREAD_COUNTERS; i++)

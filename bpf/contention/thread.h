@@ -5,6 +5,7 @@
  * in which state a thread was between reading a question and answering it. Maps are weak, as in maps.h. */
 
 #include "contention-maps.h"
+#include "wakeup.h"
 
 /* A thread of a unit (TASK_STORAGE). */
 struct thread {
@@ -42,25 +43,9 @@ struct thread {
                 __u64 group;
                 __u64 row;      /* 0: there is none */
         } rival;
-        struct qos_waker waker; /* who has last ended a wait … */
-        __u32 woken;            /* … and WOKEN_*: this one */
-        __u32 left;             /* 1: it is off the CPU, and what it waits for is above */
-        __u32 early;            /* EARLY_*: it is woken before that … */
-        struct wakeup {
-                __u64 number;   /* of the system call that the waker is in … */
-                __u64 argument; /* … and its first argument */
-                struct qos_waker waker;
-                bool same_process, user, serves;
-        } wakeup;               /* … by a task of which this is known */
+        struct qos_waker waker; /* who has last woken it, of those that may have ended a wait … */
+        struct wakeup wakeup;   /* … and what is known of that, if it was the last time that it was woken */
 };
-
-/* It is on its way off the CPU: the switch, which is seen later, ends the wait that it begins … */
-#define EARLY_WAKING 1U
-/* … or it runs on, unless the scheduler has given the CPU to another task by then. */
-#define EARLY_WOKEN 2U
-
-#define WOKEN_KNOWN 1U
-#define WOKEN_HELD 2U           /* by a thread that was in the midst of a request */
 
 struct {
         __uint(type, BPF_MAP_TYPE_TASK_STORAGE);

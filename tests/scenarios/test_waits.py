@@ -4,10 +4,11 @@ waited, for what, and for whom."""
 
 import json
 import os
+import platform
 import re
 
 import scenario
-from scenario import (Server, Unit, as_user, attach, check, equal, kill_qosd, qosctl, run, smaller, systemctl, test, unit_name,
+from scenario import (SOURCES, Server, Unit, as_user, attach, check, equal, kill_qosd, qosctl, run, smaller, systemctl, test, unit_name,
                       unit_property, varlink, varlink_error, wait_for, wait_qosd, within)
 
 STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other")
@@ -140,6 +141,38 @@ def since_before():
     equal((one(rows, kind="pipe")["waits"], one(rows, kind="pipe").get("wakers")), (1, None), "the pipe")
     equal({t["name"]: t["state"] for t in threads(u) if t["tid"] in (who["victim"], who["reader"])}, {"victim": "lock", "reader": "pipe"},
           "states")
+
+
+@test(deadline=60, exclusive=True)
+def woken_early():
+    """A thread is woken when the kernel has it off the CPU, and qosd does not know of that yet: the wait is ended by the one who did."""
+    if os.cpu_count() < 2:
+        return
+    pin = f"/sys/fs/bpf/{unit_name('held', '')}"
+    program = f"/run/{unit_name('held', '.o')}"
+    # Before any program of qosd's, so that it is first
+    scenario.fresh_qosd()
+    run("clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-isystem", f"/usr/include/{platform.machine()}-linux-gnu",
+        f"-D__TARGET_ARCH_{'x86' if platform.machine() == 'x86_64' else 'arm64'}", "-c", f"{SOURCES}/held_switch.bpf.c", "-o", program)
+    run("bpftool", "prog", "loadall", program, pin, "autoattach")
+    try:
+        # Nobody else keeps from its CPU who looks whether the other one sleeps
+        u = Turns(how="apart", settings="CPUSchedulingPolicy=fifo\nCPUSchedulingPriority=1")
+        attach(u, "--probes=cpu")
+        u.start()
+        who = u.who()
+        early = json.loads(run("bpftool", "--json", "map", "dump", "name", "woken_early").stdout)
+        check(early[0]["formatted"]["value"] > 0, f"how many were woken before their wait was known: {early}")
+        rows = wait_for("the lock has its name", lambda: (r := resources(u)) and any(x["name"] == "turns:the_lock" for x in r) and r)
+        lock = one(rows, state="lock", kind="futex", name="turns:the_lock")
+        equal(lock["wakers"], [{"name": "holder", "tid": who["holder"], "unit": u.name, "waits": TURNS}], f"who held the lock: {lock}, {early}")
+        writers = [{"name": "writer", "tid": who["writer"], "unit": u.name, "waits": TURNS}]
+        check(any(r.get("wakers") == writers for r in rows if r["kind"] == "pipe"), f"who wrote to the pipe: {rows}, {early}")
+        u.stop()
+    finally:
+        for name in os.listdir(pin):
+            os.unlink(f"{pin}/{name}")
+        os.rmdir(pin)
 
 
 BUSY = "while :; do :; done"

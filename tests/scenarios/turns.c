@@ -4,7 +4,8 @@
  * of another one in a pipe. Whoever is waited for looks at the other one in /proc until that has left the CPU and sleeps, so that each
  * turn is exactly one wait. With "turns N fast" that is not waited for: the mutex is let go at any moment of the other one's way off the
  * CPU, which has slept as often as the kernel says ("slept="). Says READY when all have been, and who they are in STATUS: "holder=1 victim=2 writer=3 reader=4". The threads
- * go on to wait, for nothing: the victim for the mutex, the reader for another byte. */
+ * go on to wait, for nothing: the victim for the mutex, the reader for another byte.
+ * With "turns N apart" those that wait are on the first CPU, and those that they wait for on the second one. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -30,7 +31,7 @@ static _Noreturn void fail(const char *what) {
 pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int turn, armed, done, victim, holder;
 static atomic_long victim_switches;
-static int turns, fast;
+static int turns, fast, apart;
 static atomic_long slept;
 
 /* Until another thread has got further. */
@@ -39,6 +40,17 @@ static void pass_time(void) {
                 sched_yield();
         else
                 usleep(100);
+}
+
+static void use_cpu(int i) {
+        cpu_set_t set;
+
+        if (!apart)
+                return;
+        CPU_ZERO(&set);
+        CPU_SET(i, &set);
+        if (sched_setaffinity(0, sizeof(set), &set) < 0)
+                fail("sched_setaffinity");
 }
 
 static int tid(void) {
@@ -80,6 +92,7 @@ static long await_sleep(int process, int thread, long switches) {
 static void* do_victim(void *data) {
         (void) data;
         (void) prctl(PR_SET_NAME, "victim");
+        use_cpu(0);
         victim = tid();
         for (int i = 1; i <= turns + 1; i++) {
                 while (turn < i)
@@ -97,6 +110,7 @@ static void* do_victim(void *data) {
 static void* do_holder(void *data) {
         (void) data;
         (void) prctl(PR_SET_NAME, "holder");
+        use_cpu(1);
         holder = tid();
         while (victim == 0)
                 usleep(100);
@@ -148,8 +162,9 @@ int main(int argc, char **argv) {
 
         turns = argc > 1 ? atoi(argv[1]) : 0;
         fast = argc > 2 && strcmp(argv[2], "fast") == 0;
+        apart = argc > 2 && strcmp(argv[2], "apart") == 0;
         if (turns <= 0 || pipe(fds) < 0 || pipe(back) < 0)
-                fail("turns N");
+                fail("turns N [fast|apart]");
 
         reader = fork();
         if (reader < 0)
@@ -158,6 +173,7 @@ int main(int argc, char **argv) {
                 char byte;
 
                 (void) prctl(PR_SET_NAME, "reader");
+                use_cpu(0);
                 (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
                 switches = own_switches();
                 if (write(back[1], &switches, sizeof(switches)) != sizeof(switches))
@@ -168,6 +184,7 @@ int main(int argc, char **argv) {
                 _exit(EXIT_SUCCESS);
         }
         (void) prctl(PR_SET_NAME, "writer");
+        use_cpu(1);
         if (read(back[0], &switches, sizeof(switches)) != sizeof(switches))
                 fail("read");
         for (int i = 0; i < (fast ? 1 : turns); i++) {
