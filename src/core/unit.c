@@ -519,22 +519,17 @@ static void contention_fill_read(Unit *u, const ContentionReading *reading, uint
         usage_fill(u, window, c);
 }
 
-/* False: it has books that could not be read. */
-static bool contention_fill(Unit *u, uint64_t now, uint64_t window, bool clock, Metrics *ret, ContentionReading *ret_reading, uint64_t *signature) {
+/* Reads the window and all since the attach, of whose readings the latter has a signature. False: there is none, or it could not be
+ * read. */
+static bool unit_read_contention(Unit *u, uint64_t now, uint64_t window, ContentionReading *ret, ContentionReading *ret_total) {
         ContentionSource buffer[UNITS_MAX_LIMIT];
         ContentionSources sources;
 
-        contention_set_absent(ret);
-        *ret_reading = (ContentionReading) {};
         if (!unit_get_contention_sources(u, buffer, &sources))
-                return true;
+                return false;
         if (u->contention_probes & PROBE_MEMORY)
                 faults_refresh(u->manager, now);
-        if (contention_read(&sources, now, window, ret_reading) < 0)
-                return false;
-        *signature ^= ret_reading->signature;
-        contention_fill_read(u, ret_reading, window, true, clock, &ret->contention);
-        return true;
+        return contention_read(&sources, now, window, ret, ret_total) >= 0;
 }
 
 /* ---- what it costs ---- */
@@ -587,7 +582,8 @@ static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now
         if (s->metrics.contention.block.sectors == ABSENT || probe_get_devices(m->probe, &devices) < 0)
                 return;
 
-        shared = m->machine && u->machine_base && reading->boundary >= u->shares_since && contention_read(&sources, now, window, &machine) >= 0;
+        shared = m->machine && u->machine_base && reading->boundary >= u->shares_since &&
+                contention_read_some(&sources, now, window, /* cells= */ true, &machine) >= 0;
 
         for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++) {
                 BlockDevice *d = s->devices + s->n_devices;
@@ -625,7 +621,7 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
         WindowSource buffer[UNITS_MAX_LIMIT];
         WindowReading reading, total;
         WindowSources sources = {};
-        ContentionReading contention;
+        ContentionReading contention, contention_total;
         RowsReading rows_total;
         bool measurable, missing;
         Snapshot totals = {}, s = {
@@ -668,10 +664,17 @@ static void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *
         rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
         total.signature = rows_get_signature(&rows_total, total.signature);
         unit_collect_usage(u);
-        if (contention_fill(u, now, window, clock_is_whole(u->manager, &sources, &reading), &s.metrics, &contention, &(uint64_t) { 0 }))
+        contention_set_absent(&s.metrics);
+        contention_set_absent(&s.totals);
+        if (unit_read_contention(u, now, window, &contention, &contention_total)) {
+                contention_fill_read(u, &contention, window, /* cells= */ true, clock_is_whole(u->manager, &sources, &reading), &s.metrics.contention);
+                contention_fill_read(u, &contention_total, WINDOW_TOTAL, /* cells= */ true, clock_is_whole(u->manager, &sources, &total),
+                                     &s.totals.contention);
                 s.cost_share = cost_get_share(&reading, contention_get_cost(&contention));
-        devices_fill(u, &contention, now, window, &s);
-        (void) contention_fill(u, now, WINDOW_TOTAL, clock_is_whole(u->manager, &sources, &total), &s.totals, &contention, &total.signature);
+                devices_fill(u, &contention, now, window, &s);
+                total.signature ^= contention_total.signature;
+        } else if (!u->contention)
+                s.cost_share = cost_get_share(&reading, 0);
 
         /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same seq */
         if (!at && u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&
@@ -1121,7 +1124,7 @@ int unit_get_histogram(Unit *u, const char *metric, uint64_t window, Histogram *
                 ContentionSources waits_books;
 
                 if (known->count == ABSENT || !unit_get_contention_sources(u, waits_buffer, &waits_books) ||
-                    contention_read(&waits_books, now, window, &waits_reading) < 0)
+                    contention_read_some(&waits_books, now, window, /* cells= */ true, &waits_reading) < 0)
                         return -ENODATA;
                 return histogram_fill(&snapshot, window, waits_reading.covered, QOS_QUEUE, waits_reading.counts.cells + waits * HISTOGRAM_COARSE_BINS,
                                       waits_reading.counts.sums[waits], ret);

@@ -106,34 +106,49 @@ static int source_read_live(const ContentionSource *b, Depth depth, Live *ret) {
         ret->clock = b->requests ? load(&b->requests->serving) : 0;
         if (depth < DEPTH_CELLS)
                 return 0;
-        for (unsigned i = 0; i < QOS_CONTENTION_SUMS; i++)
-                ret->sums[i] = __atomic_load_n(&b->map->sums[i], __ATOMIC_RELAXED);
-        for (unsigned i = 0; i < QOS_CONTENTION_COUNTERS; i++)
-                ret->cells[i] = __atomic_load_n(&b->map->cells[i], __ATOMIC_RELAXED);
+        /* Words of their own, which a copy does not tear: they are aligned */
+        memcpy(ret->sums, b->map->sums, sizeof(ret->sums));
+        memcpy(ret->cells, b->map->cells, sizeof(ret->cells));
         return 0;
 }
 
-static void counts_add_live(ContentionCounts *counts, const ContentionSource *b, const Live *live, Depth depth, uint64_t now, uint64_t factor) {
+static void counts_add_live(ContentionCounts *counts, const ContentionSource *b, const Live *live, Depth depth, uint64_t now) {
         uint64_t served = serving_clock_read(live->clock, now);
 
         for (unsigned i = 0; i < QOS_STATES; i++) {
-                counts->times[i] += factor * (live->times[i] + (uint64_t) live->threads[i] * now);
-                counts->serving[i] += factor * (live->serving[i] + (uint64_t) live->threads[i] * served);
+                counts->times[i] += live->times[i] + (uint64_t) live->threads[i] * now;
+                counts->serving[i] += live->serving[i] + (uint64_t) live->threads[i] * served;
         }
         if (b->requests)
-                counts->served += factor * (served - b->map->served);
+                counts->served += served - b->map->served;
         for (unsigned i = 0; i < QOS_CONTENTION_CPU_COUNTERS; i++)
-                counts->counters[i] += factor * live->counters[i];
+                counts->counters[i] += live->counters[i];
         if (depth < DEPTH_CELLS)
                 return;
         for (unsigned i = 0; i < QOS_CONTENTION_SUMS; i++)
-                counts->sums[i] += factor * live->sums[i];
+                counts->sums[i] += live->sums[i];
         for (unsigned i = 0; i < QOS_CONTENTION_COUNTERS; i++)
-                counts->cells[i] += factor * live->cells[i];
+                counts->cells[i] += live->cells[i];
 }
 
-int contention_counts_add(ContentionCounts *counts, const ContentionSource *source, uint64_t now,
-                int times) {
+static void counts_add(ContentionCounts *counts, const ContentionCounts *other, Depth depth) {
+        uint64_t *to = (uint64_t*) counts;
+        const uint64_t *from = (const uint64_t*) other;
+
+        for (size_t i = 0; i < depth_get_words(depth); i++)
+                to[i] += from[i];
+}
+
+static void counts_subtract(ContentionCounts *counts, const ContentionCounts *other, Depth depth) {
+        uint64_t *from = (uint64_t*) counts;
+        const uint64_t *what = (const uint64_t*) other;
+
+        for (size_t i = 0; i < depth_get_words(depth); i++)
+                from[i] -= what[i];
+}
+
+int contention_counts_add(ContentionCounts *counts, const ContentionSource *source, uint64_t now, int times) {
+        ContentionCounts all = {};
         Live live;
         int r;
 
@@ -143,7 +158,11 @@ int contention_counts_add(ContentionCounts *counts, const ContentionSource *sour
         r = source_read_live(source, DEPTH_CELLS, &live);
         if (r < 0)
                 return r;
-        counts_add_live(counts, source, &live, DEPTH_CELLS, now, (uint64_t) (int64_t) times);
+        counts_add_live(&all, source, &live, DEPTH_CELLS, now);
+        if (times > 0)
+                counts_add(counts, &all, DEPTH_CELLS);
+        else
+                counts_subtract(counts, &all, DEPTH_CELLS);
         return 0;
 }
 
@@ -202,14 +221,6 @@ static int checkpoint_subtract(const ContentionSource *b, Depth depth, unsigned 
         return -ENOENT;
 }
 
-static void counts_add(ContentionCounts *counts, const ContentionCounts *other, Depth depth, uint64_t factor) {
-        uint64_t *to = (uint64_t*) counts;
-        const uint64_t *from = (const uint64_t*) other;
-
-        for (size_t i = 0; i < depth_get_words(depth); i++)
-                to[i] += factor * from[i];
-}
-
 static void max_ring_read(const struct qos_contention_map *c, unsigned level, uint64_t first, uint64_t last, uint64_t *ret) {
         for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
                 for (uint64_t subwindow = first; subwindow <= last; subwindow++) {
@@ -238,12 +249,12 @@ static int source_read(const ContentionSource *b, Depth depth, unsigned level, u
                         return r;
                 if (!only_threads) {
                         memset(&counts, 0, depth_get_words(depth) * sizeof(uint64_t));
-                        counts_add_live(&counts, b, live, depth, now, 1);
+                        counts_add_live(&counts, b, live, depth, now);
                 }
                 if (!whole && source_read_served(b, level, boundary, &served) < 0)
                         continue;
                 if (!only_threads && (whole || checkpoint_subtract(b, depth, level, boundary, served, &counts) >= 0)) {
-                        counts_add(&ret->counts, &counts, depth, 1);
+                        counts_add(&ret->counts, &counts, depth);
                         ret->n_serving += (int64_t) counts.served > 0;
                         max_ring_read(b->map, level, MAX(boundary, b->since / step), now / step,
                                 ret->maxima);
@@ -283,21 +294,40 @@ static void states_settle(uint64_t *times) {
 }
 
 static void reading_settle(ContentionReading *r) {
-        uint64_t longest = r->covered * MAX(r->n_serving, 1U);
+        uint64_t longest = r->covered * MAX(r->n_serving, 1U), signs = 0;
 
         states_settle(r->counts.times);
         states_settle(r->counts.serving);
         /* The clock was read a moment after the time, perhaps */
         r->counts.served = (int64_t) r->counts.served < 0 ? 0 : MIN(r->counts.served, longest);
+        /* Mostly none is below zero, and that is seen sooner */
         for (unsigned i = 0; i < QOS_CONTENTION_COUNTERS; i++)
+                signs |= r->counts.cells[i];
+        for (unsigned i = 0; i < QOS_CONTENTION_COUNTERS && (int64_t) signs < 0; i++)
                 if ((int64_t) r->counts.cells[i] < 0)
                         r->counts.cells[i] = 0;
 }
 
-static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t window, Depth depth, ContentionReading *ret) {
+/* What a source has had from the beginning. */
+static void reading_add_total(ContentionReading *r, const ContentionSource *source, const Live *live, Depth depth, uint64_t now) {
+        counts_add_live(&r->counts, source, live, depth, now);
+        if (source->requests && (int64_t) (serving_clock_read(live->clock, now) - source->map->served) > 0)
+                r->n_serving++;
+}
+
+static void reading_begin(ContentionReading *r, uint64_t boundary, uint64_t now) {
+        *r = (ContentionReading) {
+                .boundary = boundary,
+                .covered = now - MIN(now, boundary),
+        };
+}
+
+/* ret_total, which may be NULL, is of all since the unit was observed, from the same words. */
+static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t window, Depth depth, ContentionReading *ret,
+                      ContentionReading *ret_total) {
         bool total = window == WINDOW_TOTAL;
         unsigned level = total ? 0 : window_level(window);
-        uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC, boundary;
+        uint64_t step = QOS_LEVEL_EPOCHS(level) * QOS_EPOCH_NSEC, boundary, signature = UINT64_C(0xcbf29ce484222325);
         int64_t threads[QOS_STATES] = {};
         Live live;
         int r;
@@ -310,51 +340,57 @@ static int depth_read(const ContentionSources *sources, uint64_t now, uint64_t w
         if (boundary * step <= sources->since)
                 total = true;
 
-        *ret = (ContentionReading) {
-                .boundary = total ? sources->since : boundary * step,
-                .signature = UINT64_C(0xcbf29ce484222325),
-        };
-        ret->covered = now - MIN(now, ret->boundary);
+        reading_begin(ret, total ? sources->since : boundary * step, now);
+        if (ret_total)
+                reading_begin(ret_total, sources->since, now);
 
         for (size_t i = 0; i < sources->n; i++) {
+                const ContentionSource *source = sources->sources + i;
+                ContentionReading *all = window == WINDOW_TOTAL ? ret : ret_total;
+
                 if (total) {
-                        r = source_read_live(sources->sources + i, depth, &live);
+                        r = source_read_live(source, depth, &live);
                         if (r < 0)
                                 return r;
-                        counts_add_live(&ret->counts, sources->sources + i, &live, depth, now, 1);
-                        if (sources->sources[i].requests && (int64_t) (serving_clock_read(live.clock, now) - sources->sources[i].map->served) > 0)
-                                ret->n_serving++;
-                        if (window == WINDOW_TOTAL)
-                                for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
-                                        ret->maxima[d] = MAX(ret->maxima[d], load(&sources->sources[i].map->peaks[d].total));
-                        else
-                                max_ring_read(sources->sources[i].map, level, MAX(sources->since, sources->sources[i].since) / step, now / step, ret->maxima);
+                        reading_add_total(ret, source, &live, depth, now);
+                        if (window != WINDOW_TOTAL)
+                                max_ring_read(source->map, level, MAX(sources->since, source->since) / step, now / step, ret->maxima);
                 } else {
-                        r = source_read(sources->sources + i, depth, level, boundary, now, ret, &live);
+                        r = source_read(source, depth, level, boundary, now, ret, &live);
                         if (r < 0)
                                 return r;
                 }
+                if (ret_total)
+                        reading_add_total(ret_total, source, &live, depth, now);
+                if (all)
+                        for (unsigned d = 0; d < QOS_CONTENTION_DISTRIBUTIONS; d++)
+                                all->maxima[d] = MAX(all->maxima[d], load(&source->map->peaks[d].total));
                 for (unsigned k = 0; k < QOS_STATES; k++)
                         threads[k] += live.threads[k];
                 if (depth >= DEPTH_SIGNATURE)
-                        ret->signature = hash_words(ret->signature, (const uint64_t*) &live, sizeof(live) / sizeof(uint64_t)); /* what does not change by itself */
+                        signature = hash_words(signature, (const uint64_t*) &live, sizeof(live) / sizeof(uint64_t)); /* what does not change by itself */
         }
         if (total && sources->before)
-                counts_add(&ret->counts, sources->before, depth, UINT64_MAX); /* -1 */
+                counts_subtract(&ret->counts, sources->before, depth);
+        if (ret_total && sources->before)
+                counts_subtract(&ret_total->counts, sources->before, depth);
 
-        for (unsigned k = 0; k < QOS_STATES; k++)
-                ret->threads[k] = (uint64_t) MAX(threads[k], INT64_C(0));
-        reading_settle(ret);
+        for (ContentionReading *reading = ret; reading; reading = reading == ret ? ret_total : NULL) {
+                for (unsigned k = 0; k < QOS_STATES; k++)
+                        reading->threads[k] = (uint64_t) MAX(threads[k], INT64_C(0));
+                reading->signature = signature;
+                reading_settle(reading);
+        }
         return 0;
 }
 
-int contention_read(const ContentionSources *sources, uint64_t now, uint64_t window,
-                ContentionReading *ret) {
-        return depth_read(sources, now, window, DEPTH_SIGNATURE, ret);
+int contention_read(const ContentionSources *sources, uint64_t now, uint64_t window, ContentionReading *ret,
+                    ContentionReading *ret_total) {
+        return depth_read(sources, now, window, DEPTH_SIGNATURE, ret, ret_total);
 }
 
 int contention_read_some(const ContentionSources *sources, uint64_t now, uint64_t window, bool cells, ContentionReading *ret) {
-        return depth_read(sources, now, window, cells ? DEPTH_CELLS : DEPTH_SHARDS, ret);
+        return depth_read(sources, now, window, cells ? DEPTH_CELLS : DEPTH_SHARDS, ret, NULL);
 }
 
 void contention_get_distribution(const ContentionReading *reading, enum qos_contention_distribution d, unsigned minimum_samples,

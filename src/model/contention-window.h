@@ -51,8 +51,9 @@ typedef struct ContentionSources {
         const ContentionCounts *before;         /* what is in the books and not the unit's, modulo 2^64; NULL: nothing */
 } ContentionSources;
 
-/* As window_read(); also -EAGAIN where a CPU was stopped in the middle of a write. */
-int contention_read(const ContentionSources *sources, uint64_t now, uint64_t window, ContentionReading *ret);
+/* As window_read(); also -EAGAIN where a CPU was stopped in the middle of a write. ret_total: all since the unit came to be watched, of
+ * the same words; NULL where that is not wanted. */
+int contention_read(const ContentionSources *sources, uint64_t now, uint64_t window, ContentionReading *ret, ContentionReading *ret_total);
 
 /* The same of the states of threads and what is counted with them, and cells: also of all the rest. No signature. */
 int contention_read_some(const ContentionSources *sources, uint64_t now, uint64_t window, bool cells, ContentionReading *ret);

@@ -63,7 +63,8 @@ static void enter(struct qos_contention_map *c, struct qos_contention_cpu *s, ui
 /* The unit whose book it is; NULL: it has no requests. */
 static struct qos_unit_map *unit;
 
-static ContentionReading read_at(struct qos_contention_map *c, uint64_t now, uint64_t window, const ContentionCounts *before) {
+static ContentionReading read_both_at(struct qos_contention_map *c, uint64_t now, uint64_t window, const ContentionCounts *before,
+                                      ContentionReading *ret_total) {
         ContentionSource book = { .map = c, .contention_cpus = contention_cpus, .since = START,
                 .requests = unit };
         ContentionSources sources = { .sources = &book, .n = 1, .since = START, .before = before };
@@ -72,10 +73,14 @@ static ContentionReading read_at(struct qos_contention_map *c, uint64_t now, uin
 
         /* Who writes may be held up in the middle of it, where these are threads */
         do
-                e = contention_read(&sources, now, window, &r);
+                e = contention_read(&sources, now, window, &r, ret_total);
         while (e == -EAGAIN);
         check(e >= 0);
         return r;
+}
+
+static ContentionReading read_at(struct qos_contention_map *c, uint64_t now, uint64_t window, const ContentionCounts *before) {
+        return read_both_at(c, now, window, before, NULL);
 }
 
 /* What is known of a thread: since when it is in which state, all the way. */
@@ -187,7 +192,11 @@ static void test_random(unsigned seed, unsigned longest_ms) {
                         continue;
                 for (size_t w = 0; w < ELEMENTSOF(windows); w++) {
                         uint64_t at = now + rand_r(&seed) % (200 * NSEC_PER_MSEC), all = 0;
-                        ContentionReading r = read_at(c, at, windows[w], NULL);
+                        ContentionReading r = read_at(c, at, windows[w], NULL), total = read_at(c, at, WINDOW_TOTAL, NULL), both, both_total;
+
+                        both = read_both_at(c, at, windows[w], NULL, &both_total);
+                        check(memcmp(&both, &r, sizeof(r)) == 0);
+                        check(memcmp(&both_total, &total, sizeof(total)) == 0);
 
                         uint64_t served_begin = served_at(r.boundary), served_end = served_at(at);
 
