@@ -35,11 +35,6 @@ static int row_compare(const void *a, const void *b) {
         return memcmp(x->row.address, y->row.address, sizeof(x->row.address));
 }
 
-static bool row_has_activity(const WindowRow *r) {
-        return r->cells[QOS_ENTRY_COUNT] > 0 || r->in_flight > 0 || r->sums[QOS_ENTRY_SUM_BYTES_IN] > 0 || r->sums[QOS_ENTRY_SUM_BYTES_OUT] > 0 ||
-                r->cells[QOS_ENTRY_ERRORS_RESET] > 0 || r->cells[QOS_ENTRY_ERRORS_TIMEOUT] > 0 || r->cells[QOS_ENTRY_CLIENT_ABORTS] > 0;
-}
-
 static bool entry_is_same(const Row *a, const Row *b) {
         return a->kind == b->kind && a->rest == b->rest && a->port == b->port && a->family == b->family &&
                 memcmp(a->address, b->address, sizeof(a->address)) == 0;
@@ -77,7 +72,6 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
         uint64_t in_flight[QOS_ENTRIES + 1] = {};
         RowReading first = {};
         WindowReading reading;
-        WindowRow total;
         int r = 0;
 
         /* What is in flight on sockets that only an iterator counts */
@@ -104,7 +98,7 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
         for (unsigned i = QOS_ENTRIES + 1; i-- > 0;) {
                 bool rest = i == QOS_ENTRY_ENDPOINTS_OTHERS || i == QOS_ENTRY_PEERS_OTHERS;
                 struct qos_peer_key name = b->map->names[i];
-                RowReading row = {};
+                RowReading row;
 
                 if (rest)
                         name = (struct qos_peer_key) { .kind = i == QOS_ENTRY_ENDPOINTS_OTHERS ? QOS_ENTRY_ENDPOINT : QOS_ENTRY_PEER };
@@ -115,13 +109,13 @@ static int peers_read_source(const WindowSource *b, const uint64_t *sessions, ui
                         name = (struct qos_peer_key) { .kind = QOS_ENTRY_PEER };
                         rest = true;
                 }
+                /* All have a row of their own; or a peer has got one, and never came again */
+                if ((rest || name.kind == QOS_ENTRY_PEER) && !window_row_is_used(b->map, i))
+                        continue;
+                row.value = (WindowRow) {};
                 if (i > 0 && rows->measured && r >= 0)
                         r = window_read_row(b->map, i, now, MAX(attached_at, b->since), window, &row.value);
                 row.value.in_flight += in_flight[i];
-                /* All have a row of their own; or a peer has got one, and never came again */
-                if ((rest || name.kind == QOS_ENTRY_PEER) &&
-                    (window_read_row(b->map, i, now, b->since, WINDOW_TOTAL, &total) < 0 || !row_has_activity(&total)))
-                        continue;
 
                 row.row = (Row) {
                         .kind = kinds[name.kind],
@@ -153,7 +147,10 @@ void rows_read(const WindowSources *w, const uint64_t *sessions, uint64_t now, u
                 uint64_t folds = 0, again = 0;
                 int r = 0;
 
-                *ret = (RowsReading) { .measured = measurable, .covered = covered };
+                /* Not the rows, which are large */
+                ret->n = 0;
+                ret->measured = measurable;
+                ret->covered = covered;
 
                 /* A row that becomes part of the rest meanwhile would be in both, or in none */
                 for (size_t i = 0; i < w->n; i++)

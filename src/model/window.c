@@ -119,29 +119,27 @@ static void counters_read(const struct qos_unit_map *u, const Parts *parts, uint
                 sums[i] = load(&u->sums[i]);
 }
 
+/* Whether all counters are what was read. */
+static bool counters_are_still(const struct qos_unit_map *u, const Parts *parts, const uint64_t *cells, const uint64_t *sums) {
+        uint64_t changes = 0;
+
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        parts_foreach(i, parts)
+                changes |= cells[i] ^ ((uint64_t) u->carry[i] << 32 | u->cells[i]);
+        for (unsigned i = 0; i < QOS_SUMS; i++)
+                changes |= sums[i] ^ load(&u->sums[i]);
+        return changes == 0;
+}
+
 /* A bin and the sum beside it are two words: while programs run a sample may be in the one already and not in the other.
- * Two equal readings in a row have no sample between. Each takes some microseconds: at 100000 requests per second two out of three
- * are not equal, and none is among SETTLE_TRIES once in half a million times. Above that none may be found; then what is off is one
- * sample per CPU out of very many. */
+ * Counters that are still the same after they were read have no sample between. That takes a microsecond or two: at 100000 requests
+ * per second one of five readings has one, and all of SETTLE_TRIES practically never. Where none is found what is off is one sample
+ * per CPU out of very many. */
 #define SETTLE_TRIES 32
 static void counters_read_settled(const struct qos_unit_map *u, const Parts *parts, uint64_t *cells, uint64_t *sums) {
-        uint64_t cells_before[QOS_COUNTERS], sums_before[QOS_SUMS];
-
-        counters_read(u, parts, cells, sums);
         for (unsigned try = 0; try < SETTLE_TRIES; try++) {
-                bool settled;
-
-                parts_foreach(i, parts)
-                        cells_before[i] = cells[i];
-                memcpy(sums_before, sums, sizeof(sums_before));
                 counters_read(u, parts, cells, sums);
-                settled = memcmp(sums_before, sums, sizeof(sums_before)) == 0;
-                for (unsigned k = 0; k < parts->n && settled; k++) {
-                        unsigned first = parts->parts[k].first;
-
-                        settled = memcmp(cells_before + first, cells + first, (parts->parts[k].end - first) * sizeof(cells[0])) == 0;
-                }
-                if (settled)
+                if (counters_are_still(u, parts, cells, sums))
                         return;
         }
 }
@@ -843,6 +841,23 @@ static int row_subtract_checkpoint(const struct qos_peer_entry *row, uint64_t bo
 
         /* The row was nobody's then: all it has came later */
         return load32(&row->written) < QOS_ENTRY_CHECKPOINTS && boundary < oldest ? 0 : -ENOENT;
+}
+
+bool window_row_is_used(const struct qos_unit_map *u, unsigned number) {
+        static const enum qos_entry_counter counters[] = {
+                QOS_ENTRY_COUNT, QOS_ENTRY_ERRORS_RESET, QOS_ENTRY_ERRORS_TIMEOUT, QOS_ENTRY_CLIENT_ABORTS,
+        };
+        const struct qos_peer_entry *row;
+
+        assert(u);
+        assert(number > 0 && number <= QOS_ENTRIES);
+
+        row = &u->rows[number - 1];
+        for (size_t i = 0; i < ELEMENTSOF(counters); i++)
+                if ((int64_t) ((uint64_t) load32(&row->carry[counters[i]]) << 32 | load32(&row->cells[counters[i]])) > 0)
+                        return true;
+        return __atomic_load_n(&row->in_flight, __ATOMIC_RELAXED) > 0 ||
+                (int64_t) load(&row->sums[QOS_ENTRY_SUM_BYTES_IN]) > 0 || (int64_t) load(&row->sums[QOS_ENTRY_SUM_BYTES_OUT]) > 0;
 }
 
 int window_read_row(const struct qos_unit_map *u, unsigned number, uint64_t now, uint64_t attached_at, uint64_t window, WindowRow *ret) {

@@ -121,6 +121,9 @@ typedef struct WindowRow {
 /* Rows are read over windows of 2 s to 10 s, which have the level that rows have, and since the attach. */
 bool window_is_for_rows(uint64_t window);
 
+/* Whether anything was ever recorded in the row of this number (from 1 on), or is in flight. */
+bool window_row_is_used(const struct qos_unit_map *unit, unsigned number);
+
 /* As window_read(), the row of this number (from 1 on). */
 int window_read_row(const struct qos_unit_map *unit, unsigned number, uint64_t now, uint64_t attached_at, uint64_t window, WindowRow *ret);
 
