@@ -26,10 +26,10 @@ bool unit_get_contention_sources(const Unit *u, ContentionSource *buffer, Conten
                 return false;
 
         buffer[n++] = unit_get_contention_source(u);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+        for (unsigned i = 0; (i = unit_next_inner_slot(u, i)) < UNITS_MAX_LIMIT; i++) {
                 const Unit *other = m->units[i] ?: m->retained[i];
 
-                if (other && other->view && other->contention && unit_contains_slot(u, i))
+                if (other && other->view && other->contention)
                         buffer[n++] = unit_get_contention_source(other);
         }
 

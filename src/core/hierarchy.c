@@ -30,27 +30,68 @@ bool unit_is_ancestor(const Unit *outer, const Unit *inner) {
                 (inner->instances && path_is_below(inner->instances, outer->control_group));
 }
 
-static Unit* find_outer(const Unit *u, const Unit *besides) {
-        Manager *m = besides->manager;
-        Unit *outer = NULL;
+/* Finds out for all units who lies in whom: to compare their paths for each reading takes as long as the reading. */
+static void hierarchy_rebuild(Manager *m) {
+        memset(m->inner, 0, sizeof(m->inner));
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                for (unsigned k = 0; m->units[i] && k < UNITS_MAX_LIMIT; k++) {
+                        const Unit *other = m->units[k] ?: m->retained[k];
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *other = m->units[i];
+                        if (other && unit_is_ancestor(m->units[i], other))
+                                m->inner[i][k / 64] |= UINT64_C(1) << k % 64;
+                }
+        m->hierarchy_valid = true;
+}
 
-                /* Without a map it has no part in the figures; where nothing can be measured, nothing has */
-                if (other && other != besides && (other->view || !besides->view) && unit_is_ancestor(other, u) &&
-                    (!outer || unit_is_ancestor(outer, other)))
-                        outer = other;
+/* The slots of the units that lie in it, by bits. */
+static const uint64_t* unit_get_inner(const Unit *u) {
+        if (!u->manager->hierarchy_valid)
+                hierarchy_rebuild(u->manager);
+        return u->manager->inner[u->index];
+}
+
+static bool unit_contains_slot(const Unit *u, unsigned slot) {
+        return unit_get_inner(u)[slot / 64] & UINT64_C(1) << slot % 64;
+}
+
+unsigned unit_next_inner_slot(const Unit *u, unsigned slot) {
+        const uint64_t *inner = unit_get_inner(u);
+
+        for (; slot < UNITS_MAX_LIMIT; slot = (slot / 64 + 1) * 64) {
+                uint64_t bits = inner[slot / 64] >> slot % 64;
+
+                if (bits != 0)
+                        return slot + (unsigned) __builtin_ctzll(bits);
         }
-        return outer;
+        return UNITS_MAX_LIMIT;
+}
+
+/* Whether one unit may have a part in the figures of the other: not without a map, unless nothing can be measured. */
+static bool unit_may_be_ancestor(const Unit *outer, const Unit *inner) {
+        return outer && outer != inner && (outer->view || !inner->view);
 }
 
 Unit* unit_find_ancestor(const Unit *u) {
-        return find_outer(u, u);
+        Manager *m = u->manager;
+        Unit *nearest = NULL;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (unit_may_be_ancestor(m->units[i], u) && unit_contains_slot(m->units[i], u->index) &&
+                    (!nearest || unit_contains_slot(nearest, i)))
+                        nearest = m->units[i];
+        return nearest;
 }
 
 Unit* unit_find_ancestor_of_path(const Unit *u, const char *control_group) {
-        return find_outer(&(Unit) { .control_group = (char*) control_group }, u);
+        const Unit at = { .control_group = (char*) control_group };
+        Manager *m = u->manager;
+        Unit *nearest = NULL;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (unit_may_be_ancestor(m->units[i], u) && unit_is_ancestor(m->units[i], &at) &&
+                    (!nearest || unit_is_ancestor(nearest, m->units[i])))
+                        nearest = m->units[i];
+        return nearest;
 }
 
 /* Of the slot: the attached unit or the closed one, if it has a book. */
@@ -124,42 +165,19 @@ static WindowSource unit_get_source(const Unit *u) {
         return (WindowSource) { .map = u->view, .since = u->map_created };
 }
 
-/* Finds out for all units who lies in whom: to compare their paths for each reading takes as long as the reading. */
-static void hierarchy_rebuild(Manager *m) {
-        memset(m->inner, 0, sizeof(m->inner));
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                for (unsigned k = 0; m->units[i] && k < UNITS_MAX_LIMIT; k++) {
-                        const Unit *other = m->units[k] ?: m->retained[k];
-
-                        if (other && unit_is_ancestor(m->units[i], other))
-                                m->inner[i][k / 64] |= UINT64_C(1) << k % 64;
-                }
-        m->hierarchy_valid = true;
-}
-
-bool unit_contains_slot(const Unit *u, unsigned slot) {
-        if (!u->manager->hierarchy_valid)
-                hierarchy_rebuild(u->manager);
-        return u->manager->inner[u->index][slot / 64] & UINT64_C(1) << slot % 64;
-}
-
 void unit_get_sources(const Unit *u, WindowSource *buffer, WindowSources *ret) {
         Manager *m = u->manager;
         size_t n = 0;
 
         assert(u->view);
 
-        if (!m->hierarchy_valid)
-                hierarchy_rebuild(m);
-
         buffer[n++] = unit_get_source(u);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i += 64)
-                for (uint64_t bits = m->inner[u->index][i / 64]; bits != 0; bits &= bits - 1) {
-                        Unit *other = hierarchy_get(m, i + (unsigned) __builtin_ctzll(bits));
+        for (unsigned i = 0; (i = unit_next_inner_slot(u, i)) < UNITS_MAX_LIMIT; i++) {
+                Unit *other = hierarchy_get(m, i);
 
-                        if (other)
-                                buffer[n++] = unit_get_source(other);
-                }
+                if (other)
+                        buffer[n++] = unit_get_source(other);
+        }
 
         *ret = (WindowSources) {
                 .sources = buffer,

@@ -13,8 +13,9 @@
 
 /* Does the one have groups that lie in groups of the other? By the paths alone: neither need be running. */
 bool unit_is_ancestor(const Unit *outer, const Unit *inner);
-/* The same of what is in a slot, without comparing paths each time: for those who look at all slots for each reading. */
-bool unit_contains_slot(const Unit *u, unsigned slot);
+/* The first slot, from this one on, of a unit that lies in the unit, gone ones included; UNITS_MAX_LIMIT: there is none. Without
+ * comparing paths each time, for what is done for each reading. */
+unsigned unit_next_inner_slot(const Unit *u, unsigned slot);
 
 /* The innermost attached unit around a unit, or besides it around the path of a control group; NULL: none. */
 Unit* unit_find_ancestor(const Unit *u);

@@ -1058,12 +1058,9 @@ static int unit_write_list_entry(Unit *u, const Connection *c, uint64_t window, 
         if (outer)
                 json_writer_add_string(w, "partOf", outer->name);
         json_writer_open_array(w, "contains");
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *inner = u->manager->units[i];
-
-                if (inner && unit_contains_slot(u, i))
-                        json_writer_add_string(w, NULL, inner->name);
-        }
+        for (unsigned i = 0; (i = unit_next_inner_slot(u, i)) < UNITS_MAX_LIMIT; i++)
+                if (u->manager->units[i])
+                        json_writer_add_string(w, NULL, u->manager->units[i]->name);
         json_writer_close_some(w);
         if (thresholds)
                 json_writer_add_variant(w, "thresholds", thresholds);
