@@ -65,41 +65,54 @@ static void writer_append_new(JsonWriter *w, const char *key, int r, sd_json_var
 
 /* ---- text ----------------------------------------------------------------------------------------------------- */
 
-static void text_add(JsonWriter *w, const char *s, size_t n) {
+/* Room for as many characters at the end, which are part of the text from now on. NULL: there is none, which is noted. */
+static char* text_extend(JsonWriter *w, size_t n) {
         if (w->error < 0)
-                return;
+                return NULL;
         if (w->size + n > w->allocated) {
                 size_t needed = MAX(w->size + n, (size_t) 8192), allocated = MAX(2 * w->allocated, needed);
                 char *data = realloc(w->data, allocated);
 
                 if (!data) {
                         writer_fail(w, -ENOMEM);
-                        return;
+                        return NULL;
                 }
                 w->data = data;
                 w->allocated = allocated;
         }
-        memcpy(w->data + w->size, s, n);
         w->size += n;
+        return w->data + w->size - n;
 }
 
-/* What comes before a value. */
-static void text_begin_value(JsonWriter *w, const char *key, size_t key_length) {
+static void text_add(JsonWriter *w, const char *s, size_t n) {
+        char *p = text_extend(w, n);
+
+        if (p)
+                memcpy(p, s, n);
+}
+
+/* In one piece: a listing is some hundred values per unit. */
+static void text_add_value(JsonWriter *w, const char *key, size_t key_length, const char *value, size_t n) {
         JsonLevel *l = w->levels + w->depth;
+        char *p;
 
-        if (l->some)
-                text_add(w, ",", 1);
-        l->some = true;
-        if (l->array)
+        p = text_extend(w, l->some + (l->array ? 0 : key_length + strlen("\"\":")) + n);
+        if (!p)
                 return;
-        text_add(w, "\"", 1);
-        text_add(w, key, key_length);
-        text_add(w, "\":", 2);
+        if (l->some)
+                *p++ = ',';
+        l->some = true;
+        if (!l->array) {
+                *p++ = '"';
+                p = mempcpy(p, key, key_length);
+                *p++ = '"';
+                *p++ = ':';
+        }
+        memcpy(p, value, n);
 }
 
-static void text_add_value(JsonWriter *w, const char *key, const char *value, size_t n) {
-        text_begin_value(w, key, key ? strlen(key) : 0);
-        text_add(w, value, n);
+static void text_add_member(JsonWriter *w, const char *key, const char *value, size_t n) {
+        text_add_value(w, key, key ? strlen(key) : 0, value, n);
 }
 
 /* Whether it is in JSON as it is, between quotation marks. */
@@ -135,8 +148,7 @@ static void writer_open(JsonWriter *w, const char *key, size_t key_length, bool 
         if (w->text) {
                 bool some = w->levels[w->depth].some;
 
-                text_begin_value(w, key, key_length);
-                text_add(w, array ? "[" : "{", 1);
+                text_add_value(w, key, key_length, array ? "[" : "{", 1);
                 w->levels[w->depth].some = some; /* it may turn out to be nothing */
         }
         l = w->levels + ++w->depth;
@@ -202,7 +214,7 @@ void json_writer_add_unsigned(JsonWriter *w, const char *key, uint64_t value) {
         do
                 digits[--i] = (char) ('0' + value % 10);
         while ((value /= 10) > 0);
-        text_add_value(w, key, digits + i, sizeof(digits) - i);
+        text_add_member(w, key, digits + i, sizeof(digits) - i);
 }
 
 void json_writer_add_real(JsonWriter *w, const char *key, double value) {
@@ -218,17 +230,17 @@ void json_writer_add_real(JsonWriter *w, const char *key, double value) {
                 return;
         }
         if (!isfinite(value)) { /* as the library does */
-                text_add_value(w, key, "null", strlen("null"));
+                text_add_member(w, key, "null", strlen("null"));
                 return;
         }
         if (fpclassify(value) == FP_ZERO) { /* which most of them are */
                 if (zero_length == 0)
                         zero_length = snprintf(zero, sizeof(zero), "%.*e", DECIMAL_DIG, 0.0);
-                text_add_value(w, key, zero, (size_t) zero_length);
+                text_add_member(w, key, zero, (size_t) zero_length);
                 return;
         }
         r = snprintf(buffer, sizeof(buffer), "%.*e", DECIMAL_DIG, value);
-        text_add_value(w, key, buffer, (size_t) r);
+        text_add_member(w, key, buffer, (size_t) r);
 }
 
 void json_writer_add_boolean(JsonWriter *w, const char *key, bool value) {
@@ -236,7 +248,7 @@ void json_writer_add_boolean(JsonWriter *w, const char *key, bool value) {
         int r;
 
         if (w->text)
-                text_add_value(w, key, value ? "true" : "false", value ? strlen("true") : strlen("false"));
+                text_add_member(w, key, value ? "true" : "false", value ? strlen("true") : strlen("false"));
         else {
                 r = sd_json_variant_new_boolean(&v, value);
                 writer_append_new(w, key, r, v);
@@ -248,7 +260,7 @@ void json_writer_add_string(JsonWriter *w, const char *key, const char *value) {
         int r;
 
         if (w->text && string_is_plain(value)) {
-                text_add_value(w, key, "\"", 1);
+                text_add_member(w, key, "\"", 1);
                 text_add(w, value, strlen(value));
                 text_add(w, "\"", 1);
                 return;
@@ -273,7 +285,7 @@ void json_writer_add_variant(JsonWriter *w, const char *key, sd_json_variant *va
         if (r < 0)
                 writer_fail(w, r);
         else
-                text_add_value(w, key, text, strlen(text));
+                text_add_member(w, key, text, strlen(text));
 }
 
 int json_writer_finish_variant(JsonWriter *w, sd_json_variant **ret) {
