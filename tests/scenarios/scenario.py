@@ -508,8 +508,8 @@ class Varlink:
         message.update(flags)
         self.send_raw(json.dumps(message).encode() + b"\0")
 
-    def receive(self):
-        """The next message, or None if the other side ended the connection."""
+    def receive_raw(self):
+        """The next message as it comes, or None if the other side ended the connection."""
         while b"\0" not in self.buffer:
             try:
                 data = self.socket.recv(65536)
@@ -519,7 +519,12 @@ class Varlink:
                 return None
             self.buffer += data
         message, self.buffer = self.buffer.split(b"\0", 1)
-        return json.loads(message)
+        return message
+
+    def receive(self):
+        """The next message, or None if the other side ended the connection."""
+        message = self.receive_raw()
+        return None if message is None else json.loads(message)
 
     def reply(self):
         m = self.receive()

@@ -166,6 +166,39 @@ def lists():
     check(c.name in qosctl("list", "--all").stdout, "list --all does not have a unit that listens")
 
 
+@test(deadline=60)
+def list_byte_for_byte():
+    """The entries of a list that others follow are formatted by the daemon itself: byte for byte as the library formats the same reading."""
+    units = [start_served(mode="thread") for _ in range(2)]
+    for u in units:
+        load(u, connections=4, number=60)
+    more = b',"continues":true}'
+
+    def listed_as_text():
+        """What a list says of the first of the units that is not its last one."""
+        with scenario.Varlink() as v:
+            v.send("List", more=True)
+            while (message := v.receive_raw()) is not None and message.endswith(more):
+                unit = json.loads(message)["parameters"]["unit"]
+                if unit in (u.name for u in units):
+                    return unit, message.removesuffix(more)
+        return None
+
+    def same_reading():
+        """Both ways, as soon as they have the same reading."""
+        unit, text = listed_as_text()
+        with scenario.Varlink() as v:
+            v.send("List", {"unit": unit}, more=True)
+            other = v.receive_raw()
+        check(other.endswith(b"}}"), f"of {unit}: {other}")
+        seqs = [json.loads(m)["parameters"]["snapshot"]["seq"] for m in (text + b"}", other)]
+        return seqs[0] == seqs[1] and (text, other.removesuffix(b"}"))
+
+    text, other = wait_for("nothing happens between two readings", same_reading, timeout=20)
+    check(b'"requests":' in text and b'"contention":' in text and b'"totals":' in text, f"not all of it is there: {text}")
+    check(text == other, f"{text}\nis not\n{other}")
+
+
 def on_terminal(*command, **environment):
     """What a command prints on a terminal."""
     pid, fd = pty.fork()
