@@ -688,6 +688,7 @@ void unit_free(Unit *u) {
                 hold_free(u->holds);
         while (u->thresholds)
                 threshold_free(u->thresholds);
+        service_manager_call_free(u->refresh);
 
         free(u->name);
         free(u->control_group);
@@ -710,6 +711,7 @@ static void unit_stop(Unit *u) {
         bool close = u->view && unit_find_ancestor(u);
         Manager *m = u->manager;
 
+        u->refresh = service_manager_call_free(u->refresh);
         threshold_monitor_unit_detached(u);
         unit_end_export(u);
         if (u->view) {
@@ -1419,32 +1421,20 @@ static void unit_refresh_again(Unit *u) {
 }
 
 static void on_unit_refreshed(int error, const char *message, const UnitInfo *info, void *userdata) {
-        Manager *m = ASSERT_PTR(userdata);
+        Unit *u = ASSERT_PTR(userdata);
+        Manager *m = u->manager;
         const char *state, *group;
         bool changed = false;
-        Unit *u = NULL;
 
-        /* The unit may be gone by now: the answer says which one it is about */
+        u->refresh = NULL;
         if (error < 0) {
-                log_debug("The service manager could not be asked: %s", strempty(message));
-                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                        u = m->units[i];
-                        if (!u || !u->refreshing)
-                                continue;
-                        u->refreshing = false;
-                        if (u->refresh_again)
-                                unit_refresh_again(u);
-                }
+                if (error != -ENOTCONN) /* which is logged once for all */
+                        log_unit_warning_errno(u->name, error, "Failed to ask the service manager about '%s', its state and control group may be outdated: %s",
+                                         u->name, strempty(message));
+                if (u->refresh_again)
+                        unit_refresh_again(u);
                 return;
         }
-        /* A file may have been renamed: what was the unit's name is another one for it then */
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT && !u; i++)
-                if (m->units[i] && m->units[i]->refreshing &&
-                    (streq(m->units[i]->name, info->id) || names_contain(info->names, m->units[i]->name)))
-                        u = m->units[i];
-        if (!u)
-                return;
-        u->refreshing = false;
 
         state = info->active_state;
         group = strempty(info->control_group);
@@ -1481,15 +1471,18 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
 }
 
 static void unit_refresh(Unit *u) {
+        int r;
+
         if (u->name[0] == '/')
                 return;
-        if (u->refreshing) {
+        if (u->refresh) {
                 u->refresh_again = true;
                 return;
         }
 
-        if (service_manager_load(u->manager->service_manager, u->name, on_unit_refreshed, u->manager, NULL) >= 0)
-                u->refreshing = true;
+        r = service_manager_load(u->manager->service_manager, u->name, on_unit_refreshed, u, &u->refresh);
+        if (r < 0 && r != -ENOTCONN)
+                log_unit_warning_errno(u->name, r, "Failed to ask the service manager about '%s': %m", u->name);
 }
 
 /* A socket has been started or stopped: perhaps it is one of an attached service, that PID 1 had not loaded before. */

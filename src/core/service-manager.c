@@ -14,6 +14,10 @@
 /* Names that a "did you mean" lists. */
 #define SUGGESTIONS_MAX 5
 
+/* How many calls wait for a reply at a time. dbus-daemon lets a connection wait for 128, and refuses the next ones at once: after a start of
+ * qosd with more units half of them stayed as they were before it. The rest is for calls to others than PID 1. */
+#define CALLS_MAX 64U
+
 /* Of one unit: sockets that are asked about, and addresses they listen on. More are found when the service reads. */
 #define SOCKETS_MAX 32
 #define LISTEN_MAX 64
@@ -39,6 +43,9 @@ struct ServiceManagerCall {
         ServiceManager *service_manager;
         ServiceManagerCall *next;
         sd_bus_slot *slot;
+        int (*start)(ServiceManagerCall *c);
+        bool started;
+        char *name;                     /* of the unit, or the pattern */
         service_manager_unit_handler_t unit_handler;
         service_manager_list_handler_t list_handler;
         void *userdata;
@@ -61,7 +68,9 @@ struct ServiceManager {
         service_manager_changed_t changed;
         void *userdata;
         Watch *watches;
-        ServiceManagerCall *calls;
+        ServiceManagerCall *calls;      /* the newest first */
+        unsigned n_started;
+        sd_event_source *start_source;  /* starts those that wait */
 };
 
 /* ---- names ---------------------------------------------------------------------------------------------------- */
@@ -172,15 +181,25 @@ static void properties_done(Properties *p) {
 }
 
 ServiceManagerCall* service_manager_call_free(ServiceManagerCall *c) {
+        ServiceManager *s;
+
         if (!c)
                 return NULL;
 
-        for (ServiceManagerCall **p = &c->service_manager->calls; *p; p = &(*p)->next)
+        s = c->service_manager;
+        for (ServiceManagerCall **p = &s->calls; *p; p = &(*p)->next)
                 if (*p == c) {
                         *p = c->next;
                         break;
                 }
+        if (c->started) {
+                s->n_started--;
+                /* Not from here: handlers of others would be called in the midst of whatever ends this one */
+                if (s->start_source)
+                        (void) sd_event_source_set_enabled(s->start_source, SD_EVENT_ONESHOT);
+        }
         sd_bus_slot_unref(c->slot);
+        free(c->name);
         properties_done(&c->properties);
         free(c->sockets);
         free(c->socket_groups);
@@ -578,8 +597,40 @@ static int on_unit_loaded(sd_bus_message *m, void *userdata, sd_bus_error *error
         return 0;
 }
 
-static int call_new(ServiceManager *s, void *userdata, ServiceManagerCall **ret) {
+static int call_start(ServiceManagerCall *c) {
+        c->started = true;
+        c->service_manager->n_started++;
+        return c->start(c);
+}
+
+static int on_start(sd_event_source *source, void *userdata) {
+        ServiceManager *s = ASSERT_PTR(userdata);
+
+        while (s->n_started < CALLS_MAX) {
+                ServiceManagerCall *oldest = NULL;
+                int r;
+
+                for (ServiceManagerCall *c = s->calls; c; c = c->next)
+                        if (!c->started)
+                                oldest = c;
+                if (!oldest)
+                        break;
+                r = call_start(oldest);
+                if (r < 0)
+                        call_finish(oldest, r, strerror(-r), NULL, NULL);
+        }
+        return 0;
+}
+
+/* Starts it now, or when others have ended. */
+static int call_new(ServiceManager *s, int (*start)(ServiceManagerCall *c), const char *name,
+                    service_manager_unit_handler_t unit_handler, service_manager_list_handler_t list_handler, void *userdata,
+                    ServiceManagerCall **ret) {
         ServiceManagerCall *c;
+        int r;
+
+        if (!s->bus)
+                return -ENOTCONN;
 
         c = new0(ServiceManagerCall, 1);
         if (!c)
@@ -587,29 +638,15 @@ static int call_new(ServiceManager *s, void *userdata, ServiceManagerCall **ret)
 
         *c = (ServiceManagerCall) {
                 .service_manager = s,
+                .start = start,
+                .name = strdup(name),
+                .unit_handler = unit_handler,
+                .list_handler = list_handler,
                 .userdata = userdata,
                 .next = s->calls,
         };
         s->calls = c;
-        *ret = c;
-        return 0;
-}
-
-int service_manager_load(ServiceManager *s, const char *name, service_manager_unit_handler_t handler, void *userdata,
-                         ServiceManagerCall **ret) {
-        ServiceManagerCall *c;
-        int r;
-
-        if (!s->bus)
-                return -ENOTCONN;
-
-        r = call_new(s, userdata, &c);
-        if (r < 0)
-                return r;
-        c->unit_handler = handler;
-
-        r = sd_bus_call_method_async(s->bus, &c->slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "LoadUnit",
-                                     on_unit_loaded, c, "s", name);
+        r = !c->name ? -ENOMEM : s->n_started < CALLS_MAX ? call_start(c) : 0;
         if (r < 0) {
                 service_manager_call_free(c);
                 return r;
@@ -618,6 +655,16 @@ int service_manager_load(ServiceManager *s, const char *name, service_manager_un
         if (ret)
                 *ret = c;
         return 0;
+}
+
+static int call_load(ServiceManagerCall *c) {
+        return sd_bus_call_method_async(c->service_manager->bus, &c->slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "LoadUnit",
+                                        on_unit_loaded, c, "s", c->name);
+}
+
+int service_manager_load(ServiceManager *s, const char *name, service_manager_unit_handler_t handler, void *userdata,
+                         ServiceManagerCall **ret) {
+        return call_new(s, call_load, name, handler, NULL, userdata, ret);
 }
 
 static int on_units_listed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
@@ -679,53 +726,24 @@ static int on_loaded_listed(sd_bus_message *m, void *userdata, sd_bus_error *err
         return 0;
 }
 
+static int call_list_loaded(ServiceManagerCall *c) {
+        return sd_bus_call_method_async(c->service_manager->bus, &c->slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager",
+                                        "ListUnitsByPatterns", on_loaded_listed, c, "asas", 0, 1, c->name);
+}
+
 int service_manager_list_loaded(ServiceManager *s, const char *pattern, service_manager_list_handler_t handler, void *userdata,
                                 ServiceManagerCall **ret) {
-        ServiceManagerCall *c;
-        int r;
+        return call_new(s, call_list_loaded, pattern, NULL, handler, userdata, ret);
+}
 
-        if (!s->bus)
-                return -ENOTCONN;
-
-        r = call_new(s, userdata, &c);
-        if (r < 0)
-                return r;
-        c->list_handler = handler;
-
-        r = sd_bus_call_method_async(s->bus, &c->slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "ListUnitsByPatterns",
-                                     on_loaded_listed, c, "asas", 0, 1, pattern);
-        if (r < 0) {
-                service_manager_call_free(c);
-                return r;
-        }
-
-        *ret = c;
-        return 0;
+static int call_list(ServiceManagerCall *c) {
+        return sd_bus_call_method_async(c->service_manager->bus, &c->slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager",
+                                        "ListUnitsByPatterns", on_units_listed, c, "asas", 2, "active", "activating", 1, c->name);
 }
 
 int service_manager_list(ServiceManager *s, const char *pattern, service_manager_list_handler_t handler, void *userdata,
                          ServiceManagerCall **ret) {
-        ServiceManagerCall *c;
-        int r;
-
-        if (!s->bus)
-                return -ENOTCONN;
-
-        r = call_new(s, userdata, &c);
-        if (r < 0)
-                return r;
-        c->list_handler = handler;
-
-        r = sd_bus_call_method_async(s->bus, &c->slot, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "ListUnitsByPatterns",
-                                     on_units_listed, c, "asas", 2, "active", "activating", 1, pattern);
-        if (r < 0) {
-                service_manager_call_free(c);
-                return r;
-        }
-
-        if (ret)
-                *ret = c;
-        return 0;
+        return call_new(s, call_list, pattern, NULL, handler, userdata, ret);
 }
 
 /* ---- changes -------------------------------------------------------------------------------------------------- */
@@ -925,13 +943,18 @@ int service_manager_set_bus(ServiceManager *s, sd_bus *bus) {
         s->removed_slot = sd_bus_slot_unref(s->removed_slot);
         while (s->calls)
                 call_finish(s->calls, -ENOTCONN, "the connection to the system bus was lost", NULL, NULL);
+        s->start_source = sd_event_source_disable_unref(s->start_source);
         s->bus = sd_bus_unref(s->bus);
 
         if (!bus)
                 return 0;
         s->bus = sd_bus_ref(bus);
 
-        r = service_manager_listen_always(s);
+        r = sd_event_add_defer(sd_bus_get_event(bus), &s->start_source, on_start, s);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(s->start_source, SD_EVENT_OFF);
+        if (r >= 0)
+                r = service_manager_listen_always(s);
         if (r >= 0)
                 r = service_manager_install_loaded(s);
         if (r >= 0 && s->watches)

@@ -29,6 +29,7 @@ struct qos_contention_map;
 struct qos_contention_cpu;
 typedef struct ContentionCounts ContentionCounts;
 typedef struct Usage Usage;
+typedef struct ServiceManagerCall ServiceManagerCall;
 
 typedef enum HoldType {
         HOLD_ADMINISTRATOR,     /* "qosctl attach": until detach, an expiry, or the next boot */
@@ -128,7 +129,7 @@ struct Unit {
         uint64_t rescan_delay;       /* … and how long to wait at least */
 
         char *degraded;                 /* see unit_get_degraded_reason() */
-        bool refreshing;                /* PID 1 is being asked about it */
+        ServiceManagerCall *refresh;    /* PID 1 is being asked about it; NULL: it is not */
         bool refresh_again;             /* … and something has changed since */
 };
 

@@ -137,6 +137,8 @@ int main(int argc, char **argv) {
                 {}
         };
         _cleanup_(sd_event_unrefp) sd_event *event = NULL;
+        Answer many[300] = {};
+        ServiceManagerCall *calls[ELEMENTSOF(many)];
         sd_bus *daemon_side, *client;
         FakeServiceManager pid1;
         Manager *m;
@@ -184,6 +186,17 @@ int main(int argc, char **argv) {
         check(a.accept && isempty(a.instances));
         answer_done(&a);
 
+        /* More at once than are asked at a time, of which one is given up before its turn */
+        for (size_t i = 0; i < ELEMENTSOF(many); i++)
+                check(service_manager_load(m->service_manager, i % 2 ? "a.service" : "plain.service", on_loaded, many + i, calls + i) >= 0);
+        service_manager_call_free(calls[150]);
+        test_wait(event, many[ELEMENTSOF(many) - 1].done);
+        for (size_t i = 0; i < ELEMENTSOF(many); i++) {
+                check(many[i].done == (i != 150) && many[i].error == 0);
+                check(i == 150 || streq(many[i].id, i % 2 ? "a.service" : "plain.service"));
+                answer_done(many + i);
+        }
+
         /* Not the socket serves, unless it stands for its instances */
         check(attach(event, m, "a.socket") == 2);
         check(attach(event, m, "d.socket") == 1);
@@ -197,7 +210,7 @@ int main(int argc, char **argv) {
 
         /* The end, while PID 1 is being asked */
         fake_service_manager_changed(&pid1, "a.service");
-        test_wait(event, manager_get_unit(m, "a.service", NULL)->refreshing);
+        test_wait(event, manager_get_unit(m, "a.service", NULL)->refresh);
         manager_free(m);
 
         sd_bus_flush_close_unref(client);
