@@ -1924,6 +1924,8 @@ static void state_restore(Manager *m) {
 
 /* What the service manager passed: our socket, and what the previous run has put into the descriptor store. */
 static void manager_take_fds(Manager *m) {
+        _cleanup_free_ char *unknown = NULL;
+        unsigned n_unknown = 0;
         char **names = NULL;
         int n;
 
@@ -1937,14 +1939,21 @@ static void manager_take_fds(Manager *m) {
                 if (streq(names[i], "varlink") && m->listen_fd < 0)
                         m->listen_fd = fd;
                 else if (!probe_take_fd(m->probe, names[i], fd)) {
-                        log_warning("The service manager has passed '%s', which is not known, ignoring.", names[i]);
+                        log_debug("The service manager has passed '%s', which is not known.", names[i]);
                         /* A link of another version, whose program would run for as long as it is stored */
                         (void) sd_notifyf(/* unset_environment= */ false, "FDSTOREREMOVE=1\nFDNAME=%s", names[i]);
                         close_fd(fd);
+                        if (n_unknown++ == 0)
+                                unknown = TAKE_PTR(names[i]);
                 }
                 free(names[i]);
         }
         free(names);
+
+        /* After an upgrade there may be a hundred of them */
+        if (n_unknown > 0)
+                log_warning("The service manager has passed %u descriptor%s that this version does not know, removed from the descriptor store: '%s'%s",
+                            n_unknown, n_unknown == 1 ? "" : "s", strempty(unknown), n_unknown == 1 ? "" : " and others");
 }
 
 int manager_new(sd_event *event, Manager **ret) {

@@ -427,12 +427,14 @@ def metrics_of(unit):
 
 def another_build():
     """qosd with programs that are not the same, byte for byte, and do the same: a line of their source, which the kernel
-    keeps for people, reads otherwise."""
+    keeps for people, reads otherwise, and one has another name."""
     path = re.search(r"path=(\S+)", unit_property("qosd.service", "ExecStart"))[1]
     with open(path, "rb") as f:
         data = f.read()
     other, n = re.subn(rb"\0( +)return 1;\0", rb"\0\1return 9;\0", data)
     check(n > 0, "found nothing to change in the programs")
+    check(b"cpu_switch" in other, "there is no program cpu_switch")
+    other = other.replace(b"cpu_switch", b"cpu_swatch")
     with open(f"{scenario.tools}/qosd", "wb") as f:
         f.write(other)
         os.fchmod(f.fileno(), 0o755)
@@ -442,7 +444,8 @@ def another_build():
 @test(exclusive=True)
 def upgraded():
     """Programs of another build take over nothing of the old one's: what was attached is, totals begin anew, and that is
-    said. Restarted with the same ones, nothing is lost."""
+    said. Nothing of the old one's is left in the kernel, also where the new one does not know the name. Restarted with the same
+    ones, nothing is lost."""
     s = start_served(mode="thread")
     t = Talk(s, connections=3)
     t.say("run 10")
@@ -451,17 +454,21 @@ def upgraded():
     os.makedirs(scenario.QOSD_DROP_IN_DIR, exist_ok=True)
     with open(path, "w") as f:
         f.write(f"[Service]\nExecStart=\nExecStart={another_build()}\n")
+    old = ours()
     before = time.time()
     try:
         systemctl("daemon-reload")
         systemctl("restart", "qosd.service")
         wait_qosd()
+        wait_for("nothing of the old build is left", lambda: left_of(old) == NOTHING)
         check(s.name in listed(), "what was attached is not")
         equal(count(s), 0, "count after the upgrade")
         t.say("run 10")
         expect_total(s, 30)
         said = run("journalctl", "-u", "qosd.service", f"--since=@{int(before)}", "-o", "cat", "--no-pager", "-p", "notice").stdout
         check("anew" in said or "afresh" in said, f"the journal does not say it: {said}")
+        unknown = [line for line in said.splitlines() if "not know" in line]
+        check(len(unknown) == 1 and "passed 2 descriptors" in unknown[0], f"the journal says of descriptors that are not known: {unknown}")
         systemctl("restart", "qosd.service")
         wait_qosd()
         t.say("run 10")
