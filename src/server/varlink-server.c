@@ -66,11 +66,24 @@ typedef struct Frame {
 #define LIST_TURN_NSEC NSEC_PER_MSEC
 #define LIST_TURN_UNITS 32U
 
-/* A list of all units under way. */
+/* What a list under way is made of. */
+typedef enum ListingType {
+        LISTING_UNITS,
+        LISTING_THRESHOLDS,
+        LISTING_MONITOR,                /* all thresholds in one reply, the first of Monitor() */
+} ListingType;
+
+/* A list of all units, or of their thresholds, under way. */
 typedef struct Listing {
+        ListingType type;
         uint64_t window;
         unsigned next;                  /* slot of the unit to be looked at */
-        char *last;                     /* what is sent when it is known whether something follows */
+        char *last;                     /* what is sent when it is known whether something follows; of LISTING_MONITOR all so far */
+        size_t size;                    /* of all so far */
+
+        /* Of LISTING_MONITOR */
+        char **units;                   /* NULL: all */
+        uint64_t since, lost;           /* the event whose successors are sent behind it */
 } Listing;
 
 /* A reading of several units under way. It takes up to 10 KiB for each unit, and what the reply is made of: each user but root has one at
@@ -197,6 +210,7 @@ static Listing* listing_free(Listing *l) {
         if (!l)
                 return NULL;
 
+        strv_free(l->units);
         free(l->last);
         free(l);
         return NULL;
@@ -1012,23 +1026,18 @@ static bool names_have(char **names, const char *name) {
         return !names;
 }
 
-/* units: NULL for all */
-static int thresholds_to_json(const Connection *c, char **units, bool accounts, sd_json_variant **ret) {
-        const Manager *m = c->server->manager;
+static int unit_thresholds_to_json(const Connection *c, const Unit *u, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
         int r;
 
         r = sd_json_variant_new_array(&array, NULL, 0);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++)
-                for (Threshold *a = m->units[i] ? threshold_next(m->units[i], NULL) : NULL; a && r >= 0; a = threshold_next(m->units[i], a)) {
-                        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        for (Threshold *a = threshold_next(u, NULL); a && r >= 0; a = threshold_next(u, a)) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
 
-                        if (!names_have(units, m->units[i]->name))
-                                continue;
-                        r = threshold_to_json(a, connection_may_see_peers(c, a->unit), accounts, &v);
-                        if (r >= 0)
-                                r = sd_json_variant_append_array(&array, v);
-                }
+                r = threshold_to_json(a, connection_may_see_peers(c, a->unit), /* account= */ false, &v);
+                if (r >= 0)
+                        r = sd_json_variant_append_array(&array, v);
+        }
         if (r < 0)
                 return r;
 
@@ -1046,7 +1055,7 @@ static int unit_write_list_entry(Unit *u, const Connection *c, uint64_t window, 
 
         unit_get_snapshot(u, window, &s);
         if (threshold_next(u, NULL)) {
-                r = thresholds_to_json(c, (char*[]) { u->name, NULL }, false, &thresholds);
+                r = unit_thresholds_to_json(c, u, &thresholds);
                 if (r < 0)
                         return r;
         }
@@ -1132,7 +1141,7 @@ static bool manager_has_units_from(const Manager *m, unsigned slot) {
 }
 
 /* Lists units until the time is over, and the rest at the next turns, when the client has taken these. */
-static int connection_go_on_listing(Connection *c) {
+static int connection_go_on_listing_units(Connection *c) {
         Manager *m = c->server->manager;
         uint64_t begin = now_nsec(CLOCK_MONOTONIC);
         Listing *l = c->listing;
@@ -1171,6 +1180,81 @@ static int connection_go_on_listing(Connection *c) {
                 }
         }
         return connection_end_listing(c);
+}
+
+static int threshold_to_text(const Connection *c, const Threshold *a, bool reply, char **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *whole = NULL;
+        int r;
+
+        r = threshold_to_json(a, connection_may_see_peers(c, a->unit), /* account= */ reply, &v);
+        if (r >= 0 && reply)
+                r = sd_json_buildo(&whole, SD_JSON_BUILD_PAIR_VARIANT("threshold", v));
+        return r < 0 ? r : sd_json_variant_format(reply ? whole : v, 0, ret);
+}
+
+/* Of one unit, which may have THRESHOLDS_PER_UNIT_MAX. */
+static int connection_list_thresholds(Connection *c, const Unit *u) {
+        Listing *l = c->listing;
+        int r;
+
+        for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a)) {
+                _cleanup_free_ char *text = NULL;
+
+                r = threshold_to_text(c, a, l->type == LISTING_THRESHOLDS, &text);
+                if (r < 0)
+                        return r;
+                if (l->type == LISTING_MONITOR) {
+                        size_t size = strlen(text);
+                        char *all;
+
+                        all = realloc(l->last, l->size + size + 2);
+                        if (!all)
+                                return -ENOMEM;
+                        l->last = all;
+                        if (l->size > 0)
+                                all[l->size++] = ',';
+                        memcpy(all + l->size, text, size + 1);
+                        l->size += size;
+                        continue;
+                }
+                if (l->last) {
+                        r = connection_send_text(c, l->last);
+                        if (r < 0)
+                                return r;
+                        free(l->last);
+                }
+                l->last = TAKE_PTR(text);
+        }
+        return 0;
+}
+
+static int connection_begin_monitor(Connection *c);
+
+/* Like units: the thresholds of as many units as there is time for. */
+static int connection_go_on_listing(Connection *c) {
+        Manager *m = c->server->manager;
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
+        Listing *l = c->listing;
+        unsigned n = 0;
+        int r;
+
+        if (l->type == LISTING_UNITS)
+                return connection_go_on_listing_units(c);
+
+        while (l->next < UNITS_MAX_LIMIT) {
+                const Unit *u = m->units[l->next++];
+
+                if (!u || !threshold_next(u, NULL) || !names_have(l->units, u->name))
+                        continue;
+                r = connection_list_thresholds(c, u);
+                if (r < 0)
+                        return r;
+                if (++n >= LIST_TURN_UNITS || now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
+                        (void) varlink_io_want_turn(c->pump, /* when_written= */ true);
+                        return 0;
+                }
+        }
+        return l->type == LISTING_MONITOR ? connection_begin_monitor(c) : connection_end_listing(c);
 }
 
 static int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
@@ -2056,13 +2140,10 @@ static int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *paramete
                 { "unit", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit), SD_JSON_NULLABLE },
                 {}
         };
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
-        _cleanup_free_ sd_json_variant **replies = NULL;
         _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         Connection *c = ASSERT_PTR(userdata);
         Unit *only = NULL;
-        size_t n;
         int r;
 
         r = sd_varlink_dispatch(link, parameters, table, &p);
@@ -2076,21 +2157,19 @@ static int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *paramete
                         return reply_error(link, -ENXIO, &e);
         }
 
-        r = thresholds_to_json(c, only ? (char*[]) { only->name, NULL } : NULL, true, &array);
-        if (r < 0)
-                return r;
-        n = sd_json_variant_elements(array);
-        replies = new0(sd_json_variant*, n);
-        if (!replies)
+        c->listing = new0(Listing, 1);
+        if (!c->listing)
                 return -ENOMEM;
-        for (size_t i = 0; i < n; i++) {
-                r = sd_json_buildo(replies + i, SD_JSON_BUILD_PAIR_VARIANT("threshold", sd_json_variant_by_index(array, i)));
-                if (r < 0) {
-                        json_unref_all(replies, i);
-                        return r;
-                }
-        }
-        return reply_many(link, replies, n);
+        c->listing->type = LISTING_THRESHOLDS;
+        if (only) {
+                r = connection_list_thresholds(c, only);
+                if (r >= 0)
+                        r = connection_end_listing(c);
+        } else
+                r = connection_go_on_listing(c);
+        if (r < 0)
+                c->listing = listing_free(c->listing);
+        return r;
 }
 
 static int connection_send_event(const ThresholdEvent *e, void *userdata) {
@@ -2186,13 +2265,41 @@ void varlink_server_flush(VarlinkServer *v) {
         }
 }
 
+/* The events that have come while the thresholds were listed follow them. */
+static int connection_begin_monitor(Connection *c) {
+        _cleanup_free_ char *lost = NULL, *reply = NULL;
+        Listing *l = c->listing;
+        int r;
+
+        if (l->lost > 0 && asprintf(&lost, ",\"lost\":%" PRIu64, l->lost) < 0) {
+                lost = NULL;
+                return -ENOMEM;
+        }
+        if (asprintf(&reply, "{\"seq\":%" PRIu64 ",\"thresholds\":[%s]%s}", l->since, strempty(l->last), strempty(lost)) < 0) {
+                reply = NULL;
+                return -ENOMEM;
+        }
+        r = connection_send_text(c, reply);
+        if (r < 0)
+                return r;
+
+        c->monitor = new0(Monitor, 1);
+        if (!c->monitor)
+                return -ENOMEM;
+        c->monitor->units = TAKE_PTR(l->units);
+        c->monitor->seq = l->since;
+        c->listing = listing_free(l);
+        if (!connection_resume(c))
+                connection_end_monitor(c);
+        return 0;
+}
+
 static int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
         static const sd_json_dispatch_field table[] = {
                 { "units", SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv, offsetof(Parameters, names), SD_JSON_NULLABLE },
                 { "since", _SD_JSON_VARIANT_TYPE_INVALID, dispatch_number,       offsetof(Parameters, since), SD_JSON_NULLABLE },
                 {}
         };
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *thresholds = NULL;
         _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
         _cleanup_(strv_freep) char **units = NULL;
         Connection *c = ASSERT_PTR(userdata);
@@ -2214,14 +2321,21 @@ static int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_v
         if (resume)
                 lost = threshold_monitor_count_lost(m, p.since);
         if (!resume || lost > 0) {
-                r = thresholds_to_json(c, units, false, &thresholds);
+                c->listing = new0(Listing, 1);
+                if (!c->listing)
+                        return -ENOMEM;
+                *c->listing = (Listing) {
+                        .type = LISTING_MONITOR,
+                        .units = TAKE_PTR(units),
+                        .since = seq,
+                        .lost = lost,
+                };
+                r = connection_go_on_listing(c);
                 if (r < 0)
-                        return r;
+                        c->listing = listing_free(c->listing);
+                return r;
         }
-        r = sd_varlink_notifybo(link,
-                                SD_JSON_BUILD_PAIR_UNSIGNED("seq", seq),
-                                SD_JSON_BUILD_PAIR_CONDITION(!!thresholds, "thresholds", SD_JSON_BUILD_VARIANT(thresholds)),
-                                SD_JSON_BUILD_PAIR_CONDITION(lost > 0, "lost", SD_JSON_BUILD_UNSIGNED(lost)));
+        r = sd_varlink_notifybo(link, SD_JSON_BUILD_PAIR_UNSIGNED("seq", seq));
         if (r < 0)
                 return r;
 
@@ -2230,7 +2344,7 @@ static int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_v
                 return -ENOMEM;
         c->monitor->units = TAKE_PTR(units);
         c->monitor->seq = seq;
-        r = resume ? threshold_monitor_foreach_event(m, p.since, connection_send_event, c) : 0;
+        r = threshold_monitor_foreach_event(m, p.since, connection_send_event, c);
         if (r < 0)
                 c->monitor = monitor_free(c->monitor);
         return r;

@@ -534,10 +534,11 @@ static bool client_has_reply(const Client *c) {
 /* Many units are shown in steps: other connections of the same user, which have no priority, are served in between. */
 static void test_many_units(void) {
         _cleanup_client_ Client *root = client_new(0), *c = client_new(TEST_OTHER_UID), *second = client_new(TEST_OTHER_UID), *third = client_new(TEST_OTHER_UID);
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *again = NULL;
-        char names[MANY_UNITS * 32] = "", call[sizeof(names) + 32];
+        _cleanup_client_ Client *watcher = client_new(0);
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *again = NULL, *first = NULL;
+        char names[MANY_UNITS * 32] = "", call[sizeof(names) + 128];
         static const char end[] = ",\"continues\":true}";
-        sd_json_variant *snapshots;
+        sd_json_variant *snapshots, *thresholds;
         bool more = true;
         unsigned n = 0;
 
@@ -599,6 +600,36 @@ static void test_many_units(void) {
                 n++;
         }
         check(n == MANY_UNITS);
+
+        /* So are thresholds, one by one: what is cleared meanwhile is not listed any more … */
+        for (unsigned i = 0; i < MANY_UNITS; i++) {
+                (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\",\"threshold\":\"slow: requests.server.firstByte.p99 > 20ms\"}", many_names[i]);
+                call_succeeds(root, "SetThreshold", call);
+        }
+        client_send(second, "more", "ListThresholds", "{}");
+        test_wait(event, client_has_reply(second));
+        (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\",\"name\":\"slow\"}", many_names[MANY_UNITS - 1]);
+        call_succeeds(root, "ClearThreshold", call);
+        n = 0;
+        do {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *one = client_expect_reply(second, "ListThresholds");
+
+                check(streq(sd_json_variant_string(sd_json_variant_by_key(message_parameter(one, "threshold"), "unit")), many_names[n]));
+                more = message_continues(one);
+                n++;
+        } while (more);
+        check(n == MANY_UNITS - 1);
+
+        /* … and together */
+        client_send(watcher, "more", "Monitor", "{}");
+        (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\",\"name\":\"slow\"}", many_names[MANY_UNITS - 2]);
+        call_succeeds(root, "ClearThreshold", call);
+        first = client_expect_reply(watcher, "Monitor");
+        check(message_continues(first) && message_parameter(first, "seq") && !message_parameter(first, "lost"));
+        thresholds = message_parameter(first, "thresholds");
+        check(sd_json_variant_elements(thresholds) == MANY_UNITS - 2);
+        for (unsigned i = 0; i < MANY_UNITS - 2; i++)
+                check(streq(sd_json_variant_string(sd_json_variant_by_key(sd_json_variant_by_index(thresholds, i), "unit")), many_names[i]));
 
         for (unsigned i = 0; i < MANY_UNITS; i++) {
                 (void) snprintf(call, sizeof(call), "{\"unit\":\"%s\"}", many_names[i]);
