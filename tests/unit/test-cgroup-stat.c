@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
+#include <limits.h>
 #include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "cgroup-stat.h"
 #include "check.h"
@@ -112,10 +115,48 @@ static void test_restart(void) {
         check(s.values[USAGE_CPU_SOME] == 180 && s.values[USAGE_REFAULTS] == 4);
 }
 
+/* Files that are open while their control group is removed, and another one gets its path. */
+static void test_made_again(void) {
+        char line[PATH_MAX + 8], own[PATH_MAX] = "", group[PATH_MAX + 64], path[PATH_MAX + 128];
+        FILE *f = fopen("/proc/self/cgroup", "re");
+        UsageReading before, gone, after;
+        UsageFiles files = {};
+        struct stat st;
+
+        while (f && fgets(line, sizeof(line), f))
+                if (sscanf(line, "0::%4095s", own) == 1)
+                        break;
+        if (f)
+                (void) fclose(f);
+        (void) snprintf(group, sizeof(group), "%s/test-cgroup-stat-%d", streq(own, "/") ? "" : own, (int) getpid());
+        (void) snprintf(path, sizeof(path), "/sys/fs/cgroup%s", group);
+        if (isempty(own) || mkdir(path, 0755) < 0) {
+                fprintf(stderr, "Control groups cannot be made here, what happens when they are removed is not tested.\n");
+                return;
+        }
+
+        check(stat(path, &st) == 0);
+        usage_read(&files, group, true, 1, &before);
+        check(before.group == st.st_ino);
+        check(rmdir(path) == 0);
+        check(mkdir(path, 0755) == 0);
+        check(stat(path, &st) == 0 && st.st_ino != before.group);
+        usage_read(&files, group, true, 2, &after);
+        check(after.group == st.st_ino);
+        for (unsigned i = 0; i < _USAGE_MAX; i++)
+                check((after.values[i] == ABSENT) == (before.values[i] == ABSENT));
+
+        check(rmdir(path) == 0);
+        usage_read(&files, group, true, 3, &gone);
+        check(gone.group == 0 && gone.values[USAGE_CPU_SOME] == ABSENT);
+        usage_read(&files, NULL, true, 4, &gone);
+}
+
 int main(void) {
         test_parse();
         test_windows();
         test_gap();
         test_restart();
+        test_made_again();
         return EXIT_SUCCESS;
 }
