@@ -389,6 +389,14 @@ def own_control_group_not_all_probes():
               scenario.DBUS_ERROR + "ProbeNotPermitted", "error over D-Bus")
     check(path not in listed() and s.name not in listed(), "it is attached")
 
+    with as_nobody():
+        d = Varlink()
+    d.send("Diagnose", {"unit": path, "window": 10 * scenario.SEC})
+    with Varlink() as root:
+        probes = wait_for("it is diagnosed", lambda: [h["probes"] for u in root.collect("List") if u["unit"] in (path, s.name) for h in u["holds"]])
+    equal(probes, [["requests", "cpu", "block"]], "probes of the diagnosis")
+    d.close()
+    wait_for("that is over", lambda: path not in listed())
     v.call("Diagnose", unit=path, window=scenario.SEC)
     v.call("Attach", unit=path, probes=["requests", "cpu", "block"], lease=True)
     v.close()
