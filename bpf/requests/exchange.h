@@ -320,7 +320,10 @@ EXCHANGE_INLINE void exchange_arrive_unasked(struct exchange *x, __u64 now, __u3
 
         x->flags |= EXCHANGE_DONE;
         exchange_arrive(x, now, seq, end, rcv_nxt, window_end, effect);
-        x->flags = (x->flags & ~EXCHANGE_DONE) | done | EXCHANGE_UNASKED;
+        x->flags = (x->flags & ~EXCHANGE_DONE) | done;
+        if (effect->bytes == 0) /* retransmitted: what it ended is over */
+                return;
+        x->flags |= EXCHANGE_UNASKED;
         /* Who says that has had its answer: what leaves now is a stream, in which nothing is asked */
         if (x->state == EXCHANGE_ANSWERING) {
                 x->state = EXCHANGE_IDLE;

@@ -411,6 +411,10 @@ static void test_remarks(void) {
         /* Behind its answer, of which some was still to leave: that goes on as a stream, and is no part of it */
         depart(&x, &t, 90, 1100, 1200, 1300);
         check(t.grown == 1 && t.in_flight == 1);
+        /* The one before the question, retransmitted, ends nothing */
+        e = (struct exchange_effect) {};
+        exchange_arrive_unasked(&x, 95, IN + at, IN + at + 39, IN + at + 64, IN + at + WINDOW, &e);
+        check(e.bytes == 0 && e.in_flight == 0 && x.state == EXCHANGE_ANSWERING);
         at += 64;
         e = (struct exchange_effect) {};
         exchange_arrive_unasked(&x, 100, IN + at, IN + at + 39, IN + at, IN + at + WINDOW, &e);
