@@ -8,6 +8,7 @@
 #include <systemd/sd-event.h>
 
 #include "config-build.h"
+#include "dbus-manager.h"
 #include "kernel-support.h"
 #include "log.h"
 #include "manager.h"
@@ -92,9 +93,20 @@ static void manager_freep(Manager **m) {
         manager_free(*m);
 }
 
+static void bus_server_freep(BusServer **b) {
+        bus_server_free(*b);
+}
+
+static void varlink_server_freep(VarlinkServer **v) {
+        varlink_server_free(*v);
+}
+
 static int run(int argc, char *argv[]) {
         _cleanup_(sd_event_unrefp) sd_event *event = NULL;
         _cleanup_(manager_freep) Manager *m = NULL;
+        /* These go before it: they cancel what their clients wait for */
+        _cleanup_(bus_server_freep) BusServer *bus_server = NULL;
+        _cleanup_(varlink_server_freep) VarlinkServer *varlink_server = NULL;
         _cleanup_free_ char *reason = NULL;
         Waiting waiting = {};
         bool connected;
@@ -130,9 +142,12 @@ static int run(int argc, char *argv[]) {
         if (r < 0)
                 return log_error_errno(r, "Failed to watch for SIGHUP: %m");
 
+        r = bus_server_new(m, &bus_server);
+        if (r < 0)
+                return log_error_errno(r, "Failed to start: %m");
         connected = manager_connect_bus(m) >= 0;
 
-        r = varlink_server_new(m, &m->varlink_server);
+        r = varlink_server_new(m, &varlink_server);
         if (r < 0)
                 return log_error_errno(r, "Failed to listen for varlink connections: %m");
 

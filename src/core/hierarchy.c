@@ -4,6 +4,7 @@
 #include "hierarchy.h"
 #include "history.h"
 #include "log.h"
+#include "observer.h"
 #include "probe.h"
 
 /* How long a closed book is kept: until nothing in it is in any window, or in a step of the history that may still be
@@ -156,7 +157,7 @@ void hierarchy_notify_relatives(const Unit *u) {
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && (unit_is_ancestor(m->units[i], u) || unit_is_ancestor(u, m->units[i])))
-                        bus_server_unit_changed(m->bus_server, m->units[i]);
+                        manager_emit_unit_changed(m->units[i]);
 }
 
 /* ---- books ---------------------------------------------------------------------------------------------------- */

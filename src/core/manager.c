@@ -10,12 +10,12 @@
 
 #include "cgroup-stat.h"
 #include "contention-probe.h"
-#include "dbus-manager.h"
 #include "hierarchy.h"
 #include "history-file.h"
 #include "json.h"
 #include "log.h"
 #include "manager.h"
+#include "observer.h"
 #include "openssl.h"
 #include "probe.h"
 #include "service-manager.h"
@@ -23,7 +23,6 @@
 #include "threshold-monitor.h"
 #include "unit-map.h"
 #include "unit-name.h"
-#include "varlink-server.h"
 #include "xqos-loader.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
@@ -747,8 +746,7 @@ static void unit_detach(Unit *u) {
         bool listened = u->n_listen > 0;
 
         threshold_monitor_unit_detached(u); /* as long as others know the unit */
-        bus_server_unit_detached(m->bus_server, u);
-        varlink_server_unit_detached(m->varlink_server, u);
+        manager_emit_unit_detaching(u);
         if (u->name[0] != '/')
                 service_manager_unwatch(m->service_manager, u->name);
 
@@ -779,7 +777,7 @@ static void hold_release(Hold *h) {
         } else {
                 unit_apply_excludes(u);
                 manager_update_probes(m, NULL);
-                bus_server_unit_changed(m->bus_server, u);
+                manager_emit_unit_changed(u);
         }
         manager_save(m);
 }
@@ -1047,13 +1045,13 @@ static int manager_attach_unit(Manager *m, const AttachRequest *request, const c
                                 log_unit_warning_errno(u->name, r, "Failed to watch '%s', stops and starts will be noticed late: %m", u->name);
                 }
                 log_unit_info(u->name, "Observing '%s' (%s).", u->name, u->active_state);
-                bus_server_unit_attached(m->bus_server, u);
+                manager_emit_unit_attached(u);
                 hierarchy_notify_relatives(u);
                 manager_notify_status(m);
         } else {
                 unit_apply_excludes(u);
                 manager_update_probes(m, NULL);
-                bus_server_unit_changed(m->bus_server, u);
+                manager_emit_unit_changed(u);
         }
 
         manager_save(m);
@@ -1462,7 +1460,7 @@ static void on_unit_refreshed(int error, const char *message, const UnitInfo *in
                 if (!isempty(group))
                         unit_claim_cgroup(u);
                 manager_update_probes(m, u);
-                bus_server_unit_changed(m->bus_server, u);
+                manager_emit_unit_changed(u);
                 manager_save(m);
         }
 
@@ -2004,9 +2002,8 @@ Manager* manager_free(Manager *m) {
         if (!m)
                 return NULL;
 
-        /* Clients first: they cancel what they wait for */
-        m->varlink_server = varlink_server_free(m->varlink_server);
-        m->bus_server = bus_server_free(m->bus_server);
+        /* Servers are gone by now, and have cancelled what their clients wait for */
+        assert(!m->observers);
         while (m->operations)
                 attach_operation_free(m->operations);
         m->declared = xqos_loader_free(m->declared);
@@ -2024,7 +2021,7 @@ Manager* manager_free(Manager *m) {
          * descriptors, if the service manager does not keep others */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] || m->retained[i])
-                        unit_free(TAKE_PTR(m->units[i]) ?: TAKE_PTR(m->retained[i])); /* questions about them end with the service manager */
+                        unit_free(TAKE_PTR(m->units[i]) ?: TAKE_PTR(m->retained[i]));
 
         service_manager_free(m->service_manager);
         probe_free(m->probe);
@@ -2089,7 +2086,7 @@ static int on_bus_disconnected(sd_bus_message *message, void *userdata, sd_bus_e
 int manager_set_bus(Manager *m, sd_bus *bus) {
         int r;
 
-        m->bus_server = bus_server_free(m->bus_server);
+        manager_emit_bus_changed(m, NULL);
         (void) service_manager_set_bus(m->service_manager, NULL);
         if (m->bus) {
                 sd_bus_detach_event(m->bus);
@@ -2102,6 +2099,7 @@ int manager_set_bus(Manager *m, sd_bus *bus) {
         r = service_manager_set_bus(m->service_manager, bus);
         if (r < 0)
                 return log_warning_errno(r, "Failed to listen to the service manager: %m");
+        manager_emit_bus_changed(m, bus);
         return 0;
 }
 
@@ -2121,11 +2119,7 @@ int manager_connect_bus(Manager *m) {
         if (r >= 0)
                 r = sd_bus_match_signal_async(bus, NULL, "org.freedesktop.DBus.Local", NULL, "org.freedesktop.DBus.Local",
                                               "Disconnected", on_bus_disconnected, NULL, m);
-        if (r >= 0)
-                r = manager_set_bus(m, bus);
-        if (r >= 0)
-                r = bus_server_new(m, &m->bus_server);
         if (r < 0)
-                (void) log_error_errno(r, "Failed to offer org.qosd1 on the system bus: %m");
-        return r;
+                return log_error_errno(r, "Failed to use the system bus: %m");
+        return manager_set_bus(m, bus);
 }

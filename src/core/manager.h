@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the daemon does, independent of who asks: both buses call these and translate. Not thread-safe, one event
- * loop. */
+/* What the daemon does, independent of who asks: the servers call these and translate, and learn what happens as observers (observer.h).
+ * Not thread-safe, one event loop. */
 
 #include <systemd/sd-bus.h>
 #include <systemd/sd-event.h>
@@ -20,8 +20,7 @@ typedef struct ServiceManager ServiceManager;
 typedef struct ThresholdMonitor ThresholdMonitor;                   /* threshold-monitor.c */
 typedef struct ThresholdEvent ThresholdEvent;
 typedef struct XqosLoader XqosLoader;               /* xqos-loader.c */
-typedef struct BusServer BusServer;             /* dbus-manager.c */
-typedef struct VarlinkServer VarlinkServer;     /* varlink-server.c */
+typedef struct ManagerObserver ManagerObserver; /* observer.h */
 
 struct Manager {
         sd_event *event;
@@ -33,8 +32,7 @@ struct Manager {
         ThresholdMonitor *thresholds;
         XqosLoader *declared;
         bool ready;                     /* the service manager knows */
-        BusServer *bus_server;
-        VarlinkServer *varlink_server;
+        ManagerObserver *observers;
 
         Unit *units[UNITS_MAX_LIMIT];   /* by slot; NULL: free */
         unsigned n_units;
@@ -166,20 +164,6 @@ bool manager_probes_are_restricted(Manager *m, ProbeMask probes, QosError *e);
 
 /* The same of a unit that is attached, by whatever name: may this user see with whom it talks? */
 bool manager_uid_owns_attached(Manager *m, const char *name, uid_t uid);
-
-/* ---- what the views are told ------------------------------------------------------------------------------ */
-
-/* The manager calls these (implemented by dbus-manager.c); m->bus_server may be NULL. */
-void bus_server_unit_attached(BusServer *b, Unit *u);
-void bus_server_unit_detached(BusServer *b, Unit *u);   /* before u is freed */
-void bus_server_unit_changed(BusServer *b, Unit *u);    /* active_state, control_group, holds, invocation_id */
-void bus_server_threshold_crossed(BusServer *b, Unit *u, const ThresholdEvent *e);
-/* The manager calls these (implemented by varlink-server.c); m->varlink_server may be NULL. */
-void varlink_server_unit_detached(VarlinkServer *v, Unit *u);
-/* No connection ends within. */
-void varlink_server_threshold_crossed(VarlinkServer *v, const ThresholdEvent *e);
-/* What there is to be said leaves now, and not when the loop comes to it: of messages on the bus that is so anyway. */
-void varlink_server_flush(VarlinkServer *v);
 
 /* ---- probes ----------------------------------------------------------------------------------------------- */
 

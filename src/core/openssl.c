@@ -5,6 +5,7 @@
 
 #include "hierarchy.h"
 #include "log.h"
+#include "observer.h"
 #include "openssl.h"
 #include "probe.h"
 
@@ -75,7 +76,7 @@ static void library_sweep(Manager *m) {
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && m->units[i]->watched && m->units[i]->library_limit < 0) {
                         threshold_sample_read(m->units[i]);
-                        bus_server_unit_changed(m->bus_server, m->units[i]);
+                        manager_emit_unit_changed(m->units[i]);
                 }
 }
 
@@ -113,7 +114,7 @@ static void openssl_scan(Manager *m) {
                         threshold_sample_read(u);
                 u->rescan_delay = u->rescan_delay == 0 || had != u->has_openssl ? RESCAN_NSEC :
                         MIN(2 * u->rescan_delay, u->library_limit < 0 ? SWEEP_NSEC : RESCAN_MAX_NSEC);
-                bus_server_unit_changed(m->bus_server, u);
+                manager_emit_unit_changed(u);
         }
         library_schedule(m);
 }

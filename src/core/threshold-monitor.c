@@ -10,6 +10,7 @@
 #include "journal-queue.h"
 #include "json.h"
 #include "log.h"
+#include "observer.h"
 #include "threshold-monitor.h"
 
 /* The journal's mark for a threshold whose state has changed, see qosd(8). */
@@ -358,8 +359,7 @@ static void threshold_notify(Threshold *a, uint64_t left_out, const ThresholdSam
                 e->n_shares = unit_get_state_share_changes(a->unit, l->now, l->window, e->shares);
         if (!unit)
                 return;
-        bus_server_threshold_crossed(m->bus_server, a->unit, e);
-        varlink_server_threshold_crossed(m->varlink_server, e);
+        manager_emit_threshold_event(a->unit, e);
 }
 
 /* Tells what the state has become, if that is news and its user has not had too much to say. Returns true if it was told. */
@@ -578,7 +578,7 @@ static int on_threshold_timer(sd_event_source *source, uint64_t usec, void *user
                         if (!unit_evaluate_thresholds(u, now, slow ? THRESHOLD_PERIOD_MAX_NSEC : THRESHOLD_PERIOD_MIN_NSEC))
                                 continue;
                         /* Not when all others have been looked at, too */
-                        varlink_server_flush(m->varlink_server);
+                        manager_emit_unit_evaluated(u);
                         /* Before the first ones are overwritten */
                         if (thresholds->seq - thresholds->logged > THRESHOLD_EVENTS_MAX - THRESHOLDS_PER_UNIT_MAX)
                                 threshold_monitor_log(thresholds);
@@ -781,7 +781,7 @@ int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, 
                 a->good_before = a->total_before = 0;
 
         if (request->source != THRESHOLD_SOURCE_CONDITION) {
-                bus_server_unit_changed(m->bus_server, u);
+                manager_emit_unit_changed(u);
                 manager_save(m);
         }
         monitor_arm_timer(m, true);
@@ -808,7 +808,7 @@ int threshold_clear(Manager *m, const char *unit, const char *name, void *lease_
                 return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name, "'%s' of '%s' is somebody else's", name, u->name);
 
         threshold_remove(a);
-        bus_server_unit_changed(m->bus_server, u);
+        manager_emit_unit_changed(u);
         manager_save(m);
         monitor_arm_timer(m, false);
         return 0;
@@ -827,7 +827,7 @@ void threshold_monitor_forget_files(Unit *u) {
         }
         if (!any)
                 return;
-        bus_server_unit_changed(m->bus_server, u);
+        manager_emit_unit_changed(u);
         manager_save(m);
         monitor_arm_timer(m, false);
 }
@@ -847,7 +847,7 @@ void threshold_monitor_release(Manager *m, const void *lease_key) {
                         threshold_remove(a);
                 }
                 if (changed)
-                        bus_server_unit_changed(m->bus_server, m->units[i]);
+                        manager_emit_unit_changed(m->units[i]);
         }
         if (!any)
                 return;

@@ -7,6 +7,7 @@
 #include "dbus-unit.h"
 #include "log.h"
 #include "metric.h"
+#include "observer.h"
 #include "polkit.h"
 #include "threshold-monitor.h"
 #include "vtable-manager.h"
@@ -99,7 +100,8 @@ struct Call {
 
 struct BusServer {
         Manager *manager;
-        sd_bus *bus;
+        ManagerObserver observer;
+        sd_bus *bus;            /* NULL while there is none, and then there is nothing of what follows */
         sd_bus_slot *slots[8];
         size_t n_slots;
         sd_event_source *tick;
@@ -1366,10 +1368,11 @@ static void emit_n_units(BusServer *b) {
                 (void) sd_bus_emit_properties_changed(b->bus, BUS_PATH, Manager_INTERFACE, "NUnits", NULL);
 }
 
-void bus_server_unit_attached(BusServer *b, Unit *u) {
+static void on_unit_attached(Unit *u, void *userdata) {
         _cleanup_free_ char *path = NULL;
+        BusServer *b = ASSERT_PTR(userdata);
 
-        if (!b || unit_get_bus_path(u, &path) < 0)
+        if (!b->bus || unit_get_bus_path(u, &path) < 0)
                 return;
 
         (void) sd_bus_emit_interfaces_added(b->bus, path, BUS_UNIT_INTERFACES, NULL);
@@ -1377,10 +1380,11 @@ void bus_server_unit_attached(BusServer *b, Unit *u) {
         emit_n_units(b);
 }
 
-void bus_server_unit_detached(BusServer *b, Unit *u) {
+static void on_unit_detaching(Unit *u, void *userdata) {
         _cleanup_free_ char *path = NULL;
+        BusServer *b = ASSERT_PTR(userdata);
 
-        if (!b)
+        if (!b->bus)
                 return;
 
         if (unit_get_bus_path(u, &path) >= 0) {
@@ -1391,13 +1395,17 @@ void bus_server_unit_detached(BusServer *b, Unit *u) {
         unit_objects_forget(b->objects, u);
 }
 
-void bus_server_unit_changed(BusServer *b, Unit *u) {
-        if (b)
+static void on_unit_changed(Unit *u, void *userdata) {
+        BusServer *b = ASSERT_PTR(userdata);
+
+        if (b->bus)
                 (void) unit_objects_emit_unit(b->objects, u);
 }
 
-void bus_server_threshold_crossed(BusServer *b, Unit *u, const ThresholdEvent *e) {
-        if (!b)
+static void on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata) {
+        BusServer *b = ASSERT_PTR(userdata);
+
+        if (!b->bus)
                 return;
 
         (void) unit_objects_emit_crossed(b->objects, u, e);
@@ -1406,31 +1414,25 @@ void bus_server_threshold_crossed(BusServer *b, Unit *u, const ThresholdEvent *e
 
 /* ---- the whole ------------------------------------------------------------------------------------------------ */
 
-BusServer* bus_server_free(BusServer *b) {
-        if (!b)
-                return NULL;
-
+static void bus_server_disconnect(BusServer *b) {
         while (b->senders)
                 sender_free(b->senders);
         while (b->clients)
                 client_free(b->clients);
-        sd_event_source_disable_unref(b->tick);
-        for (size_t i = 0; i < b->n_slots; i++)
-                sd_bus_slot_unref(b->slots[i]);
-        unit_objects_free(b->objects);
-        sd_bus_unref(b->bus);
-        free(b);
-        return NULL;
+        b->tick = sd_event_source_disable_unref(b->tick);
+        while (b->n_slots > 0)
+                sd_bus_slot_unref(b->slots[--b->n_slots]);
+        b->objects = unit_objects_free(b->objects);
+        b->bus = sd_bus_unref(b->bus);
+        assert(b->n_senders == 0 && b->n_unidentified == 0 && b->n_clients == 0 && b->n_subscribed == 0);
 }
 
-int bus_server_new_peer(Manager *m, sd_bus *bus, BusServer **ret) {
-        BusServer *b;
+static int bus_server_connect(BusServer *b, sd_bus *bus) {
+        Manager *m = b->manager;
         int r;
 
-        b = new0(BusServer, 1);
-        if (!b)
-                return -ENOMEM;
-        b->manager = m;
+        assert(!b->bus);
+
         b->bus = sd_bus_ref(bus);
 
         r = sd_event_add_time(m->event, &b->tick, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_tick, b);
@@ -1446,6 +1448,57 @@ int bus_server_new_peer(Manager *m, sd_bus *bus, BusServer **ret) {
                 r = sd_bus_add_filter(bus, b->slots + b->n_slots++, on_log_set, b);
         if (r >= 0)
                 r = unit_objects_new(m, bus, &b->objects);
+        if (r < 0)
+                bus_server_disconnect(b);
+        return r;
+}
+
+BusServer* bus_server_free(BusServer *b) {
+        if (!b)
+                return NULL;
+
+        bus_server_disconnect(b);
+        manager_remove_observer(b->manager, &b->observer);
+        free(b);
+        return NULL;
+}
+
+static int bus_server_allocate(Manager *m, BusServer **ret) {
+        BusServer *b;
+
+        b = new0(BusServer, 1);
+        if (!b)
+                return -ENOMEM;
+
+        *b = (BusServer) {
+                .manager = m,
+                .observer = {
+                        .unit_attached = on_unit_attached,
+                        .unit_changed = on_unit_changed,
+                        .unit_detaching = on_unit_detaching,
+                        .threshold_event = on_threshold_event,
+                        .userdata = b,
+                },
+        };
+        manager_add_observer(m, &b->observer);
+        *ret = b;
+        return 0;
+}
+
+static void on_peer_bus_changed(sd_bus *bus, void *userdata) {
+        if (!bus)
+                bus_server_disconnect(ASSERT_PTR(userdata));
+}
+
+int bus_server_new_peer(Manager *m, sd_bus *bus, BusServer **ret) {
+        BusServer *b;
+        int r;
+
+        r = bus_server_allocate(m, &b);
+        if (r < 0)
+                return r;
+        b->observer.bus_changed = on_peer_bus_changed;
+        r = bus_server_connect(b, bus);
         if (r < 0) {
                 bus_server_free(b);
                 return r;
@@ -1482,21 +1535,35 @@ static int on_name_lost(sd_bus_message *m, void *userdata, sd_bus_error *error) 
         return 0;
 }
 
+static void on_bus_changed(sd_bus *bus, void *userdata) {
+        BusServer *b = ASSERT_PTR(userdata);
+        int r;
+
+        bus_server_disconnect(b);
+        if (!bus)
+                return;
+
+        r = bus_server_connect(b, bus);
+        if (r >= 0)
+                r = sd_bus_match_signal_async(bus, b->slots + b->n_slots++, DBUS_NAME, DBUS_PATH, DBUS_NAME, "NameLost", on_name_lost, NULL, NULL);
+        if (r >= 0)
+                r = sd_bus_request_name_async(bus, b->slots + b->n_slots++, BUS_NAME, 0, on_name_requested, NULL);
+        if (r < 0) {
+                (void) log_error_errno(r, "Failed to offer org.qosd1 on the system bus: %m");
+                bus_server_disconnect(b);
+        }
+}
+
 int bus_server_new(Manager *m, BusServer **ret) {
         BusServer *b;
         int r;
 
-        r = bus_server_new_peer(m, m->bus, &b);
+        r = bus_server_allocate(m, &b);
         if (r < 0)
                 return r;
-
-        r = sd_bus_match_signal_async(m->bus, b->slots + b->n_slots++, DBUS_NAME, DBUS_PATH, DBUS_NAME, "NameLost", on_name_lost, NULL, NULL);
-        if (r >= 0)
-                r = sd_bus_request_name_async(m->bus, b->slots + b->n_slots++, BUS_NAME, 0, on_name_requested, NULL);
-        if (r < 0) {
-                bus_server_free(b);
-                return r;
-        }
+        b->observer.bus_changed = on_bus_changed;
+        if (m->bus)
+                on_bus_changed(m->bus, b);
 
         *ret = b;
         return 0;

@@ -12,6 +12,7 @@
 #include "json.h"
 #include "log.h"
 #include "metric.h"
+#include "observer.h"
 #include "peers.h"
 #include "polkit.h"
 #include "probe.h"
@@ -184,6 +185,7 @@ typedef struct Connection {
 
 struct VarlinkServer {
         Manager *manager;
+        ManagerObserver observer;
         sd_varlink_server *server;
         VarlinkQueue *queue;
         Connection *connections;
@@ -2008,9 +2010,8 @@ static int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd
         return r;
 }
 
-void varlink_server_unit_detached(VarlinkServer *v, Unit *u) {
-        if (!v)
-                return;
+static void on_unit_detaching(Unit *u, void *userdata) {
+        VarlinkServer *v = ASSERT_PTR(userdata);
 
         frames_forget(&v->frames[u->index]);
         for (Connection *c = v->connections; c; c = c->next) {
@@ -2232,11 +2233,11 @@ static int on_monitors(sd_event_source *source, uint64_t usec, void *userdata) {
         return 0;
 }
 
-void varlink_server_threshold_crossed(VarlinkServer *v, const ThresholdEvent *e) {
+/* No connection ends within. */
+static void on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC) / NSEC_PER_USEC, round = now;
+        VarlinkServer *v = ASSERT_PTR(userdata);
 
-        if (!v)
-                return;
         (void) sd_event_now(v->manager->event, CLOCK_MONOTONIC, &round);
         for (Connection *c = v->connections; c; c = c->next) {
                 if (!c->monitor || c->monitor->unread_since != 0)
@@ -2257,8 +2258,11 @@ void varlink_server_threshold_crossed(VarlinkServer *v, const ThresholdEvent *e)
         }
 }
 
-void varlink_server_flush(VarlinkServer *v) {
-        for (Connection *c = v ? v->connections : NULL, *next; c; c = next) {
+/* What there is to be said leaves now, and not when the loop comes to it: of messages on the bus that is so anyway. */
+static void on_unit_evaluated(Unit *u, void *userdata) {
+        VarlinkServer *v = ASSERT_PTR(userdata);
+
+        for (Connection *c = v->connections, *next; c; c = next) {
                 next = c->next; /* it may end */
                 if (c->pump)
                         varlink_io_flush(c->pump);
@@ -2621,6 +2625,12 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
         if (!v)
                 return -ENOMEM;
         v->manager = m;
+        v->observer = (ManagerObserver) {
+                .unit_detaching = on_unit_detaching,
+                .threshold_event = on_threshold_event,
+                .unit_evaluated = on_unit_evaluated,
+                .userdata = v,
+        };
 
         r = varlink_queue_new(m->event, &v->queue);
         if (r >= 0)
@@ -2680,6 +2690,7 @@ int varlink_server_new_peer(Manager *m, VarlinkServer **ret) {
         if (r < 0)
                 goto fail;
 
+        manager_add_observer(m, &v->observer);
         *ret = v;
         return 0;
 
@@ -2734,6 +2745,7 @@ VarlinkServer* varlink_server_free(VarlinkServer *v) {
                 (void) sd_varlink_server_shutdown(v->server);
         while (v->connections)
                 (void) sd_varlink_close(v->connections->link); /* on_disconnect() frees it */
+        manager_remove_observer(v->manager, &v->observer);
         sd_varlink_server_unref(v->server);
         varlink_queue_free(v->queue);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)

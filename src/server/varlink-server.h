@@ -5,6 +5,8 @@
 
 #include "manager.h"
 
+typedef struct VarlinkServer VarlinkServer;
+
 /* Listens on the socket the service manager passed, else on /run/qosd/org.qosd.QoS. */
 int varlink_server_new(Manager *m, VarlinkServer **ret);
 VarlinkServer* varlink_server_free(VarlinkServer *v);

@@ -19,6 +19,7 @@
 
 static sd_event *event;
 static Manager *manager;
+static BusServer *bus_server;
 static const char *dbus_daemon;
 static char directory[] = "/tmp/test-dbus-broker-XXXXXX";
 static char *address;
@@ -362,7 +363,6 @@ static void test_name_taken(void) {
         own_name(thief, "org.qosd1");
         check(manager_connect_bus(manager) >= 0);
         check(has_owner(thief, "org.qosd1"));
-        check(manager->bus_server);
         check(manager_set_bus(manager, NULL) >= 0);
         disconnect(thief);
 }
@@ -384,6 +384,7 @@ int main(int argc, char **argv) {
 
         check(sd_event_new(&event) >= 0);
         check(manager_new(event, &manager) >= 0);
+        check(bus_server_new(manager, &bus_server) >= 0);
         broker_start();
 
         test_name_taken();
@@ -424,6 +425,7 @@ int main(int argc, char **argv) {
         disconnect(client);
         test_wait(event, manager->n_units == 1);
 
+        bus_server_free(bus_server);
         manager_free(manager);
         disconnect(services);
         broker_stop();

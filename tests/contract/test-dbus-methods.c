@@ -14,6 +14,7 @@
 
 static sd_event *event;
 static Manager *manager;
+static BusServer *bus_server;
 static sd_bus *daemon_side, *client;
 static FakeServiceManager pid1;
 
@@ -644,7 +645,6 @@ static void test_disconnect(void) {
         check(sd_bus_flush(client) >= 0);
 
         check(manager_set_bus(manager, NULL) >= 0);
-        check(!manager->bus_server);
         check(manager->n_units == 1);
         check(manager_count_leases(manager, 0) == 0);
         check(streq(manager->units[1]->name, "c@1.service"));
@@ -660,7 +660,7 @@ int main(void) {
         fake_service_manager_start(&pid1, client, units);
         check(sd_bus_add_filter(client, NULL, on_signal, NULL) >= 0);
         check(manager_set_bus(manager, daemon_side) >= 0);
-        check(bus_server_new_peer(manager, daemon_side, &manager->bus_server) >= 0);
+        check(bus_server_new_peer(manager, daemon_side, &bus_server) >= 0);
 
         test_attach();
         test_objects();
@@ -675,6 +675,7 @@ int main(void) {
         test_log_control();
         test_disconnect();
 
+        bus_server_free(bus_server);
         manager_free(manager);
         sd_bus_unref(daemon_side);
         sd_bus_flush_close_unref(client);

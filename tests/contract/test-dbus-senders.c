@@ -22,6 +22,7 @@
 
 static sd_event *event;
 static Manager *manager;
+static BusServer *bus_server;
 static sd_bus *daemon_side, *broker;
 
 static FakeUnit units[] = {
@@ -500,7 +501,7 @@ int main(void) {
         test_wait(event, sd_bus_is_ready(daemon_side) > 0);
 
         check(manager_set_bus(manager, daemon_side) >= 0);
-        check(bus_server_new_peer(manager, daemon_side, &manager->bus_server) >= 0);
+        check(bus_server_new_peer(manager, daemon_side, &bus_server) >= 0);
 
         test_delay();
         test_gone();
@@ -512,6 +513,7 @@ int main(void) {
         test_log_level();
         test_disconnect();
 
+        bus_server_free(bus_server);
         manager_free(manager);
         sd_bus_unref(daemon_side);
         sd_bus_flush_close_unref(broker);

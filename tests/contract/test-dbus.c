@@ -198,6 +198,7 @@ int main(int argc, char **argv) {
         bool attached = false;
         unsigned interfaces = 0;
         Manager *manager;
+        BusServer *bus_server;
 
         check(argc > 1);
         /* If that fails we have no privileges to lose */
@@ -208,7 +209,7 @@ int main(int argc, char **argv) {
         test_bus_pair(event, 0, &daemon_side, &client);
         fake_service_manager_start(&pid1, client, units);
         check(manager_set_bus(manager, daemon_side) >= 0);
-        check(bus_server_new_peer(manager, daemon_side, &manager->bus_server) >= 0);
+        check(bus_server_new_peer(manager, daemon_side, &bus_server) >= 0);
         check(manager_attach(manager, &(AttachRequest) { .name = "a", .type = HOLD_ADMINISTRATOR, .duration_usec = USEC_INFINITY },
                              on_attached, &attached, NULL) >= 0);
         test_wait(event, attached);
@@ -263,6 +264,7 @@ int main(int argc, char **argv) {
         }
 
         check(interfaces >= 3);
+        bus_server_free(bus_server);
         manager_free(manager);
         sd_bus_flush_close_unref(client);
         sd_bus_unref(daemon_side);

@@ -24,6 +24,7 @@
 
 static sd_event *event;
 static Manager *manager;
+static VarlinkServer *varlink_server;
 static sd_bus *daemon_side, *system_side;
 static FakeServiceManager pid1;
 
@@ -99,7 +100,7 @@ static int open_connection_with(uid_t uid, int size) {
         check(uid == 0 || seteuid(0) >= 0);
         check(size == 0 || setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)) >= 0);
 
-        r = varlink_server_add_connection(manager->varlink_server, fds[0]);
+        r = varlink_server_add_connection(varlink_server, fds[0]);
         if (r < 0) {
                 (void) close(fds[1]);
                 return r;
@@ -1299,7 +1300,7 @@ int main(void) {
         check(manager_set_bus(manager, daemon_side) >= 0);
         /* It takes as many connections as there are descriptors, when it begins */
         check(setrlimit(RLIMIT_NOFILE, &(struct rlimit) { .rlim_cur = 1024, .rlim_max = limit.rlim_max }) >= 0);
-        check(varlink_server_new_peer(manager, &manager->varlink_server) >= 0);
+        check(varlink_server_new_peer(manager, &varlink_server) >= 0);
         check(setrlimit(RLIMIT_NOFILE, &limit) >= 0);
 
         test_attach();
@@ -1331,6 +1332,7 @@ int main(void) {
         }
         test_exit();
 
+        varlink_server_free(varlink_server);
         manager_free(manager);
         sd_bus_unref(daemon_side);
         sd_bus_flush_close_unref(system_side);

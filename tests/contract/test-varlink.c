@@ -16,13 +16,14 @@
 
 static sd_event *event;
 static Manager *manager;
+static VarlinkServer *varlink_server;
 
 static sd_varlink* connect_client(void) {
         sd_varlink *link;
         int fds[2];
 
         check(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, fds) >= 0);
-        check(varlink_server_add_connection(manager->varlink_server, fds[0]) >= 0);
+        check(varlink_server_add_connection(varlink_server, fds[0]) >= 0);
         check(sd_varlink_connect_fd(&link, fds[1]) >= 0);
         check(sd_varlink_attach_event(link, event, 0) >= 0);
         return link;
@@ -145,7 +146,7 @@ static void test_garbage(void) {
                 int fds[2];
 
                 check(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, fds) >= 0);
-                check(varlink_server_add_connection(manager->varlink_server, fds[0]) >= 0);
+                check(varlink_server_add_connection(varlink_server, fds[0]) >= 0);
                 check(write(fds[1], garbage[i], strlen(garbage[i]) + 1) == (ssize_t) strlen(garbage[i]) + 1);
                 do {
                         check(sd_event_run(event, 5 * USEC_PER_SEC) > 0);
@@ -180,13 +181,14 @@ int main(int argc, char *argv[]) {
 
         check(sd_event_default(&event) >= 0);
         check(manager_new(event, &manager) >= 0);
-        check(varlink_server_new_peer(manager, &manager->varlink_server) >= 0);
+        check(varlink_server_new_peer(manager, &varlink_server) >= 0);
 
         test_golden(argv[1]);
         test_catalogue();
         test_errors();
         test_garbage();
 
+        varlink_server_free(varlink_server);
         manager_free(manager);
         sd_event_unref(event);
         return EXIT_SUCCESS;

@@ -24,6 +24,7 @@ static FakeUnit units[] = {
 
 static sd_event *event;
 static Manager *manager;
+static BusServer *bus_server;
 static sd_bus *daemon_side, *client;
 static FakeServiceManager pid1;
 static unsigned n_sent, n_answered;
@@ -198,14 +199,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 memcpy(text, data, size);
 
         n_sent = n_answered = 0;
-        check(bus_server_new_peer(manager, daemon_side, &manager->bus_server) >= 0);
+        check(bus_server_new_peer(manager, daemon_side, &bus_server) >= 0);
         rest = text;
         for (char *line; (line = strsep(&rest, "\n")); )
                 call(line);
         settle();
         check(n_answered == n_sent);
 
-        manager->bus_server = bus_server_free(manager->bus_server);
+        bus_server = bus_server_free(bus_server);
         check(manager_count_leases(manager, 0) == 0);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (manager->units[i])

@@ -29,10 +29,12 @@ static FakeUnit units[] = {
 
 static sd_event *event;
 static Manager *manager;
+static VarlinkServer *varlink_server;
 static sd_bus *daemon_side, *system_side;
 static FakeServiceManager pid1;
 
 static void clean_up(void) {
+        varlink_server_free(varlink_server);
         manager_free(manager);
         sd_bus_unref(daemon_side);
         sd_bus_flush_close_unref(system_side);
@@ -52,7 +54,7 @@ static bool set_up(void) {
         test_bus_pair(event, 0, &daemon_side, &system_side);
         fake_service_manager_start(&pid1, system_side, units);
         check(manager_set_bus(manager, daemon_side) >= 0);
-        check(varlink_server_new_peer(manager, &manager->varlink_server) >= 0);
+        check(varlink_server_new_peer(manager, &varlink_server) >= 0);
         check(atexit(clean_up) == 0);
         return true;
 }
@@ -85,7 +87,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 text[i] = data[i] == '\n' ? 0 : data[i];
 
         check(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, fds) >= 0);
-        check(varlink_server_add_connection(manager->varlink_server, fds[0]) >= 0);
+        check(varlink_server_add_connection(varlink_server, fds[0]) >= 0);
 
         while (sent < size) {
                 ssize_t n = send(fds[1], text + sent, size - sent, MSG_NOSIGNAL);

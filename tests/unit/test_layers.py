@@ -32,9 +32,6 @@ KNOWN = {
     # A request knows the thread that has read it
     ("bpf/requests/tcp.bpf.c", "bpf/contention/thread.h"),
     ("bpf/requests/unix.h", "bpf/contention/thread.h"),
-    # The core tells the servers by name what happened; an observer that they register is to take the place of that
-    ("src/core/manager.c", "src/server/dbus-manager.h"),
-    ("src/core/manager.c", "src/server/varlink-server.h"),
     # The journal entry of a threshold, the verdict and the state file are made of JSON
     ("src/core/evidence.c", "src/server/json.h"),
     ("src/core/manager.c", "src/server/json.h"),

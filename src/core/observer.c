@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "manager.h"
+#include "observer.h"
+
+/* The next one is read after the call: others may come and go in it. */
+#define EMIT(m, handler, ...)                                                                           \
+        for (const ManagerObserver *_o = (m)->observers; _o; _o = _o->next)                             \
+                if (_o->handler)                                                                        \
+                        _o->handler(__VA_ARGS__, _o->userdata)
+
+void manager_add_observer(Manager *m, ManagerObserver *o) {
+        ManagerObserver **end = &m->observers;
+
+        while (*end)
+                end = &(*end)->next;
+        o->next = NULL;
+        *end = o;
+}
+
+void manager_remove_observer(Manager *m, ManagerObserver *o) {
+        for (ManagerObserver **p = &m->observers; *p; p = &(*p)->next)
+                if (*p == o) {
+                        *p = o->next;
+                        return;
+                }
+}
+
+void manager_emit_unit_attached(Unit *u) {
+        EMIT(u->manager, unit_attached, u);
+}
+
+void manager_emit_unit_changed(Unit *u) {
+        EMIT(u->manager, unit_changed, u);
+}
+
+void manager_emit_unit_detaching(Unit *u) {
+        EMIT(u->manager, unit_detaching, u);
+}
+
+void manager_emit_threshold_event(Unit *u, const ThresholdEvent *e) {
+        EMIT(u->manager, threshold_event, u, e);
+}
+
+void manager_emit_unit_evaluated(Unit *u) {
+        EMIT(u->manager, unit_evaluated, u);
+}
+
+void manager_emit_bus_changed(Manager *m, sd_bus *bus) {
+        EMIT(m, bus_changed, bus);
+}
