@@ -9,6 +9,7 @@
 
 #include "config-build.h"
 #include "dbus-manager.h"
+#include "event-journal.h"
 #include "kernel-support.h"
 #include "log.h"
 #include "manager.h"
@@ -97,6 +98,10 @@ static void bus_server_freep(BusServer **b) {
         bus_server_free(*b);
 }
 
+static void event_journal_freep(EventJournal **j) {
+        event_journal_free(*j);
+}
+
 static void varlink_server_freep(VarlinkServer **v) {
         varlink_server_free(*v);
 }
@@ -105,6 +110,7 @@ static int run(int argc, char *argv[]) {
         _cleanup_(sd_event_unrefp) sd_event *event = NULL;
         _cleanup_(manager_freep) Manager *m = NULL;
         /* These go before it: they cancel what their clients wait for */
+        _cleanup_(event_journal_freep) EventJournal *event_journal = NULL;
         _cleanup_(bus_server_freep) BusServer *bus_server = NULL;
         _cleanup_(varlink_server_freep) VarlinkServer *varlink_server = NULL;
         _cleanup_free_ char *reason = NULL;
@@ -150,6 +156,9 @@ static int run(int argc, char *argv[]) {
         r = varlink_server_new(m, &varlink_server);
         if (r < 0)
                 return log_error_errno(r, "Failed to listen for varlink connections: %m");
+        r = event_journal_new(m, &event_journal);
+        if (r < 0)
+                return log_error_errno(r, "Failed to open the journal: %m");
 
         manager_notify_status(m);
         waiting.manager = m;

@@ -2086,7 +2086,8 @@ static int on_bus_disconnected(sd_bus_message *message, void *userdata, sd_bus_e
 int manager_set_bus(Manager *m, sd_bus *bus) {
         int r;
 
-        manager_emit_bus_changed(m, NULL);
+        if (m->bus)
+                manager_emit_bus_changed(m, NULL);
         (void) service_manager_set_bus(m->service_manager, NULL);
         if (m->bus) {
                 sd_bus_detach_event(m->bus);

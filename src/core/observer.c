@@ -46,6 +46,10 @@ void manager_emit_unit_evaluated(Unit *u) {
         EMIT(u->manager, unit_evaluated, u);
 }
 
+void manager_emit_round_end(Manager *m) {
+        EMIT(m, round_end, m);
+}
+
 void manager_emit_bus_changed(Manager *m, sd_bus *bus) {
         EMIT(m, bus_changed, bus);
 }

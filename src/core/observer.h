@@ -23,6 +23,9 @@ struct ManagerObserver {
         /* All thresholds of a unit were evaluated, and there were events: what is queued should leave now, not when those of all other
          * units were evaluated, too */
         void (*unit_evaluated)(Unit *u, void *userdata);
+        /* There were events, and all observers have been told of each: what takes long is done now. threshold_monitor_foreach_event() has
+         * them */
+        void (*round_end)(Manager *m, void *userdata);
         /* The system bus was connected to. NULL: it is about to be disconnected from. The handler may add and remove other observers */
         void (*bus_changed)(sd_bus *bus, void *userdata);
         void *userdata;
@@ -39,4 +42,5 @@ void manager_emit_unit_changed(Unit *u);
 void manager_emit_unit_detaching(Unit *u);
 void manager_emit_threshold_event(Unit *u, const ThresholdEvent *e);
 void manager_emit_unit_evaluated(Unit *u);
+void manager_emit_round_end(Manager *m);
 void manager_emit_bus_changed(Manager *m, sd_bus *bus);

@@ -2,26 +2,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <math.h>
 #include <sys/stat.h>
 
-#include "evidence.h"
-#include "journal-queue.h"
-#include "json.h"
 #include "log.h"
 #include "observer.h"
 #include "threshold-monitor.h"
-
-/* The journal's mark for a threshold whose state has changed, see qosd(8). */
-#define MESSAGE_ID_CROSSED "8272b84be6e04d7c8c0a0281c76e711d"
-
-/* Of what holds a unit back, so much is in the journal: what explains most. */
-#define VERDICT_FINDINGS_MAX 3U
-
-/* Verdicts at a time: each reads a unit's history, for some tenths of a millisecond in which nothing else is done. Where more units suffer
- * at once, it is something that these have in common with the others. */
-#define VERDICTS_MAX 8U
 
 /* A user whose thresholds change. */
 typedef struct UserRateLimit {
@@ -41,8 +27,7 @@ struct ThresholdMonitor {
         uint64_t seq;                   /* of the newest event */
         uint64_t seq_begin;             /* before the first */
         ThresholdEvent events[THRESHOLD_EVENTS_MAX]; /* by seq, modulo */
-        uint64_t logged;                /* number of the last event that was given to the journal */
-        Journal *journal;               /* NULL: nobody reads fields */
+        uint64_t ended;                 /* the newest event when a round ended last */
         char *directory;                /* of the files of violated thresholds; NULL: nowhere */
 };
 
@@ -202,106 +187,6 @@ const char* state_share_name(const ShareChange *c) {
         abort();
 }
 
-/* ", runQueue 31% (mostly 2%)" */
-static void shares_format(const ThresholdEvent *e, char *buffer, size_t size) {
-        size_t l = 0;
-
-        buffer[0] = 0;
-        for (size_t i = 0; i < e->n_shares && l < size; i++)
-                l += (size_t) snprintf(buffer + l, size - l, ", %s %.0f%% (mostly %.0f%%)", state_share_name(e->shares + i),
-                                       e->shares[i].share * 100, e->shares[i].usual * 100);
-}
-
-/* The reading, without the unit's peers, which are not for all who may read the journal, and without totals: journalctl shows no value
- * of more than 4 KiB unless it is asked to. */
-static int snapshot_format(Unit *u, const Snapshot *s, char **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
-        _cleanup_free_ char *text = NULL;
-        int r;
-
-        r = snapshot_to_json(u, s, false, &v);
-        if (r >= 0)
-                r = sd_json_variant_filter(&v, (char*[]) { (char*) "totals", NULL });
-        if (r >= 0)
-                r = sd_json_variant_format(v, 0, &text);
-        if (r < 0)
-                return r;
-        if (asprintf(ret, "QOS_SNAPSHOT=%s", text) < 0) {
-                *ret = NULL;
-                return -ENOMEM;
-        }
-        return 0;
-}
-
-/* What holds the unit back as far as the reading tells, against what its history says is normal: for more there is "qosctl diagnose",
- * which looks at the machine, too, and takes its time. */
-static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
-        char text[(VERDICT_FINDINGS_MAX + 1) * (DIAGNOSIS_TEXT_MAX + 32)];
-        DiagnosisEvidence evidence;
-        Diagnosis d;
-        Baseline normal;
-        size_t l;
-
-        evidence_from_snapshot(s, &evidence);
-        if (unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - s->window, evidence.now.rate, &normal) >= 0) {
-                evidence.usual = normal.usual;
-                evidence.normal = &normal.figures;
-        }
-        diagnosis_make(&evidence, &d);
-
-        l = (size_t) snprintf(text, sizeof(text), "%s", d.text);
-        for (size_t i = 0; i < MIN(d.n_findings, (size_t) VERDICT_FINDINGS_MAX) && l < sizeof(text); i++)
-                l += (size_t) snprintf(text + l, sizeof(text) - l, "; %s (%s): %s", finding_kind_to_string(d.findings[i].kind),
-                                       certainty_to_string(d.findings[i].certainty), d.findings[i].text);
-        if (asprintf(ret, "QOS_VERDICT=%s", text) < 0) {
-                *ret = NULL;
-                return -ENOMEM;
-        }
-        return 0;
-}
-
-static void threshold_log(const ThresholdMonitor *thresholds, const ThresholdEvent *e, const char *snapshot,
-                const char *verdict) {
-        int level = e->state == THRESHOLD_VIOLATED ? LOG_WARNING : LOG_NOTICE;
-        char name[THRESHOLD_NAME_MAX + 32], metric[THRESHOLD_METRIC_MAX + 32], state[64], value[64], limit[64], seq[64], priority[64],
-             shares[SHARE_CHANGES_MAX * 64], value_text[THRESHOLD_VALUE_MAX];
-        _cleanup_free_ char *rule = NULL, *message = NULL, *unit = NULL;
-        size_t n = 0;
-
-        if (level > log_get_max_level() || threshold_rule_format(&e->rule, /* named= */ false, &rule) < 0)
-                return;
-        shares_format(e, shares, sizeof(shares));
-        if (asprintf(&message, "MESSAGE='%s' of '%s' is %s: %s%s (%s)", e->rule.name, e->unit, threshold_state_to_string(e->state),
-                     isnan(e->value) ? "no value" : threshold_rule_format_value(e->rule.metric, e->value, value_text), shares, rule) < 0)
-                message = NULL;
-        if (asprintf(&unit, "UNIT=%s", e->unit) < 0)
-                unit = NULL;
-        if (!message || !unit) {
-                (void) log_oom();
-                return;
-        }
-        if (!thresholds->journal) {
-                fprintf(stderr, "%s\n", message + strlen("MESSAGE="));
-                return;
-        }
-
-        (void) snprintf(priority, sizeof(priority), "PRIORITY=%i", level);
-        (void) snprintf(name, sizeof(name), "QOS_THRESHOLD=%s", e->rule.name);
-        (void) snprintf(metric, sizeof(metric), "QOS_METRIC=%s", threshold_rule_format_metric(&e->rule, /* named= */ false, (char[THRESHOLD_METRIC_MAX]) {}));
-        (void) snprintf(state, sizeof(state), "QOS_STATE=%s", threshold_state_to_string(e->state));
-        (void) snprintf(limit, sizeof(limit), "QOS_LIMIT=%.15g", e->rule.limit);
-        (void) snprintf(seq, sizeof(seq), "QOS_SEQ=%" PRIu64, e->seq);
-        (void) snprintf(value, sizeof(value), "QOS_VALUE=%.15g", e->value);
-
-        const char *fields[] = { message, priority, "SYSLOG_IDENTIFIER=qosd", "MESSAGE_ID=" MESSAGE_ID_CROSSED, unit, name, metric, state, limit, seq, NULL, NULL };
-        n = ELEMENTSOF(fields) - 2;
-        if (!isnan(e->value))
-                fields[n++] = value;
-        if (verdict)
-                fields[n++] = verdict;
-        journal_send(thresholds->journal, fields, n, snapshot);
-}
-
 /* Those who have not said anything for long, and of whom nothing is left out, are forgotten. NULL: memory ran out. */
 static UserRateLimit* monitor_get_rate_limit(ThresholdMonitor *thresholds, uid_t uid, uint64_t now) {
         UserRateLimit *t;
@@ -406,7 +291,7 @@ uint64_t threshold_monitor_get_seq_begin(const Manager *m) {
 void threshold_monitor_set_seq(Manager *m, uint64_t seq, uint64_t begin) {
         m->thresholds->seq = seq;
         m->thresholds->seq_begin = MIN(begin, seq);
-        m->thresholds->logged = seq;
+        m->thresholds->ended = seq;
 }
 
 /* NULL: it is no longer known, or was of a run before this one. */
@@ -440,38 +325,12 @@ int threshold_monitor_foreach_event(Manager *m, uint64_t since, int (*f)(const T
         return 0;
 }
 
-/* What has happened since this was done last, with the readings of now. After all others were told: it takes the longest. */
-static void threshold_monitor_log(ThresholdMonitor *thresholds) {
-        _cleanup_free_ char *snapshot = NULL, *verdict = NULL;
-        const ThresholdEvent *before = NULL;
-        unsigned n_verdicts = 0;
-
-        while (thresholds->logged < thresholds->seq) {
-                const ThresholdEvent *e = threshold_monitor_get_event(thresholds, ++thresholds->logged);
-                Unit *u;
-
-                if (!e)
-                        continue;
-                /* One for all that are about the same unit and window */
-                if (thresholds->journal && (!before || !streq(before->unit, e->unit) || before->rule.window_nsec != e->rule.window_nsec ||
-                                        before->state != e->state)) {
-                        bool suffers = e->state == THRESHOLD_VIOLATED;
-                        Snapshot s;
-
-                        free(snapshot);
-                        free(verdict);
-                        snapshot = verdict = NULL;
-                        u = manager_get_unit(thresholds->manager, e->unit, NULL);
-                        if (u) {
-                                unit_get_snapshot(u, e->rule.window_nsec, &s);
-                                if (snapshot_format(u, &s, &snapshot) < 0 ||
-                                    (suffers && n_verdicts++ < VERDICTS_MAX && snapshot_format_verdict(u, &s, &verdict) < 0))
-                                        (void) log_oom();
-                        }
-                }
-                before = e;
-                threshold_log(thresholds, e, snapshot, verdict);
-        }
+/* After all others were told what has happened: observers that take long do it now. */
+static void threshold_monitor_end_round(ThresholdMonitor *thresholds) {
+        if (thresholds->ended == thresholds->seq)
+                return;
+        thresholds->ended = thresholds->seq;
+        manager_emit_round_end(thresholds->manager);
 }
 
 /* ---- looking -------------------------------------------------------------------------------------------------- */
@@ -580,10 +439,10 @@ static int on_threshold_timer(sd_event_source *source, uint64_t usec, void *user
                         /* Not when all others have been looked at, too */
                         manager_emit_unit_evaluated(u);
                         /* Before the first ones are overwritten */
-                        if (thresholds->seq - thresholds->logged > THRESHOLD_EVENTS_MAX - THRESHOLDS_PER_UNIT_MAX)
-                                threshold_monitor_log(thresholds);
+                        if (thresholds->seq - thresholds->ended > THRESHOLD_EVENTS_MAX - THRESHOLDS_PER_UNIT_MAX)
+                                threshold_monitor_end_round(thresholds);
                 }
-        threshold_monitor_log(thresholds);
+        threshold_monitor_end_round(thresholds);
         threshold_monitor_save(thresholds);
         monitor_arm_timer(m, false);
         return 0;
@@ -645,7 +504,7 @@ static void threshold_remove(Threshold *a) {
                 a->value = NAN;
                 a->samples = ABSENT;
                 (void) threshold_notify_if_changed(a, previous, now_nsec(CLOCK_MONOTONIC), NULL);
-                threshold_monitor_log(a->unit->manager->thresholds);
+                threshold_monitor_end_round(a->unit->manager->thresholds);
         }
         threshold_free(a);
 }
@@ -983,12 +842,9 @@ int threshold_monitor_new(Manager *m, ThresholdMonitor **ret) {
         thresholds->manager = m;
         /* If nothing is known of a run before: beyond all that it may have given, which come less often than this counts */
         thresholds->seq = thresholds->seq_begin = now_nsec(CLOCK_REALTIME) / NSEC_PER_USEC;
+        thresholds->ended = thresholds->seq;
 
-        thresholds->logged = thresholds->seq;
-
-        r = log_is_journal() ? journal_new(m->event, JOURNAL_SOCKET, &thresholds->journal) : 0;
-        if (r >= 0)
-                r = sd_event_add_time(m->event, &thresholds->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_threshold_timer, thresholds);
+        r = sd_event_add_time(m->event, &thresholds->timer, CLOCK_MONOTONIC, 0, USEC_PER_MSEC, on_threshold_timer, thresholds);
         /* Before clients, who could keep the loop so busy that what has to be so for a while never was */
         if (r >= 0)
                 r = sd_event_source_set_priority(thresholds->timer, SD_EVENT_PRIORITY_IMPORTANT);
@@ -1028,7 +884,6 @@ ThresholdMonitor* threshold_monitor_free(ThresholdMonitor *thresholds) {
                 thresholds->rate_limits = t->next;
                 free(t);
         }
-        journal_free(thresholds->journal);
         free(thresholds->directory);
         free(thresholds);
         return NULL;

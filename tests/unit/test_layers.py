@@ -32,10 +32,9 @@ KNOWN = {
     # A request knows the thread that has read it
     ("bpf/requests/tcp.bpf.c", "bpf/contention/thread.h"),
     ("bpf/requests/unix.h", "bpf/contention/thread.h"),
-    # The journal entry of a threshold, the verdict and the state file are made of JSON
+    # The verdict and the state file are made of JSON
     ("src/core/evidence.c", "src/server/json.h"),
     ("src/core/manager.c", "src/server/json.h"),
-    ("src/core/threshold-monitor.c", "src/server/json.h"),
 }
 
 

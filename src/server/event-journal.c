@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "event-journal.h"
+#include "evidence.h"
+#include "journal-queue.h"
+#include "json.h"
+#include "log.h"
+#include "observer.h"
+#include "threshold-monitor.h"
+
+/* The journal's mark for a threshold whose state has changed, see qosd(8). */
+#define MESSAGE_ID_CROSSED "8272b84be6e04d7c8c0a0281c76e711d"
+
+/* Of what holds a unit back, so much is in the journal: what explains most. */
+#define VERDICT_FINDINGS_MAX 3U
+
+/* Verdicts at a time: each reads a unit's history, for some tenths of a millisecond in which nothing else is done. Where more units suffer
+ * at once, it is something that these have in common with the others. */
+#define VERDICTS_MAX 8U
+
+struct EventJournal {
+        Manager *manager;
+        ManagerObserver observer;
+        uint64_t logged;                /* number of the last event that was given to the journal */
+        Journal *journal;               /* NULL: nobody reads fields */
+
+        /* While a round is logged: of the events that are about the same unit and window, one reading and one verdict */
+        char *snapshot, *verdict;
+        char *unit;                     /* NULL: none yet */
+        uint64_t window;
+        ThresholdState state;
+        unsigned n_verdicts;
+};
+
+/* ", runQueue 31% (mostly 2%)" */
+static void shares_format(const ThresholdEvent *e, char *buffer, size_t size) {
+        size_t l = 0;
+
+        buffer[0] = 0;
+        for (size_t i = 0; i < e->n_shares && l < size; i++)
+                l += (size_t) snprintf(buffer + l, size - l, ", %s %.0f%% (mostly %.0f%%)", state_share_name(e->shares + i),
+                                       e->shares[i].share * 100, e->shares[i].usual * 100);
+}
+
+/* The reading, without the unit's peers, which are not for all who may read the journal, and without totals: journalctl shows no value
+ * of more than 4 KiB unless it is asked to. */
+static int snapshot_format(Unit *u, const Snapshot *s, char **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        _cleanup_free_ char *text = NULL;
+        int r;
+
+        r = snapshot_to_json(u, s, false, &v);
+        if (r >= 0)
+                r = sd_json_variant_filter(&v, (char*[]) { (char*) "totals", NULL });
+        if (r >= 0)
+                r = sd_json_variant_format(v, 0, &text);
+        if (r < 0)
+                return r;
+        if (asprintf(ret, "QOS_SNAPSHOT=%s", text) < 0) {
+                *ret = NULL;
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+/* What holds the unit back as far as the reading tells, against what its history says is normal: for more there is "qosctl diagnose",
+ * which looks at the machine, too, and takes its time. */
+static int snapshot_format_verdict(Unit *u, const Snapshot *s, char **ret) {
+        char text[(VERDICT_FINDINGS_MAX + 1) * (DIAGNOSIS_TEXT_MAX + 32)];
+        DiagnosisEvidence evidence;
+        Diagnosis d;
+        Baseline normal;
+        size_t l;
+
+        evidence_from_snapshot(s, &evidence);
+        if (unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - s->window, evidence.now.rate, &normal) >= 0) {
+                evidence.usual = normal.usual;
+                evidence.normal = &normal.figures;
+        }
+        diagnosis_make(&evidence, &d);
+
+        l = (size_t) snprintf(text, sizeof(text), "%s", d.text);
+        for (size_t i = 0; i < MIN(d.n_findings, (size_t) VERDICT_FINDINGS_MAX) && l < sizeof(text); i++)
+                l += (size_t) snprintf(text + l, sizeof(text) - l, "; %s (%s): %s", finding_kind_to_string(d.findings[i].kind),
+                                       certainty_to_string(d.findings[i].certainty), d.findings[i].text);
+        if (asprintf(ret, "QOS_VERDICT=%s", text) < 0) {
+                *ret = NULL;
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+static void event_log(const EventJournal *j, const ThresholdEvent *e) {
+        int level = e->state == THRESHOLD_VIOLATED ? LOG_WARNING : LOG_NOTICE;
+        char name[THRESHOLD_NAME_MAX + 32], metric[THRESHOLD_METRIC_MAX + 32], state[64], value[64], limit[64], seq[64], priority[64],
+             shares[SHARE_CHANGES_MAX * 64], value_text[THRESHOLD_VALUE_MAX];
+        _cleanup_free_ char *rule = NULL, *message = NULL, *unit = NULL;
+        size_t n = 0;
+
+        if (level > log_get_max_level() || threshold_rule_format(&e->rule, /* named= */ false, &rule) < 0)
+                return;
+        shares_format(e, shares, sizeof(shares));
+        if (asprintf(&message, "MESSAGE='%s' of '%s' is %s: %s%s (%s)", e->rule.name, e->unit, threshold_state_to_string(e->state),
+                     isnan(e->value) ? "no value" : threshold_rule_format_value(e->rule.metric, e->value, value_text), shares, rule) < 0)
+                message = NULL;
+        if (asprintf(&unit, "UNIT=%s", e->unit) < 0)
+                unit = NULL;
+        if (!message || !unit) {
+                (void) log_oom();
+                return;
+        }
+        if (!j->journal) {
+                fprintf(stderr, "%s\n", message + strlen("MESSAGE="));
+                return;
+        }
+
+        (void) snprintf(priority, sizeof(priority), "PRIORITY=%i", level);
+        (void) snprintf(name, sizeof(name), "QOS_THRESHOLD=%s", e->rule.name);
+        (void) snprintf(metric, sizeof(metric), "QOS_METRIC=%s", threshold_rule_format_metric(&e->rule, /* named= */ false, (char[THRESHOLD_METRIC_MAX]) {}));
+        (void) snprintf(state, sizeof(state), "QOS_STATE=%s", threshold_state_to_string(e->state));
+        (void) snprintf(limit, sizeof(limit), "QOS_LIMIT=%.15g", e->rule.limit);
+        (void) snprintf(seq, sizeof(seq), "QOS_SEQ=%" PRIu64, e->seq);
+        (void) snprintf(value, sizeof(value), "QOS_VALUE=%.15g", e->value);
+
+        const char *fields[] = { message, priority, "SYSLOG_IDENTIFIER=qosd", "MESSAGE_ID=" MESSAGE_ID_CROSSED, unit, name, metric, state, limit, seq, NULL, NULL };
+        n = ELEMENTSOF(fields) - 2;
+        if (!isnan(e->value))
+                fields[n++] = value;
+        if (j->verdict)
+                fields[n++] = j->verdict;
+        journal_send(j->journal, fields, n, j->snapshot);
+}
+
+static void readings_clear(EventJournal *j) {
+        free(j->snapshot);
+        free(j->verdict);
+        free(j->unit);
+        j->snapshot = j->verdict = j->unit = NULL;
+}
+
+static int on_event(const ThresholdEvent *e, void *userdata) {
+        EventJournal *j = ASSERT_PTR(userdata);
+
+        if (j->journal && (!j->unit || !streq(j->unit, e->unit) || j->window != e->rule.window_nsec || j->state != e->state)) {
+                bool suffers = e->state == THRESHOLD_VIOLATED;
+                Snapshot s;
+                Unit *u;
+
+                readings_clear(j);
+                u = manager_get_unit(j->manager, e->unit, NULL);
+                if (u) {
+                        unit_get_snapshot(u, e->rule.window_nsec, &s);
+                        if (snapshot_format(u, &s, &j->snapshot) < 0 ||
+                            (suffers && j->n_verdicts++ < VERDICTS_MAX && snapshot_format_verdict(u, &s, &j->verdict) < 0))
+                                (void) log_oom();
+                }
+                j->unit = strdup(e->unit);
+                j->window = e->rule.window_nsec;
+                j->state = e->state;
+        }
+        event_log(j, e);
+        return 0;
+}
+
+/* What has happened since this was done last, with the readings of now. After all others were told: it takes the longest. */
+static void on_round_end(Manager *m, void *userdata) {
+        EventJournal *j = ASSERT_PTR(userdata);
+
+        j->n_verdicts = 0;
+        (void) threshold_monitor_foreach_event(m, j->logged, on_event, j);
+        j->logged = threshold_monitor_get_seq(m);
+        readings_clear(j);
+}
+
+int event_journal_new(Manager *m, EventJournal **ret) {
+        EventJournal *j;
+        int r;
+
+        j = new0(EventJournal, 1);
+        if (!j)
+                return -ENOMEM;
+        *j = (EventJournal) {
+                .manager = m,
+                .observer = {
+                        .round_end = on_round_end,
+                        .userdata = j,
+                },
+                .logged = threshold_monitor_get_seq(m),
+        };
+        r = log_is_journal() ? journal_new(m->event, JOURNAL_SOCKET, &j->journal) : 0;
+        if (r < 0) {
+                free(j);
+                return r;
+        }
+        manager_add_observer(m, &j->observer);
+
+        *ret = j;
+        return 0;
+}
+
+EventJournal* event_journal_free(EventJournal *j) {
+        if (!j)
+                return NULL;
+
+        manager_remove_observer(j->manager, &j->observer);
+        journal_free(j->journal);
+        free(j);
+        return NULL;
+}

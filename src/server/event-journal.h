@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The journal's entries of thresholds whose state has changed, with the reading and what holds the unit back. */
+
+#include "manager.h"
+
+typedef struct EventJournal EventJournal;
+
+/* To be made after the servers: they tell their clients first. */
+int event_journal_new(Manager *m, EventJournal **ret);
+EventJournal* event_journal_free(EventJournal *j);
