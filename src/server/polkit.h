@@ -3,6 +3,8 @@
 
 /* Asynchronous questions to polkit, for callers on D-Bus and on varlink. */
 
+#include <stdbool.h>
+
 #include <systemd/sd-bus.h>
 #include <systemd/sd-varlink.h>
 

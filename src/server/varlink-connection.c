@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* What methods have in common: errors, parameters, authorization, and the connection itself. */
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include "json.h"
+#include "log.h"
+#include "varlink-connection.h"
+
+/* What a subscriber may leave unread before readings are skipped, some tens of them, or events are sent later. Behind it is the
+ * socket's own buffer, and what the library queues is then at most one round. */
+#define UNREAD_MAX (32 * 1024)
+
+/* Units that one subscription may name. */
+#define STREAM_UNITS_MAX UNITS_MAX_LIMIT
+
+/* ---- errors ---------------------------------------------------------------------------------------------------- */
+
+int vl_reply_error(sd_varlink *link, int error, const QosError *e) {
+        _cleanup_free_ char *id = NULL;
+
+        if (!e || e->code == QOS_ERROR_NONE)
+                return sd_varlink_error_errno(link, error);
+
+        if (asprintf(&id, INTERFACE ".%s", qos_error_name(e->code)) < 0)
+                return -ENOMEM;
+
+        if (streq(qos_error_field(e->code), "limit"))
+                return sd_varlink_errorbo(link, id,
+                                          SD_JSON_BUILD_PAIR_UNSIGNED("limit", strtoul(e->argument, NULL, 10)),
+                                          SD_JSON_BUILD_PAIR_STRING("message", e->message));
+
+        return sd_varlink_errorbo(link, id,
+                                  SD_JSON_BUILD_PAIR_STRING(qos_error_field(e->code), e->argument),
+                                  SD_JSON_BUILD_PAIR_STRING("message", e->message));
+}
+
+int vl_reply_not_measured(sd_varlink *link, const char *metric) {
+        return sd_varlink_errorbo(link, INTERFACE ".NotMeasured",
+                                  SD_JSON_BUILD_PAIR_STRING("metric", metric),
+                                  SD_JSON_BUILD_PAIR_STRING("message", "there is no reading of it now, 'qosctl status' and 'qosctl probes' say why"));
+}
+
+/* ---- parameters that several methods have ---------------------------------------------------------------------- */
+
+void parameters_done(Parameters *p) {
+        strv_free(p->names);
+        strv_free(p->excludes);
+}
+
+/* null is as good as nothing, which the library's own do not know */
+int vl_dispatch_bool(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata) {
+        return sd_json_variant_is_null(v) ? 0 : sd_json_dispatch_stdbool(name, v, flags, userdata);
+}
+
+int vl_dispatch_number(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata) {
+        uint64_t n;
+        int r;
+
+        if (sd_json_variant_is_null(v))
+                return 0;
+
+        r = sd_json_dispatch_uint64(name, v, flags, &n);
+        if (r < 0)
+                return r;
+        if (n == ABSENT) /* which stands for "not given" */
+                return -ERANGE;
+
+        *(uint64_t*) userdata = n;
+        return 0;
+}
+
+/* 1: an error was sent. */
+int parameters_check_window(Manager *m, sd_varlink *link, Parameters *p) {
+        if (p->window == ABSENT)
+                p->window = m->config.default_window_nsec;
+        if (!window_is_valid(p->window)) {
+                int r = sd_varlink_error_invalid_parameter_name(link, "window");
+
+                return r < 0 ? r : 1;
+        }
+        return 0;
+}
+
+/* ---- Attach, Detach -------------------------------------------------------------------------------------------- */
+
+void connection_forget_call(Connection *c) {
+        c->attach = NULL;
+        diagnosing_free(c->server->manager, TAKE_PTR(c->diagnosing));
+        c->query = polkit_query_free(c->query);
+        free(c->unit);
+        c->unit = NULL;
+        free(c->threshold);
+        c->threshold = NULL;
+}
+
+/* The owner of a control group attaches without polkit, but not with all probes. */
+static bool connection_needs_more(Connection *c, QosError *e) {
+        return c->go_on == connection_attach && manager_probes_are_restricted(c->server->manager, c->probes, e);
+}
+
+static int connection_deny(Connection *c, int result) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        bool owner = c->owner_uid != 0 && connection_needs_more(c, &e);
+
+        connection_forget_call(c);
+        if (owner)
+                return vl_reply_error(c->link, -EACCES, &e);
+        return sd_varlink_error(c->link,
+                                result == POLKIT_NEEDS_INTERACTION ? SD_VARLINK_ERROR_INTERACTIVE_AUTHENTICATION_REQUIRED :
+                                                                     SD_VARLINK_ERROR_PERMISSION_DENIED, NULL);
+}
+
+static void on_authorized(int result, void *userdata) {
+        Connection *c = ASSERT_PTR(userdata);
+        int r;
+
+        c->query = NULL;
+        if (result <= 0) {
+                (void) connection_deny(c, result);
+                return;
+        }
+
+        r = c->go_on(c);
+        if (r < 0) /* without effect if that was the error that it has sent */
+                (void) sd_varlink_error_errno(c->link, r);
+}
+
+int connection_authorize(Connection *c, bool interactive) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        Manager *m = c->server->manager;
+        int r;
+
+        c->owner_uid = manager_uid_owns(m, c->unit, c->uid) ? c->uid : 0;
+        if (c->uid == 0 || (c->owner_uid != 0 && !connection_needs_more(c, NULL)))
+                return c->go_on(c);
+
+        /* Nobody types a password to be told of a typing error */
+        if (!manager_get_unit(m, c->unit, &e) && (c->needs_attached || e.code == QOS_ERROR_INVALID_UNIT_NAME)) {
+                connection_forget_call(c);
+                return vl_reply_error(c->link, -ENXIO, &e);
+        }
+
+        r = m->bus ? polkit_query_varlink(m->bus, c->link, c->action, interactive, on_authorized, c, &c->query) : -ENOTCONN;
+        return r < 0 ? connection_deny(c, r) : 0;
+}
+
+/* ---- Get, Mark, List, Histogram -------------------------------------------------------------------------------- */
+
+/* Where the mark in the unit is, or one more could be (NULL). */
+Mark** connection_find_mark(Connection *c, const Unit *u) {
+        for (unsigned i = 0; i < MARKS_MAX; i++)
+                if ((c->marks[i] ? c->marks[i]->unit : NULL) == u)
+                        return c->marks + i;
+        return NULL;
+}
+
+/* With whom a unit talks is for root, and for whose control group it is. */
+bool connection_may_see_peers_of(const Connection *c, const char *unit) {
+        return c->uid == 0 || manager_uid_owns_attached(c->server->manager, unit, c->uid);
+}
+
+bool connection_may_see_peers(const Connection *c, const Unit *u) {
+        return connection_may_see_peers_of(c, u->name);
+}
+
+/* What cannot be shown of one unit is no reason to show nothing of the others. */
+void unit_log_unshowable(Unit *u, int error) {
+        if (!u->unshown)
+                log_unit_warning_errno(u->name, error, "'%s' cannot be shown, it is left out: %m", u->name);
+        u->unshown = true;
+}
+
+/* Sends replies one by one, the last one as such. Consumes the variants. */
+int vl_reply_many(sd_varlink *link, sd_json_variant **replies, size_t n) {
+        int r = 0;
+
+        if (n == 0)
+                return sd_varlink_error(link, INTERFACE ".NothingToList", NULL);
+
+        for (size_t i = 0; i < n && r >= 0; i++)
+                r = i + 1 < n ? sd_varlink_notify(link, replies[i]) : sd_varlink_reply(link, replies[i]);
+        json_unref_all(replies, n);
+        return r;
+}
+
+/* names: NULL for all */
+bool strv_contains(char **names, const char *name) {
+        for (char **i = names; i && *i; i++)
+                if (streq(*i, name))
+                        return true;
+        return !names;
+}
+
+/* Nobody else is served while names are looked for. Others than root get none for so many times as long as it took. */
+#define NAMES_PAUSE 4U
+
+/* ---- Threads, Resources ---------------------------------------------------------------------------------------- */
+
+/* Whether names may be looked for that began then. */
+bool connection_may_have_names(const Connection *c, uint64_t begin) {
+        return c->uid == 0 || begin >= c->server->names_not_before;
+}
+
+void connection_note_names(const Connection *c, uint64_t begin) {
+        uint64_t end = now_nsec(CLOCK_MONOTONIC);
+
+        c->server->names_not_before = end + (end - begin) * NAMES_PAUSE;
+}
+
+/* ---- Subscribe ------------------------------------------------------------------------------------------------- */
+
+/* Whether so much waits for the client that it does not need more. */
+bool connection_is_slow(Connection *c) {
+        int fd, n;
+
+        fd = sd_varlink_get_fd(c->link);
+        return fd >= 0 && ioctl(fd, SIOCOUTQ, &n) >= 0 && n > UNREAD_MAX;
+}
+
+/* NULL: none are named. 1: an error was sent. */
+int connection_resolve_units(Manager *m, sd_varlink *link, char **names, char ***ret) {
+        _cleanup_(strv_freep) char **units = NULL;
+        size_t n = 0;
+        int r;
+
+        while (names && names[n])
+                n++;
+        if (n > STREAM_UNITS_MAX) {
+                r = sd_varlink_error_invalid_parameter_name(link, "units");
+                return r < 0 ? r : 1;
+        }
+        units = n > 0 ? new0(char*, n + 1) : NULL;
+        if (n > 0 && !units)
+                return -ENOMEM;
+        for (size_t i = 0; i < n; i++) {
+                _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+                Unit *u = manager_get_unit(m, names[i], &e);
+
+                if (!u) {
+                        r = vl_reply_error(link, -ENXIO, &e);
+                        return r < 0 ? r : 1;
+                }
+                units[i] = strdup(u->name);
+                if (!units[i])
+                        return -ENOMEM;
+        }
+
+        *ret = TAKE_PTR(units);
+        return 0;
+}

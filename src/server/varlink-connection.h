@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* A client of org.qosd.QoS, and what the files that implement the interface's methods share: varlink-attach.c, varlink-get.c and so on. */
+
+#include "evidence.h"
+#include "exclude.h"
+#include "json-writer.h"
+#include "manager.h"
+#include "metric.h"
+#include "observer.h"
+#include "polkit.h"
+#include "threshold-monitor.h"
+#include "unit.h"
+#include "varlink-io.h"
+#include "varlink-server.h"
+#include "window.h"
+
+#include <systemd/sd-varlink.h>
+
+#define INTERFACE "org.qosd.QoS"
+
+#define POLKIT_ACTION_ATTACH "org.qosd1.attach"
+
+#define POLKIT_ACTION_INSPECT "org.qosd1.inspect"
+
+typedef struct Stream {
+        char **units;                   /* NULL: all that are attached */
+        uint64_t window;
+        uint64_t interval_usec;
+        sd_event_source *timer;
+        uint64_t tick;                  /* of the round under way, CLOCK_MONOTONIC usec */
+        unsigned next;                  /* slot of the unit to be sent next in it; 0: none is under way */
+        uint64_t skipped, told;         /* … and of these that are told in this round */
+        uint64_t unread_since;          /* CLOCK_MONOTONIC usec; 0: it reads */
+} Stream;
+
+/* What streams show of a unit at one tick, as far as it has been made. */
+typedef struct Frame {
+        uint64_t window;
+        bool peers;
+        uint64_t tick;                  /* CLOCK_MONOTONIC usec */
+        VarlinkText *text;
+        struct Frame *next;
+} Frame;
+
+/* How long units are read at a time for one list or stream, and how many of a list at most; others have their turn before it goes on. */
+#define LIST_TURN_NSEC NSEC_PER_MSEC
+#define LIST_TURN_UNITS 32U
+
+/* What a list under way is made of. */
+typedef enum ListingType {
+        LISTING_UNITS,
+        LISTING_THRESHOLDS,
+        LISTING_MONITOR,                /* all thresholds in one reply, the first of Monitor() */
+} ListingType;
+
+/* A list of all units, or of their thresholds, under way. */
+typedef struct Listing {
+        ListingType type;
+        uint64_t window;
+        unsigned next;                  /* slot of the unit to be looked at */
+        char *last;                     /* what is sent when it is known whether something follows; of LISTING_MONITOR all so far */
+        size_t size;                    /* of all so far */
+
+        /* Of LISTING_MONITOR */
+        char **units;                   /* NULL: all */
+        uint64_t since, lost;           /* the event whose successors are sent behind it */
+} Listing;
+
+/* A reading of several units under way. It takes up to 10 KiB for each unit, and what the reply is made of: each user but root has one at
+ * a time, those of its other connections wait. */
+typedef struct Many {
+        char **names;
+        uint64_t window;
+        bool begun;                     /* what follows is known */
+        Moment now;
+        Unit *units[UNITS_MAX_LIMIT];   /* NULL: its part of the reply has been made, it is detached since */
+        bool peers[UNITS_MAX_LIMIT];    /* whether who asks may know them */
+        Snapshot *snapshots;
+        sd_json_variant *parts[UNITS_MAX_LIMIT]; /* NULL: not made yet, or it cannot be shown */
+        size_t n, next;
+} Many;
+
+/* Who wants to know when thresholds are crossed. */
+typedef struct Monitor {
+        char **units;                   /* NULL: all that are attached */
+        uint64_t seq;                   /* of the last event that was sent, or was none of these units' */
+        uint64_t round;                 /* of the event loop, by its clock, in which the socket was looked at */
+        uint64_t unread_since;          /* as in Stream; what comes meanwhile is sent later */
+} Monitor;
+
+/* Units that one connection may have a mark in. A mark takes 22 KiB, and a user may have a hundred connections. */
+#define MARKS_MAX 4U
+
+typedef struct MapExport {
+        uid_t uid;
+        unsigned n;
+        struct MapExport *next;
+} MapExport;
+
+typedef struct Mark {
+        Unit *unit;
+        WindowMark mark;
+        uint64_t cost;
+} Mark;
+
+/* A diagnosis under way; the unit is leased with it as the key. */
+typedef struct Diagnosing {
+        uint64_t window;
+        bool interactive;
+        bool has_normal;
+        DiagnosisFigures normal;
+        sd_event_source *timer;         /* while the interval lasts */
+        HostSample *begin;
+} Diagnosing;
+
+typedef struct Connection {
+        VarlinkServer *server;
+        sd_varlink *link;
+        VarlinkIo *pump;
+        uid_t uid;
+        struct Connection *next;
+
+        /* The one method that waits for polkit or PID 1: sd-varlink dispatches no other meanwhile */
+        AttachOperation *attach;
+        PolkitQuery *query;
+        int (*go_on)(struct Connection *c); /* when it is allowed */
+        const char *action;             /* what polkit calls that */
+        bool needs_attached;            /* it is about an attached unit */
+        uid_t owner_uid;                /* as in struct Hold */
+        char *unit;
+        char *threshold;                /* … or the name of one */
+        ProbeMask probes;
+        ExcludeList excludes;
+        bool lease;
+        uint64_t duration_usec;
+
+        Diagnosing *diagnosing;
+        Listing *listing;
+        Many *many;
+        Stream *stream;
+        Monitor *monitor;
+        Mark *marks[MARKS_MAX];         /* in no order; NULL: free */
+} Connection;
+
+struct VarlinkServer {
+        Manager *manager;
+        ManagerObserver observer;
+        sd_varlink_server *server;
+        VarlinkQueue *queue;
+        Connection *connections;
+        Frame *frames[UNITS_MAX_LIMIT]; /* by the unit's index */
+        MapExport *viewers;                /* users who were given maps */
+        sd_event_source *monitors_timer; /* while one of them does not read what happens to thresholds */
+        sd_event_source *trim_timer;    /* enabled while a connection has ended since the last time */
+        uint64_t trimmed_at;            /* CLOCK_MONOTONIC usec */
+        uint64_t refused_at;            /* CLOCK_MONOTONIC usec; 0: never */
+        uint64_t names_not_before;      /* CLOCK_MONOTONIC ns */
+};
+
+typedef struct Parameters {
+        const char *unit;
+        const char *metric;
+        const char *threshold;          /* or its name, or a condition */
+        uint64_t window;                /* ABSENT: the default */
+        uint64_t interval;
+        uint64_t duration;
+        uint64_t since, step;           /* ABSENT: the default */
+        char **names;                   /* units, probes or metrics */
+        char **excludes;
+        sd_json_variant *normal;
+        bool lease, interactive, since_mark;
+} Parameters;
+
+#define _cleanup_parameters_ _cleanup_(parameters_done)
+#define PARAMETERS_INIT { .window = ABSENT, .interval = NSEC_PER_SEC, .duration = ABSENT, .since = ABSENT, .step = ABSENT }
+
+/* varlink-connection.c */
+int vl_reply_error(sd_varlink *link, int error, const QosError *e);
+int vl_reply_not_measured(sd_varlink *link, const char *metric);
+void parameters_done(Parameters *p);
+int vl_dispatch_bool(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata);
+int vl_dispatch_number(const char *name, sd_json_variant *v, sd_json_dispatch_flags_t flags, void *userdata);
+int parameters_check_window(Manager *m, sd_varlink *link, Parameters *p);
+void connection_forget_call(Connection *c);
+int connection_authorize(Connection *c, bool interactive);
+Mark** connection_find_mark(Connection *c, const Unit *u);
+bool connection_may_see_peers_of(const Connection *c, const char *unit);
+bool connection_may_see_peers(const Connection *c, const Unit *u);
+void unit_log_unshowable(Unit *u, int error);
+int vl_reply_many(sd_varlink *link, sd_json_variant **replies, size_t n);
+bool strv_contains(char **names, const char *name);
+bool connection_may_have_names(const Connection *c, uint64_t begin);
+void connection_note_names(const Connection *c, uint64_t begin);
+bool connection_is_slow(Connection *c);
+int connection_resolve_units(Manager *m, sd_varlink *link, char **names, char ***ret);
+
+/* varlink-attach.c */
+int connection_attach(Connection *c);
+int vl_method_attach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_detach(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+
+/* varlink-get.c */
+int vl_method_get(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+void many_add(Many *m, size_t i);
+int connection_go_on_many(Connection *c);
+void connection_end_many(Connection *c);
+int vl_method_get_many(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_get_view(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_mark(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_histogram(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+
+/* varlink-list.c */
+Listing* listing_free(Listing *l);
+int connection_send_text(Connection *c, const char *parameters);
+int connection_go_on_listing(Connection *c);
+int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_list_metrics(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_probes(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+
+/* varlink-inspect.c */
+int vl_method_threads(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_resources(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+
+/* varlink-history.c */
+int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+
+/* varlink-diagnose.c */
+Diagnosing* diagnosing_free(Manager *m, Diagnosing *d);
+int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+
+/* varlink-stream.c */
+Stream* stream_free(Stream *s);
+void frames_free(Frame **frames);
+int connection_send_round(Connection *c);
+int vl_method_subscribe(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+
+/* varlink-threshold.c */
+Monitor* monitor_free(Monitor *m);
+int vl_method_set_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_clear_threshold(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int varlink_server_resume_monitors(sd_event_source *source, uint64_t usec, void *userdata);
+void varlink_server_on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata);
+int connection_begin_monitor(Connection *c);
+int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);
+int vl_method_wait(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata);

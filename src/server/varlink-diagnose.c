@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Diagnose */
+
+#include "varlink-connection.h"
+
+/* Diagnoses at a time: each reads the CPU time of all units at either end of its interval, which is some milliseconds. */
+#define DIAGNOSES_MAX 16U
+#define DIAGNOSES_PER_UID_MAX 4U
+
+/* What a diagnosis takes its figures from. */
+#define DIAGNOSE_PROBES (PROBE_REQUESTS | PROBE_CPU | PROBE_BLOCK | PROBE_MEMORY)
+
+/* ---- Attach, Detach -------------------------------------------------------------------------------------------- */
+
+Diagnosing* diagnosing_free(Manager *m, Diagnosing *d) {
+        if (!d)
+                return NULL;
+
+        sd_event_source_disable_unref(d->timer);
+        machine_reading_free(d->begin);
+        manager_release_lease(m, d);
+        free(d);
+        return NULL;
+}
+
+/* ---- Diagnose -------------------------------------------------------------------------------------------------- */
+
+static int connection_reply_diagnosis(Connection *c) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        Diagnosing *d = c->diagnosing;
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
+        DiagnosisEvidence evidence;
+        Diagnosis diagnosis;
+        bool by_history, names;
+        Baseline normal;
+        Unit *u;
+        int r;
+
+        u = manager_get_unit(c->server->manager, c->unit, &e);
+        if (!u)
+                return vl_reply_error(c->link, -ENXIO, &e);
+
+        names = connection_may_have_names(c, begin);
+        r = evidence_collect(u, d->begin, names, d->window, &evidence);
+        if (names)
+                connection_note_names(c, begin);
+        if (r < 0)
+                return r;
+        by_history = !d->has_normal && unit_get_normal(u, now_nsec(CLOCK_MONOTONIC) - d->window, evidence.now.rate, &normal) >= 0;
+        if (by_history)
+                evidence.usual = normal.usual;
+        evidence.normal = d->has_normal ? &d->normal : by_history ? &normal.figures : NULL;
+        diagnosis_make(&evidence, &diagnosis);
+        r = diagnosis_to_json(u, &evidence, by_history ? &normal : NULL, &diagnosis, &v);
+        if (r < 0)
+                return r;
+        return sd_varlink_reply(c->link, v);
+}
+
+static int on_interval_over(sd_event_source *source, uint64_t usec, void *userdata) {
+        Connection *c = ASSERT_PTR(userdata);
+        int r;
+
+        r = connection_reply_diagnosis(c);
+        if (r < 0) /* without effect if that was the error that it has sent */
+                (void) sd_varlink_error_errno(c->link, r);
+        connection_forget_call(c);
+        return 0;
+}
+
+static void on_diagnosis_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
+        Connection *c = ASSERT_PTR(userdata);
+        Diagnosing *d = ASSERT_PTR(c->diagnosing);
+        int r;
+
+        c->attach = NULL;
+        if (error < 0) {
+                (void) vl_reply_error(c->link, error, e);
+                connection_forget_call(c);
+                return;
+        }
+
+        r = free_and_strdup(&c->unit, u->name); /* it may have been an alias */
+        if (r >= 0)
+                r = machine_reading_new(u, /* names= */ false, &d->begin);
+        /* Not from when this iteration of the loop began: programs may have been loaded since, for a second or two */
+        if (r >= 0)
+                r = sd_event_add_time(m->event, &d->timer, CLOCK_MONOTONIC, now_usec(CLOCK_MONOTONIC) + d->window / NSEC_PER_USEC, 0, on_interval_over, c);
+        if (r < 0) {
+                (void) sd_varlink_error_errno(c->link, r);
+                connection_forget_call(c);
+        }
+}
+
+static int connection_diagnose_attach(Connection *c) {
+        _cleanup_free_ char *owner = NULL;
+        AttachOperation *operation = NULL;
+        pid_t pid = 0;
+        int r;
+
+        (void) sd_varlink_get_peer_pid(c->link, &pid);
+        if (asprintf(&owner, "varlink, process %i, a diagnosis", (int) pid) < 0)
+                r = -ENOMEM;
+        else {
+                /* A client that may look at the unit, and not attach to it, keeps nothing loaded that others have attached */
+                const bool all = c->owner_uid == 0 && c->go_on == connection_diagnose_attach;
+                AttachRequest request = {
+                        .name = c->unit,
+                        .probes = all ? DIAGNOSE_PROBES : DIAGNOSE_PROBES & ~PROBES_MACHINE_WIDE,
+                        .type = HOLD_LEASE,
+                        .uid = c->uid,
+                        .owner_uid = c->owner_uid,
+                        .owner = owner,
+                        .lease_key = c->diagnosing,
+                        .duration_usec = USEC_INFINITY,
+                };
+
+                r = manager_attach(c->server->manager, &request, on_diagnosis_attached, c, &operation);
+        }
+        if (r < 0)
+                connection_forget_call(c);
+        else if (c->diagnosing && !c->diagnosing->timer) /* the handler was not called yet */
+                c->attach = operation;
+        return r;
+}
+
+/* Who may look at the unit may not therefore have programs loaded for it. */
+static int connection_diagnose(Connection *c) {
+        const Unit *u = manager_get_unit(c->server->manager, c->unit, NULL);
+
+        if (u && (u->probes & DIAGNOSE_PROBES) == DIAGNOSE_PROBES)
+                return connection_diagnose_attach(c);
+        c->action = POLKIT_ACTION_ATTACH;
+        c->go_on = connection_diagnose_attach;
+        return connection_authorize(c, c->diagnosing->interactive);
+}
+
+int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit",                           SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
+                { "window",                         _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,               offsetof(Parameters, window),      SD_JSON_NULLABLE  },
+                { "normal",                         SD_JSON_VARIANT_OBJECT,        sd_json_dispatch_variant_noref, offsetof(Parameters, normal),     SD_JSON_NULLABLE  },
+                { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,                 offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
+                {}
+        };
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        unsigned n = 0, own = 0;
+        int r;
+
+        /* Nobody waits for the end of it, so another call could come in between */
+        if (flags & SD_VARLINK_METHOD_ONEWAY)
+                return -EOPNOTSUPP;
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        r = parameters_check_window(c->server->manager, link, &p);
+        if (r != 0)
+                return r;
+        if (p.window < NSEC_PER_SEC) /* also since the attach: the machine was not looked at then */
+                return sd_varlink_error_invalid_parameter_name(link, "window");
+
+        for (Connection *i = c->server->connections; i; i = i->next)
+                if (i->diagnosing) {
+                        n++;
+                        own += i->uid == c->uid;
+                }
+        /* Nobody can take them all from the administrator */
+        if (c->uid == 0 ? own >= DIAGNOSES_MAX : n >= DIAGNOSES_MAX || own >= DIAGNOSES_PER_UID_MAX) {
+                char limit[16];
+
+                (void) snprintf(limit, sizeof(limit), "%u", c->uid != 0 && n < DIAGNOSES_MAX ? DIAGNOSES_PER_UID_MAX : DIAGNOSES_MAX);
+                r = qos_error_set(&e, QOS_ERROR_TOO_MANY_DIAGNOSES, limit, "%s diagnoses are under way, more at a time are not made", limit);
+                return vl_reply_error(link, r, &e);
+        }
+
+        c->unit = strdup(p.unit);
+        c->diagnosing = new0(Diagnosing, 1);
+        if (!c->unit || !c->diagnosing) {
+                connection_forget_call(c);
+                return -ENOMEM;
+        }
+        c->diagnosing->window = p.window;
+        c->diagnosing->interactive = p.interactive;
+        if (p.normal && !sd_json_variant_is_null(p.normal)) {
+                const char *bad;
+
+                r = diagnosis_figures_from_json(p.normal, &c->diagnosing->normal, &bad);
+                if (r < 0) {
+                        connection_forget_call(c);
+                        return sd_varlink_error_invalid_parameter_name(link, bad);
+                }
+                c->diagnosing->has_normal = true;
+        }
+
+        c->go_on = connection_diagnose;
+        c->action = POLKIT_ACTION_INSPECT;
+        c->needs_attached = false;
+        r = connection_authorize(c, p.interactive);
+        if (r < 0)
+                connection_forget_call(c);
+        return r;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* History */
+
+#include "history.h"
+#include "json.h"
+#include "varlink-connection.h"
+
+/* Steps in one answer: as many as there are of 10 s, or of 5 min. */
+#define HISTORY_STEPS_MAX MAX(HISTORY_FINE_STEPS, HISTORY_COARSE_STEPS)
+
+typedef struct HistoryQuery {
+        uint64_t since, step;
+        unsigned minimum_samples;
+        bool *metrics;                  /* of the catalogue, which are wanted */
+        unsigned distributions;         /* bits by their number */
+
+        sd_json_variant **steps;
+        size_t n;
+} HistoryQuery;
+
+static void history_query_done(HistoryQuery *q) {
+        json_unref_all(q->steps, q->n);
+        free(q->steps);
+        free(q->metrics);
+}
+
+static int history_query_add(const HistoryStep *s, void *userdata) {
+        HistoryQuery *q = ASSERT_PTR(userdata);
+        Metrics metrics;
+        int r;
+
+        if (s->timestamp + q->step <= q->since)
+                return 0;
+
+        history_step_get_metrics(s, q->minimum_samples, &metrics);
+        for (size_t i = 0; i < metric_table_size; i++)
+                if (!q->metrics[i])
+                        metric_set_absent(metric_table + i, &metrics);
+
+        if (q->n >= HISTORY_STEPS_MAX)
+                return -E2BIG;
+        r = history_step_to_json(s, &metrics, q->distributions, q->steps + q->n);
+        if (r >= 0)
+                q->n++;
+        return r;
+}
+
+static bool is_distribution(const char *name) {
+        for (size_t i = 0; i < metric_table_size; i++)
+                if (streq_ptr(startswith(metric_table[i].name, name), ".max"))
+                        return true;
+        return false;
+}
+
+/* Of a distribution also the count, which tells what its figures are worth. */
+static void history_query_want(HistoryQuery *q, const Metric *metric) {
+        char name[SELECTOR_METRIC_MAX];
+        int l = (int) (strrchr(metric->name, '.') - metric->name);
+
+        q->metrics[metric - metric_table] = true;
+        (void) snprintf(name, sizeof(name), "%.*s", l, metric->name);
+        if (!is_distribution(name))
+                return;
+        (void) snprintf(name, sizeof(name), "%.*s.count", l, metric->name);
+        q->metrics[metric_find(name) - metric_table] = true;
+}
+
+static int history_query_parse(HistoryQuery *q, char **names, QosError *e) {
+        for (size_t i = 0; i < metric_table_size && !(names && *names); i++)
+                q->metrics[i] = history_has_metric(metric_table + i);
+
+        for (char **name = names; name && *name; name++) {
+                const Metric *metric = metric_find(*name);
+                int d = history_find_distribution(*name);
+                char whole[SELECTOR_METRIC_MAX];
+                Selector selector;
+
+                if (d >= 0)
+                        q->distributions |= 1U << d;
+                else if (metric && history_has_metric(metric))
+                        history_query_want(q, metric);
+                else if (metric || is_distribution(*name) ||
+                         (selector_parse(*name, &selector, whole) >= 0 && (metric_find(whole) || is_distribution(whole))))
+                        return qos_error_set(e, QOS_ERROR_NO_HISTORY, *name, "no history is kept of '%s', only of counters, rates, latency and time to first byte, requests in flight "
+                                             "and open connections of the whole unit, its shares and threads by state, and some of its waits", *name);
+                else
+                        return qos_error_set(e, QOS_ERROR_NO_SUCH_METRIC, *name, "there is no metric '%s', see 'qosctl list-metrics'", *name);
+        }
+        return 0;
+}
+
+int vl_method_history(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit",    SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),  SD_JSON_MANDATORY },
+                { "metrics", SD_JSON_VARIANT_ARRAY,         sd_json_dispatch_strv,         offsetof(Parameters, names), SD_JSON_NULLABLE  },
+                { "since",   _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,               offsetof(Parameters, since), SD_JSON_NULLABLE  },
+                { "step",    _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,               offsetof(Parameters, step),  SD_JSON_NULLABLE  },
+                {}
+        };
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *steps = NULL;
+        uint64_t now = now_usec(CLOCK_REALTIME) * NSEC_PER_USEC, kept = HISTORY_FINE_STEPS * HISTORY_FINE_NSEC;
+        _cleanup_(history_query_done) HistoryQuery q = {};
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        HistoryLevel level;
+        Unit *u;
+        int r;
+
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+
+        if (p.since == ABSENT)
+                p.since = now - MIN(now, kept);
+        if (p.since > now)
+                return sd_varlink_error_invalid_parameter_name(link, "since");
+        if (p.step == ABSENT)
+                p.step = now - p.since <= kept ? HISTORY_FINE_NSEC : HISTORY_COARSE_NSEC;
+        for (level = 0; level < _HISTORY_LEVEL_MAX; level++)
+                if (history_level_nsec(level) == p.step)
+                        break;
+        if (level >= _HISTORY_LEVEL_MAX)
+                return sd_varlink_error_invalid_parameter_name(link, "step");
+
+        u = manager_get_unit(c->server->manager, p.unit, &e);
+        if (!u)
+                return vl_reply_error(link, -ENXIO, &e);
+
+        q = (HistoryQuery) {
+                .since = p.since,
+                .step = p.step,
+                .minimum_samples = c->server->manager->config.minimum_samples,
+                .metrics = new0(bool, metric_table_size),
+                .steps = new0(sd_json_variant*, HISTORY_STEPS_MAX),
+        };
+        if (!q.metrics || !q.steps)
+                return -ENOMEM;
+        r = history_query_parse(&q, p.names, &e);
+        if (r < 0)
+                return vl_reply_error(link, r, &e);
+
+        r = unit_collect_history(u);
+        if (r >= 0)
+                r = history_foreach(u->history, level, history_query_add, &q);
+        if (r >= 0)
+                r = sd_json_variant_new_array(&steps, q.steps, q.n);
+        if (r < 0)
+                return r;
+
+        return sd_varlink_replybo(link,
+                                  SD_JSON_BUILD_PAIR_STRING("unit", u->name),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("step", p.step),
+                                  SD_JSON_BUILD_PAIR_VARIANT("steps", steps));
+}

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* List, ListThresholds, ListMetrics, Probes, GetStatus */
+
+#include "config-build.h"
+#include "hierarchy.h"
+#include "json.h"
+#include "probe.h"
+#include "varlink-connection.h"
+#include "xqos-loader.h"
+
+Listing* listing_free(Listing *l) {
+        if (!l)
+                return NULL;
+
+        strv_free(l->units);
+        free(l->last);
+        free(l);
+        return NULL;
+}
+
+/* ---- Get, Mark, List, Histogram -------------------------------------------------------------------------------- */
+
+static int unit_thresholds_to_json(const Connection *c, const Unit *u, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        int r;
+
+        r = sd_json_variant_new_array(&array, NULL, 0);
+        for (Threshold *a = threshold_next(u, NULL); a && r >= 0; a = threshold_next(u, a)) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+
+                r = threshold_to_json(a, connection_may_see_peers(c, a->unit), /* account= */ false, &v);
+                if (r >= 0)
+                        r = sd_json_variant_append_array(&array, v);
+        }
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(array);
+        return 0;
+}
+
+/* What the list shows of one unit. */
+static int unit_write_list_entry(Unit *u, const Connection *c, uint64_t window, JsonWriter *w) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *thresholds = NULL;
+        const char *degraded = unit_degraded_reason(u);
+        const Unit *outer = unit_find_ancestor(u);
+        Snapshot s;
+        int r;
+
+        unit_get_snapshot(u, window, &s);
+        if (threshold_next(u, NULL)) {
+                r = unit_thresholds_to_json(c, u, &thresholds);
+                if (r < 0)
+                        return r;
+        }
+
+        json_writer_add_boolean(w, "attached", true);
+        holds_write(u, now_usec(CLOCK_BOOTTIME), w);
+        if (degraded)
+                json_writer_add_string(w, "degraded", degraded);
+        if (outer)
+                json_writer_add_string(w, "partOf", outer->name);
+        json_writer_open_array(w, "contains");
+        for (unsigned i = 0; (i = unit_next_inner_slot(u, i)) < UNITS_MAX_LIMIT; i++)
+                if (u->manager->units[i])
+                        json_writer_add_string(w, NULL, u->manager->units[i]->name);
+        json_writer_close_some(w);
+        if (thresholds)
+                json_writer_add_variant(w, "thresholds", thresholds);
+        json_writer_open_object(w, "snapshot", strlen("snapshot"));
+        snapshot_write(u, &s, connection_may_see_peers(c, u), w);
+        json_writer_close(w);
+        json_writer_add_string(w, "unit", u->name);
+        return 0;
+}
+
+static int unit_to_list_entry(Unit *u, const Connection *c, uint64_t window, sd_json_variant **ret) {
+        _cleanup_json_writer_ JsonWriter w;
+        int r;
+
+        json_writer_begin(&w, /* text= */ false);
+        r = unit_write_list_entry(u, c, window, &w);
+        return r < 0 ? r : json_writer_finish_variant(&w, ret);
+}
+
+static int unit_to_list_text(Unit *u, const Connection *c, uint64_t window, char **ret) {
+        _cleanup_json_writer_ JsonWriter w;
+        int r;
+
+        json_writer_begin(&w, /* text= */ true);
+        r = unit_write_list_entry(u, c, window, &w);
+        return r < 0 ? r : json_writer_finish_text(&w, ret);
+}
+
+/* Sends a reply that is followed by more. */
+int connection_send_text(Connection *c, const char *parameters) {
+        _cleanup_free_ char *message = NULL;
+        VarlinkText *text;
+        int r;
+
+        if (asprintf(&message, "{\"parameters\":%s", parameters) < 0) {
+                message = NULL;
+                return -ENOMEM;
+        }
+        text = varlink_text_new(message);
+        if (!text)
+                return -ENOMEM;
+        r = varlink_io_send(c->pump, text, ",\"continues\":true}");
+        varlink_text_unref(text);
+        return r;
+}
+
+/* The last reply is the library's, to which it is the end of the call. */
+static int connection_end_listing(Connection *c) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        Listing *l = c->listing;
+        int r;
+
+        if (l->last) {
+                /* There seemed to be more, which is gone meanwhile, or cannot be shown */
+                r = sd_json_parse(l->last, 0, &v, NULL, NULL);
+                if (r < 0)
+                        return r;
+        }
+        r = v ? sd_varlink_reply(c->link, v) : sd_varlink_error(c->link, INTERFACE ".NothingToList", NULL);
+        c->listing = listing_free(l);
+        return r;
+}
+
+static bool manager_has_units_from(const Manager *m, unsigned slot) {
+        for (unsigned i = slot; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i])
+                        return true;
+        return false;
+}
+
+/* Lists units until the time is over, and the rest at the next turns, when the client has taken these. */
+static int connection_go_on_listing_units(Connection *c) {
+        Manager *m = c->server->manager;
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
+        Listing *l = c->listing;
+        unsigned n = 0;
+        int r;
+
+        while (l->next < UNITS_MAX_LIMIT) {
+                _cleanup_(sd_json_variant_unrefp) sd_json_variant *end = NULL;
+                _cleanup_free_ char *text = NULL;
+                Unit *u = m->units[l->next++];
+                bool more;
+
+                if (!u)
+                        continue;
+                more = manager_has_units_from(m, l->next);
+                r = more ? unit_to_list_text(u, c, l->window, &text) : unit_to_list_entry(u, c, l->window, &end);
+                if (r < 0) {
+                        unit_log_unshowable(u, r);
+                        continue;
+                }
+                if (l->last) {
+                        r = connection_send_text(c, l->last);
+                        if (r < 0)
+                                return r;
+                        free(l->last);
+                }
+                l->last = TAKE_PTR(text);
+                if (end) {
+                        r = sd_varlink_reply(c->link, end);
+                        c->listing = listing_free(l);
+                        return r;
+                }
+                if (++n >= LIST_TURN_UNITS || now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
+                        (void) varlink_io_want_turn(c->pump, /* when_written= */ true);
+                        return 0;
+                }
+        }
+        return connection_end_listing(c);
+}
+
+static int threshold_to_text(const Connection *c, const Threshold *a, bool reply, char **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL, *whole = NULL;
+        int r;
+
+        r = threshold_to_json(a, connection_may_see_peers(c, a->unit), /* account= */ reply, &v);
+        if (r >= 0 && reply)
+                r = sd_json_buildo(&whole, SD_JSON_BUILD_PAIR_VARIANT("threshold", v));
+        return r < 0 ? r : sd_json_variant_format(reply ? whole : v, 0, ret);
+}
+
+/* Of one unit, which may have THRESHOLDS_PER_UNIT_MAX. */
+static int connection_list_thresholds(Connection *c, const Unit *u) {
+        Listing *l = c->listing;
+        int r;
+
+        for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a)) {
+                _cleanup_free_ char *text = NULL;
+
+                r = threshold_to_text(c, a, l->type == LISTING_THRESHOLDS, &text);
+                if (r < 0)
+                        return r;
+                if (l->type == LISTING_MONITOR) {
+                        size_t size = strlen(text);
+                        char *all;
+
+                        all = realloc(l->last, l->size + size + 2);
+                        if (!all)
+                                return -ENOMEM;
+                        l->last = all;
+                        if (l->size > 0)
+                                all[l->size++] = ',';
+                        memcpy(all + l->size, text, size + 1);
+                        l->size += size;
+                        continue;
+                }
+                if (l->last) {
+                        r = connection_send_text(c, l->last);
+                        if (r < 0)
+                                return r;
+                        free(l->last);
+                }
+                l->last = TAKE_PTR(text);
+        }
+        return 0;
+}
+
+/* Like units: the thresholds of as many units as there is time for. */
+int connection_go_on_listing(Connection *c) {
+        Manager *m = c->server->manager;
+        uint64_t begin = now_nsec(CLOCK_MONOTONIC);
+        Listing *l = c->listing;
+        unsigned n = 0;
+        int r;
+
+        if (l->type == LISTING_UNITS)
+                return connection_go_on_listing_units(c);
+
+        while (l->next < UNITS_MAX_LIMIT) {
+                const Unit *u = m->units[l->next++];
+
+                if (!u || !threshold_next(u, NULL) || !strv_contains(l->units, u->name))
+                        continue;
+                r = connection_list_thresholds(c, u);
+                if (r < 0)
+                        return r;
+                if (++n >= LIST_TURN_UNITS || now_nsec(CLOCK_MONOTONIC) >= begin + LIST_TURN_NSEC) {
+                        (void) varlink_io_want_turn(c->pump, /* when_written= */ true);
+                        return 0;
+                }
+        }
+        return l->type == LISTING_MONITOR ? connection_begin_monitor(c) : connection_end_listing(c);
+}
+
+int vl_method_list(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit",   SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),   SD_JSON_NULLABLE },
+                { "window", _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,               offsetof(Parameters, window), SD_JSON_NULLABLE },
+                {}
+        };
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *v = NULL;
+        Connection *c = ASSERT_PTR(userdata);
+        int r;
+
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        if (!(flags & SD_VARLINK_METHOD_MORE))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_EXPECTED_MORE, NULL);
+        r = parameters_check_window(c->server->manager, link, &p);
+        if (r != 0)
+                return r;
+
+        if (p.unit) {
+                Unit *u = manager_get_unit(c->server->manager, p.unit, &e);
+
+                if (!u)
+                        return vl_reply_error(link, -ENXIO, &e);
+                r = unit_to_list_entry(u, c, p.window, &v);
+                return r < 0 ? r : sd_varlink_reply(link, v);
+        }
+
+        c->listing = new0(Listing, 1);
+        if (!c->listing)
+                return -ENOMEM;
+        c->listing->window = p.window;
+        r = connection_go_on_listing(c);
+        if (r < 0)
+                c->listing = listing_free(c->listing);
+        return r;
+}
+
+/* ---- thresholds ------------------------------------------------------------------------------------------------ */
+
+int vl_method_list_thresholds(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        static const sd_json_dispatch_field table[] = {
+                { "unit", SD_JSON_VARIANT_STRING, sd_json_dispatch_const_string, offsetof(Parameters, unit), SD_JSON_NULLABLE },
+                {}
+        };
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_parameters_ Parameters p = PARAMETERS_INIT;
+        Connection *c = ASSERT_PTR(userdata);
+        Unit *only = NULL;
+        int r;
+
+        r = sd_varlink_dispatch(link, parameters, table, &p);
+        if (r != 0)
+                return r;
+        if (!(flags & SD_VARLINK_METHOD_MORE))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_EXPECTED_MORE, NULL);
+        if (p.unit) {
+                only = manager_get_unit(c->server->manager, p.unit, &e);
+                if (!only)
+                        return vl_reply_error(link, -ENXIO, &e);
+        }
+
+        c->listing = new0(Listing, 1);
+        if (!c->listing)
+                return -ENOMEM;
+        c->listing->type = LISTING_THRESHOLDS;
+        if (only) {
+                r = connection_list_thresholds(c, only);
+                if (r >= 0)
+                        r = connection_end_listing(c);
+        } else
+                r = connection_go_on_listing(c);
+        if (r < 0)
+                c->listing = listing_free(c->listing);
+        return r;
+}
+
+/* ---- ListMetrics, Probes, GetStatus ---------------------------------------------------------------------------- */
+
+static int dispatch_none(sd_varlink *link, sd_json_variant *parameters) {
+        static const sd_json_dispatch_field table[] = { {} }; /* NULL is refused by 257 */
+
+        return sd_varlink_dispatch(link, parameters, table, NULL);
+}
+
+int vl_method_list_metrics(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        _cleanup_free_ sd_json_variant **replies = NULL;
+        int r;
+
+        r = dispatch_none(link, parameters);
+        if (r != 0)
+                return r;
+        if (!(flags & SD_VARLINK_METHOD_MORE))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_EXPECTED_MORE, NULL);
+
+        replies = new0(sd_json_variant*, metric_table_size);
+        if (!replies)
+                return -ENOMEM;
+        for (size_t i = 0; i < metric_table_size; i++) {
+                const Metric *metric = metric_table + i;
+
+                r = sd_json_buildo(replies + i,
+                                   SD_JSON_BUILD_PAIR_STRING("name", metric->name),
+                                   SD_JSON_BUILD_PAIR_STRING("kind", metric->kind == METRIC_COUNTER ? "counter" : "gauge"),
+                                   SD_JSON_BUILD_PAIR_STRING("unit", metric->unit),
+                                   SD_JSON_BUILD_PAIR_STRING("probe", metric->probe),
+                                   SD_JSON_BUILD_PAIR_STRING("description", metric->description));
+                if (r < 0) {
+                        json_unref_all(replies, i);
+                        return r;
+                }
+        }
+        return vl_reply_many(link, replies, metric_table_size);
+}
+
+int vl_method_probes(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        _cleanup_probes_info_ ProbesInfo info = {};
+        _cleanup_free_ sd_json_variant **replies = NULL;
+        Connection *c = ASSERT_PTR(userdata);
+        int r;
+
+        r = dispatch_none(link, parameters);
+        if (r != 0)
+                return r;
+        if (!(flags & SD_VARLINK_METHOD_MORE))
+                return sd_varlink_error(link, SD_VARLINK_ERROR_EXPECTED_MORE, NULL);
+
+        r = manager_get_probes(c->server->manager, &info);
+        if (r < 0)
+                return r;
+        replies = new0(sd_json_variant*, info.n_programs);
+        if (!replies)
+                return -ENOMEM;
+        for (size_t i = 0; i < info.n_programs; i++) {
+                const ProgramInfo *p = info.programs + i;
+
+                r = sd_json_buildo(replies + i,
+                                   SD_JSON_BUILD_PAIR_STRING("program", p->name),
+                                   SD_JSON_BUILD_PAIR_STRING("probe", p->probe),
+                                   SD_JSON_BUILD_PAIR_STRING("hook", p->hook),
+                                   SD_JSON_BUILD_PAIR_STRING("provides", p->provides),
+                                   SD_JSON_BUILD_PAIR_STRING("state", program_state_to_string(p->state)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(!!p->reason, "reason", SD_JSON_BUILD_STRING(p->reason)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(p->runs != ABSENT, "runs", SD_JSON_BUILD_UNSIGNED(p->runs)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(p->run_nsec != ABSENT, "runTime", SD_JSON_BUILD_UNSIGNED(p->run_nsec)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(p->runs != ABSENT && p->runs > 0, "runTimeMean",
+                                                                SD_JSON_BUILD_UNSIGNED(p->runs != ABSENT && p->runs > 0 ? p->run_nsec / p->runs : 0)),
+                                   SD_JSON_BUILD_PAIR_CONDITION(p->recursion_misses != ABSENT, "recursionMisses", SD_JSON_BUILD_UNSIGNED(p->recursion_misses)));
+                if (r < 0) {
+                        json_unref_all(replies, i);
+                        return r;
+                }
+        }
+        return vl_reply_many(link, replies, info.n_programs);
+}
+
+int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varlink_method_flags_t flags, void *userdata) {
+        _cleanup_probes_info_ ProbesInfo info = {};
+        Connection *c = ASSERT_PTR(userdata);
+        Manager *m = c->server->manager;
+        uint64_t read;
+        int r;
+
+        r = dispatch_none(link, parameters);
+        if (r != 0)
+                return r;
+        r = manager_get_probes(m, &info);
+        if (r < 0)
+                return r;
+
+        read = xqos_loader_get_read(m->declared);
+        return sd_varlink_replybo(link,
+                                  SD_JSON_BUILD_PAIR_STRING("version", QOSD_VERSION),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("units", m->n_units),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("unitsMax", m->config.units_max),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("minimumSamples", m->config.minimum_samples),
+                                  SD_JSON_BUILD_PAIR_CONDITION(read > 0, "filesRead", SD_JSON_BUILD_UNSIGNED(read)),
+                                  SD_JSON_BUILD_PAIR_BOOLEAN("statisticsEnabled", info.statistics_enabled),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("mapMemory", info.map_memory),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("mapMemoryPerUnit", info.map_memory_per_unit),
+                                  SD_JSON_BUILD_PAIR_CONDITION(info.memory_per_socket > 0, "memoryPerSocket", SD_JSON_BUILD_UNSIGNED(info.memory_per_socket)),
+                                  SD_JSON_BUILD_PAIR_UNSIGNED("drops", info.drops));
+}
