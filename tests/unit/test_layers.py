@@ -34,7 +34,7 @@ KNOWN = {
     ("bpf/requests/unix.h", "bpf/contention/thread.h"),
     # The verdict and the state file are made of JSON
     ("src/core/evidence.c", "src/server/json.h"),
-    ("src/core/manager.c", "src/server/json.h"),
+    ("src/core/state-file.c", "src/server/json.h"),
 }
 
 

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "activation-sockets.h"
+#include "attach-operation.h"
+#include "attach.h"
+#include "cgroup.h"
+#include "log.h"
+#include "manager.h"
+#include "observer.h"
+#include "service-manager.h"
+#include "threshold-monitor.h"
+#include "unit-table.h"
+
+/* Attaches that wait for PID 1 at a time: each holds some memory, and PID 1 answers in a millisecond. */
+#define OPERATIONS_MAX 1024U
+
+struct AttachOperation {
+        Manager *manager;
+        AttachOperation *next;
+        ServiceManagerCall *call;
+
+        char *written;                  /* the name as the client wrote it */
+        char *name;                     /* mangled */
+        char *owner;
+        AttachRequest request;          /* the strings above instead of the client's */
+        QosErrorCode suggest_code;
+        char *suggest_message;
+
+        manager_attach_handler_t handler;
+        void *userdata;
+};
+
+AttachOperation* attach_operation_free(AttachOperation *o) {
+        if (!o)
+                return NULL;
+
+        for (AttachOperation **p = &o->manager->operations; *p; p = &(*p)->next)
+                if (*p == o) {
+                        *p = o->next;
+                        break;
+                }
+        service_manager_call_free(o->call);
+        free(o->written);
+        free(o->name);
+        free(o->owner);
+        free(o->suggest_message);
+        free(o);
+        return NULL;
+}
+
+AttachOperation* attach_operation_cancel(AttachOperation *o) {
+        return attach_operation_free(o);
+}
+
+/* The one place that calls the handler; o is gone afterwards. */
+static void attach_operation_finish(AttachOperation *o, int error, const QosError *e, Unit *u) {
+        manager_attach_handler_t handler = o->handler;
+        void *userdata = o->userdata;
+        Manager *m = o->manager;
+
+        attach_operation_free(o);
+        handler(m, error, e, u, userdata);
+}
+
+/* Without them, whatever the reason, it is said without. */
+static void on_suggestions(int error, const char *names, void *userdata) {
+        AttachOperation *o = ASSERT_PTR(userdata);
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        int r;
+
+        o->call = NULL;
+        if (isempty(names))
+                r = qos_error_set(&e, o->suggest_code, o->name, "%s", o->suggest_message);
+        else
+                r = qos_error_set(&e, o->suggest_code, o->name, "%s. Did you mean %s?", o->suggest_message, names);
+        attach_operation_finish(o, r, &e, NULL);
+}
+
+/* The unit is only a name for others: looks which. pattern as in systemctl. */
+static void attach_operation_suggest(AttachOperation *o, QosErrorCode code, const char *message) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_free_ char *stem = NULL, *pattern = NULL;
+        int r;
+
+        stem = strndup(o->name, strcspn(o->name, "@."));
+        o->suggest_message = strdup(message);
+        o->suggest_code = code;
+        if (!stem || !o->suggest_message || asprintf(&pattern, "%s@*.service", stem) < 0) {
+                pattern = NULL;
+                attach_operation_finish(o, -ENOMEM, &e, NULL);
+                return;
+        }
+
+        r = service_manager_list(o->manager->service_manager, pattern, on_suggestions, o, &o->call);
+        if (r < 0)
+                on_suggestions(r, "", o);
+}
+
+static void on_unit_resolved(int error, const char *message, const UnitInfo *info, void *userdata) {
+        static const char *const suffixes[] = { ".service", ".scope", ".slice", ".socket" };
+        AttachOperation *o = ASSERT_PTR(userdata);
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_free_ char *control_group = NULL;
+        bool has_group = false;
+        Unit *u = NULL;
+        int r;
+
+        o->call = NULL;
+
+        if (error < 0) {
+                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER, o->name, "the service manager could not be asked about '%s': %s", o->name, message);
+                attach_operation_finish(o, r, &e, NULL);
+                return;
+        }
+
+        if (!streq(info->load_state, "loaded") && !streq(info->load_state, "masked")) {
+                r = qos_error_set(&e, QOS_ERROR_NO_SUCH_UNIT, o->written, "there is no unit '%s' (%s)", o->name, info->load_state);
+                attach_operation_finish(o, r, &e, NULL);
+                return;
+        }
+
+        for (size_t i = 0; i < ELEMENTSOF(suffixes); i++)
+                has_group = has_group || endswith(info->id, suffixes[i]);
+        if (!has_group) {
+                r = qos_error_set(&e, QOS_ERROR_NO_CONTROL_GROUP, info->id, "'%s' has no control group, expected a service, scope, slice or socket", info->id);
+                attach_operation_finish(o, r, &e, NULL);
+                return;
+        }
+
+        if (endswith(info->id, ".socket") && !info->accept && info->triggers) {
+                r = qos_error_set(&e, QOS_ERROR_NO_CONTROL_GROUP, info->id, "'%s' starts '%s', which serves its requests, attach that", info->id, info->triggers);
+                attach_operation_finish(o, r, &e, NULL);
+                return;
+        }
+
+        if (streq(info->active_state, "active") && streq_ptr(info->sub_state, "exited")) {
+                _cleanup_free_ char *text = NULL;
+
+                if (asprintf(&text, "'%s' is active (exited) and runs no process", info->id) < 0)
+                        text = NULL;
+                attach_operation_suggest(o, QOS_ERROR_NO_CONTROL_GROUP, text ?: "");
+                return;
+        }
+
+        r = 0;
+        if (!isempty(info->control_group)) {
+                control_group = strdup(info->control_group);
+                if (!control_group)
+                        r = -ENOMEM;
+        } else
+                r = unit_get_default_control_group(info->id, info->slice, &control_group);
+        if (r == -EINVAL)
+                r = qos_error_set(&e, QOS_ERROR_NO_CONTROL_GROUP, info->id, "'%s' has no control group (%s)", info->id, info->load_state);
+        if (r >= 0)
+                r = manager_attach_unit(o->manager, &o->request, info->id, control_group, info->instances, info->active_state,
+                                        info->invocation_id, &u, &e);
+        if (r >= 0) {
+                if (free_and_strdup(&u->aliases, info->names) < 0)
+                        (void) log_oom();
+                unit_set_sockets(u, info);
+        }
+        attach_operation_finish(o, r < 0 ? r : 0, &e, r < 0 ? NULL : u);
+}
+
+static void attach_path(AttachOperation *o) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        _cleanup_close_ int fd = -EBADF;
+        Unit *u = NULL;
+        int r;
+
+        fd = cgroup_open(o->name);
+        if (fd < 0)
+                r = qos_error_set(&e, QOS_ERROR_NO_SUCH_UNIT, o->written, "there is no control group '%s'", o->name);
+        else
+                r = manager_attach_unit(o->manager, &o->request, o->name, o->name, NULL, "active", SD_ID128_NULL, &u, &e);
+        attach_operation_finish(o, r < 0 ? r : 0, &e, r < 0 ? NULL : u);
+}
+
+int manager_attach(Manager *m, const AttachRequest *request, manager_attach_handler_t handler, void *userdata,
+                   AttachOperation **ret_operation) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        AttachOperation *o;
+        unsigned n = 0;
+        const char *at;
+        int r;
+
+        if (ret_operation)
+                *ret_operation = NULL;
+
+        for (AttachOperation *i = m->operations; i; i = i->next)
+                n++;
+        if (n >= OPERATIONS_MAX) {
+                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER, request->name, "%u attaches are waiting for the service manager already", n);
+                handler(m, r, &e, NULL, userdata);
+                return 0;
+        }
+
+        o = new0(AttachOperation, 1);
+        if (!o)
+                return -ENOMEM;
+        *o = (AttachOperation) {
+                .manager = m,
+                .next = m->operations,
+                .handler = handler,
+                .userdata = userdata,
+                .request = *request,
+                .written = strdup(request->name),
+                .owner = request->owner ? strdup(request->owner) : NULL,
+        };
+        m->operations = o;
+        if (!o->written || (request->owner && !o->owner)) {
+                attach_operation_free(o);
+                return -ENOMEM;
+        }
+        o->request.name = o->written;
+        o->request.owner = o->owner;
+        if (o->request.probes == 0)
+                o->request.probes = m->config.default_probes;
+
+        r = unit_name_complete(o->written, &o->name, &e);
+        if (r < 0) {
+                attach_operation_finish(o, r, &e, NULL);
+                return 0;
+        }
+
+        if (o->name[0] == '/') {
+                attach_path(o);
+                return 0;
+        }
+
+        at = strchr(o->name, '@');
+        if (at && at[1] == '.' && !strchr(at + 2, '@')) {
+                if (ret_operation)
+                        *ret_operation = o;
+                attach_operation_suggest(o, QOS_ERROR_NO_SUCH_UNIT, "a template is not a unit, name an instance of it");
+                return 0;
+        }
+
+        if (ret_operation)
+                *ret_operation = o;
+        r = service_manager_load(m->service_manager, o->name, on_unit_resolved, o, &o->call);
+        if (r < 0) {
+                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER, o->name, "the service manager could not be asked about '%s': %s", o->name, strerror(-r));
+                if (ret_operation)
+                        *ret_operation = NULL;
+                attach_operation_finish(o, r, &e, NULL);
+        }
+        return 0;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "attach.h"
+#include "cgroup.h"
+#include "hierarchy.h"
+#include "hold.h"
+#include "log.h"
+#include "manager.h"
+#include "observe.h"
+#include "observer.h"
+#include "service-manager.h"
+#include "threshold-monitor.h"
+#include "unit-internal.h"
+#include "unit-map.h"
+
+/* ---- holds ----------------------------------------------------------------------------------------------------- */
+
+static void hold_release(Hold *h) {
+        Unit *u = h->unit;
+        Manager *m = u->manager;
+
+        if (h->uid != 0)
+                manager_keep_programs(m);
+        hold_free(h);
+        if (!u->holds) {
+                /* Already now: after a crash halfway the next run finishes it */
+                manager_save(m);
+                unit_detach(u);
+        } else {
+                unit_apply_excludes(u);
+                manager_update_probes(m, NULL);
+                manager_emit_unit_changed(u);
+        }
+        manager_save(m);
+}
+
+static int on_hold_expired(sd_event_source *source, uint64_t usec, void *userdata) {
+        Hold *h = ASSERT_PTR(userdata);
+
+        log_unit_info(h->unit->name, "The time for which '%s' was attached is over.", h->unit->name);
+        hold_release(h);
+        return 0;
+}
+
+/* Takes a hold, or renews the one that is there. */
+int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
+        _cleanup_free_ char *owner = NULL;
+        _cleanup_free_ Hold *new = NULL;
+        sd_event_source *expiry = NULL;
+        Hold *h;
+        int r;
+
+        h = unit_find_hold(u, request->type, request->lease_key, request->owner_uid);
+        if (!h) {
+                h = new = new0(Hold, 1);
+                if (!h)
+                        return -ENOMEM;
+        }
+        if (request->owner) {
+                owner = strdup(request->owner);
+                if (!owner)
+                        return -ENOMEM;
+        }
+        if (expires != USEC_INFINITY) {
+                r = sd_event_add_time(u->manager->event, &expiry, CLOCK_BOOTTIME, expires, USEC_PER_SEC, on_hold_expired, h);
+                if (r < 0)
+                        return r;
+        }
+
+        /* Nothing fails from here on */
+        if (new) {
+                h->unit = u;
+                h->type = request->type;
+                h->owner_uid = request->owner_uid;
+                h->lease_key = request->lease_key;
+                h->next = u->holds;
+                u->holds = TAKE_PTR(new);
+        }
+        if (h->uid != 0 && h->probes & ~request->probes)
+                manager_keep_programs(u->manager);
+        free(h->owner);
+        h->owner = TAKE_PTR(owner);
+        h->uid = request->uid;
+        h->probes = request->probes;
+        h->excludes = request->excludes;
+        h->expires = expires;
+        sd_event_source_disable_unref(h->expiry);
+        h->expiry = expiry;
+
+        u->probes = 0;
+        for (Hold *i = u->holds; i; i = i->next)
+                u->probes |= i->probes;
+        return 0;
+}
+
+/* ---- attaching ------------------------------------------------------------------------------------------------- */
+
+int manager_attach_unit(Manager *m, const AttachRequest *request, const char *name, const char *control_group,
+                        const char *instances, const char *active_state, sd_id128_t invocation_id, Unit **ret, QosError *e) {
+        uint64_t now, expires = USEC_INFINITY;
+        unsigned slot = UNITS_MAX_LIMIT;
+        bool held, is_new = false;
+        Unit *u = NULL, *moved = NULL, *retained;
+        ExcludeList excludes;
+        char limit[16];
+        int r;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                Unit *other = m->units[i];
+
+                if (!other) {
+                        if (!m->retained[i])
+                                slot = MIN(slot, i);
+                        continue;
+                }
+                if (streq(other->control_group, control_group)) {
+                        u = other;
+                        break;
+                }
+                if (name[0] != '/' && streq(other->name, name))
+                        moved = other;
+        }
+        /* Where it is to lie may have changed while it did not run */
+        if (!u && moved) {
+                u = moved;
+                unit_set_cgroup(u, control_group);
+                unit_claim_cgroup(u);
+        }
+        retained = retained_find(m, control_group);
+        if (retained)
+                slot = retained->index;
+
+        held = u && unit_find_hold(u, request->type, request->lease_key, request->owner_uid);
+
+        if (request->type == HOLD_LEASE && !held && request->uid != 0 &&
+            manager_count_leases(m, request->uid) >= m->config.leases_per_uid_max) {
+                (void) snprintf(limit, sizeof(limit), "%u", m->config.leases_per_uid_max);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_LEASES, limit, "user %u has %s leases, more are not allowed (LeasesPerUserMax=)", (unsigned) request->uid, limit);
+        }
+        if (!held && request->uid != 0 && !(retained && retained->last_uid == request->uid) &&
+            manager_count_units(m, request->uid) >= m->config.units_per_uid_max) {
+                (void) snprintf(limit, sizeof(limit), "%u", m->config.units_per_uid_max);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "user %u keeps %s units attached, more are not allowed (UnitsPerUserMax=)", (unsigned) request->uid, limit);
+        }
+
+        if (unit_get_excludes(u, request, &excludes) < 0) {
+                (void) snprintf(limit, sizeof(limit), "%u", EXCLUDES_MAX);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_EXCLUDES, limit, "together with what others leave out of the figures of '%s' it would be more than %s things", name, limit);
+        }
+
+        if (request->type == HOLD_ADMINISTRATOR && request->duration_usec != USEC_INFINITY) {
+                now = now_usec(CLOCK_BOOTTIME);
+                expires = request->duration_usec < USEC_INFINITY - now ? now + request->duration_usec : USEC_INFINITY;
+        }
+
+        if (!u) {
+                unsigned max = request->uid == 0 ? m->config.units_max : limit_for_unprivileged(m->config.units_max), others = 0, retained_others = 0;
+
+                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                        others += m->units[i] && !unit_is_held_by_root(m->units[i]);
+                        retained_others += m->retained[i] && m->retained[i]->last_uid != 0;
+                }
+                if (m->n_units >= m->config.units_max || (request->uid != 0 && others >= max)) {
+                        (void) snprintf(limit, sizeof(limit), "%u", max);
+                        return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "%s units are attached, more are not allowed (UnitsMax=)", limit);
+                }
+                max = request->uid == 0 ? UNITS_MAX_LIMIT : limit_for_unprivileged(UNITS_MAX_LIMIT);
+                if (slot >= UNITS_MAX_LIMIT || (request->uid != 0 && !retained && others + retained_others >= max)) {
+                        (void) snprintf(limit, sizeof(limit), "%u", max);
+                        return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit,
+                                             "%s units are attached, or were within some minutes in units that are, try again later", limit);
+                }
+                if (strlen(control_group) >= QOS_PATH_SIZE)
+                        return qos_error_set(e, QOS_ERROR_NO_CONTROL_GROUP, name, "the path of the control group of '%s' is longer than %u bytes", name, QOS_PATH_SIZE - 1);
+
+                r = unit_new(m, name, control_group, instances, active_state, invocation_id, slot, &u);
+                if (r < 0)
+                        return r;
+                is_new = true;
+        }
+
+        r = unit_hold(u, request, expires);
+        if (r < 0) {
+                if (is_new) {
+                        m->units[u->index] = NULL;
+                        m->n_units--;
+                        unit_free(u);
+                }
+                return r;
+        }
+
+        manager_start_probe(m);
+        if (is_new) {
+                unit_start(u);
+                manager_update_probes(m, NULL);
+                if (name[0] != '/') {
+                        r = service_manager_watch(m->service_manager, u->name);
+                        if (r < 0)
+                                log_unit_warning_errno(u->name, r, "Failed to watch '%s', stops and starts will be noticed late: %m", u->name);
+                }
+                log_unit_info(u->name, "Observing '%s' (%s).", u->name, u->active_state);
+                manager_emit_unit_attached(u);
+                hierarchy_notify_relatives(u);
+                manager_notify_status(m);
+        } else {
+                unit_apply_excludes(u);
+                manager_update_probes(m, NULL);
+                manager_emit_unit_changed(u);
+        }
+
+        manager_save(m);
+        *ret = u;
+        return 0;
+}
+
+int manager_detach(Manager *m, const char *name, void *lease_key, uid_t owner_uid, QosError *e) {
+        Hold *h = NULL;
+        Unit *u;
+
+        u = manager_get_unit(m, name, e);
+        if (!u)
+                return e && e->code == QOS_ERROR_INVALID_UNIT_NAME ? -EINVAL : -ENXIO;
+
+        for (Hold *i = u->holds, *next; i; i = next) {
+                next = i->next;
+                if (!hold_is(i, lease_key ? HOLD_LEASE : HOLD_ADMINISTRATOR, lease_key, owner_uid == 0 ? i->owner_uid : owner_uid))
+                        continue;
+                if (h)
+                        hold_free(h);
+                h = i;
+        }
+        if (!h)
+                return qos_error_set(e, QOS_ERROR_NOT_ATTACHED, u->name, "'%s' is attached, but by others only", u->name);
+
+        hold_release(h);
+        return 0;
+}
+
+void unit_drop_file_settings(Unit *u) {
+        Hold *h = unit_find_hold(u, HOLD_FILE, NULL, 0);
+
+        threshold_monitor_forget_files(u);
+        if (h && !h->seen)
+                hold_release(h);
+}
+
+void manager_release_lease(Manager *m, void *lease_key) {
+        threshold_monitor_release(m, lease_key);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                Hold *h = m->units[i] ? unit_find_hold(m->units[i], HOLD_LEASE, lease_key, 0) : NULL;
+
+                if (h)
+                        hold_release(h);
+        }
+}
+
+bool manager_probes_are_restricted(Manager *m, ProbeMask probes, QosError *e) {
+        const char *name = NULL;
+
+        probes = (probes ?: m->config.default_probes) & PROBES_MACHINE_WIDE;
+        if (probes == 0)
+                return false;
+        for (unsigned i = 0; !name; i++)
+                if (probes & probe_mask_from_name(probe_mask_name(i)))
+                        name = probe_mask_name(i);
+        (void) qos_error_set(e, QOS_ERROR_PROBE_NOT_PERMITTED, name,
+                             "the probe '%s' slows down every process of the machine and needs authorization (org.qosd1.attach), also from the owner of the control group", name);
+        return true;
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The control groups of a unit: which there are, and to whom they belong in the kernel. */
+
+#include "manager.h"
+
+void cgroup_reassign(Unit *u, const Unit *to, int fd, unsigned depth, unsigned *n);
+int cgroup_open(const char *control_group);
+unsigned unit_reassign_cgroups(Unit *u, bool own);
+void unit_claim_cgroup(Unit *u);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <unistd.h>
+
+#include "history-collector.h"
+#include "history-file.h"
+#include "history.h"
+#include "log.h"
+#include "manager.h"
+#include "observer.h"
+#include "service-manager.h"
+#include "threshold-monitor.h"
+#include "unit-map.h"
+
+/* How often the history takes over what the kernel has: it keeps WINDOW_STEPS steps, and a late wake-up or a crash of ours
+ * must not cost any. */
+#define HISTORY_USEC (5 * (HISTORY_FINE_NSEC / NSEC_PER_USEC))
+
+/* Programs that were about to book something when a step ended have done so by then. */
+#define HISTORY_DELAY_USEC (100 * USEC_PER_MSEC)
+
+static int history_path(const Manager *m, unsigned slot, char **ret) {
+        if (!m->history_prefix)
+                return -ENOENT;
+        if (asprintf(ret, "%s%u", m->history_prefix, slot) < 0) {
+                *ret = NULL;
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+void unit_forget_history(Manager *m, unsigned slot) {
+        _cleanup_free_ char *path = NULL;
+
+        if (history_path(m, slot, &path) >= 0)
+                (void) unlink(path);
+}
+
+/* Takes over what the kernel knows, and keeps it for the next run. */
+void manager_collect_history(Manager *m) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                _cleanup_free_ char *path = NULL;
+                Unit *u = m->units[i];
+                int r;
+
+                if (!u)
+                        continue;
+                unit_collect_usage(u);
+                r = unit_collect_history(u);
+                if (r >= 0)
+                        r = history_path(m, i, &path);
+                if (r >= 0)
+                        r = history_save(u->history, u->generation, path);
+                if (r == -ENOENT)
+                        continue;
+                if (r < 0 && !u->history_unsaved)
+                        log_unit_warning_errno(u->name, r, "Failed to keep the history of '%s': %m", u->name);
+                u->history_unsaved = r < 0;
+        }
+}
+
+static int on_history(sd_event_source *source, uint64_t usec, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+        uint64_t now = now_usec(CLOCK_MONOTONIC);
+
+        manager_collect_history(m);
+
+        (void) sd_event_source_set_time(source, (now / HISTORY_USEC + 1) * HISTORY_USEC + HISTORY_DELAY_USEC);
+        (void) sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+        return 0;
+}
+
+/* At once, as the previous run may not have been there when it was time; then at multiples of the interval. */
+void manager_begin_history(Manager *m) {
+        int r;
+
+        if (m->history)
+                return;
+        r = sd_event_add_time(m->event, &m->history, CLOCK_MONOTONIC, 0, 0, on_history, m);
+        if (r < 0)
+                (void) log_warning_errno(r, "Nothing will be known of the past: %m");
+}
+
+void unit_load_history(Unit *u, uint32_t generation) {
+        _cleanup_free_ char *path = NULL;
+        History *h;
+        int r;
+
+        r = history_path(u->manager, u->index, &path);
+        if (r >= 0)
+                r = history_load(path, generation, &h);
+        if (r >= 0) {
+                history_free(u->history);
+                u->history = h;
+        } else if (r != -ENOENT)
+                log_unit_warning_errno(u->name, r, "Failed to read the history of '%s', it begins anew: %m", u->name);
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Takes a step of all units' histories each second, and keeps them in files. */
+
+#include "manager.h"
+
+void unit_forget_history(Manager *m, unsigned slot);
+void manager_collect_history(Manager *m);
+void manager_begin_history(Manager *m);
+void unit_load_history(Unit *u, uint32_t generation);

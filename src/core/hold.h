@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Who holds a unit, and what follows from all holds together. */
+
+#include "manager.h"
+
+bool hold_is(const Hold *h, HoldType type, const void *lease_key, uid_t owner_uid);
+void unit_apply_excludes(Unit *u);
+void hold_free(Hold *h);
+Hold* unit_find_hold(Unit *u, HoldType type, const void *lease_key, uid_t owner_uid);
+unsigned manager_count_units(Manager *m, uid_t uid);
+bool unit_is_held_by_root(const Unit *u);

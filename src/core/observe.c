@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "activation-sockets.h"
+#include "cgroup.h"
+#include "contention-probe.h"
+#include "hierarchy.h"
+#include "history-collector.h"
+#include "hold.h"
+#include "log.h"
+#include "manager.h"
+#include "observe.h"
+#include "observer.h"
+#include "openssl.h"
+#include "probe.h"
+#include "service-manager.h"
+#include "threshold-monitor.h"
+#include "unit-map.h"
+
+/* ---- observing ------------------------------------------------------------------------------------------------- */
+
+/* Goes on in the book of before: the units around it do. */
+static void unit_reuse_retained(Unit *u, Unit *retained) {
+        Manager *m = u->manager;
+
+        u->generation = retained->generation;
+        u->view = retained->view;
+        u->map_created = retained->map_created;
+        m->retained[u->index] = NULL;
+        unit_adopt_contention(u, retained);
+        unit_free(retained);
+}
+
+/* Tells the kernel what is the unit's, of which there is a map. */
+void unit_claim_cgroups(Unit *u) {
+        hierarchy_push_to_kernel(u->manager, u);
+        unit_claim_cgroup(u);
+        unit_own_socket_groups(u);
+        if (unit_find_ancestor(u))
+                hierarchy_reassign_sockets(u->manager);
+}
+
+/* Begins to count, if the kernel lets us. Otherwise the unit stays attached, without figures and with the reason. */
+/* What units are watched with has changed, or where they lie. started: a unit whose processes are others now; or NULL. */
+void manager_update_probes(Manager *m, Unit *started) {
+        openssl_update(m, started);
+        contention_update(m);
+}
+
+void unit_start(Unit *u) {
+        Manager *m = u->manager;
+        uint64_t now;
+        int r;
+
+        if (u->view || !probe_is_started(m->probe))
+                return;
+
+        now = now_nsec(CLOCK_MONOTONIC);
+        if (m->retained[u->index]) {
+                unit_reuse_retained(u, m->retained[u->index]);
+                r = 0;
+        } else {
+                r = probe_add_unit(m->probe, u->index, u->generation, now, &u->view);
+                u->map_created = now;
+        }
+        u->attached_since = now_nsec(CLOCK_REALTIME);
+        u->attached_since_monotonic = now;
+        if (r >= 0) {
+                r = unit_init_offset(u);
+                if (r < 0) {
+                        probe_remove_unit(m->probe, u->index);
+                        u->view = NULL;
+                        u->contention = NULL; /* of before, see unit_reuse_retained() */
+                        u->contention_cpus = NULL;
+                        u->contention_probes = 0;
+                }
+        }
+        if (r < 0) {
+                log_unit_warning_errno(u->name, r, "Failed to make the map of '%s', it has no figures: %m", u->name);
+                return;
+        }
+
+        /* Before there is anything to count */
+        unit_apply_excludes(u);
+        unit_claim_cgroups(u);
+        if (u->n_listen > 0)
+                manager_mark_listeners(m);
+        manager_begin_history(m);
+}
+
+void manager_start_probe(Manager *m) {
+        int r;
+
+        if (probe_is_started(m->probe))
+                return;
+
+        r = probe_start(m->probe);
+        if (r < 0) {
+                (void) log_warning_errno(r, "Nothing can be measured for now. %s.", probe_get_failure(m->probe) ?: "Out of memory");
+                return;
+        }
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                if (m->units[i])
+                        unit_start(m->units[i]);
+}
+
+static void manager_stop_probe(Manager *m) {
+        openssl_stop(m);
+        contention_stop(m);
+        probe_stop(m->probe);
+}
+
+static int on_programs_unused(sd_event_source *source, uint64_t usec, void *userdata) {
+        Manager *m = ASSERT_PTR(userdata);
+
+        if (m->n_units == 0)
+                manager_stop_probe(m);
+        else
+                manager_update_probes(m, NULL);
+        return 0;
+}
+
+/* Loading takes two to three seconds of CPU time in which nobody is served. A user other than root who attaches and detaches all the time
+ * makes us load once in this time at most, and so has a fifth of the daemon as with all other requests. */
+#define PROGRAMS_KEEP_USEC (15 * USEC_PER_SEC)
+
+/* To be called when a user other than root has no use for programs any more. */
+void manager_keep_programs(Manager *m) {
+        sd_event_source *timer = NULL;
+        uint64_t until = now_usec(CLOCK_MONOTONIC) + PROGRAMS_KEEP_USEC;
+
+        if (sd_event_add_time(m->event, &timer, CLOCK_MONOTONIC, until, USEC_PER_SEC, on_programs_unused, m) < 0)
+                return;
+        sd_event_source_disable_unref(m->keep_programs_timer);
+        m->keep_programs_timer = timer;
+        m->keep_programs_until = until;
+}
+
+/* ---- holds ----------------------------------------------------------------------------------------------------- */
+
+/* No longer observes the unit, which is gone then; its book is not if units around it have a part in it. */
+void unit_stop(Unit *u) {
+        bool close = u->view && unit_find_ancestor(u);
+        Manager *m = u->manager;
+
+        u->refresh = service_manager_call_free(u->refresh);
+        threshold_monitor_unit_detached(u);
+        unit_end_export(u);
+        if (u->view) {
+                probe_unassign_path(m->probe, u->control_group);
+                if (u->instances)
+                        probe_unassign_path(m->probe, u->instances);
+                (void) unit_reassign_cgroups(u, false);
+                unit_disown_socket_groups(u, NULL);
+                (void) probe_set_addresses(m->probe, u->index, u->generation, NULL, 0);
+                (void) probe_set_excludes(m->probe, u->index, u->generation, &(ExcludeList) {});
+                probe_set_config(m->probe, u->index, u->generation, false);
+        }
+
+        unit_forget_history(m, u->index);
+        m->units[u->index] = NULL;
+        m->n_units--;
+        hierarchy_notify_relatives(u);
+        if (close) {
+                unit_retain(u);
+                return;
+        }
+
+        if (u->view)
+                probe_remove_unit(m->probe, u->index); /* and its book of contention, which is in no other unit's figures */
+        unit_free(u);
+        retained_gc(m);
+        hierarchy_push_to_kernel(m, NULL);
+}
+
+/* The last hold is gone. */
+void unit_detach(Unit *u) {
+        Manager *m = u->manager;
+        bool listened = u->n_listen > 0;
+
+        threshold_monitor_unit_detached(u); /* as long as others know the unit */
+        manager_emit_unit_detaching(u);
+        if (u->name[0] != '/')
+                service_manager_unwatch(m->service_manager, u->name);
+
+        log_unit_info(u->name, "No longer observing '%s'.", u->name);
+        unit_stop(u);
+
+        if (m->n_units == 0) {
+                if (now_usec(CLOCK_MONOTONIC) >= m->keep_programs_until)
+                        manager_stop_probe(m);
+                m->history = sd_event_source_disable_unref(m->history);
+        } else if (listened)
+                manager_mark_listeners(m); /* perhaps another unit has these addresses to itself now */
+        manager_update_probes(m, NULL);
+        manager_notify_status(m);
+}
+
+/* ---- attaching ------------------------------------------------------------------------------------------------- */
+
+/* Its control group is, or will be, another one. */
+void unit_set_cgroup(Unit *u, const char *control_group) {
+        if (u->view)
+                probe_unassign_path(u->manager->probe, u->control_group);
+        hierarchy_notify_relatives(u);
+        if (unit_relocate(u, control_group, u->instances) < 0)
+                (void) log_oom();
+        hierarchy_notify_relatives(u);
+}

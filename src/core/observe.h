@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Starts and stops to observe a unit. */
+
+#include "manager.h"
+#include "service-manager.h"
+
+void unit_claim_cgroups(Unit *u);
+void manager_update_probes(Manager *m, Unit *started);
+void unit_start(Unit *u);
+void manager_start_probe(Manager *m);
+void manager_keep_programs(Manager *m);
+void unit_stop(Unit *u);
+void unit_detach(Unit *u);
+void unit_set_cgroup(Unit *u, const char *control_group);

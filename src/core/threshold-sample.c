@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <math.h>
+
+#include "contention-probe.h"
+#include "hierarchy.h"
+#include "manager.h"
+#include "metric.h"
+#include "observer.h"
+#include "peers.h"
+#include "probe.h"
+#include "service-manager.h"
+#include "threshold-monitor.h"
+#include "threshold-sample.h"
+#include "unit-map.h"
+#include "unit-peers.h"
+#include "unit-snapshot.h"
+#include "window.h"
+
+/* Whether the metric lies in this member of struct Metrics. */
+#define METRIC_IS_IN(metric, member) ((metric)->offset - offsetof(Metrics, member) < sizeof(((const Metrics*) NULL)->member))
+
+/* Requests of which no answer has begun to leave for longer than the limit: so many at least. */
+static uint64_t count_pending_requests(const Manager *m, const WindowSources *w, double limit, unsigned *ret_last_bin) {
+        uint64_t n = 0, before;
+
+        for (unsigned bin = 0; bin < QOS_WAITING_BINS; bin++) {
+                if (QOS_WAITING_NSEC(bin) < limit)
+                        continue;
+                before = n;
+                for (size_t i = 0; i < w->n; i++) {
+                        const struct qos_unit_map *map = w->sources[i].map;
+
+                        if (m->oldest_session != 0 && map->oldest_session == m->oldest_session)
+                                n += map->waiting[bin];
+                        for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
+                                if (m->gauge_sessions[g] != 0 && map->gauges[g].session == m->gauge_sessions[g])
+                                        n += map->gauges[g].waiting[bin];
+                }
+                if (n > before)
+                        *ret_last_bin = bin;
+        }
+        return n;
+}
+
+/* Of which a threshold knows what waits, and what was within its limit. */
+static bool metric_get_server_quantile(const Metric *metric, enum qos_distribution *ret_distribution, double *ret_q) {
+        const char *name;
+        size_t length;
+
+        if (METRIC_IS_IN(metric, requests.server.latency))
+                *ret_distribution = QOS_LATENCY;
+        else if (METRIC_IS_IN(metric, requests.server.first_byte))
+                *ret_distribution = QOS_FIRST_BYTE;
+        else
+                return false;
+        return threshold_rule_get_quantile(metric, &name, &length, ret_q);
+}
+
+bool unit_count_within(Unit *u, const Metric *metric, uint64_t window, double limit, uint64_t *ret_good, uint64_t *ret_total) {
+        WindowSource buffer[UNITS_MAX_LIMIT];
+        enum qos_distribution d;
+        WindowReading reading;
+        WindowSources sources;
+        double q;
+
+        if (!u->view || !metric_get_server_quantile(metric, &d, &q) || !programs_attached(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS))
+                return false;
+        unit_get_sources(u, buffer, &sources);
+        if (window_read(&sources, now_nsec(CLOCK_MONOTONIC), window, &reading) < 0)
+                return false;
+        if (window_is_overlapping(reading.cells[QOS_COUNTER_OVERLAPS], reading.cells[QOS_COUNTER_COUNT]))
+                return false;
+        *ret_total = window_get_count(&reading, d);
+        *ret_good = window_count_within(&reading, d, limit);
+        return true;
+}
+
+void threshold_sample_init(ThresholdSample *l, uint64_t window) {
+        /* Not the readings, which are large */
+        l->window = window;
+        l->distributions = 0;
+        l->needs_requests = l->needs_gauges = l->needs_listeners = l->needs_rows = l->needs_contention = l->needs_cells = false;
+}
+
+void threshold_sample_require(ThresholdSample *l, const ThresholdRule *rule) {
+        const Metric *metric = rule->metric;
+
+        if (METRIC_IS_IN(metric, contention)) {
+                l->needs_contention = true;
+                l->needs_cells = l->needs_cells || METRIC_IS_IN(metric, contention.run_queue_latency) ||
+                        METRIC_IS_IN(metric, contention.block) || METRIC_IS_IN(metric, contention.memory);
+                if (METRIC_IS_IN(metric, contention.serving))
+                        l->needs_requests = l->needs_gauges = true;
+                return;
+        }
+        l->needs_requests = true;
+        if (*rule->selector || METRIC_IS_IN(metric, requests.client)) {
+                l->needs_rows = true;
+                return;
+        }
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
+                if (metric->offset - offsetof(Metrics, requests.server) - server_distributions[d].offset < sizeof(Distribution))
+                        l->distributions |= 1U << d;
+        l->needs_listeners = l->needs_listeners || METRIC_IS_IN(metric, requests.server.connections);
+        l->needs_gauges = l->needs_gauges ||
+                METRIC_IS_IN(metric, requests.server.in_flight) || METRIC_IS_IN(metric, requests.server.oldest_in_flight) ||
+                METRIC_IS_IN(metric, requests.server.latency) || METRIC_IS_IN(metric, requests.server.first_byte);
+}
+
+static void threshold_sample_read_contention(Unit *u, bool clock, ThresholdSample *l) {
+        ContentionSource buffer[UNITS_MAX_LIMIT];
+        ContentionReading reading;
+        ContentionSources sources;
+
+        contention_set_absent(&l->metrics);
+        if (!u->view || !unit_get_contention_sources(u, buffer, &sources))
+                return;
+        if (u->contention_probes & PROBE_MEMORY && l->needs_cells)
+                faults_refresh(u->manager, l->now);
+        if (contention_read_some(&sources, l->now, l->window, l->needs_cells, &reading) >= 0)
+                contention_fill_read(u, &reading, l->window, l->needs_cells, clock, &l->metrics.contention);
+}
+
+void threshold_sample_read(Unit *u, uint64_t now, ThresholdSample *l) {
+        Manager *m = u->manager;
+        WindowSource buffer[UNITS_MAX_LIMIT];
+        WindowSources sources = {};
+        int r;
+
+        l->now = now;
+        l->timestamp = now_nsec(CLOCK_REALTIME);
+        l->measured = false;
+        if (l->needs_requests && u->view) {
+                unit_get_sources(u, buffer, &sources);
+                if (l->needs_listeners)
+                        listeners_refresh(m, now, false);
+                /* Together with the rows, for which the sessions have to be those of one look */
+                if (l->needs_gauges || l->needs_rows)
+                        gauges_refresh(m, now, false);
+                r = window_read_some(&sources, now, l->window, l->distributions, &l->reading);
+                if (r == -EAGAIN) {
+                        /* Who was held up since then looks for what is overwritten by now: that is no reason not to know anything */
+                        l->now = now = now_nsec(CLOCK_MONOTONIC);
+                        l->timestamp = now_nsec(CLOCK_REALTIME);
+                        r = window_read_some(&sources, now, l->window, l->distributions, &l->reading);
+                }
+                l->measured = r >= 0;
+        }
+        if (l->measured) {
+                metrics_fill(u, &sources, &l->reading, l->distributions, now, &l->metrics);
+                if (l->needs_rows) {
+                        bool measurable = programs_attached(probe_get_programs(m->probe), REQUIRES_ARRIVALS);
+
+                        rows_read(&sources, measurable ? m->gauge_sessions : NULL, now, l->window, l->reading.covered, &l->rows);
+                        rows_get_client(u, &l->rows, &l->metrics.requests.client);
+                }
+        }
+        if (l->needs_contention)
+                threshold_sample_read_contention(u, l->measured && clock_is_whole(m, &sources, &l->reading),
+                        l);
+}
+
+static bool unit_read_shares(Unit *u, uint64_t now, uint64_t window, Contention *ret) {
+        uint64_t programs = probe_get_programs(u->manager->probe);
+        ContentionSource buffer[UNITS_MAX_LIMIT];
+        ContentionReading reading;
+        ContentionSources sources;
+
+        if (!(u->contention_probes & PROBE_CPU) || !programs_attached(programs, REQUIRES_STATES) || !unit_get_contention_sources(u, buffer, &sources) ||
+            contention_read_some(&sources, now, window, false, &reading) < 0)
+                return false;
+        ret->covered = reading.covered;
+        states_fill(&reading, programs, u->manager->config.minimum_samples, false, ret);
+        return true;
+}
+
+size_t unit_get_state_share_changes(Unit *u, uint64_t now, uint64_t window, ShareChange ret[static SHARE_CHANGES_MAX]) {
+        uint64_t usual_window = 300 * NSEC_PER_SEC;
+        Contention current, usual;
+        size_t n = 0;
+
+        if (!unit_read_shares(u, now, window, &current) || !unit_read_shares(u, now, window < usual_window ? usual_window : WINDOW_TOTAL, &usual) ||
+            usual.covered <= current.covered)
+                return 0;
+
+        for (enum qos_state state = QOS_STATE_RUNNING; state < QOS_STATES; state++) {
+                ShareChange c = { state, current.shares[state], usual.shares[state] };
+                size_t i;
+
+                /* Also if one of them is not known */
+                if (!(fabs(c.share - c.usual) >= SHARE_CHANGE_MIN))
+                        continue;
+                for (i = n; i > 0 && fabs(c.share - c.usual) > fabs(ret[i - 1].share - ret[i - 1].usual); i--)
+                        if (i < SHARE_CHANGES_MAX)
+                                ret[i] = ret[i - 1];
+                if (i < SHARE_CHANGES_MAX)
+                        ret[i] = c;
+                n = MIN(n + 1, (size_t) SHARE_CHANGES_MAX);
+        }
+        return n;
+}
+
+/* The metric of what the rule chooses. */
+static double sample_get_value(Unit *u, const ThresholdSample *l, const ThresholdRule *rule,
+                uint64_t *ret_samples) {
+        const Metrics *values = &l->metrics;
+        Metrics of_row;
+        Selector s;
+        uint64_t n;
+        double real;
+
+        *ret_samples = METRIC_IS_IN(rule->metric, requests.client) ? l->metrics.requests.client.count :
+                       METRIC_IS_IN(rule->metric, contention) ? ABSENT : l->metrics.requests.server.count;
+        if (*rule->selector) {
+                WindowRow value;
+                Row row;
+
+                threshold_rule_get_selector(rule, &s);
+                rows_sum(u, &l->rows, &s, &value, &row);
+                row_get_metrics(&row, &of_row);
+                values = &of_row;
+                *ret_samples = row.measured ? row.count : ABSENT;
+        }
+        if (rule->metric->type == METRIC_REAL)
+                return metric_get_real(rule->metric, values, &real) ? real : NAN;
+        return metric_get_integer(rule->metric, values, &n) ? (double) n : NAN;
+}
+
+double unit_get_threshold_value(Unit *u, const ThresholdSample *l, const ThresholdRule *rule, uint64_t *ret_samples) {
+        const Server *server = &l->metrics.requests.server;
+        uint64_t waiting, samples, value;
+        WindowSource buffer[UNITS_MAX_LIMIT];
+        enum qos_distribution d;
+        WindowSources sources;
+        unsigned last_bin = 0;
+        double real, q;
+
+        *ret_samples = ABSENT;
+        if (METRIC_IS_IN(rule->metric, contention) ? !u->view : !l->measured)
+                return NAN;
+
+        real = sample_get_value(u, l, rule, ret_samples);
+        if (rule->metric->kind == METRIC_COUNTER || streq(rule->metric->unit, "1/s"))
+                return l->now - MIN(l->now, u->attached_since_monotonic) < l->window ? NAN : real;
+
+        if (*rule->selector || !metric_get_server_quantile(rule->metric, &d, &q))
+                return real;
+
+        *ret_samples = d == QOS_LATENCY ? server->latency.count : server->first_byte.count;
+        /* Where questions overlap it is not known what waits, either */
+        if (*ret_samples == ABSENT || server->oldest_in_flight == ABSENT || server->oldest_in_flight <= rule->limit)
+                return real;
+
+        unit_get_sources(u, buffer, &sources);
+        waiting = count_pending_requests(u->manager, &sources, rule->limit, &last_bin);
+        if (waiting == 0)
+                return real;
+        value = window_get_quantile(&l->reading, d, q, u->manager->config.minimum_samples, waiting, &samples);
+        *ret_samples = samples;
+        if (value == WINDOW_WAITING)
+                /* What is the oldest in flight may be one that asked to wait */
+                return last_bin + 1 == QOS_WAITING_BINS ? server->oldest_in_flight :
+                        MIN(server->oldest_in_flight, QOS_WAITING_NSEC(last_bin + 1) - 1);
+        return value == ABSENT ? NAN : value;
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* The steps of a unit's history. */
+
+#include "cgroup-stat.h"
+#include "contention-probe.h"
+#include "contention-step.h"
+#include "hierarchy.h"
+#include "history.h"
+#include "manager.h"
+#include "observer.h"
+#include "probe.h"
+#include "service-manager.h"
+#include "threshold-monitor.h"
+#include "unit-map.h"
+#include "unit-snapshot.h"
+#include "window.h"
+
+/* One interval is enough: of steps older than those that are still to be collected nobody asks, and what lies between two that are close
+ * is no better known to be well. */
+void unit_note_violation(Unit *u, uint64_t from, uint64_t until) {
+        if (from > u->violated_until + WINDOW_STEPS * WINDOW_STEP_NSEC)
+                u->violated_since = from;
+        u->violated_since = MIN(u->violated_since, from);
+        u->violated_until = MAX(u->violated_until, until);
+}
+
+/* What the step has of contention; in newest also what is only known of now. */
+static void step_fill_contention(Unit *u, uint64_t now, bool newest, HistoryStep *s) {
+        uint64_t programs = probe_get_programs(u->manager->probe), *a = s->amounts;
+        ContentionSource buffer[UNITS_MAX_LIMIT];
+        ContentionReading reading;
+        ContentionSources sources;
+        UsageSum usage;
+
+        if (u->usage && newest && usage_get(u->usage, 60 * NSEC_PER_SEC, &usage) >= 0 && usage.values[USAGE_QUOTA_PERIODS] != ABSENT) {
+                a[HISTORY_QUOTA_COVERED] = usage.at;
+                a[HISTORY_QUOTA_PERIODS] = usage.values[USAGE_QUOTA_PERIODS];
+                a[HISTORY_QUOTA_THROTTLED] = usage.values[USAGE_QUOTA_THROTTLED_PERIODS];
+        }
+
+        if (!unit_get_contention_sources(u, buffer, &sources) || contention_read_step(&sources, s->index, now, &reading) < 0)
+                return;
+        if (u->contention_probes & PROBE_CPU && programs_attached(programs, REQUIRES_STATES)) {
+                a[HISTORY_CPU_COVERED] = reading.covered;
+                for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                        a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING] = reading.counts.times[i];
+                for (unsigned i = 0; i < HISTOGRAM_COARSE_BINS; i++)
+                        a[HISTORY_RUN_QUEUES] += reading.counts.cells[QOS_RUN_QUEUE_LATENCY * HISTOGRAM_COARSE_BINS + i];
+                a[HISTORY_RUN_QUEUE_TIME] = reading.counts.sums[QOS_RUN_QUEUE_LATENCY];
+        }
+        if (u->contention_probes & PROBE_BLOCK && programs_attached(programs, REQUIRES_BLOCK)) {
+                BlockCounts counts = {};
+
+                for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++)
+                        contention_add_block(&reading, row, &counts);
+                a[HISTORY_BLOCK_COVERED] = reading.covered;
+                memcpy(a + HISTORY_BLOCK_OPERATIONS, counts.operations, sizeof(counts.operations));
+                memcpy(a + HISTORY_BLOCK_BYTES, counts.bytes, sizeof(counts.bytes));
+                for (unsigned i = 0; i < 4; i++)
+                        a[HISTORY_BLOCK_TIMES + i] = reading.counts.sums[QOS_BLOCK_READ_QUEUE + i];
+        }
+        if (u->contention_probes & PROBE_MEMORY && programs_attached(programs, REQUIRES_FAULTS)) {
+                a[HISTORY_MEMORY_COVERED] = reading.covered;
+                a[HISTORY_MAJOR_FAULTS] = reading.counts.cells[QOS_MEMORY_MAJOR_FAULTS];
+                a[HISTORY_MAJOR_FAULT_TIME] = reading.counts.sums[QOS_MEMORY_MAJOR_NSEC];
+                a[HISTORY_RECLAIM_TIME] = reading.counts.sums[QOS_MEMORY_RECLAIM_NSEC];
+                a[HISTORY_DIRTY_THROTTLE_TIME] = reading.counts.sums[QOS_MEMORY_THROTTLE_NSEC];
+                a[HISTORY_OOM_KILLS] = reading.counts.cells[QOS_MEMORY_OOM_KILLS];
+        }
+}
+
+static void step_fill_requests(Unit *u, const WindowReading *reading, bool newest, HistoryStep *s) {
+        uint64_t *a = s->amounts;
+        Snapshot snapshot;
+
+        if (programs_attached(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS)) {
+                a[HISTORY_PHASED] = window_get_count(reading, QOS_FIRST_BYTE);
+                a[HISTORY_RECEIVE] = reading->sums[QOS_RECEIVE];
+                a[HISTORY_QUEUE] = reading->sums[QOS_QUEUE];
+                a[HISTORY_SERVICE] = reading->sums[QOS_SERVICE];
+                a[HISTORY_ANSWER] = reading->sums[QOS_ANSWER];
+        }
+
+        if (!newest)
+                return;
+        unit_get_snapshot(u, WINDOW_STEP_NSEC, &snapshot);
+        if (snapshot.covered > 0 && snapshot.metrics.requests.client.count != ABSENT) {
+                const ClientRole *client = &snapshot.metrics.requests.client;
+
+                a[HISTORY_ASKED_COVERED] = snapshot.covered;
+                a[HISTORY_ASKED] = client->count;
+                a[HISTORY_ASKED_TIME] = client->latency.mean == ABSENT ? 0 : client->latency.mean * client->count;
+        }
+}
+
+int unit_collect_history(Unit *u) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC), realtime = now_nsec(CLOCK_REALTIME), current = now / WINDOW_STEP_NSEC, first;
+        WindowSource buffer[UNITS_MAX_LIMIT];
+        WindowSources sources;
+        int r;
+
+        if (!u->view || current == 0)
+                return 0;
+        missed_refresh(u->manager, now);
+        unit_get_sources(u, buffer, &sources);
+
+        /* Also those that were collected before, see window_read_step() */
+        first = current - MIN(current, (uint64_t) WINDOW_STEPS);
+        first = MAX(first, u->attached_since_monotonic / WINDOW_STEP_NSEC);
+        for (uint64_t n = first; n < current; n++) {
+                HistoryStep step = { .index = n };
+                WindowReading reading;
+                WindowGauges gauges;
+                Metrics metrics;
+                uint64_t signature;
+                bool violated;
+                size_t place;
+
+                _Static_assert(ELEMENTSOF(u->collected) > WINDOW_STEPS, "each step has its place");
+
+                r = window_read_step(&sources, n, &reading, &gauges);
+                if (r < 0)
+                        continue; /* it stays as it is known, or a gap */
+
+                /* Mostly it has not changed since */
+                violated = u->violated_until > n * WINDOW_STEP_NSEC && u->violated_since < (n + 1) * WINDOW_STEP_NSEC;
+                signature = reading.signature ^ gauges.in_flight << 32 ^ gauges.open ^ (uint64_t) violated << 63;
+                place = n % ELEMENTSOF(u->collected);
+                if (u->collected[place].index == n && u->collected[place].signature == signature)
+                        continue;
+
+                step.timestamp = realtime - MIN(realtime, now - n * WINDOW_STEP_NSEC);
+                step.covered = reading.covered;
+
+                /* What was counted; whether it means something is decided when it is shown, for a step of any length */
+                step.overlaps = reading.cells[QOS_COUNTER_OVERLAPS];
+                step.missed = reading.cells[QOS_COUNTER_MISSED] > 0;
+                metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &metrics);
+                counters_fill(u, &reading, &metrics);
+                if (metrics.requests.server.in_flight != ABSENT)
+                        metrics.requests.server.in_flight = gauges.in_flight;
+                if (metrics.requests.server.connections.open != ABSENT)
+                        metrics.requests.server.connections.open = gauges.open;
+                history_step_set_metrics(&step, &metrics);
+
+                for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
+                        window_get_bins(&reading, history_distribution(i), &step.distributions[i]);
+                        step.measured[i] = programs_attached(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS);
+                }
+
+                step_fill_requests(u, &reading, n + 1 == current, &step);
+                step_fill_contention(u, now, n + 1 == current, &step);
+                step.violated = violated;
+
+                r = history_put(u->history, &step);
+                if (r < 0)
+                        return r;
+                u->collected[place].index = n;
+                u->collected[place].signature = signature;
+        }
+
+        return history_roll(u->history, current - 1);
+}

@@ -1,0 +1,790 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Maps of the kernel -> what every interface shows of a unit. */
+
+#include <limits.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "cgroup-stat.h"
+#include "contention-probe.h"
+#include "hierarchy.h"
+#include "manager.h"
+#include "metric.h"
+#include "observer.h"
+#include "probe.h"
+#include "service-manager.h"
+#include "threshold-monitor.h"
+#include "unit-map.h"
+#include "unit-peers.h"
+#include "unit-snapshot.h"
+#include "window.h"
+
+/* How old the gauges of listeners and of open connections may be: looking takes time in proportion to how many there
+ * are, and readers do not look more often than they change on a screen. */
+#define GAUGES_AGE_NSEC (20 * NSEC_PER_MSEC)
+
+/* How often what was asked over UDP is looked through for what nobody has answered: after 10 s that is, one more does no harm. */
+#define UDP_EXPIRE_NSEC NSEC_PER_SEC
+
+/* Where the kernel has skipped runs of programs: how often the gauges are corrected, and for how long after that. What is found twice is corrected,
+ * what changes in the meantime is left for a quieter moment. */
+#define RECONCILE_NSEC (5 * NSEC_PER_SEC)
+#define RECONCILE_FOR_NSEC (300 * NSEC_PER_SEC)
+
+/* How long a reading is given again while nothing happens: rates are per time that passes. */
+#define SNAPSHOT_AGE_NSEC NSEC_PER_SEC
+
+#define REQUIRES_CLOCK (REQUIRES_ARRIVALS | PROGRAM_BIT(PROGRAM_STATE))
+#define REQUIRES_IN_FLIGHT (REQUIRES_CLOCK | \
+                         PROGRAM_BIT(PROGRAM_UNIX_OPEN) | PROGRAM_BIT(PROGRAM_UDP_OPEN))
+#define REQUIRES_LISTENERS PROGRAM_BIT(PROGRAM_FIND_SOCKETS) /* of those older than the attach nothing else tells */
+#define REQUIRES_CONTENT (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_CONTENT))
+#define REQUIRES_UNIX (PROGRAM_BIT(PROGRAM_UNIX) | PROGRAM_BIT(PROGRAM_CONTENT))
+#define REQUIRES_UDP (PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_EGRESS) | PROGRAM_BIT(PROGRAM_BIND4) | \
+                   PROGRAM_BIT(PROGRAM_BIND6) | PROGRAM_BIT(PROGRAM_FIND_UDP))
+#define REQUIRES_ENDS (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_STATE))
+
+/* ---- the numbers ----------------------------------------------------------------------------------------------- */
+
+bool programs_attached(uint64_t programs, uint64_t needed) {
+        return (programs & needed) == needed;
+}
+
+/* All books together. Two programs that run at once may be seen in the wrong order: not below zero */
+static uint64_t gauge(const WindowSources *w, size_t offset) {
+        int64_t n = 0;
+
+        for (size_t i = 0; i < w->n; i++)
+                n += __atomic_load_n((const int64_t*) ((const char*) w->sources[i].map + offset), __ATOMIC_RELAXED);
+        return n > 0 ? (uint64_t) n : 0;
+}
+
+#define GAUGE(w, member) gauge(w, offsetof(struct qos_unit_map, member))
+
+/* A question that came since the last look has no age yet. */
+static bool gauges_are_missing(const Manager *m, const WindowSources *w) {
+        for (size_t i = 0; i < w->n; i++)
+                if ((m->oldest_session == 0 || w->sources[i].map->oldest_session != m->oldest_session) &&
+                    __atomic_load_n(&w->sources[i].map->in_flight, __ATOMIC_RELAXED) > 0)
+                        return true;
+        return false;
+}
+
+static bool manager_has_in_flight(const Manager *m) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *u = m->units[i] ?: m->retained[i];
+
+                if (u && u->view && __atomic_load_n(&u->view->in_flight, __ATOMIC_RELAXED) > 0)
+                        return true;
+        }
+        return false;
+}
+
+/* Whether anything was ever counted there, modulo 2^32 included. */
+static bool cell_is_used(const struct qos_unit_map *map, enum qos_counter cell) {
+        return (__atomic_load_n(&map->cells[cell], __ATOMIC_RELAXED) | __atomic_load_n(&map->carry[cell], __ATOMIC_RELAXED)) != 0;
+}
+
+/* A question over UDP is in flight only on a socket that has answered something (udp.h), which was counted. */
+static bool manager_has_udp(const Manager *m) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const Unit *u = m->units[i] ?: m->retained[i];
+
+                if (u && u->view && (cell_is_used(u->view, QOS_COUNTER_UDP) || cell_is_used(u->view, QOS_COUNTER_EXCLUDED)))
+                        return true;
+        }
+        return false;
+}
+
+/* missing: something is in flight that was not at the last look, perhaps in a queue of accept(). */
+void listeners_refresh(Manager *m, uint64_t now, bool missing) {
+        if (m->listeners_at != 0 && now < m->listeners_at + GAUGES_AGE_NSEC && !missing)
+                return;
+
+        m->listeners_at = now;
+        if (probe_read_listeners(m->probe, &m->listeners_session) < 0)
+                m->listeners_session = 0;
+}
+
+/* What the kernel has skipped since the last look. */
+void missed_refresh(Manager *m, uint64_t now) {
+        if (probe_count_missed(m->probe))
+                m->missed_at = now;
+        if (m->missed_at == 0 || now >= m->missed_at + RECONCILE_FOR_NSEC || now < m->reconciled_at + RECONCILE_NSEC)
+                return;
+        m->reconciled_at = now;
+        probe_reconcile_gauges(m->probe);
+}
+
+void gauges_refresh(Manager *m, uint64_t now, bool missing) {
+        if (m->gauges_at != 0 && now < m->gauges_at + GAUGES_AGE_NSEC && !missing)
+                return;
+
+        m->gauges_at = now;
+        manager_find_lost_groups(m, now);
+        missed_refresh(m, now);
+        /* What is not in flight has no age. Whatever comes from now on has none that is known, as if it came after the look */
+        if (!manager_has_in_flight(m) || probe_read_oldest(m->probe, &m->oldest_session) < 0)
+                m->oldest_session = 0;
+        if (now >= m->udp_expired_at + UDP_EXPIRE_NSEC) {
+                m->udp_expired_at = now;
+                (void) probe_expire_udp(m->probe);
+        }
+        /* The table of peers has room for many, and to look through it takes as long if it is empty */
+        for (enum qos_gauge i = 0; i < QOS_GAUGES; i++)
+                if ((i == QOS_GAUGE_UDP && !manager_has_udp(m)) || probe_read_gauge(m->probe, i, &m->gauge_sessions[i]) < 0)
+                        m->gauge_sessions[i] = 0;
+}
+
+static void client_set_absent(ClientRole *c) {
+        memset(c, 0xff, sizeof(*c)); /* all integers, but one */
+        c->rate = NAN;
+}
+
+static void gauges_fill(Unit *u, const WindowSources *w, uint64_t programs, uint64_t now, Server *s) {
+        uint64_t queue = 0, queue_max = 0, counted = 0, oldest_at = UINT64_MAX; /* a book with no session does not listen, or has nothing in flight */
+        Manager *m = u->manager;
+
+        for (size_t i = 0; i < w->n; i++) {
+                const struct qos_unit_map *map = w->sources[i].map;
+
+                if (map->listeners_session == m->listeners_session) {
+                        queue += map->accept_queue;
+                        queue_max += map->accept_queue_max;
+                }
+                if (map->oldest_session == m->oldest_session && m->oldest_session != 0 &&
+                    __atomic_load_n(&map->in_flight, __ATOMIC_RELAXED) > 0)
+                        oldest_at = MIN(oldest_at, (uint64_t) map->oldest_at);
+
+                /* What is in flight on sockets that only an iterator counts */
+                for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
+                        if (m->gauge_sessions[g] != 0 && map->gauges[g].session == m->gauge_sessions[g]) {
+                                counted += map->gauges[g].in_flight;
+                                if (map->gauges[g].in_flight > 0)
+                                        oldest_at = MIN(oldest_at, (uint64_t) map->gauges[g].oldest_at);
+                        }
+        }
+
+        s->connections.open = programs_attached(programs, PROGRAM_BIT(PROGRAM_STATE)) ? GAUGE(w, open) : ABSENT;
+        s->connections.accept_queue = s->connections.accept_queue_max = ABSENT;
+        if (m->listeners_session != 0 && programs_attached(programs, REQUIRES_LISTENERS)) {
+                s->connections.accept_queue = queue;
+                s->connections.accept_queue_max = queue_max;
+        }
+
+        s->in_flight = s->oldest_in_flight = ABSENT;
+        if (!programs_attached(programs, REQUIRES_IN_FLIGHT))
+                return;
+        s->in_flight = GAUGE(w, in_flight) + counted;
+        if (s->in_flight > 0 && oldest_at != UINT64_MAX)
+                s->oldest_in_flight = now > oldest_at ? now - oldest_at : 0;
+}
+
+/* As they are counted, whatever that means. */
+void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret) {
+        uint64_t programs = probe_get_programs(u->manager->probe);
+        Server *s = &ret->requests.server;
+        const struct {
+                enum qos_counter cell;
+                uint64_t needs;
+                uint64_t *value;
+        } counters[] = {
+                { QOS_COUNTER_COUNT,          REQUIRES_EXCHANGES,
+                        &s->count                    },
+                { QOS_COUNTER_HTTP1,          REQUIRES_CONTENT,
+                        &s->protocol_http1           },
+                { QOS_COUNTER_REDIS,          REQUIRES_CONTENT,
+                        &s->protocol_redis           },
+                { QOS_COUNTER_MEMCACHED,      REQUIRES_CONTENT,
+                        &s->protocol_memcached       },
+                { QOS_COUNTER_HTTP2,          REQUIRES_CONTENT,
+                        &s->protocol_http2           },
+                { QOS_COUNTER_GRPC,           REQUIRES_CONTENT,
+                        &s->protocol_grpc            },
+                { QOS_COUNTER_TLS,            REQUIRES_CONTENT,
+                        &s->protocol_tls             },
+                { QOS_COUNTER_UNIX,           REQUIRES_UNIX,
+                        &s->protocol_unix            },
+                { QOS_COUNTER_UDP,            REQUIRES_UDP,
+                        &s->protocol_udp             },
+                { QOS_COUNTER_WAITS,          REQUIRES_CONTENT,
+                        &s->blocking                 },
+                { QOS_COUNTER_STREAMS,        REQUIRES_CONTENT,
+                        &s->streams                  },
+                { QOS_COUNTER_EXCLUDED,       REQUIRES_EXCHANGES,
+                        &s->excluded                 },
+                { QOS_COUNTER_STATUS_4XX,     REQUIRES_CONTENT,
+                        &s->status4xx                },
+                { QOS_COUNTER_STATUS_5XX,     REQUIRES_CONTENT,
+                        &s->errors_status5xx         },
+                { QOS_COUNTER_STATUS_UNKNOWN, REQUIRES_CONTENT,
+                        &s->status_unknown           },
+                { QOS_COUNTER_ERRORS_GRPC,    REQUIRES_CONTENT,
+                        &s->errors_grpc              },
+                { QOS_COUNTER_ERRORS_RESET,   REQUIRES_ENDS,
+                        &s->errors_reset             },
+                { QOS_COUNTER_ERRORS_TIMEOUT, REQUIRES_ENDS,
+                        &s->errors_timeout           },
+                { QOS_COUNTER_CLIENT_ABORTS,  REQUIRES_ENDS,
+                        &s->client_aborts            },
+                { QOS_COUNTER_ACCEPTED,       REQUIRES_LISTENERS | PROGRAM_BIT(PROGRAM_STATE), &s->connections.accepted     },
+                { QOS_COUNTER_LISTEN_DROPS,   REQUIRES_LISTENERS | PROGRAM_BIT(PROGRAM_LISTENERS), &s->connections.listen_drops },
+                { QOS_COUNTER_RETRANSMITS,    PROGRAM_BIT(PROGRAM_RETRANSMIT),
+                        &s->connections.retransmits  },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(counters); i++)
+                *counters[i].value = programs_attached(programs, counters[i].needs) ? reading->cells[counters[i].cell] : ABSENT;
+}
+
+const ServerDistribution server_distributions[QOS_DISTRIBUTIONS] = {
+        [QOS_LATENCY]    = { "requests.server.latency",   REQUIRES_ARRIVALS,  offsetof(Server, latency)    },
+        [QOS_FIRST_BYTE] = { "requests.server.firstByte", REQUIRES_ARRIVALS,  offsetof(Server, first_byte) },
+        [QOS_RECEIVE]    = { "requests.server.receive",   REQUIRES_ARRIVALS,  offsetof(Server, receive)    },
+        [QOS_QUEUE]      = { "requests.server.queue",     REQUIRES_ARRIVALS,  offsetof(Server, queue)      },
+        [QOS_SERVICE]    = { "requests.server.service",   REQUIRES_EXCHANGES, offsetof(Server, service)    },
+        [QOS_ANSWER]     = { "requests.server.answer",    REQUIRES_EXCHANGES, offsetof(Server, answer)     },
+};
+
+/* Of requests, in which states the threads were that served them. */
+static void service_fill(const WindowReading *reading, uint64_t programs, Server *s) {
+        const uint64_t *sums = reading->sums + QOS_SUM_STATES;
+        uint64_t attributed = reading->sums[QOS_SUM_ATTRIBUTED];
+        double all = 0;
+
+        /* Clocks differ by some microseconds; and a request is counted when it is answered, and attributed a moment later */
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                all += MAX((int64_t) sums[i], INT64_C(0));
+        if (s->count > 0)
+                s->service_states.attributed = (double) MIN(attributed, s->count) / s->count;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                s->service_states.shares[i] = attributed > 0 && all > 0 ? MAX((int64_t) sums[i], INT64_C(0)) / all : NAN;
+        if (programs_attached(programs, PROGRAM_BIT(PROGRAM_CPU_WAKING)) && attributed > 0 && all > 0)
+                s->service_states.held = fmin((double) sums[QOS_STATE_HELD] / all, 1);
+}
+
+/* Of the distributions those that were read, by bits; the others are absent. */
+void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading, unsigned distributions, uint64_t now, Metrics *ret) {
+        uint64_t programs = probe_get_programs(u->manager->probe);
+        Server *s = &ret->requests.server;
+        unsigned minimum = u->manager->config.minimum_samples;
+        bool overlapping;
+
+        counters_fill(u, reading, ret);
+        window_classify(reading->cells[QOS_COUNTER_OVERLAPS], reading->cells[QOS_COUNTER_MISSED] > 0,
+                &ret->requests);
+        overlapping = ret->requests.quality == QUALITY_OVERLAPPING;
+
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++) {
+                Distribution *value = (Distribution*) ((char*) s + server_distributions[d].offset);
+
+                if (distributions & 1U << d && programs_attached(programs, server_distributions[d].needs) && !overlapping)
+                        window_get_distribution(reading, d, minimum, value);
+                else
+                        distribution_set_absent(value);
+        }
+
+        s->service_states.attributed = s->service_states.held = NAN;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                s->service_states.shares[i] = NAN;
+        if (u->contention_probes & PROBE_CPU && programs_attached(programs, REQUIRES_STATES | REQUIRES_EXCHANGES) && !overlapping)
+                service_fill(reading, programs, s);
+
+        s->rate = s->count == ABSENT || reading->covered == 0 ? NAN : s->count * (double) NSEC_PER_SEC / reading->covered;
+        /* Of connections that are only learned when they are read, what came before is not counted */
+        s->bytes_in = programs_attached(programs, PROGRAM_BIT(PROGRAM_INGRESS) | PROGRAM_BIT(PROGRAM_FIND_SOCKETS)) ? reading->sums[QOS_SUM_BYTES_IN] : ABSENT;
+        s->bytes_out = programs_attached(programs, PROGRAM_BIT(PROGRAM_EGRESS)) ? reading->sums[QOS_SUM_BYTES_OUT] : ABSENT;
+
+        gauges_fill(u, w, programs, now, s);
+        client_set_absent(&ret->requests.client); /* rows_fill() knows, where it is asked */
+}
+
+#define REQUIRES_RECLAIM (PROGRAM_BIT(PROGRAM_RECLAIM_BEGIN) | PROGRAM_BIT(PROGRAM_RECLAIM_END) | PROGRAM_BIT(PROGRAM_LIMIT_BEGIN) | \
+                       PROGRAM_BIT(PROGRAM_LIMIT_END))
+
+/* ---- contention ------------------------------------------------------------------------------------------------ */
+
+void contention_set_absent(Metrics *ret) {
+        for (const Metric *metric = metric_table; metric < metric_table + metric_table_size; metric++)
+                if (metric->offset >= offsetof(Metrics, contention) && metric->offset < offsetof(Metrics, contention) + sizeof(Contention))
+                        metric_set_absent(metric, ret);
+}
+
+void states_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool cells, Contention *c) {
+        if (!programs_attached(programs, REQUIRES_STATES))
+                return;
+
+        c->thread_time = c->switches_voluntary = 0;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
+                c->time[i] = reading->counts.times[i];
+                c->thread_time += c->time[i];
+                c->threads[i] = reading->covered > 0 ? (double) c->time[i] / reading->covered : NAN;
+        }
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                c->shares[i] = c->thread_time > 0 ? (double) c->time[i] / c->thread_time : NAN;
+        for (unsigned i = QOS_STATE_LOCK; i < QOS_STATES; i++) {
+                c->waits[i] = reading->counts.counters[QOS_CONTENTION_CPU_WAITS + i];
+                c->switches_voluntary += c->waits[i];
+        }
+        c->switches_involuntary = reading->counts.counters[QOS_CONTENTION_CPU_INVOLUNTARY];
+        c->migrations = reading->counts.counters[QOS_CONTENTION_CPU_MIGRATIONS];
+        c->wake_ups = reading->counts.counters[QOS_CONTENTION_CPU_WAKE_UPS];
+        if (programs_attached(programs, PROGRAM_BIT(PROGRAM_CPU_WAKING)))
+                c->futex_wakes = reading->counts.counters[QOS_CONTENTION_CPU_FUTEX_WAKES];
+        if (cells)
+                contention_get_distribution(reading, QOS_RUN_QUEUE_LATENCY, minimum, &c->run_queue_latency);
+}
+
+/* Whether all that the unit has answered, and all that it has in flight, came over TCP: only there each end of a question is seen when it
+ * happens, so that the serving clock can go. */
+bool clock_is_whole(const Manager *m, const WindowSources *w, const WindowReading *reading) {
+        if (reading->cells[QOS_COUNTER_UNIX] > 0 || reading->cells[QOS_COUNTER_UDP] > 0)
+                return false;
+        for (size_t i = 0; i < w->n; i++)
+                for (enum qos_gauge g = 0; g < QOS_GAUGES; g++)
+                        if (m->gauge_sessions[g] != 0 && w->sources[i].map->gauges[g].session == m->gauge_sessions[g] &&
+                            w->sources[i].map->gauges[g].in_flight > 0)
+                                return false;
+        return true;
+}
+
+static void serving_fill(const ContentionReading *reading, uint64_t programs, Contention *c) {
+        if (!programs_attached(programs, REQUIRES_STATES | REQUIRES_CLOCK))
+                return;
+
+        /* Whether units in it have served at the same time or one after the other is not known */
+        if (reading->n_serving <= 1 && reading->covered > 0)
+                c->serving.share = (double) reading->counts.served / reading->covered;
+        c->serving.thread_time = 0;
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                c->serving.thread_time += reading->counts.serving[i];
+        for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                c->serving.shares[i] = c->serving.thread_time > 0 ? (double) reading->counts.serving[i] / c->serving.thread_time : NAN;
+}
+
+static void block_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool writeback, Block *b) {
+        if (!programs_attached(programs, REQUIRES_BLOCK))
+                return;
+
+        b->counts = (BlockCounts) {};
+        for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++)
+                contention_add_block(reading, row, &b->counts);
+        b->sectors = (b->counts.bytes[QOS_BLOCK_READS] + b->counts.bytes[QOS_BLOCK_WRITES] + b->counts.bytes[QOS_BLOCK_DISCARDS]) / 512;
+        if (writeback)
+                b->writeback_bytes = reading->counts.sums[QOS_BLOCK_WRITEBACK_BYTES];
+        contention_get_distribution(reading, QOS_BLOCK_READ_QUEUE, minimum, &b->read_queue);
+        contention_get_distribution(reading, QOS_BLOCK_READ_DEVICE, minimum, &b->read_device);
+        contention_get_distribution(reading, QOS_BLOCK_WRITE_QUEUE, minimum, &b->write_queue);
+        contention_get_distribution(reading, QOS_BLOCK_WRITE_DEVICE, minimum, &b->write_device);
+}
+
+static void memory_fill(const ContentionReading *reading, uint64_t programs, Memory *m) {
+        const ContentionCounts *counts = &reading->counts;
+
+        if (programs_attached(programs, REQUIRES_FAULTS)) {
+                m->minor_faults = counts->cells[QOS_MEMORY_MINOR_FAULTS];
+                m->major_faults = counts->cells[QOS_MEMORY_MAJOR_FAULTS];
+        }
+        if (programs_attached(programs, PROGRAM_BIT(PROGRAM_FAULT_BEGIN) | PROGRAM_BIT(PROGRAM_FAULT_END))) {
+                m->minor_fault_time = counts->sums[QOS_MEMORY_MINOR_NSEC];
+                m->major_fault_time = counts->sums[QOS_MEMORY_MAJOR_NSEC];
+        }
+        if (programs_attached(programs, REQUIRES_RECLAIM)) {
+                m->reclaims = counts->cells[QOS_MEMORY_RECLAIMS];
+                m->reclaim_time = counts->sums[QOS_MEMORY_RECLAIM_NSEC];
+        }
+        if (programs_attached(programs, PROGRAM_BIT(PROGRAM_THROTTLE))) {
+                m->dirty_throttles = counts->cells[QOS_MEMORY_THROTTLES];
+                m->dirty_throttle_time = counts->sums[QOS_MEMORY_THROTTLE_NSEC];
+        }
+        if (programs_attached(programs, PROGRAM_BIT(PROGRAM_OOM)))
+                m->oom_kills = counts->cells[QOS_MEMORY_OOM_KILLS];
+}
+
+void unit_collect_usage(Unit *u) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        UsageReading r;
+
+        if (!u->usage || !usage_is_old(u->usage, now))
+                return;
+        usage_read(&u->usage->files, u->control_group, u->contention_probes & PROBE_MEMORY, now, &r);
+        usage_add(u->usage, &r);
+}
+
+static uint64_t usec_to_nsec(uint64_t usec) {
+        return usec == ABSENT ? ABSENT : usec * NSEC_PER_USEC;
+}
+
+static void usage_fill(const Unit *u, uint64_t window, Contention *c) {
+        const struct {
+                UsageCounter counter;
+                double *share;
+                uint64_t *time;
+        } pressures[] = {
+                { USAGE_CPU_SOME,    &c->pressure.cpu.some,    &c->pressure.cpu.some_time    },
+                { USAGE_CPU_FULL,    &c->pressure.cpu.full,    &c->pressure.cpu.full_time    },
+                { USAGE_MEMORY_SOME, &c->pressure.memory.some, &c->pressure.memory.some_time },
+                { USAGE_MEMORY_FULL, &c->pressure.memory.full, &c->pressure.memory.full_time },
+                { USAGE_IO_SOME,     &c->pressure.io.some,     &c->pressure.io.some_time     },
+                { USAGE_IO_FULL,     &c->pressure.io.full,     &c->pressure.io.full_time     },
+        };
+        static const uint64_t averages[USAGE_AVERAGES] = { 10 * NSEC_PER_SEC, 60 * NSEC_PER_SEC, 300 * NSEC_PER_SEC };
+        UsageSum sum;
+        bool known;
+
+        if (!u->usage)
+                return;
+        known = usage_get(u->usage, window, &sum) >= 0;
+
+        for (size_t i = 0; i < ELEMENTSOF(pressures); i++) {
+                uint64_t usec = known ? sum.values[pressures[i].counter] : ABSENT;
+
+                *pressures[i].time = usec_to_nsec(usec);
+                if (usec != ABSENT && sum.at > 0)
+                        *pressures[i].share = MIN(1.0, (double) usec * NSEC_PER_USEC / sum.at);
+                /* Where nobody looked when the window began the kernel's own average does, which reaches back further, with less weight */
+                for (unsigned k = 0; !known && k < USAGE_AVERAGES; k++)
+                        if (window == averages[k])
+                                *pressures[i].share = u->usage->last.averages[pressures[i].counter][k];
+        }
+        if (!known)
+                return;
+        c->quota.periods = sum.values[USAGE_QUOTA_PERIODS];
+        c->quota.throttled_periods = sum.values[USAGE_QUOTA_THROTTLED_PERIODS];
+        c->quota.throttled_time = usec_to_nsec(sum.values[USAGE_QUOTA_THROTTLED_TIME]);
+        c->memory.swap_ins = sum.values[USAGE_SWAP_INS];
+        c->memory.refaults = sum.values[USAGE_REFAULTS];
+}
+
+/* The newest fault of each thread is not booked before its next one: somebody has to look. As gauges_refresh(). */
+void faults_refresh(Manager *m, uint64_t now) {
+        if (m->faults_at != 0 && now < m->faults_at + GAUGES_AGE_NSEC)
+                return;
+        m->faults_at = now;
+        (void) probe_find_faults(m->probe);
+}
+
+/* Whether the kernel notes for whom it writes: the io controller is there for the unit itself, not only for what is around it. */
+static bool unit_has_io_controller(const Unit *u) {
+        char path[PATH_MAX];
+
+        if (!u->control_group)
+                return false;
+        return snprintf(path, sizeof(path), "/sys/fs/cgroup%s/io.stat", u->control_group) < (int) sizeof(path) && access(path, F_OK) >= 0;
+}
+
+/* As metrics_fill(). Without cells what comes from them is absent, and without a clock what goes by that. */
+void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock, Contention *c) {
+        uint64_t programs = probe_get_programs(u->manager->probe);
+        unsigned minimum = u->manager->config.minimum_samples;
+
+        c->covered = reading->covered;
+        if (u->contention_probes & PROBE_CPU)
+                states_fill(reading, programs, minimum, cells, c);
+        if (clock && u->contention_probes & PROBE_CPU)
+                serving_fill(reading, programs, c);
+        if (cells && u->contention_probes & PROBE_BLOCK)
+                block_fill(reading, programs, minimum, unit_has_io_controller(u), &c->block);
+        if (cells && u->contention_probes & PROBE_MEMORY)
+                memory_fill(reading, programs, &c->memory);
+        usage_fill(u, window, c);
+}
+
+/* Reads the window and all since the attach, of whose readings the latter has a signature. False: there is none, or it could not be
+ * read. */
+static bool unit_read_contention(Unit *u, uint64_t now, uint64_t window, ContentionReading *ret, ContentionReading *ret_total) {
+        ContentionSource buffer[UNITS_MAX_LIMIT];
+        ContentionSources sources;
+
+        if (!unit_get_contention_sources(u, buffer, &sources))
+                return false;
+        if (u->contention_probes & PROBE_MEMORY)
+                faults_refresh(u->manager, now);
+        return contention_read(&sources, now, window, ret, ret_total) >= 0;
+}
+
+/* ---- what it costs --------------------------------------------------------------------------------------------- */
+
+static uint64_t contention_get_cost(const ContentionReading *reading) {
+        return reading->counts.counters[QOS_CONTENTION_CPU_COST] + reading->counts.sums[QOS_COST_NSEC];
+}
+
+/* In CPUs. What has books of contention has them since it was attached or later: not longer than the window of requests reaches. */
+static double cost_get_share(const WindowReading *reading, uint64_t contention) {
+        return reading->covered > 0 ? (double) (reading->sums[QOS_SUM_COST] + contention) / reading->covered : NAN;
+}
+
+/* ---- devices --------------------------------------------------------------------------------------------------- */
+
+static uint64_t device_get_bytes(const BlockCounts *counts) {
+        return counts->bytes[QOS_BLOCK_READS] + counts->bytes[QOS_BLOCK_WRITES] + counts->bytes[QOS_BLOCK_DISCARDS];
+}
+
+void device_get_name(uint32_t device, char ret[static DEVICE_NAME_MAX]) {
+        char path[64], target[PATH_MAX];
+        const char *name;
+        ssize_t n;
+
+        (void) snprintf(path, sizeof(path), "/sys/dev/block/%u:%u", device >> 20, device & ((1U << 20) - 1));
+        n = readlink(path, target, sizeof(target) - 1);
+        if (n > 0) {
+                target[n] = 0;
+                name = strrchr(target, '/');
+                (void) snprintf(ret, DEVICE_NAME_MAX, "%.31s", name ? name + 1 : target);
+        } else /* it is gone */
+                (void) snprintf(ret, DEVICE_NAME_MAX, "%u:%u", device >> 20, device & ((1U << 20) - 1));
+}
+
+static int device_compare(const void *a, const void *b) {
+        const BlockDevice *x = a, *y = b;
+        uint64_t p = x->counts.queue_time + x->counts.device_time, q = y->counts.queue_time + y->counts.device_time;
+
+        return q < p ? -1 : q > p;
+}
+
+static void devices_fill(Unit *u, const ContentionReading *reading, uint64_t now, uint64_t window, Snapshot *s) {
+        Manager *m = u->manager;
+        const ContentionSource source = { .map = m->machine, .since = m->machine_since };
+        const ContentionSources sources = { .sources = &source, .n = 1, .since = u->machine_base_at, .before = u->machine_base };
+        struct qos_block_devices devices;
+        ContentionReading machine;
+        bool shared;
+
+        if (s->metrics.contention.block.sectors == ABSENT || probe_get_devices(m->probe, &devices) < 0)
+                return;
+
+        shared = m->machine && u->machine_base && reading->boundary >= u->shares_since &&
+                contention_read_some(&sources, now, window, /* cells= */ true, &machine) >= 0;
+
+        for (unsigned row = 0; row < QOS_BLOCK_ROWS; row++) {
+                BlockDevice *d = s->devices + s->n_devices;
+                BlockCounts all = {};
+
+                *d = (BlockDevice) { .share = NAN };
+                contention_add_block(reading, row, &d->counts);
+                if (d->counts.queue_time + d->counts.device_time + device_get_bytes(&d->counts) == 0)
+                        continue;
+                if (row > 0) {
+                        device_get_name(devices.devices[row - 1], d->name);
+                        if (shared) {
+                                contention_add_block(&machine, row, &all);
+                                if (device_get_bytes(&all) > 0)
+                                        d->share = MIN(1.0, (double) device_get_bytes(&d->counts) / device_get_bytes(&all));
+                        }
+                }
+                s->n_devices++;
+        }
+        qsort(s->devices, s->n_devices, sizeof(BlockDevice), device_compare);
+}
+
+static bool gauges_equal(const Metrics *a, const Metrics *b) {
+        const Server *x = &a->requests.server, *y = &b->requests.server;
+
+        return x->in_flight == y->in_flight &&
+                x->connections.open == y->connections.open &&
+                x->connections.accept_queue == y->connections.accept_queue &&
+                x->connections.accept_queue_max == y->connections.accept_queue_max;
+}
+
+/* at: NULL for now. */
+void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, RowsReading *ret_rows) {
+        uint64_t now = at ? at->monotonic : now_nsec(CLOCK_MONOTONIC);
+        WindowSource buffer[UNITS_MAX_LIMIT];
+        WindowReading reading, total;
+        WindowSources sources = {};
+        ContentionReading contention, contention_total;
+        RowsReading rows_total;
+        bool measurable, missing;
+        Snapshot totals = {}, s = {
+                .window = window,
+                .timestamp = at ? at->realtime : now_nsec(CLOCK_REALTIME),
+                .cost_share = NAN,
+                .drops = 0, /* nothing is counted: nothing is lost */
+        };
+
+        assert(window_is_valid(window));
+
+        if (u->view) {
+                unit_get_sources(u, buffer, &sources);
+                missing = gauges_are_missing(u->manager, &sources);
+                listeners_refresh(u->manager, now, missing);
+                gauges_refresh(u->manager, now, missing);
+        }
+
+        if (!u->view ||
+            window_read_some(&sources, now, window, WINDOW_ALL_DISTRIBUTIONS, &reading) < 0 ||
+            window_read(&sources, now, WINDOW_TOTAL, &total) < 0) {
+                metrics_set_absent(&s.metrics);
+                metrics_set_absent(&s.totals);
+                s.covered = 0;
+                s.seq = ++u->seq;
+                *ret = u->cached = s;
+                ret_rows->n = 0;
+                ret_rows->measured = false;
+                return;
+        }
+
+        s.covered = reading.covered;
+        s.drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_MISSED];
+        metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &s.metrics);
+        metrics_fill(u, &sources, &total, WINDOW_ALL_DISTRIBUTIONS, now, &s.totals);
+        measurable = programs_attached(probe_get_programs(u->manager->probe), REQUIRES_ARRIVALS);
+        rows_read(&sources, measurable ? u->manager->gauge_sessions : NULL, now, window, reading.covered, ret_rows);
+        rows_fill(u, ret_rows, &s, &s.metrics.requests.client);
+        rows_read(&sources, measurable ? u->manager->gauge_sessions : NULL, now, WINDOW_TOTAL, total.covered, &rows_total);
+        rows_fill(u, &rows_total, &totals, &s.totals.requests.client);
+        total.signature = rows_get_signature(&rows_total, total.signature);
+        unit_collect_usage(u);
+        contention_set_absent(&s.metrics);
+        contention_set_absent(&s.totals);
+        if (unit_read_contention(u, now, window, &contention, &contention_total)) {
+                contention_fill_read(u, &contention, window, /* cells= */ true, clock_is_whole(u->manager, &sources, &reading), &s.metrics.contention);
+                contention_fill_read(u, &contention_total, WINDOW_TOTAL, /* cells= */ true, clock_is_whole(u->manager, &sources, &total),
+                                     &s.totals.contention);
+                s.cost_share = cost_get_share(&reading, contention_get_cost(&contention));
+                devices_fill(u, &contention, now, window, &s);
+                total.signature ^= contention_total.signature;
+        } else if (!u->contention)
+                s.cost_share = cost_get_share(&reading, 0);
+
+        /* Nothing has happened, and nothing is in flight that grows older: the same reading, with the same seq */
+        if (!at && u->cached_at != 0 && u->cached.window == window && u->cached_signature == total.signature &&
+            u->cached_boundary == reading.boundary && now < u->cached_at + SNAPSHOT_AGE_NSEC &&
+            s.metrics.requests.server.in_flight == 0 && gauges_equal(&s.metrics, &u->cached.metrics)) {
+                *ret = u->cached;
+                return;
+        }
+
+        s.seq = ++u->seq;
+        u->cached = s;
+        u->cached_at = now;
+        u->cached_signature = total.signature;
+        u->cached_boundary = reading.boundary;
+        *ret = s;
+}
+
+void unit_get_snapshot(Unit *u, uint64_t window, Snapshot *ret) {
+        RowsReading rows;
+
+        snapshot_read(u, NULL, window, ret, &rows);
+}
+
+void unit_get_snapshot_at(Unit *u, const Moment *at, uint64_t window, Snapshot *ret) {
+        RowsReading rows;
+
+        snapshot_read(u, at, window, ret, &rows);
+}
+
+void unit_get_selected(Unit *u, uint64_t window, const Selector *selectors, size_t n, Snapshot *ret, Row *ret_rows) {
+        RowsReading rows;
+
+        snapshot_read(u, NULL, window, ret, &rows);
+        for (size_t i = 0; i < n; i++) {
+                WindowRow value;
+
+                rows_sum(u, &rows, selectors + i, &value, ret_rows + i);
+        }
+}
+
+/* What the programs of contention have taken by now; ABSENT: that cannot be read. */
+static uint64_t unit_get_contention_cost(Unit *u, uint64_t now) {
+        ContentionSource buffer[UNITS_MAX_LIMIT];
+        ContentionReading reading;
+        ContentionSources sources;
+
+        if (!unit_get_contention_sources(u, buffer, &sources))
+                return 0;
+        return contention_read_some(&sources, now, WINDOW_TOTAL, /* cells= */ true, &reading) < 0 ? ABSENT : contention_get_cost(&reading);
+}
+
+void unit_mark(Unit *u, WindowMark *ret, uint64_t *ret_cost) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC);
+        WindowSource buffer[UNITS_MAX_LIMIT];
+        WindowSources sources;
+
+        assert(u->view);
+
+        missed_refresh(u->manager, now);
+        unit_get_sources(u, buffer, &sources);
+        window_mark(&sources, now, ret);
+        *ret_cost = unit_get_contention_cost(u, now);
+}
+
+void unit_get_snapshot_since(Unit *u, const WindowMark *mark, uint64_t cost, Snapshot *ret) {
+        uint64_t now = now_nsec(CLOCK_MONOTONIC), overhead_now;
+        WindowSource buffer[UNITS_MAX_LIMIT];
+        WindowReading reading, total;
+        WindowSources sources;
+        bool missing;
+
+        assert(u->view); /* it does not go again while the unit is attached */
+
+        *ret = (Snapshot) {
+                .seq = ++u->seq,
+                .window = WINDOW_TOTAL,
+                .timestamp = now_nsec(CLOCK_REALTIME),
+                .cost_share = NAN,
+        };
+
+        unit_get_sources(u, buffer, &sources);
+        missing = gauges_are_missing(u->manager, &sources);
+        listeners_refresh(u->manager, now, missing);
+        gauges_refresh(u->manager, now, missing);
+        window_read_since(&sources, now, mark, &reading);
+        (void) window_read(&sources, now, WINDOW_TOTAL, &total); /* which never fails */
+        ret->covered = reading.covered;
+        ret->drops = total.cells[QOS_COUNTER_DROPS] + total.cells[QOS_COUNTER_MISSED];
+        metrics_fill(u, &sources, &reading, WINDOW_ALL_DISTRIBUTIONS, now, &ret->metrics);
+        metrics_fill(u, &sources, &total, WINDOW_ALL_DISTRIBUTIONS, now, &ret->totals);
+        contention_set_absent(&ret->metrics);
+        contention_set_absent(&ret->totals);
+        overhead_now = unit_get_contention_cost(u, now);
+        if (cost != ABSENT && overhead_now != ABSENT)
+                /* Its books may have been closed since, or be new */
+                ret->cost_share = cost_get_share(&reading, overhead_now >= cost
+                        ? overhead_now - cost : overhead_now);
+}
+
+void unit_get_measured(Unit *u, const char **ret) {
+        uint64_t programs = probe_get_programs(u->manager->probe);
+
+        for (enum qos_distribution d = 0; d < QOS_DISTRIBUTIONS; d++)
+                ret[d] = u->view && programs_attached(programs, server_distributions[d].needs) ? server_distributions[d].name : NULL;
+}
+
+const char* unit_degraded_reason(Unit *u) {
+        static const struct {
+                ProbeMask probe;
+                const char *name;
+                uint64_t needs;         /* without these there is next to nothing */
+        } table[] = {
+                { PROBE_CPU,    "cpu",    REQUIRES_STATES },
+                { PROBE_BLOCK,  "block",  REQUIRES_BLOCK  },
+                { PROBE_MEMORY, "memory", REQUIRES_FAULTS },
+        };
+        uint64_t programs = probe_get_programs(u->manager->probe);
+        unsigned missing = 0;
+
+        /* What not all kernels tell is more than what there is without */
+        for (unsigned i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
+                if (i != PROGRAM_UNIX_CLOSE && !(programs & PROGRAM_BIT(i)))
+                        missing++;
+
+        free(u->degraded);
+        u->degraded = NULL;
+        if (!u->view)
+                (void) asprintf(&u->degraded, "requests: %s", probe_get_failure(u->manager->probe) ?: "no map for the unit");
+        else if (missing > 0)
+                (void) asprintf(&u->degraded, "requests: %u of %u programs not available, see 'qosctl probes'", missing, _PROGRAM_REQUESTS_MAX);
+        else if (u->watched && probe_group_failure(u->manager->probe, PROBE_TLS))
+                (void) asprintf(&u->degraded, "tls: programs not available, see 'qosctl probes'");
+        else if (u->watched && u->library_limit < 0)
+                (void) asprintf(&u->degraded, "tls: not all OpenSSL libraries of it are watched: %s", probe_library_limit_reason(u->library_limit));
+        else if (u->watched && !u->has_openssl && streq(u->active_state, "active"))
+                (void) asprintf(&u->degraded, "tls: no process of it has OpenSSL's library, waiting for one");
+        for (size_t i = 0; i < ELEMENTSOF(table) && !u->degraded; i++)
+                if (u->contention_probes & table[i].probe && !programs_attached(programs, table[i].needs))
+                        (void) asprintf(&u->degraded, "%s: programs not available, see 'qosctl probes'", table[i].name);
+        return u->degraded;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The parts that a snapshot is made of, for readings that take less than all of it. */
+
+#include "contention-window.h"
+#include "manager.h"
+#include "unit-peers.h"
+#include "window.h"
+
+/* Which programs a figure needs: without one of them it is not measured. */
+#define REQUIRES_EXCHANGES (PROGRAM_BIT(PROGRAM_READ) | PROGRAM_BIT(PROGRAM_EGRESS))
+#define REQUIRES_ARRIVALS (REQUIRES_EXCHANGES | PROGRAM_BIT(PROGRAM_INGRESS))
+
+#define REQUIRES_STATES (PROGRAM_BIT(PROGRAM_CPU_SWITCH) | PROGRAM_BIT(PROGRAM_CPU_WAKE) | PROGRAM_BIT(PROGRAM_CPU_WAKE_NEW) | \
+                      PROGRAM_BIT(PROGRAM_FIND_THREADS))
+
+/* The distributions of the server role. */
+typedef struct ServerDistribution {
+        const char *name;
+        uint64_t needs;                 /* programs, REQUIRES_* */
+        size_t offset;                  /* in struct Server */
+} ServerDistribution;
+
+#define REQUIRES_BLOCK (PROGRAM_BIT(PROGRAM_BLOCK_START) | PROGRAM_BIT(PROGRAM_BLOCK_ISSUE) | PROGRAM_BIT(PROGRAM_BLOCK_COMPLETE) | \
+                     PROGRAM_BIT(PROGRAM_BLOCK_DONE))
+#define REQUIRES_FAULTS (PROGRAM_BIT(PROGRAM_FAULT) | PROGRAM_BIT(PROGRAM_FAULT_KERNEL) | PROGRAM_BIT(PROGRAM_MEMORY_FORK) | \
+                      PROGRAM_BIT(PROGRAM_MEMORY_EXIT) | PROGRAM_BIT(PROGRAM_FIND_FAULTS))
+
+extern const ServerDistribution server_distributions[QOS_DISTRIBUTIONS];
+
+
+bool programs_attached(uint64_t programs, uint64_t needed);
+void listeners_refresh(Manager *m, uint64_t now, bool missing);
+void missed_refresh(Manager *m, uint64_t now);
+void gauges_refresh(Manager *m, uint64_t now, bool missing);
+void counters_fill(Unit *u, const WindowReading *reading, Metrics *ret);
+void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading, unsigned distributions, uint64_t now, Metrics *ret);
+void contention_set_absent(Metrics *ret);
+void states_fill(const ContentionReading *reading, uint64_t programs, unsigned minimum, bool cells, Contention *c);
+bool clock_is_whole(const Manager *m, const WindowSources *w, const WindowReading *reading);
+void faults_refresh(Manager *m, uint64_t now);
+void contention_fill_read(Unit *u, const ContentionReading *reading, uint64_t window, bool cells, bool clock, Contention *c);
+void snapshot_read(Unit *u, const Moment *at, uint64_t window, Snapshot *ret, RowsReading *ret_rows);
