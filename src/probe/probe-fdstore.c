@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* The descriptor store of the service manager. */
+
+#include <linux/membarrier.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+
+#include <systemd/sd-daemon.h>
+
+#include "log.h"
+#include "probe-internal.h"
+
+/* ---- the descriptor store -------------------------------------------------------------------------------------- */
+
+/* Names: "map-units", "prog-requests_read", "link-requests_read", "unit-17". */
+void store_push(Probe *p, const char *kind, const char *name, int fd) {
+        char state[128];
+        int r;
+
+        (void) snprintf(state, sizeof(state), "FDSTORE=1\nFDPOLL=0\nFDNAME=%s-%s", kind, name);
+        r = sd_pid_notify_with_fds(0, /* unset_environment= */ false, state, &fd, 1);
+        if (r < 0 && !p->store_complained) {
+                p->store_complained = true;
+                (void) log_warning_errno(r, "Failed to hand '%s-%s' to the service manager, a restart of qosd will start afresh: %m", kind, name);
+        }
+}
+
+void store_drop(const char *kind, const char *name) {
+        char state[128];
+
+        (void) snprintf(state, sizeof(state), "FDSTOREREMOVE=1\nFDNAME=%s-%s", kind, name);
+        (void) sd_notify(/* unset_environment= */ false, state);
+}
+
+void store_drop_all(Probe *p) {
+        for (size_t i = 0; i < p->n_libraries; i++)
+                store_drop_library(p->libraries + i);
+        for (Program i = 0; i < _PROGRAM_MAX; i++) {
+                store_drop("link", program_table[i].name);
+                store_drop("prog", program_table[i].name);
+        }
+        for (Map i = 0; i < _MAP_MAX; i++)
+                store_drop("map", map_table[i]);
+}
+
+void store_drop_unit(const char *kind, unsigned slot) {
+        char name[16];
+
+        (void) snprintf(name, sizeof(name), "%u", slot);
+        store_drop(kind, name);
+}
+
+void store_push_unit(Probe *p, const char *kind, unsigned slot, int fd) {
+        char name[16];
+
+        (void) snprintf(name, sizeof(name), "%u", slot);
+        store_push(p, kind, name, fd);
+}
+
+/* ---- contention ------------------------------------------------------------------------------------------------ */
+
+void store_drop_contention(Probe *p, unsigned slot) {
+        if (p->contention_fds[slot] >= 0)
+                store_drop_unit("contention", slot);
+        if (p->shards_fds[slot] >= 0)
+                store_drop_unit("shards", slot);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* qosctl probes */
+
+#include <linux/membarrier.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "probe-internal.h"
+
+/* The kernel's own account of a map's memory. */
+static uint64_t map_get_memory(int fd) {
+        _cleanup_fclose_ FILE *f = NULL;
+        char path[64], line[128];
+        unsigned long long n;
+
+        (void) snprintf(path, sizeof(path), "/proc/self/fdinfo/%i", fd);
+        f = fopen(path, "re");
+        if (!f)
+                return 0;
+
+        while (fgets(line, sizeof(line), f))
+                if (sscanf(line, "memlock: %llu", &n) == 1)
+                        return n;
+        return 0;
+}
+
+static bool statistics_are_enabled(void) {
+        _cleanup_fclose_ FILE *f = NULL;
+
+        f = fopen("/proc/sys/kernel/bpf_stats_enabled", "re");
+        return f && fgetc(f) == '1';
+}
+
+const char* program_state_to_string(ProgramState s) {
+        static const char *const table[_PROGRAM_STATE_MAX] = {
+                [PROGRAM_IDLE]        = "idle",
+                [PROGRAM_ATTACHED]    = "attached",
+                [PROGRAM_UNAVAILABLE] = "unavailable",
+        };
+
+        return table[s];
+}
+
+void probes_info_done(ProbesInfo *i) {
+        for (size_t k = 0; k < i->n_programs; k++)
+                free(i->programs[k].reason);
+        free(i->programs);
+        *i = (ProbesInfo) {};
+}
+
+int probe_get_info(Probe *p, ProbesInfo *ret) {
+        ProbesInfo info = {
+                .statistics_enabled = statistics_are_enabled(),
+                .map_memory_per_unit = (sizeof(struct qos_unit_map) + 4095) / 4096 * 4096, /* with "requests" alone */
+        };
+        bool libraries = false;
+
+        for (size_t i = 0; i < p->n_libraries; i++)
+                libraries = libraries || p->libraries[i].enter_fd >= 0;
+
+        info.programs = new0(ProgramInfo, _PROGRAM_MAX);
+        if (!info.programs)
+                return -ENOMEM;
+        info.n_programs = _PROGRAM_MAX;
+
+        for (Program i = 0; i < _PROGRAM_MAX; i++) {
+                ProgramInfo *program = info.programs + i;
+
+                *program = (ProgramInfo) {
+                        .name = program_table[i].name,
+                        .probe = program_table[i].probe,
+                        .hook = program_table[i].hook,
+                        .provides = program_table[i].provides,
+                        .state = PROGRAM_IDLE,
+                        .runs = ABSENT,
+                        .run_nsec = ABSENT,
+                        .recursion_misses = ABSENT,
+                };
+
+                if (p->link_fds[i] >= 0 || p->program_fds[i] >= 0) {
+                        struct bpf_prog_info bpf = {};
+                        uint32_t size = sizeof(bpf);
+
+                        program->state = PROGRAM_ATTACHED;
+                        if (program_table[i].type == HOOK_LIBRARY && !libraries) {
+                                program->state = PROGRAM_IDLE;
+                                program->reason = strdup(p->library_reason ?: "waits for a process that has OpenSSL's library");
+                        } else if (program_table[i].type == HOOK_LIBRARY && p->library_limit < 0 &&
+                                   asprintf(&program->reason, "not in all libraries: %s", probe_library_limit_reason(p->library_limit)) < 0)
+                                program->reason = NULL;
+                        if (bpf_prog_get_info_by_fd(p->program_fds[i], &bpf, &size) >= 0) {
+                                program->recursion_misses = bpf.recursion_misses;
+                                if (bpf.run_cnt > 0) {
+                                        program->runs = bpf.run_cnt;
+                                        program->run_nsec = bpf.run_time_ns;
+                                }
+                        }
+                } else if (p->failure || p->reasons[i]) {
+                        program->state = PROGRAM_UNAVAILABLE;
+                        program->reason = strdup(p->reasons[i] ?: p->failure);
+                }
+        }
+
+        for (Map i = 0; i < _MAP_MAX; i++)
+                if (p->map_fds[i] >= 0) {
+                        struct bpf_map_info map = {};
+                        uint32_t size = sizeof(map);
+
+                        info.map_memory += map_get_memory(p->map_fds[i]);
+                        if ((i == MAP_CONNS || i == MAP_PIPELINES) && bpf_map_get_info_by_fd(p->map_fds[i], &map, &size) >= 0)
+                                info.memory_per_socket += map.value_size;
+                }
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                const int fds[] = { p->unit_fds[i], p->contention_fds[i], p->shards_fds[i] };
+
+                for (size_t k = 0; k < ELEMENTSOF(fds); k++)
+                        if (fds[k] >= 0)
+                                info.map_memory += map_get_memory(fds[k]);
+        }
+        if (p->machine_fd >= 0)
+                info.map_memory += map_get_memory(p->machine_fd);
+
+        if (p->map_fds[MAP_STATISTICS] >= 0)
+                for (uint32_t i = 0; i < QOS_STATISTICS; i++) {
+                        uint64_t n = 0;
+
+                        if (bpf_map_lookup_elem(p->map_fds[MAP_STATISTICS], &i, &n) >= 0)
+                                info.drops += n;
+                }
+
+        *ret = info;
+        return 0;
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "probe-internal.h"
+
+/* ---- contention ------------------------------------------------------------------------------------------------ */
+
+static int on_move(void *userdata, void *data, size_t size) {
+        return 0; /* which they are the iterator finds */
+}
+
+int probe_get_moves_fd(Probe *p) {
+        if (!p->moves) {
+                p->moves = ring_buffer__new(p->map_fds[MAP_MOVES], on_move, p, NULL);
+                if (!p->moves)
+                        return errno_or_else(ENOMEM);
+        }
+        return ring_buffer__epoll_fd(p->moves);
+}
+
+/* ---- iterators ------------------------------------------------------------------------------------------------- */
+
+/* Runs an iterator to its end; what it writes last is the session. */
+int iterator_run(Probe *p, Program i, uint64_t *ret_session) {
+        struct qos_iter_session session = {};
+        _cleanup_close_ int fd = -EBADF;
+
+        if (p->link_fds[i] < 0)
+                return -EOPNOTSUPP;
+
+        fd = bpf_iter_create(p->link_fds[i]);
+        if (fd < 0)
+                return fd;
+
+        for (;;) {
+                ssize_t n;
+
+                n = read(fd, &session, sizeof(session));
+                if (n < 0) {
+                        if (errno == EAGAIN || errno == EINTR) /* the kernel pauses after a million objects */
+                                continue;
+                        return -errno;
+                }
+                if (n == 0)
+                        break;
+        }
+
+        if (ret_session)
+                *ret_session = session.id;
+        return 0;
+}
+
+int probe_find_sockets(Probe *p) {
+        static const Program table[] = { PROGRAM_FIND_SOCKETS, PROGRAM_FIND_UNIX, PROGRAM_FIND_UDP };
+        int r = 0, q;
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                q = iterator_run(p, table[i], NULL);
+                if (q < 0)
+                        r = q;
+        }
+
+        /* By now it is known where connections came in that were seen before their listeners */
+        (void) iterator_run(p, PROGRAM_RETARGET, NULL);
+        return r;
+}
+
+void probe_read_moves(Probe *p) {
+        if (p->moves)
+                (void) ring_buffer__consume(p->moves);
+}
+
+int probe_find_threads(Probe *p) {
+        uint32_t zero = 0;
+        int r;
+
+        /* Whoever is moved from here on is told of again */
+        probe_read_moves(p);
+        (void) bpf_map_update_elem(p->map_fds[MAP_MOVED], &zero, &zero, BPF_ANY);
+
+        r = iterator_run(p, PROGRAM_FIND_THREADS, NULL);
+        if (r < 0)
+                return r;
+        /* Of those that were changing their state when they were looked at for the first time */
+        (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
+        return iterator_run(p, PROGRAM_FIND_THREADS, NULL);
+}
+
+/* Runs an iterator that writes records of this size. buffer: of some of them. */
+static int iterator_read(int fd, void *buffer, size_t size, size_t record, void (*each)(const void *record, void *userdata), void *userdata) {
+        size_t have = 0, done;
+
+        for (;;) {
+                ssize_t n;
+
+                n = read(fd, (char*) buffer + have, size - have);
+                if (n < 0) {
+                        if (errno == EAGAIN || errno == EINTR)
+                                continue;
+                        return -errno;
+                }
+                if (n == 0)
+                        return 0;
+                have += n;
+                for (done = 0; have - done >= record; done += record)
+                        each((char*) buffer + done, userdata);
+                memmove(buffer, (char*) buffer + done, have - done);
+                have -= done;
+        }
+}
+
+/* What iterators are asked for, beside what they have written there themselves. */
+static int inquiry_set(Probe *p, const unsigned *slots, size_t n, uint64_t address) {
+        struct qos_inspect_request inquiry;
+        uint32_t zero = 0;
+        int r;
+
+        r = bpf_map_lookup_elem(p->map_fds[MAP_INSPECT_REQUESTS], &zero, &inquiry);
+        if (r < 0)
+                return r;
+        memset(inquiry.slots, 0, sizeof(inquiry.slots));
+        for (size_t i = 0; i < n; i++)
+                inquiry.slots[slots[i] / 64] |= UINT64_C(1) << slots[i] % 64;
+        inquiry.address = address;
+        return bpf_map_update_elem(p->map_fds[MAP_INSPECT_REQUESTS], &zero, &inquiry, BPF_ANY);
+}
+
+/* What is read at a time. */
+#define THREADS_AT_A_TIME 128U
+
+typedef struct Handler {
+        void (*thread)(const struct qos_thread *t, void *userdata);
+        void (*mapping)(const struct qos_mapping *m, void *userdata);
+        void *userdata;
+} Handler;
+
+static void on_thread_record(const void *record, void *userdata) {
+        const Handler *h = userdata;
+
+        h->thread(record, h->userdata);
+}
+
+int probe_read_threads(Probe *p, const unsigned *slots, size_t n, void (*handler)(const struct qos_thread *t, void *userdata), void *userdata) {
+        Handler h = { .thread = handler, .userdata = userdata };
+        _cleanup_free_ struct qos_thread *buffer = NULL;
+        _cleanup_close_ int fd = -EBADF;
+        int r;
+
+        if (p->link_fds[PROGRAM_READ_THREADS] < 0)
+                return -EOPNOTSUPP;
+        buffer = new0(struct qos_thread, THREADS_AT_A_TIME);
+        if (!buffer)
+                return -ENOMEM;
+        r = inquiry_set(p, slots, n, 0);
+        if (r < 0)
+                return r;
+        fd = bpf_iter_create(p->link_fds[PROGRAM_READ_THREADS]);
+        if (fd < 0)
+                return fd;
+        return iterator_read(fd, buffer, THREADS_AT_A_TIME * sizeof(*buffer), sizeof(*buffer), on_thread_record, &h);
+}
+
+static void on_mapping_record(const void *record, void *userdata) {
+        const Handler *h = userdata;
+
+        h->mapping(record, h->userdata);
+}
+
+int probe_read_mappings(Probe *p, pid_t process, uint64_t address, void (*handler)(const struct qos_mapping *m, void *userdata), void *userdata) {
+        union bpf_iter_link_info info = { .task.tid = process };
+        LIBBPF_OPTS(bpf_link_create_opts, options, .iter_info = &info, .iter_info_len = sizeof(info));
+        Handler h = { .mapping = handler, .userdata = userdata };
+        _cleanup_close_ int link = -EBADF, fd = -EBADF;
+        struct qos_mapping buffer;
+        int r;
+
+        if (p->program_fds[PROGRAM_READ_MAPPINGS] < 0)
+                return -EOPNOTSUPP;
+        r = inquiry_set(p, NULL, 0, address);
+        if (r < 0)
+                return r;
+        link = bpf_link_create(p->program_fds[PROGRAM_READ_MAPPINGS], 0, BPF_TRACE_ITER, &options);
+        if (link < 0)
+                return link;
+        fd = bpf_iter_create(link);
+        if (fd < 0)
+                return fd;
+        return iterator_read(fd, &buffer, sizeof(buffer), sizeof(buffer), on_mapping_record, &h);
+}
+
+int probe_find_faults(Probe *p) {
+        return iterator_run(p, PROGRAM_FIND_FAULTS, NULL);
+}
+
+int probe_reassign_sockets(Probe *p) {
+        /* Connections are made of their listener's entry in interrupts: those that began with the old one have ended */
+        (void) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
+        return iterator_run(p, PROGRAM_REASSIGN, NULL);
+}
+
+int probe_read_listeners(Probe *p, uint64_t *ret_session) {
+        return iterator_run(p, PROGRAM_LISTENERS, ret_session);
+}
+
+int probe_read_oldest(Probe *p, uint64_t *ret_session) {
+        return iterator_run(p, PROGRAM_OLDEST, ret_session);
+}
+
+void probe_reconcile_gauges(Probe *p) {
+        (void) iterator_run(p, PROGRAM_GAUGES, NULL);
+}
+
+int probe_expire_udp(Probe *p) {
+        return iterator_run(p, PROGRAM_UDP_EXPIRE, NULL);
+}
+
+int probe_read_gauge(Probe *p, enum qos_gauge gauge, uint64_t *ret_session) {
+        static const Program table[QOS_GAUGES] = {
+                [QOS_GAUGE_UNIX] = PROGRAM_UNIX_OPEN,
+                [QOS_GAUGE_UDP]  = PROGRAM_UDP_OPEN,
+        };
+
+        return iterator_run(p, table[gauge], ret_session);
+}
+
+bool probe_count_missed(Probe *p) {
+        uint64_t n;
+
+        if (!p->started)
+                return false;
+        n = probe_get_missed(p);
+        if (n == p->missed)
+                return false;
+        p->missed = n;
+        if (bpf_map_update_elem(p->map_fds[MAP_STATISTICS], &(uint32_t) { QOS_STATISTIC_RUNS_MISSED }, &n, BPF_ANY) >= 0)
+                (void) iterator_run(p, PROGRAM_END_EXPORTS, NULL);
+        return true;
+}
+
+uint64_t probe_get_lost_groups(Probe *p) {
+        uint64_t n = 0;
+
+        if (p->started)
+                (void) bpf_map_lookup_elem(p->map_fds[MAP_STATISTICS], &(uint32_t) { QOS_STATISTIC_GROUPS_LOST }, &n);
+        return n;
+}
