@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Bins -> quantiles, and what the other counters mean. */
+
+#include <math.h>
+
+#include "window-internal.h"
+
+/* Of a hundred questions, how many may come while one is open before "one answer per question" is not true. */
+#define OVERLAP_PERCENT 1
+
+/* ---- what is from before --------------------------------------------------------------------------------------- */
+
+bool window_is_overlapping(uint64_t overlaps, uint64_t count) {
+        return overlaps * 100 > count * OVERLAP_PERCENT;
+}
+
+static bool is_some(uint64_t n) {
+        return n != ABSENT && n > 0;
+}
+
+void window_classify(uint64_t overlaps, bool missed, Requests *requests) {
+        Server *s = &requests->server;
+        uint64_t *const parsed[] = {
+                &s->protocol_http1, &s->protocol_redis, &s->protocol_memcached, &s->protocol_http2, &s->protocol_grpc,
+        };
+        uint64_t *const plain[] = { &s->protocol_tls, &s->protocol_unix, &s->protocol_udp };
+        uint64_t *const others[] = {
+                &s->count, &s->protocol_tcp, &s->blocking, &s->streams, &s->status4xx, &s->status_unknown, &s->errors_status5xx, &s->errors_grpc,
+        };
+        bool unknown = is_some(s->status_unknown);
+        uint64_t n = 0, m = 0;
+
+        if (unknown || !(is_some(s->protocol_http1) || is_some(s->protocol_http2) || is_some(s->protocol_grpc)))
+                s->status4xx = s->errors_status5xx = ABSENT;
+        if (unknown || !is_some(s->protocol_grpc))
+                s->errors_grpc = ABSENT;
+
+        if (s->count == ABSENT) {
+                requests->quality = QUALITY_ABSENT;
+                s->protocol_tcp = ABSENT;
+                return;
+        }
+
+        for (size_t i = 0; i < ELEMENTSOF(parsed); i++)
+                if (*parsed[i] != ABSENT)
+                        n += *parsed[i];
+        for (size_t i = 0; i < ELEMENTSOF(plain); i++)
+                if (*plain[i] != ABSENT)
+                        m += *plain[i];
+        s->protocol_tcp = s->count - MIN(n + m, s->count);
+        /* Which of the two is not known, either */
+        if (unknown)
+                s->protocol_http2 = s->protocol_grpc = ABSENT;
+
+        if (!window_is_overlapping(overlaps, s->count)) {
+                requests->quality = s->count > 0 && n >= s->count && !missed ? QUALITY_EXACT : QUALITY_EXCHANGES;
+                return;
+        }
+        requests->quality = QUALITY_OVERLAPPING;
+        for (size_t i = 0; i < ELEMENTSOF(parsed); i++)
+                *parsed[i] = ABSENT;
+        for (size_t i = 0; i < ELEMENTSOF(plain); i++)
+                *plain[i] = ABSENT;
+        for (size_t i = 0; i < ELEMENTSOF(others); i++)
+                *others[i] = ABSENT;
+}
+
+uint64_t window_get_count(const WindowReading *reading, enum qos_distribution d) {
+        uint64_t n = 0;
+
+        for (unsigned i = 0; i < QOS_DISTRIBUTION_BINS(d); i++)
+                n += reading->cells[QOS_DISTRIBUTION_FIRST_COUNTER(d) + i];
+        return n;
+}
+
+Bins reading_get_bins(const WindowReading *reading, enum qos_distribution d) {
+        return (Bins) {
+                .schema = QOS_DISTRIBUTION_IS_FINE(d) ? HISTOGRAM_FINE_SCHEMA : HISTOGRAM_COARSE_SCHEMA,
+                .n = QOS_DISTRIBUTION_BINS(d),
+                .count = reading->cells + QOS_DISTRIBUTION_FIRST_COUNTER(d),
+                .sum = reading->sums[d],
+                .max = reading->maxima[d],
+        };
+}
+
+/* Where a bin but the last one ends */
+static double bin_bound(int schema, unsigned bin) {
+        return exp2(HISTOGRAM_MIN_EXPONENT + ldexp(bin, -schema));
+}
+
+static void bin_get_bounds(int schema, unsigned n, unsigned bin, uint64_t *ret_lower, uint64_t *ret_upper) {
+        assert(bin < n);
+
+        *ret_lower = bin == 0 ? 0 : (uint64_t) bin_bound(schema, bin - 1);
+        *ret_upper = bin == n - 1 ? UINT64_MAX : (uint64_t) bin_bound(schema, bin);
+}
+
+void window_get_bounds(enum qos_distribution d, unsigned bin, uint64_t *ret_lower, uint64_t *ret_upper) {
+        bin_get_bounds(QOS_DISTRIBUTION_IS_FINE(d) ? HISTOGRAM_FINE_SCHEMA : HISTOGRAM_COARSE_SCHEMA, QOS_DISTRIBUTION_BINS(d), bin,
+                       ret_lower, ret_upper);
+}
+
+/* The value that stands for a bin: its relative distance to both bounds is the same, (upper - lower) / (upper + lower). */
+uint64_t bin_value(const Bins *b, unsigned bin, uint64_t maximum) {
+        double lower, upper;
+
+        if (bin == 0)
+                return 0; /* less than the clock can tell */
+        if (bin == b->n - 1)
+                return maximum;
+
+        lower = bin_bound(b->schema, bin - 1);
+        upper = bin_bound(b->schema, bin);
+        return MIN((uint64_t) llround(2 * lower * upper / (lower + upper)), maximum);
+}
+
+/* The largest sample. It is kept in another word than the bins, per sub-window: a reader that was held up between the
+ * two may find it missing or overwritten, and then the highest bin that is not empty is what is known. end: behind it. */
+uint64_t maximum_of(const Bins *b, unsigned end) {
+        for (unsigned bin = end; bin-- > 0;) {
+                uint64_t lower, upper;
+
+                if (b->count[bin] == 0)
+                        continue;
+                bin_get_bounds(b->schema, b->n, bin, &lower, &upper);
+                return b->max >= lower ? b->max : bin_value(b, bin, upper == UINT64_MAX ? lower : upper);
+        }
+        return 0;
+}
+
+/* + 1e-9 because 0.1 * 50 may be a little less than 5 */
+bool quantile_is_known(uint64_t n, double q, unsigned minimum_samples) {
+        return n * MIN(q, 1 - q) + 1e-9 >= minimum_samples;
+}
+
+/* Of the nearest-rank quantile: 1 … n. */
+uint64_t quantile_get_rank(uint64_t n, double q) {
+        return MAX((uint64_t) ceil(n * q - 1e-9), UINT64_C(1));
+}
+
+static void bins_get_distribution(const Bins *b, unsigned minimum_samples, Distribution *ret) {
+        uint64_t n = 0, maximum, seen = 0;
+        unsigned bin = 0, end = b->n;
+
+        for (unsigned i = 0; i < b->n; i++)
+                n += b->count[i];
+
+        distribution_set_absent(ret);
+        ret->count = n;
+        if (n == 0)
+                return;
+
+        while (b->count[end - 1] == 0)
+                end--;
+        ret->max = maximum = maximum_of(b, end);
+        ret->mean = MIN(b->sum / n, maximum);
+        /* In one pass: each lies above the one before, and takes as many samples at least */
+        for (const Quantile *i = quantile_table; i < quantile_table + QUANTILES && quantile_is_known(n, i->q, minimum_samples); i++) {
+                while (seen < quantile_get_rank(n, i->q))
+                        seen += b->count[bin++];
+                *(uint64_t*) ((char*) ret + i->offset) = bin_value(b, bin - 1, maximum);
+        }
+}
+
+void window_get_distribution(const WindowReading *reading, enum qos_distribution d, unsigned minimum_samples, Distribution *ret) {
+        Bins b = reading_get_bins(reading, d);
+
+        bins_get_distribution(&b, minimum_samples, ret);
+}
+
+uint64_t window_count_within(const WindowReading *reading, enum qos_distribution d, double limit) {
+        Bins b = reading_get_bins(reading, d);
+        uint64_t maximum = maximum_of(&b, b.n), n = 0;
+
+        for (unsigned i = 0; i < b.n; i++)
+                if (b.count[i] > 0 && bin_value(&b, i, maximum) <= limit)
+                        n += b.count[i];
+        return n;
+}
+
+void window_row_get_distribution(const WindowRow *row, unsigned minimum_samples, Distribution *ret) {
+        Bins b = {
+                .schema = HISTOGRAM_COARSE_SCHEMA,
+                .n = HISTOGRAM_COARSE_BINS,
+                .count = row->cells,
+                .sum = row->sums[QOS_ENTRY_SUM_LATENCY],
+                .max = row->maximum == ABSENT ? 0 : row->maximum,
+        };
+
+        bins_get_distribution(&b, minimum_samples, ret);
+        if (row->maximum == ABSENT)
+                ret->max = ABSENT;
+}
+
+/* ---- distributions by themselves ------------------------------------------------------------------------------- */
+
+unsigned window_bins_number(int schema) {
+        return (unsigned) ldexp(HISTOGRAM_OCTAVES, schema) + 2;
+}
+
+int window_bins_get_index(int schema, unsigned bin) {
+        return (int) ldexp(HISTOGRAM_MIN_EXPONENT, schema) + (int) bin;
+}
+
+void window_get_bins(const WindowReading *reading, enum qos_distribution d, WindowBins *ret) {
+        Bins b = reading_get_bins(reading, d);
+
+        *ret = (WindowBins) {
+                .schema = WINDOW_BINS_SCHEMA_MAX,
+                .sum = b.sum,
+        };
+        for (unsigned i = 0; i < b.n; i++)
+                ret->count[QOS_DISTRIBUTION_IS_FINE(d) ? histogram_coarse_bin(i) : i] += b.count[i];
+        /* As the finer bins know it, should it be missing */
+        ret->max = maximum_of(&b, b.n);
+}
+
+void window_bins_coarsen(WindowBins *b) {
+        unsigned n = window_bins_number(b->schema), last = window_bins_number(b->schema - 1) - 1;
+        uint64_t count[WINDOW_BINS_MAX] = {};
+
+        assert(b->schema > WINDOW_BINS_SCHEMA_MIN);
+
+        for (unsigned i = 0; i < n; i++)
+                count[i == n - 1 ? last : (i + 1) / 2] += b->count[i];
+        memcpy(b->count, count, sizeof(count));
+        b->schema--;
+}
+
+void window_bins_add(WindowBins *b, const WindowBins *other) {
+        WindowBins o = *other;
+
+        while (b->schema > o.schema)
+                window_bins_coarsen(b);
+        while (o.schema > b->schema)
+                window_bins_coarsen(&o);
+
+        for (unsigned i = 0; i < WINDOW_BINS_MAX; i++)
+                b->count[i] += o.count[i];
+        b->sum += o.sum;
+        b->max = MAX(b->max, o.max);
+}
+
+void window_bins_get_distribution(const WindowBins *b, unsigned minimum_samples, Distribution *ret) {
+        Bins bins = {
+                .schema = b->schema,
+                .n = window_bins_number(b->schema),
+                .count = b->count,
+                .sum = b->sum,
+                .max = b->max,
+        };
+
+        bins_get_distribution(&bins, minimum_samples, ret);
+}
