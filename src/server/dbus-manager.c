@@ -3,864 +3,18 @@
 #include <math.h>
 
 #include "config-build.h"
+#include "dbus-client.h"
 #include "dbus-manager.h"
-#include "dbus-unit.h"
 #include "log.h"
 #include "metric.h"
-#include "observer.h"
-#include "polkit.h"
-#include "threshold-monitor.h"
 #include "vtable-manager.h"
 
 #define BUS_NAME "org.qosd1"
-#define BUS_ERROR_PREFIX "org.qosd1.Error."
-#define POLKIT_ACTION_ATTACH "org.qosd1.attach"
-#define POLKIT_ACTION_CONFIGURE "org.qosd1.configure"
 
-/* Clients that wait, subscribe or hold leases. Each is a match rule of ours, as each attached unit is, and a bus closes
- * the connection of who asks for too many: dbus-daemon grants 512. */
-#define CLIENTS_MAX 200U
-
-/* Of these how many one user may have, root apart, and how many calls that wait for polkit or PID 1: enough for every
- * program, and too few to keep others out. */
-#define CLIENTS_PER_UID_MAX 64U
-#define CALLS_PER_UID_MAX 32U
-
-/* The same of root: attaches of all units, and their thresholds, sent at once. */
-#define CALLS_MAX 4096U
-
-/* Senders whose user is remembered: the bus never gives a unique name away twice, so that the answer stays true. */
-#define SENDERS_MAX 256U
-
-/* Calls, of all senders together, that wait until the bus has named the sender's user. Everybody's are in there, as long as it is not
- * known whose they are: who has most of them gives way. */
-#define UNIDENTIFIED_CALLS_MAX 2048U
-
-/* Words in a list of probes or of exclusions, and options of a call: the message is kept for as long as the call waits. */
-#define WORDS_MAX 64U
-
-#define DBUS_NAME "org.freedesktop.DBus"
-#define DBUS_PATH "/org/freedesktop/DBus"
 #define LOG_CONTROL_PATH "/org/freedesktop/LogControl1"
 #define LOG_CONTROL_INTERFACE "org.freedesktop.LogControl1"
 
-typedef struct Call Call;
-
-/* Who is followed by the name on the bus: exists as long as it waits, subscribes, or holds leases. */
-typedef struct Client {
-        BusServer *server;
-        struct Client *next;
-        sd_bus_slot *gone;      /* it has left the bus */
-        sd_bus_slot *check;     /* … before that was listened for */
-        char *sender;           /* empty on a peer-to-peer connection */
-        uid_t uid;
-        bool subscribed;
-        bool dispatching;       /* within client_dispatch() */
-        Call *calls;            /* in their order */
-} Client;
-
-/* Who sent a call, by the unique name. Asked of the bus, whose answer may stand behind all that others have sent: nothing waits for it but
- * the calls of that sender. */
-typedef struct Sender {
-        BusServer *server;
-        struct Sender *next;
-        char *name;
-        sd_bus_slot *slot;      /* the bus is being asked */
-        uid_t uid;
-        Call *calls;            /* that wait for the answer, in their order */
-        unsigned n_calls;
-} Sender;
-
-/* What polkit is asked for (NULL: nothing), and how people call it. */
-typedef struct Action {
-        const char *name;
-        const char *what;
-        void (*go_on)(Call *c);         /* when it is allowed; ends the call */
-} Action;
-
-/* A call that depends on who the caller is, and waits until that is known, and it is allowed and done. */
-struct Call {
-        BusServer *server;
-        Client *client;         /* NULL until the sender's user is known */
-        Call *next;
-        sd_bus_message *message;
-        AttachOperation *attach;
-        PolkitQuery *query;
-        const Action *action;
-        bool lease;
-        uid_t owner_uid;        /* as in struct Hold */
-        bool started;           /* does not wait for others of the client */
-        bool running;           /* within manager_attach() */
-        ProbeMask probes;
-        ExcludeList excludes;
-        uint64_t duration_usec;
-        char *unit;
-        char *threshold;        /* or its name */
-};
-
-struct BusServer {
-        Manager *manager;
-        ManagerObserver observer;
-        sd_bus *bus;            /* NULL while there is none, and then there is nothing of what follows */
-        sd_bus_slot *slots[8];
-        size_t n_slots;
-        sd_event_source *tick;
-        DBusUnits *objects;
-        Sender *senders;        /* heard from last first */
-        unsigned n_senders;
-        unsigned n_unidentified; /* calls */
-        Client *clients;
-        unsigned n_clients;
-        unsigned n_subscribed;
-};
-
-static int error_to_bus(sd_bus_error *error, int errno_value, const QosError *e) {
-        char name[128];
-
-        if (!e || e->code == QOS_ERROR_NONE)
-                return sd_bus_error_set_errno(error, errno_value);
-
-        (void) snprintf(name, sizeof(name), BUS_ERROR_PREFIX "%s", qos_error_name(e->code));
-        return sd_bus_error_set(error, name, e->message);
-}
-
-static void reply_error(sd_bus_message *m, int errno_value, const QosError *e) {
-        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-
-        (void) error_to_bus(&error, errno_value, e);
-        (void) sd_bus_reply_method_error(m, &error);
-}
-
-/* ---- clients -------------------------------------------------------------------------------------------------- */
-
-static void call_free(Call *c) {
-        for (Call **p = c->client ? &c->client->calls : NULL; p && *p; p = &(*p)->next)
-                if (*p == c) {
-                        *p = c->next;
-                        break;
-                }
-        attach_operation_cancel(c->attach);
-        polkit_query_free(c->query);
-        sd_bus_message_unref(c->message);
-        free(c->unit);
-        free(c->threshold);
-        free(c);
-}
-
-static void client_free(Client *c) {
-        BusServer *b = c->server;
-
-        while (c->calls)
-                call_free(c->calls);
-        manager_release_lease(b->manager, c);
-
-        if (c->subscribed && --b->n_subscribed == 0)
-                unit_objects_set_subscribed(b->objects, false);
-
-        for (Client **p = &b->clients; *p; p = &(*p)->next)
-                if (*p == c) {
-                        *p = c->next;
-                        b->n_clients--;
-                        break;
-                }
-        sd_bus_slot_unref(c->gone);
-        sd_bus_slot_unref(c->check);
-        free(c->sender);
-        free(c);
-}
-
-static bool client_has_lease(const Client *c) {
-        Manager *m = c->server->manager;
-
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                for (Hold *h = m->units[i] ? m->units[i]->holds : NULL; h; h = h->next)
-                        if (h->lease_key == c)
-                                return true;
-        return threshold_monitor_have_lease(m, c);
-}
-
-/* Something ended for which the client was followed. */
-static void client_settle(Client *c) {
-        if (!c->calls && !c->subscribed && !client_has_lease(c))
-                client_free(c);
-}
-
-static int on_owner_changed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        const char *new_owner;
-
-        if (sd_bus_message_read(m, "sss", NULL, NULL, &new_owner) >= 0 && isempty(new_owner))
-                client_free(ASSERT_PTR(userdata));
-        return 0;
-}
-
-static int on_owner_checked(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        Client *c = ASSERT_PTR(userdata);
-        int owned;
-
-        c->check = sd_bus_slot_unref(c->check);
-        if (sd_bus_message_read(m, "b", &owned) >= 0 && !owned)
-                client_free(c);
-        return 0;
-}
-
-/* sd_bus_track would wait for the bus. */
-static int client_follow(Client *c) {
-        sd_bus *bus = c->server->bus;
-        _cleanup_free_ char *match = NULL;
-        int r;
-
-        if (asprintf(&match, "type='signal',sender='" DBUS_NAME "',path='" DBUS_PATH "',interface='" DBUS_NAME "',member='NameOwnerChanged',arg0='%s'",
-                     c->sender) < 0)
-                return -ENOMEM;
-        r = sd_bus_add_match_async(bus, &c->gone, match, on_owner_changed, NULL, c);
-        if (r < 0)
-                return r;
-        return sd_bus_call_method_async(bus, &c->check, DBUS_NAME, DBUS_PATH, DBUS_NAME, "NameHasOwner", on_owner_checked, c, "s", c->sender);
-}
-
-static Client* client_find(BusServer *b, sd_bus_message *m) {
-        const char *sender = strempty(sd_bus_message_get_sender(m));
-
-        for (Client *c = b->clients; c; c = c->next)
-                if (streq(c->sender, sender))
-                        return c;
-        return NULL;
-}
-
-/* Finds the sender's, or makes it: end with client_settle(). */
-static int client_get(BusServer *b, sd_bus_message *m, uid_t uid, Client **ret, sd_bus_error *error) {
-        const char *sender = strempty(sd_bus_message_get_sender(m));
-        unsigned n = 0, others = 0;
-        Client *c;
-        int r;
-
-        c = client_find(b, m);
-        if (c) {
-                *ret = c;
-                return 0;
-        }
-
-        for (c = b->clients; c; c = c->next) {
-                n += c->uid == uid;
-                others += c->uid != 0;
-        }
-        if (b->n_clients >= CLIENTS_MAX || (uid != 0 && (n >= CLIENTS_PER_UID_MAX || others >= limit_for_unprivileged(CLIENTS_MAX))))
-                return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
-                                         "Too many clients are waiting, subscribed or hold leases: %u of user %u, %u together",
-                                         n, (unsigned) uid, b->n_clients);
-
-        c = new0(Client, 1);
-        if (!c)
-                return -ENOMEM;
-        *c = (Client) {
-                .server = b,
-                .next = b->clients,
-                .sender = strdup(sender),
-                .uid = uid,
-        };
-        b->clients = c;
-        b->n_clients++;
-
-        r = c->sender ? 0 : -ENOMEM;
-        if (r >= 0 && !isempty(sender))
-                r = client_follow(c);
-        if (r < 0) {
-                client_free(c);
-                return r;
-        }
-
-        *ret = c;
-        return 0;
-}
-
-/* ---- AttachUnit, DetachUnit ----------------------------------------------------------------------------------- */
-
-static void client_dispatch(Client *client);
-
-static void call_finish(Call *c) {
-        Client *client = c->client;
-
-        call_free(c);
-        client_dispatch(client);
-}
-
-static void on_attached(Manager *m, int error, const QosError *e, Unit *u, void *userdata) {
-        Call *c = ASSERT_PTR(userdata);
-        _cleanup_free_ char *path = NULL;
-
-        c->attach = NULL;
-        if (error >= 0)
-                error = unit_get_bus_path(u, &path);
-        if (error < 0)
-                reply_error(c->message, error, e);
-        else
-                (void) sd_bus_reply_method_return(c->message, "o", path);
-
-        if (c->running)
-                c->running = false; /* call_attach() goes on with it */
-        else
-                call_finish(c);
-}
-
-static void call_attach(Call *c) {
-        const AttachRequest request = {
-                .name = c->unit,
-                .probes = c->probes,
-                .excludes = c->excludes,
-                .type = c->lease ? HOLD_LEASE : HOLD_ADMINISTRATOR,
-                .uid = c->client->uid,
-                .owner_uid = c->owner_uid,
-                .owner = c->lease ? c->client->sender : NULL,
-                .lease_key = c->lease ? c->client : NULL,
-                .duration_usec = c->duration_usec,
-        };
-        AttachOperation *operation = NULL;
-        int r;
-
-        c->running = true;
-        r = manager_attach(c->client->server->manager, &request, on_attached, c, &operation);
-        if (r < 0) {
-                reply_error(c->message, r, NULL);
-                call_finish(c);
-        } else if (!c->running)
-                call_finish(c); /* the handler was called already */
-        else {
-                c->running = false;
-                c->attach = operation;
-        }
-}
-
-static void call_detach(Call *c) {
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-        int r;
-
-        r = manager_detach(c->client->server->manager, c->unit, c->lease ? c->client : NULL, c->owner_uid, &e);
-        if (r < 0)
-                reply_error(c->message, r, &e);
-        else
-                (void) sd_bus_reply_method_return(c->message, NULL);
-        call_finish(c);
-}
-
-static void call_set_threshold(Call *c) {
-        const ThresholdRequest request = {
-                .unit = c->unit,
-                .threshold = c->threshold,
-                .source = c->lease ? THRESHOLD_SOURCE_LEASE : THRESHOLD_SOURCE_ADMINISTRATOR,
-                .uid = c->client->uid,
-                .owner_uid = c->owner_uid,
-                .lease_key = c->lease ? c->client : NULL,
-        };
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-        _cleanup_free_ char *whole = NULL;
-        Threshold *a;
-        int r;
-
-        r = threshold_set(c->client->server->manager, &request, &a, &e);
-        if (r >= 0)
-                r = threshold_rule_format(&a->rule, /* named= */ true, &whole);
-        if (r < 0)
-                reply_error(c->message, r, &e);
-        else
-                (void) sd_bus_reply_method_return(c->message, "s", whole);
-        call_finish(c);
-}
-
-static void call_clear_threshold(Call *c) {
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-        int r;
-
-        r = threshold_clear(c->client->server->manager, c->unit, c->threshold, c->lease ? c->client : NULL, c->owner_uid, &e);
-        if (r < 0)
-                reply_error(c->message, r, &e);
-        else
-                (void) sd_bus_reply_method_return(c->message, NULL);
-        call_finish(c);
-}
-
-static const Action
-        action_attach = { POLKIT_ACTION_ATTACH,    "Attaching and detaching units",   call_attach          },
-        action_detach = { POLKIT_ACTION_ATTACH,    "Attaching and detaching units",   call_detach          },
-        action_set    = { POLKIT_ACTION_CONFIGURE, "Setting and clearing thresholds", call_set_threshold   },
-        action_clear  = { POLKIT_ACTION_CONFIGURE, "Setting and clearing thresholds", call_clear_threshold };
-
-static void on_authorized(int result, void *userdata) {
-        Call *c = ASSERT_PTR(userdata);
-
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-
-        c->query = NULL;
-
-        if (result > 0) {
-                c->action->go_on(c);
-                return;
-        }
-
-        if (c->owner_uid != 0 && manager_probes_are_restricted(c->server->manager, c->probes, &e))
-                reply_error(c->message, -EACCES, &e);
-        else if (result == POLKIT_NEEDS_INTERACTION)
-                (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED,
-                                                  "Interactive authorization is required (%s)", c->action->name);
-        else if (result == 0)
-                (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
-                                                  "%s needs authorization (%s)", c->action->what, c->action->name);
-        else
-                (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
-                                                  "%s needs authorization (%s), and polkit could not be asked: %s", c->action->what, c->action->name,
-                                                  strerror(-result));
-        call_finish(c);
-}
-
-static int call_new(BusServer *b, sd_bus_message *m, const Action *action, const char *unit, Call **ret) {
-        Call *c;
-
-        c = new0(Call, 1);
-        if (!c)
-                return -ENOMEM;
-        *c = (Call) {
-                .server = b,
-                .message = sd_bus_message_ref(m),
-                .action = action,
-                .unit = strdup(strempty(unit)),
-        };
-        if (!c->unit) {
-                call_free(c);
-                return -ENOMEM;
-        }
-
-        *ret = c;
-        return 0;
-}
-
-static void call_authorize(Call *c) {
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-        Client *client = c->client;
-        int r;
-
-        /* As when it came, for those that had to wait then */
-        if (c->action != &action_attach && !manager_get_unit(c->server->manager, c->unit, &e)) {
-                reply_error(c->message, -ENXIO, &e);
-                call_finish(c);
-                return;
-        }
-
-        c->owner_uid = manager_uid_owns(client->server->manager, c->unit, client->uid) ? client->uid : 0;
-        if (client->uid == 0 || (c->owner_uid != 0 && (c->action != &action_attach || !manager_probes_are_restricted(c->server->manager, c->probes, NULL)))) {
-                on_authorized(1, c);
-                return;
-        }
-
-        r = polkit_query_bus(client->server->bus, c->message, client->uid, c->action->name, on_authorized, c, &c->query);
-        if (r < 0)
-                on_authorized(r, c);
-}
-
-/* ---- whose a call is ------------------------------------------------------------------------------------------ */
-
-static int call_count(Call *c, sd_bus_error *error) {
-        const Client *client = c->client;
-        unsigned n = 0;
-
-        for (const Client *i = c->server->clients; i; i = i->next)
-                for (const Call *j = i->uid == client->uid ? i->calls : NULL; j; j = j->next)
-                        n++;
-        if (n > (client->uid == 0 ? CALLS_MAX : CALLS_PER_UID_MAX))
-                return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "%u calls of user %u are waiting already", n - 1, (unsigned) client->uid);
-        return 0;
-}
-
-/* The call's own is its own to give up. */
-static bool call_is_own(const Call *c) {
-        return c->lease && (c->action == &action_detach || c->action == &action_clear);
-}
-
-static void call_run(Call *c) {
-        if (!c->action->name || call_is_own(c))
-                c->action->go_on(c);
-        else
-                call_authorize(c);
-}
-
-/* Starts what nothing before it keeps from that. A client may send a call behind an attach that it depends on, and which waits for polkit
- * or PID 1. Attaches go on side by side: many at once are the rule, and none depends on another one. */
-static void client_dispatch(Client *client) {
-        Call *c;
-
-        if (client->dispatching)
-                return; /* there it goes on */
-        client->dispatching = true;
-
-        do {
-                bool others = false, attaches = false;
-
-                for (c = client->calls; c && (c->started || !c->action->name); c = c->next)
-                        if (c->action == &action_attach)
-                                attaches = true;
-                        else if (c->action->name)
-                                others = true;
-                if (c && (others || (attaches && c->action != &action_attach)))
-                        break;
-                if (c) {
-                        c->started = true;
-                        call_run(c);
-                }
-        } while (c);
-
-        client->dispatching = false;
-        client_settle(client);
-}
-
-static void call_start(Call *c, uid_t uid) {
-        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        Call **p;
-        int r;
-
-        r = client_get(c->server, c->message, uid, &c->client, &error);
-        if (r < 0) {
-                (void) sd_bus_reply_method_errno(c->message, r, &error);
-                call_free(c);
-                return;
-        }
-        for (p = &c->client->calls; *p; p = &(*p)->next)
-                ;
-        *p = c;
-
-        r = c->action->name ? call_count(c, &error) : 0;
-        if (r < 0) {
-                (void) sd_bus_reply_method_errno(c->message, r, &error);
-                call_finish(c);
-        } else if (c->action->name)
-                client_dispatch(c->client);
-        else
-                call_run(c);
-}
-
-static Call* sender_pop(Sender *s, Call **p) {
-        Call *c = *p;
-
-        *p = c->next;
-        c->next = NULL;
-        s->n_calls--;
-        s->server->n_unidentified--;
-        return c;
-}
-
-static void sender_free(Sender *s) {
-        while (s->calls)
-                call_free(sender_pop(s, &s->calls));
-        for (Sender **p = &s->server->senders; *p; p = &(*p)->next)
-                if (*p == s) {
-                        *p = s->next;
-                        s->server->n_senders--;
-                        break;
-                }
-        sd_bus_slot_unref(s->slot);
-        free(s->name);
-        free(s);
-}
-
-static Sender* sender_find(BusServer *b, sd_bus_message *m) {
-        const char *name = strempty(sd_bus_message_get_sender(m));
-
-        for (Sender **p = &b->senders; *p; p = &(*p)->next)
-                if (streq((*p)->name, name)) {
-                        Sender *s = *p;
-
-                        *p = s->next;
-                        s->next = b->senders;
-                        return b->senders = s;
-                }
-        return NULL;
-}
-
-static int on_identified(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        Sender *s = ASSERT_PTR(userdata);
-        uint32_t uid = 0;
-        int r;
-
-        s->slot = sd_bus_slot_unref(s->slot);
-        if (!streq_ptr(sd_bus_message_get_sender(m), DBUS_NAME))
-                r = -EBADMSG; /* a message bus that lets others reply in its place */
-        else
-                r = sd_bus_message_is_method_error(m, NULL) ? -sd_bus_message_get_errno(m) : sd_bus_message_read(m, "u", &uid);
-        if (r < 0) {
-                /* It has left, or the bus does not answer */
-                while (s->calls) {
-                        Call *c = sender_pop(s, &s->calls);
-
-                        (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED, "The bus does not say whose call this is: %s", strerror(-r));
-                        call_free(c);
-                }
-                sender_free(s);
-                return 0;
-        }
-
-        s->uid = uid;
-        while (s->calls)
-                call_start(sender_pop(s, &s->calls), uid);
-        return 0;
-}
-
-static int sender_new(BusServer *b, sd_bus_message *m, Sender **ret) {
-        Sender *s, *oldest = NULL;
-        int r;
-
-        for (s = b->n_senders >= SENDERS_MAX ? b->senders : NULL; s; s = s->next)
-                if (!s->slot)
-                        oldest = s;
-        if (oldest)
-                sender_free(oldest);
-
-        s = new0(Sender, 1);
-        if (!s)
-                return -ENOMEM;
-        *s = (Sender) {
-                .server = b,
-                .next = b->senders,
-                .name = strdup(sd_bus_message_get_sender(m)),
-        };
-        b->senders = s;
-        b->n_senders++;
-
-        r = s->name ? 0 : -ENOMEM;
-        if (r >= 0)
-                r = sd_bus_call_method_async(b->bus, &s->slot, DBUS_NAME, DBUS_PATH, DBUS_NAME, "GetConnectionUnixUser", on_identified, s, "s", s->name);
-        if (r < 0) {
-                sender_free(s);
-                return r;
-        }
-
-        *ret = s;
-        return 0;
-}
-
-/* Makes place for a call of this sender. */
-static int sender_admit(Sender *s) {
-        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        BusServer *b = s->server;
-        Sender *most = s;
-        Call **p, *c;
-
-        if (b->n_unidentified < UNIDENTIFIED_CALLS_MAX)
-                return 0;
-
-        for (Sender *i = b->senders; i; i = i->next)
-                if (i->n_calls > most->n_calls)
-                        most = i;
-        if (most->n_calls <= s->n_calls + 1)
-                return -EBUSY;
-
-        for (p = &most->calls; (*p)->next; p = &(*p)->next)
-                ;
-        c = sender_pop(most, p);
-        (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_LIMITS_EXCEEDED, "Too many calls are waiting until their senders are known");
-        call_free(c);
-        return 0;
-}
-
-/* Takes the call, and starts it as soon as it is known whose it is. */
-static int call_submit(Call *c, sd_bus_error *error) {
-        _cleanup_(sd_bus_creds_unrefp) sd_bus_creds *creds = NULL;
-        BusServer *b = c->server;
-        const Client *client;
-        Call **p;
-        Sender *s;
-        uid_t uid;
-        int r = 0;
-
-        /* Peer-to-peer: the kernel knows */
-        if (isempty(sd_bus_message_get_sender(c->message))) {
-                r = sd_bus_get_owner_creds(b->bus, SD_BUS_CREDS_EUID, &creds);
-                if (r >= 0)
-                        r = sd_bus_creds_get_euid(creds, &uid);
-                if (r < 0) {
-                        call_free(c);
-                        return r;
-                }
-                call_start(c, uid);
-                return 1;
-        }
-
-        client = client_find(b, c->message);
-        s = sender_find(b, c->message);
-        if (client || (s && !s->slot)) {
-                call_start(c, client ? client->uid : s->uid);
-                return 1;
-        }
-
-        if (!s)
-                r = sender_new(b, c->message, &s);
-        if (r >= 0)
-                r = sender_admit(s);
-        if (r < 0) {
-                call_free(c);
-                if (s && !s->calls)
-                        sender_free(s);
-                return r != -EBUSY ? r : sd_bus_error_set(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "Too many calls are waiting until their senders are known");
-        }
-
-        for (p = &s->calls; *p; p = &(*p)->next)
-                ;
-        *p = c;
-        s->n_calls++;
-        b->n_unidentified++;
-        return 1;
-}
-
-/* The next call of this sender must wait for those before it: what it depends on is not known yet. */
-static bool sender_waits(BusServer *b, sd_bus_message *m) {
-        const Client *client = client_find(b, m);
-        const Sender *s = sender_find(b, m);
-
-        return (s && s->slot) || (client && client->calls);
-}
-
-/* Refuses at once what is surely refused later, before anybody is asked for a password, and a name of any length before it is kept. */
-static int check_attached(BusServer *b, sd_bus_message *m, const char *unit, sd_bus_error *error) {
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-
-        if (manager_get_unit(b->manager, unit, &e) || (e.code == QOS_ERROR_NOT_ATTACHED && sender_waits(b, m)))
-                return 0;
-        return error_to_bus(error, -ENXIO, &e);
-}
-
-static int read_probes(sd_bus_message *m, ProbeMask *ret, sd_bus_error *error) {
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-        ProbeMask probes = 0;
-        const char *name;
-        unsigned n = 0;
-        int r;
-
-        r = sd_bus_message_enter_container(m, 'a', "s");
-        if (r < 0)
-                return r;
-        while ((r = sd_bus_message_read(m, "s", &name)) > 0) {
-                ProbeMask probe = probe_mask_from_name(name);
-
-                if (probe == 0) {
-                        r = qos_error_set(&e, QOS_ERROR_NO_SUCH_PROBE, name, "there is no probe '%s', expected " PROBES_EXPECTED, excerpt(name, (char[EXCERPT_MAX + 1]) {}));
-                        return error_to_bus(error, r, &e);
-                }
-                if (++n > WORDS_MAX)
-                        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "More than %u probes are named", WORDS_MAX);
-                probes |= probe;
-        }
-        if (r < 0)
-                return r;
-
-        *ret = probes;
-        return sd_bus_message_exit_container(m);
-}
-
-/* What AttachUnit() and its sister are told. */
-typedef struct AttachOptions {
-        ProbeMask probes;
-        ExcludeList excludes;
-        uint64_t duration_usec;         /* 0: none */
-        int lease;
-} AttachOptions;
-
-static int read_excludes(sd_bus_message *m, ExcludeList *ret, sd_bus_error *error) {
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-        char **words = NULL;
-        size_t n = 0;
-        int r;
-
-        r = sd_bus_message_read_strv(m, &words);
-        if (r < 0)
-                return r;
-        /* Repeated ones, too, of which the list below keeps one */
-        while (words && words[n])
-                n++;
-        r = n > WORDS_MAX ? -E2BIG : exclude_list_parse(words, ret, &e);
-        strv_free(words);
-        if (n > WORDS_MAX)
-                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "More than %u exclusions are named", WORDS_MAX);
-        return r < 0 ? error_to_bus(error, r, &e) : 0;
-}
-
-static int read_option(sd_bus_message *m, const char *name, AttachOptions *o, sd_bus_error *error) {
-        static const struct {
-                const char *name, *type;
-        } table[] = {
-                { "probes", "as" }, { "exclude", "as" }, { "duration_usec", "t" }, { "lease", "b" },
-        };
-        const char *type;
-        size_t i = 0;
-        int r;
-
-        while (i < ELEMENTSOF(table) && !streq(table[i].name, name))
-                i++;
-        if (i == ELEMENTSOF(table))
-                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
-                                         "There is no option '%s', expected 'probes', 'exclude', 'duration_usec' or 'lease'",
-                                         excerpt(name, (char[EXCERPT_MAX + 1]) {}));
-        r = sd_bus_message_peek_type(m, NULL, &type);
-        if (r < 0)
-                return r;
-        if (!streq_ptr(type, table[i].type))
-                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "Option '%s' has type '%.100s', expected '%s'",
-                                         name, strempty(type), table[i].type);
-
-        r = sd_bus_message_enter_container(m, 'v', type);
-        if (r < 0)
-                return r;
-        if (streq(name, "probes"))
-                r = read_probes(m, &o->probes, error);
-        else if (streq(name, "exclude"))
-                r = read_excludes(m, &o->excludes, error);
-        else
-                r = sd_bus_message_read_basic(m, table[i].type[0], streq(name, "lease") ? (void*) &o->lease : (void*) &o->duration_usec);
-        if (r < 0)
-                return r;
-        return sd_bus_message_exit_container(m);
-}
-
-/* a{sv}. An option that is there twice has the value that comes last. */
-static int read_options(sd_bus_message *m, AttachOptions *o, sd_bus_error *error) {
-        const char *name;
-        unsigned n = 0;
-        int r;
-
-        r = sd_bus_message_enter_container(m, 'a', "{sv}");
-        if (r < 0)
-                return r;
-        while ((r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
-                if (++n > WORDS_MAX)
-                        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "More than %u options are given", WORDS_MAX);
-                r = sd_bus_message_read(m, "s", &name);
-                if (r >= 0)
-                        r = read_option(m, name, o, error);
-                if (r >= 0)
-                        r = sd_bus_message_exit_container(m);
-                if (r < 0)
-                        return r;
-        }
-        return r < 0 ? r : sd_bus_message_exit_container(m);
-}
-
-static int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const AttachOptions *o, sd_bus_error *error) {
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-        Call *c;
-        int r;
-
-        if (o->lease && o->duration_usec != 0)
-                return sd_bus_error_set(error, SD_BUS_ERROR_INVALID_ARGS,
-                                        "A lease lasts as long as its owner is on the bus: duration_usec must be 0");
-
-        /* Before anybody is asked for a password */
-        if (!manager_get_unit(b->manager, unit, &e) && e.code == QOS_ERROR_INVALID_UNIT_NAME)
-                return error_to_bus(error, -EINVAL, &e);
-
-        r = call_new(b, m, &action_attach, unit, &c);
-        if (r < 0)
-                return r;
-        c->lease = o->lease;
-        c->probes = o->probes;
-        c->excludes = o->excludes;
-        c->duration_usec = o->duration_usec == 0 ? USEC_INFINITY : o->duration_usec;
-        return call_submit(c, error);
-}
+/* ---- whose a call is ------------------------------------------------------------------------------------------- */
 
 static int manager_method_attach_unit(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         BusServer *b = ASSERT_PTR(userdata);
@@ -911,7 +65,7 @@ static int manager_method_detach_unit(sd_bus_message *m, void *userdata, sd_bus_
                 return r;
         if (lease && !client_find(b, m) && !sender_waits(b, m)) {
                 r = qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, unit, "the caller has no lease of '%s'", unit);
-                return error_to_bus(error, r, &e);
+                return bus_error_set_qos(error, r, &e);
         }
 
         r = call_new(b, m, &action_detach, unit, &c);
@@ -921,41 +75,7 @@ static int manager_method_detach_unit(sd_bus_message *m, void *userdata, sd_bus_
         return call_submit(c, error);
 }
 
-/* ---- thresholds ----------------------------------------------------------------------------------------------- */
-
-static int method_change_threshold(BusServer *b, sd_bus_message *m, const Action *action, sd_bus_error *error) {
-        const char *unit, *threshold;
-        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
-        ThresholdRule rule;
-        int r, lease;
-        Call *c;
-
-        r = sd_bus_message_read(m, "ssb", &unit, &threshold, &lease);
-        if (r < 0)
-                return r;
-
-        /* As in check_attached() */
-        if (action == &action_set && threshold_rule_parse(threshold, b->manager->config.default_window_nsec, &rule, &e) < 0)
-                return error_to_bus(error, -EINVAL, &e);
-        r = check_attached(b, m, unit, error);
-        if (r < 0)
-                return r;
-        if (strlen(threshold) > THRESHOLD_LINE_MAX) {
-                r = qos_error_set(&e, QOS_ERROR_NO_SUCH_THRESHOLD, threshold, "'%s' has no threshold '%s'", unit, excerpt(threshold, (char[EXCERPT_MAX + 1]) {}));
-                return error_to_bus(error, r, &e);
-        }
-
-        r = call_new(b, m, action, unit, &c);
-        if (r < 0)
-                return r;
-        c->lease = lease;
-        c->threshold = strdup(threshold);
-        if (!c->threshold) {
-                call_free(c);
-                return -ENOMEM;
-        }
-        return call_submit(c, error);
-}
+/* ---- thresholds ------------------------------------------------------------------------------------------------ */
 
 static int manager_method_set_threshold(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         return method_change_threshold(ASSERT_PTR(userdata), m, &action_set, error);
@@ -994,7 +114,7 @@ static int manager_method_list_thresholds(sd_bus_message *m, void *userdata, sd_
         if (!isempty(unit)) {
                 only = manager_get_unit(b->manager, unit, &e);
                 if (!only)
-                        return error_to_bus(error, -ENXIO, &e);
+                        return bus_error_set_qos(error, -ENXIO, &e);
         }
 
         r = sd_bus_message_new_method_return(m, &reply);
@@ -1015,7 +135,7 @@ static int manager_method_list_thresholds(sd_bus_message *m, void *userdata, sd_
         return sd_bus_send(NULL, reply, NULL);
 }
 
-/* ---- reading -------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------------------------- */
 
 static int manager_method_list_units(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
@@ -1063,7 +183,7 @@ static int manager_method_get_unit(sd_bus_message *m, void *userdata, sd_bus_err
                 return r;
         u = manager_get_unit(b->manager, name, &e);
         if (!u)
-                return error_to_bus(error, -ENXIO, &e);
+                return bus_error_set_qos(error, -ENXIO, &e);
         r = unit_get_bus_path(u, &path);
         if (r < 0)
                 return r;
@@ -1110,7 +230,7 @@ static int manager_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_err
 
         u = manager_get_unit(b->manager, name, &e);
         if (!u)
-                return error_to_bus(error, -ENXIO, &e);
+                return bus_error_set_qos(error, -ENXIO, &e);
         unit_get_snapshot(u, window, &s);
 
         r = sd_bus_message_new_method_return(m, &reply);
@@ -1141,7 +261,7 @@ static int manager_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_err
         return sd_bus_send(NULL, reply, NULL);
 }
 
-/* ---- Subscribe ------------------------------------------------------------------------------------------------ */
+/* ---- Subscribe ------------------------------------------------------------------------------------------------- */
 
 /* At whole seconds of the clock, as varlink's streams: what is shown everywhere at that second is one reading. */
 static void dbus_server_arm_timer(BusServer *b) {
@@ -1226,7 +346,7 @@ static int manager_method_unsubscribe(sd_bus_message *m, void *userdata, sd_bus_
         return r < 0 ? r : call_submit(c, error);
 }
 
-/* ---- properties ----------------------------------------------------------------------------------------------- */
+/* ---- properties ------------------------------------------------------------------------------------------------ */
 
 static int manager_property_get_version(sd_bus *bus, const char *path, const char *interface, const char *property,
                                         sd_bus_message *reply, void *userdata, sd_bus_error *error) {
@@ -1265,7 +385,7 @@ static int manager_property_get_default_window_n_sec(sd_bus *bus, const char *pa
         return sd_bus_message_append(reply, "t", b->manager->config.default_window_nsec);
 }
 
-/* ---- LogControl1: systemctl service-log-level qosd ------------------------------------------------------------ */
+/* ---- LogControl1: systemctl service-log-level qosd ------------------------------------------------------------- */
 
 static int log_property_get_level(sd_bus *bus, const char *path, const char *interface, const char *property,
                                   sd_bus_message *reply, void *userdata, sd_bus_error *error) {
@@ -1361,7 +481,7 @@ static int on_log_set(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         return r < 0 ? r : call_submit(c, error);
 }
 
-/* ---- what the manager tells ----------------------------------------------------------------------------------- */
+/* ---- what the manager tells ------------------------------------------------------------------------------------ */
 
 static void emit_n_units(BusServer *b) {
         if (b->n_subscribed > 0)
@@ -1412,7 +532,7 @@ static void on_threshold_event(Unit *u, const ThresholdEvent *e, void *userdata)
         (void) unit_objects_emit_unit(b->objects, u);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------ */
+/* ---- the whole ------------------------------------------------------------------------------------------------- */
 
 static void bus_server_disconnect(BusServer *b) {
         while (b->senders)

@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "dbus-client.h"
+
+/* Clients that wait, subscribe or hold leases. Each is a match rule of ours, as each attached unit is, and a bus closes
+ * the connection of who asks for too many: dbus-daemon grants 512. */
+#define CLIENTS_MAX 200U
+
+/* Of these how many one user may have, root apart, and how many calls that wait for polkit or PID 1: enough for every
+ * program, and too few to keep others out. */
+#define CLIENTS_PER_UID_MAX 64U
+#define CALLS_PER_UID_MAX 32U
+
+/* The same of root: attaches of all units, and their thresholds, sent at once. */
+#define CALLS_MAX 4096U
+
+/* Senders whose user is remembered: the bus never gives a unique name away twice, so that the answer stays true. */
+#define SENDERS_MAX 256U
+
+/* Calls, of all senders together, that wait until the bus has named the sender's user. Everybody's are in there, as long as it is not
+ * known whose they are: who has most of them gives way. */
+#define UNIDENTIFIED_CALLS_MAX 2048U
+
+int bus_error_set_qos(sd_bus_error *error, int errno_value, const QosError *e) {
+        char name[128];
+
+        if (!e || e->code == QOS_ERROR_NONE)
+                return sd_bus_error_set_errno(error, errno_value);
+
+        (void) snprintf(name, sizeof(name), BUS_ERROR_PREFIX "%s", qos_error_name(e->code));
+        return sd_bus_error_set(error, name, e->message);
+}
+
+void bus_reply_error(sd_bus_message *m, int errno_value, const QosError *e) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+
+        (void) bus_error_set_qos(&error, errno_value, e);
+        (void) sd_bus_reply_method_error(m, &error);
+}
+
+/* ---- clients --------------------------------------------------------------------------------------------------- */
+
+void call_free(Call *c) {
+        for (Call **p = c->client ? &c->client->calls : NULL; p && *p; p = &(*p)->next)
+                if (*p == c) {
+                        *p = c->next;
+                        break;
+                }
+        attach_operation_cancel(c->attach);
+        polkit_query_free(c->query);
+        sd_bus_message_unref(c->message);
+        free(c->unit);
+        free(c->threshold);
+        free(c);
+}
+
+void client_free(Client *c) {
+        BusServer *b = c->server;
+
+        while (c->calls)
+                call_free(c->calls);
+        manager_release_lease(b->manager, c);
+
+        if (c->subscribed && --b->n_subscribed == 0)
+                unit_objects_set_subscribed(b->objects, false);
+
+        for (Client **p = &b->clients; *p; p = &(*p)->next)
+                if (*p == c) {
+                        *p = c->next;
+                        b->n_clients--;
+                        break;
+                }
+        sd_bus_slot_unref(c->gone);
+        sd_bus_slot_unref(c->check);
+        free(c->sender);
+        free(c);
+}
+
+static bool client_has_lease(const Client *c) {
+        Manager *m = c->server->manager;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                for (Hold *h = m->units[i] ? m->units[i]->holds : NULL; h; h = h->next)
+                        if (h->lease_key == c)
+                                return true;
+        return threshold_monitor_have_lease(m, c);
+}
+
+/* Something ended for which the client was followed. */
+static void client_settle(Client *c) {
+        if (!c->calls && !c->subscribed && !client_has_lease(c))
+                client_free(c);
+}
+
+static int on_owner_changed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const char *new_owner;
+
+        if (sd_bus_message_read(m, "sss", NULL, NULL, &new_owner) >= 0 && isempty(new_owner))
+                client_free(ASSERT_PTR(userdata));
+        return 0;
+}
+
+static int on_owner_checked(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        Client *c = ASSERT_PTR(userdata);
+        int owned;
+
+        c->check = sd_bus_slot_unref(c->check);
+        if (sd_bus_message_read(m, "b", &owned) >= 0 && !owned)
+                client_free(c);
+        return 0;
+}
+
+/* sd_bus_track would wait for the bus. */
+static int client_follow(Client *c) {
+        sd_bus *bus = c->server->bus;
+        _cleanup_free_ char *match = NULL;
+        int r;
+
+        if (asprintf(&match, "type='signal',sender='" DBUS_NAME "',path='" DBUS_PATH "',interface='" DBUS_NAME "',member='NameOwnerChanged',arg0='%s'",
+                     c->sender) < 0)
+                return -ENOMEM;
+        r = sd_bus_add_match_async(bus, &c->gone, match, on_owner_changed, NULL, c);
+        if (r < 0)
+                return r;
+        return sd_bus_call_method_async(bus, &c->check, DBUS_NAME, DBUS_PATH, DBUS_NAME, "NameHasOwner", on_owner_checked, c, "s", c->sender);
+}
+
+Client* client_find(BusServer *b, sd_bus_message *m) {
+        const char *sender = strempty(sd_bus_message_get_sender(m));
+
+        for (Client *c = b->clients; c; c = c->next)
+                if (streq(c->sender, sender))
+                        return c;
+        return NULL;
+}
+
+/* Finds the sender's, or makes it: end with client_settle(). */
+static int client_get(BusServer *b, sd_bus_message *m, uid_t uid, Client **ret, sd_bus_error *error) {
+        const char *sender = strempty(sd_bus_message_get_sender(m));
+        unsigned n = 0, others = 0;
+        Client *c;
+        int r;
+
+        c = client_find(b, m);
+        if (c) {
+                *ret = c;
+                return 0;
+        }
+
+        for (c = b->clients; c; c = c->next) {
+                n += c->uid == uid;
+                others += c->uid != 0;
+        }
+        if (b->n_clients >= CLIENTS_MAX || (uid != 0 && (n >= CLIENTS_PER_UID_MAX || others >= limit_for_unprivileged(CLIENTS_MAX))))
+                return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
+                                         "Too many clients are waiting, subscribed or hold leases: %u of user %u, %u together",
+                                         n, (unsigned) uid, b->n_clients);
+
+        c = new0(Client, 1);
+        if (!c)
+                return -ENOMEM;
+        *c = (Client) {
+                .server = b,
+                .next = b->clients,
+                .sender = strdup(sender),
+                .uid = uid,
+        };
+        b->clients = c;
+        b->n_clients++;
+
+        r = c->sender ? 0 : -ENOMEM;
+        if (r >= 0 && !isempty(sender))
+                r = client_follow(c);
+        if (r < 0) {
+                client_free(c);
+                return r;
+        }
+
+        *ret = c;
+        return 0;
+}
+
+/* ---- AttachUnit, DetachUnit ------------------------------------------------------------------------------------ */
+
+static void client_dispatch(Client *client);
+
+void call_finish(Call *c) {
+        Client *client = c->client;
+
+        call_free(c);
+        client_dispatch(client);
+}
+
+static void on_authorized(int result, void *userdata) {
+        Call *c = ASSERT_PTR(userdata);
+
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+
+        c->query = NULL;
+
+        if (result > 0) {
+                c->action->go_on(c);
+                return;
+        }
+
+        if (c->owner_uid != 0 && manager_probes_are_restricted(c->server->manager, c->probes, &e))
+                bus_reply_error(c->message, -EACCES, &e);
+        else if (result == POLKIT_NEEDS_INTERACTION)
+                (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED,
+                                                  "Interactive authorization is required (%s)", c->action->name);
+        else if (result == 0)
+                (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
+                                                  "%s needs authorization (%s)", c->action->what, c->action->name);
+        else
+                (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED,
+                                                  "%s needs authorization (%s), and polkit could not be asked: %s", c->action->what, c->action->name,
+                                                  strerror(-result));
+        call_finish(c);
+}
+
+int call_new(BusServer *b, sd_bus_message *m, const Action *action, const char *unit, Call **ret) {
+        Call *c;
+
+        c = new0(Call, 1);
+        if (!c)
+                return -ENOMEM;
+        *c = (Call) {
+                .server = b,
+                .message = sd_bus_message_ref(m),
+                .action = action,
+                .unit = strdup(strempty(unit)),
+        };
+        if (!c->unit) {
+                call_free(c);
+                return -ENOMEM;
+        }
+
+        *ret = c;
+        return 0;
+}
+
+static void call_authorize(Call *c) {
+        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+        Client *client = c->client;
+        int r;
+
+        /* As when it came, for those that had to wait then */
+        if (c->action != &action_attach && !manager_get_unit(c->server->manager, c->unit, &e)) {
+                bus_reply_error(c->message, -ENXIO, &e);
+                call_finish(c);
+                return;
+        }
+
+        c->owner_uid = manager_uid_owns(client->server->manager, c->unit, client->uid) ? client->uid : 0;
+        if (client->uid == 0 || (c->owner_uid != 0 && (c->action != &action_attach || !manager_probes_are_restricted(c->server->manager, c->probes, NULL)))) {
+                on_authorized(1, c);
+                return;
+        }
+
+        r = polkit_query_bus(client->server->bus, c->message, client->uid, c->action->name, on_authorized, c, &c->query);
+        if (r < 0)
+                on_authorized(r, c);
+}
+
+/* ---- whose a call is ------------------------------------------------------------------------------------------- */
+
+static int call_count(Call *c, sd_bus_error *error) {
+        const Client *client = c->client;
+        unsigned n = 0;
+
+        for (const Client *i = c->server->clients; i; i = i->next)
+                for (const Call *j = i->uid == client->uid ? i->calls : NULL; j; j = j->next)
+                        n++;
+        if (n > (client->uid == 0 ? CALLS_MAX : CALLS_PER_UID_MAX))
+                return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "%u calls of user %u are waiting already", n - 1, (unsigned) client->uid);
+        return 0;
+}
+
+/* The call's own is its own to give up. */
+static bool call_is_own(const Call *c) {
+        return c->lease && (c->action == &action_detach || c->action == &action_clear);
+}
+
+static void call_run(Call *c) {
+        if (!c->action->name || call_is_own(c))
+                c->action->go_on(c);
+        else
+                call_authorize(c);
+}
+
+/* Starts what nothing before it keeps from that. A client may send a call behind an attach that it depends on, and which waits for polkit
+ * or PID 1. Attaches go on side by side: many at once are the rule, and none depends on another one. */
+static void client_dispatch(Client *client) {
+        Call *c;
+
+        if (client->dispatching)
+                return; /* there it goes on */
+        client->dispatching = true;
+
+        do {
+                bool others = false, attaches = false;
+
+                for (c = client->calls; c && (c->started || !c->action->name); c = c->next)
+                        if (c->action == &action_attach)
+                                attaches = true;
+                        else if (c->action->name)
+                                others = true;
+                if (c && (others || (attaches && c->action != &action_attach)))
+                        break;
+                if (c) {
+                        c->started = true;
+                        call_run(c);
+                }
+        } while (c);
+
+        client->dispatching = false;
+        client_settle(client);
+}
+
+static void call_start(Call *c, uid_t uid) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        Call **p;
+        int r;
+
+        r = client_get(c->server, c->message, uid, &c->client, &error);
+        if (r < 0) {
+                (void) sd_bus_reply_method_errno(c->message, r, &error);
+                call_free(c);
+                return;
+        }
+        for (p = &c->client->calls; *p; p = &(*p)->next)
+                ;
+        *p = c;
+
+        r = c->action->name ? call_count(c, &error) : 0;
+        if (r < 0) {
+                (void) sd_bus_reply_method_errno(c->message, r, &error);
+                call_finish(c);
+        } else if (c->action->name)
+                client_dispatch(c->client);
+        else
+                call_run(c);
+}
+
+static Call* sender_pop(Sender *s, Call **p) {
+        Call *c = *p;
+
+        *p = c->next;
+        c->next = NULL;
+        s->n_calls--;
+        s->server->n_unidentified--;
+        return c;
+}
+
+void sender_free(Sender *s) {
+        while (s->calls)
+                call_free(sender_pop(s, &s->calls));
+        for (Sender **p = &s->server->senders; *p; p = &(*p)->next)
+                if (*p == s) {
+                        *p = s->next;
+                        s->server->n_senders--;
+                        break;
+                }
+        sd_bus_slot_unref(s->slot);
+        free(s->name);
+        free(s);
+}
+
+static Sender* sender_find(BusServer *b, sd_bus_message *m) {
+        const char *name = strempty(sd_bus_message_get_sender(m));
+
+        for (Sender **p = &b->senders; *p; p = &(*p)->next)
+                if (streq((*p)->name, name)) {
+                        Sender *s = *p;
+
+                        *p = s->next;
+                        s->next = b->senders;
+                        return b->senders = s;
+                }
+        return NULL;
+}
+
+static int on_identified(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        Sender *s = ASSERT_PTR(userdata);
+        uint32_t uid = 0;
+        int r;
+
+        s->slot = sd_bus_slot_unref(s->slot);
+        if (!streq_ptr(sd_bus_message_get_sender(m), DBUS_NAME))
+                r = -EBADMSG; /* a message bus that lets others reply in its place */
+        else
+                r = sd_bus_message_is_method_error(m, NULL) ? -sd_bus_message_get_errno(m) : sd_bus_message_read(m, "u", &uid);
+        if (r < 0) {
+                /* It has left, or the bus does not answer */
+                while (s->calls) {
+                        Call *c = sender_pop(s, &s->calls);
+
+                        (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_ACCESS_DENIED, "The bus does not say whose call this is: %s", strerror(-r));
+                        call_free(c);
+                }
+                sender_free(s);
+                return 0;
+        }
+
+        s->uid = uid;
+        while (s->calls)
+                call_start(sender_pop(s, &s->calls), uid);
+        return 0;
+}
+
+static int sender_new(BusServer *b, sd_bus_message *m, Sender **ret) {
+        Sender *s, *oldest = NULL;
+        int r;
+
+        for (s = b->n_senders >= SENDERS_MAX ? b->senders : NULL; s; s = s->next)
+                if (!s->slot)
+                        oldest = s;
+        if (oldest)
+                sender_free(oldest);
+
+        s = new0(Sender, 1);
+        if (!s)
+                return -ENOMEM;
+        *s = (Sender) {
+                .server = b,
+                .next = b->senders,
+                .name = strdup(sd_bus_message_get_sender(m)),
+        };
+        b->senders = s;
+        b->n_senders++;
+
+        r = s->name ? 0 : -ENOMEM;
+        if (r >= 0)
+                r = sd_bus_call_method_async(b->bus, &s->slot, DBUS_NAME, DBUS_PATH, DBUS_NAME, "GetConnectionUnixUser", on_identified, s, "s", s->name);
+        if (r < 0) {
+                sender_free(s);
+                return r;
+        }
+
+        *ret = s;
+        return 0;
+}
+
+/* Makes place for a call of this sender. */
+static int sender_admit(Sender *s) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        BusServer *b = s->server;
+        Sender *most = s;
+        Call **p, *c;
+
+        if (b->n_unidentified < UNIDENTIFIED_CALLS_MAX)
+                return 0;
+
+        for (Sender *i = b->senders; i; i = i->next)
+                if (i->n_calls > most->n_calls)
+                        most = i;
+        if (most->n_calls <= s->n_calls + 1)
+                return -EBUSY;
+
+        for (p = &most->calls; (*p)->next; p = &(*p)->next)
+                ;
+        c = sender_pop(most, p);
+        (void) sd_bus_reply_method_errorf(c->message, SD_BUS_ERROR_LIMITS_EXCEEDED, "Too many calls are waiting until their senders are known");
+        call_free(c);
+        return 0;
+}
+
+/* Takes the call, and starts it as soon as it is known whose it is. */
+int call_submit(Call *c, sd_bus_error *error) {
+        _cleanup_(sd_bus_creds_unrefp) sd_bus_creds *creds = NULL;
+        BusServer *b = c->server;
+        const Client *client;
+        Call **p;
+        Sender *s;
+        uid_t uid;
+        int r = 0;
+
+        /* Peer-to-peer: the kernel knows */
+        if (isempty(sd_bus_message_get_sender(c->message))) {
+                r = sd_bus_get_owner_creds(b->bus, SD_BUS_CREDS_EUID, &creds);
+                if (r >= 0)
+                        r = sd_bus_creds_get_euid(creds, &uid);
+                if (r < 0) {
+                        call_free(c);
+                        return r;
+                }
+                call_start(c, uid);
+                return 1;
+        }
+
+        client = client_find(b, c->message);
+        s = sender_find(b, c->message);
+        if (client || (s && !s->slot)) {
+                call_start(c, client ? client->uid : s->uid);
+                return 1;
+        }
+
+        if (!s)
+                r = sender_new(b, c->message, &s);
+        if (r >= 0)
+                r = sender_admit(s);
+        if (r < 0) {
+                call_free(c);
+                if (s && !s->calls)
+                        sender_free(s);
+                return r != -EBUSY ? r : sd_bus_error_set(error, SD_BUS_ERROR_LIMITS_EXCEEDED, "Too many calls are waiting until their senders are known");
+        }
+
+        for (p = &s->calls; *p; p = &(*p)->next)
+                ;
+        *p = c;
+        s->n_calls++;
+        b->n_unidentified++;
+        return 1;
+}
+
+/* The next call of this sender must wait for those before it: what it depends on is not known yet. */
+bool sender_waits(BusServer *b, sd_bus_message *m) {
+        const Client *client = client_find(b, m);
+        const Sender *s = sender_find(b, m);
+
+        return (s && s->slot) || (client && client->calls);
+}

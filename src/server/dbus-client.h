@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Callers on the bus: who they are, what they hold, and their calls that wait for PID 1, polkit or the bus. */
+
+#include "dbus-manager.h"
+#include "dbus-unit.h"
+#include "exclude.h"
+#include "observer.h"
+#include "polkit.h"
+#include "threshold-monitor.h"
+
+#define BUS_ERROR_PREFIX "org.qosd1.Error."
+#define POLKIT_ACTION_ATTACH "org.qosd1.attach"
+#define POLKIT_ACTION_CONFIGURE "org.qosd1.configure"
+
+#define DBUS_NAME "org.freedesktop.DBus"
+#define DBUS_PATH "/org/freedesktop/DBus"
+
+typedef struct Call Call;
+
+/* Who is followed by the name on the bus: exists as long as it waits, subscribes, or holds leases. */
+typedef struct Client {
+        BusServer *server;
+        struct Client *next;
+        sd_bus_slot *gone;      /* it has left the bus */
+        sd_bus_slot *check;     /* … before that was listened for */
+        char *sender;           /* empty on a peer-to-peer connection */
+        uid_t uid;
+        bool subscribed;
+        bool dispatching;       /* within client_dispatch() */
+        Call *calls;            /* in their order */
+} Client;
+
+/* Who sent a call, by the unique name. Asked of the bus, whose answer may stand behind all that others have sent: nothing waits for it but
+ * the calls of that sender. */
+typedef struct Sender {
+        BusServer *server;
+        struct Sender *next;
+        char *name;
+        sd_bus_slot *slot;      /* the bus is being asked */
+        uid_t uid;
+        Call *calls;            /* that wait for the answer, in their order */
+        unsigned n_calls;
+} Sender;
+
+/* What polkit is asked for (NULL: nothing), and how people call it. */
+typedef struct Action {
+        const char *name;
+        const char *what;
+        void (*go_on)(Call *c);         /* when it is allowed; ends the call */
+} Action;
+
+/* A call that depends on who the caller is, and waits until that is known, and it is allowed and done. */
+struct Call {
+        BusServer *server;
+        Client *client;         /* NULL until the sender's user is known */
+        Call *next;
+        sd_bus_message *message;
+        AttachOperation *attach;
+        PolkitQuery *query;
+        const Action *action;
+        bool lease;
+        uid_t owner_uid;        /* as in struct Hold */
+        bool started;           /* does not wait for others of the client */
+        bool running;           /* within manager_attach() */
+        ProbeMask probes;
+        ExcludeList excludes;
+        uint64_t duration_usec;
+        char *unit;
+        char *threshold;        /* or its name */
+};
+
+struct BusServer {
+        Manager *manager;
+        ManagerObserver observer;
+        sd_bus *bus;            /* NULL while there is none, and then there is nothing of what follows */
+        sd_bus_slot *slots[8];
+        size_t n_slots;
+        sd_event_source *tick;
+        DBusUnits *objects;
+        Sender *senders;        /* heard from last first */
+        unsigned n_senders;
+        unsigned n_unidentified; /* calls */
+        Client *clients;
+        unsigned n_clients;
+        unsigned n_subscribed;
+};
+
+/* What AttachUnit() and its sister are told. */
+typedef struct AttachOptions {
+        ProbeMask probes;
+        ExcludeList excludes;
+        uint64_t duration_usec;         /* 0: none */
+        int lease;
+} AttachOptions;
+
+extern const Action action_attach;
+extern const Action action_detach;
+extern const Action action_set;
+extern const Action action_clear;
+
+/* dbus-client.c */
+int bus_error_set_qos(sd_bus_error *error, int errno_value, const QosError *e);
+void bus_reply_error(sd_bus_message *m, int errno_value, const QosError *e);
+void call_free(Call *c);
+void client_free(Client *c);
+Client* client_find(BusServer *b, sd_bus_message *m);
+void call_finish(Call *c);
+int call_new(BusServer *b, sd_bus_message *m, const Action *action, const char *unit, Call **ret);
+void sender_free(Sender *s);
+int call_submit(Call *c, sd_bus_error *error);
+bool sender_waits(BusServer *b, sd_bus_message *m);
+
+/* dbus-attach.c */
+int check_attached(BusServer *b, sd_bus_message *m, const char *unit, sd_bus_error *error);
+int read_probes(sd_bus_message *m, ProbeMask *ret, sd_bus_error *error);
+int read_options(sd_bus_message *m, AttachOptions *o, sd_bus_error *error);
+int method_attach(BusServer *b, sd_bus_message *m, const char *unit, const AttachOptions *o, sd_bus_error *error);
+int method_change_threshold(BusServer *b, sd_bus_message *m, const Action *action, sd_bus_error *error);
