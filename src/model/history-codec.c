@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Steps as records of some bytes. */
+
+#include "history-internal.h"
+
+#define RECORD_VIOLATED 0x40U
+#define RECORD_MISSED 0x20U
+
+#define AMOUNT_BITS 8
+
+/* ---- amounts --------------------------------------------------------------------------------------------------- */
+
+/* As floating-point numbers are: seven bits below the highest one, and how far these are shifted. */
+static uint64_t amount_encode(uint64_t n) {
+        unsigned shift = 0;
+
+        while (n >> shift >= 1U << AMOUNT_BITS)
+                shift++;
+        if (shift > 0) {
+                n = (n >> shift) + (n >> (shift - 1) & 1);
+                if (n >> AMOUNT_BITS && shift == 64 - AMOUNT_BITS)
+                        n--; /* for the next one 64 bits have no room */
+                else if (n >> AMOUNT_BITS) {
+                        n >>= 1;
+                        shift++;
+                }
+        } else if (n < 1U << (AMOUNT_BITS - 1))
+                return n;
+        return (uint64_t) (shift + 1) << (AMOUNT_BITS - 1) | (n & ((1U << (AMOUNT_BITS - 1)) - 1));
+}
+
+static uint64_t amount_decode(uint64_t code) {
+        uint64_t shift = code >> (AMOUNT_BITS - 1), n = code & ((1U << (AMOUNT_BITS - 1)) - 1);
+
+        return shift == 0 ? n : (n | 1U << (AMOUNT_BITS - 1)) << (shift - 1);
+}
+
+/* Of the largest amount. */
+#define AMOUNT_CODE_MAX ((uint64_t) (64 - AMOUNT_BITS + 2) << (AMOUNT_BITS - 1))
+
+/* ---- records --------------------------------------------------------------------------------------------------- */
+
+static uint8_t* put_number(uint8_t *p, uint64_t n) {
+        for (; n >= 0x80; n >>= 7)
+                *p++ = n | 0x80;
+        *p++ = n;
+        return p;
+}
+
+/* Small numbers, also below zero, become small ones. */
+static uint8_t* put_difference(uint8_t *p, uint64_t n, uint64_t from) {
+        int64_t d = (int64_t) (n - from);
+
+        return put_number(p, (uint64_t) d << 1 ^ (uint64_t) (d >> 63));
+}
+
+static uint8_t get_byte(Parser *in) {
+        if (in->p >= in->end) {
+                in->failed = true;
+                return 0;
+        }
+        return *in->p++;
+}
+
+uint64_t get_number(Parser *in) {
+        uint64_t n = 0;
+
+        for (unsigned shift = 0; shift < 64; shift += 7) {
+                uint8_t byte = get_byte(in);
+
+                n |= (uint64_t) (byte & 0x7f) << shift;
+                if (!(byte & 0x80))
+                        return n;
+        }
+        in->failed = true;
+        return 0;
+}
+
+static uint64_t get_difference(Parser *in, uint64_t from) {
+        uint64_t n = get_number(in);
+
+        return from + (n >> 1 ^ -(n & 1));
+}
+
+/* Runs of bins, with at most one zero in a row in them: the number of runs, and for each the gap before it, its length and
+ * what it has. */
+static uint8_t* put_bins(uint8_t *p, const WindowBins *b, const WindowBins *from) {
+        unsigned n = window_bins_number(b->schema), n_runs = 0, end = 0;
+        struct {
+                uint8_t first, length;
+        } runs[WINDOW_BINS_MAX];
+
+        _Static_assert(WINDOW_BINS_MAX <= UINT8_MAX, "a bin's number is a byte");
+
+        for (unsigned i = 0; i < n; i++) {
+                if (b->count[i] == from->count[i])
+                        continue;
+                if (n_runs == 0 || i > end + 1)
+                        runs[n_runs++].first = i;
+                end = i + 1;
+                runs[n_runs - 1].length = end - runs[n_runs - 1].first;
+        }
+
+        p = put_number(p, n_runs);
+        end = 0;
+        for (unsigned r = 0; r < n_runs; r++) {
+                p = put_number(p, runs[r].first - end);
+                p = put_number(p, runs[r].length);
+                end = runs[r].first + runs[r].length;
+                for (unsigned i = runs[r].first; i < end; i++)
+                        p = put_difference(p, b->count[i], from->count[i]);
+        }
+        return p;
+}
+
+static void get_bins(Parser *in, const WindowBins *from, WindowBins *ret) {
+        unsigned n = window_bins_number(ret->schema), i = 0;
+        uint64_t n_runs;
+
+        memcpy(ret->count, from->count, sizeof(ret->count));
+        n_runs = get_number(in);
+        for (; n_runs > 0 && !in->failed; n_runs--) {
+                uint64_t gap = get_number(in), length = get_number(in);
+
+                if (gap > n - i || length > n - i - gap) {
+                        in->failed = true;
+                        return;
+                }
+                for (i += gap; length > 0; length--, i++)
+                        ret->count[i] = get_difference(in, from->count[i]);
+        }
+}
+
+static size_t kept_number(void) {
+        size_t n = 0;
+
+        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
+                n += metric_is_kept(m);
+        return n;
+}
+
+static bool step_has_amounts(const HistoryStep *s) {
+        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+                if (s->amounts[i] != 0)
+                        return true;
+        return false;
+}
+
+/* Returns the length. */
+size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret) {
+        static const WindowBins nothing = {};
+        uint8_t rest[RECORD_MAX], present[BITMAP_SIZE] = {}, not_zero[BITMAP_SIZE] = {}, amounts[AMOUNTS_BITMAP_SIZE] = {}, *p = rest, *q;
+        size_t n = kept_number();
+        const WindowBins *from = &nothing;
+
+        for (size_t i = 0; i < n; i++) {
+                if (s->values[i] == ABSENT)
+                        continue;
+                present[i / 8] |= 1U << i % 8;
+                if (s->values[i] != 0)
+                        not_zero[i / 8] |= 1U << i % 8;
+        }
+        for (size_t i = 0; i < HISTORY_DISTRIBUTIONS; i++)
+                if (s->measured[i])
+                        present[(n + i) / 8] |= 1U << (n + i) % 8;
+
+        *p++ = (uint8_t) (s->distributions[0].schema - WINDOW_BINS_SCHEMA_MIN) | (step_has_amounts(s) ? RECORD_AMOUNTS : 0) | (s->violated ? RECORD_VIOLATED : 0) |
+                (s->missed ? RECORD_MISSED : 0);
+        p = put_number(p, s->index);
+        p = put_number(p, s->timestamp / NSEC_PER_MSEC);
+        p = put_number(p, history_level_nsec(level) - s->covered);
+        p = put_number(p, s->overlaps);
+        p = mempcpy(p, present, (n + HISTORY_DISTRIBUTIONS + 7) / 8);
+        p = mempcpy(p, not_zero, (n + 7) / 8);
+        for (size_t i = 0; i < n; i++)
+                if (not_zero[i / 8] & 1U << i % 8)
+                        p = put_number(p, s->values[i]);
+
+        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+                if (s->amounts[i] != 0)
+                        amounts[i / 8] |= 1U << i % 8;
+        if (step_has_amounts(s))
+                p = mempcpy(p, amounts, sizeof(amounts));
+        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+                if (s->amounts[i] != 0)
+                        p = put_number(p, amount_encode(s->amounts[i]));
+
+        for (size_t i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
+                if (!s->measured[i])
+                        continue;
+                p = put_difference(p, s->distributions[i].sum, from->sum);
+                p = put_difference(p, s->distributions[i].max, from->max);
+                p = put_bins(p, &s->distributions[i], from);
+                from = &s->distributions[i];
+        }
+
+        q = put_number(ret, p - rest);
+        q = mempcpy(q, rest, p - rest);
+        return q - ret;
+}
+
+/* The record at data, which has a length: that of the whole, and where its rest begins. 0 if it does not lie within size. */
+size_t record_length(const uint8_t *data, size_t size, const uint8_t **ret_rest) {
+        Parser in = { .p = data, .end = data + size };
+        uint64_t n;
+
+        n = get_number(&in);
+        if (in.failed || n == 0 || n > (size_t) (in.end - in.p))
+                return 0;
+        *ret_rest = in.p;
+        return in.p + n - data;
+}
+
+/* Believes nothing: records may come from a file. */
+int record_read(const uint8_t *rest, size_t size, HistoryLevel level, HistoryStep *ret) {
+        static const WindowBins nothing = {};
+        Parser in = { .p = rest, .end = rest + size };
+        uint8_t present[BITMAP_SIZE] = {}, not_zero[BITMAP_SIZE] = {}, amounts[AMOUNTS_BITMAP_SIZE] = {};
+        const WindowBins *from = &nothing;
+        size_t n = kept_number();
+        uint64_t missing, msec;
+        uint8_t first;
+        int schema;
+
+        *ret = (HistoryStep) {};
+
+        first = get_byte(&in);
+        schema = (int) (first & RECORD_SCHEMA) + WINDOW_BINS_SCHEMA_MIN;
+        ret->violated = first & RECORD_VIOLATED;
+        ret->missed = first & RECORD_MISSED;
+        ret->index = get_number(&in);
+        msec = get_number(&in);
+        missing = get_number(&in);
+        ret->overlaps = get_number(&in);
+        if (in.failed || schema > WINDOW_BINS_SCHEMA_MAX || missing > history_level_nsec(level) ||
+            msec > INT64_MAX / NSEC_PER_MSEC || ret->index > UINT64_MAX / history_level_nsec(level))
+                return -EBADMSG;
+        ret->timestamp = msec * NSEC_PER_MSEC;
+        ret->covered = history_level_nsec(level) - missing;
+
+        for (size_t i = 0; i < (n + HISTORY_DISTRIBUTIONS + 7) / 8; i++)
+                present[i] = get_byte(&in);
+        for (size_t i = 0; i < (n + 7) / 8; i++)
+                not_zero[i] = get_byte(&in);
+        for (size_t i = 0; i < HISTORY_VALUES_MAX; i++)
+                ret->values[i] = i >= n || !(present[i / 8] & 1U << i % 8) ? ABSENT :
+                                 not_zero[i / 8] & 1U << i % 8 ? get_number(&in) : 0;
+
+        for (size_t i = 0; first & RECORD_AMOUNTS && i < sizeof(amounts); i++)
+                amounts[i] = get_byte(&in);
+        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++) {
+                uint64_t code = amounts[i / 8] & 1U << i % 8 ? get_number(&in) : 0;
+
+                if (code >= AMOUNT_CODE_MAX)
+                        return -EBADMSG;
+                ret->amounts[i] = amount_decode(code);
+        }
+
+        for (size_t i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
+                WindowBins *b = &ret->distributions[i];
+
+                b->schema = schema;
+                ret->measured[i] = present[(n + i) / 8] & 1U << (n + i) % 8;
+                if (!ret->measured[i])
+                        continue;
+                b->sum = get_difference(&in, from->sum);
+                b->max = get_difference(&in, from->max);
+                get_bins(&in, from, b);
+                from = b;
+        }
+
+        return in.failed || in.p != in.end ? -EBADMSG : 0;
+}

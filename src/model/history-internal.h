@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What the history and its records share. */
+
+#include "history.h"
+#include "util.h"
+#include "window.h"
+
+/* The longest one: 5 and HISTORY_VALUES_MAX numbers, three bitmaps, the amounts, and for each distribution two numbers, and a number for
+ * each bin, for its run and for the gap before it. */
+#define RECORD_MAX (10 * (6 + HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS * (3 + 3 * WINDOW_BINS_MAX)) + 1 + 2 * BITMAP_SIZE + \
+                    AMOUNTS_BITMAP_SIZE + 2 * _HISTORY_AMOUNT_MAX)
+#define AMOUNTS_BITMAP_SIZE ((_HISTORY_AMOUNT_MAX + 7) / 8)
+
+/* In the byte of the schema. */
+#define RECORD_AMOUNTS 0x80U
+
+#define RECORD_SCHEMA 0x1fU
+#define BITMAP_SIZE ((HISTORY_VALUES_MAX + HISTORY_DISTRIBUTIONS + 7) / 8)
+
+#define HASH_INIT UINT64_C(0xcbf29ce484222325)
+
+typedef struct Parser {
+        const uint8_t *p, *end;
+        bool failed;
+} Parser;
+
+/* history.c */
+uint64_t hash_bytes(uint64_t h, const void *data, size_t size);
+
+/* history-step.c */
+void amounts_keep(uint64_t *amounts, const uint64_t *before);
+bool metric_is_kept(const Metric *metric);
+uint64_t catalogue_hash(void);
+void step_coarsen(HistoryStep *s);
+void step_add(HistoryStep *s, const HistoryStep *later);
+
+/* history-codec.c */
+uint64_t get_number(Parser *in);
+size_t record_write(const HistoryStep *s, HistoryLevel level, uint8_t *ret);
+size_t record_length(const uint8_t *data, size_t size, const uint8_t **ret_rest);
+int record_read(const uint8_t *rest, size_t size, HistoryLevel level, HistoryStep *ret);

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* One step: which metrics it has. */
+
+#include "history-internal.h"
+
+static const struct {
+        const char *name;
+        enum qos_distribution distribution;
+        size_t offset;
+} distributions[HISTORY_DISTRIBUTIONS] = {
+        { "requests.server.firstByte", QOS_FIRST_BYTE, offsetof(Metrics, requests.server.first_byte) },
+        { "requests.server.latency",   QOS_LATENCY,    offsetof(Metrics, requests.server.latency)    },
+};
+
+/* Gauges whose value at the end of a step is known. */
+static const size_t gauges[] = {
+        offsetof(Metrics, requests.server.in_flight),
+        offsetof(Metrics, requests.server.connections.open),
+};
+
+static const uint64_t level_nsec[_HISTORY_LEVEL_MAX] = {
+        [HISTORY_FINE]   = HISTORY_FINE_NSEC,
+        [HISTORY_COARSE] = HISTORY_COARSE_NSEC,
+};
+
+uint64_t history_level_nsec(HistoryLevel level) {
+        return level_nsec[level];
+}
+
+/* ---- amounts --------------------------------------------------------------------------------------------------- */
+
+/* What is known of one step by who looked at it first, and no longer by who looks at it again. */
+void amounts_keep(uint64_t *amounts, const uint64_t *before) {
+        static const struct {
+                HistoryAmount covered, end;
+        } groups[] = {
+                { HISTORY_ASKED_COVERED,  HISTORY_QUOTA_COVERED  },
+                { HISTORY_QUOTA_COVERED,  HISTORY_CPU_COVERED    },
+                { HISTORY_CPU_COVERED,    HISTORY_BLOCK_COVERED  },
+                { HISTORY_BLOCK_COVERED,  HISTORY_MEMORY_COVERED },
+                { HISTORY_MEMORY_COVERED, _HISTORY_AMOUNT_MAX    },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(groups); i++)
+                if (amounts[groups[i].covered] == 0)
+                        memcpy(amounts + groups[i].covered, before + groups[i].covered, (groups[i].end - groups[i].covered) * sizeof(*amounts));
+}
+
+static void mean_get(const HistoryStep *s, HistoryAmount count, HistoryAmount time, Distribution *ret) {
+        ret->count = s->amounts[count];
+        if (ret->count > 0)
+                ret->mean = s->amounts[time] / ret->count;
+}
+
+/* What is not there stays as it is. */
+static void step_get_contention(const HistoryStep *s, Contention *ret) {
+        const uint64_t *a = s->amounts;
+        double all = 0;
+
+        if (a[HISTORY_CPU_COVERED] > 0) {
+                for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
+                        all += a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING];
+                for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++) {
+                        double n = a[HISTORY_FIRST_STATE + i - QOS_STATE_RUNNING];
+
+                        ret->threads[i] = n / a[HISTORY_CPU_COVERED];
+                        if (all > 0)
+                                ret->shares[i] = n / all;
+                }
+                mean_get(s, HISTORY_RUN_QUEUES, HISTORY_RUN_QUEUE_TIME, &ret->run_queue_latency);
+        }
+        if (a[HISTORY_BLOCK_COVERED] > 0) {
+                for (unsigned i = 0; i < QOS_BLOCK_COUNTERS; i++) {
+                        ret->block.counts.operations[i] = a[HISTORY_BLOCK_OPERATIONS + i];
+                        ret->block.counts.bytes[i] = a[HISTORY_BLOCK_BYTES + i];
+                }
+                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_READS, HISTORY_BLOCK_TIMES, &ret->block.read_queue);
+                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_READS, HISTORY_BLOCK_TIMES + 1, &ret->block.read_device);
+                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_WRITES, HISTORY_BLOCK_TIMES + 2, &ret->block.write_queue);
+                mean_get(s, HISTORY_BLOCK_OPERATIONS + QOS_BLOCK_WRITES, HISTORY_BLOCK_TIMES + 3, &ret->block.write_device);
+        }
+        if (a[HISTORY_MEMORY_COVERED] > 0) {
+                ret->memory.major_faults = a[HISTORY_MAJOR_FAULTS];
+                ret->memory.major_fault_time = a[HISTORY_MAJOR_FAULT_TIME];
+                ret->memory.reclaim_time = a[HISTORY_RECLAIM_TIME];
+                ret->memory.dirty_throttle_time = a[HISTORY_DIRTY_THROTTLE_TIME];
+                ret->memory.oom_kills = a[HISTORY_OOM_KILLS];
+        }
+}
+
+/* ---- which metrics --------------------------------------------------------------------------------------------- */
+
+/* Kept as a value. */
+bool metric_is_kept(const Metric *metric) {
+        if (metric->type != METRIC_INTEGER)
+                return false;
+        if (metric->offset >= offsetof(Metrics, contention))
+                return false;
+        /* Rows, which these are made of, have no checkpoints of a step's length */
+        if (metric->offset >= offsetof(Metrics, requests.client) && metric->offset < offsetof(Metrics, requests.client) + sizeof(ClientRole))
+                return false;
+        if (metric->kind == METRIC_COUNTER)
+                return true;
+        for (size_t i = 0; i < ELEMENTSOF(gauges); i++)
+                if (metric->offset == gauges[i])
+                        return true;
+        return false;
+}
+
+/* Made of amounts: what a step with some of each tells. */
+static bool contention_is_kept(const Metric *metric) {
+        HistoryStep s = {};
+        Metrics m;
+
+        if (metric->offset < offsetof(Metrics, contention) || metric->offset >= offsetof(Metrics, contention) + sizeof(Contention))
+                return false;
+        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+                s.amounts[i] = 1;
+        metrics_set_absent(&m);
+        step_get_contention(&s, &m.contention);
+        return metric_is_present(metric, &m);
+}
+
+bool history_has_metric(const Metric *metric) {
+        if (metric_is_kept(metric) ||
+            metric->offset == offsetof(Metrics, requests.quality) ||
+            metric->offset == offsetof(Metrics, requests.server.rate))
+                return true;
+        for (size_t i = 0; i < HISTORY_DISTRIBUTIONS; i++)
+                if (metric->offset >= distributions[i].offset && metric->offset < distributions[i].offset + sizeof(Distribution))
+                        return true;
+        return contention_is_kept(metric);
+}
+
+int history_find_distribution(const char *name) {
+        for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++)
+                if (streq(name, distributions[i].name))
+                        return (int) i;
+        return -ENOENT;
+}
+
+const char* history_distribution_name(unsigned i) {
+        return distributions[i].name;
+}
+
+enum qos_distribution history_distribution(unsigned i) {
+        return distributions[i].distribution;
+}
+
+/* Of the names, so that a build with another catalogue does not take one value for another. */
+uint64_t catalogue_hash(void) {
+        uint64_t h = HASH_INIT;
+
+        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
+                if (metric_is_kept(m))
+                        h = hash_bytes(h, m->name, strlen(m->name) + 1);
+        return h;
+}
+
+/* ---- one step -------------------------------------------------------------------------------------------------- */
+
+void history_step_set_metrics(HistoryStep *s, const Metrics *metrics) {
+        size_t n = 0;
+
+        for (size_t i = 0; i < HISTORY_VALUES_MAX; i++)
+                s->values[i] = ABSENT;
+        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
+                if (metric_is_kept(m)) {
+                        assert(n < HISTORY_VALUES_MAX);
+                        if (!metric_get_integer(m, metrics, &s->values[n]))
+                                s->values[n] = ABSENT;
+                        n++;
+                }
+}
+
+/* The count, before it is decided whether it is shown. */
+static uint64_t step_count(const HistoryStep *s) {
+        size_t n = 0;
+
+        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
+                if (metric_is_kept(m)) {
+                        if (m->offset == offsetof(Metrics, requests.server.count))
+                                return s->values[n];
+                        n++;
+                }
+        return ABSENT;
+}
+
+bool history_step_has_distribution(const HistoryStep *s, unsigned i) {
+        uint64_t count = step_count(s);
+
+        return s->measured[i] && !(count != ABSENT && window_is_overlapping(s->overlaps, count));
+}
+
+void history_step_get_metrics(const HistoryStep *s, unsigned minimum_samples, Metrics *ret) {
+        Server *server = &ret->requests.server;
+        size_t n = 0;
+
+        metrics_set_absent(ret);
+        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
+                if (metric_is_kept(m))
+                        *(uint64_t*) ((char*) ret + m->offset) = s->values[n++];
+
+        window_classify(s->overlaps, s->missed, &ret->requests);
+        step_get_contention(s, &ret->contention);
+
+        if (server->count != ABSENT && s->covered > 0)
+                server->rate = server->count * (double) NSEC_PER_SEC / s->covered;
+
+        for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++)
+                if (history_step_has_distribution(s, i))
+                        window_bins_get_distribution(&s->distributions[i], minimum_samples,
+                                                     (Distribution*) ((char*) ret + distributions[i].offset));
+}
+
+void step_coarsen(HistoryStep *s) {
+        for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++)
+                window_bins_coarsen(&s->distributions[i]);
+}
+
+/* Adds a later step. */
+void step_add(HistoryStep *s, const HistoryStep *later) {
+        size_t n = 0;
+
+        s->covered += later->covered;
+        s->overlaps += later->overlaps;
+
+        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++) {
+                if (!metric_is_kept(m))
+                        continue;
+                if (m->kind == METRIC_GAUGE)
+                        s->values[n] = later->values[n];
+                else if (s->values[n] == ABSENT || later->values[n] == ABSENT)
+                        s->values[n] = ABSENT; /* a sum of what is not all known */
+                else
+                        s->values[n] += later->values[n];
+                n++;
+        }
+
+        for (size_t i = 0; i < _HISTORY_AMOUNT_MAX; i++)
+                s->amounts[i] += later->amounts[i];
+        s->violated = s->violated || later->violated;
+        s->missed = s->missed || later->missed;
+
+        for (unsigned i = 0; i < HISTORY_DISTRIBUTIONS; i++) {
+                s->measured[i] = s->measured[i] && later->measured[i];
+                window_bins_add(&s->distributions[i], &later->distributions[i]);
+        }
+}
