@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Changes of state, and who is told. */
+
+#include "log.h"
+#include "threshold-internal.h"
+
+const char* state_share_name(const ShareChange *c) {
+        for (const Metric *m = metric_table; m < metric_table + metric_table_size; m++)
+                if (m->offset == offsetof(Metrics, contention.shares[c->state]))
+                        return m->name + strlen("contention.shares.");
+        abort();
+}
+
+/* Those who have not said anything for long, and of whom nothing is left out, are forgotten. NULL: memory ran out. */
+static UserRateLimit* monitor_get_rate_limit(ThresholdMonitor *thresholds, uid_t uid, uint64_t now) {
+        UserRateLimit *t;
+
+        for (UserRateLimit **p = &thresholds->rate_limits; (t = *p); ) {
+                if (t->uid == uid)
+                        break;
+                if (t->left_out == 0 && now >= t->since + CROSSINGS_NSEC) {
+                        *p = t->next;
+                        free(t);
+                } else
+                        p = &t->next;
+        }
+        if (!t) {
+                t = new0(UserRateLimit, 1);
+                if (!t)
+                        return NULL;
+                t->uid = uid;
+                t->next = thresholds->rate_limits;
+                thresholds->rate_limits = t;
+        }
+        if (now >= t->since + CROSSINGS_NSEC) {
+                t->since = now;
+                t->n = 0;
+        }
+        return t;
+}
+
+/* The state has changed. l: what was looked at; NULL: nothing. */
+static void threshold_notify(Threshold *a, uint64_t left_out, const ThresholdSample *l) {
+        Manager *m = a->unit->manager;
+        ThresholdMonitor *thresholds = m->thresholds;
+        ThresholdEvent *e = thresholds->events + (thresholds->seq + 1) % THRESHOLD_EVENTS_MAX;
+        char *unit;
+
+        thresholds->seq++;
+        unit = strdup(a->unit->name);
+        if (!unit)
+                (void) log_oom(); /* the event is lost, and threshold_monitor_foreach_event() says so */
+        free(e->unit);
+        *e = (ThresholdEvent) {
+                .seq = thresholds->seq,
+                .timestamp = a->since,
+                .unit = unit,
+                .rule = a->rule,
+                .state = a->machine.state,
+                .previous = a->told,
+                .value = a->value,
+                .samples = a->samples,
+                .left_out = left_out,
+        };
+        a->told = a->machine.state;
+        thresholds->saving = true;
+        if (l)
+                e->n_shares = unit_get_state_share_changes(a->unit, l->now, l->window, e->shares);
+        if (!unit)
+                return;
+        manager_emit_threshold_event(a->unit, e);
+}
+
+/* Tells what the state has become, if that is news and its user has not had too much to say. Returns true if it was told. */
+bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t now,
+                const ThresholdSample *l) {
+        bool changed = a->machine.state != previous, waited = previous != a->told, news = a->machine.state != a->told;
+        ThresholdMonitor *thresholds = a->unit->manager->thresholds;
+        uint64_t left_out = 0;
+
+        if (changed)
+                threshold_update_flag(a, a->machine.state == THRESHOLD_VIOLATED);
+        else if (!news)
+                return false;
+
+        if (a->uid != 0) {
+                UserRateLimit *t = monitor_get_rate_limit(thresholds, a->uid, now);
+
+                if (!t && l)
+                        return false;
+                /* What it was before will not be told any more; nor that it has become what everybody thinks it is */
+                if (t && changed && waited)
+                        t->left_out += 1 + !news;
+                /* Its end, when nobody looks any more, is always told: there is no other chance, and one told before it for each */
+                if (!news || (l && t->n >= CROSSINGS_PER_UID_MAX))
+                        return false;
+                if (t) {
+                        t->n++;
+                        left_out = t->left_out;
+                        t->left_out = 0;
+                }
+        }
+        threshold_notify(a, left_out, l);
+        return true;
+}
+
+uint64_t threshold_monitor_get_seq(const Manager *m) {
+        return m->thresholds->seq;
+}
+
+uint64_t threshold_monitor_get_seq_begin(const Manager *m) {
+        return m->thresholds->seq_begin;
+}
+
+void threshold_monitor_set_seq(Manager *m, uint64_t seq, uint64_t begin) {
+        m->thresholds->seq = seq;
+        m->thresholds->seq_begin = MIN(begin, seq);
+        m->thresholds->ended = seq;
+}
+
+/* NULL: it is no longer known, or was of a run before this one. */
+static const ThresholdEvent* threshold_monitor_get_event(const ThresholdMonitor *thresholds, uint64_t seq) {
+        const ThresholdEvent *e = thresholds->events + seq % THRESHOLD_EVENTS_MAX;
+
+        return e->seq == seq && e->unit ? e : NULL;
+}
+
+uint64_t threshold_monitor_count_lost(const Manager *m, uint64_t since) {
+        const ThresholdMonitor *thresholds = m->thresholds;
+        uint64_t n = thresholds->seq - since, lost = n - MIN(n, (uint64_t) THRESHOLD_EVENTS_MAX);
+
+        for (uint64_t seq = since + lost + 1; seq <= thresholds->seq; seq++)
+                if (!threshold_monitor_get_event(thresholds, seq))
+                        lost++;
+        return lost;
+}
+
+int threshold_monitor_foreach_event(Manager *m, uint64_t since, int (*f)(const ThresholdEvent *e, void *userdata), void *userdata) {
+        const ThresholdMonitor *thresholds = m->thresholds;
+        uint64_t n = MIN(thresholds->seq - since, (uint64_t) THRESHOLD_EVENTS_MAX);
+
+        for (uint64_t seq = thresholds->seq - n + 1; seq <= thresholds->seq; seq++) {
+                const ThresholdEvent *e = threshold_monitor_get_event(thresholds, seq);
+                int r = e ? f(e, userdata) : 0;
+
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+/* After all others were told what has happened: observers that take long do it now. */
+void threshold_monitor_end_round(ThresholdMonitor *thresholds) {
+        if (thresholds->ended == thresholds->seq)
+                return;
+        thresholds->ended = thresholds->seq;
+        manager_emit_round_end(thresholds->manager);
+}

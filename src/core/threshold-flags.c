@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Files of thresholds that are violated. */
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "log.h"
+#include "threshold-internal.h"
+
+/* The name of a unit as that of a directory; that of a control group's path as systemd-escape --path has it. */
+static int level_directory(const ThresholdMonitor *thresholds, const char *unit, char **ret) {
+        char name[NAME_MAX + 1];
+        size_t n = 0;
+
+        for (const char *s = unit + (*unit == '/'); *s; s++) {
+                char c[5] = { *s };
+
+                if (*unit == '/' && *s == '/')
+                        c[0] = '-';
+                else if (*unit == '/' && !strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:_.", *s))
+                        (void) snprintf(c, sizeof(c), "\\x%02x", (unsigned char) *s);
+                if (n + strlen(c) >= sizeof(name))
+                        return -ENAMETOOLONG;
+                n += strlen(strcpy(name + n, c));
+        }
+        name[n] = 0;
+
+        if (asprintf(ret, "%s/%s", thresholds->directory, name) < 0) {
+                *ret = NULL;
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+static int level_create(const char *directory, const Threshold *a) {
+        _cleanup_free_ char *path = NULL, *rule = NULL;
+        _cleanup_close_ int fd = -EBADF;
+        int r;
+
+        if (asprintf(&path, "%s/%s", directory, a->rule.name) < 0) {
+                path = NULL;
+                return -ENOMEM;
+        }
+        /* For everybody, as thresholds are */
+        r = threshold_rule_format(&a->rule, /* named= */ false, &rule);
+        if (r < 0)
+                return r;
+
+        if (mkdir(directory, 0755) < 0 && errno != EEXIST)
+                return -errno;
+        if (chmod(directory, 0755) < 0)
+                return -errno;
+        fd = open(path, O_WRONLY|O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, 0644);
+        if (fd < 0 && errno == EEXIST)
+                return 0; /* still: who watches it would take it for news */
+        if (fd < 0 || fchmod(fd, 0644) < 0 || dprintf(fd, "%s\n", rule) < 0)
+                return -errno;
+        return 0;
+}
+
+static void level_remove(const char *directory, const char *name) {
+        _cleanup_free_ char *path = NULL;
+
+        if (asprintf(&path, "%s/%s", directory, name) < 0) {
+                path = NULL;
+                (void) log_oom();
+                return;
+        }
+        (void) unlink(path);
+        (void) rmdir(directory); /* with the last one */
+}
+
+/* There is a file if, and only if, the threshold is violated. */
+void threshold_update_flag(const Threshold *a, bool violated) {
+        ThresholdMonitor *thresholds = a->unit->manager->thresholds;
+        _cleanup_free_ char *directory = NULL;
+        int r;
+
+        if (!thresholds->directory || a->source == THRESHOLD_SOURCE_CONDITION)
+                return;
+        r = level_directory(thresholds, a->unit->name, &directory);
+        if (r >= 0 && violated)
+                r = level_create(directory, a);
+        else if (r >= 0)
+                level_remove(directory, a->rule.name);
+        if (r < 0)
+                log_unit_warning_errno(a->unit->name, r, "Failed to make the file that says that '%s' of '%s' is violated: %m",
+                                       a->rule.name, a->unit->name);
+}
+
+/* Takes away those of before that are no longer right. */
+static void directory_prune(const ThresholdMonitor *thresholds) {
+        DIR *d;
+
+        d = opendir(thresholds->directory);
+        if (!d)
+                return;
+        for (struct dirent *de; (de = readdir(d)); ) {
+                _cleanup_close_ int fd = -EBADF;
+                DIR *files;
+
+                if (de->d_type != DT_DIR || de->d_name[0] == '.')
+                        continue;
+                fd = openat(dirfd(d), de->d_name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+                files = fd >= 0 ? fdopendir(fd) : NULL;
+                if (!files)
+                        continue;
+                (void) TAKE_FD(fd);
+                for (struct dirent *file; (file = readdir(files)); ) {
+                        bool right = false;
+
+                        if (file->d_type != DT_REG)
+                                continue;
+                        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                                _cleanup_free_ char *directory = NULL;
+                                Unit *u = thresholds->manager->units[i];
+
+                                if (!u || level_directory(thresholds, u->name, &directory) < 0 || !streq(strrchr(directory, '/') + 1, de->d_name))
+                                        continue;
+                                for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
+                                        right = right || (a->machine.state == THRESHOLD_VIOLATED && streq(a->rule.name, file->d_name));
+                        }
+                        if (!right)
+                                (void) unlinkat(dirfd(files), file->d_name, 0);
+                }
+                (void) closedir(files);
+                (void) unlinkat(dirfd(d), de->d_name, AT_REMOVEDIR); /* if nothing is left */
+        }
+        (void) closedir(d);
+}
+
+void threshold_monitor_restored(Manager *m) {
+        ThresholdMonitor *thresholds = m->thresholds;
+
+        if (!thresholds->directory)
+                return;
+        directory_prune(thresholds);
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                for (Threshold *a = m->units[i] ? threshold_next(m->units[i], NULL) : NULL; a; a = threshold_next(m->units[i], a))
+                        if (a->machine.state == THRESHOLD_VIOLATED)
+                                threshold_update_flag(a, true);
+}

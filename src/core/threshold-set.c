@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* Setting and clearing thresholds. */
+
+#include <math.h>
+
+#include "threshold-internal.h"
+
+const char* threshold_source_to_string(ThresholdSource s) {
+        static const char *const table[_THRESHOLD_SOURCE_MAX] = {
+                [THRESHOLD_SOURCE_ADMINISTRATOR] = "administrator",
+                [THRESHOLD_SOURCE_LEASE]         = "lease",
+                [THRESHOLD_SOURCE_FILE]          = "unitFile",
+                [THRESHOLD_SOURCE_CONDITION]     = "condition",
+        };
+
+        return table[s];
+}
+
+/* ---- setting and clearing -------------------------------------------------------------------------------------- */
+
+void threshold_free(Threshold *a) {
+        ThresholdMonitor *thresholds = a->unit->manager->thresholds;
+
+        for (Threshold **p = &a->unit->thresholds; *p; p = &(*p)->next)
+                if (*p == a) {
+                        *p = a->next;
+                        break;
+                }
+        if (thresholds)
+                thresholds->n--;
+        free(a->origin);
+        free(a);
+}
+
+/* Who acts on it would go on for ever: what is no longer looked at is unknown, and that is told as any other change. */
+static void threshold_remove(Threshold *a) {
+        ThresholdState previous = a->machine.state;
+
+        if (a->source != THRESHOLD_SOURCE_CONDITION &&
+                        (previous != THRESHOLD_UNKNOWN || previous != a->told)) {
+                a->machine.state = THRESHOLD_UNKNOWN;
+                a->since = now_nsec(CLOCK_REALTIME);
+                a->value = NAN;
+                a->samples = ABSENT;
+                (void) threshold_notify_if_changed(a, previous, now_nsec(CLOCK_MONOTONIC), NULL);
+                threshold_monitor_end_round(a->unit->manager->thresholds);
+        }
+        threshold_free(a);
+}
+
+static Threshold* unit_find_threshold(const Unit *u, const char *name) {
+        for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
+                if (streq(a->rule.name, name))
+                        return a;
+        return NULL;
+}
+
+int threshold_new(Unit *u, const ThresholdRule *rule, ThresholdSource source, uid_t uid, uid_t owner_uid, void *lease_key, const char *origin, Threshold **ret) {
+        uint64_t period = threshold_rule_get_period(rule);
+        Threshold **p = &u->thresholds, *a;
+
+        a = new0(Threshold, 1);
+        if (!a)
+                return -ENOMEM;
+        while (*p && (*p)->period < period)
+                p = &(*p)->next;
+        *a = (Threshold) {
+                .unit = u,
+                .next = *p,
+                .period = period,
+                .rule = *rule,
+                .source = source,
+                .uid = uid,
+                .owner_uid = owner_uid,
+                .lease_key = lease_key,
+                .origin = origin ? strdup(origin) : NULL,
+                .since = now_nsec(CLOCK_REALTIME),
+                .value = NAN,
+                .samples = ABSENT,
+        };
+        if (origin && !a->origin) {
+                free(a);
+                return -ENOMEM;
+        }
+        *p = a;
+        u->threshold_monitor_slow_at = 0;
+        u->manager->thresholds->n++;
+        *ret = a;
+        return 0;
+}
+
+static bool rule_equal(const ThresholdRule *a, const ThresholdRule *b) {
+        return streq(a->name, b->name) && a->metric == b->metric && streq(a->selector, b->selector) && a->below == b->below && !(a->limit < b->limit) && !(a->limit > b->limit) &&
+                !(a->clear < b->clear) && !(a->clear > b->clear) && a->window_nsec == b->window_nsec &&
+                a->enter_nsec == b->enter_nsec && a->leave_nsec == b->leave_nsec && a->stay_nsec == b->stay_nsec;
+}
+
+static int too_many(unsigned max, const char *whose, QosError *e) {
+        char limit[16];
+
+        (void) snprintf(limit, sizeof(limit), "%u", max);
+        return qos_error_set(e, QOS_ERROR_TOO_MANY_THRESHOLDS, limit, "%s %s thresholds, more are not allowed", whose, limit);
+}
+
+static int threshold_check_limits(const Unit *u, uid_t uid, QosError *e) {
+        unsigned of_unit = 0, of_uid = 0, of_others = 0;
+        Manager *m = u->manager;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                for (Threshold *a = m->units[i] ? m->units[i]->thresholds : NULL; a; a = a->next) {
+                        if (a->unit == u && a->source != THRESHOLD_SOURCE_CONDITION)
+                                of_unit++;
+                        if (a->uid == uid)
+                                of_uid++;
+                        if (a->uid != 0)
+                                of_others++;
+                }
+        if (of_unit >= THRESHOLDS_PER_UNIT_MAX)
+                return too_many(THRESHOLDS_PER_UNIT_MAX, "the unit has", e);
+        if (uid != 0 && of_uid >= THRESHOLDS_PER_UID_MAX)
+                return too_many(THRESHOLDS_PER_UID_MAX, "the user has", e);
+        if (uid != 0 && of_others >= limit_for_unprivileged(THRESHOLDS_MAX))
+                return too_many(limit_for_unprivileged(THRESHOLDS_MAX), "there are", e);
+        if (m->thresholds->n >= THRESHOLDS_MAX)
+                return too_many(THRESHOLDS_MAX, "there are", e);
+        return 0;
+}
+
+/* Who owns the control group may not change what the administrator has set. */
+static bool threshold_is_for(const Threshold *a, uid_t owner_uid) {
+        return owner_uid == 0 || a->owner_uid == owner_uid;
+}
+
+int threshold_set(Manager *m, const ThresholdRequest *request, Threshold **ret, QosError *e) {
+        Threshold *a = NULL, *old;
+        ThresholdRule rule;
+        Unit *u;
+        int r;
+
+        r = request->source == THRESHOLD_SOURCE_CONDITION ? threshold_rule_parse_condition(request->threshold, m->config.default_window_nsec, &rule, e) :
+                                                 threshold_rule_parse(request->threshold, m->config.default_window_nsec, &rule, e);
+        if (r < 0)
+                return r;
+        u = manager_get_unit(m, request->unit, e);
+        if (!u)
+                return e && e->code == QOS_ERROR_INVALID_UNIT_NAME ? -EINVAL : -ENXIO;
+
+        if (request->source != THRESHOLD_SOURCE_CONDITION)
+                a = unit_find_threshold(u, rule.name);
+        if (a && (a->source != request->source || a->lease_key != request->lease_key || !threshold_is_for(a, request->owner_uid)))
+                return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, rule.name, "'%s' has a threshold '%s' already, %s%s", u->name, rule.name,
+                                     a->source == THRESHOLD_SOURCE_FILE ? "from " : a->source == THRESHOLD_SOURCE_LEASE ? "for as long as another client is connected" :
+                                                                                                   "set by the administrator",
+                                     strempty(a->origin));
+        if (a && rule_equal(&a->rule, &rule)) {
+                /* The same once more changes nothing */
+                a->seen = true;
+                (void) free_and_strdup(&a->origin, request->origin);
+                if (ret)
+                        *ret = a;
+                return 0;
+        }
+
+        if (!a) {
+                r = threshold_check_limits(u, request->uid, e);
+                if (r < 0)
+                        return r;
+        }
+        old = a;
+        r = threshold_new(u, &rule, request->source, request->uid, request->owner_uid, request->lease_key, request->origin, &a);
+        if (r < 0)
+                return r;
+        if (old)
+                threshold_remove(old);
+        a->seen = true;
+        a->handler = request->handler;
+        a->userdata = request->userdata;
+        if (*rule.selector || !unit_count_within(u, rule.metric, WINDOW_TOTAL, rule.limit, &a->good_before, &a->total_before))
+                a->good_before = a->total_before = 0;
+
+        if (request->source != THRESHOLD_SOURCE_CONDITION) {
+                manager_emit_unit_changed(u);
+                manager_save(m);
+        }
+        monitor_arm_timer(m, true);
+        if (ret)
+                *ret = a;
+        return 0;
+}
+
+int threshold_clear(Manager *m, const char *unit, const char *name, void *lease_key, uid_t owner_uid, QosError *e) {
+        Threshold *a;
+        Unit *u;
+
+        u = manager_get_unit(m, unit, e);
+        if (!u)
+                return e && e->code == QOS_ERROR_INVALID_UNIT_NAME ? -EINVAL : -ENXIO;
+        a = unit_find_threshold(u, name);
+        if (!a)
+                return qos_error_set(e, QOS_ERROR_NO_SUCH_THRESHOLD, name, "'%s' has no threshold '%s'", u->name,
+                                     excerpt(name, (char[EXCERPT_MAX + 1]) {}));
+        if (a->source == THRESHOLD_SOURCE_FILE)
+                return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name, "'%s' of '%s' comes from %s, it goes when it is taken out there", name, u->name,
+                                     strempty(a->origin));
+        if (a->lease_key != lease_key || !threshold_is_for(a, owner_uid))
+                return qos_error_set(e, QOS_ERROR_THRESHOLD_EXISTS, name, "'%s' of '%s' is somebody else's", name, u->name);
+
+        threshold_remove(a);
+        manager_emit_unit_changed(u);
+        manager_save(m);
+        monitor_arm_timer(m, false);
+        return 0;
+}
+
+void threshold_monitor_forget_files(Unit *u) {
+        Manager *m = u->manager;
+        bool any = false;
+
+        for (Threshold *a = u->thresholds, *next; a; a = next) {
+                next = a->next;
+                if (a->source != THRESHOLD_SOURCE_FILE || a->seen)
+                        continue;
+                any = true;
+                threshold_remove(a);
+        }
+        if (!any)
+                return;
+        manager_emit_unit_changed(u);
+        manager_save(m);
+        monitor_arm_timer(m, false);
+}
+
+void threshold_monitor_release(Manager *m, const void *lease_key) {
+        bool any = false;
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                bool changed = false;
+
+                for (Threshold *a = m->units[i] ? m->units[i]->thresholds : NULL, *next; a; a = next) {
+                        next = a->next;
+                        if (!lease_key || a->lease_key != lease_key)
+                                continue;
+                        changed = changed || a->source != THRESHOLD_SOURCE_CONDITION;
+                        any = true;
+                        threshold_remove(a);
+                }
+                if (changed)
+                        manager_emit_unit_changed(m->units[i]);
+        }
+        if (!any)
+                return;
+        threshold_monitor_save(m->thresholds);
+        monitor_arm_timer(m, false);
+}
+
+bool threshold_monitor_have_lease(const Manager *m, const void *lease_key) {
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
+                for (Threshold *a = m->units[i] ? m->units[i]->thresholds : NULL; a; a = a->next)
+                        if (a->lease_key == lease_key)
+                                return true;
+        return false;
+}
+
+void threshold_monitor_unit_detached(Unit *u) {
+        Manager *m = u->manager;
+
+        while (u->thresholds) {
+                Threshold *a = u->thresholds;
+
+                if (a->source == THRESHOLD_SOURCE_CONDITION) {
+                        _cleanup_qos_error_ QosError e = QOS_ERROR_INIT;
+
+                        (void) qos_error_set(&e, QOS_ERROR_NOT_ATTACHED, u->name, "'%s' is no longer attached", u->name);
+                        a->handler(a, &e, a->userdata);
+                }
+                threshold_remove(a);
+        }
+        monitor_arm_timer(m, false);
+}

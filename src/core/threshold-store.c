@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/* What is known of thresholds over a restart of qosd. */
+
+#include "log.h"
+#include "threshold-internal.h"
+
+int thresholds_list_to_json(const Unit *u, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        int r;
+
+        for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a)) {
+                _cleanup_free_ char *rule = NULL;
+
+                /* Those who hold leases will have lost their connections */
+                if (a->source == THRESHOLD_SOURCE_LEASE)
+                        continue;
+                r = threshold_rule_format(&a->rule, /* named= */ true, &rule);
+                if (r >= 0)
+                        r = sd_json_variant_append_arraybo(&array,
+                                SD_JSON_BUILD_PAIR_STRING("threshold", rule),
+                                /* If that is not what it is, it is still to be told */
+                                SD_JSON_BUILD_PAIR_STRING("state", threshold_state_to_string(a->told)),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("since", a->since),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("violatedSince", a->machine.violated_since),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("goodBefore", a->good_before),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("totalBefore", a->total_before),
+                                SD_JSON_BUILD_PAIR_UNSIGNED("uid", a->uid),
+                                SD_JSON_BUILD_PAIR_CONDITION(a->owner_uid != 0, "ownerUid", SD_JSON_BUILD_UNSIGNED(a->owner_uid)),
+                                SD_JSON_BUILD_PAIR_CONDITION(!!a->origin, "origin", SD_JSON_BUILD_STRING(a->origin)));
+                /* The others are */
+                if (r < 0 && !a->unsaved)
+                        log_unit_warning_errno(u->name, r, "The threshold '%s' of '%s' cannot be kept over a restart of qosd: %m", a->rule.name, u->name);
+                a->unsaved = r < 0;
+        }
+
+        *ret = TAKE_PTR(array);
+        return 0;
+}
+
+typedef struct SavedThreshold {
+        const char *threshold, *state, *origin;
+        uint64_t since, violated_since, good_before, total_before;
+        uid_t uid, owner_uid;
+} SavedThreshold;
+
+static int threshold_from_json(Unit *u, sd_json_variant *v) {
+        static const sd_json_dispatch_field table[] = {
+                { "threshold",     SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedThreshold, threshold),      SD_JSON_MANDATORY },
+                { "state",         SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedThreshold, state),          SD_JSON_MANDATORY },
+                { "since",         SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedThreshold, since),          SD_JSON_MANDATORY },
+                { "violatedSince", SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedThreshold, violated_since), SD_JSON_MANDATORY },
+                { "goodBefore",    SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedThreshold, good_before),    0                 },
+                { "totalBefore",   SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uint64,       offsetof(SavedThreshold, total_before),   0                 },
+                { "uid",           SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid,      offsetof(SavedThreshold, uid),            SD_JSON_MANDATORY },
+                { "ownerUid",      SD_JSON_VARIANT_UNSIGNED, sd_json_dispatch_uid_gid,      offsetof(SavedThreshold, owner_uid),      0                 },
+                { "origin",        SD_JSON_VARIANT_STRING,   sd_json_dispatch_const_string, offsetof(SavedThreshold, origin),         0                 },
+                {}
+        };
+        SavedThreshold saved = {};
+        ThresholdState state;
+        ThresholdRule rule;
+        Threshold *a;
+        int r;
+
+        r = sd_json_dispatch(v, table, SD_JSON_ALLOW_EXTENSIONS, &saved);
+        if (r >= 0)
+                r = threshold_rule_parse(saved.threshold, WINDOW_DEFAULT_NSEC, &rule, NULL);
+        if (r < 0)
+                return r;
+        state = threshold_state_from_string(saved.state);
+        if (state == _THRESHOLD_STATE_MAX)
+                return -EBADMSG;
+
+        r = threshold_new(u, &rule, saved.origin ? THRESHOLD_SOURCE_FILE : THRESHOLD_SOURCE_ADMINISTRATOR, saved.uid, saved.owner_uid, NULL, saved.origin, &a);
+        if (r < 0)
+                return r;
+        a->since = saved.since;
+        a->machine.state = a->told = state;
+        a->machine.violated_since = saved.violated_since;
+        a->good_before = saved.good_before;
+        a->total_before = saved.total_before;
+        monitor_arm_timer(u->manager, true);
+        return 0;
+}
+
+void threshold_monitor_from_json(Unit *u, sd_json_variant *v) {
+        for (size_t i = 0; v && i < sd_json_variant_elements(v); i++) {
+                int r = threshold_from_json(u, sd_json_variant_by_index(v, i));
+
+                if (r < 0)
+                        log_unit_warning_errno(u->name, r, "A threshold of '%s' that was kept makes no sense, ignoring: %m", u->name);
+        }
+}
