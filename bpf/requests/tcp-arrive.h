@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#pragma once
+
+/* A segment on its way in. */
+
+#include "tcp-client.h"
+#include "tcp-conn.h"
+#include "tcp-segment.h"
+#include "udp.h"
+
+/* Data that completes the handshake (deferred accept, a lost ACK) reaches the listener's ingress program and never the
+ * child's: kept here for the child, which is made on the same CPU right after. */
+struct handoff {
+        __u64 at;
+        __u32 seq;
+        __u32 end;
+        __be16 client_port;
+        __u16 _padding;
+        __u32 _padding2;
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct handoff);
+} accept_handoffs SEC(".maps");
+
+/* The kernel drops what would need room where there is none, which it looks at next. sk_drops counts more than that: whatever of a
+ * handshake is thrown away, as the acknowledgement that TCP_DEFER_ACCEPT has no use for. */
+static __always_inline bool listener_is_full(const struct tcp_sock *tp, const struct segment *segment) {
+        const struct inet_connection_sock *icsk = (const struct inet_connection_sock*) tp;
+        const struct sock *sk = (const struct sock*) tp;
+        __u32 flags = segment->flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK), max = sk->sk_max_ack_backlog;
+
+        if (sk->sk_ack_backlog > max) {
+                if (flags == TCP_FLAG_ACK)
+                        return segment->len > 0 || segment->flags & TCP_FLAG_FIN || icsk->icsk_accept_queue.rskq_defer_accept == 0;
+                return flags == TCP_FLAG_SYN;
+        }
+        return flags == TCP_FLAG_SYN && icsk->icsk_accept_queue.qlen.counter > max &&
+                bpf_core_field_exists(sk->__sk_common.skc_net.net) && BPF_CORE_READ(sk, __sk_common.skc_net.net, ipv4.sysctl_tcp_syncookies) == 0;
+}
+
+/* The entry of a listener, to which a segment comes before there is a connection. The one that accepts for a listener of MPTCP is in
+ * no table of files: whose it is says the application's own, which was found there. */
+static __attribute__((noinline)) struct conn* listener_get(struct bpf_sock *sk, struct conn *c) {
+        struct mptcp_sock *msk;
+        struct qos_owner owner;
+        struct tcp_sock *tp;
+        struct qos_unit_map *u;
+        struct conn *l;
+
+        if (!sk || !bpf_core_type_exists(struct mptcp_sock))
+                return c;
+        msk = bpf_skc_to_mptcp_sock(sk);
+        l = msk ? bpf_sk_storage_get(&conns, msk, 0, 0) : NULL;
+        if (!l || l->kind != CONN_LISTENER)
+                return c;
+        owner = owner_read(&l->owner);
+        if (c && owner_equal(&c->owner, &owner))
+                return c;
+        u = unit_get(&owner);
+        tp = u ? bpf_skc_to_tcp_sock(sk) : NULL;
+        if (!tp)
+                return c;
+        c = conn_learn((struct sock*) tp, CONN_LISTENER, &owner, u);
+        if (c)
+                c->found = l->found;
+        return c;
+}
+
+static __always_inline void listener_arrive(struct bpf_sock *sk, struct conn *c, const struct segment *segment) {
+        struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+        struct qos_unit_map *u;
+
+        if (tp && listener_is_full(tp, segment)) {
+                u = unit_get(&c->owner);
+                if (u) {
+                        window_advance(u, bpf_ktime_get_ns());
+                        window_count(u, QOS_COUNTER_LISTEN_DROPS, 1);
+                }
+        }
+
+        if (segment->len > 0) {
+                __u32 zero = 0;
+                struct handoff *h = bpf_map_lookup_elem(&accept_handoffs, &zero);
+
+                if (!h)
+                        return;
+                h->at = bpf_ktime_get_ns();
+                h->seq = segment->seq + !!(segment->flags & TCP_FLAG_SYN);
+                h->end = h->seq + segment->len;
+                h->client_port = segment->source;
+        }
+}
+
+/* A packet of a connection shows no segment, as it is sealed on its way out of the machine (IPsec). */
+static __attribute__((noinline)) int segment_lost(struct conn *c) {
+        struct qos_unit_map *u = c ? unit_get(&c->owner) : NULL;
+
+        statistics_count(QOS_STATISTIC_SEGMENTS_LOST);
+        if (u) {
+                window_advance(u, bpf_ktime_get_ns());
+                window_count(u, QOS_COUNTER_DROPS, 1);
+        }
+        return zero();
+}
+
+/* With the length of a segment, which is less than that: what it says (SEGMENT_*) */
+#define SEGMENT_SAYS_SHIFT 28
+
+/* As client_arrives(), apart for the room on the stack. */
+static __attribute__((noinline)) int server_arrives(struct conn *c, struct qos_unit_map *u, __u64 segment, __u64 tcp, __u64 now) {
+        __u32 seq = segment >> 32, len = segment & ((1U << SEGMENT_SAYS_SHIFT) - 1), says = (__u32) segment >> SEGMENT_SAYS_SHIFT;
+        struct exchange_effect effect = {};
+        struct attribution p;
+        __u64 before;
+        bool idle;
+
+        if (!c || !u)
+                return 0;
+
+        bpf_spin_lock(&c->lock);
+        idle = c->x.open_at == 0;
+        before = c->x.tail_at;
+        if (says & SEGMENT_REMARK && exchange_is_idle(&c->x))
+                exchange_arrive_unasked(&c->x, now, seq, seq + len, tcp >> 32, tcp, &effect);
+        else
+                exchange_arrive(&c->x, now, seq, seq + len, tcp >> 32, tcp, &effect);
+        if (c->x.n_marks == 1)
+                exchange_note_part(&c->x, now, before, len, says & SEGMENT_PUSHED);
+        if (says & (idle ? SEGMENT_FAREWELL : SEGMENT_LAST_FAREWELL) && effect.bytes == len)
+                c->x.flags |= EXCHANGE_FAREWELL;
+        p = conn_commit(c, &effect);
+        bpf_spin_unlock(&c->lock);
+
+        u = effect.bytes > 0 ? attribution_resolve(u, &p) : NULL;
+        if (!u)
+                return 0;
+        window_advance(u, now);
+        record_sum(u, p.target, QOS_SUM_BYTES_IN, QOS_ENTRY_SUM_BYTES_IN, effect.bytes);
+        record_effect(u, p.target, &effect);
+        return zero();
+}
+
+static __always_inline int packet_arrives(struct __sk_buff *skb, struct overhead *overhead) {
+        struct segment segment;
+        struct qos_unit_map *u;
+        struct tcp_sock *tp;
+        struct bpf_sock *sk;
+        struct conn *c;
+        __u32 rcv_nxt, window_end, says;
+        __u64 now;
+
+        sk = skb->sk;
+        if (!sk)
+                return 1;
+        sk = bpf_sk_fullsock(sk);
+        if (!sk)
+                return 1;
+        c = bpf_sk_storage_get(&conns, sk, 0, 0);
+        if (!c && sk->protocol == IPPROTO_UDP)
+                udp_arrive(skb, sk, overhead);
+        else if (sk->state == TCP_LISTEN)
+                c = listener_get(sk, c);
+        if (!c || c->kind == CONN_OTHER)
+                return 1;
+        if (!segment_read(skb, &segment)) {
+                segment_lost(c);
+                return 1;
+        }
+
+        if (sk->state == TCP_LISTEN) {
+                listener_arrive(sk, c, &segment);
+                return 1;
+        }
+        if (segment.len == 0)
+                return 1;
+
+        u = unit_get(&c->owner);
+        if (!u)
+                return 1;
+        overhead_begin(overhead, &c->owner, u);
+        tp = bpf_skc_to_tcp_sock(sk);
+        if (!tp)
+                return 1;
+        if (c->kind == CONN_CLIENT && client_is_announced(skb, c, segment.offset, segment.len)) {
+                client_hears_announcement(c, u, tp, segment.seq + segment.len);
+                return 1;
+        }
+        says = c->kind != CONN_CLIENT && exchange_look(segment.len) > 0 ? segment_says(skb, segment.offset, segment.len) : 0;
+        if (segment.flags & TCP_FLAG_PSH)
+                says |= SEGMENT_PUSHED;
+        now = bpf_ktime_get_ns();
+        if (c->kind == CONN_LISTENER)
+                conn_accept(c, u, tp, tp->copied_seq, now);
+
+        rcv_nxt = tp->rcv_nxt;
+        window_end = tp->rcv_wup + tp->rcv_wnd;
+        if (c->kind == CONN_CLIENT) {
+                if (client_arrives(c, u, (__u64) segment.seq << 32 | segment.len, (__u64) rcv_nxt << 32 | window_end, now))
+                        client_seeks_row((struct sock*) tp, c, u, now);
+                return 1;
+        }
+
+        server_arrives(c, u, (__u64) segment.seq << 32 | says << SEGMENT_SAYS_SHIFT | segment.len, (__u64) rcv_nxt << 32 | window_end, now);
+        return 1;
+}
