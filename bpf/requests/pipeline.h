@@ -196,6 +196,12 @@ EXCHANGE_INLINE void pipeline_lose_sync(struct pipeline *t, __u32 position, __u6
                         pipeline_push_more(t, last_at);
                 return;
         }
+        /* All that was to come of one: it has ended, and the next byte begins a request */
+        if (t->missed == PIPELINE_FOLLOWED && t->in.flags & PARSER_ASKED && protocol_is_rest(t->protocol, &t->in, n)) {
+                pipeline_push_more(t, last_at);
+                t->in = fresh;
+                return;
+        }
         if (t->in.state == 0)
                 t->begun_at = first_at;
         t->flags &= ~PIPELINE_EXCLUDING;

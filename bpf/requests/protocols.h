@@ -85,6 +85,11 @@ static inline __attribute__((always_inline)) int protocol_is_blind(__u32 protoco
         return protocol == PROTOCOL_HTTP1 && (p->state == HTTP_BODY || p->state == HTTP_CHUNK || p->state == HTTP_CLOSE);
 }
 
+/* Are the next n bytes the rest of the body, whatever they are, and so the end of the message? */
+static inline __attribute__((always_inline)) int protocol_is_rest(__u32 protocol, const struct parser *p, __u32 n) {
+        return protocol == PROTOCOL_HTTP1 && p->state == HTTP_BODY && n == p->skip + http_length(p);
+}
+
 /* Does the end of the connection end this answer, and not break it? */
 static inline __attribute__((always_inline)) int protocol_ends_with_stream(__u32 protocol, const struct parser *p) {
         return protocol == PROTOCOL_HTTP1 && p->state == HTTP_CLOSE;

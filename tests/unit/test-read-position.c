@@ -528,6 +528,40 @@ static void test_unanswered(void) {
         }
 }
 
+/* A body that was spliced, of which the parser has seen nothing: where it ends is known, and so is what becomes of its request. */
+static void test_body_not_seen(void) {
+#define POST "POST / HTTP/1.1\r\nContent-Length: 12\r\n\r\n"
+        static const Event unanswered[] = {
+                EXCHANGES(GET, OK), COMES(POST), READS(sizeof(POST) - 1), COMES("GET / HTTP/1"), READS(12),
+        }, in_parts[] = {
+                EXCHANGES(GET, OK), COMES(POST), READS(sizeof(POST) - 1), COMES("GET / HTTP/1"), READS(5), READS(7),
+        }, followed[] = {
+                EXCHANGES(GET, OK), COMES(POST), READS(sizeof(POST) - 1), COMES("GET / HTTP/1"), READS(12), LEAVES(FAILED),
+                COMES(GET GET), READS(2 * sizeof(GET) - 2), LEAVES(OK FAILED),
+        };
+        static Connection c;
+
+        /* The fifth run is the one that would see the body */
+        play(&c, TALK, unanswered, ELEMENTSOF(unanswered), 5, 5);
+        check(c.t.missed == PIPELINE_FOLLOWED && c.begun == 1 && c.unanswered == 1 && c.drops == 0 && c.in_flight == 0);
+        play(&c, TALK, in_parts, ELEMENTSOF(in_parts), 5, 7);
+        check(c.t.missed == PIPELINE_FOLLOWED && c.begun == 1 && c.unanswered == 1 && c.drops == 0 && c.in_flight == 0);
+        play(&c, TALK, followed, ELEMENTSOF(followed), 5, 5);
+        check(c.t.missed == PIPELINE_FOLLOWED && c.begun == 4 && c.parsed == 4 && c.failed == 2 && c.unanswered == 0 && c.drops == 0 && c.in_flight == 0);
+
+        /* A byte more is not the body's */
+        for (uint32_t more = 0; more < 2; more++) {
+                struct arrival_times times = { .came_at = 1 };
+                struct pipeline t = { .protocol = PROTOCOL_HTTP1 };
+                struct parsed_chunk piece = {};
+
+                pipeline_feed_questions(&t, &piece, POST, sizeof(POST) - 1, &times, 0);
+                t.in_pos = sizeof(POST) - 1;
+                pipeline_lose_sync(&t, t.in_pos + 12 + more, 2, 2, 0);
+                check(t.missed == (more ? PIPELINE_MISSED : PIPELINE_FOLLOWED) && t.asked == 1 && t.in.state == 0);
+        }
+}
+
 /* What a request whose beginning was not seen goes on with is not taken for one. */
 static void test_not_resumed(void) {
         struct pipeline t = { .protocol = PROTOCOL_HTTP1 };
@@ -559,6 +593,7 @@ int main(void) {
         test_http2_not_resumed();
         test_tls();
         test_unanswered();
+        test_body_not_seen();
         test_not_resumed();
         return 0;
 }
