@@ -29,7 +29,7 @@ static sd_bus *daemon_side, *system_side;
 static FakeServiceManager pid1;
 
 /* More than are read in one step, without those below. */
-#define MANY_UNITS 100U
+#define MANY_UNITS 200U
 static char many_names[MANY_UNITS][32];
 
 static FakeUnit units[6 + MANY_UNITS + 1] = {
