@@ -28,7 +28,7 @@ typedef struct ProcessScan {
 } ProcessScan;
 
 static void scan_process(Unit *u, int group, void *userdata) {
-        ProcessScan *look = ASSERT_PTR(userdata);
+        ProcessScan *scan = ASSERT_PTR(userdata);
         _cleanup_fclose_ FILE *f = NULL;
         int fd, pid;
 
@@ -40,27 +40,27 @@ static void scan_process(Unit *u, int group, void *userdata) {
                 close_fd(fd);
                 return;
         }
-        while (look->processes < PROCESSES_MAX && fscanf(f, "%i", &pid) == 1) {
+        while (scan->processes < PROCESSES_MAX && fscanf(f, "%i", &pid) == 1) {
                 int n;
 
-                look->processes++;
-                n = pid > 0 ? probe_add_libraries(u->manager->probe, pid, &look->limit) : 0;
+                scan->processes++;
+                n = pid > 0 ? probe_add_libraries(u->manager->probe, pid, &scan->limit) : 0;
                 if (n > 0)
-                        look->libraries += n;
+                        scan->libraries += n;
         }
 }
 
-static void threshold_sample_read(Unit *u) {
-        ProcessScan look = {};
+static void openssl_scan_unit(Unit *u) {
+        ProcessScan scan = {};
 
-        unit_for_each_group(u, scan_process, &look);
+        unit_for_each_group(u, scan_process, &scan);
         u->looked_at = now_nsec(CLOCK_MONOTONIC);
-        u->has_openssl = look.libraries > 0;
-        if (look.limit < 0 && u->library_limit >= 0)
-                log_unit_info(u->name, "Not all OpenSSL libraries of '%s' are watched: %s.", u->name, probe_library_limit_reason(look.limit));
-        u->library_limit = look.limit;
-        u->wanted = look.limit < 0; /* others may stop to use theirs */
-        if (streq(u->active_state, "active") && look.libraries == 0 && look.limit >= 0 && u->rescan_delay == 0)
+        u->has_openssl = scan.libraries > 0;
+        if (scan.limit < 0 && u->library_limit >= 0)
+                log_unit_info(u->name, "Not all OpenSSL libraries of '%s' are watched: %s.", u->name, probe_library_limit_reason(scan.limit));
+        u->library_limit = scan.limit;
+        u->wanted = scan.limit < 0; /* others may stop to use theirs */
+        if (streq(u->active_state, "active") && scan.libraries == 0 && scan.limit >= 0 && u->rescan_delay == 0)
                 log_unit_info(u->name, "No process of '%s' has OpenSSL's library yet, waiting for one.", u->name);
         probe_set_config(u->manager->probe, u->index, u->generation, true);
 }
@@ -70,12 +70,12 @@ static void library_sweep(Manager *m) {
         probe_begin_libraries(m->probe);
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && m->units[i]->watched)
-                        threshold_sample_read(m->units[i]);
+                        openssl_scan_unit(m->units[i]);
         probe_end_libraries(m->probe);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
                 if (m->units[i] && m->units[i]->watched && m->units[i]->library_limit < 0) {
-                        threshold_sample_read(m->units[i]);
+                        openssl_scan_unit(m->units[i]);
                         manager_emit_unit_changed(m->units[i]);
                 }
 }
@@ -111,7 +111,7 @@ static void openssl_scan(Manager *m) {
                         m->library_swept_at = now;
                         library_sweep(m);
                 } else
-                        threshold_sample_read(u);
+                        openssl_scan_unit(u);
                 u->rescan_delay = u->rescan_delay == 0 || had != u->has_openssl ? RESCAN_NSEC :
                         MIN(2 * u->rescan_delay, u->library_limit < 0 ? SWEEP_NSEC : RESCAN_MAX_NSEC);
                 manager_emit_unit_changed(u);
