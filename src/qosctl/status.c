@@ -110,7 +110,7 @@ static void print_hold(sd_json_variant *hold) {
 }
 
 /* Units in this one that are named. */
-#define CONTAINS_MAX 8U
+#define DESCENDANTS_MAX 8U
 
 static void print_thresholds(const Reading *r) {
         sd_json_variant *thresholds = value_find(r->item, "thresholds");
@@ -132,8 +132,8 @@ static void print_thresholds(const Reading *r) {
 static void print_attachment(const Reading *r) {
         sd_json_variant *holds = value_find(r->item, "holds");
         const char *group = value_string(r->snapshot, "controlGroup"), *degraded = value_string(r->item, "degraded");
-        const char *outer = value_string(r->item, "partOf");
-        sd_json_variant *contains = value_find(r->item, "contains");
+        const char *parent = value_string(r->item, "parentUnit");
+        sd_json_variant *descendants = value_find(r->item, "descendantUnits");
         const Style *style = terminal_style();
         char at[FORMAT_MAX], ago[FORMAT_MAX];
         uint64_t since, now, drops;
@@ -159,23 +159,23 @@ static void print_attachment(const Reading *r) {
                 (void) printf("\n");
         }
 
-        if (outer) {
-                print_key("Part of");
-                print_text(COLOR_NONE, outer);
+        if (parent) {
+                print_key("Parent");
+                print_text(COLOR_NONE, parent);
                 (void) printf("\n");
         }
-        for (size_t i = 0; contains && i < sd_json_variant_elements(contains); i++) {
+        for (size_t i = 0; descendants && i < sd_json_variant_elements(descendants); i++) {
                 if (i == 0)
-                        print_key("Contains");
+                        print_key("Descendants");
                 else
                         (void) printf(", ");
-                if (i == CONTAINS_MAX) {
-                        (void) printf("%zu more", sd_json_variant_elements(contains) - i);
+                if (i == DESCENDANTS_MAX) {
+                        (void) printf("%zu more", sd_json_variant_elements(descendants) - i);
                         break;
                 }
-                print_text(COLOR_NONE, strempty(sd_json_variant_string(sd_json_variant_by_index(contains, i))));
+                print_text(COLOR_NONE, strempty(sd_json_variant_string(sd_json_variant_by_index(descendants, i))));
         }
-        if (contains)
+        if (descendants)
                 (void) printf(" (merged)\n");
 
         if (reading_real(r, "cost.share", &share))

@@ -9,7 +9,7 @@
 
 /* The properties of org.qosd1.Unit that change. */
 static const char *const identity_table[] = {
-        "ControlGroup", "InvocationID", "ActiveState", "PartOf", "Contains", "Probes", "Degraded", "Holds", "Exclude", "Thresholds",
+        "ControlGroup", "InvocationID", "ActiveState", "ParentUnit", "DescendantUnits", "Probes", "Degraded", "Holds", "Exclude", "Thresholds",
 };
 
 /* The interfaces that show a reading. */
@@ -68,14 +68,14 @@ static int unit_property_get_invocation_id(sd_bus *bus, const char *path, const 
         return sd_bus_message_append_array(reply, 'y', &u->invocation_id, sd_id128_is_null(u->invocation_id) ? 0 : sizeof(u->invocation_id));
 }
 
-static int unit_property_get_part_of(sd_bus *bus, const char *path, const char *interface, const char *property,
+static int unit_property_get_parent_unit(sd_bus *bus, const char *path, const char *interface, const char *property,
                                      sd_bus_message *reply, void *userdata, sd_bus_error *error) {
         const Unit *outer = unit_find_ancestor(ASSERT_PTR(userdata));
 
         return sd_bus_message_append(reply, "s", outer ? outer->name : "");
 }
 
-static int unit_property_get_contains(sd_bus *bus, const char *path, const char *interface, const char *property,
+static int unit_property_get_descendant_units(sd_bus *bus, const char *path, const char *interface, const char *property,
                                       sd_bus_message *reply, void *userdata, sd_bus_error *error) {
         const Unit *u = ASSERT_PTR(userdata);
         int r;

@@ -60,8 +60,8 @@ static int unit_write_list_entry(Unit *u, const Connection *c, uint64_t window, 
         if (degraded)
                 json_writer_add_string(w, "degraded", degraded);
         if (outer)
-                json_writer_add_string(w, "partOf", outer->name);
-        json_writer_open_array(w, "contains");
+                json_writer_add_string(w, "parentUnit", outer->name);
+        json_writer_open_array(w, "descendantUnits");
         for (unsigned i = 0; (i = unit_next_inner_slot(u, i)) < UNITS_MAX_LIMIT; i++)
                 if (u->manager->units[i])
                         json_writer_add_string(w, NULL, u->manager->units[i]->name);

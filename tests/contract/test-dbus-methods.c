@@ -513,19 +513,19 @@ static void test_subscribe(void) {
         /* One in it, and it alone */
         attach("inner", "/org/qosd1/unit/inner_2eservice");
         settle();
-        expect_signal("PropertiesChanged", "org.qosd1.Unit Contains");
+        expect_signal("PropertiesChanged", "org.qosd1.Unit DescendantUnits");
         signals_forget();
         {
                 _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = get_all("/org/qosd1/unit/inner_2eservice", "org.qosd1.Unit");
                 const char *outer;
 
-                check(find_key(reply, "PartOf"));
+                check(find_key(reply, "ParentUnit"));
                 check(sd_bus_message_read(reply, "v", "s", &outer) > 0);
                 check(streq(outer, "a.service"));
         }
         call_void("DetachUnit", "sb", "inner", 0);
         settle();
-        expect_signal("PropertiesChanged", "org.qosd1.Unit Contains");
+        expect_signal("PropertiesChanged", "org.qosd1.Unit DescendantUnits");
         signals_forget();
 
         /* Figures, where nothing but the covered time moves: those of the others stay silent */

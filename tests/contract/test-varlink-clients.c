@@ -303,8 +303,8 @@ static void expect_nest(Client *c, const char *unit, const char *outer, const ch
         client_send(c, "more", "List", parameters);
         v = client_expect_reply(c, "List");
         check(!message_continues(v));
-        check(outer ? streq(sd_json_variant_string(message_parameter(v, "partOf")), outer) : !message_parameter(v, "partOf"));
-        contains = message_parameter(v, "contains");
+        check(outer ? streq(sd_json_variant_string(message_parameter(v, "parentUnit")), outer) : !message_parameter(v, "parentUnit"));
+        contains = message_parameter(v, "descendantUnits");
         check(inner ? sd_json_variant_elements(contains) == 1 &&
                       streq(sd_json_variant_string(sd_json_variant_by_index(contains, 0)), inner) : !contains);
 }

@@ -53,8 +53,8 @@ def outer_first():
     same(slice, 170)
     entries = {o["unit"]: o for o in qosctl_json("list")}
     check({slice, s.name} <= set(listed()), f"listed: {listed()}")
-    check(f"Contains: {s.name} (merged)\n" in qosctl("status", slice).stdout, "the slice does not name what is in it")
-    check(f"Part of: {slice}\n" in qosctl("status", s.name).stdout, "the service does not name what it is in")
+    check(f"Descendants: {s.name} (merged)\n" in qosctl("status", slice).stdout, "the slice does not name what is in it")
+    check(f"Parent: {slice}\n" in qosctl("status", s.name).stdout, "the service does not name what it is in")
     # The inner one goes: what it counted stays the outer one's, and what it would count is
     detach(s)
     check(s.name not in listed(), "still listed")
@@ -289,8 +289,8 @@ wait
             truth[u] = 0
             attach(u)
             serve(20)
-        check(f"Part of: {s.name}\n" in qosctl("status", sub).stdout, "the control group is not part of the service")
-        contained = {u for o in scenario.Varlink().collect("List", unit=outer) for u in o["contains"]}
+        check(f"Parent: {s.name}\n" in qosctl("status", sub).stdout, "the control group is not part of the service")
+        contained = {u for o in scenario.Varlink().collect("List", unit=outer) for u in o["descendantUnits"]}
         equal(contained, {inner, s.name, sub}, "what the outermost contains")
         # One in the middle goes, and comes again
         detach(inner)

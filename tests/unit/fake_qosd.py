@@ -145,14 +145,14 @@ class FakeQosd:
         self.accepting = threading.Thread(target=self.accept, daemon=True)
         self.accepting.start()
 
-    def add(self, unit, rate=15123.4, holds=None, degraded=None, partOf=None, contains=None, **more):
+    def add(self, unit, rate=15123.4, holds=None, degraded=None, parentUnit=None, descendantUnits=None, **more):
         item = {"attached": True, "holds": holds or [{"type": "administrator", "probes": ["requests"], "uid": 0}], "unit": unit}
         if degraded:
             item["degraded"] = degraded
-        if partOf:
-            item["partOf"] = partOf
-        if contains:
-            item["contains"] = contains
+        if parentUnit:
+            item["parentUnit"] = parentUnit
+        if descendantUnits:
+            item["descendantUnits"] = descendantUnits
         self.units[unit] = (item, lambda window: snapshot(unit, rate, window, **copy.deepcopy(more)), more)
 
     def close(self):

@@ -462,16 +462,16 @@ class Status(Test):
         self.assertIn("Held by: administrator (root), for another 9min 3s, without port:80 port:9100\n", self.out_of("status", "nginx"))
 
     def test_nested(self):
-        self.qosd.add("system.slice", contains=[f"unit{i}.service" for i in range(8)])
-        self.qosd.add("nginx.service", partOf="system.slice")
-        self.assertIn("Contains: unit0.service, unit1.service, unit2.service, unit3.service, unit4.service, unit5.service, "
+        self.qosd.add("system.slice", descendantUnits=[f"unit{i}.service" for i in range(8)])
+        self.qosd.add("nginx.service", parentUnit="system.slice")
+        self.assertIn("Descendants: unit0.service, unit1.service, unit2.service, unit3.service, unit4.service, unit5.service, "
                       "unit6.service, unit7.service (merged)\n", self.out_of("status", "system.slice"))
         out = self.out_of("status", "nginx")
-        self.assertIn("Part of: system.slice\n", out)
-        self.assertNotIn("Contains", out)
-        self.qosd.add("system.slice", contains=["\x1b.service"] + [f"unit{i}.service" for i in range(9)])
+        self.assertIn("Parent: system.slice\n", out)
+        self.assertNotIn("Descendants", out)
+        self.qosd.add("system.slice", descendantUnits=["\x1b.service"] + [f"unit{i}.service" for i in range(9)])
         out = self.out_of("status", "system.slice")
-        self.assertIn("Contains: \\x1b.service, unit0.service,", out)
+        self.assertIn("Descendants: \\x1b.service, unit0.service,", out)
         self.assertIn("unit6.service, 2 more (merged)\n", out)
 
     def test_page(self):
