@@ -209,7 +209,7 @@ struct qos_wait_target {
         __u32 credit;           /* as of wakers: grows with waits that end there, falls with those that find no place */
         __u64 waits;            /* that have ended */
         __u64 nsec;
-        __u64 held;             /* … of that, what is QOS_STATE_HELD */
+        __u64 blocked_by_requests;             /* … of that, what is QOS_STATE_BLOCKED_BY_REQUESTS */
         __u32 process;          /* one that has it, as qosd sees it; 0: it does not */
         __u32 fd;               /* … and its descriptor there */
         char name[QOS_RESOURCE_NAME_SIZE]; /* of the thread that had the CPU first, of the file, the lock or the function in the kernel, or of a Unix socket as it is in the kernel: with the length in front */

@@ -120,7 +120,7 @@ enum qos_state {
 
         /* No thread is in no state: in its place is what of park and poll was until another thread of the unit, in the midst of a request of
          * its own, let this one go on */
-        QOS_STATE_HELD = QOS_STATE_NONE,
+        QOS_STATE_BLOCKED_BY_REQUESTS = QOS_STATE_NONE,
 };
 
 /* 64 bit sums: one per distribution (nanoseconds), then bytes, what all this costs, then what is known of QOS_SERVICE. */
@@ -129,7 +129,7 @@ enum qos_sum {
         QOS_SUM_BYTES_OUT,                      /* payload of answers, each byte once */
         QOS_SUM_COST,                           /* nanoseconds of programs, by those that were measured (overhead.h) */
         QOS_SUM_ATTRIBUTED,                     /* questions that were answered by the thread that had read them … */
-        QOS_SUM_STATES,                         /* … and in which state that was in between: from this plus the state on, and QOS_STATE_HELD */
+        QOS_SUM_STATES,                         /* … and in which state that was in between: from this plus the state on, and QOS_STATE_BLOCKED_BY_REQUESTS */
         QOS_SUMS = QOS_SUM_STATES + QOS_STATES,
 };
 

@@ -203,7 +203,7 @@ static __always_inline void thread_note_waker(struct thread *t, struct task_stru
                 return;
         thread_set_waker(t, waker);
         if (what && (state == QOS_STATE_RUNNING || state == QOS_STATE_PARK || state == QOS_STATE_POLL) && task_serves(waker, word & THREAD_BOOK))
-                what |= WAKEUP_HELD;
+                what |= WAKEUP_BY_REQUEST;
         t->wakeup.what = what | WAKEUP_TASK;
 }
 

@@ -85,6 +85,6 @@ static inline __attribute__((always_inline)) int request_cpu_answer(struct servi
                         nsec -= at - from->since;
                 sums[i] += nsec * n;
         }
-        sums[QOS_STATE_HELD] += (account->times[QOS_STATE_HELD] - from->times[QOS_STATE_HELD]) * n;
+        sums[QOS_STATE_BLOCKED_BY_REQUESTS] += (account->times[QOS_STATE_BLOCKED_BY_REQUESTS] - from->times[QOS_STATE_BLOCKED_BY_REQUESTS]) * n;
         return 1;
 }

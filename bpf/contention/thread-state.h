@@ -129,9 +129,9 @@ static __always_inline void thread_end_wait(struct thread *t, __u32 state, __u64
                 nsec = 0;
         if (wakeup_ends(&t->wakeup, state, t->futex, t->row != 0, t->locked)) {
                 how |= RESOURCE_WOKEN;
-                if (!t->locked && (state == QOS_STATE_PARK || state == QOS_STATE_POLL) && t->wakeup.what & WAKEUP_HELD) {
-                        how |= RESOURCE_HELD;
-                        t->times[QOS_STATE_HELD] += nsec;
+                if (!t->locked && (state == QOS_STATE_PARK || state == QOS_STATE_POLL) && t->wakeup.what & WAKEUP_BY_REQUEST) {
+                        how |= RESOURCE_BY_REQUEST;
+                        t->times[QOS_STATE_BLOCKED_BY_REQUESTS] += nsec;
                 }
         }
         if (c && !resource_end(c, t->row, how, nsec, &t->waker) && t->row == t->known.row)

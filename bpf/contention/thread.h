@@ -20,7 +20,7 @@ struct thread {
         __u32 writes;           /* odd while times or since are written */
         __u32 turn;             /* of the run that is measured next (overhead.h) */
         __u32 never;            /* 0, see overhead_begin_sample() */
-        __u64 times[QOS_STATES]; /* ns, in states that it has left, and QOS_STATE_HELD */
+        __u64 times[QOS_STATES]; /* ns, in states that it has left, and QOS_STATE_BLOCKED_BY_REQUESTS */
         __u64 counters[QOS_THREAD_COUNTERS];
         __u64 row;              /* of what it waits for, from 1, and above that its generation; 0: it has none */
         __u64 futex;            /* … its address; 0: it is none */
@@ -112,7 +112,7 @@ __attribute__((noinline, weak)) int pending_responses_add(struct thread *t, stru
         /* It was taken off the CPU in the middle of this */
         if (attributed == 0 || before % 2 != 0 || *(volatile __u32*) &t->writes != before)
                 return 0;
-        for (int i = QOS_STATE_HELD; i < QOS_STATES; i++)
+        for (int i = QOS_STATE_BLOCKED_BY_REQUESTS; i < QOS_STATES; i++)
                 if (a->sums[i] != 0)
                         __sync_fetch_and_add(&u->sums[QOS_SUM_STATES + i], a->sums[i]);
         __sync_fetch_and_add(&u->sums[QOS_SUM_ATTRIBUTED], attributed);

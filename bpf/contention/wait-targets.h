@@ -47,7 +47,7 @@ static inline __attribute__((always_inline)) bool resource_take(struct qos_conte
         BPF_BOUND(state, QOS_STATES);
         __sync_fetch_and_add(&c->rests[state].waits, __sync_lock_test_and_set(&row->waits, 0));
         __sync_fetch_and_add(&c->rests[state].nsec, __sync_lock_test_and_set(&row->nsec, 0));
-        row->held = 0;
+        row->blocked_by_requests = 0;
         row->resource = *r;
         row->credit = 1;
         row->process = row->fd = 0;
@@ -121,7 +121,7 @@ static inline __attribute__((always_inline)) void wakers_count(struct qos_wait_t
 /* Added to the state: it is known who has ended the wait. */
 #define RESOURCE_WOKEN (1U << 8)
 /* … and that was in the midst of a request. */
-#define RESOURCE_HELD (1U << 9)
+#define RESOURCE_BY_REQUEST (1U << 9)
 
 /* … and this is a part of a wait that is counted already. */
 #define RESOURCE_PART (1U << 10)
@@ -146,13 +146,13 @@ BPF_SUBPROG int resource_end(struct qos_contention_map *c, __u64 row_and_generat
                                 row->credit++;
                         if (state & RESOURCE_WOKEN)
                                 wakers_count(row, waker);
-                        if (state & RESOURCE_HELD)
-                                __sync_fetch_and_add(&row->held, nsec);
+                        if (state & RESOURCE_BY_REQUEST)
+                                __sync_fetch_and_add(&row->blocked_by_requests, nsec);
                         return 1;
                 }
         }
         waits = !(state & RESOURCE_PART);
-        state &= ~(__u64) (RESOURCE_WOKEN|RESOURCE_HELD|RESOURCE_PART);
+        state &= ~(__u64) (RESOURCE_WOKEN|RESOURCE_BY_REQUEST|RESOURCE_PART);
         BPF_BOUND(state, QOS_STATES);
         __sync_fetch_and_add(&c->rests[state].waits, waits);
         __sync_fetch_and_add(&c->rests[state].nsec, nsec);

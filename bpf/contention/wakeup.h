@@ -19,7 +19,7 @@
 #define WAKEUP_POLL 8U          /* processes tell one another by signals that what they wait for is there, through a signalfd mostly */
 #define WAKEUP_CALLS (WAKEUP_FUTEX|WAKEUP_FILE_LOCK|WAKEUP_PIPE|WAKEUP_POLL)
 #define WAKEUP_TASK 16U         /* the waker is known, whatever it does */
-#define WAKEUP_HELD 32U         /* … and is in the midst of a request: it has read it, and not answered */
+#define WAKEUP_BY_REQUEST 32U         /* … and is in the midst of a request: it has read it, and not answered */
 
 struct wakeup {
         __u64 futex;            /* the address that the waker gave, in the same process; 0: in another one it may lie elsewhere */

@@ -341,13 +341,13 @@ static void locks_fill(const HostSample *begin, const HostSample *end, Diagnosis
                 bool lock_state = r->row.resource.state == QOS_STATE_LOCK;
                 bool kernel = r->row.resource.kind == QOS_RESOURCE_KERNEL_LOCK || r->row.resource.kind == QOS_RESOURCE_KERNEL_CALL;
                 bool all_of_it = lock_state || kernel;
-                uint64_t waits = r->row.waits, nsec = all_of_it ? r->row.nsec : r->row.held;
+                uint64_t waits = r->row.waits, nsec = all_of_it ? r->row.nsec : r->row.blocked_by_requests;
                 DiagnosisNamed lock = {};
 
                 if (lock_state && !r->name && r->row.resource.kind == QOS_RESOURCE_FILE)
                         continue;
                 waits -= before ? MIN(waits, before->waits) : 0;
-                nsec -= before ? MIN(nsec, all_of_it ? before->nsec : before->held) : 0;
+                nsec -= before ? MIN(nsec, all_of_it ? before->nsec : before->blocked_by_requests) : 0;
                 if (nsec == 0)
                         continue;
                 lock.value = (double) nsec / passed;
@@ -369,7 +369,7 @@ static void locks_fill(const HostSample *begin, const HostSample *end, Diagnosis
                         named_put(ret->locks, &ret->n_locks, &lock, named_value);
                         continue;
                 }
-                named_put(ret->held, &ret->n_held, &lock, named_value);
+                named_put(ret->blocked, &ret->n_blocked, &lock, named_value);
                 if (lock.value > most) {
                         most = lock.value;
                         ret->held_state = r->row.resource.state;
@@ -447,7 +447,7 @@ static void requests_fill(const Snapshot *s, DiagnosisFigures *f) {
         f->service = real(server->service.mean);
         f->answer = real(server->answer.mean);
         if (server->service_states.attributed >= ATTRIBUTED_MIN) {
-                f->held = server->service_states.held * f->service;
+                f->blocked_by_requests = server->service_states.blocked_by_requests * f->service;
                 f->service_lock = server->service_states.shares[QOS_STATE_LOCK] * f->service;
         }
         if (server->service_states.attributed >= ATTRIBUTED_HALF)
@@ -673,7 +673,7 @@ static int named_to_json(const DiagnosisNamed *table, size_t n, const char *valu
 
 int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Baseline *by_history, const Diagnosis *d, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *findings = NULL, *excluded = NULL, *figures = NULL, *normal = NULL, *from = NULL,
-                *users = NULL, *peers = NULL, *devices = NULL, *locks = NULL, *held = NULL;
+                *users = NULL, *peers = NULL, *devices = NULL, *locks = NULL, *blocked = NULL;
         int r;
 
         r = sd_json_variant_new_array(&findings, NULL, 0);
@@ -711,7 +711,7 @@ int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Baseline 
         if (r >= 0)
                 r = named_to_json(e->locks, e->n_locks, "threads", &locks);
         if (r >= 0)
-                r = named_to_json(e->held, e->n_held, "threads", &held);
+                r = named_to_json(e->blocked, e->n_blocked, "threads", &blocked);
         if (r < 0)
                 return r;
 
@@ -729,5 +729,5 @@ int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Baseline 
                               SD_JSON_BUILD_PAIR_CONDITION(!!peers, "peers", SD_JSON_BUILD_VARIANT(peers)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!devices, "devices", SD_JSON_BUILD_VARIANT(devices)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!locks, "locks", SD_JSON_BUILD_VARIANT(locks)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!held, "held", SD_JSON_BUILD_VARIANT(held)));
+                              SD_JSON_BUILD_PAIR_CONDITION(!!blocked, "blockedByRequests", SD_JSON_BUILD_VARIANT(blocked)));
 }

@@ -286,7 +286,7 @@ static void resources_add(ResourcesReading *r, const struct qos_wait_target *row
                         continue;
                 other->waits += row->waits;
                 other->nsec += row->nsec;
-                other->held += row->held;
+                other->blocked_by_requests += row->blocked_by_requests;
                 wakers_add(other, row);
                 return;
         }
@@ -312,7 +312,7 @@ static void on_waiting(const struct qos_thread *thread, void *userdata) {
             row.generation == thread->generation) {
                 row.waits = 1;
                 row.nsec = thread->nsec;
-                row.held = 0;
+                row.blocked_by_requests = 0;
                 memset(row.wakers, 0, sizeof(row.wakers));
                 resources_add(q->to, &row);
         } else {

@@ -261,7 +261,7 @@ static void service_fill(const WindowReading *reading, uint64_t programs, Server
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 s->service_states.shares[i] = attributed > 0 && all > 0 ? MAX((int64_t) sums[i], INT64_C(0)) / all : NAN;
         if (programs_attached(programs, PROGRAM_BIT(PROGRAM_CPU_WAKING)) && attributed > 0 && all > 0)
-                s->service_states.held = fmin((double) sums[QOS_STATE_HELD] / all, 1);
+                s->service_states.blocked_by_requests = fmin((double) sums[QOS_STATE_BLOCKED_BY_REQUESTS] / all, 1);
 }
 
 /* Of the distributions those that were read, by bits; the others are absent. */
@@ -285,7 +285,7 @@ void metrics_fill(Unit *u, const WindowSources *w, const WindowReading *reading,
                         distribution_set_absent(value);
         }
 
-        s->service_states.attributed = s->service_states.held = NAN;
+        s->service_states.attributed = s->service_states.blocked_by_requests = NAN;
         for (unsigned i = QOS_STATE_RUNNING; i < QOS_STATES; i++)
                 s->service_states.shares[i] = NAN;
         if (u->contention_probes & PROBE_CPU && programs_attached(programs, REQUIRES_STATES | REQUIRES_EXCHANGES) && !overlapping)

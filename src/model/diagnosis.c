@@ -26,7 +26,7 @@ const DiagnosisFigure diagnosis_figures[] = {
         { "listenDrops", offsetof(DiagnosisFigures, listen_drops) },
         { "asked",       offsetof(DiagnosisFigures, asked)        },
         { "askTime",     offsetof(DiagnosisFigures, ask_time)     },
-        { "held",        offsetof(DiagnosisFigures, held)         },
+        { "blockedByRequests",        offsetof(DiagnosisFigures, blocked_by_requests)         },
         { "serviceRunQueue", offsetof(DiagnosisFigures, service_run_queue) },
         { "serviceLock", offsetof(DiagnosisFigures, service_lock) },
         { "runQueueWait", offsetof(DiagnosisFigures, run_queue_wait) },
@@ -532,23 +532,23 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
  * than a disk: servers that commit together wait for each other for as long. */
 static void diagnose_held(const DiagnosisEvidence *e, const Parts *now, bool compared, Diagnosis *d) {
         const DiagnosisFigures *f = &e->now;
-        bool known = compared && !isnan(e->normal->held);
+        bool known = compared && !isnan(e->normal->blocked_by_requests);
         double time, share;
         Finding *finding;
 
-        if (isnan(f->held) || !(f->service > 0) || diagnosis_has(d, FINDING_LOCK))
+        if (isnan(f->blocked_by_requests) || !(f->service > 0) || diagnosis_has(d, FINDING_LOCK))
                 return;
-        time = MIN(f->held / f->service * (f->queue + f->service), now->unexplained);
+        time = MIN(f->blocked_by_requests / f->service * (f->queue + f->service), now->unexplained);
         share = time / f->first_byte;
-        if (share < SHARE_MIN || time < (known ? STALL_MIN_NSEC : WAIT_MIN_NSEC) || f->held * f->rate / NSEC_PER_SEC < THREADS_MIN ||
-            (known && time - e->normal->held < SHARE_MIN * (f->first_byte - e->normal->first_byte)))
+        if (share < SHARE_MIN || time < (known ? STALL_MIN_NSEC : WAIT_MIN_NSEC) || f->blocked_by_requests * f->rate / NSEC_PER_SEC < THREADS_MIN ||
+            (known && time - e->normal->blocked_by_requests < SHARE_MIN * (f->first_byte - e->normal->first_byte)))
                 return;
 
-        finding = diagnosis_add(d, FINDING_LOCK, CERTAINTY_POSSIBLE, e->n_held > 0 ? e->held_state : QOS_STATE_NONE, share, time,
+        finding = diagnosis_add(d, FINDING_LOCK, CERTAINTY_POSSIBLE, e->n_blocked > 0 ? e->held_state : QOS_STATE_NONE, share, time,
                                 "threads that work on requests waited, for a fifth or more of the time of a request, and 1 ms or more, until others that work on requests let them go on, and nothing else explains it",
                                 "Requests wait for one another for %s of their %s (%.0f%%), as for a row in a database", SPAN(time), SPAN(f->first_byte), 100 * share);
-        if (e->n_held > 0)
-                finding_name_lock(finding, e->held);
+        if (e->n_blocked > 0)
+                finding_name_lock(finding, e->blocked);
 }
 
 /* Requests wait to be read, and none of the above is why. */

@@ -23,9 +23,9 @@ typedef struct DiagnosisFigures {
         double threads[QOS_STATES];     /* average number; that of QOS_STATE_NONE is not used */
         double asked;                   /* requests that the unit made to others */
         double ask_time;                /* ns, of one of these */
-        double held;                    /* ns that the thread of a request waited, in park and poll, until that of another one let it go on */
+        double blocked_by_requests;                    /* ns that the thread of a request waited, in park and poll, until that of another one let it go on */
         double service_run_queue;       /* ns of the time of service in which the thread of a request was ready, and others had its CPU */
-        double service_lock;            /* … in which it waited for a lock; known where nearly all requests have a thread of their own, as held */
+        double service_lock;            /* … in which it waited for a lock; known where nearly all requests have a thread of their own */
         double run_queue_wait;          /* ns of a thread that was ready until it ran */
         double run_queue_own;           /* average number of threads that waited for a CPU that others of the unit had, as far as it is known who … */
         double run_queue_others;        /* … and that others had */
@@ -81,8 +81,8 @@ typedef struct DiagnosisEvidence {
         size_t n_devices;
         DiagnosisNamed locks[DIAGNOSIS_NAMED_MAX];
         size_t n_locks;
-        DiagnosisNamed held[DIAGNOSIS_NAMED_MAX]; /* for what else threads have waited that others let go in the midst of a request; value, rate: as of locks */
-        size_t n_held;
+        DiagnosisNamed blocked[DIAGNOSIS_NAMED_MAX]; /* for what else threads have waited that others let go in the midst of a request; value, rate: as of locks */
+        size_t n_blocked;
         enum qos_state held_state;      /* of the first of these: park, or poll */
         DiagnosisNamed kernel[QOS_STATES]; /* locks of the kernel, by the state in which threads wait for them: value: all of these; who: the one with most of it */
         int busiest_pid;                /* 0: not known */

@@ -85,7 +85,7 @@ typedef struct Server {
         struct {
                 double attributed;      /* share of count: answered by the thread that had read it, whose states are known */
                 double shares[QOS_STATES]; /* of the service time of these; NaN if there are none */
-                double held;            /* … what of park and poll another thread, in the midst of a request, has ended */
+                double blocked_by_requests;            /* … what of park and poll another thread, in the midst of a request, has ended */
         } service_states;
         Distribution answer;
         uint64_t protocol_tcp;          /* plain exchanges on TCP, part of count */

@@ -315,7 +315,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Where these threads were in between: the share of each state in the service time of these requests, together 1"),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(shares, StateShares, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The share of this time in which they waited, in the states park and poll, until another thread of the unit, in the midst of a request of its own, let them go on: by a futex, or by a signal"),
-                SD_VARLINK_DEFINE_FIELD(held, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD(blockedByRequests, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 Server,
@@ -1052,7 +1052,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("The time until these were answered, in nanoseconds"),
                 SD_VARLINK_DEFINE_FIELD(askTime, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How long the thread of a request waited, in the states park and poll, until that of another one let it go on, in nanoseconds; where nine of ten requests are answered by the thread that has read them"),
-                SD_VARLINK_DEFINE_FIELD(held, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_FIELD(blockedByRequests, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How much of its time of service the thread of a request was ready, and others had its CPU, in nanoseconds; where half of the requests are answered by the thread that has read them"),
                 SD_VARLINK_DEFINE_FIELD(serviceRunQueue, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("… in which it waited for a lock, in nanoseconds; where nine of ten requests are answered by the thread that has read them"),
@@ -1170,7 +1170,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("Locks that its threads waited for: three at most, those with most time first"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(locks, ContendedLock, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What else they waited for until others, in the midst of a request, let them go on: three at most, those with most time first"),
-                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(held, ContendedLock, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(blockedByRequests, ContendedLock, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_METHOD_FULL(
                 Subscribe,

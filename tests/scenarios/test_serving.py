@@ -385,12 +385,12 @@ def held_by_others():
             check(f["shares"]["park"] > 0.3, f"they wait for others: {f}")
             if others:
                 # But for when an answer has left, and the thread is not known to be done with it yet
-                if not 0.9 * f["shares"]["park"] <= f["held"] <= f["shares"]["park"] + 1e-9:
+                if not 0.9 * f["shares"]["park"] <= f["blockedByRequests"] <= f["shares"]["park"] + 1e-9:
                     raise Off(f"all that they wait for is held by requests: {f}")
-                text = qosctl("show", s.name, "-P", "requests.server.service.held", "--value", "--window=total").stdout
-                within(float(text), f["held"], 0.001, 0.001, "the metric by its name")
+                text = qosctl("show", s.name, "-P", "requests.server.service.blockedByRequests", "--value", "--window=total").stdout
+                within(float(text), f["blockedByRequests"], 0.001, 0.001, "the metric by its name")
             else:
-                check(f["held"] < 0.02, f"who ends their waits has no request: {f}")
+                check(f["blockedByRequests"] < 0.02, f"who ends their waits has no request: {f}")
             s.stop()
         undisturbed(measure)
 

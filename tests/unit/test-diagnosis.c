@@ -292,22 +292,22 @@ static void test_lock_and_memory(void) {
         e = evidence();
         set_times(&e.now, 20 * US, 10 * MS);
         e.now.rate = 100;
-        e.now.held = 9.5 * MS;
+        e.now.blocked_by_requests = 9.5 * MS;
         f = only(&e, FINDING_LOCK, &d);
         check(f->certainty == CERTAINTY_POSSIBLE && fabs(f->share - 0.9) < 0.01 && f->state == QOS_STATE_NONE && !f->resource[0]);
-        e.held[0] = (DiagnosisNamed) { .name = "a signal to process 12", .holder = "postgres (34)", .value = 0.9 };
-        e.n_held = 1;
+        e.blocked[0] = (DiagnosisNamed) { .name = "a signal to process 12", .holder = "postgres (34)", .value = 0.9 };
+        e.n_blocked = 1;
         e.held_state = QOS_STATE_POLL;
         f = only(&e, FINDING_LOCK, &d);
         check(f->state == QOS_STATE_POLL && streq(f->resource, "a signal to process 12") && strstr(f->text, "let go by postgres (34)"));
         /* … for less than a millisecond, as those that commit together do; or seldom */
         set_times(&e.now, 20 * US, 1 * MS);
         e.now.rate = 1000;
-        e.now.held = 0.9 * MS;
+        e.now.blocked_by_requests = 0.9 * MS;
         nothing(&e);
         set_times(&e.now, 20 * US, 10 * MS);
         e.now.rate = 5;
-        e.now.held = 9.5 * MS;
+        e.now.blocked_by_requests = 9.5 * MS;
         nothing(&e);
         /* … while the other one waits for a backend: that is it */
         e.now.rate = 100;
@@ -320,7 +320,7 @@ static void test_lock_and_memory(void) {
 
                 set_times(&before.now, 20 * US, 10 * MS);
                 before.now.rate = 100;
-                before.now.held = 9.5 * MS;
+                before.now.blocked_by_requests = 9.5 * MS;
                 e = before;
                 e.normal = &before.now;
                 nothing(&e);
@@ -328,10 +328,10 @@ static void test_lock_and_memory(void) {
                 e.now.threads[QOS_STATE_DISK] = 2;
                 (void) only(&e, FINDING_DISK, &d);
                 e.now.threads[QOS_STATE_DISK] = 0;
-                e.now.held = 29 * MS;
+                e.now.blocked_by_requests = 29 * MS;
                 (void) only(&e, FINDING_LOCK, &d);
                 /* Of a history it is not known */
-                before.now.held = NAN;
+                before.now.blocked_by_requests = NAN;
                 (void) only(&e, FINDING_LOCK, &d);
         }
 
@@ -490,7 +490,7 @@ static void test_beside(void) {
         e.now.threads[QOS_STATE_LOCK] = 12;
         e.now.asked = 100;
         e.now.ask_time = 22 * MS;
-        e.now.held = e.now.service_run_queue = e.now.service_lock = 0;
+        e.now.blocked_by_requests = e.now.service_run_queue = e.now.service_lock = 0;
         f = only(&e, FINDING_DEPENDENCY, &d);
         check(f->certainty == CERTAINTY_CERTAIN && f->time > 20 * MS);
         e.now.service_lock = 20 * MS;
@@ -511,12 +511,12 @@ static void test_beside(void) {
         e.now.run_queue_others = 5;
         e.now.cpus = 4;
         e.now.idle_cpus = 0;
-        e.now.held = e.now.service_lock = 0;
+        e.now.blocked_by_requests = e.now.service_lock = 0;
         e.now.service_run_queue = 10 * US;
         nothing(&e);
         /* What was normal is not known so exactly: then neither is what it is compared to */
         normal = e.now;
-        normal.held = normal.service_lock = normal.service_run_queue = NAN;
+        normal.blocked_by_requests = normal.service_lock = normal.service_run_queue = NAN;
         normal.threads[QOS_STATE_RUN_QUEUE] = 0;
         normal.queue = normal.service = 100 * US;
         normal.first_byte = 200 * US;

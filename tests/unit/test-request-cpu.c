@@ -137,16 +137,16 @@ static void test_held(void) {
 
         account = (struct request_cpu_run) { .state = QOS_STATE_RUNNING, .since = now };
         check(!s.open);
-        account.times[QOS_STATE_HELD] = 500;
+        account.times[QOS_STATE_BLOCKED_BY_REQUESTS] = 500;
         read_question(&s, now + 1);
         check(s.open);
-        account.times[QOS_STATE_HELD] += 70;
+        account.times[QOS_STATE_BLOCKED_BY_REQUESTS] += 70;
         read_question(&s, now + 2);
         check(request_cpu_answer(&s, &account, now + 1, now + 100, 3, sums) && s.open);
-        check(sums[QOS_STATE_HELD] == 3 * 70);
+        check(sums[QOS_STATE_BLOCKED_BY_REQUESTS] == 3 * 70);
         check(request_cpu_answer(&s, &account, now + 2, now + 100, 1, sums) && !s.open);
         /* Both were read in one run: what was held since that is of both */
-        check(sums[QOS_STATE_HELD] == 4 * 70 && sums[QOS_STATE_RUNNING] == 3 * 99 + 98);
+        check(sums[QOS_STATE_BLOCKED_BY_REQUESTS] == 4 * 70 && sums[QOS_STATE_RUNNING] == 3 * 99 + 98);
         /* Somebody else's answer changes nothing */
         read_question(&s, now + 200);
         check(!request_cpu_answer(&s, &account, now + 150, now + 300, 1, sums) && s.open);

@@ -215,11 +215,11 @@ static void test_held(void) {
         check(c);
         row = resource_find(c, &r) & ~(uint64_t) RESOURCE_NEW;
         row |= (uint64_t) c->rows[row - 1].generation << 32;
-        check(resource_end(c, row, r.state | RESOURCE_WOKEN | RESOURCE_HELD, 100, &w) == 1);
+        check(resource_end(c, row, r.state | RESOURCE_WOKEN | RESOURCE_BY_REQUEST, 100, &w) == 1);
         check(resource_end(c, row, r.state | RESOURCE_WOKEN, 30, &w) == 1);
-        check(find(c, &r)->held == 100 && find(c, &r)->nsec == 130 && find(c, &r)->wakers[0].waits == 2);
+        check(find(c, &r)->blocked_by_requests == 100 && find(c, &r)->nsec == 130 && find(c, &r)->wakers[0].waits == 2);
         /* Without a row it is a wait like others */
-        check(resource_end(c, 0, r.state | RESOURCE_WOKEN | RESOURCE_HELD, 7, &w) == 0);
+        check(resource_end(c, 0, r.state | RESOURCE_WOKEN | RESOURCE_BY_REQUEST, 7, &w) == 0);
         check(c->rests[r.state].nsec == 7);
         check_sum(c, 3, 137);
 
@@ -229,7 +229,7 @@ static void test_held(void) {
                 (void) resource_find(c, &other);
         }
         for (unsigned i = 0; i < QOS_WAIT_TARGETS; i++)
-                check(c->rows[i].held == 0);
+                check(c->rows[i].blocked_by_requests == 0);
         check_sum(c, 3, 137);
         free(c);
 }
