@@ -189,7 +189,7 @@ static void machine_fill(const HostSample *begin, const HostSample *end, Diagnos
                 if (CPU_ISSET(cpu, &end->cpus) && end->idle[cpu] > begin->idle[cpu])
                         f->idle_cpus += MIN(1.0, (double) (end->idle[cpu] - begin->idle[cpu]) / ticks / passed);
 
-        f->busiest = 0;
+        f->busiest_process = 0;
         for (size_t i = 0; i < end->n_processes; i++)
                 for (size_t k = 0; k < begin->n_processes; k++) {
                         const Process *p = end->processes + i, *before = begin->processes + k;
@@ -198,8 +198,8 @@ static void machine_fill(const HostSample *begin, const HostSample *end, Diagnos
                         if (p->pid != before->pid || p->used < before->used)
                                 continue;
                         used = (double) (p->used - before->used) / NSEC_PER_SEC / passed;
-                        if (used > f->busiest) {
-                                f->busiest = used;
+                        if (used > f->busiest_process) {
+                                f->busiest_process = used;
                                 ret->busiest_pid = p->pid;
                         }
                 }
@@ -481,8 +481,8 @@ static void contention_fill(const Snapshot *s, DiagnosisFigures *f) {
 }
 
 static void client_fill(const Snapshot *s, DiagnosisFigures *f) {
-        f->asked = s->metrics.requests.client.rate;
-        f->ask_time = s->metrics.requests.client.count == 0 ? 0 : real(s->metrics.requests.client.latency.mean);
+        f->client_rate = s->metrics.requests.client.rate;
+        f->client_latency = s->metrics.requests.client.count == 0 ? 0 : real(s->metrics.requests.client.latency.mean);
 }
 
 void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret) {
@@ -723,8 +723,8 @@ int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Baseline 
                               SD_JSON_BUILD_PAIR_VARIANT("findings", findings),
                               SD_JSON_BUILD_PAIR_VARIANT("excluded", excluded),
                               SD_JSON_BUILD_PAIR_VARIANT("figures", figures),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!normal, "normal", SD_JSON_BUILD_VARIANT(normal)),
-                              SD_JSON_BUILD_PAIR_CONDITION(!!from, "normalFrom", SD_JSON_BUILD_VARIANT(from)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!normal, "baseline", SD_JSON_BUILD_VARIANT(normal)),
+                              SD_JSON_BUILD_PAIR_CONDITION(!!from, "baselineSource", SD_JSON_BUILD_VARIANT(from)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!users, "users", SD_JSON_BUILD_VARIANT(users)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!peers, "peers", SD_JSON_BUILD_VARIANT(peers)),
                               SD_JSON_BUILD_PAIR_CONDITION(!!devices, "devices", SD_JSON_BUILD_VARIANT(devices)),

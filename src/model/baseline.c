@@ -147,8 +147,8 @@ static void figures_fill(const Walk *w, DiagnosisFigures *f) {
         f->bytes_in = w->bytes_in / w->count;
         f->bytes_out = w->bytes_out / w->count;
         if (a[HISTORY_ASKED_COVERED] > 0) {
-                f->asked = for_each_request(w, KNOWN_ASKED, a[HISTORY_ASKED]) * NSEC_PER_SEC;
-                f->ask_time = a[HISTORY_ASKED] > 0 ? a[HISTORY_ASKED_TIME] / a[HISTORY_ASKED] : 0;
+                f->client_rate = for_each_request(w, KNOWN_ASKED, a[HISTORY_ASKED]) * NSEC_PER_SEC;
+                f->client_latency = a[HISTORY_ASKED] > 0 ? a[HISTORY_ASKED_TIME] / a[HISTORY_ASKED] : 0;
         }
         if (a[HISTORY_QUOTA_PERIODS] > 0)
                 f->throttled = a[HISTORY_QUOTA_THROTTLED] / a[HISTORY_QUOTA_PERIODS];

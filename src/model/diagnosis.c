@@ -24,8 +24,8 @@ const DiagnosisFigure diagnosis_figures[] = {
         { "serving",     offsetof(DiagnosisFigures, serving)      },
         { "retransmits", offsetof(DiagnosisFigures, retransmits)  },
         { "listenDrops", offsetof(DiagnosisFigures, listen_drops) },
-        { "asked",       offsetof(DiagnosisFigures, asked)        },
-        { "askTime",     offsetof(DiagnosisFigures, ask_time)     },
+        { "clientRate",  offsetof(DiagnosisFigures, client_rate)    },
+        { "clientLatency", offsetof(DiagnosisFigures, client_latency) },
         { "blockedByRequests",        offsetof(DiagnosisFigures, blocked_by_requests)         },
         { "serviceRunQueue", offsetof(DiagnosisFigures, service_run_queue) },
         { "serviceLock", offsetof(DiagnosisFigures, service_lock) },
@@ -34,7 +34,7 @@ const DiagnosisFigure diagnosis_figures[] = {
         { "runQueueOthers", offsetof(DiagnosisFigures, run_queue_others) },
         { "cpus",        offsetof(DiagnosisFigures, cpus)         },
         { "idleCpus",    offsetof(DiagnosisFigures, idle_cpus)    },
-        { "busiest",     offsetof(DiagnosisFigures, busiest)      },
+        { "busiestProcess", offsetof(DiagnosisFigures, busiest_process) },
         { "busiestThread", offsetof(DiagnosisFigures, busiest_thread) },
         { "throttled",   offsetof(DiagnosisFigures, throttled)    },
         { "reads",       offsetof(DiagnosisFigures, reads)        },
@@ -242,7 +242,7 @@ static bool parts_read(const DiagnosisFigures *f, bool exact, Parts *ret) {
                 return false;
 
         for (Part p = 0; p < _PART_MAX; p++) {
-                double n = p == PART_ASK ? f->asked / f->rate * f->ask_time : f->threads[part_table[p].state] / f->rate * NSEC_PER_SEC;
+                double n = p == PART_ASK ? f->client_rate / f->rate * f->client_latency : f->threads[part_table[p].state] / f->rate * NSEC_PER_SEC;
 
                 ret->spent[p] = n > 0 ? n : 0; /* not known: nothing of it is */
                 if (exact && !isnan(f->service_lock) && p == PART_LOCK)
@@ -470,7 +470,7 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                 Finding *finding;
                 bool known;
 
-                if (p == PART_ASK ? isnan(f->asked) : isnan(f->threads[state]))
+                if (p == PART_ASK ? isnan(f->client_rate) : isnan(f->threads[state]))
                         continue; /* neither found nor excluded */
 
                 /* A thread that works on several requests at once, as an event loop that has read some, is held up for all of them. What was normal
@@ -491,7 +491,7 @@ static void diagnose_parts(const DiagnosisEvidence *e, const Parts *now, const P
                         certainty = CERTAINTY_LIKELY;
 
                 /* A history may know how long requests took, and not what they waited for */
-                known = normal && !isnan(p == PART_ASK ? e->normal->asked : e->normal->threads[state]);
+                known = normal && !isnan(p == PART_ASK ? e->normal->client_rate : e->normal->threads[state]);
                 if (normal && !known && certainty == CERTAINTY_CERTAIN)
                         certainty = CERTAINTY_LIKELY;
 
@@ -561,7 +561,7 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
         for (Part p = PART_RUN_QUEUE; p < _PART_MAX; p++)
                 resources += parts->least[p] / (f->queue + f->service);
 
-        one = f->busiest >= BUSIEST_MIN && f->busiest < BUSIEST_MAX && f->threads[QOS_STATE_RUNNING] < WORSE * f->busiest;
+        one = f->busiest_process >= BUSIEST_MIN && f->busiest_process < BUSIEST_MAX && f->threads[QOS_STATE_RUNNING] < WORSE * f->busiest_process;
         if ((!one || (queue < SHARE_MOST && !diagnosis_has(d, FINDING_CPU))) &&
             f->threads[QOS_STATE_RUNNING] >= CPUS_MOST * f->cpus && (queue >= SHARE_MOST || parts->least[PART_RUN_QUEUE] / f->first_byte >= SHARE_MIN)) {
                 (void) diagnosis_add(d, FINDING_LIMIT, CERTAINTY_CERTAIN, QOS_STATE_RUNNING, (parts->least[PART_RUNNING] + parts->least[PART_RUN_QUEUE]) / f->first_byte,
@@ -590,10 +590,10 @@ static void diagnose_limit(const DiagnosisEvidence *e, const Parts *parts, Diagn
         }
 
         if (running >= SHARE_MOST && one) {
-                finding = diagnosis_add(d, FINDING_LIMIT, f->busiest >= 0.9 ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY, QOS_STATE_RUNNING, queue, f->queue,
+                finding = diagnosis_add(d, FINDING_LIMIT, f->busiest_process >= 0.9 ? CERTAINTY_CERTAIN : CERTAINTY_LIKELY, QOS_STATE_RUNNING, queue, f->queue,
                                         "requests wait to be read for half of their time or more, one process uses 0.7 CPUs or more, and most of the time of a request is its run time",
                                         "Requests wait %s until they are read (%.0f%% of their time), as one process is busy: process %i used %.2f of a CPU",
-                                        SPAN(f->queue), 100 * queue, e->busiest_pid, f->busiest);
+                                        SPAN(f->queue), 100 * queue, e->busiest_pid, f->busiest_process);
                 (void) snprintf(finding->resource, sizeof(finding->resource), "process %i", e->busiest_pid);
                 return;
         }

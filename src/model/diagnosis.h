@@ -21,8 +21,8 @@ typedef struct DiagnosisFigures {
         double serving;                 /* share of the interval in which a request was in flight */
         double retransmits, listen_drops;
         double threads[QOS_STATES];     /* average number; that of QOS_STATE_NONE is not used */
-        double asked;                   /* requests that the unit made to others */
-        double ask_time;                /* ns, of one of these */
+        double client_rate;             /* requests that the unit made to others */
+        double client_latency;          /* ns, of one of these */
         double blocked_by_requests;                    /* ns that the thread of a request waited, in park and poll, until that of another one let it go on */
         double service_run_queue;       /* ns of the time of service in which the thread of a request was ready, and others had its CPU */
         double service_lock;            /* … in which it waited for a lock; known where nearly all requests have a thread of their own */
@@ -31,7 +31,7 @@ typedef struct DiagnosisFigures {
         double run_queue_others;        /* … and that others had */
         double cpus;                    /* that its threads may use */
         double idle_cpus;               /* … how many of them were idle on average */
-        double busiest;                 /* CPUs that its busiest process used */
+        double busiest_process;         /* CPUs that its busiest process used */
         double busiest_thread;          /* … and its busiest thread */
         double throttled;               /* share of the periods of its CPU quota in which that was used up */
         double reads;                   /* pages read from devices */

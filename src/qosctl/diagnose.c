@@ -12,16 +12,41 @@
 #include "unit-names.h"
 #include "value.h"
 
-/* Of what --save= writes: another number when the meaning of a figure changes. */
-#define NORMAL_VERSION 1U
+/* The version of the files that --save= writes: it grows when the name or the meaning of a figure changes. */
+#define BASELINE_VERSION 2U
 
 #define DIAGNOSE_NSEC (10 * NSEC_PER_SEC)
 
-/* Those of --against=, and whose they are; ret_file owns both. */
+/* Figures of a file of version 1 under the names of today. */
+static int figures_rename(sd_json_variant *v, sd_json_variant **ret) {
+        static const char *const table[][2] = {
+                { "asked",   "clientRate"        },
+                { "askTime", "clientLatency"     },
+                { "busiest", "busiestProcess"    },
+                { "held",    "blockedByRequests" },
+        };
+        _cleanup_json_ sd_json_variant *figures = sd_json_variant_ref(v);
+        int r;
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++) {
+                sd_json_variant *value = value_find(v, table[i][0]);
+
+                if (!value)
+                        continue;
+                r = sd_json_variant_set_field(&figures, table[i][1], value);
+                if (r >= 0)
+                        r = sd_json_variant_filter(&figures, (char*[]) { (char*) table[i][0], NULL });
+                if (r < 0)
+                        return r;
+        }
+        *ret = TAKE_PTR(figures);
+        return 0;
+}
+
+/* The figures of --against=, and the unit that they are of, which the file owns. */
 static int baseline_read(const char *path, sd_json_variant **ret_file, sd_json_variant **ret_figures, const char **ret_unit) {
-        _cleanup_json_ sd_json_variant *file = NULL;
+        _cleanup_json_ sd_json_variant *file = NULL, *figures = NULL;
         unsigned line = 0, column = 0;
-        sd_json_variant *figures;
         uint64_t version;
         int r;
 
@@ -33,13 +58,20 @@ static int baseline_read(const char *path, sd_json_variant **ret_file, sd_json_v
                                   log_failure(r, "Failed to read '%s': %m", path);
         if (!value_unsigned(file, "version", &version))
                 return log_failure(-EINVAL, "'%s' is not a file that 'qosctl diagnose --save=' has written: it has no version.", path);
-        if (version != NORMAL_VERSION)
-                return log_failure(-EINVAL, "'%s' is of version %llu, expected version %u. Save it anew.", path, (unsigned long long) version, NORMAL_VERSION);
-        figures = value_find(file, "figures");
+        if (version < 1 || version > BASELINE_VERSION)
+                return log_failure(-EINVAL, "'%s' has version %llu, expected at most %u. Save it again.", path, (unsigned long long) version, BASELINE_VERSION);
+        figures = sd_json_variant_ref(value_find(file, "figures"));
         if (!figures || !sd_json_variant_is_object(figures))
                 return log_failure(-EINVAL, "'%s' is not a file that 'qosctl diagnose --save=' has written: it has no figures.", path);
+        if (version == 1) {
+                _cleanup_json_ sd_json_variant *old = TAKE_PTR(figures);
 
-        *ret_figures = figures;
+                r = figures_rename(old, &figures);
+                if (r < 0)
+                        return log_out_of_memory();
+        }
+
+        *ret_figures = TAKE_PTR(figures);
         *ret_unit = value_string(file, "unit") ?: "?";
         *ret_file = TAKE_PTR(file);
         return 0;
@@ -54,7 +86,7 @@ static int baseline_write(const char *path, sd_json_variant *reply) {
 
         (void) value_unsigned(reply, "timestamp", &timestamp);
         r = sd_json_buildo(&v,
-                           SD_JSON_BUILD_PAIR_UNSIGNED("version", NORMAL_VERSION),
+                           SD_JSON_BUILD_PAIR_UNSIGNED("version", BASELINE_VERSION),
                            SD_JSON_BUILD_PAIR_STRING("unit", strempty(value_string(reply, "unit"))),
                            SD_JSON_BUILD_PAIR_UNSIGNED("timestamp", timestamp),
                            SD_JSON_BUILD_PAIR_CONDITION(!!figures, "figures", SD_JSON_BUILD_VARIANT(figures)));
@@ -145,7 +177,7 @@ static void print_normal(sd_json_variant *from, uint64_t now) {
         print_wrapped("", text, "", "");
 }
 
-static void print_diagnosis(sd_json_variant *reply, const char *normal_of) {
+static void print_diagnosis(sd_json_variant *reply, const char *baseline_of) {
         const char *verdict = value_string(reply, "verdict"), *unit = value_string(reply, "unit");
         const Style *style = terminal_style();
         _cleanup_free_ char *name = NULL;
@@ -158,20 +190,19 @@ static void print_diagnosis(sd_json_variant *reply, const char *normal_of) {
                       color_on(style, nothing ? COLOR_GREEN : COLOR_RED),
                       nothing ? "nothing wrong was found." : found ? "it is held back." : "what holds it back cannot be told.", color_off(style));
         print_wrapped("", strempty(value_string(reply, "text")), "", "");
-        if (normal_of && !streq_ptr(normal_of, unit))
-                print_wrapped("What is normal was kept of another unit: ", normal_of, "", "");
-        if (value_find(reply, "normalFrom"))
-                print_normal(value_find(reply, "normalFrom"), now_nsec(CLOCK_REALTIME));
+        if (baseline_of && !streq_ptr(baseline_of, unit))
+                print_wrapped("What is normal was kept of another unit: ", baseline_of, "", "");
+        if (value_find(reply, "baselineSource"))
+                print_normal(value_find(reply, "baselineSource"), now_nsec(CLOCK_REALTIME));
         print_findings(reply);
         print_threads(value_find(reply, "figures"));
 }
 
 int verb_diagnose(int argc, char **argv) {
-        _cleanup_json_ sd_json_variant *file = NULL;
+        _cleanup_json_ sd_json_variant *file = NULL, *baseline = NULL;
         _cleanup_replies_ Replies reply = REPLIES_INIT;
         _cleanup_client_ Client *c = NULL;
-        sd_json_variant *normal = NULL;
-        const char *normal_of = NULL;
+        const char *baseline_of = NULL;
         int r;
 
         /* Those windows of qosd in which the machine can be looked at */
@@ -180,7 +211,7 @@ int verb_diagnose(int argc, char **argv) {
                 return STATUS_USAGE;
         }
         if (arg_against) {
-                r = baseline_read(arg_against, &file, &normal, &normal_of);
+                r = baseline_read(arg_against, &file, &baseline, &baseline_of);
                 if (r < 0)
                         return r;
         }
@@ -194,7 +225,7 @@ int verb_diagnose(int argc, char **argv) {
         r = client_callbo(c, QOS_METHOD("Diagnose"), &reply,
                           SD_JSON_BUILD_PAIR_STRING("unit", argv[0]),
                           SD_JSON_BUILD_PAIR_UNSIGNED("window", arg_for > 0 ? arg_for : DIAGNOSE_NSEC),
-                          SD_JSON_BUILD_PAIR_CONDITION(!!normal, "normal", SD_JSON_BUILD_VARIANT(normal)),
+                          SD_JSON_BUILD_PAIR_CONDITION(!!baseline, "baseline", SD_JSON_BUILD_VARIANT(baseline)),
                           SD_JSON_BUILD_PAIR_BOOLEAN("allowInteractiveAuthentication", arg_ask_password));
         polkit_agent_close();
         if (r != 0)
@@ -212,7 +243,7 @@ int verb_diagnose(int argc, char **argv) {
                         return r;
         } else {
                 pager_open();
-                print_diagnosis(reply.items[0], normal_of);
+                print_diagnosis(reply.items[0], baseline_of);
         }
         return streq_ptr(value_string(reply.items[0], "verdict"), "unknown") ? STATUS_FAILED : STATUS_OK;
 }

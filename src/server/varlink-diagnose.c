@@ -141,7 +141,7 @@ int vl_method_diagnose(sd_varlink *link, sd_json_variant *parameters, sd_varlink
         static const sd_json_dispatch_field table[] = {
                 { "unit",                           SD_JSON_VARIANT_STRING,        sd_json_dispatch_const_string, offsetof(Parameters, unit),        SD_JSON_MANDATORY },
                 { "window",                         _SD_JSON_VARIANT_TYPE_INVALID, vl_dispatch_number,               offsetof(Parameters, window),      SD_JSON_NULLABLE  },
-                { "normal",                         SD_JSON_VARIANT_OBJECT,        sd_json_dispatch_variant_noref, offsetof(Parameters, normal),     SD_JSON_NULLABLE  },
+                { "baseline",                       SD_JSON_VARIANT_OBJECT,        sd_json_dispatch_variant_noref, offsetof(Parameters, normal),     SD_JSON_NULLABLE  },
                 { "allowInteractiveAuthentication", SD_JSON_VARIANT_BOOLEAN,       vl_dispatch_bool,                 offsetof(Parameters, interactive), SD_JSON_NULLABLE  },
                 {}
         };

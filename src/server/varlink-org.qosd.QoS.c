@@ -1048,9 +1048,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("Connection attempts that were dropped, per second"),
                 SD_VARLINK_DEFINE_FIELD(listenDrops, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Requests that the unit made, per second"),
-                SD_VARLINK_DEFINE_FIELD(asked, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_FIELD(clientRate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The time until these were answered, in nanoseconds"),
-                SD_VARLINK_DEFINE_FIELD(askTime, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_FIELD(clientLatency, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How long the thread of a request waited, in the states park and poll, until that of another one let it go on, in nanoseconds; where nine of ten requests are answered by the thread that has read them"),
                 SD_VARLINK_DEFINE_FIELD(blockedByRequests, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("How much of its time of service the thread of a request was ready, and others had its CPU, in nanoseconds; where half of the requests are answered by the thread that has read them"),
@@ -1070,7 +1070,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("CPUs that its busiest thread used"),
                 SD_VARLINK_DEFINE_FIELD(busiestThread, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("CPUs that its busiest process used"),
-                SD_VARLINK_DEFINE_FIELD(busiest, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_FIELD(busiestProcess, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The part of the periods of its CPU quota in which that was used up"),
                 SD_VARLINK_DEFINE_FIELD(throttled, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Pages read from block devices, per second"),
@@ -1085,7 +1085,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(threads, StateShares, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
-                NormalPeriod,
+                BaselinePeriod,
                 FIELD_COMMENT("When the first of it began, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(since, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("When the last of it ended"),
@@ -1094,7 +1094,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(covered, SD_VARLINK_INT, 0));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
-                CpuUser,
+                CpuCompetitor,
                 FIELD_COMMENT("The unit; or \"the kernel\", or what the thread called itself"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The unit, if it is one"),
@@ -1103,7 +1103,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(threads, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
-                AskedPeer,
+                Dependency,
                 FIELD_COMMENT("Its address"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("The attached unit that listens there"),
@@ -1114,7 +1114,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 SD_VARLINK_DEFINE_FIELD(rate, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
-                UsedDevice,
+                Device,
                 FIELD_COMMENT("The device"),
                 SD_VARLINK_DEFINE_FIELD(name, SD_VARLINK_STRING, 0),
                 FIELD_COMMENT("Who else used it most, if that is known"),
@@ -1141,7 +1141,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("How long to observe it, in nanoseconds: a multiple of 1 s up to 10 s, 60 s or 5 min. Default: the configured window"),
                 SD_VARLINK_DEFINE_INPUT(window, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What is normal for it: the figures of an earlier reply. What has not changed is no finding then. Default: what its history says, as far as there is one"),
-                SD_VARLINK_DEFINE_INPUT_BY_TYPE(normal, DiagnosisFigures, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_INPUT_BY_TYPE(baseline, DiagnosisFigures, SD_VARLINK_NULLABLE),
                 DEFINE_INPUT_POLKIT,
                 FIELD_COMMENT("The name of the unit"),
                 SD_VARLINK_DEFINE_OUTPUT(unit, SD_VARLINK_STRING, 0),
@@ -1158,15 +1158,15 @@ static SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("What this was told from"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(figures, DiagnosisFigures, 0),
                 FIELD_COMMENT("… and from what normal"),
-                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(normal, DiagnosisFigures, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(baseline, DiagnosisFigures, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Where that is from, if it is from the unit's history"),
-                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(normalFrom, NormalPeriod, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(baselineSource, BaselinePeriod, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Others that had the CPUs that its threads waited for: three at most, those that had them for most of that time first"),
-                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(users, CpuUser, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(users, CpuCompetitor, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Whom it asked: three at most, those that it waited for most first"),
-                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(peers, AskedPeer, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(peers, Dependency, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Devices that it used: three at most, those with most time first"),
-                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(devices, UsedDevice, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(devices, Device, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Locks that its threads waited for: three at most, those with most time first"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(locks, ContendedLock, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("What else they waited for until others, in the midst of a request, let them go on: three at most, those with most time first"),
@@ -1438,13 +1438,13 @@ SD_VARLINK_DEFINE_INTERFACE(
                 SYMBOL_COMMENT("What an interval had of a unit and of the machine, on average. What is not known is left out"),
                 &vl_type_DiagnosisFigures,
                 SYMBOL_COMMENT("Of what part of a unit's history figures are: of what is known to have violated no threshold, the half in which it answered soonest"),
-                &vl_type_NormalPeriod,
+                &vl_type_BaselinePeriod,
                 SYMBOL_COMMENT("Another that had the CPUs that threads waited for"),
-                &vl_type_CpuUser,
+                &vl_type_CpuCompetitor,
                 SYMBOL_COMMENT("A peer that the unit asked"),
-                &vl_type_AskedPeer,
+                &vl_type_Dependency,
                 SYMBOL_COMMENT("A device that the unit used"),
-                &vl_type_UsedDevice,
+                &vl_type_Device,
                 SYMBOL_COMMENT("A lock that the unit's threads waited for"),
                 &vl_type_ContendedLock,
                 SYMBOL_COMMENT("What a metric of a unit must not be beyond"),

@@ -47,7 +47,7 @@ def calm(look, attempts=4):
 
 def said(d):
     """All of it in a line, for who reads why a test failed."""
-    return json.dumps({k: d[k] for k in d if k not in ("normal", "excluded")})
+    return json.dumps({k: d[k] for k in d if k not in ("baseline", "excluded")})
 
 
 def found(d, kind):
@@ -720,15 +720,15 @@ def by_its_history():
         for u, cited in ((never, True), (known, False)):
             d = calm(lambda: diagnose(u))
             equal(found(d, "dependency")["resource"], f"127.0.0.1:{slow.port}", f"what was there from the start: {said(d)}")
-            equal(("by its history" in d["text"], "normalFrom" in d), (cited, cited), f"its history: {said(d)}")
+            equal(("by its history" in d["text"], "baselineSource" in d), (cited, cited), f"its history: {said(d)}")
         other = hog()
         d = diagnose(well)
         f = found(d, "cpu")
         equal(f["unit"], other.name, f"who has the CPU: {f}")
         check("by its history it answers" in d["text"], f"what is normal: {said(d)}")
-        check(1.5 * d["normal"]["firstByte"] <= d["figures"]["firstByte"], f"not worse than normal: {said(d)}")
-        check(d["normal"]["threads"]["runQueue"] < d["figures"]["threads"]["runQueue"], f"what is normal: {json.dumps(d['normal'])}")
-        period = d["normalFrom"]
+        check(1.5 * d["baseline"]["firstByte"] <= d["figures"]["firstByte"], f"not worse than normal: {said(d)}")
+        check(d["baseline"]["threads"]["runQueue"] < d["figures"]["threads"]["runQueue"], f"what is normal: {json.dumps(d['baseline'])}")
+        period = d["baselineSource"]
         check(30 * scenario.SEC <= period["covered"] + 10 * scenario.SEC and period["until"] <= d["timestamp"] - SECONDS * scenario.SEC
               and period["since"] < period["until"], f"which part of the history: {period}")
         check("What is normal is from its history: " in qosctl("diagnose", well.name, f"--for={SECONDS}s", timeout=40).stdout, "words")

@@ -316,7 +316,7 @@ class FakeQosd:
                 "threshold": f"{name}: requests.server.firstByte.p99 > 20ms over 10s for 2s, clear 15ms for 5s",
                 "source": "administrator", "since": 1763683200 * SEC} | ({"value": value} if value is not None else {}) | more
 
-    def do_Diagnose(self, c, unit, window=None, normal=None, allowInteractiveAuthentication=False):
+    def do_Diagnose(self, c, unit, window=None, baseline=None, allowInteractiveAuthentication=False):
         self.check_window(window)
         return [{"unit": self.resolve(unit), "timestamp": 1763683260000000000} | self.diagnosis]
 

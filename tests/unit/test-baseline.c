@@ -64,7 +64,7 @@ static void test_figures(void) {
         check(n.covered == 5 * STEP && n.until > n.since && n.since >= 1000 * STEP && n.until <= 1010 * STEP);
         check(near(n.figures.rate, 100) && near(n.figures.first_byte, 4.0 * MS) && near(n.figures.queue, 1.0 * MS) && near(n.figures.service, 3.0 * MS));
         check(near(n.figures.bytes_in, 100) && near(n.figures.bytes_out, 200) && near(n.figures.threads[QOS_STATE_RUNNING], 0.1));
-        check(near(n.figures.asked, 100) && near(n.figures.ask_time, 2.0 * MS) && near(n.usual, 4.0 * MS));
+        check(near(n.figures.client_rate, 100) && near(n.figures.client_latency, 2.0 * MS) && near(n.usual, 4.0 * MS));
         check(isnan(n.figures.cpus) && isnan(n.figures.throttled) && isnan(n.figures.major_faults));
 
         /* Only what ended before; one that has not is none */
@@ -158,7 +158,7 @@ static void test_known(void) {
                 /* With as much to do, and with more */
                 check(baseline_read(h, UINT64_MAX, again ? 200 : 100, &n) >= 0);
                 check(near(n.figures.threads[QOS_STATE_RUNNING] / n.figures.rate, 0.1 / 300));
-                check(near(n.figures.asked / n.figures.rate, 1) && near(n.figures.ask_time, 2.0 * MS));
+                check(near(n.figures.client_rate / n.figures.rate, 1) && near(n.figures.client_latency, 2.0 * MS));
                 check(near(n.figures.queue, 1.0 * MS) && near(n.figures.service, 3.0 * MS));
         }
 }

@@ -29,7 +29,7 @@ static DiagnosisEvidence evidence(void) {
         f->run_queue_wait = 5 * US;
         f->cpus = 2;
         f->idle_cpus = 1.8;
-        f->busiest = 0.1;
+        f->busiest_process = 0.1;
         return e;
 }
 
@@ -117,8 +117,8 @@ static void test_nothing(void) {
         /* A proxy that waits for a backend for half a millisecond */
         e = evidence();
         set_times(&e.now, 20 * US, 600 * US);
-        e.now.asked = 1000;
-        e.now.ask_time = 500 * US;
+        e.now.client_rate = 1000;
+        e.now.client_latency = 500 * US;
         nothing(&e);
 
         /* A request that takes a while, by itself */
@@ -142,7 +142,7 @@ static void test_cpu(void) {
         e.now.run_queue_wait = 3 * MS;
         e.now.cpus = 1;
         e.now.idle_cpus = 0;
-        e.now.busiest = 0.5;
+        e.now.busiest_process = 0.5;
         f = only(&e, FINDING_CPU, &d);
         check(f->state == QOS_STATE_RUN_QUEUE && !f->unit[0] && strstr(f->text, "no other was seen"));
         check(fabs(f->share - 0.5) < 0.05);
@@ -311,8 +311,8 @@ static void test_lock_and_memory(void) {
         nothing(&e);
         /* … while the other one waits for a backend: that is it */
         e.now.rate = 100;
-        e.now.asked = 100;
-        e.now.ask_time = 9.6 * MS;
+        e.now.client_rate = 100;
+        e.now.client_latency = 9.6 * MS;
         (void) only(&e, FINDING_DEPENDENCY, &d);
         /* … as it always does: its normal is the same, and something else has come */
         {
@@ -356,8 +356,8 @@ static void test_dependency(void) {
 
         set_times(&e.now, 1 * MS, 21 * MS);
         e.now.rate = 100;
-        e.now.asked = 200;
-        e.now.ask_time = 10 * MS;
+        e.now.client_rate = 200;
+        e.now.client_latency = 10 * MS;
         e.now.threads[QOS_STATE_SOCKET] = 5;
         e.peers[0] = (DiagnosisNamed) { .name = "10.0.0.7:5432", .unit = "postgresql.service", .value = 10 * MS };
         e.n_peers = 1;
@@ -369,13 +369,13 @@ static void test_dependency(void) {
         set_times(&e.now, 20 * US, 5 * MS);
         e.now.rate = 100;
         e.now.threads[QOS_STATE_LOCK] = 0.45;
-        e.now.asked = 50;
-        e.now.ask_time = 1 * MS;
+        e.now.client_rate = 50;
+        e.now.client_latency = 1 * MS;
         (void) only(&e, FINDING_LOCK, &d);
 
         /* It may be the one as well as the other, and something is */
-        e.now.asked = 100;
-        e.now.ask_time = 4.5 * MS;
+        e.now.client_rate = 100;
+        e.now.client_latency = 4.5 * MS;
         diagnosis_make(&e, &d);
         check(d.verdict == VERDICT_FOUND && d.n_findings == 2);
         for (size_t i = 0; i < 2; i++)
@@ -389,8 +389,8 @@ static void test_long_names(void) {
 
         set_times(&e.now, 1 * MS, 21 * MS);
         e.now.rate = 100;
-        e.now.asked = 200;
-        e.now.ask_time = 10 * MS;
+        e.now.client_rate = 200;
+        e.now.client_latency = 10 * MS;
         e.now.threads[QOS_STATE_SOCKET] = 5;
         e.peers[0] = (DiagnosisNamed) { .value = 10 * MS };
         e.n_peers = 1;
@@ -488,13 +488,13 @@ static void test_beside(void) {
         e.now.rate = 100;
         e.now.threads[QOS_STATE_RUNNING] = 1.6;
         e.now.threads[QOS_STATE_LOCK] = 12;
-        e.now.asked = 100;
-        e.now.ask_time = 22 * MS;
+        e.now.client_rate = 100;
+        e.now.client_latency = 22 * MS;
         e.now.blocked_by_requests = e.now.service_run_queue = e.now.service_lock = 0;
         f = only(&e, FINDING_DEPENDENCY, &d);
         check(f->certainty == CERTAINTY_CERTAIN && f->time > 20 * MS);
         e.now.service_lock = 20 * MS;
-        e.now.asked = 0;
+        e.now.client_rate = 0;
         f = only(&e, FINDING_LOCK, &d);
         check(f->time > 19 * MS && f->time < 21 * MS);
         e.now.service_lock = NAN;
@@ -534,7 +534,7 @@ static void test_limit(void) {
         set_times(&e.now, 3.5 * MS, 500 * US);
         e.now.rate = 1960;
         e.now.threads[QOS_STATE_RUNNING] = 0.98;
-        e.now.busiest = 0.98;
+        e.now.busiest_process = 0.98;
         e.now.idle_cpus = 1;
         e.busiest_pid = 4711;
         f = only(&e, FINDING_LIMIT, &d);
@@ -566,7 +566,7 @@ static void test_limit(void) {
         e.now.run_queue_wait = 3 * MS;
         e.now.cpus = 1;
         e.now.idle_cpus = 0;
-        e.now.busiest = 1;
+        e.now.busiest_process = 1;
         (void) only(&e, FINDING_LIMIT, &d);
         e.now.threads[QOS_STATE_RUNNING] = 0.85;
         e.users[0] = (DiagnosisNamed) { .name = "hog.service", .unit = "hog.service", .value = 0.45 };
@@ -597,10 +597,10 @@ static void test_limit(void) {
         e.now.threads[QOS_STATE_RUN_QUEUE] = 6;
         e.now.run_queue_wait = 3 * MS;
         e.now.idle_cpus = 0.01;
-        e.now.busiest = 1.95;
+        e.now.busiest_process = 1.95;
         e.now.cpus = 2;
         (void) only(&e, FINDING_LIMIT, &d);
-        e.now.busiest = 0.25;
+        e.now.busiest_process = 0.25;
         f = only(&e, FINDING_LIMIT, &d);
         check(strstr(f->text, "1.95 of the 2 CPUs"));
 }
@@ -650,8 +650,8 @@ static void test_normal(void) {
 
         /* It always waits for its backend, but now it waits for a lock */
         set_times(&before.now, 20 * US, 5 * MS);
-        before.now.asked = 1000;
-        before.now.ask_time = 4.8 * MS;
+        before.now.client_rate = 1000;
+        before.now.client_latency = 4.8 * MS;
         e = before;
         e.normal = &before.now;
         nothing(&e);
@@ -676,7 +676,7 @@ static void test_inside(void) {
         /* One thread does all of it, in batches */
         e.now.rate = 400;
         set_times(&e.now, 50 * US, 30 * MS);
-        e.now.threads[QOS_STATE_RUNNING] = e.now.busiest = e.now.busiest_thread = 0.95;
+        e.now.threads[QOS_STATE_RUNNING] = e.now.busiest_process = e.now.busiest_thread = 0.95;
         e.now.threads[QOS_STATE_PARK] = 11;
         strcpy(e.busiest_thread, "batcher (17)");
         f = only(&e, FINDING_LIMIT, &d);
@@ -689,11 +689,11 @@ static void test_inside(void) {
         e.now.threads[QOS_STATE_SLEEP] = 0;
         e.now.threads[QOS_STATE_PARK] = 11;
         /* They wait for something else, and it is in the background */
-        e.now.asked = 400;
-        e.now.ask_time = 29 * MS;
+        e.now.client_rate = 400;
+        e.now.client_latency = 29 * MS;
         (void) only(&e, FINDING_DEPENDENCY, &d);
         /* One at a time waits for no other */
-        e.now.asked = 0;
+        e.now.client_rate = 0;
         e.now.rate = 40;
         diagnose_none(&e, &d);
 
@@ -702,7 +702,7 @@ static void test_inside(void) {
         e.now.rate = 117000;
         set_times(&e.now, 225 * US, 129 * US);
         e.now.cpus = 2;
-        e.now.threads[QOS_STATE_RUNNING] = e.now.busiest = e.now.busiest_thread = 0.87;
+        e.now.threads[QOS_STATE_RUNNING] = e.now.busiest_process = e.now.busiest_thread = 0.87;
         strcpy(e.busiest_thread, "redis-server (4)");
         f = only(&e, FINDING_LIMIT, &d);
         check(f->certainty == CERTAINTY_LIKELY && streq(f->resource, "thread redis-server (4)"));
@@ -778,8 +778,8 @@ static void test_two(void) {
         e.now.threads[QOS_STATE_RUN_QUEUE] = 0.24;
         e.now.run_queue_wait = 3 * MS;
         e.now.idle_cpus = 1;
-        e.now.asked = 40;
-        e.now.ask_time = 10 * MS;
+        e.now.client_rate = 40;
+        e.now.client_latency = 10 * MS;
         diagnosis_make(&e, &d);
         check(d.n_findings == 2 && find(&d, FINDING_CPU) && find(&d, FINDING_DEPENDENCY));
         check(d.findings[0].share >= d.findings[1].share);
@@ -896,7 +896,7 @@ static void test_unknown(void) {
         e = evidence();
         for (unsigned i = 0; i < QOS_STATES; i++)
                 e.now.threads[i] = NAN;
-        e.now.asked = e.now.ask_time = e.now.cpus = e.now.idle_cpus = e.now.busiest = e.now.throttled = NAN;
+        e.now.client_rate = e.now.client_latency = e.now.cpus = e.now.idle_cpus = e.now.busiest_process = e.now.throttled = NAN;
         diagnosis_make(&e, &d);
         check(d.verdict == VERDICT_NOTHING);
         for (size_t i = 0; i < d.n_excluded; i++)

@@ -894,7 +894,7 @@ class Others(Test):
         self.assertIn("cannot be told", self.run_qosctl("diagnose", "nginx", status=1)[0])
 
         # Where it is from, if it is from the history
-        self.qosd.diagnosis = nothing | {"normal": figures, "normalFrom": {"since": 1763683200000000000, "until": 1763683260000000000, "covered": 30 * 10 ** 9}}
+        self.qosd.diagnosis = nothing | {"baseline": figures, "baselineSource": {"since": 1763683200000000000, "until": 1763683260000000000, "covered": 30 * 10 ** 9}}
         self.assertIn("What is normal is from its history: 30s between ", self.out_of("diagnose", "nginx"))
 
         # What is normal is kept, and given back as it was
@@ -903,14 +903,22 @@ class Others(Test):
         self.out_of("diagnose", "nginx", f"--save={path}")
         with open(path) as f:
             kept = json.load(f)
-        self.assertEqual((kept["version"], kept["unit"], kept["figures"]), (1, "nginx.service", figures))
+        self.assertEqual((kept["version"], kept["unit"], kept["figures"]), (2, "nginx.service", figures))
         out = self.out_of("diagnose", "nginx", f"--against={path}")
-        self.assertEqual(self.calls("Diagnose")[-1]["normal"], figures)
+        self.assertEqual(self.calls("Diagnose")[-1]["baseline"], figures)
         self.assertNotIn("another unit", out)
         self.qosd.add("redis.service")
         self.assertIn("kept of another unit: nginx.service", self.out_of("diagnose", "redis", f"--against={path}"))
+
+        # Files of version 1 have other names for some
+        with open(path, "w") as f:
+            json.dump({"version": 1, "unit": "nginx.service", "figures": {"rate": 2.5, "asked": 3, "askTime": 4, "busiest": .5, "held": 6}}, f)
+        self.out_of("diagnose", "nginx", f"--against={path}")
+        self.assertEqual(self.calls("Diagnose")[-1]["baseline"],
+                         {"rate": 2.5, "clientRate": 3, "clientLatency": 4, "busiestProcess": .5, "blockedByRequests": 6})
+
         n = len(self.calls("Diagnose"))
-        for text, what in (("{", "no JSON"), ("{}", "no version"), ('{"version":2,"figures":{}}', "version 2, expected version 1"), ('{"version":1}', "no figures"),
+        for text, what in (("{", "no JSON"), ("{}", "no version"), ('{"version":3,"figures":{}}', "version 3, expected at most 2"), ('{"version":1}', "no figures"),
                            ('{"version":1,"figures":[]}', "no figures"), ("", "is empty")):
             with open(path, "w") as f:
                 f.write(text)
