@@ -19,7 +19,7 @@ static UserRateLimit* monitor_get_rate_limit(ThresholdMonitor *thresholds, uid_t
         for (UserRateLimit **p = &thresholds->rate_limits; (t = *p); ) {
                 if (t->uid == uid)
                         break;
-                if (t->left_out == 0 && now >= t->since + CROSSINGS_NSEC) {
+                if (t->suppressed == 0 && now >= t->since + CROSSINGS_NSEC) {
                         *p = t->next;
                         free(t);
                 } else
@@ -41,7 +41,7 @@ static UserRateLimit* monitor_get_rate_limit(ThresholdMonitor *thresholds, uid_t
 }
 
 /* The state has changed. l: what was looked at; NULL: nothing. */
-static void threshold_notify(Threshold *a, uint64_t left_out, const ThresholdSample *l) {
+static void threshold_notify(Threshold *a, uint64_t suppressed, const ThresholdSample *l) {
         Manager *m = a->unit->manager;
         ThresholdMonitor *thresholds = m->thresholds;
         ThresholdEvent *e = thresholds->events + (thresholds->seq + 1) % THRESHOLD_EVENTS_MAX;
@@ -61,7 +61,7 @@ static void threshold_notify(Threshold *a, uint64_t left_out, const ThresholdSam
                 .previous = a->told,
                 .value = a->value,
                 .samples = a->samples,
-                .left_out = left_out,
+                .suppressed = suppressed,
         };
         a->told = a->machine.state;
         thresholds->saving = true;
@@ -77,7 +77,7 @@ bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t
                 const ThresholdSample *l) {
         bool changed = a->machine.state != previous, waited = previous != a->told, news = a->machine.state != a->told;
         ThresholdMonitor *thresholds = a->unit->manager->thresholds;
-        uint64_t left_out = 0;
+        uint64_t suppressed = 0;
 
         if (changed)
                 threshold_update_flag(a, a->machine.state == THRESHOLD_VIOLATED);
@@ -91,17 +91,17 @@ bool threshold_notify_if_changed(Threshold *a, ThresholdState previous, uint64_t
                         return false;
                 /* What it was before will not be told any more; nor that it has become what everybody thinks it is */
                 if (t && changed && waited)
-                        t->left_out += 1 + !news;
+                        t->suppressed += 1 + !news;
                 /* Its end, when nobody looks any more, is always told: there is no other chance, and one told before it for each */
                 if (!news || (l && t->n >= CROSSINGS_PER_UID_MAX))
                         return false;
                 if (t) {
                         t->n++;
-                        left_out = t->left_out;
-                        t->left_out = 0;
+                        suppressed = t->suppressed;
+                        t->suppressed = 0;
                 }
         }
-        threshold_notify(a, left_out, l);
+        threshold_notify(a, suppressed, l);
         return true;
 }
 
@@ -126,7 +126,7 @@ static const ThresholdEvent* threshold_monitor_get_event(const ThresholdMonitor 
         return e->seq == seq && e->unit ? e : NULL;
 }
 
-uint64_t threshold_monitor_count_lost(const Manager *m, uint64_t since) {
+uint64_t threshold_monitor_count_missed(const Manager *m, uint64_t since) {
         const ThresholdMonitor *thresholds = m->thresholds;
         uint64_t n = thresholds->seq - since, lost = n - MIN(n, (uint64_t) THRESHOLD_EVENTS_MAX);
 

@@ -14,7 +14,7 @@ typedef struct UserRateLimit {
         uid_t uid;
         uint64_t since;                 /* CLOCK_MONOTONIC ns: since then … */
         unsigned n;                     /* … so many changes were told */
-        uint64_t left_out;              /* that were not, and nobody knows of yet */
+        uint64_t suppressed;              /* that were not, and nobody knows of yet */
 } UserRateLimit;
 
 struct ThresholdMonitor {

@@ -144,8 +144,8 @@ bool threshold_get_error_budget(const Threshold *a, ErrorBudget *ret) {
         /* An answer that is still leaving may turn out to be beyond the limit after all; and totals may have begun anew */
         *ret = (ErrorBudget) {
                 .total = total - MIN(total, a->total_before),
-                .burn_short = threshold_get_burn_rate(a, BURN_RATE_SHORT_NSEC, q),
-                .burn_long = threshold_get_burn_rate(a, BURN_RATE_LONG_NSEC, q),
+                .burn_rate_short = threshold_get_burn_rate(a, BURN_RATE_SHORT_NSEC, q),
+                .burn_rate_long = threshold_get_burn_rate(a, BURN_RATE_LONG_NSEC, q),
         };
         good -= MIN(good, a->good_before);
         ret->good = MIN(good, ret->total);

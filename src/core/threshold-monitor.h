@@ -74,7 +74,7 @@ struct Threshold {
 /* What an objective asks for, "p99 within 20ms", of a hundred requests ninety-nine, and what there was of it. */
 typedef struct ErrorBudget {
         uint64_t good, total;           /* requests since it was set, within the limit, and all */
-        double burn_short, burn_long;   /* how much of what may be beyond the limit was, over these windows: 1 is all of it; NaN: no requests */
+        double burn_rate_short, burn_rate_long;   /* how much of what may be beyond the limit was, over these windows: 1 is all of it; NaN: no requests */
 } ErrorBudget;
 
 #define BURN_RATE_SHORT_NSEC (60 * NSEC_PER_SEC)
@@ -92,7 +92,7 @@ typedef struct ThresholdEvent {
         ThresholdState state, previous;
         double value;                   /* NaN: none */
         uint64_t samples;               /* ABSENT: not known */
-        uint64_t left_out;              /* changes of the same user's thresholds before this one that were not told */
+        uint64_t suppressed;              /* changes of the same user's thresholds before this one that were not told */
         ShareChange shares[SHARE_CHANGES_MAX]; /* where the time of the unit's threads goes now, and does not mostly */
         size_t n_shares;
 } ThresholdEvent;
@@ -136,7 +136,7 @@ Threshold* threshold_next(const Unit *u, const Threshold *a);
  * nothing is known. Of those after another: how many are no longer known, and the rest. */
 uint64_t threshold_monitor_get_seq(const Manager *m);
 uint64_t threshold_monitor_get_seq_begin(const Manager *m);
-uint64_t threshold_monitor_count_lost(const Manager *m, uint64_t since);
+uint64_t threshold_monitor_count_missed(const Manager *m, uint64_t since);
 int threshold_monitor_foreach_event(Manager *m, uint64_t since, int (*f)(const ThresholdEvent *e, void *userdata), void *userdata);
 
 /* For a restart of qosd. */

@@ -54,7 +54,7 @@ static int monitor_wait(qosd_monitor *m) {
 
 static int on_reply(sd_varlink *link, sd_json_variant *reply, const char *error_id, sd_varlink_reply_flags_t flags, void *userdata) {
         _cleanup_(qosd_monitor_unrefp) qosd_monitor *m = qosd_monitor_ref(userdata);
-        sd_json_variant *seq, *thresholds, *lost, *event;
+        sd_json_variant *seq, *thresholds, *missed, *event;
 
         /* It is over: qosd has ended, was not read from for too long, or has no such unit (yet) */
         if (error_id)
@@ -62,13 +62,13 @@ static int on_reply(sd_varlink *link, sd_json_variant *reply, const char *error_
 
         seq = sd_json_variant_by_key(reply, "seq");
         thresholds = sd_json_variant_by_key(reply, "thresholds");
-        lost = sd_json_variant_by_key(reply, "lost");
+        missed = sd_json_variant_by_key(reply, "missedEvents");
         event = sd_json_variant_by_key(reply, "event");
 
         if (!m->begun) {
                 m->begun = true;
                 if (m->resumed && thresholds)
-                        m->handler(m, NULL, sd_json_variant_is_unsigned(lost) ? sd_json_variant_unsigned(lost) : 0, m->userdata);
+                        m->handler(m, NULL, sd_json_variant_is_unsigned(missed) ? sd_json_variant_unsigned(missed) : 0, m->userdata);
                 /* Without these, all events since the newest that is known follow */
                 if (sd_json_variant_is_unsigned(seq) && (thresholds || !m->resumed)) {
                         m->seq = sd_json_variant_unsigned(seq);

@@ -141,9 +141,9 @@ typedef enum qosd_state {
         _QOSD_STATE_MAX,
 } qosd_state;
 
-/* e is valid during the call alone. NULL: qosd was not there, or was started anew, and lost (0: it is not known how many) events
+/* e is valid during the call alone. NULL: qosd was not there, or was started anew, and missed (0: it is not known how many) events
  * are missed; events with the states as they are now follow. */
-typedef void (*qosd_event_handler_t)(qosd_monitor *m, qosd_event *e, uint64_t lost, void *userdata);
+typedef void (*qosd_event_handler_t)(qosd_monitor *m, qosd_event *e, uint64_t missed, void *userdata);
 
 /* Calls handler from the event loop: first for each threshold as it is, then whenever one's state changes. units: NULL at the end; NULL
  * for all units. It has a connection of its own. If that ends, it connects again by itself, and goes on where it was. */

@@ -208,7 +208,7 @@ static int wait_read(Client *c, uint64_t since) {
                 r = client_call(c, QOS_METHOD("GetStatus"), 0, NULL, &replies);
                 if (r != 0)
                         return client_fail(r, &replies, "ask whether unit files are in force");
-                if (replies.n > 0 && value_unsigned(replies.items[0], "filesRead", &read) && read >= since)
+                if (replies.n > 0 && value_unsigned(replies.items[0], "unitFilesLoaded", &read) && read >= since)
                         return STATUS_OK;
                 if (now_usec(CLOCK_MONOTONIC) > until)
                         return log_failure(-ETIMEDOUT, "qosd has not read the unit files after %llu s.", (unsigned long long) (NOW_USEC / USEC_PER_SEC));

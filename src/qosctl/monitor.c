@@ -59,7 +59,7 @@ static int print_reply(sd_json_variant *parameters, Monitoring *m) {
         if (arg_json != JSON_OFF)
                 return json_print(parameters);
 
-        if (value_unsigned(parameters, "lost", &n))
+        if (value_unsigned(parameters, "missedEvents", &n))
                 (void) log_failure(0, "%" PRIu64 " changes are not known any more.", n);
         for (size_t i = 0; thresholds && i < sd_json_variant_elements(thresholds); i++) {
                 sd_json_variant *v = sd_json_variant_by_index(thresholds, i);

@@ -125,11 +125,11 @@ static void add_thresholds(Table *t, const Replies *replies) {
                         table_add(t, COLOR_NONE, "%.3f%%", 100. * (double) good / (double) total);
                 else
                         table_add_absent(t);
-                if (value_real(v, "burnShort", &burn))
+                if (value_real(v, "burnRate60s", &burn))
                         table_add(t, burn > 1 ? COLOR_RED : COLOR_NONE, "%.2f", burn);
                 else
                         table_add_absent(t);
-                if (value_real(v, "burnLong", &burn))
+                if (value_real(v, "burnRate5min", &burn))
                         table_add(t, burn > 1 ? COLOR_RED : COLOR_NONE, "%.2f", burn);
                 else
                         table_add_absent(t);

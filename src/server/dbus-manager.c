@@ -97,7 +97,7 @@ static int append_threshold(sd_bus_message *reply, const Threshold *a) {
         (void) threshold_get_error_budget(a, &account);
         return sd_bus_message_append(reply, "(sssssdddttsttdd)", a->unit->name, a->rule.name, whole, threshold_state_to_string(a->machine.state),
                                      threshold_source_to_string(a->source), a->value, a->rule.limit, threshold_rule_get_slack(&a->rule, a->value),
-                                     a->samples, a->since, strempty(a->origin), account.good, account.total, account.burn_short, account.burn_long);
+                                     a->samples, a->since, strempty(a->origin), account.good, account.total, account.burn_rate_short, account.burn_rate_long);
 }
 
 static int manager_method_list_thresholds(sd_bus_message *m, void *userdata, sd_bus_error *error) {

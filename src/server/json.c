@@ -431,9 +431,9 @@ int threshold_to_json(const Threshold *a, bool peers, bool accounts, sd_json_var
                 if (r >= 0)
                         r = sd_json_variant_set_field_unsigned(&v, "total", account.total);
                 if (r >= 0)
-                        r = set_real(&v, "burnShort", account.burn_short);
+                        r = set_real(&v, "burnRate60s", account.burn_rate_short);
                 if (r >= 0)
-                        r = set_real(&v, "burnLong", account.burn_long);
+                        r = set_real(&v, "burnRate5min", account.burn_rate_long);
         }
         if (r >= 0)
                 *ret = TAKE_PTR(v);
@@ -456,8 +456,8 @@ int threshold_event_to_json(const ThresholdEvent *e, bool peers, sd_json_variant
                                 SD_JSON_BUILD_PAIR_STRING("state", state_share_name(e->shares + i)),
                                 SD_JSON_BUILD_PAIR_REAL("share", e->shares[i].share),
                                 SD_JSON_BUILD_PAIR_REAL("usual", e->shares[i].usual));
-        if (r >= 0 && e->left_out > 0)
-                r = sd_json_variant_set_field_unsigned(&v, "leftOut", e->left_out);
+        if (r >= 0 && e->suppressed > 0)
+                r = sd_json_variant_set_field_unsigned(&v, "suppressed", e->suppressed);
         if (r >= 0 && shares)
                 r = sd_json_variant_set_field(&v, "shares", shares);
         if (r >= 0)

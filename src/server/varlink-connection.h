@@ -65,7 +65,7 @@ typedef struct Listing {
 
         /* Of LISTING_MONITOR */
         char **units;                   /* NULL: all */
-        uint64_t since, lost;           /* the event whose successors are sent behind it */
+        uint64_t since, missed;          /* the event whose successors are sent behind it */
 } Listing;
 
 /* A reading of several units under way. It takes up to 10 KiB for each unit, and what the reply is made of: each user but root has one at

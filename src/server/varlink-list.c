@@ -428,7 +428,7 @@ int vl_method_get_status(sd_varlink *link, sd_json_variant *parameters, sd_varli
                                   SD_JSON_BUILD_PAIR_UNSIGNED("units", m->n_units),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("unitsMax", m->config.units_max),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("minimumSamples", m->config.minimum_samples),
-                                  SD_JSON_BUILD_PAIR_CONDITION(read > 0, "filesRead", SD_JSON_BUILD_UNSIGNED(read)),
+                                  SD_JSON_BUILD_PAIR_CONDITION(read > 0, "unitFilesLoaded", SD_JSON_BUILD_UNSIGNED(read)),
                                   SD_JSON_BUILD_PAIR_BOOLEAN("statisticsEnabled", info.statistics_enabled),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("mapMemory", info.map_memory),
                                   SD_JSON_BUILD_PAIR_UNSIGNED("mapMemoryPerUnit", info.map_memory_per_unit),

@@ -813,9 +813,9 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("The same, all requests"),
                 SD_VARLINK_DEFINE_FIELD(total, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("The same: the part of requests beyond the limit in the last 60 s, as a multiple of what the quantile allows, 0.01 for p99"),
-                SD_VARLINK_DEFINE_FIELD(burnShort, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_FIELD(burnRate60s, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("… in the last 5 min"),
-                SD_VARLINK_DEFINE_FIELD(burnLong, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
+                SD_VARLINK_DEFINE_FIELD(burnRate5min, SD_VARLINK_FLOAT, SD_VARLINK_NULLABLE));
 
 static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 ShareChange,
@@ -836,7 +836,7 @@ static SD_VARLINK_DEFINE_STRUCT_TYPE(
                 FIELD_COMMENT("When it happened, in nanoseconds since 1970 UTC"),
                 SD_VARLINK_DEFINE_FIELD(timestamp, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("Changes of thresholds of the same user that were not told before this one, as there were too many; left out if there are none"),
-                SD_VARLINK_DEFINE_FIELD(leftOut, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_FIELD(suppressed, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Up to three shares of the time of the unit's threads that have changed most, by a percent of it at least; left out if there are none, or the unit is not observed with the probe \"cpu\""),
                 SD_VARLINK_DEFINE_FIELD_BY_TYPE(shares, ShareChange, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE));
 
@@ -1227,7 +1227,7 @@ static SD_VARLINK_DEFINE_METHOD_FULL(
                 FIELD_COMMENT("In the first reply, if not all events are known that were asked for, or none were: the thresholds as they are, after the event of that number"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(thresholds, Threshold, SD_VARLINK_ARRAY|SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("In the first reply: how many of the events that were asked for are no longer known; they may have been about other units"),
-                SD_VARLINK_DEFINE_OUTPUT(lost, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_OUTPUT(missedEvents, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("In all others: a threshold whose state has changed; unknown, too, of one that is no longer set"),
                 SD_VARLINK_DEFINE_OUTPUT_BY_TYPE(event, ThresholdEvent, SD_VARLINK_NULLABLE));
 
@@ -1290,7 +1290,7 @@ static SD_VARLINK_DEFINE_METHOD(
                 FIELD_COMMENT("How many samples must lie beyond a quantile for it to be shown (MinimumSamples=)"),
                 SD_VARLINK_DEFINE_OUTPUT(minimumSamples, SD_VARLINK_INT, 0),
                 FIELD_COMMENT("When the unit files were looked at whose [X-QoS] is in force by now (CLOCK_MONOTONIC, in nanoseconds); left out if they never were"),
-                SD_VARLINK_DEFINE_OUTPUT(filesRead, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
+                SD_VARLINK_DEFINE_OUTPUT(unitFilesLoaded, SD_VARLINK_INT, SD_VARLINK_NULLABLE),
                 FIELD_COMMENT("Whether the kernel measures the run time of BPF programs now (sysctl kernel.bpf_stats_enabled)"),
                 SD_VARLINK_DEFINE_OUTPUT(statisticsEnabled, SD_VARLINK_BOOL, 0),
                 FIELD_COMMENT("Memory of all BPF maps of qosd, in bytes"),

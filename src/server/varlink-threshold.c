@@ -141,7 +141,7 @@ static bool connection_resume(Connection *c) {
         Manager *m = c->server->manager;
 
         c->monitor->unread_since = 0;
-        return threshold_monitor_count_lost(m, c->monitor->seq) == 0 && threshold_monitor_foreach_event(m, c->monitor->seq, connection_send_event, c) >= 0;
+        return threshold_monitor_count_missed(m, c->monitor->seq) == 0 && threshold_monitor_foreach_event(m, c->monitor->seq, connection_send_event, c) >= 0;
 }
 
 static void monitors_arm(VarlinkServer *v, uint64_t now) {
@@ -161,7 +161,7 @@ int varlink_server_resume_monitors(sd_event_source *source, uint64_t usec, void 
         for (Connection *c = v->connections; c; c = c->next) {
                 if (!c->monitor || c->monitor->unread_since == 0)
                         continue;
-                if (connection_is_slow(c) ? now > c->monitor->unread_since + SLOW_READER_USEC || threshold_monitor_count_lost(v->manager, c->monitor->seq) > 0 :
+                if (connection_is_slow(c) ? now > c->monitor->unread_since + SLOW_READER_USEC || threshold_monitor_count_missed(v->manager, c->monitor->seq) > 0 :
                                               !connection_resume(c))
                         connection_end_monitor(c);
         }
@@ -196,15 +196,15 @@ void varlink_server_on_threshold_event(Unit *u, const ThresholdEvent *e, void *u
 
 /* The events that have come while the thresholds were listed follow them. */
 int connection_begin_monitor(Connection *c) {
-        _cleanup_free_ char *lost = NULL, *reply = NULL;
+        _cleanup_free_ char *missed = NULL, *reply = NULL;
         Listing *l = c->listing;
         int r;
 
-        if (l->lost > 0 && asprintf(&lost, ",\"lost\":%" PRIu64, l->lost) < 0) {
-                lost = NULL;
+        if (l->missed > 0 && asprintf(&missed, ",\"missedEvents\":%" PRIu64, l->missed) < 0) {
+                missed = NULL;
                 return -ENOMEM;
         }
-        if (asprintf(&reply, "{\"seq\":%" PRIu64 ",\"thresholds\":[%s]%s}", l->since, strempty(l->last), strempty(lost)) < 0) {
+        if (asprintf(&reply, "{\"seq\":%" PRIu64 ",\"thresholds\":[%s]%s}", l->since, strempty(l->last), strempty(missed)) < 0) {
                 reply = NULL;
                 return -ENOMEM;
         }
@@ -233,7 +233,7 @@ int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
         _cleanup_(strv_freep) char **units = NULL;
         Connection *c = ASSERT_PTR(userdata);
         Manager *m = c->server->manager;
-        uint64_t seq = threshold_monitor_get_seq(m), lost = 0;
+        uint64_t seq = threshold_monitor_get_seq(m), missed = 0;
         bool resume;
         int r;
 
@@ -248,8 +248,8 @@ int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
 
         resume = p.since != ABSENT && p.since >= threshold_monitor_get_seq_begin(m) && p.since <= seq;
         if (resume)
-                lost = threshold_monitor_count_lost(m, p.since);
-        if (!resume || lost > 0) {
+                missed = threshold_monitor_count_missed(m, p.since);
+        if (!resume || missed > 0) {
                 c->listing = new0(Listing, 1);
                 if (!c->listing)
                         return -ENOMEM;
@@ -257,7 +257,7 @@ int vl_method_monitor(sd_varlink *link, sd_json_variant *parameters, sd_varlink_
                         .type = LISTING_MONITOR,
                         .units = TAKE_PTR(units),
                         .since = seq,
-                        .lost = lost,
+                        .missed = missed,
                 };
                 r = connection_go_on_listing(c);
                 if (r < 0)

@@ -115,7 +115,7 @@ def restarts():
     wait_for("it is violated", lambda: states(s).get("idle") == "violated")
     # A number of the one before is no place to go on from
     with Monitor(s, since=seq) as m:
-        check(m.first["seq"] > seq and m.first["thresholds"] and "lost" not in m.first, f"what has happened: {m.first}")
+        check(m.first["seq"] > seq and m.first["thresholds"] and "missedEvents" not in m.first, f"what has happened: {m.first}")
     # What has gone while qosd was away
     os.unlink(path)
     reload()

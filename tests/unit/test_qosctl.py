@@ -1416,7 +1416,7 @@ class Thresholds(Test):
         super().setUp()
         self.qosd.add("nginx.service")
         self.qosd.add("redis.service")
-        self.qosd.thresholds = [self.qosd.threshold("nginx.service", "slow", "violated", 31254321, good=999, total=1000, burnShort=2.5, burnLong=.1),
+        self.qosd.thresholds = [self.qosd.threshold("nginx.service", "slow", "violated", 31254321, good=999, total=1000, burnRate60s=2.5, burnRate5min=.1),
                                 self.qosd.threshold("nginx.service", "idle", "ok", 1500, metric="requests.server.rate",
                                                     threshold="idle: requests.server.rate < 100 over 10s for 0s, clear 100 for 0s"),
                                 self.qosd.threshold("redis.service", "slow", "ok", 1000, source="unitFile", origin="/etc/x.conf:3")]
@@ -1479,7 +1479,7 @@ class Thresholds(Test):
     def test_monitor(self):
         event = self.qosd.threshold("nginx.service", "slow", "ok", 15000000, previous="violated", seq=7, timestamp=1763683300 * SEC)
         self.qosd.monitored = [[{"seq": 6, "thresholds": self.qosd.thresholds}, {"event": event}, Error("TooSlow", seq=7, message="x")],
-                               [{"seq": 9, "lost": 1}, {"event": event | {"seq": 9, "state": "unknown"}},
+                               [{"seq": 9, "missedEvents": 1}, {"event": event | {"seq": 9, "state": "unknown"}},
                                 {"event": event | {"seq": 9, "metric": "requests.server.rate", "threshold": "busy: requests.server.rate > 1 over 1s", "value": 793.4833139758917}},
                                 Error("NotAttached", unit="nginx.service", message="gone")]]
         out, err = self.run_qosctl("monitor", "nginx", status=3)
