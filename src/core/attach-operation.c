@@ -108,7 +108,7 @@ static void on_unit_resolved(int error, const char *message, const UnitInfo *inf
         o->call = NULL;
 
         if (error < 0) {
-                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER, o->name, "the service manager could not be asked about '%s': %s", o->name, message);
+                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER_FAILED, o->name, "the service manager could not be asked about '%s': %s", o->name, message);
                 attach_operation_finish(o, r, &e, NULL);
                 return;
         }
@@ -190,7 +190,7 @@ int manager_attach(Manager *m, const AttachRequest *request, manager_attach_hand
         for (AttachOperation *i = m->operations; i; i = i->next)
                 n++;
         if (n >= OPERATIONS_MAX) {
-                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER, request->name, "%u attaches are waiting for the service manager already", n);
+                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER_FAILED, request->name, "%u attaches are waiting for the service manager already", n);
                 handler(m, r, &e, NULL, userdata);
                 return 0;
         }
@@ -240,7 +240,7 @@ int manager_attach(Manager *m, const AttachRequest *request, manager_attach_hand
                 *ret_operation = o;
         r = service_manager_load(m->service_manager, o->name, on_unit_resolved, o, &o->call);
         if (r < 0) {
-                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER, o->name, "the service manager could not be asked about '%s': %s", o->name, strerror(-r));
+                r = qos_error_set(&e, QOS_ERROR_SERVICE_MANAGER_FAILED, o->name, "the service manager could not be asked about '%s': %s", o->name, strerror(-r));
                 if (ret_operation)
                         *ret_operation = NULL;
                 attach_operation_finish(o, r, &e, NULL);

@@ -146,7 +146,7 @@ static void on_xqos_attached(Manager *m, int error, const QosError *e, Unit *u, 
         if (error < 0) {
                 log_unit_warning_errno(q->name, error, "'%s' cannot be observed as its unit file says: %s.", q->name, e && e->message ? e->message : strerror(-error));
                 /* Perhaps it could before */
-                q->declared->failed = q->declared->failed || !e || e->code == QOS_ERROR_SERVICE_MANAGER || e->code == QOS_ERROR_NONE;
+                q->declared->failed = q->declared->failed || !e || e->code == QOS_ERROR_SERVICE_MANAGER_FAILED || e->code == QOS_ERROR_NONE;
         } else
                 unit_apply(u, &q->declaration, q->named);
         if (q->gone && !q->named)

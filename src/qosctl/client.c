@@ -280,7 +280,7 @@ int client_call(Client *c, const char *method, int r, sd_json_variant *parameter
 
 int client_call_more(Client *c, const char *method, int r, sd_json_variant *parameters, Replies *ret) {
         r = client_call_internal(c, method, r, parameters, true, ret);
-        if (r > 0 && streq(ret->error, QOS_METHOD("NothingToList"))) {
+        if (r > 0 && streq(ret->error, QOS_METHOD("NoEntries"))) {
                 replies_done(ret);
                 return 0;
         }

@@ -344,7 +344,7 @@ static int on_answer(sd_varlink *link, sd_json_variant *parameters, const char *
 
                 t->busy = false;
                 /* Nothing attached is a table, too: an empty one. */
-                if (t->frame.error && !streq(t->frame.error, QOS_METHOD("NothingToList")) &&
+                if (t->frame.error && !streq(t->frame.error, QOS_METHOD("NoEntries")) &&
                     !streq(t->frame.error, QOS_METHOD("NotAttached")))
                         return top_fail(t, 1, &t->frame);
                 r = top_take_list(t);

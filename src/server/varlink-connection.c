@@ -178,7 +178,7 @@ int vl_reply_many(sd_varlink *link, sd_json_variant **replies, size_t n) {
         int r = 0;
 
         if (n == 0)
-                return sd_varlink_error(link, INTERFACE ".NothingToList", NULL);
+                return sd_varlink_error(link, INTERFACE ".NoEntries", NULL);
 
         for (size_t i = 0; i < n && r >= 0; i++)
                 r = i + 1 < n ? sd_varlink_notify(link, replies[i]) : sd_varlink_reply(link, replies[i]);

@@ -228,7 +228,7 @@ static int connection_read_many(Connection *c) {
                 }
                 for (size_t i = 0; i < m->n; i++)
                         if (m->units[i] == u) {
-                                r = qos_error_set(&e, QOS_ERROR_NAMED_TWICE, u->name, "'%s' is named more than once", u->name);
+                                r = qos_error_set(&e, QOS_ERROR_DUPLICATE_UNIT, u->name, "'%s' is named more than once", u->name);
                                 r = vl_reply_error(c->link, r, &e);
                                 return r < 0 ? r : 1;
                         }
@@ -372,11 +372,11 @@ int vl_method_get_view(sd_varlink *link, sd_json_variant *parameters, sd_varlink
 
         fd = u->view ? probe_get_unit_fd(c->server->manager->probe, u->index) : -EOPNOTSUPP;
         if (fd < 0) {
-                r = qos_error_set(&e, QOS_ERROR_NO_VIEW, u->name, "nothing can be read of '%s', 'qosctl probes' says why", u->name);
+                r = qos_error_set(&e, QOS_ERROR_VIEW_UNAVAILABLE, u->name, "nothing can be read of '%s', 'qosctl probes' says why", u->name);
                 return vl_reply_error(link, r, &e);
         }
         if (!unit_is_whole(u)) {
-                r = qos_error_set(&e, QOS_ERROR_NO_VIEW, u->name, "what is counted for '%s' is in several maps, as units lie or have lain in it", u->name);
+                r = qos_error_set(&e, QOS_ERROR_VIEW_UNAVAILABLE, u->name, "what is counted for '%s' is in several maps, as units lie or have lain in it", u->name);
                 return vl_reply_error(link, r, &e);
         }
         r = connection_count_view(c, u);

@@ -123,7 +123,7 @@ static int connection_end_listing(Connection *c) {
                 if (r < 0)
                         return r;
         }
-        r = v ? sd_varlink_reply(c->link, v) : sd_varlink_error(c->link, INTERFACE ".NothingToList", NULL);
+        r = v ? sd_varlink_reply(c->link, v) : sd_varlink_error(c->link, INTERFACE ".NoEntries", NULL);
         c->listing = listing_free(l);
         return r;
 }

@@ -1326,7 +1326,7 @@ static DEFINE_ERROR(TooManyMarks, limit, SD_VARLINK_INT, "How many there may be"
 static DEFINE_ERROR(TooManyDiagnoses, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooManyStreams, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(InvalidExclude, exclude, SD_VARLINK_STRING, "What was to be left out, as it was asked for");
-static DEFINE_ERROR(NoView, unit, SD_VARLINK_STRING, "The unit");
+static DEFINE_ERROR(ViewUnavailable, unit, SD_VARLINK_STRING, "The unit");
 static DEFINE_ERROR(TooManyViews, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooManyExcludes, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(InvalidThreshold, threshold, SD_VARLINK_STRING, "The threshold or the condition as it was written");
@@ -1335,9 +1335,9 @@ static DEFINE_ERROR(ThresholdExists, threshold, SD_VARLINK_STRING, "The name of 
 static DEFINE_ERROR(TooManyThresholds, limit, SD_VARLINK_INT, "How many there may be");
 static DEFINE_ERROR(TooSlow, seq, SD_VARLINK_INT, "The number of the last event that was sent, to go on from there");
 static DEFINE_ERROR(NotMeasured, metric, SD_VARLINK_STRING, "The metric");
-static DEFINE_ERROR(NamedTwice, unit, SD_VARLINK_STRING, "The unit");
-static DEFINE_ERROR(ServiceManager, unit, SD_VARLINK_STRING, "The unit");
-static SD_VARLINK_DEFINE_ERROR(NothingToList);
+static DEFINE_ERROR(DuplicateUnit, unit, SD_VARLINK_STRING, "The unit");
+static DEFINE_ERROR(ServiceManagerFailed, unit, SD_VARLINK_STRING, "The unit");
+static SD_VARLINK_DEFINE_ERROR(NoEntries);
 
 SD_VARLINK_DEFINE_INTERFACE(
                 org_qosd_QoS,
@@ -1528,7 +1528,7 @@ SD_VARLINK_DEFINE_INTERFACE(
                 SYMBOL_COMMENT("What cannot be left out, expected \"port:\" and a number, \"http:\" and a path, or \"redis:\" and a command"),
                 &vl_error_InvalidExclude,
                 SYMBOL_COMMENT("There is no map that has all of the unit's figures"),
-                &vl_error_NoView,
+                &vl_error_ViewUnavailable,
                 SYMBOL_COMMENT("This user was given as many maps as may be"),
                 &vl_error_TooManyViews,
                 SYMBOL_COMMENT("As much is left out of the figures of this unit as may be, by all who have attached it together"),
@@ -1546,8 +1546,8 @@ SD_VARLINK_DEFINE_INTERFACE(
                 SYMBOL_COMMENT("There is no reading of that metric now"),
                 &vl_error_NotMeasured,
                 SYMBOL_COMMENT("The unit was named more than once, perhaps by an alias"),
-                &vl_error_NamedTwice,
+                &vl_error_DuplicateUnit,
                 SYMBOL_COMMENT("The service manager could not be asked about the unit"),
-                &vl_error_ServiceManager,
+                &vl_error_ServiceManagerFailed,
                 SYMBOL_COMMENT("There is nothing to list"),
-                &vl_error_NothingToList);
+                &vl_error_NoEntries);

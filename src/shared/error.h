@@ -29,10 +29,10 @@ typedef enum QosErrorCode {
         QOS_ERROR_NO_SUCH_THRESHOLD,    /* argument: its name */
         QOS_ERROR_THRESHOLD_EXISTS,     /* argument: its name; by somebody else */
         QOS_ERROR_TOO_MANY_THRESHOLDS,  /* argument: the limit, decimal */
-        QOS_ERROR_NO_VIEW,              /* argument: unit; detail: why its map is given to nobody */
+        QOS_ERROR_VIEW_UNAVAILABLE,     /* argument: unit; detail: why its map is given to nobody */
         QOS_ERROR_TOO_MANY_VIEWS,       /* argument: the limit, decimal */
-        QOS_ERROR_NAMED_TWICE,          /* argument: unit */
-        QOS_ERROR_SERVICE_MANAGER,      /* argument: unit; the service manager did not answer; detail: what it said */
+        QOS_ERROR_DUPLICATE_UNIT,       /* argument: unit */
+        QOS_ERROR_SERVICE_MANAGER_FAILED,   /* argument: unit; the service manager did not answer; detail: what it said */
         _QOS_ERROR_MAX,
 } QosErrorCode;
 

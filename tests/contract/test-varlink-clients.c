@@ -499,7 +499,7 @@ static void test_readings(void) {
         _cleanup_client_ Client *c = client_new(0);
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *ten = NULL, *total = NULL;
 
-        call_fails(c, "more", "List", "{}", INTERFACE "NothingToList", NULL, NULL);
+        call_fails(c, "more", "List", "{}", INTERFACE "NoEntries", NULL, NULL);
 
         call_succeeds(c, "Attach", "{\"unit\":\"a\"}");
         call_succeeds(c, "Attach", "{\"unit\":\"b\"}");
@@ -517,7 +517,7 @@ static void test_readings(void) {
         call_fails(c, NULL, "List", "{}", "org.varlink.service.ExpectedMore", NULL, NULL);
         call_fails(c, "more", "List", "{\"unit\":\"c\"}", INTERFACE "NotAttached", "unit", NULL);
         call_succeeds(c, "GetMany", "{\"units\":[\"b\",\"a\"]}");
-        call_fails(c, NULL, "GetMany", "{\"units\":[\"a\",\"b\",\"alias\"]}", INTERFACE "NamedTwice", "unit", "a.service");
+        call_fails(c, NULL, "GetMany", "{\"units\":[\"a\",\"b\",\"alias\"]}", INTERFACE "DuplicateUnit", "unit", "a.service");
         check(call_more(c, "Probes", "{}") > 0);
         check(call_more(c, "ListMetrics", "{}") > 0);
         call_succeeds(c, "GetStatus", "{}");
@@ -1063,7 +1063,7 @@ static void test_polkit(void) {
         call_fails(c, NULL, "Attach", "{\"unit\":\"a b\"}", INTERFACE "InvalidUnitName", "unit", "a b");
         call_fails(c, NULL, "Detach", "{\"unit\":\"a\"}", INTERFACE "NotAttached", "unit", NULL);
         call_fails(c, NULL, "Attach", "{\"unit\":\"a\",\"probes\":[\"gpu\"]}", INTERFACE "NoSuchProbe", "probe", "gpu");
-        call_fails(c, "more", "List", "{}", INTERFACE "NothingToList", NULL, NULL);
+        call_fails(c, "more", "List", "{}", INTERFACE "NoEntries", NULL, NULL);
         check(polkit_questions == 0);
 
         polkit_mood = POLKIT_NO;

@@ -271,7 +271,7 @@ class FakeQosd:
             return [self.item(self.resolve(unit), window)]
         replies = [self.item(name, window) for name in self.units]
         if not replies:
-            raise Error("NothingToList")
+            raise Error("NoEntries")
         return replies
 
     def do_Mark(self, c, unit):
@@ -336,7 +336,7 @@ class FakeQosd:
         if unit is not None:
             self.resolve(unit)
         if not replies:
-            raise Error("NothingToList")
+            raise Error("NoEntries")
         return replies
 
     def do_Monitor(self, c, units=None, since=None):
