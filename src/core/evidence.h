@@ -4,8 +4,6 @@
 /* What diagnosis.c is told: what an interval had of the unit, and of the machine around it. What the machine has is read at both
  * ends; what the unit has is in its window. */
 
-#include <systemd/sd-json.h>
-
 #include "baseline.h"
 #include "diagnosis.h"
 #include "unit.h"
@@ -28,9 +26,3 @@ void evidence_from_snapshot(const Snapshot *s, DiagnosisEvidence *ret);
 
 /* What is normal for it by its history, before that moment; -ENODATA: that says too little. rate: of requests now. */
 int unit_get_normal(Unit *u, uint64_t before, double rate, Baseline *ret);
-
-int diagnosis_figures_to_json(const DiagnosisFigures *f, sd_json_variant **ret);
-/* -EINVAL: that is not what the above has made; ret_bad: which field (in v, or a constant). */
-int diagnosis_figures_from_json(sd_json_variant *v, DiagnosisFigures *ret, const char **ret_bad);
-/* by_history: where the normal in the evidence is from; NULL: not from the history. */
-int diagnosis_to_json(const Unit *u, const DiagnosisEvidence *e, const Baseline *by_history, const Diagnosis *d, sd_json_variant **ret);

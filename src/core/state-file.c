@@ -10,7 +10,6 @@
 #include "hierarchy.h"
 #include "history-collector.h"
 #include "hold.h"
-#include "json.h"
 #include "log.h"
 #include "manager.h"
 #include "observe.h"
@@ -23,6 +22,21 @@
 #include "unit-map.h"
 #include "unit-table.h"
 #include "window.h"
+
+/* As exclude_list_add() takes them */
+static int excludes_to_json(const ExcludeList *l, sd_json_variant **ret) {
+        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
+        int r;
+
+        r = sd_json_variant_new_array(&array, NULL, 0);
+        for (size_t i = 0; i < l->n && r >= 0; i++)
+                r = sd_json_variant_append_arrayb(&array, SD_JSON_BUILD_STRING(l->list[i].text));
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(array);
+        return 0;
+}
 
 static int hold_to_json(const Hold *h, sd_json_variant **ret) {
         _cleanup_(sd_json_variant_unrefp) sd_json_variant *excludes = NULL;

@@ -356,20 +356,6 @@ int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned 
         return json_writer_finish_variant(&w, ret);
 }
 
-int excludes_to_json(const ExcludeList *l, sd_json_variant **ret) {
-        _cleanup_(sd_json_variant_unrefp) sd_json_variant *array = NULL;
-        int r;
-
-        r = sd_json_variant_new_array(&array, NULL, 0);
-        for (size_t i = 0; i < l->n && r >= 0; i++)
-                r = sd_json_variant_append_arrayb(&array, SD_JSON_BUILD_STRING(l->list[i].text));
-        if (r < 0)
-                return r;
-
-        *ret = TAKE_PTR(array);
-        return 0;
-}
-
 int threshold_value_to_json(const Metric *metric, double value, sd_json_variant **ret) {
         return metric->type == METRIC_INTEGER ? sd_json_variant_new_unsigned(ret, (uint64_t) llround(value)) : sd_json_variant_new_real(ret, value);
 }

@@ -25,9 +25,6 @@ int histogram_to_json(const Unit *u, const char *metric, const Histogram *h, sd_
 /* Of the metrics only what is there, and of the distributions (bits by their number in history.h) their buckets. */
 int history_step_to_json(const HistoryStep *s, const Metrics *metrics, unsigned distributions, sd_json_variant **ret);
 
-/* As exclude_list_add() takes them. */
-int excludes_to_json(const ExcludeList *l, sd_json_variant **ret);
-
 /* peers: whether who asks may know these, and paths; accounts: with what takes readings. */
 int threshold_to_json(const Threshold *a, bool peers, bool accounts, sd_json_variant **ret);
 int threshold_event_to_json(const ThresholdEvent *e, bool peers, sd_json_variant **ret);

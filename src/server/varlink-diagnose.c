@@ -2,6 +2,7 @@
 
 /* Diagnose */
 
+#include "diagnosis-json.h"
 #include "varlink-connection.h"
 
 /* Diagnoses at a time: each reads the CPU time of all units at either end of its interval, which is some milliseconds. */

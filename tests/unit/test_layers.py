@@ -32,9 +32,6 @@ KNOWN = {
     # A request knows the thread that has read it
     ("bpf/requests/tcp.bpf.c", "bpf/contention/thread.h"),
     ("bpf/requests/unix.h", "bpf/contention/thread.h"),
-    # The verdict and the state file are made of JSON
-    ("src/core/evidence.c", "src/server/json.h"),
-    ("src/core/state-file.c", "src/server/json.h"),
 }
 
 
