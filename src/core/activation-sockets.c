@@ -34,12 +34,11 @@ void manager_mark_listeners(Manager *m) {
                 return;
         }
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+        FOREACH_UNIT(u, m) {
                 _cleanup_free_ struct qos_address *own = NULL;
-                Unit *u = m->units[i];
                 size_t n = 0;
 
-                if (!u || !u->view)
+                if (!u->view)
                         continue;
                 own = new0(struct qos_address, u->n_listen);
                 if (!own) {
@@ -51,8 +50,8 @@ void manager_mark_listeners(Manager *m) {
                         uint64_t cookie = 0;
                         bool shared = false;
 
-                        for (unsigned j = 0; j < UNITS_MAX_LIMIT; j++)
-                                shared = shared || (m->units[j] && j != i && unit_listens_on(m->units[j], u->listen + k));
+                        FOREACH_UNIT(other, m)
+                                shared = shared || (other != u && unit_listens_on(other, u->listen + k));
                         for (size_t j = 0; j < n_passed; j++) {
                                 if (memcmp(&passed[j].address, u->listen + k, sizeof(struct qos_address)) != 0)
                                         continue;

@@ -246,8 +246,8 @@ void unit_drop_file_settings(Unit *u) {
 
 void manager_release_lease(Manager *m, void *lease_key) {
         threshold_monitor_release(m, lease_key);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Hold *h = m->units[i] ? unit_find_hold(m->units[i], HOLD_LEASE, lease_key, 0) : NULL;
+        FOREACH_UNIT(u, m) {
+                Hold *h = unit_find_hold(u, HOLD_LEASE, lease_key, 0);
 
                 if (h)
                         hold_release(h);

@@ -233,9 +233,8 @@ void manager_find_lost_groups(Manager *m, uint64_t now) {
         m->lost_groups = lost;
         m->lost_groups_at = now;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i])
-                        unit_claim_cgroup(m->units[i]);
+        FOREACH_UNIT(u, m)
+                unit_claim_cgroup(u);
         (void) probe_find_threads(m->probe);
 }
 

@@ -124,9 +124,9 @@ void unit_adopt_contention(Unit *u, Unit *retained) {
 static void unit_destroy_contention(Unit *u) {
         Manager *m = u->manager;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && unit_is_ancestor(m->units[i], u))
-                        unit_close_contention(m->units[i], u);
+        FOREACH_UNIT(other, m)
+                if (unit_is_ancestor(other, u))
+                        unit_close_contention(other, u);
         probe_remove_contention(m->probe, u->index);
         u->contention = NULL;
         u->contention_cpus = NULL;
@@ -229,20 +229,19 @@ void contention_update(Manager *m) {
                 return;
         }
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && m->units[i]->view)
-                        all |= unit_get_missing_libraries(m->units[i]);
+        FOREACH_UNIT(other, m)
+                if (other->view)
+                        all |= unit_get_missing_libraries(other);
         for (size_t i = 0; i < ELEMENTSOF(table); i++)
                 if (all & table[i])
                         (void) probe_load_group(m->probe, table[i]);
         contention_update_machine(m, all & PROBE_BLOCK);
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *u = m->units[i];
+        FOREACH_UNIT(u, m) {
                 ProbeMask wanted;
                 bool adopted;
 
-                if (!u || !u->view)
+                if (!u->view)
                         continue;
                 wanted = unit_get_missing_libraries(u);
                 adopted = u->contention && u->contention_probes == 0;

@@ -69,17 +69,17 @@ unsigned unit_next_inner_slot(const Unit *u, unsigned slot) {
 
 /* Whether one unit may have a part in the figures of the other: not without a map, unless nothing can be measured. */
 static bool unit_may_be_ancestor(const Unit *outer, const Unit *inner) {
-        return outer && outer != inner && (outer->view || !inner->view);
+        return outer != inner && (outer->view || !inner->view);
 }
 
 Unit* unit_find_ancestor(const Unit *u) {
         Manager *m = u->manager;
         Unit *nearest = NULL;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (unit_may_be_ancestor(m->units[i], u) && unit_contains_slot(m->units[i], u->index) &&
-                    (!nearest || unit_contains_slot(nearest, i)))
-                        nearest = m->units[i];
+        FOREACH_UNIT(other, m)
+                if (unit_may_be_ancestor(other, u) && unit_contains_slot(other, u->index) &&
+                    (!nearest || unit_contains_slot(nearest, other->index)))
+                        nearest = other;
         return nearest;
 }
 
@@ -88,10 +88,10 @@ Unit* unit_find_ancestor_of_path(const Unit *u, const char *control_group) {
         Manager *m = u->manager;
         Unit *nearest = NULL;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (unit_may_be_ancestor(m->units[i], u) && unit_is_ancestor(m->units[i], &at) &&
-                    (!nearest || unit_is_ancestor(nearest, m->units[i])))
-                        nearest = m->units[i];
+        FOREACH_UNIT(other, m)
+                if (unit_may_be_ancestor(other, u) && unit_is_ancestor(other, &at) &&
+                    (!nearest || unit_is_ancestor(nearest, other)))
+                        nearest = other;
         return nearest;
 }
 
@@ -124,9 +124,9 @@ void unit_end_export(Unit *u) {
 }
 
 void hierarchy_push_to_kernel(Manager *m, const Unit *look) {
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && m->units[i]->given && !unit_is_whole(m->units[i]))
-                        unit_end_export(m->units[i]);
+        FOREACH_UNIT(other, m)
+                if (other->given && !unit_is_whole(other))
+                        unit_end_export(other);
 
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
                 Unit *u = hierarchy_get(m, i), *outer = u ? unit_find_ancestor(u) : NULL;
@@ -155,9 +155,9 @@ void hierarchy_reassign_sockets(Manager *m) {
 void hierarchy_notify_relatives(const Unit *u) {
         Manager *m = u->manager;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && (unit_is_ancestor(m->units[i], u) || unit_is_ancestor(u, m->units[i])))
-                        manager_emit_unit_changed(m->units[i]);
+        FOREACH_UNIT(other, m)
+                if (unit_is_ancestor(other, u) || unit_is_ancestor(u, other))
+                        manager_emit_unit_changed(other);
 }
 
 /* ---- books ---------------------------------------------------------------------------------------------------- */
@@ -313,15 +313,15 @@ static int retained_merge(Unit *u) {
         int r;
 
         /* All or none */
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && m->units[i]->view && unit_is_ancestor(m->units[i], u)) {
-                        r = unit_ensure_offset(m->units[i]);
+        FOREACH_UNIT(other, m)
+                if (other->view && unit_is_ancestor(other, u)) {
+                        r = unit_ensure_offset(other);
                         if (r < 0)
                                 return r;
                 }
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && m->units[i]->view && unit_is_ancestor(m->units[i], u))
-                        (void) offset_subtract_source(m->units[i], u);
+        FOREACH_UNIT(other, m)
+                if (other->view && unit_is_ancestor(other, u))
+                        (void) offset_subtract_source(other, u);
 
         m->retained[u->index] = NULL;
         return 0;

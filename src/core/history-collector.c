@@ -38,17 +38,14 @@ void unit_forget_history(Manager *m, unsigned slot) {
 
 /* Takes over what the kernel knows, and keeps it for the next run. */
 void manager_collect_history(Manager *m) {
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+        FOREACH_UNIT(u, m) {
                 _cleanup_free_ char *path = NULL;
-                Unit *u = m->units[i];
                 int r;
 
-                if (!u)
-                        continue;
                 unit_collect_usage(u);
                 r = unit_collect_history(u);
                 if (r >= 0)
-                        r = history_path(m, i, &path);
+                        r = history_path(m, u->index, &path);
                 if (r >= 0)
                         r = history_save(u->history, u->generation, path);
                 if (r == -ENOENT)

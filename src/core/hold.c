@@ -84,24 +84,22 @@ Hold* unit_find_hold(Unit *u, HoldType type, const void *lease_key, uid_t owner_
 unsigned manager_count_leases(Manager *m, uid_t uid) {
         unsigned n = 0;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i])
-                        for (Hold *h = m->units[i]->holds; h; h = h->next)
-                                if (h->type == HOLD_LEASE && h->uid == uid)
-                                        n++;
+        FOREACH_UNIT(u, m)
+                for (Hold *h = u->holds; h; h = h->next)
+                        if (h->type == HOLD_LEASE && h->uid == uid)
+                                n++;
         return n;
 }
 
 unsigned manager_count_units(Manager *m, uid_t uid) {
         unsigned n = 0;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i])
-                        for (Hold *h = m->units[i]->holds; h; h = h->next)
-                                if (h->uid == uid) {
-                                        n++;
-                                        break;
-                                }
+        FOREACH_UNIT(u, m)
+                for (Hold *h = u->holds; h; h = h->next)
+                        if (h->uid == uid) {
+                                n++;
+                                break;
+                        }
 
         /* Also those whose books are not free yet */
         for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)

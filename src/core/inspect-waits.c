@@ -493,9 +493,8 @@ static int group_get_unit(const Manager *m, const char *path, char **ret) {
         const char *name = NULL;
         size_t length = 0;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *u = m->units[i];
-                const char *rest = u && !isempty(u->control_group) ? startswith(path, u->control_group) : NULL;
+        FOREACH_UNIT(u, m) {
+                const char *rest = !isempty(u->control_group) ? startswith(path, u->control_group) : NULL;
 
                 if (rest && (*rest == 0 || *rest == '/') && (!best || strlen(u->control_group) > strlen(best->control_group)))
                         best = u;
@@ -535,10 +534,8 @@ const char* cgroup_names_get(CgroupNames *c, const Manager *m, uint64_t id) {
         if (c->n == ELEMENTSOF(c->groups))
                 return NULL;
         c->groups[c->n].id = id;
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *u = m->units[i];
-
-                if (!u || isempty(u->control_group))
+        FOREACH_UNIT(u, m) {
+                if (isempty(u->control_group))
                         continue;
                 (void) snprintf(path, sizeof(path), "/sys/fs/cgroup%s", u->control_group);
                 if (stat(path, &st) >= 0 && st.st_ino == id) {

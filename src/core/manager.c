@@ -107,17 +107,19 @@ static void unit_refresh(Unit *u) {
 static void on_socket_loaded(int error, const char *message, const UnitInfo *info, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
 
-        for (unsigned i = 0; error >= 0 && i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && names_contain(info->triggers, m->units[i]->name))
-                        unit_refresh(m->units[i]);
+        if (error < 0)
+                return;
+        FOREACH_UNIT(u, m)
+                if (names_contain(info->triggers, u->name))
+                        unit_refresh(u);
 }
 
 static void manager_on_unit_changed(const char *name, void *userdata) {
         Manager *m = ASSERT_PTR(userdata);
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && (!name || streq(m->units[i]->name, name)))
-                        unit_refresh(m->units[i]);
+        FOREACH_UNIT(u, m)
+                if (!name || streq(u->name, name))
+                        unit_refresh(u);
 
         if (name && endswith(name, ".socket"))
                 (void) service_manager_load(m->service_manager, name, on_socket_loaded, m, NULL);

@@ -79,6 +79,19 @@ struct Manager {
         uint64_t lost_groups_at;        /* … and when that was */
 };
 
+static inline Unit* manager_next_unit(const Manager *m, Unit *const **slot) {
+        while (*slot < m->units + UNITS_MAX_LIMIT) {
+                Unit *u = *(*slot)++;
+
+                if (u)
+                        return u;
+        }
+        return NULL;
+}
+
+/* Each attached unit, by its slot. It may be detached in the body of the loop, and others attached. */
+#define FOREACH_UNIT(u, m) for (Unit *const *u##_slot = (m)->units, *u; (u = manager_next_unit(m, &u##_slot)); )
+
 /* Everything but the buses: no system bus is connected to, nothing listened on. Takes over what a previous run left. */
 int manager_new(sd_event *event, Manager **ret);
 Manager* manager_free(Manager *m);

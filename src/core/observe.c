@@ -99,9 +99,8 @@ void manager_start_probe(Manager *m) {
                 return;
         }
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i])
-                        unit_start(m->units[i]);
+        FOREACH_UNIT(u, m)
+                unit_start(u);
 }
 
 static void manager_stop_probe(Manager *m) {

@@ -68,15 +68,15 @@ static void openssl_scan_unit(Unit *u) {
 /* Lets go of libraries that no process has any more, and has others take their places. */
 static void library_sweep(Manager *m) {
         probe_begin_libraries(m->probe);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && m->units[i]->watched)
-                        openssl_scan_unit(m->units[i]);
+        FOREACH_UNIT(u, m)
+                if (u->watched)
+                        openssl_scan_unit(u);
         probe_end_libraries(m->probe);
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && m->units[i]->watched && m->units[i]->library_limit < 0) {
-                        openssl_scan_unit(m->units[i]);
-                        manager_emit_unit_changed(m->units[i]);
+        FOREACH_UNIT(u, m)
+                if (u->watched && u->library_limit < 0) {
+                        openssl_scan_unit(u);
+                        manager_emit_unit_changed(u);
                 }
 }
 
@@ -86,12 +86,9 @@ static int on_rescan(sd_event_source *source, uint64_t usec, void *userdata);
 static void library_schedule(Manager *m) {
         uint64_t next = UINT64_MAX;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *u = m->units[i];
-
-                if (u && u->watched && u->wanted)
+        FOREACH_UNIT(u, m)
+                if (u->watched && u->wanted)
                         next = MIN(next, u->looked_at + u->rescan_delay);
-        }
         m->library_timer = sd_event_source_disable_unref(m->library_timer);
         if (next != UINT64_MAX)
                 (void) sd_event_add_time(m->event, &m->library_timer, CLOCK_MONOTONIC, next / NSEC_PER_USEC, 0, on_rescan, m);
@@ -100,11 +97,10 @@ static void library_schedule(Manager *m) {
 static void openssl_scan(Manager *m) {
         uint64_t now = now_nsec(CLOCK_MONOTONIC);
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *u = m->units[i];
+        FOREACH_UNIT(u, m) {
                 bool had;
 
-                if (!u || !u->watched || !u->wanted || now < u->looked_at + u->rescan_delay)
+                if (!u->watched || !u->wanted || now < u->looked_at + u->rescan_delay)
                         continue;
                 had = u->has_openssl;
                 if (u->library_limit < 0 && now >= m->library_swept_at + SWEEP_NSEC) {
@@ -164,11 +160,10 @@ void openssl_update(Manager *m, Unit *started) {
                 return;
         }
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *u = m->units[i];
+        FOREACH_UNIT(u, m) {
                 bool watch;
 
-                if (!u || !u->view)
+                if (!u->view)
                         continue;
                 watch = unit_wants_tls(u);
                 n += watch;

@@ -439,11 +439,11 @@ void manager_restore_state(Manager *m) {
         }
 
         manager_start_probe(m);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && m->units[i]->view && orphans)
-                        unit_claim_cgroups(m->units[i]); /* some of which had gone over to them */
-                else if (m->units[i])
-                        unit_start(m->units[i]);
+        FOREACH_UNIT(u, m)
+                if (u->view && orphans)
+                        unit_claim_cgroups(u); /* some of which had gone over to them */
+                else
+                        unit_start(u);
         manager_update_probes(m, NULL);
         manager_save(m);
         log_info("Observing %u unit%s as before.", m->n_units, m->n_units == 1 ? "" : "s");

@@ -113,11 +113,10 @@ static void directory_prune(const ThresholdMonitor *thresholds) {
 
                         if (file->d_type != DT_REG)
                                 continue;
-                        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                        FOREACH_UNIT(u, thresholds->manager) {
                                 _cleanup_free_ char *directory = NULL;
-                                Unit *u = thresholds->manager->units[i];
 
-                                if (!u || level_directory(thresholds, u->name, &directory) < 0 || !streq(strrchr(directory, '/') + 1, de->d_name))
+                                if (level_directory(thresholds, u->name, &directory) < 0 || !streq(strrchr(directory, '/') + 1, de->d_name))
                                         continue;
                                 for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
                                         right = right || (a->machine.state == THRESHOLD_VIOLATED && streq(a->rule.name, file->d_name));
@@ -137,8 +136,8 @@ void threshold_monitor_restored(Manager *m) {
         if (!thresholds->directory)
                 return;
         directory_prune(thresholds);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                for (Threshold *a = m->units[i] ? threshold_next(m->units[i], NULL) : NULL; a; a = threshold_next(m->units[i], a))
+        FOREACH_UNIT(u, m)
+                for (Threshold *a = threshold_next(u, NULL); a; a = threshold_next(u, a))
                         if (a->machine.state == THRESHOLD_VIOLATED)
                                 threshold_update_flag(a, true);
 }

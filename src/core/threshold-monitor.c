@@ -77,9 +77,9 @@ void monitor_arm_timer(Manager *m, bool at_once) {
         uint64_t period = 0, now = now_nsec(CLOCK_MONOTONIC);
         ThresholdMonitor *thresholds = m->thresholds;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && m->units[i]->thresholds)
-                        period = MIN(period - 1, m->units[i]->thresholds->period - 1) + 1; /* 0: none yet */
+        FOREACH_UNIT(u, m)
+                if (u->thresholds)
+                        period = MIN(period - 1, u->thresholds->period - 1) + 1; /* 0: none yet */
         if (period == 0) {
                 (void) sd_event_source_set_enabled(thresholds->timer, SD_EVENT_OFF);
                 return;
@@ -102,10 +102,8 @@ static int on_threshold_timer(sd_event_source *source, uint64_t usec, void *user
 
         /* Those of all units that cannot wait before those that can: the readings of longer windows take ten times as long */
         for (int slow = 0; slow < 2; slow++)
-                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                        Unit *u = m->units[i];
-
-                        if (!u || !u->thresholds || (slow && now < u->threshold_monitor_slow_at))
+                FOREACH_UNIT(u, m) {
+                        if (!u->thresholds || (slow && now < u->threshold_monitor_slow_at))
                                 continue;
                         if (slow)
                                 u->threshold_monitor_slow_at = (now / THRESHOLD_PERIOD_MAX_NSEC + 1) * THRESHOLD_PERIOD_MAX_NSEC;

@@ -107,8 +107,8 @@ static int threshold_check_limits(const Unit *u, uid_t uid, QosError *e) {
         unsigned of_unit = 0, of_uid = 0, of_others = 0;
         Manager *m = u->manager;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                for (Threshold *a = m->units[i] ? m->units[i]->thresholds : NULL; a; a = a->next) {
+        FOREACH_UNIT(other, m)
+                for (Threshold *a = other->thresholds; a; a = a->next) {
                         if (a->unit == u && a->source != THRESHOLD_SOURCE_CONDITION)
                                 of_unit++;
                         if (a->uid == uid)
@@ -234,10 +234,10 @@ void threshold_monitor_forget_files(Unit *u) {
 void threshold_monitor_release(Manager *m, const void *lease_key) {
         bool any = false;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+        FOREACH_UNIT(u, m) {
                 bool changed = false;
 
-                for (Threshold *a = m->units[i] ? m->units[i]->thresholds : NULL, *next; a; a = next) {
+                for (Threshold *a = u->thresholds, *next; a; a = next) {
                         next = a->next;
                         if (!lease_key || a->lease_key != lease_key)
                                 continue;
@@ -246,7 +246,7 @@ void threshold_monitor_release(Manager *m, const void *lease_key) {
                         threshold_remove(a);
                 }
                 if (changed)
-                        manager_emit_unit_changed(m->units[i]);
+                        manager_emit_unit_changed(u);
         }
         if (!any)
                 return;
@@ -255,8 +255,8 @@ void threshold_monitor_release(Manager *m, const void *lease_key) {
 }
 
 bool threshold_monitor_have_lease(const Manager *m, const void *lease_key) {
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                for (Threshold *a = m->units[i] ? m->units[i]->thresholds : NULL; a; a = a->next)
+        FOREACH_UNIT(u, m)
+                for (Threshold *a = u->thresholds; a; a = a->next)
                         if (a->lease_key == lease_key)
                                 return true;
         return false;

@@ -282,10 +282,8 @@ const char* unit_find_listening(const Unit *u, const Row *row) {
         if (row->rest)
                 return NULL;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                const Unit *other = u->manager->units[i];
-
-                for (unsigned k = 0; other && other->view && k <= QOS_ENTRIES; k++) {
+        FOREACH_UNIT(other, u->manager) {
+                for (unsigned k = 0; other->view && k <= QOS_ENTRIES; k++) {
                         const struct qos_peer_key *name = &other->view->names[k];
 
                         if ((name->kind == QOS_ENTRY_ENDPOINT || name->kind == QOS_ENTRY_EXCLUDED) && address_reaches(row, &name->address))

@@ -12,9 +12,9 @@
 #include "unit-table.h"
 
 Unit* manager_find_unit(Manager *m, const char *name) {
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && unit_has_name(m->units[i], name))
-                        return m->units[i];
+        FOREACH_UNIT(u, m)
+                if (unit_has_name(u, name))
+                        return u;
         return NULL;
 }
 

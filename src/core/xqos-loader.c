@@ -412,10 +412,10 @@ void xqos_loader_scan(XqosLoader *d) {
         d->began = now_nsec(CLOCK_MONOTONIC);
         d->failed = false;
         xqos_loader_forget_patterns(d);
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                for (Hold *h = m->units[i] ? m->units[i]->holds : NULL; h; h = h->next)
+        FOREACH_UNIT(u, m) {
+                for (Hold *h = u->holds; h; h = h->next)
                         h->seen = h->seen_named = false;
-                for (Threshold *a = m->units[i] ? m->units[i]->thresholds : NULL; a; a = a->next)
+                for (Threshold *a = u->thresholds; a; a = a->next)
                         a->seen = false;
         }
 

@@ -79,8 +79,8 @@ void client_free(Client *c) {
 static bool client_has_lease(const Client *c) {
         Manager *m = c->server->manager;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                for (Hold *h = m->units[i] ? m->units[i]->holds : NULL; h; h = h->next)
+        FOREACH_UNIT(u, m)
+                for (Hold *h = u->holds; h; h = h->next)
                         if (h->lease_key == c)
                                 return true;
         return threshold_monitor_have_lease(m, c);

@@ -120,10 +120,8 @@ static int manager_method_list_thresholds(sd_bus_message *m, void *userdata, sd_
         r = sd_bus_message_new_method_return(m, &reply);
         if (r >= 0)
                 r = sd_bus_message_open_container(reply, 'a', "(sssssdddttsttdd)");
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++) {
-                const Unit *u = b->manager->units[i];
-
-                if (!u || (only && u != only))
+        FOREACH_UNIT(u, b->manager) {
+                if (only && u != only)
                         continue;
                 for (Threshold *a = threshold_next(u, NULL); a && r >= 0; a = threshold_next(u, a))
                         r = append_threshold(reply, a);
@@ -145,13 +143,11 @@ static int manager_method_list_units(sd_bus_message *m, void *userdata, sd_bus_e
         r = sd_bus_message_new_method_return(m, &reply);
         if (r >= 0)
                 r = sd_bus_message_open_container(reply, 'a', "(ssstasso)");
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++) {
+        FOREACH_UNIT(u, b->manager) {
                 _cleanup_free_ char *path = NULL;
-                Unit *u = b->manager->units[i];
 
-                if (!u)
-                        continue;
-                r = unit_get_bus_path(u, &path);
+                if (r >= 0)
+                        r = unit_get_bus_path(u, &path);
                 if (r >= 0)
                         r = sd_bus_message_open_container(reply, 'r', "ssstasso");
                 if (r >= 0)
@@ -276,12 +272,10 @@ static int on_tick(sd_event_source *source, uint64_t usec, void *userdata) {
         if (b->n_subscribed == 0)
                 return 0;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                if (!b->manager->units[i])
-                        continue;
-                r = unit_objects_emit_reading(b->objects, b->manager->units[i]);
+        FOREACH_UNIT(u, b->manager) {
+                r = unit_objects_emit_reading(b->objects, u);
                 if (r < 0)
-                        log_debug_errno(r, "Failed to signal the figures of '%s', ignoring: %m", b->manager->units[i]->name);
+                        log_debug_errno(r, "Failed to signal the figures of '%s', ignoring: %m", u->name);
         }
 
         dbus_server_arm_timer(b);

@@ -81,9 +81,9 @@ static int unit_property_get_descendant_units(sd_bus *bus, const char *path, con
         int r;
 
         r = sd_bus_message_open_container(reply, 'a', "s");
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT && r >= 0; i++)
-                if (u->manager->units[i] && unit_is_ancestor(u, u->manager->units[i]))
-                        r = sd_bus_message_append(reply, "s", u->manager->units[i]->name);
+        FOREACH_UNIT(other, u->manager)
+                if (r >= 0 && unit_is_ancestor(u, other))
+                        r = sd_bus_message_append(reply, "s", other->name);
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
 
@@ -190,9 +190,9 @@ static void unit_hash_identity(Unit *u, uint64_t ret[static ELEMENTSOF(identity_
         ret[2] = hash_string(seed, u->active_state);
         ret[3] = hash_string(seed, outer ? outer->name : NULL);
         ret[4] = seed;
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (u->manager->units[i] && unit_is_ancestor(u, u->manager->units[i]))
-                        ret[4] = hash_string(ret[4], u->manager->units[i]->name);
+        FOREACH_UNIT(other, u->manager)
+                if (unit_is_ancestor(u, other))
+                        ret[4] = hash_string(ret[4], other->name);
         ret[5] = hash(seed, &u->probes, sizeof(u->probes));
         ret[6] = hash_string(seed, unit_degraded_reason(u));
         ret[7] = seed;
@@ -282,9 +282,9 @@ static Unit* find_unit(Manager *m, const char *path) {
 
         if (sd_bus_path_decode(path, BUS_UNIT_PATH, &name) <= 0)
                 return NULL;
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (m->units[i] && streq(m->units[i]->name, name))
-                        return m->units[i];
+        FOREACH_UNIT(u, m)
+                if (streq(u->name, name))
+                        return u;
         return NULL;
 }
 
@@ -332,15 +332,14 @@ static int enumerate_units(sd_bus *bus, const char *prefix, void *userdata, char
         if (!nodes)
                 return -ENOMEM;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++)
-                if (o->manager->units[i]) {
-                        r = unit_get_bus_path(o->manager->units[i], nodes + n);
-                        if (r < 0) {
-                                strv_free(nodes);
-                                return r;
-                        }
-                        n++;
+        FOREACH_UNIT(u, o->manager) {
+                r = unit_get_bus_path(u, nodes + n);
+                if (r < 0) {
+                        strv_free(nodes);
+                        return r;
                 }
+                n++;
+        }
 
         *ret = nodes;
         return 1;
@@ -358,11 +357,7 @@ void unit_objects_set_subscribed(DBusUnits *o, bool subscribed) {
                 return;
 
         o->subscribed = subscribed;
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *u = o->manager->units[i];
-
-                if (!u)
-                        continue;
+        FOREACH_UNIT(u, o->manager) {
                 if (subscribed)
                         dbus_units_read(o, u);
                 else
