@@ -37,12 +37,7 @@ struct {
         __type(value, struct block);
 } blocks SEC(".maps");
 
-struct {
-        __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct qos_block_devices);
-} block_devices SEC(".maps");
+BPF_ARRAY_MAP(block_devices, ARRAY, 1, struct qos_block_devices);
 
 static __always_inline struct block* block_find(__u64 key) {
         struct block *b = bpf_map_lookup_elem(&blocks, &key);
@@ -183,13 +178,8 @@ static __always_inline struct qos_contention_map* machine_enter(__u64 now) {
 
 /* Requests are completed with interrupts on, or in an interrupt, by their device: the one may come in the midst of the other, and no
  * program runs in the midst of itself. So there are two of each, and the second does what the first cannot: running says that it
- * is at work on this CPU. */
-struct {
-        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, 2);         /* block_complete, block_done */
-        __type(key, __u32);
-        __type(value, __u32);
-} block_running SEC(".maps");
+ * is at work on this CPU: [0] of block_complete, [1] of block_done. */
+BPF_ARRAY_MAP(block_running, PERCPU_ARRAY, 2, __u32);
 
 static __always_inline void block_run(__u32 i, bool running) {
         __u32 *r = bpf_map_lookup_elem(&block_running, &i);

@@ -122,12 +122,7 @@ int BPF_PROG(cpu_wake, struct task_struct *task) {
 }
 
 /* One element: 1 while the daemon has been told and has not looked. */
-struct {
-        __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, __u32);
-} moved SEC(".maps");
+BPF_ARRAY_MAP(moved, ARRAY, 1, __u32);
 
 struct {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -251,12 +246,7 @@ struct lock_scratch {
         char name[LOCK_NAME_SIZE];
 };
 
-struct {
-        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct lock_scratch);
-} lock_scratch SEC(".maps");
+BPF_ARRAY_MAP(lock_scratch, PERCPU_ARRAY, 1, struct lock_scratch);
 
 /* Places in the kernel, and 1: in a function of locks (lock_function()). A name takes the kernel a microsecond to find, and there are some
  * hundred places; of what finds no room here it is found again. */
@@ -542,12 +532,7 @@ int cpu_read_threads(struct bpf_iter__task *ctx) {
         return 0;
 }
 
-struct {
-        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct qos_mapping);
-} mapping_scratch SEC(".maps");
+BPF_ARRAY_MAP(mapping_scratch, PERCPU_ARRAY, 1, struct qos_mapping);
 
 /* Of each file where it begins, and what there is at the address that is looked for: run over one process. */
 SEC("iter/task_vma")

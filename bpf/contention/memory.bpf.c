@@ -32,12 +32,7 @@ struct memory_stall {
         __u32 never;            /* 0, see overhead_begin_sample() */
 };
 
-struct {
-        __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __type(key, int);
-        __type(value, struct memory_stall);
-} memory_stalls SEC(".maps");
+BPF_STORAGE_MAP(memory_stalls, TASK, struct memory_stall);
 
 /* The storage of a thread of a unit. What a thread did before it was the unit's, or before it was seen, is not booked: begun is
  * whether it is seen from its beginning. */

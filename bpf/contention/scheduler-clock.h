@@ -25,12 +25,7 @@ struct clock {
 #define CLOCK_SAMPLE_NSEC 1000000ULL
 #define CLOCK_SAMPLES 64
 
-struct {
-        __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct clock);
-} clocks SEC(".maps");
+BPF_ARRAY_MAP(clocks, ARRAY, 1, struct clock);
 
 static __attribute__((noinline)) __u64 clock_sample(struct clock *c, __u64 clock) {
         __u64 offset;

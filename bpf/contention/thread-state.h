@@ -190,12 +190,7 @@ static __always_inline __u32 thread_leave(struct thread *t, struct task_struct *
         return old;
 }
 
-struct {
-        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct cpu_occupants);
-} turns SEC(".maps");
+BPF_ARRAY_MAP(turns, PERCPU_ARRAY, 1, struct cpu_occupants);
 
 static __always_inline __u64 task_turn_group(struct task_struct *task) {
         if (task->pid == 0)

@@ -47,12 +47,7 @@ struct thread {
         struct wakeup wakeup;   /* … and what is known of that, if it was the last time that it was woken */
 };
 
-struct {
-        __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __type(key, int);
-        __type(value, struct thread);
-} threads SEC(".maps") __weak;
+BPF_STORAGE_MAP(threads, TASK, struct thread) __weak;
 
 /* NULL: there is none. Most tasks of a machine have nothing kept with them: that is seen sooner than the kernel is asked. */
 static __always_inline struct thread* thread_of(struct task_struct *task) {
@@ -60,12 +55,7 @@ static __always_inline struct thread* thread_of(struct task_struct *task) {
 }
 
 /* What threads that read questions know of these. */
-struct {
-        __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __type(key, int);
-        __type(value, struct service);
-} services SEC(".maps") __weak;
+BPF_STORAGE_MAP(services, TASK, struct service) __weak;
 
 /* The account of a thread, between two changes of it. Only the thread itself asks, or who takes it off the CPU. */
 static __always_inline void thread_get_account(const struct thread *t, struct request_cpu_run *ret) {

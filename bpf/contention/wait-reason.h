@@ -9,12 +9,7 @@
 #include "thread.h"
 #include "wait-targets.h"
 
-struct {
-        __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct qos_inspect_request);
-} inspect_requests SEC(".maps");
+BPF_ARRAY_MAP(inspect_requests, ARRAY, 1, struct qos_inspect_request);
 
 /* ---- what a thread waits for ---------------------------------------------------------------------------------- */
 

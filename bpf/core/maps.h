@@ -4,6 +4,7 @@
 /* What the files of programs share: whose is it, and booking. Maps are weak: each file has them, the linked object once. */
 
 #include "kernel.h"
+#include "map-definition.h"
 
 #define window_copy(to, from, size) bpf_probe_read_kernel(to, size, from)
 #define window_cpu() bpf_get_smp_processor_id()
@@ -29,26 +30,11 @@ struct {
         });
 } units SEC(".maps") __weak;
 
-struct {
-        __uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __type(key, int);
-        __type(value, struct qos_owner);
-} groups SEC(".maps") __weak;
+BPF_STORAGE_MAP(groups, CGRP, struct qos_owner) __weak;
 
-struct {
-        __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, UNITS_MAX_LIMIT);
-        __type(key, __u32);
-        __type(value, struct qos_hierarchy);
-} hierarchies SEC(".maps") __weak;
+BPF_ARRAY_MAP(hierarchies, ARRAY, UNITS_MAX_LIMIT, struct qos_hierarchy) __weak;
 
-struct {
-        __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, QOS_STATISTICS);
-        __type(key, __u32);
-        __type(value, __u64);
-} statistics SEC(".maps") __weak;
+BPF_ARRAY_MAP(statistics, ARRAY, QOS_STATISTICS, __u64) __weak;
 
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
@@ -58,12 +44,7 @@ struct {
         __type(value, __u8);
 } excludes SEC(".maps") __weak;
 
-struct {
-        __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, UNITS_MAX_LIMIT);
-        __type(key, __u32);
-        __type(value, struct qos_filter);
-} filters SEC(".maps") __weak;
+BPF_ARRAY_MAP(filters, ARRAY, UNITS_MAX_LIMIT, struct qos_filter) __weak;
 
 static __always_inline void statistics_count(__u32 which) {
         __u64 *n = bpf_map_lookup_elem(&statistics, &which);
@@ -269,12 +250,7 @@ struct pending_responses {
         __u64 sums[QOS_STATES];
 };
 
-struct {
-        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct pending_responses);
-} answers SEC(".maps") __weak;
+BPF_ARRAY_MAP(answers, PERCPU_ARRAY, 1, struct pending_responses) __weak;
 
 static __always_inline void answer_leave(const struct qos_unit_map *u, const struct request_record *b) {
         struct pending_responses *a;

@@ -17,12 +17,7 @@ struct {
         __type(value, struct qos_owner);
 } paths SEC(".maps");
 
-struct {
-        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct qos_path);
-} path_scratch SEC(".maps");
+BPF_ARRAY_MAP(path_scratch, PERCPU_ARRAY, 1, struct qos_path);
 
 struct cgroup* bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
 void bpf_cgroup_release(struct cgroup *cgrp) __ksym;

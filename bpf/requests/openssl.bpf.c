@@ -65,12 +65,7 @@ __attribute__((noinline, weak)) int library_answers_take(struct pipeline *t, __u
 }
 
 /* What an entry of plaintext_h2 is at first. */
-struct {
-        __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct tls_plaintext_h2);
-} plaintext_h2_fresh SEC(".maps");
+BPF_ARRAY_MAP(plaintext_h2_fresh, ARRAY, 1, struct tls_plaintext_h2);
 
 struct openssl_h2_chunk {
         struct h2_conn_chunk f;
@@ -505,12 +500,7 @@ int openssl_leave(struct pt_regs *ctx) {
 
 /* ---- where it is ---------------------------------------------------------------------------------------------- */
 
-struct {
-        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct qos_openssl_library);
-} openssl_scratch SEC(".maps");
+BPF_ARRAY_MAP(openssl_scratch, PERCPU_ARRAY, 1, struct qos_openssl_library);
 
 /* How deep it may lie in its file system: containers' roots do so in some ten directories. */
 #define LIBRARY_DEPTH_MAX 32

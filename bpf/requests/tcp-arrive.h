@@ -19,12 +19,7 @@ struct handoff {
         __u32 _padding2;
 };
 
-struct {
-        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct handoff);
-} accept_handoffs SEC(".maps");
+BPF_ARRAY_MAP(accept_handoffs, PERCPU_ARRAY, 1, struct handoff);
 
 /* The kernel drops what would need room where there is none, which it looks at next. sk_drops counts more than that: whatever of a
  * handshake is thrown away, as the acknowledgement that TCP_DEFER_ACCEPT has no use for. */

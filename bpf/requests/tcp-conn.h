@@ -52,20 +52,10 @@ struct {
 } conns SEC(".maps") __weak;
 
 /* Connections whose protocol is parsed. */
-struct {
-        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __type(key, int);
-        __type(value, struct pipeline);
-} pipelines SEC(".maps") __weak;
+BPF_STORAGE_MAP(pipelines, SK, struct pipeline) __weak;
 
 /* … in frames (HTTP/2). */
-struct {
-        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __type(key, int);
-        __type(value, struct h2_conn);
-} h2_conns SEC(".maps") __weak;
+BPF_STORAGE_MAP(h2_conns, SK, struct h2_conn) __weak;
 
 /* Connections that are sealed. */
 struct tls_conn {
@@ -77,20 +67,10 @@ struct tls_conn {
         __u32 left_complete;
 };
 
-struct {
-        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __type(key, int);
-        __type(value, struct tls_conn);
-} tls_conns SEC(".maps") __weak;
+BPF_STORAGE_MAP(tls_conns, SK, struct tls_conn) __weak;
 
 /* Listeners alone, so that an iterator over them is short. */
-struct {
-        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __type(key, int);
-        __type(value, struct qos_listener);
-} listeners SEC(".maps") __weak;
+BPF_STORAGE_MAP(listeners, SK, struct qos_listener) __weak;
 
 static __always_inline void sock_remote(const struct sock *sk, struct qos_address *ret) {
         volatile __u32 *words = (volatile __u32*) ret->address;

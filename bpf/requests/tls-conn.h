@@ -14,12 +14,7 @@ struct {
 } missing_libraries SEC(".maps");
 
 /* What an entry of it is at first. */
-struct {
-        __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct tls_plaintext);
-} plaintext_fresh SEC(".maps");
+BPF_ARRAY_MAP(plaintext_fresh, ARRAY, 1, struct tls_plaintext);
 
 /* ---- records ---- */
 

@@ -142,19 +142,9 @@ struct library_call {
         __u32 _padding;
 };
 
-struct {
-        __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __type(key, int);
-        __type(value, struct library_call);
-} openssl_calls SEC(".maps") __weak;
+BPF_STORAGE_MAP(openssl_calls, TASK, struct library_call) __weak;
 
-struct {
-        __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, UNITS_MAX_LIMIT);
-        __type(key, __u32);
-        __type(value, struct qos_probe_config);
-} probe_configs SEC(".maps") __weak;
+BPF_ARRAY_MAP(probe_configs, ARRAY, UNITS_MAX_LIMIT, struct qos_probe_config) __weak;
 
 /* What this unit is watched with besides requests; NULL: its plaintext is not to be looked at. */
 static __always_inline struct qos_probe_config* watch_get(const struct qos_owner *owner) {

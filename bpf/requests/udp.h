@@ -98,12 +98,7 @@ struct udp_asked {
         struct udp_question to[UDP_ASKED_PEERS];
 };
 
-struct {
-        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __type(key, int);
-        __type(value, struct udp_socket);
-} udp_sockets SEC(".maps") __weak;
+BPF_STORAGE_MAP(udp_sockets, SK, struct udp_socket) __weak;
 
 struct {
         __uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -125,12 +120,7 @@ struct udp_sweep {
         __u64 fresh[sizeof(struct udp_asked) / sizeof(__u64)]; /* what one is at first, for which there is no room on the stack */
 };
 
-struct {
-        __uint(type, BPF_MAP_TYPE_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct udp_sweep);
-} udp_swept SEC(".maps") __weak;
+BPF_ARRAY_MAP(udp_swept, ARRAY, 1, struct udp_sweep) __weak;
 
 /* ---- whose socket is it --------------------------------------------------------------------------------------- */
 

@@ -51,12 +51,7 @@ struct unix_conn {
         struct exchange x;
 };
 
-struct {
-        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __type(key, int);
-        __type(value, struct unix_conn);
-} unix_conns SEC(".maps") __weak;
+BPF_STORAGE_MAP(unix_conns, SK, struct unix_conn) __weak;
 
 /* What a client has asked that has read something while it was open: perhaps the answer, which is queued first and noted then. Who closes
  * the connection in between is not known any more as whose answer it was when that is noted. With the client's socket, which is the one
@@ -70,12 +65,7 @@ struct unix_unrecorded {
         __u64 read_at;
 };
 
-struct {
-        __uint(type, BPF_MAP_TYPE_SK_STORAGE);
-        __uint(map_flags, BPF_F_NO_PREALLOC);
-        __type(key, int);
-        __type(value, struct unix_unrecorded);
-} unix_unrecorded SEC(".maps") __weak;
+BPF_STORAGE_MAP(unix_unrecorded, SK, struct unix_unrecorded) __weak;
 
 static __always_inline bool unix_is_packets(const struct sock *sk) {
         return sk->sk_type != SOCK_STREAM;
