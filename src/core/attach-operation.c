@@ -152,8 +152,13 @@ static void on_unit_resolved(int error, const char *message, const UnitInfo *inf
         if (r == -EINVAL)
                 r = qos_error_set(&e, QOS_ERROR_NO_CONTROL_GROUP, info->id, "'%s' has no control group (%s)", info->id, info->load_state);
         if (r >= 0)
-                r = manager_attach_unit(o->manager, &o->request, info->id, control_group, info->instances, info->active_state,
-                                        info->invocation_id, &u, &e);
+                r = manager_attach_unit(o->manager, &o->request, &(UnitInfo) {
+                        .id = info->id,
+                        .control_group = control_group,
+                        .instances = info->instances,
+                        .active_state = info->active_state,
+                        .invocation_id = info->invocation_id,
+                }, &u, &e);
         if (r >= 0) {
                 if (free_and_strdup(&u->aliases, info->names) < 0)
                         (void) log_oom();
@@ -172,7 +177,8 @@ static void attach_path(AttachOperation *o) {
         if (fd < 0)
                 r = qos_error_set(&e, QOS_ERROR_NO_SUCH_UNIT, o->written, "there is no control group '%s'", o->name);
         else
-                r = manager_attach_unit(o->manager, &o->request, o->name, o->name, NULL, "active", SD_ID128_NULL, &u, &e);
+                r = manager_attach_unit(o->manager, &o->request,
+                                        &(UnitInfo) { .id = o->name, .control_group = o->name, .active_state = "active" }, &u, &e);
         attach_operation_finish(o, r < 0 ? r : 0, &e, r < 0 ? NULL : u);
 }
 

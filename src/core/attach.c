@@ -95,57 +95,88 @@ int unit_hold(Unit *u, const AttachRequest *request, uint64_t expires) {
 
 /* ---- attaching ------------------------------------------------------------------------------------------------- */
 
-int manager_attach_unit(Manager *m, const AttachRequest *request, const char *name, const char *control_group,
-                        const char *instances, const char *active_state, sd_id128_t invocation_id, Unit **ret, QosError *e) {
-        uint64_t now, expires = USEC_INFINITY;
-        unsigned slot = UNITS_MAX_LIMIT;
-        bool held, is_new = false;
-        Unit *u = NULL, *moved = NULL, *retained;
-        ExcludeList excludes;
+/* The attached unit with that control group, or the one with that name: where it is to lie may have changed while it did not run. */
+static Unit* unit_find_attached(Manager *m, const UnitInfo *info) {
+        Unit *moved = NULL;
+
+        FOREACH_UNIT(u, m) {
+                if (streq(u->control_group, info->control_group))
+                        return u;
+                if (info->id[0] != '/' && streq(u->name, info->id))
+                        moved = u;
+        }
+        if (moved) {
+                unit_set_cgroup(moved, info->control_group);
+                unit_claim_cgroup(moved);
+        }
+        return moved;
+}
+
+/* What a user may hold. u: NULL for a unit that is not attached; retained: its former unit map, or NULL. */
+static int attach_check_user(Manager *m, const AttachRequest *request, Unit *u, const Unit *retained, QosError *e) {
         char limit[16];
-        int r;
 
-        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                Unit *other = m->units[i];
-
-                if (!other) {
-                        if (!m->retained[i])
-                                slot = MIN(slot, i);
-                        continue;
-                }
-                if (streq(other->control_group, control_group)) {
-                        u = other;
-                        break;
-                }
-                if (name[0] != '/' && streq(other->name, name))
-                        moved = other;
-        }
-        /* Where it is to lie may have changed while it did not run */
-        if (!u && moved) {
-                u = moved;
-                unit_set_cgroup(u, control_group);
-                unit_claim_cgroup(u);
-        }
-        retained = retained_find(m, control_group);
-        if (retained)
-                slot = retained->index;
-
-        held = u && unit_find_hold(u, request->type, request->lease_key, request->owner_uid);
-
-        if (request->type == HOLD_LEASE && !held && request->uid != 0 &&
-            manager_count_leases(m, request->uid) >= m->config.leases_per_uid_max) {
+        if (request->uid == 0 || (u && unit_find_hold(u, request->type, request->lease_key, request->owner_uid)))
+                return 0;
+        if (request->type == HOLD_LEASE && manager_count_leases(m, request->uid) >= m->config.leases_per_uid_max) {
                 (void) snprintf(limit, sizeof(limit), "%u", m->config.leases_per_uid_max);
                 return qos_error_set(e, QOS_ERROR_TOO_MANY_LEASES, limit, "user %u has %s leases, more are not allowed (LeasesPerUserMax=)", (unsigned) request->uid, limit);
         }
-        if (!held && request->uid != 0 && !(retained && retained->last_uid == request->uid) &&
-            manager_count_units(m, request->uid) >= m->config.units_per_uid_max) {
+        if (!(retained && retained->last_uid == request->uid) && manager_count_units(m, request->uid) >= m->config.units_per_uid_max) {
                 (void) snprintf(limit, sizeof(limit), "%u", m->config.units_per_uid_max);
                 return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "user %u keeps %s units attached, more are not allowed (UnitsPerUserMax=)", (unsigned) request->uid, limit);
         }
+        return 0;
+}
+
+/* Makes a unit in a free slot, or in that of its retained map, if there may be one more. */
+static int attach_new_unit(Manager *m, const AttachRequest *request, const UnitInfo *info, const Unit *retained, Unit **ret, QosError *e) {
+        unsigned max = request->uid == 0 ? m->config.units_max : limit_for_unprivileged(m->config.units_max),
+                slot = UNITS_MAX_LIMIT, others = 0, retained_others = 0;
+        char limit[16];
+
+        for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
+                if (!m->units[i] && !m->retained[i])
+                        slot = MIN(slot, i);
+                others += m->units[i] && !unit_is_held_by_root(m->units[i]);
+                retained_others += m->retained[i] && m->retained[i]->last_uid != 0;
+        }
+        if (retained)
+                slot = retained->index;
+        if (m->n_units >= m->config.units_max || (request->uid != 0 && others >= max)) {
+                (void) snprintf(limit, sizeof(limit), "%u", max);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "%s units are attached, more are not allowed (UnitsMax=)", limit);
+        }
+        max = request->uid == 0 ? UNITS_MAX_LIMIT : limit_for_unprivileged(UNITS_MAX_LIMIT);
+        if (slot >= UNITS_MAX_LIMIT || (request->uid != 0 && !retained && others + retained_others >= max)) {
+                (void) snprintf(limit, sizeof(limit), "%u", max);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit,
+                                     "%s units are attached, or were within some minutes in units that are, try again later", limit);
+        }
+        if (strlen(info->control_group) >= QOS_PATH_SIZE)
+                return qos_error_set(e, QOS_ERROR_NO_CONTROL_GROUP, info->id, "the path of the control group of '%s' is longer than %u bytes", info->id, QOS_PATH_SIZE - 1);
+
+        return unit_new(m, info, slot, ret);
+}
+
+int manager_attach_unit(Manager *m, const AttachRequest *request, const UnitInfo *info, Unit **ret, QosError *e) {
+        uint64_t now, expires = USEC_INFINITY;
+        bool is_new = false;
+        Unit *u, *retained;
+        ExcludeList excludes;
+        int r;
+
+        u = unit_find_attached(m, info);
+        retained = retained_find(m, info->control_group);
+        r = attach_check_user(m, request, u, retained, e);
+        if (r < 0)
+                return r;
 
         if (unit_get_excludes(u, request, &excludes) < 0) {
+                char limit[16];
+
                 (void) snprintf(limit, sizeof(limit), "%u", EXCLUDES_MAX);
-                return qos_error_set(e, QOS_ERROR_TOO_MANY_EXCLUDES, limit, "together with what others leave out of the figures of '%s' it would be more than %s things", name, limit);
+                return qos_error_set(e, QOS_ERROR_TOO_MANY_EXCLUDES, limit, "together with what others leave out of the figures of '%s' it would be more than %s things", info->id, limit);
         }
 
         if (request->type == HOLD_ADMINISTRATOR && request->duration_usec != USEC_INFINITY) {
@@ -154,26 +185,7 @@ int manager_attach_unit(Manager *m, const AttachRequest *request, const char *na
         }
 
         if (!u) {
-                unsigned max = request->uid == 0 ? m->config.units_max : limit_for_unprivileged(m->config.units_max), others = 0, retained_others = 0;
-
-                for (unsigned i = 0; i < UNITS_MAX_LIMIT; i++) {
-                        others += m->units[i] && !unit_is_held_by_root(m->units[i]);
-                        retained_others += m->retained[i] && m->retained[i]->last_uid != 0;
-                }
-                if (m->n_units >= m->config.units_max || (request->uid != 0 && others >= max)) {
-                        (void) snprintf(limit, sizeof(limit), "%u", max);
-                        return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit, "%s units are attached, more are not allowed (UnitsMax=)", limit);
-                }
-                max = request->uid == 0 ? UNITS_MAX_LIMIT : limit_for_unprivileged(UNITS_MAX_LIMIT);
-                if (slot >= UNITS_MAX_LIMIT || (request->uid != 0 && !retained && others + retained_others >= max)) {
-                        (void) snprintf(limit, sizeof(limit), "%u", max);
-                        return qos_error_set(e, QOS_ERROR_TOO_MANY_UNITS, limit,
-                                             "%s units are attached, or were within some minutes in units that are, try again later", limit);
-                }
-                if (strlen(control_group) >= QOS_PATH_SIZE)
-                        return qos_error_set(e, QOS_ERROR_NO_CONTROL_GROUP, name, "the path of the control group of '%s' is longer than %u bytes", name, QOS_PATH_SIZE - 1);
-
-                r = unit_new(m, name, control_group, instances, active_state, invocation_id, slot, &u);
+                r = attach_new_unit(m, request, info, retained, &u, e);
                 if (r < 0)
                         return r;
                 is_new = true;
@@ -193,7 +205,7 @@ int manager_attach_unit(Manager *m, const AttachRequest *request, const char *na
         if (is_new) {
                 unit_start(u);
                 manager_update_probes(m, NULL);
-                if (name[0] != '/') {
+                if (info->id[0] != '/') {
                         r = service_manager_watch(m->service_manager, u->name);
                         if (r < 0)
                                 log_unit_warning_errno(u->name, r, "Failed to watch '%s', stops and starts will be noticed late: %m", u->name);

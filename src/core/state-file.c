@@ -293,7 +293,12 @@ static int unit_restore(Manager *m, sd_json_variant *v, bool adopted, const char
         if (!held && !adopted)
                 return 0;
 
-        r = unit_new(m, saved.name, saved.control_group, saved.instances, saved.active_state, SD_ID128_NULL, saved.slot, &u);
+        r = unit_new(m, &(UnitInfo) {
+                .id = saved.name,
+                .control_group = saved.control_group,
+                .instances = saved.instances,
+                .active_state = saved.active_state,
+        }, saved.slot, &u);
         if (r < 0)
                 return r;
 

@@ -4,7 +4,9 @@
 /* What the core's own files need of unit.c. */
 
 #include "manager.h"
+#include "service-manager.h"
 
 bool unit_has_name(const Unit *u, const char *name);
-int unit_new(Manager *m, const char *name, const char *control_group, const char *instances, const char *active_state,
-             sd_id128_t invocation_id, unsigned slot, Unit **ret);
+
+/* Of info are used: id, control_group, instances, active_state and invocation_id. */
+int unit_new(Manager *m, const UnitInfo *info, unsigned slot, Unit **ret);

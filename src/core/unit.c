@@ -40,8 +40,7 @@ bool unit_has_name(const Unit *u, const char *name) {
         return streq(u->name, name) || names_contain(u->aliases, name) || (name[0] == '/' && streq(u->control_group, name));
 }
 
-int unit_new(Manager *m, const char *name, const char *control_group, const char *instances, const char *active_state,
-             sd_id128_t invocation_id, unsigned slot, Unit **ret) {
+int unit_new(Manager *m, const UnitInfo *info, unsigned slot, Unit **ret) {
         Unit *u;
 
         u = new0(Unit, 1);
@@ -52,15 +51,15 @@ int unit_new(Manager *m, const char *name, const char *control_group, const char
                 .manager = m,
                 .index = slot,
                 .generation = m->generation + 1,
-                .name = strdup(name),
-                .control_group = strdup(control_group),
-                .instances = instances ? strdup(instances) : NULL,
-                .active_state = strdup(active_state),
-                .invocation_id = invocation_id,
+                .name = strdup(info->id),
+                .control_group = strdup(info->control_group),
+                .instances = info->instances ? strdup(info->instances) : NULL,
+                .active_state = strdup(info->active_state),
+                .invocation_id = info->invocation_id,
                 .attached_since = now_nsec(CLOCK_REALTIME),
                 .attached_since_monotonic = now_nsec(CLOCK_MONOTONIC),
         };
-        if (!u->name || !u->control_group || (instances && !u->instances) || !u->active_state || history_new(&u->history) < 0) {
+        if (!u->name || !u->control_group || (info->instances && !u->instances) || !u->active_state || history_new(&u->history) < 0) {
                 unit_free(u);
                 return -ENOMEM;
         }
