@@ -765,6 +765,7 @@ const char* unit_degraded_reason(Unit *u) {
         };
         uint64_t programs = probe_get_programs(u->manager->probe);
         unsigned missing = 0;
+        int r = 0;
 
         /* What not all kernels tell is more than what there is without */
         for (unsigned i = 0; i < _PROGRAM_REQUESTS_MAX; i++)
@@ -774,17 +775,19 @@ const char* unit_degraded_reason(Unit *u) {
         free(u->degraded);
         u->degraded = NULL;
         if (!u->view)
-                (void) asprintf(&u->degraded, "requests: %s", probe_get_failure(u->manager->probe) ?: "no map for the unit");
+                r = asprintf(&u->degraded, "requests: %s", probe_get_failure(u->manager->probe) ?: "no map for the unit");
         else if (missing > 0)
-                (void) asprintf(&u->degraded, "requests: %u of %u programs not available, see 'qosctl probes'", missing, _PROGRAM_REQUESTS_MAX);
+                r = asprintf(&u->degraded, "requests: %u of %u programs not available, see 'qosctl probes'", missing, _PROGRAM_REQUESTS_MAX);
         else if (u->watched && probe_group_failure(u->manager->probe, PROBE_TLS))
-                (void) asprintf(&u->degraded, "tls: programs not available, see 'qosctl probes'");
+                r = asprintf(&u->degraded, "tls: programs not available, see 'qosctl probes'");
         else if (u->watched && u->library_limit < 0)
-                (void) asprintf(&u->degraded, "tls: not all OpenSSL libraries of it are watched: %s", probe_library_limit_reason(u->library_limit));
+                r = asprintf(&u->degraded, "tls: not all OpenSSL libraries of it are watched: %s", probe_library_limit_reason(u->library_limit));
         else if (u->watched && !u->has_openssl && streq(u->active_state, "active"))
-                (void) asprintf(&u->degraded, "tls: no process of it has OpenSSL's library, waiting for one");
-        for (size_t i = 0; i < ELEMENTSOF(table) && !u->degraded; i++)
+                r = asprintf(&u->degraded, "tls: no process of it has OpenSSL's library, waiting for one");
+        for (size_t i = 0; i < ELEMENTSOF(table) && r == 0; i++)
                 if (u->contention_probes & table[i].probe && !programs_attached(programs, table[i].needs))
-                        (void) asprintf(&u->degraded, "%s: programs not available, see 'qosctl probes'", table[i].name);
+                        r = asprintf(&u->degraded, "%s: programs not available, see 'qosctl probes'", table[i].name);
+        if (r < 0)
+                u->degraded = NULL;
         return u->degraded;
 }

@@ -235,7 +235,7 @@ typedef struct Parts {
  * known for how long that waited for a lock, or for a CPU, and what other threads did besides is of no request. exact: that is looked at, as
  * with what is compared to these. */
 static bool parts_read(const DiagnosisFigures *f, bool exact, Parts *ret) {
-        double read = f->queue + f->service, occupied = 0, sum = 0, in_service = 0, lower[_PART_MAX], upper[_PART_MAX];
+        double read = f->queue + f->service, occupied = 0, sum = 0, in_service = 0, lower[_PART_MAX] = {}, upper[_PART_MAX] = {};
 
         *ret = (Parts) {};
         if (!(f->rate > 0) || isnan(read))

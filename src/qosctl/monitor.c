@@ -160,7 +160,7 @@ static int monitor_once(Client *c, const Names *names, Monitoring *m) {
 }
 
 int verb_monitor(int argc, char **argv) {
-        Column columns[1 + n_unit_columns];
+        _cleanup_free_ Column *columns = NULL;
         _cleanup_(table_freep) Table *table = NULL;
         _cleanup_(monitoring_done) Monitoring m = {};
         _cleanup_names_ Names names = NAMES_INIT;
@@ -181,9 +181,12 @@ int verb_monitor(int argc, char **argv) {
                 return r;
 
         if (arg_interval > 0) {
+                columns = new0(Column, 1 + n_unit_columns);
+                if (!columns)
+                        return log_out_of_memory();
                 columns[0] = (Column) { "TIME" };
                 memcpy(columns + 1, unit_columns, n_unit_columns * sizeof(Column));
-                m.table = table = table_new(columns, ELEMENTSOF(columns));
+                m.table = table = table_new(columns, 1 + n_unit_columns);
                 if (!table)
                         return log_out_of_memory();
         }

@@ -211,6 +211,7 @@ static void io_dequeue(VarlinkIo *p) {
 
         if (!p->queued)
                 return;
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what is queued has a user */
         for (VarlinkIo *i = u->first; i != p; i = i->next)
                 before = i;
         *(before ? &before->next : &u->first) = p->next;

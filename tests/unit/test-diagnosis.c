@@ -499,7 +499,8 @@ static void test_beside(void) {
         check(f->time > 19 * MS && f->time < 21 * MS);
         e.now.service_lock = NAN;
         diagnosis_make(&e, &d);
-        check(find(&d, FINDING_LOCK)->time > 22 * MS);
+        f = find(&d, FINDING_LOCK);
+        check(f && f->time > 22 * MS);
 
         e = evidence();
         set_times(&e.now, 50 * US, 2 * MS);
