@@ -3,13 +3,13 @@
 # Completion for qosctl
 
 __qosctl_attached() {
-        qosctl --no-legend --no-pager "${remote[@]}" list 2>/dev/null | { while read -r unit _; do printf '%s\n' "$unit"; done; }
+        qosctl --no-legend --no-pager "${remote[@]}" list 2>/dev/null | { while read -r name _; do printf '%s\n' "$name"; done; }
 }
 
 # What can serve requests; other hosts are not asked, as that may take long
 __qosctl_loaded() {
         systemctl list-units --type=service,scope,socket --no-legend --no-pager --plain --full 2>/dev/null |
-                { while read -r unit _; do printf '%s\n' "$unit"; done; }
+                { while read -r name _; do printf '%s\n' "$name"; done; }
 }
 
 __qosctl_metrics() {
@@ -26,6 +26,8 @@ __qosctl_distributions() {
         __qosctl_metrics | { while read -r metric; do [[ $metric == *.max ]] && printf '%s\n' "${metric%.max}"; done; }
 }
 
+# compgen expands $words by itself
+# shellcheck disable=SC2034
 _qosctl() {
         local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} before=${COMP_WORDS[COMP_CWORD - 2]:-}
         local verb='' words='' unit='' i n=0

@@ -4,9 +4,9 @@
 import os
 
 import scenario
-from scenario import (MSEC, Client, Talk, Unit, attach, check, count, equal, expect_total, listed, load, lookup, qosctl,
-                      run, server_command, server_figures, snapshot, systemctl, test, total, unit_name, unit_property,
-                      unused_port, varlink_error, wait_for, write_unit)
+from scenario import (MSEC, Client, Talk, Unit, attach, check, count, equal, expect_total, listed, load, lookup,
+                      qosctl, run, server_command, server_figures, snapshot, systemctl, test, unit_name, unused_port,
+                      varlink_error, wait_for, write_unit)
 
 
 class Activated:

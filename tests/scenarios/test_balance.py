@@ -8,7 +8,7 @@ import socket
 import time
 
 import scenario
-from scenario import Client, Server, Unit, attach, check, equal, kill_qosd, qosd_pid, systemctl, test, unit_name, unit_property, unused_port, wait_for, wait_qosd
+from scenario import Client, Unit, attach, check, equal, kill_qosd, qosd_pid, test, unit_name, unit_property, unused_port, wait_for, wait_qosd
 
 
 class Victim(Unit):

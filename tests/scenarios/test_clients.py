@@ -10,9 +10,9 @@ import threading
 import time
 
 import scenario
-from scenario import (VARLINK, Failed, Server, Varlink, VarlinkError, as_user, attach, check, count, daemon_is_well,
-                      dbus_attach_error, dbus_error, equal, expect_total, fail, fresh_qosd, listed, load, qosctl, qosctl_json, qosd_pid,
-                      run, start_served, test, varlink, wait_for)
+from scenario import (VARLINK, Failed, Server, Varlink, VarlinkError, as_user, attach, check, daemon_is_well,
+                      dbus_attach_error, dbus_error, equal, expect_total, fail, fresh_qosd, listed, load, qosctl,
+                      qosctl_json, qosd_pid, run, start_served, test, varlink, wait_for)
 from test_daemon import ours
 
 NOBODY = 65534

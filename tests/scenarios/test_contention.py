@@ -6,8 +6,8 @@ import os
 import time
 
 import scenario
-from scenario import (Server, Unit, attach, check, equal, fail, kill_qosd, load, lookup, qosctl, qosctl_json, run, snapshot,
-                      start_served, systemctl, test, undisturbed, unit_name, varlink, wait_for, wait_qosd, within)
+from scenario import (Unit, attach, check, equal, fail, kill_qosd, load, lookup, qosctl, run, snapshot, start_served,
+                      systemctl, test, undisturbed, unit_name, varlink, wait_for, wait_qosd, within)
 
 STATES = ("running", "runQueue", "throttled", "lock", "park", "disk", "socket", "poll", "pipe", "sleep", "memory", "child", "other")
 
@@ -311,7 +311,8 @@ def restart_of_qosd():
 def units_in_units():
     """A slice and a service in it: what is the service's is the slice's, too, whoever is attached first."""
     slice = unit_name("slice", ".slice")
-    u, other = waiter("sleep:2", settings=f"Slice={slice}").start(), waiter("pipe:1", settings=f"Slice={slice}").start()
+    u = waiter("sleep:2", settings=f"Slice={slice}").start()
+    waiter("pipe:1", settings=f"Slice={slice}").start()
     attach(slice, "--probes=cpu")
     settled(slice, {"sleep": 4, "pipe": 1})
     attach(u, "--probes=cpu")

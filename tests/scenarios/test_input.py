@@ -2,13 +2,12 @@
 """Bad input: each is answered with the error that says what was wrong, nothing is attached by it, and the daemon goes
 on as before."""
 
-import json
 import os
 
 import scenario
-from scenario import (DBUS_ERROR, Server, Varlink, VarlinkError, attach, check, daemon_is_well, dbus_attach_error,
-                      dbus_error, equal, expect_total, listed, load, qosctl, qosd_pid, run, start_served, systemctl,
-                      test, unit_name, varlink, varlink_error, write_unit)
+from scenario import (DBUS_ERROR, Server, Varlink, VarlinkError, check, daemon_is_well, dbus_attach_error, dbus_error,
+                      equal, expect_total, listed, load, qosctl, qosd_pid, run, start_served, systemctl, test,
+                      unit_name, varlink, varlink_error, write_unit)
 
 NAME_MAX = 255          # systemd's UNIT_NAME_MAX is 256 with the NUL
 

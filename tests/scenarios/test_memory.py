@@ -3,7 +3,7 @@
 
 import os
 
-from scenario import MSEC, SEC, Unit, attach, check, equal, kill_qosd, lookup, programs, snapshot, test, unit_name, wait_for
+from scenario import MSEC, SEC, Unit, attach, check, equal, kill_qosd, lookup, programs, snapshot, test, wait_for
 
 # Touches as many pages as it is told, in as many threads, and says what getrusage() has counted meanwhile: of the process, and of
 # each step alone.

@@ -2,14 +2,13 @@
 """Units in units, both attached: the inner one has its own requests, the outer one its own and those of all in it. What
 the clients counted is the truth for both, whatever was attached first and whatever happens meanwhile."""
 
-import json
 import os
 import time
 
 import scenario
-from scenario import (Client, Server, Talk, Unit, attach, check, count, equal, expect_total, fail, listed, load, lookup,
-                      qosctl, qosctl_json, run, server_command, server_figures, snapshot, systemctl, test, unit_name,
-                      unit_property, unused_port, varlink, wait_for, write_unit)
+from scenario import (Client, Server, Talk, Unit, attach, check, count, equal, expect_total, fail, listed, load,
+                      lookup, qosctl, run, server_command, server_figures, systemctl, test, unit_name, unused_port,
+                      varlink, wait_for, write_unit)
 
 
 def new_slice(within=None):
@@ -51,7 +50,6 @@ def outer_first():
     load(other, connections=4, number=10)
     same(s, 50)
     same(slice, 170)
-    entries = {o["unit"]: o for o in qosctl_json("list")}
     check({slice, s.name} <= set(listed()), f"listed: {listed()}")
     check(f"Descendants: {s.name} (merged)\n" in qosctl("status", slice).stdout, "the slice does not name what is in it")
     check(f"Parent: {slice}\n" in qosctl("status", s.name).stdout, "the service does not name what it is in")
@@ -420,7 +418,6 @@ def pipelined_under_load():
     port = unused_port()
     s = Unit(f"/usr/bin/redis-server --port {port} --save '' --protected-mode no --supervised systemd",
              settings=f"Slice={slice}\nEnvironment=LC_ALL=C").start()
-    sent = 0
     for pipeline in (1, 16, 100):
         number = scenario.smaller(60000) // pipeline * pipeline
         p = scenario.subprocess.Popen(["redis-benchmark", "-q", "-p", str(port), "-P", str(pipeline), "-c", "20", "-n", str(number),

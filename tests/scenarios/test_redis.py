@@ -257,7 +257,10 @@ def gone_with_questions_open():
 def gone_before_they_are_read():
     """Questions that the server reads when the client has reset the connection already: nobody waits for them."""
     r = Redis()
-    pings = lambda: int((re.search(r"cmdstat_ping:calls=(\d+)", r.cli("info", "commandstats")) or [0, 0])[1])
+
+    def pings():
+        return int((re.search(r"cmdstat_ping:calls=(\d+)", r.cli("info", "commandstats")) or [0, 0])[1])
+
     with r.connect() as other:
         for asked in (0, 3):
             s = r.connect()

@@ -12,9 +12,9 @@ import threading
 import time
 
 import scenario
-from scenario import (SEC, Client, Server, Varlink, VarlinkError, as_user, attach, busctl_call, check, daemon_is_well, dbus_error, equal, fail,
-                      fresh_qosd, kill_qosd, qosctl, qosctl_json, run, server_figures, start_served, systemctl, test, varlink, varlink_error, wait_for,
-                      wait_qosd, qosd_pid)
+from scenario import (SEC, Client, Varlink, VarlinkError, as_user, attach, busctl_call, check, daemon_is_well,
+                      dbus_error, equal, fail, fresh_qosd, kill_qosd, qosctl, qosctl_json, run, server_figures,
+                      start_served, systemctl, test, varlink, varlink_error, wait_for, wait_qosd, qosd_pid)
 from test_clients import NOBODY, REFUSED, as_nobody
 from test_endpoints import Nginx, ab, unused_ports
 from test_peers import ClientUnit

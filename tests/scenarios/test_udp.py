@@ -5,11 +5,10 @@ import os
 import re
 import socket
 import threading
-import time
 
 import scenario
-from scenario import (MSEC, SOURCES, Unit, attach, check, equal, expect_total, qosctl, run, server_figures, smaller,
-                      snapshot, test, total, unused_port, wait_for)
+from scenario import (MSEC, SOURCES, Unit, attach, check, equal, expect_total, run, server_figures, smaller, snapshot,
+                      test, total, unused_port, wait_for)
 
 
 class UdpServer(Unit):

@@ -10,7 +10,7 @@ import time
 
 import scenario
 from scenario import (MSEC, SOURCES, Unit, attach, check, equal, expect_total, lookup, qosctl, run, server_figures,
-                      smaller, snapshot, systemctl, test, total, unit_name, wait_for, write_unit)
+                      smaller, snapshot, test, total, unit_name, wait_for)
 
 
 class UnixServer(Unit):
@@ -386,7 +386,7 @@ def postgresql():
             n, counted = more("-M", protocol, "-f", f"{directory}/script", "-c", clients, "-j", 2, "-t", number)
             equal(n, clients * number, "transactions")
             if base is None:
-                extra = wait_for("they are counted", lambda: counted() >= n and counted() - n)
+                wait_for("they are counted", lambda: counted() >= n and counted() - n)
                 time.sleep(0.2)
                 base = counted() - n
             else:

@@ -6,8 +6,8 @@ import shutil
 import time
 
 import scenario
-from scenario import (SEC, Server, Unit, attach, check, equal, expect_total, kill_qosd, listed, load, qosctl, qosctl_json, qosd_pid, run, systemctl,
-                      test, unit_name, wait_for, wait_qosd, write_unit)
+from scenario import (Server, Unit, attach, check, equal, expect_total, kill_qosd, listed, load, qosctl, qosctl_json,
+                      qosd_pid, run, systemctl, test, unit_name, wait_for, wait_qosd, write_unit)
 from test_thresholds import Monitor, states
 
 SLOW = "requests.server.firstByte.p99 > 20ms over 1s for 200ms"
@@ -150,7 +150,7 @@ def wherever_it_stands():
     os.symlink(os.path.join(scenario.UNIT_DIR, aliased.name), os.path.join(scenario.UNIT_DIR, alias))
     drop_in(aliased, "[X-QoS]\nThreshold=alias: requests.server.rate > 5\n", of=alias)
     template = unit_name("template", "@.service")
-    write_unit(template, f"[Service]\nExecStart=sleep infinity\n[X-QoS]\nThreshold=template: requests.server.rate > 5\n")
+    write_unit(template, "[Service]\nExecStart=sleep infinity\n[X-QoS]\nThreshold=template: requests.server.rate > 5\n")
     instance = template.replace("@.", "@one.")
     prefixed = Server(mode="thread")
     stem = prefixed.name[:prefixed.name.index("-") + 1] + ".service"

@@ -8,7 +8,6 @@ and closes the connection without reading it; after that to /closed it also wait
 import os
 import select
 import socket
-import socketserver
 import sys
 import threading
 

@@ -265,7 +265,10 @@ class List(Test):
     def test_patterns(self):
         for name in ("nginx.service", "nginx.socket", "redis.service"):
             self.qosd.add(name)
-        units = lambda *a: [line.split()[0] for line in self.out_of("list", "--no-legend", *a).splitlines()]
+
+        def units(*a):
+            return [line.split()[0] for line in self.out_of("list", "--no-legend", *a).splitlines()]
+
         self.assertEqual(units("nginx*"), ["nginx.service", "nginx.socket"])
         self.assertEqual(units("*.service"), ["nginx.service", "redis.service"])
         self.assertEqual(units("redis"), ["redis.service"])
@@ -1185,7 +1188,7 @@ os._exit(0)
     def test_password_prompt(self):
         """A user at a terminal gets polkit's agent, for as long as it may be needed."""
         self.qosd.known = {"nginx.service"}
-        self.program("pkttyagent", f"#!/bin/sh\necho started \"$*\"\ntrap 'echo ended; exit' TERM\neval \"exec $2>&-\"\nwhile :; do sleep 0.1; done\n")
+        self.program("pkttyagent", "#!/bin/sh\necho started \"$*\"\ntrap 'echo ended; exit' TERM\neval \"exec $2>&-\"\nwhile :; do sleep 0.1; done\n")
         nobody = 65534 if os.geteuid() == 0 else None
         t = self.terminal("attach", "nginx", uid=nobody)
         t.wait_for(r"started --notify-fd \d+ --fallback")
