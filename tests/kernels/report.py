@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Judges what tests/kernels/init.c has reported of some kernels, one file each:
 
-    report.py [--document FILE] OUTPUT...
+    report.py [--document FILE] [--baseline FILE [--update]] OUTPUT...
 
 Prints a table of programs and kernels, what is beyond a limit, and how many passed. A program passes on a kernel that
-takes it within the limits below. --document: also writes the table between the two marks in FILE."""
+takes it within the limits below. --document: also writes the table between the two marks in FILE. --baseline: FILE has the
+instructions of each program on some series of kernels ("6.12", "6.12-rt"), and a program that takes a tenth more fails.
+--update: writes the figures of these kernels to FILE instead of comparing them."""
 
 import argparse
 import re
@@ -15,6 +17,9 @@ import sys
 INSTRUCTIONS_MAX = 300_000
 # An attach must not bring down a small machine
 MEMORY_MAX_KIB = 512 * 1024
+# More than the baseline: what point releases and compilers change is below a tenth, and for small programs below so many
+GROWTH_MAX = 0.10
+GROWTH_MIN = 200
 # Of the programs in the table of the document
 SHOWN_MIN = 20_000
 
@@ -66,6 +71,49 @@ class Kernel:
     def name(self):
         return re.sub(r"\+deb\d+|-?(cloud-)?amd64$", "", self.release)
 
+    @property
+    def series(self):
+        m = re.match(r"(\d+\.\d+)[^-]*(-rt)?", self.name)
+        return m[1] + (m[2] or "") if m else self.name
+
+
+def baseline_read(path):
+    """series -> program -> instructions"""
+    baseline = {}
+    with open(path) as f:
+        for line in f:
+            if line.strip() and not line.startswith("#"):
+                series, name, instructions = line.split()
+                baseline.setdefault(series, {})[name] = int(instructions)
+    return baseline
+
+
+def baseline_write(path, kernels):
+    with open(path) as f:
+        head = [line for line in f if line.startswith("#")]
+    baseline = baseline_read(path)
+    for k in kernels:
+        if not k.error:
+            baseline[k.series] = {name: p.instructions for name, p in k.programs.items()}
+    with open(path, "w") as f:
+        f.writelines(head)
+        for series in sorted(baseline, key=lambda s: ([int(n) for n in re.findall(r"\d+", s)], s)):
+            f.writelines(f"{series} {name} {n}\n" for name, n in sorted(baseline[series].items()))
+
+
+def growth(k, baseline):
+    """What is wrong with the programs of a kernel beside its baseline, by name."""
+    before = baseline.get(k.series)
+    if k.error or before is None:
+        return {}
+    wrong = {name: "in the baseline, but there is no such program" for name in before.keys() - k.programs.keys()}
+    for name, p in k.programs.items():
+        if name not in before:
+            wrong[name] = "not in the baseline"
+        elif p.instructions > before[name] * (1 + GROWTH_MAX) and p.instructions > before[name] + GROWTH_MIN:
+            wrong[name] = f"{p.instructions} verified instructions, {before[name]} in the baseline"
+    return wrong
+
 
 def cell(program):
     if program is None:
@@ -89,6 +137,8 @@ def table(kernels, names):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--document")
+    parser.add_argument("--baseline")
+    parser.add_argument("--update", action="store_true")
     parser.add_argument("output", nargs="+")
     args = parser.parse_args()
 
@@ -102,8 +152,14 @@ def main():
                                 any(n not in k.programs or k.programs[n].problem for k in kernels)]))
     print("\n".join(rows))
 
+    if args.update:
+        baseline_write(args.baseline, kernels)
+    baseline = baseline_read(args.baseline) if args.baseline else {}
     passed = failed = 0
     for k in kernels:
+        if args.baseline and k.series not in baseline:
+            print(f"{k.name}: Linux {k.series} is not in the baseline, nothing is compared")
+        grown = growth(k, baseline)
         if k.error:
             print(f"{k.name}: {k.error}")
             failed += 1
@@ -113,8 +169,9 @@ def main():
             else:
                 print(f"{k.name}: {name}: {result}")
                 failed += 1
-        for name in ordered:
-            problem = k.programs[name].problem if name in k.programs else None if k.error else "not tried"
+        for name in ordered + sorted(grown.keys() - largest.keys()):
+            problem = k.programs[name].problem if name in k.programs else None
+            problem = problem or grown.get(name) or ("not tried" if name not in k.programs and not k.error else None)
             if problem:
                 print(f"{k.name}: {name}: {problem}")
                 failed += 1
