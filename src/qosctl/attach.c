@@ -35,7 +35,7 @@ static int attach_unit(Client *c, const char *unit) {
 
         degraded = value_string(replies.items[0], "degraded");
         if (degraded)
-                (void) log_failure(0, "%s is attached, but not all can be measured: %s.",
+                (void) log_failure(0, "%s is attached, but some metrics are unavailable: %s.",
                             value_string(replies.items[0], "unit") ?: unit, degraded);
 
         return json_print(replies.items[0]);
@@ -94,8 +94,8 @@ int verb_detach(int argc, char **argv) {
         int r, status;
 
         if (arg_all != (argc == 0)) {
-                (void) log_failure(-EINVAL, arg_all ? "Expected either units to detach or --all, not both." :
-                                                          "Expected the units to detach, or --all.");
+                (void) log_failure(-EINVAL, arg_all ? "Too many arguments: --all cannot be combined with unit names." :
+                                                          "Too few arguments: expected unit names or --all.");
                 return STATUS_USAGE;
         }
 

@@ -306,15 +306,15 @@ char* client_error_message(int r, const char *error, sd_json_variant *parameters
 
         if (r < 0) {
                 if ((r == -ECONNRESET || r == -EPIPE) && arg_host)
-                        s = strdup("the connection ended; see whether ssh reaches the host and qosd.service runs there");
+                        s = strdup("connection closed; check that the host is reachable with ssh and that qosd.service is running on it");
                 else if (r == -ECONNRESET || r == -EPIPE)
                         s = strdup("qosd closed the connection");
                 else if (r == -ETIMEDOUT || r == -ETIME)
-                        s = strdup("qosd did not answer in time");
+                        s = strdup("timed out waiting for a response from qosd");
                 else if (r == -EUCLEAN)
-                        s = strdup("not valid UTF-8, as all names are");
+                        s = strdup("the name is not valid UTF-8");
                 else if (r == -EBADMSG)
-                        s = strdup("qosd gave an answer that makes no sense");
+                        s = strdup("received an invalid response from qosd");
                 else
                         s = strdup(strerror(-r));
                 return s;
@@ -333,17 +333,17 @@ char* client_error_message(int r, const char *error, sd_json_variant *parameters
                 if (streq_ptr(field, "window") && arg_window_text)
                         return asprintf(&s, "invalid window '%s', expected " WINDOW_EXPECTED, arg_window_text) < 0 ? NULL : s;
                 if (streq_ptr(field, "interval") && arg_interval_text)
-                        return asprintf(&s, "invalid interval '%s', expected at least IntervalMinSec= of qosd.conf (default: 100ms) and at most 1d",
+                        return asprintf(&s, "invalid interval '%s', expected IntervalMinSec= of qosd.conf (default: 100ms) to 1d",
                                         arg_interval_text) < 0 ? NULL : s;
                 if (streq_ptr(field, "since"))
-                        return strdup("invalid time, expected one that has passed (on the host of qosd)");
-                if (asprintf(&s, "qosd refuses the value of '%s'", field ?: "?") < 0)
+                        return strdup("invalid time, expected a time in the past (by the clock of the host of qosd)");
+                if (asprintf(&s, "invalid value for parameter '%s'", field ?: "?") < 0)
                         return NULL;
                 return s;
         }
         if (streq(error, SD_VARLINK_ERROR_METHOD_NOT_FOUND) || streq(error, SD_VARLINK_ERROR_METHOD_NOT_IMPLEMENTED) ||
             streq(error, SD_VARLINK_ERROR_INTERFACE_NOT_FOUND))
-                return strdup("this qosd does not know how to");
+                return strdup("not supported by this version of qosd");
 
         return strdup(error);
 }

@@ -67,7 +67,7 @@ static int check_request(int argc, char **argv, ProbeMask *ret_probes, ExcludeLi
                 for (const char *const *suffix = unit_observed_suffixes; r >= 0 && *suffix && !observed; suffix++)
                         observed = endswith(unit, *suffix);
                 if (r >= 0 && !observed) {
-                        (void) log_failure(-EOPNOTSUPP, "'%s' has no processes that could be observed, expected a service, scope, slice or socket.", unit);
+                        (void) log_failure(-EOPNOTSUPP, "Units of the type of '%s' have no processes, expected a service, scope, slice or socket.", unit);
                         return STATUS_USAGE;
                 }
         }
@@ -83,14 +83,14 @@ static int find_unit(sd_bus *bus, const char *name, char **ret, bool *ret_late) 
         int r;
 
         if (*name == '/') {
-                (void) log_failure(-EINVAL, "A control group has no unit file, expected a unit instead of '%s'.", name);
+                (void) log_failure(-EINVAL, "Control groups have no unit file, expected a unit name instead of '%s'.", name);
                 return STATUS_USAGE;
         }
         r = unit_name_mangle(name, &mangled);
         if (r == -ENOMEM)
                 return log_out_of_memory();
         if (r < 0) {
-                (void) log_failure(r, "'%s' is no unit's name.", name);
+                (void) log_failure(r, "Invalid unit name '%s'.", name);
                 return STATUS_USAGE;
         }
 
@@ -102,9 +102,9 @@ static int find_unit(sd_bus *bus, const char *name, char **ret, bool *ret_late) 
         if (r >= 0)
                 r = sd_bus_get_property_string(bus, PID1_NAME, path, PID1_NAME ".Unit", "Id", &error, ret);
         if (r < 0)
-                return log_failure(r, "Failed to ask the service manager for '%s': %s", mangled, error.message ?: strerror(-r));
+                return log_failure(r, "Failed to load unit '%s': %s", mangled, error.message ?: strerror(-r));
         if (!streq(state, "loaded")) {
-                (void) log_failure(-ENOENT, "There is no unit '%s' (%s).", mangled, state);
+                (void) log_failure(-ENOENT, "Unit '%s' not found (%s).", mangled, state);
                 free(TAKE_PTR(*ret));
                 return STATUS_NO_SUCH_UNIT;
         }
@@ -163,11 +163,11 @@ static int enable_unit(const char *unit, bool late) {
 
         /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): log_failure() is negative */
         if (mkdir(directory, 0755) < 0 && errno != EEXIST)
-                return log_failure(errno, "Failed to make '%s': %m", directory);
+                return log_failure(errno, "Failed to create directory '%s': %m", directory);
         f = fopen(temporary, "we");
         if (!f)
                 return log_failure(errno, "Failed to write '%s': %m", temporary);
-        (void) fprintf(f, "# Written by \"qosctl enable\", taken away by \"qosctl disable\"\n");
+        (void) fprintf(f, "# Created by \"qosctl enable\", removed by \"qosctl disable\"\n");
         /* Observed before it answers its first request after a boot */
         if (late)
                 (void) fprintf(f, "[Unit]\nAfter=qosd.service\n\n");
@@ -209,11 +209,11 @@ static int wait_read(Client *c, uint64_t since) {
 
                 r = client_call(c, QOS_METHOD("GetStatus"), 0, NULL, &replies);
                 if (r != 0)
-                        return client_fail(r, &replies, "ask whether unit files are in force");
+                        return client_fail(r, &replies, "check whether unit files are loaded");
                 if (replies.n > 0 && value_unsigned(replies.items[0], "unitFilesLoaded", &read) && read >= since)
                         return STATUS_OK;
                 if (now_usec(CLOCK_MONOTONIC) > until)
-                        return log_failure(-ETIMEDOUT, "qosd has not read the unit files after %llu s.", (unsigned long long) (NOW_USEC / USEC_PER_SEC));
+                        return log_failure(-ETIMEDOUT, "Timed out after %llu s waiting for qosd to load the unit files.", (unsigned long long) (NOW_USEC / USEC_PER_SEC));
                 (void) usleep(20 * USEC_PER_MSEC);
         }
 }
@@ -235,7 +235,7 @@ static int check_attached(Client *c, const char *unit, ProbeMask probes, const E
 
         r = client_call_morebo(c, QOS_METHOD("List"), &replies, SD_JSON_BUILD_PAIR_STRING("unit", unit));
         if (r != 0)
-                return client_fail(r, &replies, "observe '%s' ('journalctl -u qosd' may say why)", unit);
+                return client_fail(r, &replies, "observe '%s' (see 'journalctl -u qosd')", unit);
 
         holds = replies.n > 0 ? value_find(replies.items[0], "holds") : NULL;
         for (size_t i = 0; holds && i < sd_json_variant_elements(holds) && !hold; i++)
@@ -250,7 +250,7 @@ static int check_attached(Client *c, const char *unit, ProbeMask probes, const E
                         missing = excludes->list[i].text;
         if (!missing)
                 return STATUS_OK;
-        return log_failure(-ENOENT, "Failed to observe '%s': '%s' is not in force ('journalctl -u qosd' may say why, or another of its unit files).",
+        return log_failure(-ENOENT, "Failed to observe '%s': '%s' is not in effect (see 'journalctl -u qosd' and the other drop-ins of the unit).",
                         unit, missing);
 }
 
@@ -278,7 +278,7 @@ static int change_files(int argc, char **argv, bool enable) {
         uint64_t since;
 
         if (arg_host) {
-                (void) log_failure(-EOPNOTSUPP, "Unit files can only be written on this host, expected no --host=.");
+                (void) log_failure(-EOPNOTSUPP, "Unit files can only be changed on the local host, --host= is not supported.");
                 return STATUS_USAGE;
         }
         if (enable) {
@@ -307,7 +307,7 @@ static int change_files(int argc, char **argv, bool enable) {
         if (changed) {
                 r = sd_bus_call_method(bus, PID1_NAME, PID1_PATH, PID1_NAME ".Manager", "Reload", &error, NULL, NULL);
                 if (r < 0)
-                        return log_failure(r, "Failed to have the service manager read its files: %s", error.message ?: strerror(-r));
+                        return log_failure(r, "Failed to reload the service manager: %s", error.message ?: strerror(-r));
         }
         return arg_now && status == STATUS_OK ? wait_in_force(argc, argv, probes, &excludes, since) : status;
 }

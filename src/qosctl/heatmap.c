@@ -224,7 +224,7 @@ int heatmap_print(FILE *f, const Style *style, bool plain, sd_json_variant *repl
                 return -EBADMSG;
         if (sd_json_variant_elements(steps) == 0) {
                 if (legend)
-                        (void) fprintf(f, "No step has passed yet since it was attached, or since then. They are %s long.\n", format_window(a, step));
+                        (void) fprintf(f, "No complete step of %s is recorded for this period.\n", format_window(a, step));
                 return 0;
         }
 
@@ -274,7 +274,7 @@ int heatmap_print(FILE *f, const Style *style, bool plain, sd_json_variant *repl
         print_axis(f, &h, now, 10);
 
         if (legend && h.rows > 0) {
-                (void) fprintf(f, "\nShare of the requests at a time:");
+                (void) fprintf(f, "\nShare of requests per column:");
                 for (size_t i = 0; i < ELEMENTSOF(shades); i++) {
                         (void) fputc(' ', f);
                         print_cell(f, style, plain, 1, shades[i].color, shade_text(style, plain, i));

@@ -163,10 +163,10 @@ static int print_history(sd_json_variant *reply, const Replies *catalogue, char 
         if (r >= 0 && arg_legend) {
                 (void) value_unsigned(reply, "step", &step);
                 if (table_rows(t) > 0)
-                        (void) printf("\n%zu step%s of %s, each at its begin. Times without a line were not observed.\n",
+                        (void) printf("\n%zu step%s of %s, listed by start time. Missing steps were not observed.\n",
                                       table_rows(t), table_rows(t) == 1 ? "" : "s", format_window(buf, step));
                 else
-                        (void) printf("No step has passed yet since it was attached, or since then. They are %s long.\n", format_window(buf, step));
+                        (void) printf("No complete step of %s is recorded for this period.\n", format_window(buf, step));
         }
 
 finish:
@@ -210,7 +210,7 @@ int verb_history(int argc, char **argv) {
                 if (r < 0)
                         return r;
                 if (r > 0) {
-                        (void) log_failure(-EINVAL, "'%s' is a distribution, expected one of its figures, like '%s.max'. See also 'qosctl heatmap'.", argv[i], argv[i]);
+                        (void) log_failure(-EINVAL, "'%s' is a distribution, expected one of its members, such as '%s.max'. See also 'qosctl heatmap'.", argv[i], argv[i]);
                         return STATUS_USAGE;
                 }
         }
@@ -256,7 +256,7 @@ int verb_heatmap(int argc, char **argv) {
         if (r < 0)
                 return r;
         if (r == 0) {
-                (void) log_failure(-EINVAL, "'%s' is not a distribution, expected one like '" SERVER "latency'.", metrics[0]);
+                (void) log_failure(-EINVAL, "'%s' is not a distribution, expected one such as '" SERVER "latency'.", metrics[0]);
                 return STATUS_USAGE;
         }
 

@@ -135,14 +135,14 @@ static void print_legend(const Reading *readings, size_t n) {
 
         (void) printf("%s%s%zu unit%s attached", n > 0 ? "\n" : "", color_on(style, COLOR_BOLD), attached, attached == 1 ? "" : "s");
         if (arg_all)
-                (void) printf(", %zu more listen%s", n - attached, n - attached == 1 ? "s" : "");
+                (void) printf(", %zu more listening", n - attached);
         (void) printf(".%s", color_off(style));
         if (window == 0)
-                (void) printf(" Figures since each was attached.");
+                (void) printf(" Window: since attached.");
         else if (window != WINDOW_UNSET)
-                (void) printf(" Figures of the last %s%s.", format_window(buf, window), longer ? ", or of what it says in brackets" : "");
+                (void) printf(" Window: last %s%s.", format_window(buf, window), longer ? " unless noted in parentheses" : "");
         if (attached == 0 && !arg_all)
-                (void) printf(" To attach one: qosctl attach UNIT");
+                (void) printf(" To attach a unit: qosctl attach UNIT");
         (void) printf("\n");
 }
 
@@ -182,7 +182,7 @@ int verb_list(int argc, char **argv) {
         bool patterns = argc == 0;
 
         if (arg_all && arg_host) {
-                (void) log_failure(-EOPNOTSUPP, "Units that listen can only be found on this host, expected --all without --host=.");
+                (void) log_failure(-EOPNOTSUPP, "Listening units can only be listed on the local host, --all cannot be combined with --host=.");
                 return STATUS_USAGE;
         }
 

@@ -160,7 +160,7 @@ int names_find_listening(Names *ret) {
 
         r = find_groups();
         if (r < 0)
-                return log_failure(r, "Failed to find sockets that listen: %m");
+                return log_failure(r, "Failed to find listening sockets: %m");
 
         /* The number of a control group is that of its directory. Where there is none there are no units either. */
         if (nftw(CGROUP_ROOT, visit, OPEN_MAX, FTW_PHYS | FTW_MOUNT) < 0 && errno != ENOENT)

@@ -95,8 +95,8 @@ static int print_measurement(Client *c, sd_json_variant *snapshot, char **argv, 
         (void) value_unsigned(snapshot, "covered", &covered);
         (void) printf("\n%s%s%s", color_on(style, COLOR_BOLD), strempty(unit), color_off(style));
         if (value_unsigned(snapshot, "requests.server.count", &n))
-                (void) printf(" answered %" PRIu64 " request%s", n, n == 1 ? "" : "s");
-        (void) printf(" in the %s in which '%s' ran", format_duration(over, covered), strempty(command));
+                (void) printf(" handled %" PRIu64 " request%s", n, n == 1 ? "" : "s");
+        (void) printf(" in %s while '%s' was running", format_duration(over, covered), strempty(command));
         if (status != 0)
                 (void) printf(" (%sexit status %d%s)", color_on(style, COLOR_RED), status, color_off(style));
         (void) printf(":\n\n");
@@ -119,14 +119,14 @@ int verb_measure(int argc, char **argv) {
         int r, status;
 
         if (argc < 2) {
-                (void) log_failure(-EINVAL, "Expected a command behind the unit, as in 'qosctl measure %s -- COMMAND'.", argv[0]);
+                (void) log_failure(-EINVAL, "Expected a command after the unit, as in 'qosctl measure %s -- COMMAND'.", argv[0]);
                 return STATUS_USAGE;
         }
 
         /* Standard output is the command's. What we have to say comes on standard error, as with time(1) and perf-stat(1) */
         output = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
         if (output < 0 || (arg_json == JSON_OFF && dup2(STDERR_FILENO, STDOUT_FILENO) < 0))
-                return log_failure(errno, "Failed to prepare standard output: %m");
+                return log_failure(errno, "Failed to redirect standard output: %m");
 
         r = client_connect(&c);
         if (r < 0)

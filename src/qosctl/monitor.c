@@ -8,6 +8,7 @@
 #include "format.h"
 #include "qosctl.h"
 #include "snapshot-view.h"
+#include "state-label.h"
 #include "table.h"
 #include "thresholds.h"
 #include "unit-names.h"
@@ -47,7 +48,7 @@ static void print_crossing(sd_json_variant *v, uint64_t at) {
                 double share, usual;
 
                 if (value_real(change, "share", &share) && value_real(change, "usual", &usual))
-                        (void) printf(", %s %.0f%% (mostly %.0f%%)", strempty(name), share * 100, usual * 100);
+                        (void) printf(", %s %.0f%% (usually %.0f%%)", thread_state_label(strempty(name)), share * 100, usual * 100);
         }
         (void) printf(" (%s)\n", strempty(clean));
 }
@@ -60,7 +61,7 @@ static int print_reply(sd_json_variant *parameters, Monitoring *m) {
                 return json_print(parameters);
 
         if (value_unsigned(parameters, "missedEvents", &n))
-                (void) log_failure(0, "%" PRIu64 " changes are not known any more.", n);
+                (void) log_failure(0, "%" PRIu64 " state change%s missed.", n, n == 1 ? "" : "s");
         for (size_t i = 0; thresholds && i < sd_json_variant_elements(thresholds); i++) {
                 sd_json_variant *v = sd_json_variant_by_index(thresholds, i);
 
@@ -85,8 +86,7 @@ static int add_reading(sd_json_variant *parameters, Monitoring *m) {
                 return json_print(parameters);
 
         if (value_unsigned(parameters, "skipped", &n))
-                (void) log_failure(0, "%" PRIu64 " readings were left out, as those before were not read.",
-                        n);
+                (void) log_failure(0, "%" PRIu64 " sample%s skipped (slow reader).", n, n == 1 ? "" : "s");
         if (value_unsigned(snapshot, "timestamp", &n)) {
                 table_add(m->table, COLOR_GREY, "%s", format_time(time, n, now_realtime()));
                 reading_add_row(&r, m->table);
@@ -169,7 +169,7 @@ int verb_monitor(int argc, char **argv) {
         int r;
 
         if (arg_interval == 0 && arg_window != WINDOW_UNSET) {
-                (void) log_failure(-EINVAL, "Thresholds have windows of their own, expected --window= only with --interval=.");
+                (void) log_failure(-EINVAL, "--window= requires --interval=: each threshold has a window of its own.");
                 return STATUS_USAGE;
         }
 
@@ -201,5 +201,5 @@ int verb_monitor(int argc, char **argv) {
         failed = (Replies) { .error = m.failure, .parameters = m.parameters };
         if (r >= 0 && m.failure && streq(m.failure, SD_VARLINK_ERROR_DISCONNECTED))
                 r = -ECONNRESET;
-        return client_fail(r < 0 ? r : 1, &failed, arg_interval > 0 ? "read units" : "monitor thresholds");
+        return client_fail(r < 0 ? r : 1, &failed, arg_interval > 0 ? "read samples" : "monitor thresholds");
 }

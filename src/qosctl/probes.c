@@ -25,17 +25,17 @@ static void print_status(sd_json_variant *s) {
 
         (void) printf("\n");
         if (value_unsigned(s, "units", &n) && value_unsigned(s, "unitsMax", &max))
-                (void) printf("%s unit%s attached of at most %s.\n", format_count(a, n), n == 1 ? "" : "s", format_count(b, max));
+                (void) printf("%s unit%s attached, limit %s.\n", format_count(a, n), n == 1 ? "" : "s", format_count(b, max));
         if (value_unsigned(s, "mapMemory", &n))
-                (void) printf("%s of memory in BPF maps.\n", format_bytes(a, n));
+                (void) printf("%s of memory used by BPF maps.\n", format_bytes(a, n));
         if (value_unsigned(s, "mapMemoryPerUnit", &n) && value_unsigned(s, "memoryPerSocket", &max))
-                (void) printf("%s for each attached unit, %s for each of its open connections.\n",
+                (void) printf("%s per attached unit, %s per open connection.\n",
                               format_bytes(a, n), format_bytes(b, max));
         if (value_unsigned(s, "drops", &n) && n > 0)
-                (void) printf("%s%s event%s could not be counted.%s\n", color_on(style, COLOR_RED), format_count(a, n), n == 1 ? "" : "s",
+                (void) printf("%s%s event%s not counted.%s\n", color_on(style, COLOR_RED), format_count(a, n), n == 1 ? "" : "s",
                               color_off(style));
         if (!value_boolean(s, "statisticsEnabled"))
-                (void) printf("Runs and times are not measured now. To measure: sysctl kernel.bpf_stats_enabled=1\n");
+                (void) printf("Run counts and times are not collected. To enable: sysctl kernel.bpf_stats_enabled=1\n");
 }
 
 int verb_probes(int argc, char **argv) {

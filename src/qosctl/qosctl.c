@@ -99,61 +99,60 @@ static int help(void) {
                       "\n%1$sShow how well systemd units serve their requests.%3$s\n"
                       "\n%2$sUnit Commands:%3$s\n"
                       "  list [PATTERN...]          List attached units (the default)\n"
-                      "  attach UNIT...             Begin to observe units\n"
-                      "  detach UNIT...|--all       Stop to observe units\n"
-                      "  enable UNIT...             Observe units from each boot on\n"
-                      "  disable UNIT...            Revert that\n"
-                      "  status UNIT...             Show how units are doing, for people\n"
-                      "  show UNIT...               Show what is known of units, for programs\n"
-                      "  threads UNIT...            Show what each thread of units does\n"
-                      "  resources UNIT...          Show what units have of disks and memory, and what\n"
-                      "                             they wait for\n"
-                      "  top [UNIT...]              Watch units\n"
-                      "  histogram UNIT [METRIC]    Show how a duration is distributed\n"
-                      "  history UNIT [METRIC...]   Show how metrics changed over time\n"
-                      "  heatmap UNIT [METRIC]      Show how the distribution of a duration changed\n"
-                      "  measure UNIT -- COMMAND    Show what a unit does while COMMAND runs\n"
-                      "  diagnose UNIT              Find out what holds a unit back\n"
+                      "  attach UNIT...             Start observing units\n"
+                      "  detach UNIT...|--all       Stop observing units\n"
+                      "  enable UNIT...             Start observing units at boot\n"
+                      "  disable UNIT...            Do not start observing units at boot\n"
+                      "  status UNIT...             Show metrics of units in human-readable form\n"
+                      "  show UNIT...               Show metrics of units in machine-readable form\n"
+                      "  threads UNIT...            Show how threads of units spend their time\n"
+                      "  resources UNIT...          Show resource usage and what threads wait for\n"
+                      "  top [UNIT...]              Show metrics of units continuously\n"
+                      "  histogram UNIT [METRIC]    Show the distribution of a duration\n"
+                      "  history UNIT [METRIC...]   Show metrics over time\n"
+                      "  heatmap UNIT [METRIC]      Show the distribution of a duration over time\n"
+                      "  measure UNIT -- COMMAND    Show metrics of a unit while COMMAND runs\n"
+                      "  diagnose UNIT              Find the bottleneck of a unit\n"
                       "\n%2$sThreshold Commands:%3$s\n"
-                      "  set-threshold UNIT RULE    Set what a unit must not be beyond\n"
-                      "  clear-threshold UNIT NAME... Take thresholds away\n"
-                      "  list-thresholds [UNIT...]  List thresholds, and whether they are violated\n"
-                      "  monitor [UNIT...]          Show when thresholds are crossed, or readings\n"
-                      "  wait UNIT CONDITION        Wait until a condition holds\n"
-                      "  is-ok UNIT...              Check whether no threshold is violated\n"
-                      "\n%2$sCommands on qosd:%3$s\n"
-                      "  probes                     Show the BPF programs, and what they cost\n"
-                      "  list-metrics               List what can be measured\n"
+                      "  set-threshold UNIT RULE    Set an alert threshold for a unit\n"
+                      "  clear-threshold UNIT NAME... Remove thresholds\n"
+                      "  list-thresholds [UNIT...]  List thresholds and their states\n"
+                      "  monitor [UNIT...]          Show state changes of thresholds, or samples\n"
+                      "  wait UNIT CONDITION        Wait until a condition is met\n"
+                      "  is-ok UNIT...              Check that all thresholds are met\n"
+                      "\n%2$sService Commands:%3$s\n"
+                      "  probes                     Show the BPF programs and their overhead\n"
+                      "  list-metrics               List available metrics\n"
                       "\n%2$sOptions:%3$s\n"
                       "  -h --help                  Show this help\n"
                       "     --version               Show the version\n"
-                      "  -H --host=[USER@]HOST      Talk to qosd on another host, over ssh\n"
-                      "     --window=SPAN           Show the last SPAN: up to 10s, 60s, 5min, or total\n"
-                      "     --since=TIME            With history, heatmap: from then on (default: 1h)\n"
-                      "  -a --all                   With list: also units that listen\n"
+                      "  -H --host=[USER@]HOST      Operate on remote host, over ssh\n"
+                      "     --window=SPAN           Time window: up to 10s, 60s, 5min, or total\n"
+                      "     --since=TIME            With history, heatmap: start time (default: 1h)\n"
+                      "  -a --all                   With list: include units with listening sockets\n"
                       "                             With detach: all units\n"
-                      "     --now                   With enable: wait until it is observed\n"
-                      "     --probes=PROBE,...      With attach, enable: what to measure: requests,\n"
+                      "     --now                   With enable: wait until units are observed\n"
+                      "     --probes=PROBE,...      With attach, enable: select probes: requests,\n"
                       "                             tls, cpu, block, memory\n"
-                      "     --exclude=WHAT,...      With attach, enable: leave out requests at port:N,\n"
-                      "                             to http:/PATH, of redis:COMMAND\n"
-                      "     --for=SPAN              With attach: detach by itself after SPAN\n"
-                      "                             With threads, resources: look for so long\n"
+                      "     --exclude=WHAT,...      With attach, enable: exclude requests by port:N,\n"
+                      "                             http:/PATH, redis:COMMAND\n"
+                      "     --for=SPAN              With attach: detach after SPAN\n"
+                      "                             With threads, resources: sample for SPAN\n"
                       "                             With diagnose: observe for SPAN (default: 10s)\n"
-                      "     --save=FILE             With diagnose: keep the figures, as what is normal\n"
-                      "     --against=FILE          With diagnose: compare with what was kept\n"
-                      "     --interval=SPAN         With monitor: show readings, one each SPAN\n"
-                      "     --timeout=SPAN          With wait: give up after SPAN\n"
-                      "  -P METRIC                  With show: only this metric\n"
-                      "     --value                 With show: only values, no names\n"
-                      "  -b --batch                 With top: print tables one after the other\n"
-                      "  -n --iterations=N          With top: end after N tables\n"
-                      "  -d --delay=SPAN            With top: time between tables (default: 1s)\n"
-                      "     --json=short|pretty|off Print JSON\n"
+                      "     --save=FILE             With diagnose: save the metrics as a baseline\n"
+                      "     --against=FILE          With diagnose: compare with a saved baseline\n"
+                      "     --interval=SPAN         With monitor: show a sample every SPAN\n"
+                      "     --timeout=SPAN          With wait: fail after SPAN\n"
+                      "  -P METRIC                  With show: show only this metric\n"
+                      "     --value                 With show: print only values\n"
+                      "  -b --batch                 With top: print tables without clearing the screen\n"
+                      "  -n --iterations=N          With top: exit after N tables\n"
+                      "  -d --delay=SPAN            With top: interval between tables (default: 1s)\n"
+                      "     --json=short|pretty|off Generate JSON output\n"
                       "  -j                         --json=pretty on a terminal, else --json=short\n"
                       "     --no-pager              Do not pipe output into a pager\n"
                       "     --no-legend             Do not print headers and footers\n"
-                      "     --no-ask-password       Do not ask for passwords\n"
+                      "     --no-ask-password       Do not prompt for passwords\n"
                       "\nSee the qosctl(1) man page for details.\n",
                       bold, line, off);
         return 0;
@@ -283,14 +282,14 @@ static int parse_argv(int argc, char **argv) {
 
                 case 'H':
                         if (isempty(optarg))
-                                return log_failure(-EINVAL, "Expected the name of a host after --host=.");
+                                return log_failure(-EINVAL, "Expected a host name for --host=.");
                         arg_host = optarg;
                         break;
 
                 case ARG_WINDOW:
                         r = parse_window(optarg, &arg_window);
                         if (r < 0)
-                                return log_failure(-EINVAL, "Invalid window '%s', expected a time span like 10s, 60s or 5min, or 'total'.", optarg);
+                                return log_failure(-EINVAL, "Invalid window '%s', expected a time span such as 10s, 60s or 5min, or 'total'.", optarg);
                         arg_window_text = optarg;
                         given[OPTION_WINDOW] = "--window=";
                         break;
@@ -298,9 +297,9 @@ static int parse_argv(int argc, char **argv) {
                 case ARG_SINCE:
                         r = parse_since(optarg, now_realtime(), &arg_since);
                         if (r == -ERANGE)
-                                return log_failure(-EINVAL, "'%s' has not come yet, expected a time in the past.", optarg);
+                                return log_failure(-EINVAL, "Time '%s' is in the future, expected a time in the past.", optarg);
                         if (r < 0)
-                                return log_failure(-EINVAL, "Invalid time '%s', expected how long ago, like 10min or 2h, or when, like 09:00, today or '2025-11-21 09:00'.", optarg);
+                                return log_failure(-EINVAL, "Invalid time '%s', expected a time span (10min, 2h) or a point in time (09:00, today, '2025-11-21 09:00').", optarg);
                         given[OPTION_SINCE] = "--since=";
                         break;
 
@@ -323,28 +322,28 @@ static int parse_argv(int argc, char **argv) {
                         if (r == -ENOMEM)
                                 return log_out_of_memory();
                         if (r < 0)
-                                return log_failure(-EINVAL, "Invalid list '%s' of what to leave out, expected port:N, http:/PATH or redis:COMMAND separated by commas.", optarg);
+                                return log_failure(-EINVAL, "Invalid list of exclusions '%s', expected port:N, http:/PATH or redis:COMMAND separated by commas.", optarg);
                         given[OPTION_EXCLUDE] = "--exclude=";
                         break;
 
                 case ARG_FOR:
                         r = parse_span(optarg, &arg_for);
                         if (r < 0 || arg_for == 0)
-                                return log_failure(-EINVAL, "Invalid time '%s', expected a time span like 10min or 1h 30min.", optarg);
+                                return log_failure(-EINVAL, "Invalid time '%s', expected a time span such as 10min or 1h 30min.", optarg);
                         arg_for_text = optarg;
                         given[OPTION_FOR] = "--for=";
                         break;
 
                 case ARG_SAVE:
                         if (isempty(optarg))
-                                return log_failure(-EINVAL, "Expected the name of a file after --save=.");
+                                return log_failure(-EINVAL, "Expected a file name for --save=.");
                         arg_save = optarg;
                         given[OPTION_NORMAL] = "--save=";
                         break;
 
                 case ARG_AGAINST:
                         if (isempty(optarg))
-                                return log_failure(-EINVAL, "Expected the name of a file after --against=.");
+                                return log_failure(-EINVAL, "Expected a file name for --against=.");
                         arg_against = optarg;
                         given[OPTION_NORMAL] = "--against=";
                         break;
@@ -352,14 +351,14 @@ static int parse_argv(int argc, char **argv) {
                 case ARG_TIMEOUT:
                         r = parse_span(optarg, &arg_timeout);
                         if (r < 0 || arg_timeout == 0)
-                                return log_failure(-EINVAL, "Invalid time '%s', expected a time span like 30s or 10min.", optarg);
+                                return log_failure(-EINVAL, "Invalid time '%s', expected a time span such as 30s or 10min.", optarg);
                         given[OPTION_TIMEOUT] = "--timeout=";
                         break;
 
                 case ARG_INTERVAL:
                         r = parse_span(optarg, &arg_interval);
                         if (r < 0 || arg_interval < REPEAT_MIN || arg_interval > REPEAT_MAX)
-                                return log_failure(-EINVAL, "Invalid interval '%s', expected a time span of 100ms to 1d.", optarg);
+                                return log_failure(-EINVAL, "Invalid interval '%s', expected a time span from 100ms to 1d.", optarg);
                         arg_interval_text = optarg;
                         given[OPTION_INTERVAL] = "--interval=";
                         break;
@@ -392,14 +391,14 @@ static int parse_argv(int argc, char **argv) {
                         errno = 0;
                         arg_iterations = strtoull(optarg, &end, 10);
                         if (errno != 0 || end == optarg || *end || arg_iterations == 0 || strchr(optarg, '-'))
-                                return log_failure(-EINVAL, "Invalid number of tables '%s', expected an integer of at least 1.", optarg);
+                                return log_failure(-EINVAL, "Invalid number of iterations '%s', expected a positive integer.", optarg);
                         given[OPTION_REPEAT] = "--iterations=";
                         break;
 
                 case 'd':
                         r = parse_span(optarg, &arg_delay);
                         if (r < 0 || arg_delay < REPEAT_MIN || arg_delay > REPEAT_MAX)
-                                return log_failure(-EINVAL, "Invalid delay '%s', expected a time span of 100ms to 1d.", optarg);
+                                return log_failure(-EINVAL, "Invalid delay '%s', expected a time span from 100ms to 1d.", optarg);
                         given[OPTION_REPEAT] = "--delay=";
                         break;
 
@@ -464,24 +463,24 @@ static int run(int argc, char **argv) {
         }
 
         if (argc < verb->min_arguments) {
-                (void) log_failure(-EINVAL, "'%s' needs a unit.", verb->name);
+                (void) log_failure(-EINVAL, "Too few arguments: '%s' requires a unit.", verb->name);
                 return STATUS_USAGE;
         }
         if (verb->max_arguments >= 0 && argc > verb->max_arguments) {
-                (void) log_failure(-EINVAL, "'%s' does not know what to do with '%s'.", verb->name, argv[verb->max_arguments]);
+                (void) log_failure(-EINVAL, "Too many arguments: '%s'.", argv[verb->max_arguments]);
                 return STATUS_USAGE;
         }
         for (size_t i = 0; i < _OPTION_MAX; i++)
                 if (given[i] && !(verb->takes & (1U << i))) {
-                        (void) log_failure(-EINVAL, "'%s' does not take %s.", verb->name, given[i]);
+                        (void) log_failure(-EINVAL, "Option %s is not supported by '%s'.", given[i], verb->name);
                         return STATUS_USAGE;
                 }
 
         for (int i = 0; i < (verb->takes & NAMED_UNITS ? argc : verb->takes & ONE_UNIT ? 1 : 0); i++)
                 /* Paths may have such letters, and are none */
                 if (is_glob(argv[i]) && argv[i][0] != '/') {
-                        (void) log_failure(-EINVAL, "'%s' takes %s, got '%s'.", verb->name,
-                                        verb->takes & NAMED_UNITS ? "units and no patterns" : "one unit and no pattern", argv[i]);
+                        (void) log_failure(-EINVAL, "'%s' requires %s, got '%s'.", verb->name,
+                                        verb->takes & NAMED_UNITS ? "unit names without patterns" : "a unit name without a pattern", argv[i]);
                         return STATUS_USAGE;
                 }
 
@@ -505,7 +504,7 @@ int main(int argc, char **argv) {
 
         polkit_agent_close();
         if (fflush(stdout) < 0 && errno != EPIPE) {
-                (void) log_failure(errno, "Failed to write: %m");
+                (void) log_failure(errno, "Failed to write to standard output: %m");
                 r = STATUS_FAILED;
         }
         pager_close();

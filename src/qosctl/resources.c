@@ -37,15 +37,15 @@ static void add_mean(Table *t, sd_json_variant *v, const char *time) {
 static int print_devices(sd_json_variant *block) {
         static const Column columns[] = {
                 { "DEVICE"                               },
-                { "READS",    .right = true              },
-                { "READ",     .right = true, .rank = 3   },
-                { "WRITES",   .right = true              },
-                { "WRITTEN",  .right = true, .rank = 3   },
-                { "FLUSHES",  .right = true, .rank = 2   },
-                { "DISCARDS", .right = true, .rank = 4   },
-                { "QUEUED",   .right = true, .rank = 1   },
-                { "SERVED",   .right = true, .rank = 1   },
-                { "SHARE",    .right = true, .rank = 1   },
+                { "READS",     .right = true             },
+                { "READ",      .right = true, .rank = 3  },
+                { "WRITES",    .right = true             },
+                { "WRITTEN",   .right = true, .rank = 3  },
+                { "FLUSHES",   .right = true, .rank = 2  },
+                { "DISCARDS",  .right = true, .rank = 4  },
+                { "QUEUETIME", .right = true, .rank = 1  },
+                { "DEVTIME",   .right = true, .rank = 1  },
+                { "SHARE",     .right = true, .rank = 1  },
         };
         sd_json_variant *devices = value_find(block, "devices");
         _cleanup_(table_freep) Table *t = NULL;
@@ -75,7 +75,7 @@ static int print_devices(sd_json_variant *block) {
                         table_add_absent(t);
         }
         if (table_rows(t) == 0) {
-                (void) printf("%sNo block device was used.%s\n", color_on(style, COLOR_GREY), color_off(style));
+                (void) printf("%sNo block I/O.%s\n", color_on(style, COLOR_GREY), color_off(style));
                 return 0;
         }
         return table_print(t, stdout, style, arg_legend, 0) < 0 ? log_out_of_memory() : 0;
@@ -104,13 +104,13 @@ static void print_memory(sd_json_variant *contention) {
                 { "majorFaults",    "majorFaultTime",    "major faults"   },
                 { "minorFaults",    "minorFaultTime",    "minor faults"   },
                 { "reclaims",       "reclaimTime",       "reclaims"       },
-                { "dirtyThrottles", "dirtyThrottleTime", "writers slowed" },
+                { "dirtyThrottles", "dirtyThrottleTime", "throttled writes" },
                 { "swapIns",        NULL,                "pages swapped in" },
-                { "refaults",       NULL,                "pages read again" },
+                { "refaults",       NULL,                "refaulted pages" },
                 { "oomKills",       NULL,                "OOM kills"      },
         };
         static const char *const quota[][3] = {
-                { "throttledPeriods", "throttledTime", "periods throttled" },
+                { "throttledPeriods", "throttledTime", "throttled periods" },
         };
 
         print_counts("  Memory: ", value_find(contention, "memory"), memory, ELEMENTSOF(memory));
@@ -130,7 +130,7 @@ static void print_pressure(sd_json_variant *contention) {
                 (void) snprintf(path, sizeof(path), "pressure.%s.full", table[i]);
                 (void) printf("%s%s %s", any ? ", " : "Pressure: ", table[i], format_percent(some, a));
                 if (value_real(contention, path, &b))
-                        (void) printf(" (all threads %s)", format_percent(full, b));
+                        (void) printf(" (full %s)", format_percent(full, b));
                 any = true;
         }
         if (any)
@@ -199,7 +199,7 @@ static int print_waits(sd_json_variant *before, sd_json_variant *after, const ch
         static const Column columns[] = {
                 { "STATE"                                              },
                 { "KIND",                               .rank = 3      },
-                { "WAITS FOR",           .minimum = 20                 },
+                { "RESOURCE",            .minimum = 20                 },
                 { "WAITS",  .right = true                              },
                 { "TIME",   .right = true                              },
                 { "MEAN",   .right = true,              .rank = 2      },
@@ -243,7 +243,7 @@ static int print_waits(sd_json_variant *before, sd_json_variant *after, const ch
                         return r;
         }
         if (shown == 0) {
-                (void) printf("%sNo thread has waited.%s\n", color_on(style, COLOR_GREY), color_off(style));
+                (void) printf("%sNo waits.%s\n", color_on(style, COLOR_GREY), color_off(style));
                 return 0;
         }
         return table_print(t, stdout, style, arg_legend, 0) < 0 ? log_out_of_memory() : 0;
@@ -277,7 +277,7 @@ static int waits_call(Client *c, const char *unit, Replies *ret) {
 static int waits_fail(int r, const Replies *replies, const char *unit) {
         if (r <= 0 || !streq(replies->error, QOS_METHOD("NotMeasured")))
                 return unit_read_fail(r, replies, unit);
-        (void) log_failure(-ENODATA, "Failed to read '%s': what its threads wait for is not measured. To measure it: qosctl attach --probes=%s %s", unit,
+        (void) log_failure(-ENODATA, "Failed to read '%s': waits are not measured. To measure them: qosctl attach --probes=%s %s", unit,
                         PROBES_SHOWN, unit);
         return STATUS_FAILED;
 }
@@ -350,7 +350,7 @@ static int print_reading(const UnitReading *reading, const char *unit, bool firs
         if (waits) {
                 char buf[FORMAT_MAX];
 
-                (void) printf("\n   Waits: %s%s\n", arg_for > 0 ? "in " : "since it is watched", arg_for > 0 ? format_duration(buf, arg_for) : "");
+                (void) printf("\n   Waits: %s%s\n", arg_for > 0 ? "last " : "since observation started", arg_for > 0 ? format_duration(buf, arg_for) : "");
                 r = print_waits(before, waits, name);
                 if (r < 0)
                         return r;
@@ -362,7 +362,7 @@ static int print_reading(const UnitReading *reading, const char *unit, bool firs
                 (void) printf("   Waits: %s\n", why);
         }
         if (!block || !value_find(contention, "memory.minorFaults") || streq_ptr(reading->waits.error, QOS_METHOD("NotMeasured")))
-                (void) printf("%sTo measure more: qosctl attach --probes=%s %s%s\n", color_on(style, COLOR_GREY), PROBES_SHOWN, unit,
+                (void) printf("%sFor more metrics: qosctl attach --probes=%s %s%s\n", color_on(style, COLOR_GREY), PROBES_SHOWN, unit,
                               color_off(style));
         return STATUS_OK;
 }

@@ -132,7 +132,7 @@ static int show_unit(Client *c, const char *unit, Replies *catalogue, bool first
                 if (r < 0)
                         return r;
                 if (r == 0) {
-                        (void) log_failure(-ENOENT, "There is no metric '%s', see 'qosctl list-metrics'.",
+                        (void) log_failure(-ENOENT, "Unknown metric '%s', see 'qosctl list-metrics'.",
                                 *m);
                         status = STATUS_FAILED;
                 } else if (arg_value)
@@ -151,7 +151,7 @@ int verb_show(int argc, char **argv) {
         int r, status;
 
         if (arg_json != JSON_OFF && (arg_metrics || arg_value)) {
-                (void) log_failure(-EINVAL, "Expected either --json= or -P and --value, not both.");
+                (void) log_failure(-EINVAL, "--json= cannot be combined with -P or --value.");
                 return STATUS_USAGE;
         }
 

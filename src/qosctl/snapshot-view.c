@@ -200,10 +200,10 @@ const Column unit_columns[] = {
         { "OLDEST",   .right = true, .rank = 4 },
         { "MAX",      .right = true, .rank = 5 },
         { "CONN",     .right = true, .rank = 6 },
-        { "QUEUED",   .right = true, .rank = 7 },
+        { "ACCEPTQ",  .right = true, .rank = 7 },
         { "IN",       .right = true, .rank = 8 },
         { "OUT",      .right = true, .rank = 8 },
-        { "COST",     .right = true, .rank = 9 },
+        { "OVERHEAD", .right = true, .rank = 9 },
 };
 const size_t n_unit_columns = ELEMENTSOF(unit_columns);
 

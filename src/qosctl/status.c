@@ -8,12 +8,13 @@
 #include "histogram-view.h"
 #include "qosctl.h"
 #include "snapshot-view.h"
+#include "state-label.h"
 #include "thresholds.h"
 #include "unit-names.h"
 #include "value.h"
 
 #define SERVER "requests.server."
-#define KEY_WIDTH 11
+#define KEY_WIDTH 16
 /* Enough to see two modes of a distribution, few enough for the page to stay on a screen. */
 #define HISTOGRAM_ROWS 12U
 
@@ -72,7 +73,7 @@ static void print_heading(const Reading *r) {
         print_key("Active");
         print_text(color == COLOR_GREY ? COLOR_NONE : color, state ?: "unknown");
         if (streq_ptr(state, "inactive") || streq_ptr(state, "failed"))
-                (void) printf(" (counting goes on when it is started)");
+                (void) printf(" (waiting for the unit to start)");
         (void) printf("\n");
 }
 
@@ -84,7 +85,7 @@ static void print_hold(sd_json_variant *hold) {
 
         print_text(COLOR_NONE, type);
         if (owner) {
-                (void) printf(" of ");
+                (void) printf(", ");
                 print_text(COLOR_NONE, owner);
         }
 
@@ -101,10 +102,10 @@ static void print_hold(sd_json_variant *hold) {
         }
 
         if (value_unsigned(hold, "remaining", &remaining))
-                (void) printf(", for another %s", format_span(buf, remaining));
+                (void) printf(", %s left", format_span(buf, remaining));
 
         for (size_t i = 0; excludes && i < sd_json_variant_elements(excludes); i++) {
-                (void) printf(i == 0 ? ", without " : " ");
+                (void) printf(i == 0 ? ", excluding " : " ");
                 print_text(COLOR_NONE, sd_json_variant_string(sd_json_variant_by_index(excludes, i)) ?: "?");
         }
 }
@@ -179,7 +180,7 @@ static void print_attachment(const Reading *r) {
                 (void) printf(" (merged)\n");
 
         if (reading_real(r, "cost.share", &share))
-                print_line("Cost", "%s of a CPU", format_percent(ago, share));
+                print_line("Overhead", "%s of a CPU", format_percent(ago, share));
 
         if (degraded) {
                 print_key("Degraded");
@@ -190,7 +191,7 @@ static void print_attachment(const Reading *r) {
         print_thresholds(r);
 
         if (reading_unsigned(r, "drops", &drops) && drops > 0)
-                print_line("Drops", "%s%s events could not be counted%s", color_on(style, COLOR_RED),
+                print_line("Drops", "%s%s events not counted%s", color_on(style, COLOR_RED),
                            format_count(ago, drops), color_off(style));
 }
 
@@ -213,23 +214,24 @@ void reading_print_requests(const Reading *r) {
 
         print_key("Requests");
         if (streq_ptr(quality, "overlapping"))
-                (void) printf("%scannot be counted: questions come while others are open%s\n",
+                (void) printf("%snot measurable: requests overlap (pipelined or multiplexed)%s\n",
                               color_on(style, COLOR_YELLOW), color_off(style));
         else if (reading_unsigned(r, SERVER "count", &n) && reading_real(r, SERVER "rate", &rate))
-                (void) printf("%s%s%s (%s in %s%s)\n", color_on(style, COLOR_BOLD), format_rate(a, rate), color_off(style),
-                              format_count(b, n), format_duration(over, covered),
-                              streq_ptr(quality, "exchanges") ? "; one answer per question assumed" : "");
+                (void) printf("%s%s%s (%s in %s)\n", color_on(style, COLOR_BOLD), format_rate(a, rate), color_off(style),
+                              format_count(b, n), format_duration(over, covered));
         else
                 (void) printf("not measured\n");
+        if (streq_ptr(quality, "exchanges"))
+                print_line("", "protocol not parsed, one response per request assumed");
 
         if (reading_unsigned(r, SERVER "excluded", &n) && n > 0)
-                print_line("Excluded", "%s, in no other figure", format_count(a, n));
+                print_line("Excluded", "%s, not included in other metrics", format_count(a, n));
 
         if (reading_unsigned(r, SERVER "inFlight", &n)) {
                 print_key("In flight");
                 (void) printf("%s", format_count(a, n));
                 if (reading_unsigned(r, SERVER "oldestInFlight", &n))
-                        (void) printf(", the oldest for %s", format_duration(a, n));
+                        (void) printf(", oldest %s", format_duration(a, n));
                 (void) printf("\n");
         }
 
@@ -239,9 +241,9 @@ void reading_print_requests(const Reading *r) {
                 some = print_item(r, SERVER "errors.reset", " (", "reset", COLOR_NONE, false);
                 some = print_item(r, SERVER "errors.timeout", some ? ", " : " (", "timed out", COLOR_NONE, false) || some;
                 some = print_item(r, SERVER "errors.status5xx", some ? ", " : " (", "5xx", COLOR_NONE, false) || some;
-                some = print_item(r, SERVER "errors.grpc", some ? ", " : " (", "calls failed", COLOR_NONE, false) || some;
+                some = print_item(r, SERVER "errors.grpc", some ? ", " : " (", "gRPC errors", COLOR_NONE, false) || some;
                 (void) printf("%s", some ? ")" : "");
-                some = print_item(r, SERVER "clientAborts", "; ", "given up by clients", COLOR_NONE, true);
+                some = print_item(r, SERVER "clientAborts", "; ", "aborted by clients", COLOR_NONE, true);
                 (void) print_item(r, SERVER "status4xx", some ? ", " : "; ", "4xx", COLOR_NONE, false);
                 (void) printf("\n");
         }
@@ -257,20 +259,19 @@ void reading_print_requests(const Reading *r) {
                 print_key("Connections");
                 some = print_item(r, SERVER "connections.open", "", "open", COLOR_NONE, true);
                 some = print_item(r, SERVER "connections.accepted", some ? ", " : "", "new", COLOR_NONE, true) || some;
-                some = print_item(r, SERVER "connections.retransmits", some ? ", " : "", "segments sent again", COLOR_YELLOW, true) || some;
+                some = print_item(r, SERVER "connections.retransmits", some ? ", " : "", "retransmitted segments", COLOR_YELLOW, true) || some;
                 (void) printf("\n");
                 if (reading_unsigned(r, SERVER "connections.acceptQueue", &n)) {
                         uint64_t max = 0;
                         bool full;
 
                         full = reading_unsigned(r, SERVER "connections.acceptQueueMax", &max) && max > 0 && n >= max;
-                        print_key("Waiting");
-                        (void) printf("%s%s%s", full ? color_on(style, COLOR_RED) : "", format_count(a, n),
-                                      full ? color_off(style) : "");
+                        print_key("Accept queue");
+                        (void) printf("%s%" PRIu64, full ? color_on(style, COLOR_RED) : "", n);
                         if (max > 0)
-                                (void) printf(" of at most %s", format_count(a, max));
-                        (void) printf(" to be accepted");
-                        (void) print_item(r, SERVER "connections.listenDrops", ", ", "turned away", COLOR_RED, true);
+                                (void) printf("/%" PRIu64, max);
+                        (void) printf("%s", full ? color_off(style) : "");
+                        (void) print_item(r, SERVER "connections.listenDrops", ", ", "dropped", COLOR_RED, true);
                         (void) printf("\n");
                 }
         }
@@ -351,7 +352,7 @@ static bool rows_are_measured(sd_json_variant *rows) {
 static void print_not_over_this_window(const char *key) {
         const Style *style = terminal_style();
 
-        print_line(key, "%sknown over windows from 2s to 10s, and since attached%s", color_on(style, COLOR_GREY), color_off(style));
+        print_line(key, "%savailable only for windows from 2s to 10s and for --window=total%s", color_on(style, COLOR_GREY), color_off(style));
 }
 
 static int print_endpoints(const Reading *r) {
@@ -362,7 +363,7 @@ static int print_endpoints(const Reading *r) {
                 { "ERRORS",    .right = true            },
                 { "P50",       .right = true, .rank = 1 },
                 { "P99",       .right = true            },
-                { "IN-FLIGHT", .right = true            },
+                { "INFLIGHT",  .right = true            },
         };
         sd_json_variant *rows = value_find(r->snapshot, SERVER "endpoints");
         _cleanup_(table_freep) Table *t = NULL;
@@ -408,7 +409,7 @@ static int print_peers(const Reading *r) {
                 { "ERRORS",    .right = true            },
                 { "P50",       .right = true, .rank = 1 },
                 { "P99",       .right = true            },
-                { "IN-FLIGHT", .right = true            },
+                { "INFLIGHT",  .right = true            },
         };
         sd_json_variant *rows = value_find(r->snapshot, CLIENT "peers");
         char rate[FORMAT_MAX], count[FORMAT_MAX], over[FORMAT_MAX];
@@ -422,15 +423,15 @@ static int print_peers(const Reading *r) {
 
         (void) printf("\n");
         if (rows && !rows_are_measured(rows)) {
-                print_not_over_this_window("Asks");
+                print_not_over_this_window("Outgoing");
                 return 0;
         }
 
         (void) reading_unsigned(r, "covered", &covered);
         if (reading_real(r, CLIENT "rate", &per_second) && reading_unsigned(r, CLIENT "count", &n))
-                print_line("Asks", "%s (%s in %s)", format_rate(rate, per_second), format_count(count, n), format_duration(over, covered));
+                print_line("Outgoing", "%s (%s in %s)", format_rate(rate, per_second), format_count(count, n), format_duration(over, covered));
         else
-                print_line("Asks", "%s", reading_unsigned(r, CLIENT "inFlight", &n) ? "cannot be counted: questions are asked while others are open" :
+                print_line("Outgoing", "%s", reading_unsigned(r, CLIENT "inFlight", &n) ? "not measurable: requests overlap (pipelined or multiplexed)" :
                                          "not measured");
         if (!rows) /* not for everybody */
                 return 0;
@@ -465,7 +466,7 @@ static const struct {
         { "Receive",    "receive",   true  },
         { "Queue",      "queue",     true  },
         { "Service",    "service",   true  },
-        { "Answer",     "answer",    true  },
+        { "Send",       "answer",    true  },
 };
 
 static const struct {
@@ -576,7 +577,7 @@ int reading_print_phases(Reading *r, Client *c) {
                 if (seen == 0)
                         (void) printf("-: no requests");
                 else
-                        (void) printf("-: too few requests, %s takes %" PRIu64, quantiles[missing].header,
+                        (void) printf("-: too few requests, %s requires %" PRIu64, quantiles[missing].header,
                                       quantiles[missing].one_in * client_get_minimum_samples(c));
                 (void) printf("%s\n", color_off(style));
         }
@@ -589,27 +590,26 @@ int reading_print_phases(Reading *r, Client *c) {
 #define CONTENTION "contention."
 /* As wide as the bars can be that leave room for the figures on a terminal of 80 columns; with those of requests, too. */
 #define STATE_BAR_WIDTH 24U
-#define STATE_BAR_WIDTH_SERVING 10U
+#define STATE_BAR_WIDTH_SERVING 8U
 
-/* The states of threads, as the catalogue has them, and in words. */
+/* The states of threads, in the order of the catalogue. */
 static const struct {
         const char *state;
-        const char *title;
-        Color color;                    /* of those in which a thread could go on, if only it were let */
+        Color color;                    /* of states in which a runnable thread is delayed */
 } state_table[] = {
-        { "running",   "running",          COLOR_NONE   },
-        { "runQueue",  "wait for a CPU",   COLOR_YELLOW },
-        { "throttled", "out of CPU quota", COLOR_RED    },
-        { "lock",      "wait for a lock",  COLOR_YELLOW },
-        { "park",      "parked in futex",  COLOR_NONE   },
-        { "disk",      "wait for a disk",  COLOR_YELLOW },
-        { "socket",    "in a socket call", COLOR_NONE   },
-        { "poll",      "polling",          COLOR_NONE   },
-        { "pipe",      "in a pipe call",   COLOR_NONE   },
-        { "sleep",     "sleeping",         COLOR_NONE   },
-        { "memory",    "wait for memory",  COLOR_RED    },
-        { "child",     "wait for a child", COLOR_NONE   },
-        { "other",     "other",            COLOR_NONE   },
+        { "running",   COLOR_NONE   },
+        { "runQueue",  COLOR_YELLOW },
+        { "throttled", COLOR_RED    },
+        { "lock",      COLOR_YELLOW },
+        { "park",      COLOR_NONE   },
+        { "disk",      COLOR_YELLOW },
+        { "socket",    COLOR_NONE   },
+        { "poll",      COLOR_NONE   },
+        { "pipe",      COLOR_NONE   },
+        { "sleep",     COLOR_NONE   },
+        { "memory",    COLOR_RED    },
+        { "child",     COLOR_NONE   },
+        { "other",     COLOR_NONE   },
 };
 
 static bool print_rate(const Reading *r, const char *metric, double seconds, const char *separator, const char *what) {
@@ -634,19 +634,14 @@ static void add_state_share(const Reading *r, Table *t, const char *metric, cons
                 table_add_absent(t);
 }
 
-static void print_worst_wait(const Reading *r) {
-        const char *state, *title = NULL;
+static void print_top_wait(const Reading *r) {
+        const char *state;
         bool of_service;
         double share;
 
-        if (!reading_worst_wait(r, &state, &share, &of_service))
-                return;
-        for (size_t i = 0; i < ELEMENTSOF(state_table); i++)
-                if (streq(state_table[i].state, state))
-                        title = state_table[i].title;
-        if (title)
-                print_line("Worst wait", "%s, %.0f%% of %s", title, share * 100,
-                           of_service ? "the service time" : "what threads could have done for requests");
+        if (reading_worst_wait(r, &state, &share, &of_service))
+                print_line("Top wait", "%s (%.0f%% of %s)", thread_state_label(state), share * 100,
+                           of_service ? "service time" : "active thread time during requests");
 }
 
 static int print_contention(const Reading *r) {
@@ -671,7 +666,7 @@ static int print_contention(const Reading *r) {
         (void) printf("\n");
         print_line("Threads", "%.2f on average over %s", (double) thread_time / (double) covered, format_duration(a, covered));
 
-        print_worst_wait(r);
+        print_top_wait(r);
         serving = value_find(r->snapshot, CONTENTION "serving.shares") || value_find(r->snapshot, SERVER "service.shares");
         t = serving ? table_new(serving_columns, ELEMENTSOF(serving_columns)) : table_new(columns, ELEMENTSOF(columns));
         if (!t)
@@ -688,7 +683,7 @@ static int print_contention(const Reading *r) {
                 if (!reading_real(r, metric, &threads))
                         continue;
 
-                table_add(t, state_table[i].color, "%s", state_table[i].title);
+                table_add(t, state_table[i].color, "%s", thread_state_label(state_table[i].state));
                 table_add(t, COLOR_NONE, "%.2f", threads);
                 table_add(t, COLOR_NONE, "%s", format_percent(a, share));
                 if (serving) {
@@ -713,7 +708,7 @@ static int print_contention(const Reading *r) {
                 static const char *const shown[] = { "p50", "p99", "max" };
 
                 some = false;
-                print_key("For a CPU");
+                print_key("Run-queue wait");
                 for (size_t i = 0; i < ELEMENTSOF(shown); i++) {
                         char metric[64];
 
@@ -725,10 +720,10 @@ static int print_contention(const Reading *r) {
                 }
                 (void) printf("\n");
         }
-        print_key("Switches");
-        some = print_rate(r, CONTENTION "contextSwitches.voluntary", seconds, "", "to wait");
-        some = print_rate(r, CONTENTION "contextSwitches.involuntary", seconds, some ? ", " : "", "made to") || some;
-        (void) print_rate(r, CONTENTION "migrations", seconds, some ? ", " : "", "to another CPU");
+        print_key("Context switches");
+        some = print_rate(r, CONTENTION "contextSwitches.voluntary", seconds, "", "voluntary");
+        some = print_rate(r, CONTENTION "contextSwitches.involuntary", seconds, some ? ", " : "", "involuntary") || some;
+        (void) print_rate(r, CONTENTION "migrations", seconds, some ? ", " : "", "migrations");
         (void) printf("\n");
         return 0;
 }
@@ -752,19 +747,19 @@ static int print_histogram(Reading *r, Client *c) {
                           SD_JSON_BUILD_PAIR_STRING("metric", SERVER "latency"),
                           SD_JSON_BUILD_PAIR_CONDITION(window != WINDOW_UNSET, "window", SD_JSON_BUILD_UNSIGNED(window)));
         if (k < 0)
-                return client_fail(k, &replies, "read the latencies of '%s'", r->unit);
+                return client_fail(k, &replies, "read the latency histogram of '%s'", r->unit);
         /* Gone between one call and the other, or empty by now */
         if (k > 0 || !value_unsigned(replies.items[0], "count", &n) || n == 0)
                 return 0;
 
         (void) printf("\n");
         if (value_unsigned(replies.items[0], "window", &window))
-                print_line("Histogram", "latency of the requests in %s", format_window(buf, window));
+                print_line("Histogram", "request latency, last %s", format_window(buf, window));
         else
-                print_line("Histogram", "latency of the requests since attached");
+                print_line("Histogram", "request latency, since attached");
 
         k = histogram_print(stdout, terminal_style(), replies.items[0], HISTOGRAM_ROWS, 0, KEY_WIDTH - 9);
-        return k < 0 ? client_fail(k, &replies, "draw the latencies of '%s'", r->unit) : 0;
+        return k < 0 ? client_fail(k, &replies, "draw the latency histogram of '%s'", r->unit) : 0;
 }
 
 static int print_not_attached(const char *unit) {
@@ -774,9 +769,9 @@ static int print_not_attached(const char *unit) {
         print_text(COLOR_BOLD, unit);
         (void) printf("\n");
         print_key("Attached");
-        (void) printf("no; to attach it: qosctl attach ");
+        (void) printf("no (to attach: qosctl attach ");
         print_text(COLOR_NONE, unit);
-        (void) printf("\n");
+        (void) printf(")\n");
         return STATUS_NOT_ATTACHED;
 }
 

@@ -167,7 +167,7 @@ static int print_threads(sd_json_variant *before, sd_json_variant *after) {
         for (size_t i = 0; i < n; i++)
                 table_add_row(t, rows + i);
         if (n == 0) {
-                (void) printf("%sThere is no thread.%s\n", color_on(style, COLOR_GREY), color_off(style));
+                (void) printf("%sNo threads.%s\n", color_on(style, COLOR_GREY), color_off(style));
                 return 0;
         }
         return table_print(t, stdout, style, arg_legend, 0) < 0 ? log_out_of_memory() : 0;
@@ -207,7 +207,7 @@ int verb_threads(int argc, char **argv) {
         int r, status;
 
         if (arg_json != JSON_OFF && arg_for > 0) {
-                (void) log_failure(-EINVAL, "--json= shows what threads did since they are known: --for= goes with the table only.");
+                (void) log_failure(-EINVAL, "--for= cannot be combined with --json=, which prints totals since each thread was first observed.");
                 return STATUS_USAGE;
         }
         r = client_connect(&c);

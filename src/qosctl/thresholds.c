@@ -58,7 +58,7 @@ int verb_set_threshold(int argc, char **argv) {
         int r;
 
         if (argc < 2) {
-                (void) log_failure(-EINVAL, "Expected a threshold behind the unit, as in \"qosctl set-threshold %s 'slow: requests.server.firstByte.p99 > 20ms'\".", argv[0]);
+                (void) log_failure(-EINVAL, "Expected a threshold after the unit, as in \"qosctl set-threshold %s 'slow: requests.server.firstByte.p99 > 20ms'\".", argv[0]);
                 return STATUS_USAGE;
         }
 
@@ -81,7 +81,7 @@ int verb_clear_threshold(int argc, char **argv) {
         int r, status = STATUS_OK;
 
         if (argc < 2) {
-                (void) log_failure(-EINVAL, "Expected the names of thresholds behind the unit, see 'qosctl list-thresholds %s'.", argv[0]);
+                (void) log_failure(-EINVAL, "Expected names of thresholds after the unit, see 'qosctl list-thresholds %s'.", argv[0]);
                 return STATUS_USAGE;
         }
 
@@ -286,7 +286,7 @@ int verb_wait(int argc, char **argv) {
         int r;
 
         if (argc < 2) {
-                (void) log_failure(-EINVAL, "Expected a condition behind the unit, as in \"qosctl wait %s 'requests.server.firstByte.p99 < 20ms'\".", argv[0]);
+                (void) log_failure(-EINVAL, "Expected a condition after the unit, as in \"qosctl wait %s 'requests.server.firstByte.p99 < 20ms'\".", argv[0]);
                 return STATUS_USAGE;
         }
 
@@ -298,7 +298,7 @@ int verb_wait(int argc, char **argv) {
                           SD_JSON_BUILD_PAIR_STRING("unit", argv[0]),
                           SD_JSON_BUILD_PAIR_STRING("condition", argv[1]));
         if (r == -ETIMEDOUT || r == -ETIME) {
-                (void) log_failure(r, "'%s' of '%s' did not come true in time.", argv[1], argv[0]);
+                (void) log_failure(r, "Timed out waiting for '%s' of '%s'.", argv[1], argv[0]);
                 return STATUS_FAILED;
         }
         if (r > 0 && streq(replies.error, QOS_METHOD("InvalidThreshold"))) {

@@ -61,7 +61,7 @@ static void top_done(Top *t) {
 /* Ends the program with a message; the screen has to go first. */
 static int top_fail(Top *t, int r, const Replies *replies) {
         screen_leave();
-        t->status = client_fail(r, replies, "read the units");
+        t->status = client_fail(r, replies, "read units");
         return sd_event_exit(t->event, 0);
 }
 
@@ -122,9 +122,9 @@ static const char* order_name(const Top *t) {
 static void print_help(FILE *f) {
         (void) fputs("\n"
                      "  Sort by   p unit   t throughput   e errors   l latency (p99)   i in flight\n"
-                     "            r the other way round\n"
-                     "  Show      +/- less or more often   space now\n"
-                     "            h this help              q quit\n", f);
+                     "            r reverse order\n"
+                     "  Refresh   + less often   - more often   space now\n"
+                     "  Other     h help   q quit\n", f);
 }
 
 static void print_title(const Top *t, FILE *f) {
@@ -143,7 +143,7 @@ static void print_title(const Top *t, FILE *f) {
         }
 
         if (t->trouble)
-                (void) snprintf(line, sizeof(line), "%s  %s; trying again", clock, t->trouble);
+                (void) snprintf(line, sizeof(line), "%s  %s, reconnecting", clock, t->trouble);
         else
                 (void) snprintf(line, sizeof(line), "%s  %zu unit%s%s%s, every %s, by %s%s    h for help", clock,
                                 t->n_readings, t->n_readings == 1 ? "" : "s", w > 0 ? ", last " : *window ? ", " : "", window,
@@ -316,7 +316,7 @@ static int top_lost(Top *t, int error) {
         t->client = client_free(t->client);
         t->busy = t->lost = false;
         if (!t->trouble)
-                t->trouble = strdup("Lost the connection to qosd");
+                t->trouble = strdup("Connection to qosd lost");
         return t->batch ? 0 : top_show(t);
 }
 
@@ -609,7 +609,7 @@ int verb_top(int argc, char **argv) {
 
         r = sd_event_new(&t.event);
         if (r < 0)
-                return log_failure(r, "Failed to make an event loop: %m");
+                return log_failure(r, "Failed to allocate event loop: %m");
 
         r = client_connect(&t.client);
         if (r < 0)
@@ -632,7 +632,7 @@ int verb_top(int argc, char **argv) {
                 r = sd_event_loop(t.event);
         if (r < 0) {
                 screen_leave();
-                return log_failure(r, "Failed to go on: %m");
+                return log_failure(r, "Failed to run event loop: %m");
         }
 
         return t.status;

@@ -108,7 +108,7 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
 
                 if (arg_host) {
                         (void) log_failure(-EOPNOTSUPP,
-                                               "Patterns cannot be attached on another host, expected a unit name instead of '%s'.",
+                                               "Patterns cannot be attached on a remote host, expected a unit name instead of '%s'.",
                                                argv[i]);
                         return STATUS_USAGE;
                 }
@@ -116,7 +116,7 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
                 if (!bus) {
                         r = sd_bus_open_system(&bus);
                         if (r < 0)
-                                return log_failure(r, "Failed to connect to the system bus to look for '%s': %m", argv[i]);
+                                return log_failure(r, "Failed to connect to the system bus to expand '%s': %m", argv[i]);
                 }
 
                 r = sd_bus_message_new_method_call(bus, &m, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
@@ -124,10 +124,10 @@ int names_expand_loaded(int argc, char **argv, Names *ret) {
                 if (r >= 0)
                         r = sd_bus_message_append(m, "asas", 0, 1, argv[i]);
                 if (r < 0)
-                        return log_failure(r, "Failed to ask the service manager for '%s': %m", argv[i]);
+                        return log_failure(r, "Failed to list units matching '%s': %m", argv[i]);
                 r = sd_bus_call(bus, m, 0, &error, &reply);
                 if (r < 0)
-                        return log_failure(r, "Failed to ask the service manager for '%s': %s", argv[i],
+                        return log_failure(r, "Failed to list units matching '%s': %s", argv[i],
                                                error.message ?: strerror(-r));
 
                 r = sd_bus_message_enter_container(reply, 'a', "(ssssssouso)");
@@ -181,7 +181,7 @@ int unit_read_fail(int r, const Replies *replies, const char *unit) {
         if (r <= 0 || !streq(replies->error, QOS_METHOD("NotAttached")) || unit_is_detached(r, replies))
                 return client_fail(r, replies, "read '%s'", unit);
 
-        (void) log_failure(-ENOENT, "Failed to read '%s': there is no unit '%s'.", unit,
+        (void) log_failure(-ENOENT, "Failed to read '%s': unit '%s' not found.", unit,
                         strempty(value_string(replies->parameters, "unit")));
         return STATUS_NO_SUCH_UNIT;
 }

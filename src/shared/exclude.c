@@ -131,13 +131,13 @@ int exclude_list_parse(char **words, ExcludeList *ret, QosError *e) {
                 r = exclude_list_add(&l, *i);
                 if (r == -E2BIG) {
                         (void) snprintf(limit, sizeof(limit), "%u", EXCLUDES_MAX);
-                        return qos_error_set(e, QOS_ERROR_TOO_MANY_EXCLUDES, limit, "more than %s things are to be left out", limit);
+                        return qos_error_set(e, QOS_ERROR_TOO_MANY_EXCLUDES, limit, "more than %s exclusions", limit);
                 }
                 if (r < 0)
                         return qos_error_set(e, QOS_ERROR_INVALID_EXCLUDE, *i,
-                                             "'%s' cannot be left out, expected 'port:' and a number from 1 to 65535, "
-                                             "'http:' and a path ('/healthz', or '/static/*' for all that begins so, %u directories deep "
-                                             "at most), or 'redis:' and a command", excerpt(*i, (char[EXCERPT_MAX + 1]) {}), NAME_DIRECTORIES - 1);
+                                             "invalid exclusion '%s', expected 'port:' and a number from 1 to 65535, "
+                                             "'http:' and a path ('/healthz', or '/static/*' for a prefix of at most %u directories), "
+                                             "or 'redis:' and a command", excerpt(*i, (char[EXCERPT_MAX + 1]) {}), NAME_DIRECTORIES - 1);
         }
 
         *ret = l;

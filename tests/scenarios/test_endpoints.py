@@ -249,7 +249,7 @@ def excluded_from_the_beginning():
     equal((f["count"], f["latency"]["count"], sum(f["protocols"].values())), (n, n, n), "the unit's own")
     equal(held_without(u), [[f"port:{b}"]], "the hold")
     status = qosctl("status", u.name).stdout
-    check(f"*:{b} (excluded)" in status and f"without port:{b}" in status, f"the status page: {status}")
+    check(f"*:{b} (excluded)" in status and f"excluding port:{b}" in status, f"the status page: {status}")
     equal(varlink("Get", unit=u.name, window=0, metrics=[f"requests.server[:{b}].count"])["values"],
           {f"requests.server[:{b}].count": m}, "it has figures of its own")
     # Figures that only move there are a new reading

@@ -64,7 +64,7 @@ def paths_of_nginx():
     equal(varlink("Get", unit=u.name, window=0, metrics=["requests.server.excluded"])["values"], {"requests.server.excluded": excluded}, "by name")
     equal(held_without(u), [["http:/healthz", "http:/static/*"]], "the hold")
     status = qosctl("status", u.name, "--window=total").stdout
-    check("without http:/healthz http:/static/*" in status and "Excluded" in status, f"the status page: {status}")
+    check("excluding http:/healthz http:/static/*" in status and "Excluded" in status, f"the status page: {status}")
     bus = scenario.plain(scenario.busctl_call("Snapshot", "st", u.name, 2**64 - 1)[0])
     equal(bus["requests.server.excluded"], excluded, "on D-Bus")
     # Those of a port count beside them, each once

@@ -233,8 +233,8 @@ def what_is_refused():
     equal(steps(s, since=now), [], "steps since now")
 
     for arguments, status, words in (
-            (["history", s.name, "--since=soon"], 2, "expected how long ago"),
-            (["history", s.name, "--since=@9999999999"], 2, "has not come yet"),
+            (["history", s.name, "--since=soon"], 2, "expected a time span (10min, 2h) or a point in time"),
+            (["history", s.name, "--since=@9999999999"], 2, "is in the future"),
             (["history", s.name, "nonsense"], 1, "there is no metric 'nonsense'"),
             (["history", s.name, "requests.server.latency"], 2, "requests.server.latency.max"),
             (["heatmap", s.name, "requests.server.service"], 1, "no history is kept"),
@@ -244,5 +244,5 @@ def what_is_refused():
         r = qosctl(*arguments, ok=False)
         equal(r.returncode, status, f"exit status of {arguments}: {r.stderr}")
         check(words in r.stderr, f"{arguments}: {r.stderr}")
-    check("No step has passed" in qosctl("history", s.name, "--since=now").stdout, "nothing said of an empty history")
-    check("No step has passed" in qosctl("heatmap", s.name, "--since=now").stdout, "nothing said of an empty heatmap")
+    check("No complete step of 10s is recorded" in qosctl("history", s.name, "--since=now").stdout, "nothing said of an empty history")
+    check("No complete step of 10s is recorded" in qosctl("heatmap", s.name, "--since=now").stdout, "nothing said of an empty heatmap")

@@ -104,7 +104,7 @@ def what_is_no_interval():
     for arguments, message in ((["monitor", "--interval=0"], "100ms to 1d"), (["monitor", "--interval=99ms"], "100ms to 1d"),
                                (["monitor", "--interval=2d"], "100ms to 1d"), (["monitor", "--interval="], "100ms to 1d"),
                                (["monitor", "--interval=-1s"], "100ms to 1d"), (["monitor", "--interval=fast"], "100ms to 1d"),
-                               (["list", "--interval=1s"], "does not take --interval="), (["monitor", "--window=1s"], "only with --interval="),
+                               (["list", "--interval=1s"], "Option --interval= is not supported"), (["monitor", "--window=1s"], "--window= requires --interval="),
                                (["monitor", "--interval=1s", "--window=0"], "window")):
         r = qosctl(*arguments, ok=False)
         equal(r.returncode, 2, f"{arguments}: exit status")

@@ -439,6 +439,6 @@ def worst_wait():
         load(s, connections=1, number=10)
         out = qosctl("status", s.name, "--no-pager").stdout
         check("SERVING SERVICE" in out, f"the page: {out}")
-        return re.search(r" sleep ([6-9]\d|100)% ", shown(s)) and re.search(r"Worst wait: sleeping, \d+% of the service time", out)
+        return re.search(r" sleep ([6-9]\d|100)% ", shown(s)) and re.search(r"Top wait: sleep \(\d+% of service time\)", out)
     # A machine that is held up makes them wait for a CPU for once
     wait_for("it is the sleep", sleeps, timeout=20)

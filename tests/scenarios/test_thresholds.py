@@ -483,7 +483,7 @@ def waiting():
     equal(qosctl("wait", s.name, "requests.server.connections.open < 1").returncode, 0, "what is true already")
     r = qosctl("wait", s.name, "requests.server.rate > 100 over 1s", "--timeout=300ms", ok=False)
     equal(r.returncode, 1, "exit status")
-    check("did not come true" in r.stderr, f"what it says: {r.stderr}")
+    check("Timed out waiting for" in r.stderr, f"what it says: {r.stderr}")
     # Whole windows only: what is young has no count to be compared
     equal(qosctl("wait", s.name, "requests.server.count < 1 over 5s", "--timeout=500ms", ok=False).returncode, 1, "a unit that is too young")
     equal(qosctl("wait", s.name, "requests.server.count < 1 over 5s", "--timeout=20s").returncode, 0, "a unit that is old enough")

@@ -289,13 +289,13 @@ def enable_and_disable():
         attach(s)
         drop_in(s, "[X-QoS]\nObserve=\n", name="60-more.conf")
         r = qosctl("enable", "--now", s.name, ok=False)
-        check(r.returncode == 1 and "'[X-QoS]' is not in force" in r.stderr, f"enabling what another file takes back: {r}")
+        check(r.returncode == 1 and "'[X-QoS]' is not in effect" in r.stderr, f"enabling what another file takes back: {r}")
         drop_in(s, "[X-QoS]\nObserve=\nObserve=requests\n", name="60-more.conf")
         r = qosctl("enable", "--now", s.name, "--probes=requests,cpu", ok=False)
-        check(r.returncode == 1 and "'cpu' is not in force" in r.stderr, f"enabling with a probe that another file takes back: {r}")
+        check(r.returncode == 1 and "'cpu' is not in effect" in r.stderr, f"enabling with a probe that another file takes back: {r}")
         drop_in(s, "[X-QoS]\nExclude=\n", name="60-more.conf")
         r = qosctl("enable", "--now", s.name, "--exclude=redis:ping", ok=False)
-        check(r.returncode == 1 and "'redis:PING' is not in force" in r.stderr, f"enabling with an exclusion that another file takes back: {r}")
+        check(r.returncode == 1 and "'redis:PING' is not in effect" in r.stderr, f"enabling with an exclusion that another file takes back: {r}")
     finally:
         for unit in [s, *others]:
             shutil.rmtree(f"/etc/systemd/system/{unit.name}.d", ignore_errors=True)

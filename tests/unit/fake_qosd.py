@@ -242,7 +242,7 @@ class FakeQosd:
                 raise Error("NoSuchProbe", probe=p, message=f"there is no probe '{p}', expected requests")
         for e in exclude or []:
             if not e.startswith(("port:", "http:/", "redis:")):
-                raise Error("InvalidExclude", exclude=e, message=f"'{e}' cannot be left out, expected 'port:' and a number from 1 to 65535")
+                raise Error("InvalidExclude", exclude=e, message=f"invalid exclusion '{e}', expected 'port:' and a number from 1 to 65535")
         try:
             name = self.resolve(unit)
         except Error as e:

@@ -164,7 +164,7 @@ class Test(unittest.TestCase):
 
 class List(Test):
     def test_empty(self):
-        self.assertEqual(self.out_of(), "0 units attached. To attach one: qosctl attach UNIT\n")
+        self.assertEqual(self.out_of(), "0 units attached. To attach a unit: qosctl attach UNIT\n")
         self.assertEqual(self.out_of("list"), self.out_of())
         self.assertEqual(self.out_of("list", "--no-legend"), "")
         self.assertEqual(self.out_of("list", "--json=short"), "")
@@ -178,11 +178,11 @@ class List(Test):
                          "nginx.service        active 15.1k/s 0.40/s  109us  338us        7 -         -\n"
                          "redis-server.service active 41.0k/s    0/s 21.0us 65.1us        0 -         -\n"
                          "\n"
-                         "2 units attached. Figures of the last 10s.\n")
+                         "2 units attached. Window: last 10s.\n")
         self.assertEqual(out, self.out_of(columns=80, locale="C"))
         wide = self.out_of(columns=200)
         self.fits(wide, 200)
-        for column in ("CONN", "QUEUED", "IN", "OUT", "COST"):
+        for column in ("CONN", "ACCEPTQ", "IN", "OUT", "OVERHEAD"):
             self.assertIn(f" {column}", wide.splitlines()[0])
         # Nobody cuts what goes into a pipe
         self.assertEqual(wide, self.out_of())
@@ -242,7 +242,7 @@ class List(Test):
         self.qosd.add("slow.service", rate=5)
         out = self.out_of()
         self.assertRegex(out, r"slow.service .* 109us 338us \(5min\) ")
-        self.assertIn("in brackets", out)
+        self.assertIn("Window: last 10s unless noted in parentheses.", out)
         self.assertEqual([p["window"] for p in self.calls("Get")], [60 * SEC, 300 * SEC])
         # Not if a window was asked for
         self.qosd.calls.clear()
@@ -259,7 +259,7 @@ class List(Test):
 
     def test_total(self):
         self.qosd.add("nginx.service")
-        self.assertIn("since each was attached", self.out_of("--window=total"))
+        self.assertIn("Window: since attached.", self.out_of("--window=total"))
         self.assertEqual(self.calls("List"), [{"window": 0}])
 
     def test_patterns(self):
@@ -282,9 +282,9 @@ class List(Test):
         """Which units listen here is nobody's business in this test, but they come after those that are attached."""
         self.qosd.add("nginx.service")
         out = self.out_of("list", "--all")
-        self.assertRegex(out, r"(?s)^UNIT .*\nnginx.service .*1 unit attached, \d+ more listens?\.")
+        self.assertRegex(out, r"(?s)^UNIT .*\nnginx.service .*1 unit attached, \d+ more listening\.")
         self.assertEqual(json.loads(self.out_of("list", "--all", "nginx.ser*", "--json=short"))["unit"], "nginx.service")
-        self.assertIn("this host", self.error_of("-H", "x", "list", "--all", status=2))
+        self.assertIn("local host", self.error_of("-H", "x", "list", "--all", status=2))
 
     def test_degraded(self):
         self.qosd.add("nginx.service", degraded="requests: \x1b[31mno BTF")
@@ -330,9 +330,9 @@ class Attach(Test):
         self.assertEqual(self.calls("Attach")[1]["probes"], ["requests"] * 4)
         self.out_of("attach", "--exclude=port:9100,http:/healthz", "--exclude", "redis:BRPOP", "nginx")
         self.assertEqual(self.calls("Attach")[2]["exclude"], ["port:9100", "http:/healthz", "redis:BRPOP"])
-        self.assertIn("'/healthz' cannot be left out", self.error_of("attach", "--exclude=/healthz", "nginx", status=2))
+        self.assertIn("invalid exclusion '/healthz'", self.error_of("attach", "--exclude=/healthz", "nginx", status=2))
         self.assertIn("port:N", self.error_of("attach", "--exclude=", "nginx", status=2))
-        self.assertIn("does not take --exclude=", self.error_of("status", "--exclude=port:1", "nginx", status=2))
+        self.assertIn("Option --exclude= is not supported by 'status'", self.error_of("status", "--exclude=port:1", "nginx", status=2))
 
     def test_json(self):
         self.qosd.known = {"nginx.service"}
@@ -341,7 +341,7 @@ class Attach(Test):
 
     def test_degraded(self):
         self.qosd.add("nginx.service", degraded="requests: no BTF")
-        self.assertEqual(self.run_qosctl("attach", "nginx"), ("", "nginx.service is attached, but not all can be measured: requests: no BTF.\n"))
+        self.assertEqual(self.run_qosctl("attach", "nginx"), ("", "nginx.service is attached, but some metrics are unavailable: requests: no BTF.\n"))
 
     def test_failures(self):
         self.qosd.known = {"nginx.service"}
@@ -400,7 +400,7 @@ class Attach(Test):
         self.error_of("detach", "--all", "x", status=2)
 
     def test_patterns_on_another_host(self):
-        self.assertIn("another host", self.error_of("-H", "somewhere", "attach", "ngin*", status=2))
+        self.assertIn("remote host", self.error_of("-H", "somewhere", "attach", "ngin*", status=2))
 
     def test_patterns_without_a_bus(self):
         self.assertIn("system bus", self.error_of("attach", "ngin*"))
@@ -414,7 +414,7 @@ def row(count=1000, covered=10 * SEC, **more):
 class Status(Test):
     def lines(self, *arguments, **keywords):
         out = self.out_of("status", *arguments, **keywords).splitlines()
-        return {key: [line for line in out if line.strip().startswith(key)] for key in ("Endpoints:", "LISTEN", "Asks:", "PEER", "others")}
+        return {key: [line for line in out if line.strip().startswith(key)] for key in ("Endpoints:", "LISTEN", "Outgoing:", "PEER", "others")}
 
     def test_endpoints(self):
         one, metrics_port = row(listen="*:443"), row(listen="127.0.0.1:9100", excluded=True, count=7)
@@ -422,11 +422,11 @@ class Status(Test):
         self.assertEqual(self.lines("one")["Endpoints:"], [])
         self.qosd.add("two.service", requests__server__endpoints=[one, metrics_port, row(rest=True, errors={"reset": 20, "timeout": 10})])
         out = self.out_of("status", "two", columns=100)
-        self.assertIn("  Endpoints: 3\n", out)
-        self.assertRegex(out, r"\n {13}LISTEN +RATE +COUNT +ERRORS +P50 +P99 +IN-FLIGHT\n")
-        self.assertRegex(out, r"\n {13}\*:443 +100/s +1\.00k +0/s +109us +2\.04ms +3\n")
-        self.assertRegex(out, r"\n {13}127\.0\.0\.1:9100 \(excluded\) +0\.70/s +7 ")
-        self.assertRegex(out, r"\n {13}others +100/s +1\.00k +3\.00/s ")
+        self.assertIn("       Endpoints: 3\n", out)
+        self.assertRegex(out, r"\n {18}LISTEN +RATE +COUNT +ERRORS +P50 +P99 +INFLIGHT\n")
+        self.assertRegex(out, r"\n {18}\*:443 +100/s +1\.00k +0/s +109us +2\.04ms +3\n")
+        self.assertRegex(out, r"\n {18}127\.0\.0\.1:9100 \(excluded\) +0\.70/s +7 ")
+        self.assertRegex(out, r"\n {18}others +100/s +1\.00k +3\.00/s ")
         self.qosd.add("alone.service", requests__server__endpoints=[metrics_port])
         self.assertEqual(len(self.lines("alone")["LISTEN"]), 1)
         # Of a window that has none only that they are there is known
@@ -446,23 +446,23 @@ class Status(Test):
         for columns, locale in ((80, None), (80, "C"), (200, None)):
             self.fits(self.out_of("status", "web", columns=columns, locale=locale), columns)
         out = self.out_of("status", "web", columns=200)
-        self.assertIn("       Asks: 101/s (1.01k in 10.0s)\n", out)
-        self.assertRegex(out, r"\n {13}127\.0\.0\.1:6379 +redis-server\.service +100/s +0/s +109us +2\.04ms +3\n")
-        self.assertRegex(out, r"\n {13}\[fd77:1234:5678:9abc:def0:1234:5678:9abc\]:65535 +- +0\.70/s ")
-        self.assertRegex(out, r"\n {13}others +- ")
+        self.assertIn("        Outgoing: 101/s (1.01k in 10.0s)\n", out)
+        self.assertRegex(out, r"\n {18}127\.0\.0\.1:6379 +redis-server\.service +100/s +0/s +109us +2\.04ms +3\n")
+        self.assertRegex(out, r"\n {18}\[fd77:1234:5678:9abc:def0:1234:5678:9abc\]:65535 +- +0\.70/s ")
+        self.assertRegex(out, r"\n {18}others +- ")
         # Who may not see them sees the sum, and who asks nobody nothing
         self.qosd.add("hidden.service", requests__client=client, totals={"requests.server.count": 1, "requests.client.bytesOut": 2})
         lines = self.lines("hidden")
-        self.assertEqual((len(lines["Asks:"]), lines["PEER"]), (1, []))
+        self.assertEqual((len(lines["Outgoing:"]), lines["PEER"]), (1, []))
         self.qosd.add("quiet.service", requests__client=client, totals={"requests.server.count": 1, "requests.client.bytesOut": 0})
-        self.assertEqual(self.lines("quiet")["Asks:"], [])
+        self.assertEqual(self.lines("quiet")["Outgoing:"], [])
         self.qosd.add("long.service", requests__client={"peers": [{"peer": "127.0.0.1:1"}]})
-        self.assertIn("windows from 2s to 10s", self.lines("long", "--window=60s")["Asks:"][0])
+        self.assertIn("windows from 2s to 10s", self.lines("long", "--window=60s")["Outgoing:"][0])
 
     def test_excluded(self):
         self.qosd.add("nginx.service", holds=[{"type": "administrator", "probes": ["requests"], "uid": 0, "remaining": 543 * SEC,
                                                "exclude": ["port:80", "port:9100"]}])
-        self.assertIn("Held by: administrator (root), for another 9min 3s, without port:80 port:9100\n", self.out_of("status", "nginx"))
+        self.assertIn("Held by: administrator (root), 9min 3s left, excluding port:80 port:9100\n", self.out_of("status", "nginx"))
 
     def test_nested(self):
         self.qosd.add("system.slice", descendantUnits=[f"unit{i}.service" for i in range(8)])
@@ -487,33 +487,33 @@ class Status(Test):
                 out = self.out_of("status", "nginx", columns=columns, locale=locale)
                 self.fits(out, columns)
         self.assertTrue(out.isascii())
-        for line in ("Active: active", "Held by: administrator (root), for another 9min 3s", "lease of varlink 1234 (qosctl), uid 4000000000",
-                     "CGroup: /system.slice/nginx.service", "Cost: 0.4% of a CPU",
-                     "Requests: 15.1k/s (151k in 10.0s; one answer per question assumed)", "In flight: 7, the oldest for 81.0us",
-                     "Errors: 0.40/s (3 reset, 1 timed out); 2 given up by clients", "12 open, 3 new",
-                     "0 of at most 511 to be accepted, 0 turned away", "9.07M requests and 0 errors since attached",
+        for line in ("Active: active", "Held by: administrator (root), 9min 3s left", "lease, varlink 1234 (qosctl), uid 4000000000",
+                     "CGroup: /system.slice/nginx.service", "Overhead: 0.4% of a CPU",
+                     "Requests: 15.1k/s (151k in 10.0s)\n" + " " * 18 + "protocol not parsed, one response per request assumed\n", "In flight: 7, oldest 81.0us",
+                     "Errors: 0.40/s (3 reset, 1 timed out); 2 aborted by clients", "12 open, 3 new, 0 retransmitted segments",
+                     "Accept queue: 0/511, 0 dropped", "9.07M requests and 0 errors since attached",
                      "######"):
             self.assertIn(line, out)
         self.assertRegex(out, r"Attached: since \w{3} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC; 10min ago")
         self.assertRegex(out, r"\n +MEAN +P50 +P90 +P95 +P99 +P99.9 +MAX +SHARE\n")
-        self.assertRegex(out, r"\n    Latency +120us +109us +207us +240us +338us +1.20ms +6.21ms")
-        self.assertRegex(out, r"\n    Service .* 87.0%\n")
+        self.assertRegex(out, r"\n         Latency +120us +109us +207us +240us +338us +1.20ms +6.21ms")
+        self.assertRegex(out, r"\n         Service .* 87.0%\n")
 
     def test_longer_windows(self):
         self.qosd.add("slow.service", rate=5)
         out = self.out_of("status", "slow")
         self.assertRegex(out, r"MEAN +P50 +P90 P95 \(60s\) P99 \(5min\) P99.9 +MAX")
         self.assertRegex(out, r"Latency .* 338us +- ")
-        self.assertIn("too few requests, P99.9 takes 5000", out)
+        self.assertIn("too few requests, P99.9 requires 5000", out)
         out = self.out_of("status", "slow", "--window=10s")
         self.assertNotIn("(60s)", out)
-        self.assertIn("too few requests, P95 takes 100", out)
+        self.assertIn("too few requests, P95 requires 100", out)
         # As this qosd has it, which is asked once, and only if somebody is to be told
         self.qosd.add("other.service", rate=5)
         self.qosd.status["minimumSamples"] = 50
         self.qosd.calls.clear()
         out = self.out_of("status", "slow", "other", "--window=10s")
-        self.assertEqual(out.count("too few requests, P95 takes 1000"), 2)
+        self.assertEqual(out.count("too few requests, P95 requires 1000"), 2)
         self.assertEqual(len(self.calls("GetStatus")), 1)
         self.qosd.add("busy.service", rate=100000)
         self.out_of("list")
@@ -527,38 +527,38 @@ class Status(Test):
         for header in (r"\n +MEAN +P50 ", r"\n +LISTEN ", r"\n +PEER "):
             self.assertRegex(self.out_of("status", "nginx"), header)
             self.assertNotRegex(self.out_of("status", "nginx", "--no-legend"), header)
-        self.assertRegex(self.out_of("status", "nginx", "--no-legend"), r"(?s)\n    Latency .*\*:443 .*127.0.0.1:6379 ")
+        self.assertRegex(self.out_of("status", "nginx", "--no-legend"), r"(?s)\n         Latency .*\*:443 .*127.0.0.1:6379 ")
         # Nothing would say that a quantile is of a longer window
         self.qosd.add("slow.service", rate=5)
-        self.assertRegex(self.out_of("status", "slow"), r"\n    Latency .* 338us +- +[0-9.]+m?s +\n.*\n")
+        self.assertRegex(self.out_of("status", "slow"), r"\n         Latency .* 338us +- +[0-9.]+m?s +\n.*\n")
         out = self.out_of("status", "slow", "--no-legend")
         self.assertNotIn(" 338us", out)
         self.assertNotIn("too few", out)
 
     def test_young(self):
         self.qosd.add("young.service", rate=2, age=4)
-        self.assertIn("(8 in 4.00s; one answer", self.out_of("status", "young"))
+        self.assertIn("(8 in 4.00s)\n", self.out_of("status", "young"))
 
     def test_absent(self):
         self.qosd.add("new.service", rate=0, cost=None)
         out = self.out_of("status", "new")
         self.assertIn("Requests: 0/s (0 in 10.0s", out)
-        self.assertNotIn("Cost", out)
+        self.assertNotIn("Overhead", out)
         self.assertNotIn("P99", out)
         self.qosd.add("nothing.service", requests=None, totals=None)
         out = self.out_of("status", "nothing")
         self.assertIn("Requests: not measured", out)
         self.qosd.add("overlap.service", requests__quality="overlapping", requests__server__count=None, requests__server__rate=None,
                       requests__server__latency=None)
-        self.assertIn("cannot be counted", self.out_of("status", "overlap"))
+        self.assertIn("not measurable: requests overlap", self.out_of("status", "overlap"))
 
     def test_trouble(self):
         self.qosd.add("bad.service", activeState="failed", degraded="requests: \x1b]0;title\x07", drops=3, controlGroup="/a\nb",
                       holds=[{"type": "lease", "probes": [], "uid": 0, "owner": "\x1b[2J"}],
                       requests__server__connections={"acceptQueue": 128, "acceptQueueMax": 128, "listenDrops": 41})
         out = self.out_of("status", "bad")
-        for line in ("× bad.service", "failed", "Degraded: requests: \\x1b]0;title\\x07", "3 events could not be counted", "CGroup: /a\\x0ab\n",
-                     "128 of at most 128 to be accepted, 41 turned away", "lease of \\x1b[2J"):
+        for line in ("× bad.service", "failed", "Degraded: requests: \\x1b]0;title\\x07", "3 events not counted", "CGroup: /a\\x0ab\n",
+                     "Accept queue: 128/128, 41 dropped", "lease, \\x1b[2J"):
             self.assertIn(line, out)
         self.qosd.errors["Histogram"] = Error("NotMeasured", metric="requests.server.latency", message="not now")
         self.out_of("status", "bad")
@@ -729,7 +729,7 @@ class Others(Test):
                          "Fri 00:00:10 100/s 0.30/s 436us 1.35ms        0\n"
                          "Fri 00:00:30 300/s 0.90/s 109us  338us        0\n"
                          "\n"
-                         "3 steps of 10s, each at its begin. Times without a line were not observed.\n")
+                         "3 steps of 10s, listed by start time. Missing steps were not observed.\n")
         self.assertEqual(self.calls("History")[-1]["metrics"],
                          ["requests.server.rate", "requests.server.latency.p50", "requests.server.latency.p99", "requests.server.inFlight",
                           "requests.server.errors.reset", "requests.server.errors.timeout"])
@@ -746,21 +746,21 @@ class Others(Test):
         self.assertNotIn("metrics", self.calls("History")[-1])
 
         self.qosd.histories["nginx.service"]["steps"] = []
-        self.assertIn("No step has passed yet", self.out_of("history", "nginx"))
+        self.assertIn("No complete step of 10s is recorded", self.out_of("history", "nginx"))
         self.assertEqual(self.out_of("history", "nginx", "--no-legend"), "")
         for columns in (80, 200):
             self.qosd.histories["nginx.service"] = history("nginx.service", 360)
             self.fits(self.out_of("history", "nginx", columns=columns), columns)
 
         self.assertIn("requests.server.latency.max", self.error_of("history", "nginx", "requests.server.latency", status=2))
-        self.assertIn("has not come yet", self.error_of("history", "nginx", "--since=@9999999999999", status=2))
-        self.assertIn("expected how long ago", self.error_of("history", "nginx", "--since=2025-02-31", status=2))
+        self.assertIn("is in the future", self.error_of("history", "nginx", "--since=@9999999999999", status=2))
+        self.assertIn("expected a time span (10min, 2h) or a point in time", self.error_of("history", "nginx", "--since=2025-02-31", status=2))
         self.error_of("history", "other", status=4)
         self.error_of("history", status=2)
         self.qosd.errors["History"] = Error("NoHistory", metric="m", message="no history is kept of 'm'")
         self.assertIn("no history is kept of 'm'", self.error_of("history", "nginx"))
         self.qosd.errors["History"] = Error("org.varlink.service.InvalidParameter", parameter="since")
-        self.assertIn("has passed", self.error_of("history", "nginx", "--since=1h"))
+        self.assertIn("expected a time in the past", self.error_of("history", "nginx", "--since=1h"))
 
     def test_heatmap(self):
         self.qosd.add("nginx.service")
@@ -796,7 +796,7 @@ class Others(Test):
         self.assertEqual(len(json.loads(self.out_of("heatmap", "nginx", "--json=short"))["steps"]), 60)
         self.assertIn("not a distribution", self.error_of("heatmap", "nginx", "requests.server.count", status=2))
         self.qosd.histories["nginx.service"]["steps"] = []
-        self.assertIn("No step has passed yet", self.out_of("heatmap", "nginx"))
+        self.assertIn("No complete step of 10s is recorded", self.out_of("heatmap", "nginx"))
         for broken in ({"schema": 99}, {"offset": 10 ** 9}):
             self.qosd.histories["nginx.service"] = history("nginx.service", 3)
             self.qosd.histories["nginx.service"]["steps"][1]["histograms"][0] |= broken
@@ -824,9 +824,9 @@ class Others(Test):
         # The command's output is the command's, ours comes on standard error
         out, err = self.run_qosctl("measure", "nginx", "--", "sh", "-c", "echo out; echo err >&2; sleep 0.1")
         self.assertEqual(out, "out\n")
-        self.assertRegex(err, r"^err\n\nnginx.service answered 15\d\d\d\d requests in the 1\d\dms")
-        self.assertIn("in which 'sh' ran:\n", err)
-        self.assertRegex(err, r"\n   Requests: .*\(151k in 1\d\dms")
+        self.assertRegex(err, r"^err\n\nnginx.service handled 15\d\d\d\d requests in 1\d\dms")
+        self.assertIn(" while 'sh' was running:\n", err)
+        self.assertRegex(err, r"\n        Requests: .*\(151k in 1\d\dms")
         self.assertRegex(err, r"\n +MEAN +P50 ")
         self.assertNotIn("since attached", err)
         self.assertEqual(self.calls("Mark"), [{"unit": "nginx"}])
@@ -952,7 +952,7 @@ class Others(Test):
             p.send_signal(sig)
             out, err = p.communicate(timeout=DEADLINE)
             self.assertEqual((out, p.returncode), (f"got {name}\n", 3))
-            self.assertIn("nginx.service answered", err)
+            self.assertIn("nginx.service handled", err)
 
         # On a terminal everybody gets it, and the command once
         t = self.terminal("measure", "nginx", "--", "sh", "-c", "trap 'echo got it; n=1' INT; echo ready; while [ -z $n ]; do sleep 0.05; done; sleep 0.3; exit 5")
@@ -968,20 +968,20 @@ class Others(Test):
         out = self.out_of("probes")
         self.assertRegex(out, r"qosd_ingress +requests +cgroup_skb/ingress +attached +1.23M +190ns +0 arrival of requests\n")
         self.assertRegex(out, r"qosd_data_ready .* unavailable +- +- +- .*; the kernel has no such tracepoint\n")
-        self.assertIn("512.0K for each attached unit, 320B for each of its open connections", out)
+        self.assertIn("512.0K per attached unit, 320B per open connection.", out)
         self.assertNotIn("bpf_stats_enabled", out)
         self.qosd.status |= {"units": 1, "drops": 1}
         out = self.out_of("probes")
-        self.assertIn("\n1 unit attached of at most ", out)
-        self.assertIn("\n1 event could not be counted.\n", out)
+        self.assertIn("\n1 unit attached, limit ", out)
+        self.assertIn("\n1 event not counted.\n", out)
         self.qosd.status |= {"units": 2, "statisticsEnabled": False, "drops": 3}
         for p in self.qosd.programs:
             for key in ("runs", "runTime", "runTimeMean"):
                 p.pop(key, None)
         out = self.out_of("probes")
         self.assertIn("sysctl kernel.bpf_stats_enabled=1", out)
-        self.assertIn("\n2 units attached of at most ", out)
-        self.assertIn("3 events could not be counted", out)
+        self.assertIn("\n2 units attached, limit ", out)
+        self.assertIn("3 events not counted", out)
         objects = [json.loads(line) for line in self.out_of("probes", "--json=short").splitlines()]
         self.assertEqual(objects, self.qosd.programs + [self.qosd.status])
 
@@ -1010,10 +1010,10 @@ class Others(Test):
         """What qosd would ignore is told before anything is written, or anybody asked: there is no bus here."""
         for arguments, what in ((["--probes=cup", "nginx"], "there is no probe 'cup', expected 'requests', "),
                                 (["--probes=cpu,bogus", "--now", "nginx"], "there is no probe 'bogus'"),
-                                (["--exclude=port:x", "nginx"], "'port:x' cannot be left out, expected "),
-                                (["--exclude=" + ",".join(f"port:{i}" for i in range(1, 18)), "nginx"], "more than 16 things"),
-                                (["nginx", "backup.timer"], "'backup.timer' has no processes that could be observed, expected a service, scope, slice or socket"),
-                                (["multi-user.target"], "'multi-user.target' has no processes"), (["x.path"], "'x.path' has no processes")):
+                                (["--exclude=port:x", "nginx"], "invalid exclusion 'port:x', expected "),
+                                (["--exclude=" + ",".join(f"port:{i}" for i in range(1, 18)), "nginx"], "more than 16 exclusions"),
+                                (["nginx", "backup.timer"], "Units of the type of 'backup.timer' have no processes, expected a service, scope, slice or socket"),
+                                (["multi-user.target"], "'multi-user.target' have no processes"), (["x.path"], "'x.path' have no processes")):
             self.assertIn(what, self.error_of("enable", *arguments, status=2))
         # These could be
         for unit in ("nginx", "my.app", "a.scope", "a.slice", "a.socket"):
@@ -1031,11 +1031,11 @@ class Others(Test):
             self.assertTrue(err.strip(), arguments)
             self.assertEqual(out, "")
         for arguments in (["diagnose", "n*"], ["measure", "n*", "--", "true"], ["set-threshold", "n*", "a: b > 1"], ["clear-threshold", "n*", "a"], ["wait", "n*", "a > 1"]):
-            self.assertIn(f"'{arguments[0]}' takes one unit and no pattern, got 'n*'.", self.error_of(*arguments, status=2))
+            self.assertIn(f"'{arguments[0]}' requires a unit name without a pattern, got 'n*'.", self.error_of(*arguments, status=2))
         for verb in ("enable", "disable"):
-            self.assertIn(f"'{verb}' takes units and no patterns, got 'b?'.", self.error_of(verb, "a", "b?", status=2))
+            self.assertIn(f"'{verb}' requires unit names without patterns, got 'b?'.", self.error_of(verb, "a", "b?", status=2))
         self.assertEqual(self.qosd.calls, [])
-        self.assertIn("'list' does not take --for=", self.error_of("list", "--for=10s", status=2))
+        self.assertIn("Option --for= is not supported by 'list'.", self.error_of("list", "--for=10s", status=2))
         # What is behind the unit is no unit, and paths may have any letter
         self.error_of("clear-threshold", "nginx", "[*", status=4)
         self.error_of("wait", "/a[b", "a > 1", status=4)
@@ -1085,7 +1085,7 @@ class Others(Test):
         replies = [[lock, rest]]
         self.qosd.do_Resources = lambda c, **p: [{"timestamp": 1, "resources": replies.pop(0)}]
         out = self.out_of("resources", "nginx")
-        self.assertRegex(out, r"\n   Waits: since it is watched\nSTATE +KIND +WAITS FOR +WAITS +TIME +MEAN +WOKEN BY\n")
+        self.assertRegex(out, r"\n   Waits: since observation started\nSTATE +KIND +RESOURCE +WAITS +TIME +MEAN +WOKEN BY\n")
         self.assertRegex(out, r"\nsleep +rest +others +1 +9.00ms +9.00ms +-\nlock +futex +nginx:big +10 +5.00ms +500us +hog 9, other 3 \(a.service\)\n")
         # What was added meanwhile, each by itself
         replies = [[lock, twin], [dict(lock, waits=12, time=5500000), dict(twin, time=4000000)]]
@@ -1109,13 +1109,13 @@ class Others(Test):
                   (Error("org.varlink.service.PermissionDenied"), "access denied"))
         for error, why in denied:
             self.qosd.errors["Resources"] = error
-            self.assertEqual(self.out_of("resources", "nginx"), "nginx.service\nNo block device was used.\n  Memory: 7 minor faults (1ns)\n"
+            self.assertEqual(self.out_of("resources", "nginx"), "nginx.service\nNo block I/O.\n  Memory: 7 minor faults (1ns)\n"
                              f"   Waits: {why}\n")
             self.assertEqual(self.error_of("resources", "nginx", "--for=10min"), f"Failed to read 'nginx': {why}.\n")
             self.assertNotIn("resources", self.out_of("resources", "nginx", "--json=short"))
         self.qosd.errors["Resources"] = Error("NotMeasured", metric="contention.waits", message="there is no reading of it now")
         out = self.out_of("resources", "nginx")
-        self.assertIn("\n   Waits: there is no reading of it now\nTo measure more: qosctl attach --probes=requests,cpu,block,memory nginx\n", out)
+        self.assertIn("\n   Waits: there is no reading of it now\nFor more metrics: qosctl attach --probes=requests,cpu,block,memory nginx\n", out)
         self.assertIn("qosctl attach --probes=requests,cpu,block,memory nginx", self.error_of("resources", "nginx", "--for=10min"))
         self.assertEqual(self.error_of("resources", "nothing", status=4), "Failed to read 'nothing': no such unit nothing.service.\n")
         # One that cannot be read does not keep others from being shown
@@ -1138,7 +1138,7 @@ class Others(Test):
 
     def test_older_qosd(self):
         self.qosd.errors["List"] = Error("org.varlink.service.MethodNotFound", method="org.qosd.QoS.List")
-        self.assertIn("does not know how to", self.error_of("list"))
+        self.assertIn("not supported by this version of qosd", self.error_of("list"))
 
     def test_lost(self):
         self.qosd.do_Get = lambda c, **p: self.qosd.disconnect() or []
@@ -1183,7 +1183,7 @@ os._exit(0)
                                  f"-xT|-W|{p}|--|fe80::1", f"-xT|-W|{p}|--|-oProxyCommand=x", f"-xT|-W|{p}|--|web1"])
         err = self.error_of("-H", "unreachable", "status", "nginx")
         self.assertIn("no route to host", err)
-        self.assertIn("the connection ended", err)
+        self.assertIn("connection closed", err)
 
     def test_password_prompt(self):
         """A user at a terminal gets polkit's agent, for as long as it may be needed."""
@@ -1354,7 +1354,7 @@ class Top(Test):
         at = t.wait_for(r"34 more")
         self.fits(t.output.replace("\r", ""), 60)
         t.resize(20, 200)
-        at = t.wait_for(r"COST.*24 more", at)
+        at = t.wait_for(r"OVERHEAD.*24 more", at)
         t.resize(2, 5)
         at = t.wait_for(r"\x1b\[H", at)
         t.resize(24, 80)
@@ -1368,7 +1368,7 @@ class Top(Test):
         t = self.terminal("top", "other", "-d", "100ms")
         at = t.wait_for("other.service")
         self.qosd.close()
-        at = t.wait_for("Lost the connection.*trying again", at)
+        at = t.wait_for("Connection to qosd lost.*reconnecting", at)
         self.qosd = FakeQosd(self.qosd.path)
         self.qosd.known = {"other.service"}
         t.wait_for("every 100ms.*other.service", at)
@@ -1387,7 +1387,7 @@ class Top(Test):
         self.qosd.close()
         _, err = p.communicate(timeout=DEADLINE)
         self.assertEqual(p.returncode, 1)
-        self.assertIn(b"Failed to read the units", err)
+        self.assertIn(b"Failed to read units", err)
         self.qosd = FakeQosd(self.qosd.path)
 
     def test_error(self):
@@ -1397,7 +1397,7 @@ class Top(Test):
         t.wait_for("nginx.service")
         self.qosd.errors["List"] = Error("org.varlink.service.PermissionDenied")
         self.assertEqual(t.end(), 1)
-        self.assertRegex(t.output, r"\x1b\[\?1049lFailed to read the units: access denied")
+        self.assertRegex(t.output, r"\x1b\[\?1049lFailed to read units: access denied")
 
     def test_dumb_terminal(self):
         self.qosd.add("nginx.service")
@@ -1432,7 +1432,7 @@ class Thresholds(Test):
         self.assertIn("Expected a threshold", self.error_of("set-threshold", "nginx", status=2))
         self.assertEqual(self.out_of("clear-threshold", "nginx", "slow", "idle"), "")
         self.assertIn("no threshold 'fast'", self.error_of("clear-threshold", "nginx", "fast"))
-        self.assertIn("Expected the names", self.error_of("clear-threshold", "nginx", status=2))
+        self.assertIn("Expected names of thresholds", self.error_of("clear-threshold", "nginx", status=2))
 
     def test_list(self):
         lines = [line.split() for line in self.out_of("list-thresholds", "--no-legend").splitlines()]
@@ -1473,7 +1473,7 @@ class Thresholds(Test):
     def test_wait(self):
         self.assertEqual(self.out_of("wait", "nginx", "x < 1"), "")
         self.assertEqual(json.loads(self.out_of("wait", "nginx", "x < 1", "-j"))["value"], 12345678)
-        self.assertIn("did not come true in time", self.error_of("wait", "nginx", "never < 1", "--timeout=50ms", status=1))
+        self.assertIn("Timed out waiting for 'never < 1' of 'nginx'.", self.error_of("wait", "nginx", "never < 1", "--timeout=50ms", status=1))
         self.assertIn("expected '>'", self.error_of("wait", "nginx", "x", status=2))
         self.error_of("wait", "nginx", status=2)
         self.error_of("wait", "postgresql", "x < 1", status=4)
@@ -1489,9 +1489,9 @@ class Thresholds(Test):
         self.assertEqual([line.split("(")[0].split()[-3:] for line in out.splitlines()],
                          [["nginx.service", "violated", "31.3ms"], ["nginx.service", "ok", "1.50k"], ["redis.service", "ok", "1.00us"],
                           ["nginx.service", "ok", "15.0ms"], ["nginx.service", "unknown", "15.0ms"], ["nginx.service", "ok", "793.5"]])
-        self.assertIn("1 changes are not known any more", err)
+        self.assertIn("1 state change missed.", err)
         self.qosd.errors["Subscribe"] = Error("org.varlink.service.InvalidParameter", parameter="interval")
-        self.assertIn("invalid interval '200ms', expected at least IntervalMinSec= of qosd.conf", self.error_of("monitor", "--interval=200ms", status=2))
+        self.assertIn("invalid interval '200ms', expected IntervalMinSec= of qosd.conf (default: 100ms) to 1d", self.error_of("monitor", "--interval=200ms", status=2))
         self.assertEqual([c[1].get("since") for c in self.qosd.calls if c[0] == "Monitor"], [None, 7])
 
 

@@ -32,6 +32,18 @@ RETIRED = re.compile(r"(?<!\w)(?:(?:%s)\w*|(?:%s)(?!\w))" % ("|".join(PREFIXES),
 # Words of prose, too: retired only as types
 PROSE = {"Declared", "Declaration", "Alarm", "Alarms", "Talker"}
 
+# Phrases that users read, in qosctl and its manual
+PHRASES = re.compile("|".join((
+    "given up by clients", "segments sent again", "turned away", "made to leave", "to another CPU", "one answer per question",
+    "Worst wait", "did not come true", "does not know what to do", "does not take --", "cannot be left out", "is no unit's name",
+    "[Bb]egins? to observe", "[Ss]tops? to observe", "what was kept", "since it is watched")))
+
+
+def phrases_in(text):
+    for number, line in enumerate(text.splitlines(), 1):
+        for match in PHRASES.finditer(line):
+            yield number, match[0]
+
 
 def found_in(text):
     for number, line in enumerate(text.splitlines(), 1):
@@ -49,6 +61,9 @@ def main():
         if list(found_in(good)):
             sys.exit(f"{good!r} is found")
 
+    if [phrase for _, phrase in phrases_in("3 turned away\n3 dropped")] != ["turned away"]:
+        sys.exit("Retired phrases are not found")
+
     root, n = Path(sys.argv[1]), 0
     for directory in "src", "bpf", "dbus", "docs":
         for path in sorted((root / directory).rglob("*")):
@@ -57,6 +72,10 @@ def main():
             for number, word in found_in(path.read_text(encoding="utf-8")):
                 print(f"{path.relative_to(root)}:{number}: '{word}' is retired, see docs/VOCABULARY.md")
                 n += 1
+    for path in [root / "README.md", root / "docs/qosctl.1", *sorted((root / "src/qosctl").glob("*.c"))]:
+        for number, phrase in phrases_in(path.read_text(encoding="utf-8")):
+            print(f"{path.relative_to(root)}:{number}: '{phrase}' is retired, see docs/HACKING.md")
+            n += 1
     sys.exit(n > 0)
 
 
