@@ -2,6 +2,7 @@
 """Services behind sockets that systemd opens: requests are the service's, from the first one and with all its times."""
 
 import os
+import socket
 
 import scenario
 from scenario import (MSEC, Client, Talk, Unit, attach, check, count, equal, expect_total, listed, load, lookup,
@@ -286,6 +287,46 @@ def waiting_when_attached():
     expect_total(s.name, 5)
     equal(server_figures(s.name)["latency"]["count"], 2, "latency.count: of those that came after the attach")
     os.unlink(go)
+
+
+SLOW_READER = """
+import os, socket, sys, time
+port, accept, accepted, read = sys.argv[1:]
+def wait(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+s = socket.create_server(("127.0.0.1", int(port)))
+wait(accept)
+c = s.accept()[0]
+open(accepted, "w").close()
+wait(read)
+c.recv(100)
+c.send(b"response")
+time.sleep(60)
+"""
+
+
+@test()
+def accepted_when_another_is_attached():
+    """A request that waits to be accepted at the attach, and to be read when another unit is attached, did not come with that one."""
+    port = unused_port()
+    program, accept, accepted, read = (f"/run/{scenario.prefix}-{what}" for what in ("program", "accept", "accepted", "read"))
+    with open(program, "w") as f:
+        f.write(SLOW_READER)
+    u = Unit(f"/usr/bin/python3 {program} {port} {accept} {accepted} {read}", type="exec").start()
+    wait_for("it listens", lambda: run("ss", "-tlnH", f"sport = :{port}").stdout)
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as c:
+        c.sendall(b"request")
+        attach(u.name)
+        open(accept, "w").close()
+        wait_for("it is accepted", lambda: os.path.exists(accepted))
+        attach(Unit("/usr/bin/sleep 60", type="exec").start().name)
+        open(read, "w").close()
+        equal(c.recv(100), b"response", "the response")
+        expect_total(u.name, 1)
+        equal(server_figures(u.name)["latency"]["count"], 0, "latency.count: nobody knows when it came")
+    for path in (program, accept, accepted, read):
+        os.unlink(path)
 
 
 def inetd(name, port, socket=""):
