@@ -161,7 +161,7 @@ static int view_get(qosd_view *v, size_t offset, uint64_t *ret) {
         if (!v->valid)
                 return -ENODATA;
         window_get_distribution(&v->reading, (enum qos_distribution) v->distribution, v->minimum_samples, &distribution);
-        value = *(const uint64_t*) (const void*) ((const char*) &distribution + offset);
+        value = *(const uint64_t*) ((const char*) &distribution + offset);
         if (value == ABSENT)
                 return -ENODATA;
         *ret = value;

@@ -159,7 +159,7 @@ static void bins_get_distribution(const Bins *b, unsigned minimum_samples, Distr
         for (const Quantile *i = quantile_table; i < quantile_table + QUANTILES && quantile_is_known(n, i->q, minimum_samples); i++) {
                 while (seen < quantile_get_rank(n, i->q))
                         seen += b->count[bin++];
-                *(uint64_t*) (void*) ((char*) ret + i->offset) = bin_value(b, bin - 1, maximum);
+                *(uint64_t*) ((char*) ret + i->offset) = bin_value(b, bin - 1, maximum);
         }
 }
 

@@ -53,7 +53,7 @@ extern const Quantile quantile_table[QUANTILES];
 void distribution_set_absent(Distribution *d);
 
 static inline uint64_t distribution_get_quantile(const Distribution *d, const Quantile *quantile) {
-        return *(const uint64_t*) (const void*) ((const char*) d + quantile->offset);
+        return *(const uint64_t*) ((const char*) d + quantile->offset);
 }
 
 typedef struct Connections {
